@@ -71,7 +71,7 @@ class Asleep(grain.transforms.Map):
 def _sleep(seconds: float) -> Asleep:
     """Replace the assembling of batches in this process, a worker."""
 
-    def assemble(_: Assembler, rows: Rows, out: dict[str, Any]) -> Assembled:
+    def assemble(_: Assembler, rows: Rows, out: dict[str, Any], begun: Any = None) -> Assembled:
         time.sleep(seconds)
         out["sample"][:] = rows.sample
         return Assembled(texts={"language": [f"{_TEXT} {number}" for number in range(len(rows))]})

@@ -15,6 +15,7 @@ import gc
 import os
 import random
 import statistics
+import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
@@ -26,12 +27,14 @@ import numpy as np
 import psutil
 
 from bench.measure.child import ChildFailed, ask
-from bench.measure.command import Command, Output, Result, say
+from bench.measure.command import Command, Output, Result, say, work_folder
 from bench.measure.machine import MemoryLog, own_set, slope
 from bench.measure.options import number, option
 from bench.measure.session import is_mapped_elsewhere, shared_memory, wait_until
 from bench.measure.tables import markdown_table, new_figure, save_figure
+from bench.remote import WebServer, served
 from stream import WorkerError, digest, make_loader
+from stream.cache.room import SHARDS
 from stream.storage.arguments import whole
 from stream.storage.progress import human_seconds
 
@@ -48,6 +51,10 @@ _FEWEST = 20
 _WARM_UP = 0.1
 """Share of memory samples at the start that the slope leaves out: shards are opened, pools fill."""
 _MOST_TOLD = 10
+_CACHE = "60MB"
+"""Bound of the cache of a root that is read in place, a third of the demo's data."""
+_STOPPED_S = 5
+"""Seconds for which the store is stopped."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,14 +69,26 @@ class SoakOptions(Output):
     num_workers: int = option(2, whole(1), "worker processes")
     event_every: float = option(15, number(1e-9), "seconds between events", metavar="S")
     seed: int = option(0, whole(0), "seed of samples and events")
+    remote: bool = option(False, bool, "read in place from nginx, which is stopped, with a cache that is damaged")
 
 
 class Soak:
-    """A run of the loader for some time; ``result`` has the findings."""
+    """A run of the loader for some time; ``result`` has the findings.
 
-    def __init__(self, given: SoakOptions) -> None:
+    Args:
+        given: Options.
+        server: Server of the root, to read it in place.
+        cache: Cache of such a root.
+    """
+
+    def __init__(self, given: SoakOptions, *, server: WebServer | None = None, cache: Path | None = None) -> None:
         names = ("root", "mixture", "batch_size", "num_workers", "seed")
         self._train = {"split": "train", **{name: getattr(given, name) for name in names}}
+        # What batches are compared with comes from the disk.
+        self._fresh = dict(self._train)
+        self._server, self._cache = server, cache
+        if server is not None:
+            self._train |= {"root": server.url, "cache": f"{cache}:{_CACHE}"}
         self._val = {**self._train, "split": "val", "num_workers": 1, "num_steps": given.val_steps}
         self._seconds, self._event_every = given.minutes * 60, given.event_every
         self._random = random.Random(given.seed)
@@ -94,6 +113,12 @@ class Soak:
             "state of a random step set": self._seek,
             "evaluation loop": self._evaluate,
         }
+        if server is not None:
+            self._kinds |= {
+                "store stopped, started": self._stop_store,
+                "cache damaged": self._damage,
+                "cache deleted": self._delete,
+            }
 
     def run(self) -> None:
         """Stream until the time is over, or Ctrl-C."""
@@ -185,7 +210,7 @@ class Soak:
         chosen = {*steps[:_ENDS], *steps[-_ENDS:]}
         chosen.update(self._random.sample(steps, min(len(steps), CHECKED - 2 * _ENDS)))
         if chosen:
-            self._problems += differences(self._train, {step: self._seen[step] for step in chosen})
+            self._problems += differences(self._fresh, {step: self._seen[step] for step in chosen})
             self._checked += len(chosen)
         self._seen.clear()
 
@@ -209,6 +234,34 @@ class Soak:
         worker.suspend()
         time.sleep(_PAUSE_S)
         worker.resume()
+
+    def _stop_store(self) -> None:
+        assert self._server is not None
+        self._server.stop()
+        timer = threading.Timer(_STOPPED_S, self._server.start)
+        timer.start()
+        while timer.is_alive():
+            self._next()
+        timer.join()
+
+    def _damage(self) -> None:
+        for path in self._copies():
+            with path.open("r+b") as file:
+                kind = self._random.randrange(3)
+                if kind == 0:
+                    file.truncate(path.stat().st_size // 2)
+                elif kind == 1:
+                    file.write(self._random.randbytes(path.stat().st_size // 3))
+                else:
+                    path.unlink()
+
+    def _delete(self) -> None:
+        for path in self._copies():
+            path.unlink()
+
+    def _copies(self) -> list[Path]:
+        assert self._cache is not None
+        return list(self._cache.glob(SHARDS))
 
     def _rebuild(self) -> None:
         state = self._iterator.get_state()
@@ -273,12 +326,17 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _work(given: SoakOptions) -> Iterator[dict[str, Any]]:
-    soak, interrupted = Soak(given), False
-    try:
-        soak.run()
-    except KeyboardInterrupt:
-        interrupted = True
-    yield {**soak.result, "interrupted": interrupted}
+    with contextlib.ExitStack() as stack:
+        server = cache = None
+        if given.remote:
+            folder = stack.enter_context(work_folder("soak", given.out))
+            server, cache = stack.enter_context(served(Path(given.root), folder)), folder / "cache"
+        soak, interrupted = Soak(given, server=server, cache=cache), False
+        try:
+            soak.run()
+        except KeyboardInterrupt:
+            interrupted = True
+        yield {**soak.result, "interrupted": interrupted}
 
 
 def format_result(result: Result) -> str:

@@ -152,6 +152,7 @@ def draw_rooms() -> Drawing:
         ("batch", 200, 320),
         ("order", 410, 320),
         ("format", 300, 385),
+        ("cache", 120, 385),
         ("storage", 300, 430),
         ("run", 715, 80),
         ("registry", 715, 165),
@@ -171,6 +172,9 @@ def draw_rooms() -> Drawing:
         *(("loader", "workers"), ("loader", "statistics"), ("loader", "order"), ("workers", "batch")),
         *(
             ("statistics", "batch"),
+            ("loader", "fetch, info"),
+            ("batch", "cache"),
+            ("cache", "format"),
             ("fetch, info", "order"),
             ("fetch, info", "label"),
             ("label", "format"),

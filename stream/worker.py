@@ -13,6 +13,7 @@ import resource
 import signal
 import sys
 import traceback
+from collections import deque
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle
 
@@ -20,6 +21,7 @@ if __name__ == "__main__":
     # Before the slow imports: Ctrl-C is for the trainer, which then closes the connection.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
+from stream.batch.assemble import Begun
 from stream.batch.maker import BatchMaker
 from stream.storage.errors import LimitError
 from stream.workers.protocol import Reply, Request, SlotWriter
@@ -42,10 +44,17 @@ def main(arguments: list[str]) -> int:
             maker = BatchMaker(pickle.load(file))
         os.close(setup_fd)
         slots: dict[int, SlotWriter] = {}
-        while (request := _wait(connection, parent)) is not None:
-            if request.is_new:
-                slots[request.slot] = SlotWriter(recv_handle(connection), maker)
-            connection.send_bytes(pack(slots[request.slot].make(request)))
+        waiting: deque[tuple[Request, Begun | None]] = deque()
+        while True:
+            # The records of all batches that wait are asked for before the first one is made.
+            while not waiting or (maker.asks_ahead and connection.poll()):
+                if (request := _wait(connection, parent)) is None:
+                    return 0
+                if request.is_new:
+                    slots[request.slot] = SlotWriter(recv_handle(connection), maker)
+                waiting.append((request, slots[request.slot].begin(request)))
+            request, begun = waiting.popleft()
+            connection.send_bytes(pack(slots[request.slot].make(request, begun)))
     except (EOFError, BrokenPipeError, ConnectionResetError):
         pass
     except Exception as error:

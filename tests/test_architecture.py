@@ -19,8 +19,9 @@ MOST_FILES = 15
 ARROWS = {
     "stream.storage": (),
     "stream.format": ("stream.storage",),
+    "stream.cache": ("stream.format", "stream.storage"),
     "stream.order": ("stream.format", "stream.storage"),
-    "stream.batch": ("stream.order", "stream.format", "stream.storage"),
+    "stream.batch": ("stream.cache", "stream.order", "stream.format", "stream.storage"),
     "stream.statistics": ("stream.batch", "stream.order", "stream.format", "stream.storage"),
     "stream.workers": ("stream.batch", "stream.order", "stream.format", "stream.storage"),
     # Adapters give numpy arrays: LIBRARIES has no module of theirs.
@@ -45,6 +46,7 @@ LIBRARIES = {
     "jax": ("stream.frameworks.jax",),
     "av": ("stream.format.video", "stream.export.video"),
     "nicegui": ("stream.browse",),
+    "obstore": ("stream.storage.object_reads",),
     "rerun": ("stream.view.recording",),
     "huggingface_hub": ("stream.storage.hub", "stream.export.hub"),
     "tensorflow": (),

@@ -19,10 +19,12 @@ from bench.measure.child import Team, Turn
 from stream.batch.assemble import Assembler
 from stream.batch.layout import empty_array
 from stream.format.frame import decode_frame
+from stream.format.video import ChunkFrame
 from stream.loader.loader import Loader, make_loader
 from stream.loader.mixed import MixedData
 from stream.loader.options import Options
 from stream.order.mixture import Mixture
+from stream.storage.remote import CachedRoot
 
 PAIRS = 512
 """Number of samples that each thread holds."""
@@ -72,7 +74,7 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
 class _Share(NamedTuple):
     """What a process of the limit holds: some batches of a mixture, for some threads."""
 
-    root: Path
+    root: Path | CachedRoot
     mixture: Mixture
     options: Options
     rows: int
@@ -88,12 +90,18 @@ def _hold(share: _Share) -> int:
     for step in share.steps:
         rows = data.plan.rows(data.plan.batch_samples(step, share.rows))
         samples += [
-            [(camera, frame, bytes(jpeg)) for camera, frame, jpeg in jpegs] for _, jpegs in assembler.encoded_rows(rows)
+            [(camera, frame, _own(stored)) for camera, frame, stored in found]
+            for _, found in assembler.encoded_rows(rows)
         ]
     shapes = [(max(data.spec.num_frames), *camera.shape, 3) for camera in data.spec.cameras]
     global _turns
     _turns = [_Turns(samples[thread :: share.threads], shapes, share.rows) for thread in range(share.threads)]
     return len(samples)
+
+
+def _own(stored: Any) -> bytes | ChunkFrame:
+    """Return a stored frame that keeps no more than itself in memory."""
+    return dataclasses.replace(stored, chunk=bytes(stored.chunk)) if isinstance(stored, ChunkFrame) else bytes(stored)
 
 
 def _decode(seconds: float) -> int:
@@ -107,7 +115,7 @@ class _Turns:
     """The samples of one thread; each slice continues where the last one ended."""
 
     def __init__(
-        self, samples: list[list[tuple[int, int, bytes]]], shapes: Sequence[tuple[int, ...]], rows: int
+        self, samples: list[list[tuple[int, int, bytes | ChunkFrame]]], shapes: Sequence[tuple[int, ...]], rows: int
     ) -> None:
         self._samples = itertools.cycle(samples)
         self._rows = rows

@@ -15,7 +15,7 @@ from convert.shard.images import FramePolicy
 from convert.shard.pairs import check_frames, check_offset
 from convert.shard.video import MOST_CRF, check_encoder
 from convert.source.kinds import is_source, split_source
-from convert.source.root.dataset import open_datasets
+from convert.source.root.dataset import expand, open_datasets
 from stream.format.episode_list import EpisodeList, read_by_name, read_list
 from stream.format.frame import CODECS, Codec
 from stream.format.manifest import Manifest
@@ -185,6 +185,10 @@ def fill_in(arguments: argparse.Namespace) -> None:
     found: dict[str, Any] = {"layout": "pairs", "image_size": "256", "frames": "endpoints", "codec": "jpeg"}
     names = [name.strip() for name in arguments.datasets.split(",")]
     sources = [split_source(name) for name in names if is_source(name) and not name.endswith((".yaml", ".yml"))]
+    if any(kind == "root" for kind, _ in sources):
+        names = [each for name in names for each in _expanded(name, arguments.source)]
+        arguments.datasets = ",".join(names)
+        sources = [split_source(name) for name in names if is_source(name)]
     if len(sources) == len(names) and all(kind == "root" for kind, _ in sources):
         groups = [[each.manifest for each in open_datasets(place, arguments.source)] for _, place in sources]
         if arguments.image_size is None:
@@ -215,6 +219,12 @@ def fill_in(arguments: argparse.Namespace) -> None:
     for name, value in found.items():
         if getattr(arguments, name) is None:
             setattr(arguments, name, value)
+
+
+def _expanded(name: str, roots: Sequence[str]) -> list[str]:
+    """Return a name of ``--datasets``, or the datasets of the whole roots that it names."""
+    kind, place = split_source(name) if is_source(name) else ("", "")
+    return [f"root:{each}" for each in expand(place, roots)] if kind == "root" else [name]
 
 
 def _check_sizes(groups: Sequence[Sequence[Manifest]]) -> None:

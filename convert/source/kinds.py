@@ -136,7 +136,7 @@ def recognise(path: str) -> str:
         return kind
     if (place / "meta" / "info.json").is_file():
         return "lerobot"
-    if (place / MANIFEST_NAME).is_file() or any(place.glob(f"*/{MANIFEST_NAME}")):
+    if any(any(place.glob(f"{above}{MANIFEST_NAME}")) for above in ("", "*/", "*/*/")):
         return "root"
     if (place / "dataset_info.json").is_file() or any(place.glob("*/dataset_info.json")):
         return "rlds"

@@ -12,6 +12,7 @@ import numpy as np
 from stream.adapters.images import BlackCameras
 from stream.batch.resize import check_size
 from stream.storage.errors import ArgumentError
+from stream.storage.remote import cached_root
 
 if TYPE_CHECKING:
     from stream.format.names import VectorName
@@ -96,7 +97,8 @@ def open_loader(
             raise ArgumentError(f"{name}={value!r:.100}; expected a list")
     if settings is None and (own_ones := [each for each in transforms if isinstance(each, Normalize)]):
         raise ArgumentError(f"transforms: {own_ones[0]!r}, and the trainer normalises by itself; leave it out")
-    fields = read_mixture_fields(root, mixture, split=arguments.get("split", "train"))
+    place = cached_root(root, arguments.get("cache"))
+    fields = read_mixture_fields(place, mixture, split=arguments.get("split", "train"))
     stored = {name for each in fields for camera in each.stored_cameras for name in camera.keys}
     cameras = own["cameras"]
     views = cameras if isinstance(cameras, Mapping) else dict(zip(cameras, cameras, strict=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import math
 import os
@@ -9,7 +10,7 @@ import resource
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -21,6 +22,7 @@ from stream.batch.frames import Frames
 from stream.batch.layout import empty_array
 from stream.batch.lookup import Lookup
 from stream.batch.spec import BatchSpec, Decode
+from stream.cache.cached_file import open_records
 from stream.format.frame import RawRecord, decode_depth, decode_frame
 from stream.format.names import frame_views
 from stream.format.record_file import RecordFile
@@ -28,6 +30,8 @@ from stream.format.video import ChunkFrame, video_codec
 from stream.order.rows import Rows
 from stream.storage.errors import FormatError, LimitError, RecordError, RingError
 from stream.storage.memory import available_memory
+from stream.storage.object_reads import Outcome, Read, object_reads
+from stream.storage.remote import RemoteError
 
 _RUN = 64
 """Records that are read before their frames are decoded."""
@@ -53,12 +57,16 @@ class Work:
         decode_s: Seconds of decoding frames.
         metadata_s: Seconds of looking up the index.
         bytes: Bytes of records.
+        requests: Requests to an object store, if the root is read in place.
+        remote_bytes: Bytes that they brought.
     """
 
     read_s: float = 0.0
     decode_s: float = 0.0
     metadata_s: float = 0.0
     bytes: int = 0
+    requests: int = 0
+    remote_bytes: int = 0
 
     def add(self, other: Work) -> None:
         """Add other work."""
@@ -81,6 +89,23 @@ class Assembled:
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
     failed: list[tuple[int, RecordError]] = field(default_factory=list)
     work: Work = field(default_factory=Work)
+
+
+@dataclass
+class Begun:
+    """A batch whose rows were looked up, and whose records are on their way if the root is read in place.
+
+    Attributes:
+        done: Result so far.
+        frames: Records of the batch.
+        rows: First row of each read.
+        reads: Outcomes of the reads.
+    """
+
+    done: Assembled
+    frames: Frames
+    rows: Sequence[int] = ()
+    reads: Future[list[Outcome]] | None = None
 
 
 class Assembler:
@@ -136,18 +161,10 @@ class Assembler:
         except (MemoryError, ValueError):
             raise RingError(f"a batch of {rows} rows needs {needed:,} bytes, which are not available") from None
 
-    def assemble(self, rows: Rows, out: Mapping[str, np.ndarray]) -> Assembled:
-        """Fill the arrays of a batch.
+    def begin(self, rows: Rows, out: Mapping[str, np.ndarray]) -> Begun:
+        """Fill all arrays of a batch but the images, and ask for its records if the root is read in place.
 
-        Args:
-            rows: Records of the samples, b of them.
-            out: Array [b, ...] for each of ``fields``. All values are overwritten.
-
-        Returns:
-            Texts, and the rows that cannot be read; the content of their arrays is undefined.
-
-        Raises:
-            LimitError: A limit of this process is too low to open a file.
+        Args and errors are those of ``assemble``.
         """
         done = Assembled()
         began = time.perf_counter()
@@ -160,6 +177,29 @@ class Assembler:
             out[mask][:] = self.spec.window_table.used[rows.member]
         frames, done.texts = self._lookup.look_up(rows, out, partial(self._fail, rows, done))
         done.work.metadata_s += time.perf_counter() - began
+        begun = Begun(done, frames)
+        if self.spec.is_remote:
+            self._ask(rows, begun)
+        return begun
+
+    def assemble(self, rows: Rows, out: Mapping[str, np.ndarray], begun: Begun | None = None) -> Assembled:
+        """Fill the arrays of a batch.
+
+        Args:
+            rows: Records of the samples, b of them.
+            out: Array [b, ...] for each of ``fields``. All values are overwritten.
+            begun: Result of ``begin`` for the same rows and arrays, None to begin here.
+
+        Returns:
+            Texts, and the rows that cannot be read; the content of their arrays is undefined.
+
+        Raises:
+            LimitError: A limit of this process is too low to open a file.
+            RemoteError: An object store does not answer.
+        """
+        begun = begun or self.begin(rows, out)
+        done, frames = begun.done, begun.frames
+        self._wait(rows, begun)
         failed = {row for row, _ in done.failed}
         readable = [row for row in range(len(rows)) if row not in failed]
         if self._is_encoded:
@@ -192,7 +232,43 @@ class Assembler:
         """Return the frames of rows as stored, and what cannot be read; fill all arrays but those of frames."""
         done = Assembled()
         frames, _ = self._lookup.look_up(rows, out, partial(self._fail, rows, done))
+        if self.spec.is_remote:
+            begun = Begun(done, frames)
+            self._ask(rows, begun)
+            self._wait(rows, begun)
         return self._read(range(len(rows)), rows, frames, done), done
+
+    def _ask(self, rows: Rows, begun: Begun) -> None:
+        """Start the reads of the records that the cache lacks."""
+        frames, first = begun.frames, dict[tuple[int, int], int]()
+        records: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        for row, key in enumerate(zip(rows.split.tolist(), frames.shards, strict=True)):
+            here = slice(frames.begins[row], frames.begins[row + 1])
+            if here.start < here.stop:
+                first.setdefault(key, row)
+                records.setdefault(key, []).extend(zip(frames.positions[here], frames.num_bytes[here], strict=True))
+        reads: list[Read] = []
+        begun.rows = []
+        for key, found in records.items():
+            # What is wrong with a shard is told where its rows are read.
+            with contextlib.suppress(FormatError, OSError):
+                file = self._files.get(key) or self._open(*key)
+                reads += file.ahead(found)
+                begun.rows += [first[key]] * (len(reads) - len(begun.rows))
+        if reads:
+            begun.reads = object_reads().start(reads)
+
+    def _wait(self, rows: Rows, begun: Begun) -> None:
+        """Wait for the reads of a batch; raise RemoteError if the store does not answer."""
+        if begun.reads is None:
+            return
+        began, work = time.perf_counter(), begun.done.work
+        for row, outcome in zip(begun.rows, begun.reads.result(), strict=True):
+            if isinstance(outcome.error, RemoteError):
+                self._fail(rows, begun.done, row, outcome.error)
+            work.requests += outcome.num_bytes > 0
+            work.remote_bytes += outcome.num_bytes
+        work.read_s += time.perf_counter() - began
 
     def _read_and_decode(
         self, rows: Rows, frames: Frames, images: Sequence[np.ndarray], share: Sequence[int]
@@ -238,7 +314,7 @@ class Assembler:
                     if len(views) != expected:
                         raise FormatError(f"holds {len(views)} frames, expected {expected}")
                     encoded += [(camera, frame, views[number]) for camera, frame, number in uses]
-            except (FormatError, OSError) as error:
+            except (FormatError, OSError, RemoteError) as error:
                 self._fail(rows, done, row, error)
                 # A file that is repaired is opened again.
                 with self._lock:
@@ -253,7 +329,7 @@ class Assembler:
         index = self.spec.splits[split]
         if not 0 <= shard < len(index.shards):
             raise FormatError(f"cannot be read (the index says shard {shard} of {len(index.shards)})")
-        file = RecordFile(index.record_path(shard), int(index.shards.sizes[shard]))
+        file = open_records(index, shard, neighbours=self.spec.neighbours)
         with self._lock:
             while len(self._files) >= self._max_open:
                 self._files.pop(next(iter(self._files)))
@@ -283,7 +359,14 @@ class Assembler:
             raise LimitError(
                 f"{error.filename or 'a shard'} cannot be opened: {error.strerror}; {_LIMITS[error.errno]}"
             )
-        done.failed.append((row, _record_error(self.spec, rows, row, error)))
+        failed = _record_error(self.spec, rows, row, error)
+        if isinstance(error, RemoteError):
+            # The record is not damaged either.
+            where = f"dataset {failed.dataset}, split {failed.split}, shard {failed.shard}, record {failed.record}"
+            raise RemoteError(
+                f"{where}: {error}; the same state goes on where the store answers", refused=error.refused
+            )
+        done.failed.append((row, failed))
 
 
 def _read_raw(

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from stream.batch.assemble import Assembled, Assembler
+from stream.batch.assemble import Assembled, Assembler, Begun
 from stream.batch.layout import Layout
 from stream.batch.spec import Batch, BatchSpec, Decode
 from stream.order.rows import ROW_TYPE, Rows
+from stream.storage.errors import StreamError
 
 
 @dataclass(frozen=True)
@@ -51,10 +52,24 @@ class BatchMaker:
         self.assembler = Assembler(setup.spec, decode=setup.decode, threads=setup.threads)
         self.layout = Layout(self.assembler.fields, rows=setup.rows, header=setup.rows * ROW_TYPE.itemsize)
 
-    def make(self, step: int, rows: Rows, out: Mapping[str, np.ndarray] | None = None) -> tuple[Batch, Assembled]:
+    @property
+    def asks_ahead(self) -> bool:
+        """True if ``begin`` is worth calling as soon as rows are known: it asks an object store for their records."""
+        return self.setup.spec.is_remote
+
+    def begin(self, rows: Rows, out: Mapping[str, np.ndarray]) -> Begun | None:
+        """Begin a batch in ``out``, or return None where that fails: making it tells why."""
+        try:
+            return self.assembler.begin(rows, out) if self.asks_ahead else None
+        except StreamError:
+            return None
+
+    def make(
+        self, step: int, rows: Rows, out: Mapping[str, np.ndarray] | None = None, begun: Begun | None = None
+    ) -> tuple[Batch, Assembled]:
         """Make a batch in ``out``, or in new arrays; the batch is empty if rows failed."""
         out = self.assembler.empty(len(rows)) if out is None else out
-        done = self.assembler.assemble(rows, out)
+        done = self.assembler.assemble(rows, out, begun)
         if done.failed:
             return {}, done
         batch = {**done.arrays, **out, **done.texts}

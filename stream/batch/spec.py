@@ -49,6 +49,7 @@ class BatchSpec:
         languages: Columns of texts, one of which is the language of a sample; none for that of the format.
         columns: Additional columns.
         num_samples: Samples of all passes together, None without an end; rows beyond are padding.
+        neighbours: Records that are read together from afar, as their samples are drawn together.
     """
 
     datasets: tuple[str, ...]
@@ -72,6 +73,7 @@ class BatchSpec:
     languages: tuple[Column, ...]
     columns: tuple[Column, ...]
     num_samples: int | None = None
+    neighbours: int = 1
 
     @cached_property
     def action_size(self) -> int:
@@ -116,6 +118,11 @@ class BatchSpec:
         """Raise ArgumentError if the actions of a member cannot be reduced as ``action`` says."""
         for vector, rate, name in zip(self.actions, self.rates, self.datasets, strict=True):
             check_reduction(self.action, vector, rate, dataset=name)
+
+    @property
+    def is_remote(self) -> bool:
+        """True if a member is read in place."""
+        return any(split.remote is not None for split in self.splits)
 
     def fields(self) -> dict[str, tuple[str, tuple[int, ...]]]:
         """Return the dtype of each array of a batch and the shape of one row, in order."""

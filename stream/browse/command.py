@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from stream.browse.opened import Opened
-from stream.storage.arguments import Parser, interrupt_on_kill, run_command, whole
+from stream.storage.arguments import Parser, add_cache, interrupt_on_kill, run_command, whole
 from stream.storage.errors import ArgumentError
 from stream.storage.extras import imports_of
+from stream.storage.remote import cached_root
 
 _EPILOG = """\
 The pages: an overview; a dataset with its episodes, histograms and findings; an episode to play; a mixture; a step of a
@@ -40,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _browse(parsed: argparse.Namespace) -> None:
     opened = Opened.open(
-        parsed.root,
+        cached_root(parsed.root, parsed.cache),
         marks=parsed.marks,
         takes_paths=parsed.host in ("127.0.0.1", "localhost", "::1"),
         transforms=parsed.transforms,
@@ -64,7 +65,7 @@ def _browse(parsed: argparse.Namespace) -> None:
         address = f"http://{f'[{parsed.host}]' if ':' in parsed.host else parsed.host}:{listening.getsockname()[1]}/"
 
         def started() -> None:
-            print(f"{opened.catalog.root} is at {address} (Ctrl-C ends it)", flush=True)
+            print(f"{opened.catalog.place} is at {address} (Ctrl-C ends it)", flush=True)
             if not parsed.no_open:
                 threading.Thread(target=webbrowser.open, args=[address], daemon=True).start()
 
@@ -103,6 +104,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         allow_abbrev=False,
     )
     parser.add_argument("root", type=Path, metavar="ROOT", help="folder that convert.run wrote to")
+    add_cache(parser)
     parser.add_argument("--host", default="127.0.0.1", help="address to bind (default: 127.0.0.1, this machine alone)")
     parser.add_argument("--port", type=_port, default=8080, help="port, 0 for any free one (default: 8080)")
     parser.add_argument(

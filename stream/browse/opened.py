@@ -10,10 +10,12 @@ from urllib.parse import quote, urlencode
 
 from stream.browse.episodes import EpisodeTable
 from stream.browse.marks import Marks
+from stream.fetch.in_place import open_catalog
 from stream.format.catalog import Catalog, Dataset
 from stream.format.index import SplitIndex, open_index
 from stream.format.names import MANIFEST_NAME
 from stream.storage.errors import ArgumentError, FormatError, closest
+from stream.storage.remote import CachedRoot
 from stream.view.tracks import Tracks, open_tracks
 
 _KEPT_EPISODES = 64
@@ -47,7 +49,7 @@ class Opened:
     @classmethod
     def open(
         cls,
-        root: str | Path,
+        root: str | Path | CachedRoot,
         *,
         marks: str | Path = "marks.json",
         takes_paths: bool = True,
@@ -58,7 +60,7 @@ class Opened:
         Raises:
             ArgumentError: There is no such folder, it holds no complete conversion, or ``marks`` is another file.
         """
-        catalog = Catalog(root)
+        catalog = open_catalog(root)
         catalog.check_converted()
         complete, damaged = catalog.complete, {}
         for name in complete:

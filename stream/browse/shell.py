@@ -29,7 +29,7 @@ def page_frame(opened: Opened, title: str) -> Iterator[None]:
         for text, address in LINKS:
             ui.link(text, address).classes("text-white no-underline")
         ui.space()
-        ui.label(str(opened.catalog.root)).classes("text-white opacity-70 text-sm").mark("root")
+        ui.label(str(opened.catalog.place)).classes("text-white opacity-70 text-sm").mark("root")
     with ui.column().classes("w-full gap-2"):
         ui.html(f"<h1>{escape(title)}</h1>", sanitize=False)
         yield
@@ -41,7 +41,7 @@ def plain_page(opened: Opened, title: str, content: str, *, status: int = 200) -
     links = "".join(
         f'<a href="{address}" style="{style}">{text}</a>' for text, address in (("pairstream", "/"), *LINKS)
     )
-    root = f'<span style="margin-left: auto; opacity: 0.7">{escape(str(opened.catalog.root))}</span>'
+    root = f'<span style="margin-left: auto; opacity: 0.7">{escape(str(opened.catalog.place))}</span>'
     return HTMLResponse(
         f"<!DOCTYPE html><html lang='en'><meta charset='utf-8'><title>{escape(title)} · pairstream</title>"
         f"<style>body {{ margin: 0; font: 15px/1.5 Roboto, system-ui, sans-serif; }} {STYLE}</style>"

@@ -87,7 +87,7 @@ def _choose(opened: Opened, episodes: Sequence[Chosen] | str | None) -> list[Cho
         for number in opened.table(name, split).find_ids(opened.marks.ids(name)).values()
     ]
     if not found:
-        raise ArgumentError(f"--episodes marked: {opened.marks.path} marks no episode of {opened.catalog.root}")
+        raise ArgumentError(f"--episodes marked: {opened.marks.path} marks no episode of {opened.catalog.place}")
     return found
 
 
@@ -118,7 +118,7 @@ class _Writer:
             picture=lambda each: self._path((each.name, each.first_split, 0), 0, 0),
             links=False,
         )
-        content = f"<h1>{escape(str(self.opened.catalog.root))}</h1><p class='faint'>{totals(facts)}</p>{found}{table}"
+        content = f"<h1>{escape(str(self.opened.catalog.place))}</h1><p class='faint'>{totals(facts)}</p>{found}{table}"
         self._write("index.html", "Overview", f"{content}<h2>Episodes</h2><ul>{links}</ul>")
 
     def write_findings(self, findings: Sequence[Finding], share: int) -> None:

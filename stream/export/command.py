@@ -18,12 +18,12 @@ from stream.export.labels import label_features, label_values
 from stream.export.lerobot import VERSION, Layout, LeRobotWriter
 from stream.export.selection import Selection, select
 from stream.loader.episode import StoredEpisode
-from stream.storage.arguments import Parser, interrupt_on_kill, run_command
+from stream.storage.arguments import Parser, add_cache, interrupt_on_kill, run_command
 from stream.storage.errors import ArgumentError
 from stream.storage.extras import missing
 from stream.storage.files import new_folder
 from stream.storage.progress import Progress
-from stream.storage.remote import RemoteError
+from stream.storage.remote import CachedRoot, RemoteError, cached_root
 
 _EPILOG = """\
 The dataset is a slice to look at and to share: it has one file of each kind. For training, load the root itself.
@@ -52,7 +52,7 @@ _VECTORS = {"observation.state": "state", "action": "action"}
 
 
 def export(
-    root: str | Path,
+    root: str | Path | CachedRoot,
     output: str | Path,
     *,
     dataset: str,
@@ -196,7 +196,7 @@ def _export(parsed: argparse.Namespace) -> None:
         raise ArgumentError("--private: is for --push")
     try:
         done = export(
-            parsed.root,
+            cached_root(parsed.root, parsed.cache),
             parsed.output,
             dataset=parsed.dataset,
             split=parsed.split,
@@ -255,6 +255,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         allow_abbrev=False,
     )
     parser.add_argument("root", metavar="ROOT", help="a converted root")
+    add_cache(parser)
     parser.add_argument("--dataset", required=True, metavar="NAME", help="a dataset of the root")
     parser.add_argument("--split", default="train", help="split, as for make_loader (default: %(default)s)")
     parser.add_argument(

@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from stream.batch.cameras import LoadedCamera
-from stream.format.catalog import Catalog, Dataset
+from stream.fetch.in_place import open_catalog
+from stream.format.catalog import Dataset
 from stream.format.episode_list import EpisodeList, read_list
 from stream.format.fields import StoredCamera
 from stream.format.index import SplitIndex
@@ -21,6 +22,7 @@ from stream.loader.mixed import MixedData, open_mixture
 from stream.loader.options import Options
 from stream.order.choices import EpisodeChoice
 from stream.storage.errors import ArgumentError
+from stream.storage.remote import CachedRoot
 
 _NUMBERS = re.compile(r"[0-9]{1,15}(?::[0-9]{1,15})?")
 _NO_KEY = re.compile(r"[^A-Za-z0-9_-]")
@@ -85,7 +87,7 @@ class Selection:
 
 
 def select(
-    root: str | Path,
+    root: str | Path | CachedRoot,
     dataset: str,
     split: str,
     *,
@@ -109,7 +111,7 @@ def select(
             lack frames of an episode.
         stream.storage.errors.FormatError: A manifest or an index is damaged.
     """
-    opened = Catalog(root).open(dataset)
+    opened = open_catalog(root).open(dataset)
     fields = opened.fields
     is_frames = fields.layout == "frames"
     every = [camera.name for camera in fields.stored_cameras if is_frames and not camera.is_depth]

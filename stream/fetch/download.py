@@ -13,6 +13,7 @@ from pathlib import Path
 
 from stream.format.fetched import PARTIAL
 from stream.format.manifest import FileEntry
+from stream.format.names import cached_copy
 from stream.storage.errors import StreamError
 from stream.storage.files import sync_folder
 from stream.storage.progress import Progress
@@ -94,6 +95,7 @@ def _copy(file: Download, progress: Progress, stop: threading.Event) -> None:
                 "help, the root is damaged: check it with `python -m convert.verify`"
             )
         temporary.replace(file.target)
+        cached_copy(file.target).unlink(missing_ok=True)
         sync_folder(file.target.parent)
     finally:
         temporary.unlink(missing_ok=True)

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,7 +18,7 @@ from stream.format.index import SplitShards
 from stream.format.manifest import Manifest, read_manifest
 from stream.format.names import FETCHED_NAME, MANIFEST_NAME, TableKind
 from stream.storage.errors import ArgumentError, FormatError, closest
-from stream.storage.remote import Folder, LocalFolder, is_remote
+from stream.storage.remote import CachedRoot, Folder, LocalFolder, is_remote
 
 _THREADS = 16
 """Folders listed at the same time."""
@@ -36,6 +36,7 @@ class Dataset:
         manifest: Manifest without its lists of shards, which take much memory as objects.
         shards: Shards by split.
         fetched: Shards that are present, or None if all are.
+        remote: Place of the shards if they are read in place, else None.
     """
 
     name: str
@@ -44,13 +45,22 @@ class Dataset:
     manifest: Manifest
     shards: Mapping[str, SplitShards]
     fetched: Fetched | None = None
+    remote: CachedRoot | None = None
 
     @classmethod
-    def of(cls, name: str, version: str, folder: Path, manifest: Manifest, fetched: Fetched | None = None) -> Dataset:
+    def of(
+        cls,
+        name: str,
+        version: str,
+        folder: Path,
+        manifest: Manifest,
+        fetched: Fetched | None = None,
+        remote: CachedRoot | None = None,
+    ) -> Dataset:
         """Return the dataset of a complete manifest."""
         shards = {split: SplitShards.of(entry.shards) for split, entry in manifest.splits.items()}
         splits = {split: entry.model_copy(update={"shards": ()}) for split, entry in manifest.splits.items()}
-        return cls(name, version, folder, manifest.model_copy(update={"splits": splits}), shards, fetched)
+        return cls(name, version, folder, manifest.model_copy(update={"splits": splits}), shards, fetched, remote)
 
     @cached_property
     def fields(self) -> Fields:
@@ -89,6 +99,10 @@ class Catalog:
     Args:
         root: Folder that ``convert.run`` wrote to.
 
+    Attributes:
+        root: Local folder of manifests and indexes.
+        place: Root to open again: this folder, or the remote root that it is the cache of.
+
     Raises:
         ArgumentError: The folder does not exist.
     """
@@ -98,8 +112,8 @@ class Catalog:
             raise ArgumentError(f"root={root!r:.100}; expected a folder that convert.run wrote to")
         if is_remote(root):
             raise ArgumentError(
-                f"{root}: a loader reads local folders; bring what a mixture needs with "
-                f"`python -m stream.fetch {root} LOCAL --mixture MIXTURE`, and open LOCAL"
+                f"{root}: this reads local folders; bring what a mixture needs with `python -m stream.fetch {root} "
+                "LOCAL --mixture MIXTURE`, and open LOCAL"
             )
         # Files are opened later too, also by processes with another current folder.
         self.root = Path(os.path.abspath(root))
@@ -109,6 +123,7 @@ class Catalog:
             raise ArgumentError(f"{self.root!s:.200}: cannot be opened ({error.strerror})") from None
         if not found:
             raise ArgumentError(f"{self.root}: no such folder; give the --output of a conversion")
+        self.place: Path | CachedRoot = self.root
         self._source: Folder = LocalFolder(self.root)
         self._open: dict[str, Dataset] = {}
 
@@ -185,6 +200,10 @@ class Catalog:
                 )
             self._open[name] = self._read(base, version)
         return self._open[name]
+
+    def open_all(self, names: Sequence[str]) -> list[Dataset]:
+        """Open several datasets, see ``open``."""
+        return list(map(self.open, names))
 
     def forget(self, name: str) -> None:
         """Read the manifest of a dataset again when it is opened next."""

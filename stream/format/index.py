@@ -19,6 +19,7 @@ from stream.format.table import Column, Table, open_table
 from stream.storage.arguments import check_whole
 from stream.storage.errors import ArgumentError, FormatError
 from stream.storage.memory import available_memory
+from stream.storage.remote import CachedRoot
 
 if TYPE_CHECKING:
     from stream.format.catalog import Dataset
@@ -76,6 +77,7 @@ class SplitIndex:
         member: Number of the dataset in the mixture.
         dataset, split: Names of dataset and split.
         folder: Folder of the split.
+        remote: Place of the split's shards if they are read in place, else None.
         shards: Shards of the split.
         episodes, steps, records: Tables of the index; ``steps`` has the columns of labels too.
     """
@@ -84,6 +86,7 @@ class SplitIndex:
     dataset: str
     split: str
     folder: str
+    remote: CachedRoot | None
     shards: SplitShards
     episodes: Table
     steps: Table
@@ -133,6 +136,7 @@ def open_index(dataset: Dataset, split: str, *, member: int = 0) -> SplitIndex:
         dataset=dataset.name,
         split=split,
         folder=str(folder),
+        remote=dataset.remote and dataset.remote / split,
         shards=dataset.shards[split],
         **tables,
     )

@@ -10,6 +10,7 @@ A converted dataset has these files::
     ROOT/<dataset>/<version>/<split>/records.arrow                        one row per record of the split
     ROOT/<dataset>/<version>/<split>/labels/<name>.arrow                  columns added later, one row per step
     ROOT/<dataset>/<version>/<split>/<split>-00007-of-01024.arrayrecord   the frames
+    ROOT/<dataset>/<version>/<split>/cached/<split>-00007...arrayrecord   those that were read in place, in a cache
 
 The three tables are the index of a split, and labels are further columns of ``steps``. Each table is an uncompressed
 Arrow IPC file of one record batch, so every column is one contiguous array that can be mapped. Rows follow the order of
@@ -27,6 +28,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final, Literal, get_args
 
 from stream.storage.errors import FormatError
@@ -90,6 +92,15 @@ def shard_file(stem: str) -> str:
     'train-00007-of-01024.arrayrecord'
     """
     return f"{stem}.arrayrecord"
+
+
+def cached_copy(shard: Path) -> Path:
+    """Return the sparse file with the records of a shard that were read in place.
+
+    >>> cached_copy(Path("train/train-00007-of-01024.arrayrecord"))
+    PosixPath('train/cached/train-00007-of-01024.arrayrecord')
+    """
+    return shard.parent / "cached" / shard.name
 
 
 def table_file(kind: TableKind) -> str:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import xxhash
 
 from stream.format.names import BLOCK, BLOCK_HEADER
 from stream.storage.errors import FormatError
+
+if TYPE_CHECKING:
+    from stream.storage.object_reads import Read
 
 _GAP = 4096
 """Bytes between two records that are still read at once."""
@@ -51,6 +55,14 @@ class RecordFile:
         if self._fd >= 0:
             _close(self._fd)
 
+    def ahead(self, records: Iterable[tuple[int, int]]) -> list[Read]:
+        """Return the reads that bring records from afar, none for a local file.
+
+        Args:
+            records: Position and size of each record.
+        """
+        return []
+
     def read(self, position: int, num_bytes: int, xxh3_64: int) -> memoryview:
         """Return one record; see ``read_all``."""
         return self.read_all((position,), (num_bytes,), (xxh3_64,))[0]
@@ -67,7 +79,7 @@ class RecordFile:
             FormatError: The bytes do not match the checksum.
             OSError: The disk cannot read them.
         """
-        sizes = list(map(_stored_size, positions, num_bytes))
+        sizes = list(map(stored_size, positions, num_bytes))
         found: list[memoryview] = []
         while len(found) < len(sizes):
             start = stop = len(found)
@@ -75,12 +87,16 @@ class RecordFile:
             while stop < len(sizes) and 0 <= positions[stop] - end <= _GAP and end - begin < _MOST_AT_ONCE:
                 end = positions[stop] + sizes[stop]
                 stop += 1
-            run = memoryview(os.pread(self._fd, end - begin, begin))
+            run = memoryview(self.pread(end - begin, begin))
             for number in range(start, stop):
                 first = positions[number] - begin
                 stored = run[first : first + sizes[number]]
-                found.append(_record(stored, sizes[number], positions[number], num_bytes[number], xxh3_64[number]))
+                found.append(cut_record(stored, sizes[number], positions[number], num_bytes[number], xxh3_64[number]))
         return found
+
+    def pread(self, num_bytes: int, position: int) -> bytes:
+        """Return bytes of the file, fewer at its end."""
+        return os.pread(self._fd, num_bytes, position)
 
     def read_into(self, position: int, num_bytes: int, xxh3_64: int, parts: Sequence[memoryview]) -> None:
         """Read one record into buffers, which are filled one after the other; raises as ``read_all`` does."""
@@ -107,7 +123,7 @@ class RecordFile:
             raise FormatError(_CHANGED)
 
 
-def _stored_size(position: int, num_bytes: int) -> int:
+def stored_size(position: int, num_bytes: int) -> int:
     """Return the size of a record with the block headers inside of it."""
     if not 0 <= num_bytes < 1 << 31 or position < 0:
         raise FormatError(f"cannot be read (the index says {num_bytes:,} bytes at {position:,})")
@@ -115,7 +131,7 @@ def _stored_size(position: int, num_bytes: int) -> int:
     return num_bytes + BLOCK_HEADER * -((first - num_bytes) // (BLOCK - BLOCK_HEADER))
 
 
-def _record(stored: memoryview, size: int, position: int, num_bytes: int, xxh3_64: int) -> memoryview:
+def cut_record(stored: memoryview, size: int, position: int, num_bytes: int, xxh3_64: int) -> memoryview:
     """Return a record without its block headers; raise FormatError if the checksum is another."""
     record = stored
     if size > num_bytes:

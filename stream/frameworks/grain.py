@@ -21,6 +21,7 @@ from stream.order.mixture import Mixture
 from stream.order.rows import Rows
 from stream.storage.arguments import check_names
 from stream.storage.errors import ArgumentError
+from stream.storage.remote import CachedRoot, cached_root
 from stream.workers.source import Replacer, make_here
 
 Sample = dict[str, Any]
@@ -49,7 +50,7 @@ class PairsMapDataset(grain.MapDataset[Sample]):
         data: Mixture.
     """
 
-    def __init__(self, root: Path, mixture: Mixture, options: Options, on_error: str) -> None:
+    def __init__(self, root: Path | CachedRoot, mixture: Mixture, options: Options, on_error: str) -> None:
         super().__init__()
         self._arguments = (root, mixture, options, on_error)
         self.data = MixedData(root, mixture, options)
@@ -90,6 +91,7 @@ def pairs(
     *,
     split: str = "train",
     on_error: str = "raise",
+    cache: str | Path | None = None,
     **options: Any,
 ) -> PairsMapDataset:
     """Return single samples in the order of ``make_loader``, as a Grain ``MapDataset``: element k is sample k.
@@ -103,6 +105,7 @@ def pairs(
         mixture: As for ``make_loader``.
         split: As for ``make_loader``.
         on_error: As for ``make_loader``.
+        cache: As for ``make_loader``.
         options: Other arguments of ``make_loader`` that define samples and their order: ``seed``, ``shuffle``,
             ``frames``, ``cameras``, ``filters``, ``horizon`` and so on. A mixture with a schedule is refused.
 
@@ -114,7 +117,7 @@ def pairs(
         ArgumentError: As for ``make_loader``.
         RecordError: From an element, a record cannot be read.
     """
-    data = open_mixture(root, mixture, split=split, options=_options(options))
+    data = open_mixture(cached_root(root, cache), mixture, split=split, options=_options(options))
     return PairsMapDataset(data.root, data.mixture, data.options, on_error)
 
 
@@ -135,6 +138,7 @@ class PairSource:
         root: As for ``make_loader``.
         mixture: As for ``make_loader``.
         split: As for ``make_loader``.
+        cache: As for ``make_loader``.
         options: Other arguments of ``make_loader`` that define samples: ``frames``, ``cameras``, ``filters``,
             ``horizon`` and so on, without ``seed``, ``shuffle``, ``passes``, ``samples_per_episode``,
             ``sample_weights`` and random choices.
@@ -145,7 +149,13 @@ class PairSource:
     """
 
     def __init__(
-        self, root: str | Path, mixture: str | Path | Mapping[str, Any], *, split: str = "train", **options: Any
+        self,
+        root: str | Path,
+        mixture: str | Path | Mapping[str, Any],
+        *,
+        split: str = "train",
+        cache: str | Path | None = None,
+        **options: Any,
     ) -> None:
         own = ("seed", "shuffle", "samples_per_episode", "passes", "sample_weights")
         ordering = [name for name in own if name in options]
@@ -166,7 +176,7 @@ class PairSource:
                 f"PairSource cannot draw {random[0]!r} anew in each epoch, which a sampler does not tell; take "
                 "stream.pairs, or what is not random"
             )
-        data = open_mixture(root, mixture, split=split, options=chosen)
+        data = open_mixture(cached_root(root, cache), mixture, split=split, options=chosen)
         self._samples = PairsMapDataset(data.root, data.mixture, data.options, "raise")
         self._ends = np.cumsum(data.views.sizes)
 

@@ -14,10 +14,11 @@ from rich.table import Table
 
 from stream.info.overview import Kept, Overview, apply_filters, describe, list_episodes, open_root
 from stream.order.filters import OPERATORS
-from stream.storage.arguments import Parser, run_command
+from stream.storage.arguments import Parser, add_cache, run_command
 from stream.storage.errors import ArgumentError, FormatError
 from stream.storage.files import write_whole
 from stream.storage.progress import human_bytes
+from stream.storage.remote import cached_root
 
 _EPILOG = """\
 samples are pairs in the layout `pairs`, and steps in the layout `frames`, of which a window leaves some out. An episode
@@ -82,7 +83,7 @@ def _print(parsed: argparse.Namespace) -> None:
         raise ArgumentError("--datasets names no dataset")
     if parsed.episodes_out is not None and not parsed.filter:
         raise ArgumentError("--episodes-out without --filter; give conditions that choose episodes")
-    root = open_root(parsed.root, names)
+    root = open_root(cached_root(parsed.root, parsed.cache), names)
     found = [describe(dataset) for dataset in root.datasets]
     kept: dict[str, Kept | None] = {}
     if parsed.filter:
@@ -162,6 +163,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         allow_abbrev=False,
     )
     parser.add_argument("root", metavar="ROOT", help="the --output of a conversion, or a fetched copy")
+    add_cache(parser)
     parser.add_argument("--datasets", help="only these, with commas between (default: all)")
     parser.add_argument(
         "--filter",

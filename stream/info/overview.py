@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from stream.format.catalog import Catalog, Dataset
+from stream.fetch.in_place import open_catalog
+from stream.format.catalog import Dataset
 from stream.format.index import SplitIndex, open_index
 from stream.order.choices import Samples
 from stream.order.filters import Filter, parse_filters, settle_missing
 from stream.storage.errors import FormatError
+from stream.storage.remote import CachedRoot
 
 _CHUNK = 1 << 20
 """Samples that a filter looks at together."""
@@ -46,7 +49,7 @@ class Kept:
     episode_ids: tuple[str, ...]
 
 
-def open_root(root: str, names: Sequence[str] | None = None) -> Overview:
+def open_root(root: str | Path | CachedRoot, names: Sequence[str] | None = None) -> Overview:
     """Open the datasets of a root.
 
     Args:
@@ -56,7 +59,7 @@ def open_root(root: str, names: Sequence[str] | None = None) -> Overview:
     Raises:
         ArgumentError: The root or a dataset does not exist, or nothing in the root is complete.
     """
-    catalog = Catalog(root)
+    catalog = open_catalog(root)
     catalog.check_converted()
     complete = catalog.complete
     datasets, damaged = [], []

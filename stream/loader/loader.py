@@ -33,6 +33,7 @@ from stream.statistics.normalize import Normalize, bind_transforms
 from stream.storage.arguments import check_names, with_known_names
 from stream.storage.errors import ArgumentError
 from stream.storage.html import html_table
+from stream.storage.remote import cached_root
 
 _log = logging.getLogger("stream")
 
@@ -84,11 +85,13 @@ def make_loader(
     on_error: Literal["raise", "replace"] = "raise",
     num_steps: int | None = None,
     decode: Decode = "host",
+    cache: str | Path | None = None,
 ) -> Loader:
     """Open a converted root and mix its datasets.
 
     Args:
-        root: Folder that ``convert.run`` wrote, or ``stream.fetch`` copied.
+        root: Folder that ``convert.run`` wrote, or ``stream.fetch`` copied; or ``s3://...``, ``gs://...`` or
+            ``https://...``, to be read in place.
         mixture: Name of a mixture (``oxe29``) or dataset, a list of datasets, a mapping of names to weights, or a YAML
             file. A weight is a number, ``"size"``, or ``{"size_power": p, "factor": f}``; 0 leaves the dataset out. A
             member may also be a mapping with ``dataset``, ``root``, ``weight``, ``split``, ``filters``, ``episodes``
@@ -169,6 +172,8 @@ def make_loader(
             batches as the one before. ``stream.torch.PairDataset`` goes on where the last one ended.
         decode: ``host`` decodes JPEGs where the batch is made; ``device`` leaves frames encoded
             (``stream.batch.encoded``) until ``stream.torch.to_device`` decodes them.
+        cache: Local folder of what was read of a remote root, and a bound for its records: ``"DIR:200GB"``, or
+            ``"DIR"`` for none. Loaders and ranks of a machine share it, and ``stream.fetch`` fills it.
 
     Returns:
         The loader. It starts no workers yet.
@@ -176,12 +181,13 @@ def make_loader(
     Raises:
         ArgumentError: An argument is wrong; the message says what was found and what exists.
         stream.storage.errors.FormatError: A manifest or an index is damaged.
+        stream.storage.remote.RemoteError: A remote root cannot be read.
     """
     _check_platform()
     given = locals()
     options = Options(**{name: given[name] for name in Options.__dataclass_fields__})
     running = Running(**{name: given[name] for name in Running.__dataclass_fields__})
-    data = open_mixture(root, mixture, split=split, options=options, batch_size=running.batch_size)
+    data = open_mixture(cached_root(root, cache), mixture, split=split, options=options, batch_size=running.batch_size)
     return Loader(data, running, normalize=normalize, knows_ranks=rank is not None)
 
 
@@ -377,6 +383,7 @@ class Loader(grain.IterDataset[Batch]):
         - ``wait_s``: seconds that ``next`` waited.
         - ``read_s``, ``decode_s``, ``metadata_s``: seconds of work, added over workers and threads.
         - ``bytes``: bytes of records read.
+        - ``requests``, ``remote_bytes``: requests for records of a remote root, and bytes that they brought.
         - ``replaced``, ``replaced_records``: count of replaced rows; the last 100 errors.
         - ``ring_slots``, ``ring_bytes``: shared memory of the newest iterator.
         - ``left_out``: count of the samples of each dataset that were left out, by reason, see ``describe``.
@@ -437,14 +444,17 @@ class Loader(grain.IterDataset[Batch]):
         return read_state(state, self.fingerprint, random_ranks=self.running.random_ranks)
 
 
-def load_loader(path: str | Path, *, root: str | Path | None = None, **overrides: Any) -> Loader:
+def load_loader(
+    path: str | Path, *, root: str | Path | None = None, cache: str | Path | None = None, **overrides: Any
+) -> Loader:
     """Make the loader that a ``loader.json`` describes.
 
     The file has only the names of transforms, so give them again. A warning names those that are missing.
 
     Args:
         path: File that ``Loader.save`` wrote.
-        root: Folder of the converted data, if they were moved.
+        root: Place of the converted data, if they were moved.
+        cache: Cache of a remote root, as for ``make_loader``.
         overrides: ``rank``, ``world_size``, ``num_workers``, ``threads``, ``prefetch``, ``transforms``, ``on_error``,
             ``num_steps`` or ``decode``, as for ``make_loader``. Others would define another run.
 
@@ -458,7 +468,7 @@ def load_loader(path: str | Path, *, root: str | Path | None = None, **overrides
         if name in Options.__dataclass_fields__ or name == "batch_size":
             raise ArgumentError(f"{name}: {path} defines it, as another would be another run; use make_loader")
     check_names(overrides, Running.__dataclass_fields__)
-    data, running, transforms = read_saved(path, root=root, overrides=overrides)
+    data, running, transforms = read_saved(path, root=root, cache=cache, overrides=overrides)
     if transforms and "transforms" not in overrides:
         _log.warning(
             "%s: loaded without the transforms of the run, which are code: %s; give transforms=, [] for none",

@@ -18,11 +18,13 @@ from stream.batch.dataset_vector import dataset_vector
 from stream.batch.resize import Resize
 from stream.batch.spaces import check_spaces, dropped_steps
 from stream.batch.spec import BatchSpec
+from stream.fetch.in_place import open_catalog
 from stream.format.catalog import Catalog, Dataset
 from stream.format.fields import Fields
 from stream.format.index import IndexCheck, UsedColumn, used_columns
 from stream.format.names import VECTORS, TableKind
 from stream.format.spaces import derived_column
+from stream.format.video import VIDEO_CODECS, check_decoder
 from stream.loader.options import STEPS, Options
 from stream.order.choices import Choice, parse_episodes, parse_keep_ranges
 from stream.order.filters import check_stored, parse_filters, settle_missing
@@ -38,8 +40,11 @@ from stream.order.weights import parse_weights
 from stream.order.window import StepSpan, resolve_steps, resolve_windows
 from stream.storage.arguments import check_whole
 from stream.storage.errors import ArgumentError, closest
+from stream.storage.remote import CachedRoot, cached_root, is_remote
 
 _log = logging.getLogger("stream")
+_IN_ORDER = 64
+"""Records that are read together in storage order."""
 
 
 class MixedData:
@@ -58,15 +63,15 @@ class MixedData:
 
     def __init__(
         self,
-        root: str | Path,
+        root: str | Path | CachedRoot,
         mixture: Mixture,
         options: Options,
         *,
         catalog: Catalog | None = None,
         batch_size: int | None = None,
     ) -> None:
-        catalog = catalog or Catalog(root)
-        self.root = catalog.root
+        catalog = catalog or open_catalog(root)
+        self.root = catalog.place
         self.datasets = _open_datasets(mixture.members, catalog)
         stay = check_spaces(
             self.datasets,
@@ -95,6 +100,10 @@ class MixedData:
             )
         resize = Resize(options.image_fit, options.image_filter)
         self.cameras = find_cameras(options.cameras, fields, self.names, size=options.image_size, resize=resize)
+        for number, name in enumerate(self.names):
+            used = {codec for camera in self.cameras for codec in camera.codecs(number)}
+            for codec in filter(used.__contains__, VIDEO_CODECS):
+                check_decoder(codec, by=f"{name} ({codec})")
         weights = parse_weights(options.sample_weights, self.names)
         check_stored("sample_weights", weights, self.datasets)
         self.views = Views(
@@ -188,6 +197,7 @@ class MixedData:
             languages=() if options.language == "language" else find_texts(options.languages, firsts, self.names),
             columns=tuple(find_column(name, firsts, self.names) for name in options.columns),
             num_samples=self.plan.num_samples,
+            neighbours=Shuffle.parse(options.shuffle).block or _IN_ORDER,
         )
         spec.check_reduction()
         fixed = {"language", *replace(spec, columns=()).fields()}
@@ -321,23 +331,31 @@ class MixedData:
 
 
 def open_mixture(
-    root: str | Path, mixture: Any, *, split: str, options: Options, batch_size: int | None = None
+    root: str | Path | CachedRoot, mixture: Any, *, split: str, options: Options, batch_size: int | None = None
 ) -> MixedData:
     """Open a mixture below a root; arguments and errors are those of ``make_loader``."""
-    catalog = Catalog(root)
+    catalog = open_catalog(root)
     return MixedData(root, resolve_mixture(mixture, split, catalog), options, catalog=catalog, batch_size=batch_size)
 
 
-def read_mixture_fields(root: str | Path, mixture: Any, *, split: str) -> list[Fields]:
+def read_mixture_fields(root: str | Path | CachedRoot, mixture: Any, *, split: str) -> list[Fields]:
     """Return a loader's fields of each dataset of a mixture, from the manifests alone."""
-    catalog = Catalog(root)
+    catalog = open_catalog(root)
     members = resolve_mixture(mixture, split, catalog).members
     return [dataset.fields for dataset in _open_datasets(members, catalog)]
 
 
+def _own_root(root: str, catalog: Catalog) -> str | Path | CachedRoot:
+    """Return the root of a member, which shares the cache of the others if it is remote."""
+    place = catalog.place
+    return replace(place, url=root) if isinstance(place, CachedRoot) and is_remote(root) else cached_root(root, None)
+
+
 def _open_datasets(members: Sequence[Member], catalog: Catalog) -> tuple[Dataset, ...]:
     """Return the dataset of each member, by the member's name."""
-    catalogs = {None: catalog} | {member.root: Catalog(member.root) for member in members if member.root is not None}
+    catalogs = {None: catalog} | {
+        member.root: open_catalog(_own_root(member.root, catalog)) for member in members if member.root is not None
+    }
     missing = [
         member.dataset
         for member in members
@@ -346,10 +364,14 @@ def _open_datasets(members: Sequence[Member], catalog: Catalog) -> tuple[Dataset
     if len(missing) > 1:
         catalog.check_converted()
         raise ArgumentError(
-            f"{catalog.root}: {len(missing)} of {len(members)} datasets of the mixture are missing: "
+            f"{catalog.place}: {len(missing)} of {len(members)} datasets of the mixture are missing: "
             f"{', '.join(missing)}; convert them, or give a mapping of names to weights without them"
         )
-    datasets = [catalogs[member.root].open(member.dataset) for member in members]
+    opened = {
+        root: iter(each.open_all([member.dataset for member in members if member.root == root]))
+        for root, each in catalogs.items()
+    }
+    datasets = [next(opened[member.root]) for member in members]
     for dataset in datasets:
         if not dataset.manifest.records:
             reasons = ", ".join(f"{count:,} {reason}" for reason, count in dataset.manifest.left_out.items())

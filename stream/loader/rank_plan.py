@@ -9,7 +9,6 @@ from functools import cached_property
 import numpy as np
 
 from stream.batch.maker import BatchMaker, Setup
-from stream.format.video import VIDEO_CODECS, check_decoder
 from stream.loader.counters import Counters
 from stream.loader.mixed import MixedData
 from stream.loader.running import Running
@@ -46,7 +45,6 @@ class RankPlan:
         self._replacer = Replacer(data.plan, running.on_error)
         if running.decode == "device":
             _check_encoded(data)
-        _check_decoders(data)
         _ = data.check  # raises now, not in the first batch
 
     @cached_property
@@ -89,8 +87,8 @@ class RankPlan:
         # The threads of this maker end with its iterator.
         maker = self._maker if workers else BatchMaker(self._setup())
         ring = self.counters.ring = Ring(maker.layout.nbytes)
-        # One batch for each worker, and `prefetch` more.
-        depth = self.running.prefetch + max(1, workers)
+        # One batch for each worker, another whose records are on their way, and `prefetch` more.
+        depth = self.running.prefetch + max(1, workers) * (2 if maker.asks_ahead else 1)
         ring.reserve(depth + 1)
         if workers:
             return ProcessSource(maker, workers=workers, replacer=self._replacer, ring=ring), depth
@@ -112,12 +110,3 @@ def _check_encoded(data: MixedData) -> None:
                 raise ArgumentError(
                     f"decode='device' is for JPEGs, {name} has {' and '.join(sorted(others))}; take decode='host'"
                 )
-
-
-def _check_decoders(data: MixedData) -> None:
-    """Raise ArgumentError if the decoder of a codec is not installed."""
-    for member, name in enumerate(data.names):
-        codecs = {codec for camera in data.cameras for codec in camera.codecs(member)}
-        for codec in VIDEO_CODECS:
-            if codec in codecs:
-                check_decoder(codec, by=f"{name} ({codec})")

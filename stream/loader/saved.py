@@ -15,6 +15,7 @@ from stream.order.filters import canonical_filters
 from stream.order.mixture import Member, Mixture
 from stream.storage.errors import ArgumentError, StateError
 from stream.storage.plain_values import canonical_choice
+from stream.storage.remote import CachedRoot, cached_root, is_remote
 
 _KEPT = ("batch_size", "on_error", "num_steps", "decode")
 
@@ -37,7 +38,7 @@ def save_loader(path: str | Path, data: MixedData, running: Running) -> None:
             "dataset": f"{member.dataset.partition(':')[0]}:{dataset.version}",
             "split": member.split,
             "weights": weights,
-            "root": member.root and os.path.abspath(member.root),
+            "root": member.root and (member.root if is_remote(member.root) else os.path.abspath(member.root)),
             "filters": canonical_filters(member.filters),
             **{what: _own(what, getattr(member, what)) for what in ("episodes", "keep_ranges")},
         }
@@ -59,13 +60,18 @@ def save_loader(path: str | Path, data: MixedData, running: Running) -> None:
 
 
 def read_saved(
-    path: str | Path, *, root: str | Path | None = None, overrides: Mapping[str, Any] | None = None
+    path: str | Path,
+    *,
+    root: str | Path | CachedRoot | None = None,
+    cache: str | Path | None = None,
+    overrides: Mapping[str, Any] | None = None,
 ) -> tuple[MixedData, Running, list[str]]:
     """Open the data and settings of a ``loader.json``; also return the names of its transforms, which it does not have.
 
     Args:
         path: File.
-        root: Folder of the converted data, if they were moved; members with a root of their own keep it.
+        root: Place of the converted data, if they were moved; members with a root of their own keep it.
+        cache: Cache of a remote root, as for ``make_loader``.
         overrides: Fields of ``Running`` that replace those of the file.
 
     Raises:
@@ -79,13 +85,13 @@ def read_saved(
         mixture = Mixture(tuple(_member(each) for each in content["members"]), tuple(map(int, content["until"])))
         options = Options(**content["options"])
         running = {name: content[name] for name in (*_KEPT, "rank", "world_size")}
-        where = root or _text(content["root"])
+        where: Any = root or _text(content["root"])
         fingerprint = content["fingerprint"]
         transforms = list(map(_text, content["transforms"]))
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise StateError(f"{path}: field missing or of the wrong type ({error!r:.100})") from None
     chosen = Running(**{**running, **(overrides or {})})
-    data = MixedData(where, mixture, options, batch_size=chosen.batch_size)
+    data = MixedData(cached_root(where, cache), mixture, options, batch_size=chosen.batch_size)
     difference = first_difference(fingerprint, data.fingerprint())
     if difference:
         raise StateError(f"{path}: the data below {where} are not those of the run: {difference}")

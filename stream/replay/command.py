@@ -21,7 +21,7 @@ from stream.loader.saved import read_saved
 from stream.order.reference import SampleRef
 from stream.replay.contact_sheet import write_sheets
 from stream.replay.shown_step import ShownStep, marks_of, sheet_names, show_step, with_transforms
-from stream.storage.arguments import Parser, printable, run_command, whole
+from stream.storage.arguments import Parser, add_cache, printable, run_command, whole
 from stream.storage.errors import ArgumentError
 from stream.storage.progress import Progress
 
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _replay(parsed: argparse.Namespace) -> None:
     # A RankPlan, not a Loader, which would import Grain.
     overrides = {} if parsed.rank is None else {"rank": parsed.rank}
-    data, running, _ = read_saved(parsed.loader, root=parsed.root, overrides=overrides)
+    data, running, _ = read_saved(parsed.loader, root=parsed.root, cache=parsed.cache, overrides=overrides)
     plan = RankPlan(data, running)
     if parsed.transforms is not None:
         plan = with_transforms(plan, parsed.transforms)
@@ -167,6 +167,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--rank", type=int, metavar="R", help="rank of the run; default: that of the file")
     parser.add_argument("--root", type=Path, metavar="DIR", help="folder of the data, if they were moved")
+    add_cache(parser)
     parser.add_argument(
         "--transforms",
         metavar="MODULE:NAME",

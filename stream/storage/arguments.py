@@ -57,6 +57,15 @@ def run_command(work: Callable[[], None], *, interrupted: str) -> int:
         return EXIT_USAGE if isinstance(error, StreamError) and error.refused else EXIT_FAILED
 
 
+def add_cache(parser: argparse.ArgumentParser) -> None:
+    """Add ``--cache``, for roots that are read in place."""
+    parser.add_argument(
+        "--cache",
+        metavar="DIR:SIZE",
+        help="for s3://, gs:// and https://: folder of what was read, such as /tmp/oxe:9GB",
+    )
+
+
 def whole(least: int) -> Callable[[str], int]:
     """Return a ``type`` of argparse for whole numbers of at least ``least``.
 

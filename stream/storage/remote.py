@@ -11,12 +11,12 @@ import contextlib
 import logging
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
-from stream.storage.errors import StreamError
+from stream.storage.errors import ArgumentError, StreamError
 from stream.storage.extras import missing
 
 CHUNK = 8 << 20
@@ -56,6 +56,69 @@ def join(root: str | Path, *names: str) -> str:
     if is_remote(root):
         return "/".join((str(root).rstrip("/"), *names))
     return str(Path(root, *names))
+
+
+@dataclass(frozen=True)
+class CachedRoot:
+    """A root of an object store, or a folder of it, whose records are read in place.
+
+    Attributes:
+        url: Address.
+        cache: Local folder of the index, and of the records that were read.
+        most: Most bytes of records in the cache, None for no bound.
+    """
+
+    url: str
+    cache: Path
+    most: int | None
+
+    def __str__(self) -> str:
+        return self.url
+
+    def __truediv__(self, name: str) -> CachedRoot:
+        return replace(self, url=f"{self.url}/{name}")
+
+    def resolve(self) -> CachedRoot:
+        """Return the root itself, which no link leads to."""
+        return self
+
+
+def cached_root(root: str | Path | CachedRoot, cache: str | Path | None) -> str | Path | CachedRoot:
+    """Return the root of a loader: a ``CachedRoot`` if it is an address.
+
+    Args:
+        root: Local folder, or an address.
+        cache: ``DIR`` or ``DIR:200GB`` (KB to TB), for an address alone.
+
+    Raises:
+        ArgumentError: The address has no cache, or the cache no address; or either cannot be used.
+
+    >>> cached_root("s3://bucket/oxe/", "/scratch/oxe:200GB")
+    CachedRoot(url='s3://bucket/oxe', cache=PosixPath('/scratch/oxe'), most=200000000000)
+    """
+    if isinstance(root, CachedRoot) or not isinstance(root, str | Path) or not is_remote(root):
+        if cache is not None:
+            raise ArgumentError(f"cache={str(cache)!r:.200} is for roots like s3://BUCKET/...; leave it out for {root}")
+        return root
+    # A Path has lost one slash.
+    url = re.sub(r":/+", "://", str(root), count=1).rstrip("/")
+    if re.search(r"[@?#]", url):
+        raise ArgumentError(f"{url.partition('://')[0]}://...: has a name, key or query in it; give the address alone")
+    if cache is None:
+        raise ArgumentError(
+            f"{url}: to read it in place, name a local folder for what was read, and a bound: "
+            "cache='/scratch/oxe:200GB' (--cache for a command); or copy what a mixture needs with "
+            f"`python -m stream.fetch {url} LOCAL --mixture MIXTURE`, and open LOCAL"
+        )
+    folder, bound = str(cache), re.fullmatch(r"(.+):([0-9]+(?:\.[0-9]+)?)\s*([KMGT])B?", str(cache), re.IGNORECASE)
+    most = None
+    if bound is not None:
+        folder, most = bound[1], int(float(bound[2]) * 1000 ** (1 + "KMGT".index(bound[3].upper())))
+    if is_remote(folder) or not folder.strip() or (":" in folder and bound is None) or most == 0:
+        raise ArgumentError(
+            f"cache={str(cache)!r:.200}; expected a local folder, with a bound such as /scratch/oxe:200GB"
+        )
+    return CachedRoot(url, Path(folder).absolute(), most)
 
 
 class RemoteFolder:
@@ -155,7 +218,7 @@ class RemoteFolder:
             library = _LIBRARIES[self.scheme]
             raise RemoteError(f"{missing(library, extra, by=where)} ({error})", refused=True) from None
         except Exception as error:
-            reason, refused = _reason(error)
+            reason, refused = explain(error)
             raise RemoteError(f"{where}: cannot be {done}: {reason}", refused=refused) from error
 
 
@@ -197,7 +260,22 @@ class LocalFolder:
             return file.read(stop - start)
 
 
-Folder = LocalFolder | RemoteFolder
+class Folder(Protocol):
+    """Reading methods of folders of every kind."""
+
+    def __truediv__(self, name: str) -> Folder: ...
+
+    def folders(self) -> list[str]:
+        """Return the names of the subfolders."""
+
+    def size(self, name: str) -> int | None:
+        """Return the size of a file in bytes, or None if it does not exist."""
+
+    def read(self, name: str) -> bytes:
+        """Return the content of a file; raise FileNotFoundError if it does not exist."""
+
+    def read_range(self, name: str, start: int, stop: int) -> bytes:
+        """Return the bytes [start, stop) of a file."""
 
 
 @cache
@@ -215,12 +293,15 @@ def _open_store(scheme: str) -> Any:
     return GCSFileSystem(use_listings_cache=False)
 
 
-def _reason(error: Exception) -> tuple[str, bool]:
+def explain(error: Exception) -> tuple[str, bool]:
     """Return the reason of an error in the library's words, and whether retrying cannot help."""
     code = str(getattr(error, "code", ""))
-    text = " ".join(str(error).split())[:300] or type(error).__name__
-    if type(error).__name__ in ("NoCredentialsError", "DefaultCredentialsError", "RefreshError") or code == "401":
+    # obstore appends its own structures.
+    text = " ".join(str(error).partition("\n\nDebug source")[0].split())[:300] or type(error).__name__
+    kind = type(error).__name__
+    no_credentials = ("NoCredentialsError", "DefaultCredentialsError", "RefreshError", "UnauthenticatedError")
+    if kind in no_credentials or code == "401":
         return f"no credentials that are valid ({text}); the documentation of s3fs or gcsfs says how to set them", True
-    if isinstance(error, PermissionError) or code == "403" or "Forbidden" in text:
+    if isinstance(error, PermissionError) or kind == "PermissionDeniedError" or code == "403" or "Forbidden" in text:
         return f"not allowed with these credentials ({text})", True
-    return f"{type(error).__name__}: {text}", False
+    return f"{kind}: {text}", False

@@ -7,13 +7,14 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from stream.format.catalog import Catalog
+from stream.fetch.in_place import open_catalog
 from stream.format.index import open_index
 from stream.loader.rank_plan import RankPlan
 from stream.loader.saved import read_saved
-from stream.storage.arguments import Parser, run_command, whole
+from stream.storage.arguments import Parser, add_cache, run_command, whole
 from stream.storage.errors import ArgumentError
 from stream.storage.extras import imports_of
+from stream.storage.remote import cached_root
 from stream.view.tracks import Tracks, open_tracks
 from stream.view.window import SampleWindow
 
@@ -63,7 +64,7 @@ def _view(parsed: argparse.Namespace) -> None:
 
 
 def _of_root(parsed: argparse.Namespace) -> Tracks:
-    catalog = Catalog(parsed.root)
+    catalog = open_catalog(cached_root(parsed.root, parsed.cache))
     catalog.check_converted()
     dataset = catalog.open(parsed.dataset)
     splits = sorted(dataset.manifest.splits)
@@ -75,7 +76,7 @@ def _of_root(parsed: argparse.Namespace) -> Tracks:
 
 def _of_run(parsed: argparse.Namespace) -> tuple[Tracks, SampleWindow]:
     overrides = {} if parsed.rank is None else {"rank": parsed.rank}
-    data, running, _ = read_saved(parsed.loader, root=parsed.root, overrides=overrides)
+    data, running, _ = read_saved(parsed.loader, root=parsed.root, cache=parsed.cache, overrides=overrides)
     plan = RankPlan(data, running)
     row = parsed.row or 0
     if row >= plan.rows:
@@ -108,6 +109,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--root", type=Path, metavar="DIR", help="with --loader: folder of the data, if they were moved"
     )
+    add_cache(parser)
     parsed = parser.parse_args(arguments)
     if parsed.loader is not None:
         if parsed.place or parsed.split or parsed.step is None:

@@ -12,6 +12,7 @@ import simplejpeg
 
 from stream.batch.dataset_vector import dataset_vector
 from stream.batch.spaces import SPACES
+from stream.cache.cached_file import open_records
 from stream.format.catalog import Dataset
 from stream.format.fields import StoredCamera
 from stream.format.frame import as_jpeg, decode_depth
@@ -102,7 +103,7 @@ class CameraTrack:
             if not 0 <= shard < len(self.index.shards):
                 raise FormatError(f"the index says shard {shard} of {len(self.index.shards)}")
             if shard not in self.files:
-                self.files[shard] = RecordFile(self.index.record_path(shard), int(self.index.shards.sizes[shard]))
+                self.files[shard] = open_records(self.index, shard)
             return self.camera.frame(self.files[shard].read(position, size, digest), int(self.places[step]))
         except FormatError as error:
             raise FormatError(

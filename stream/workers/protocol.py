@@ -11,13 +11,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stream.batch.assemble import Work
+from stream.batch.assemble import Begun, Work
 from stream.batch.layout import Layout, aligned
 from stream.batch.maker import BatchMaker
 from stream.batch.spec import Batch, map_values
 from stream.order.rows import ROW_TYPE, Rows
 from stream.storage.errors import LimitError, RecordError
 from stream.storage.memory import available_memory
+from stream.storage.remote import RemoteError
 
 
 class Request(NamedTuple):
@@ -96,30 +97,39 @@ class SlotWriter:
         self._maker = maker
         self._map()
 
-    def make(self, request: Request) -> Reply:
+    def begin(self, request: Request) -> Begun | None:
+        """Ask for the records of a batch if the root is read in place."""
+        return self._maker.begin(*self._open(request)) if self._maker.asks_ahead else None
+
+    def make(self, request: Request, begun: Begun | None = None) -> Reply:
         """Make a batch in the slot, which grows if the batch does not fit.
 
         Raises:
             LimitError: A limit of this process is too low to open a file.
         """
         try:
-            return self._make(request)
+            return self._make(request, begun)
         except LimitError:
             raise
+        except RemoteError as error:
+            return Reply(error=str(error))
         except Exception:
             return Reply(error=traceback.format_exc())
 
     def _map(self) -> None:
         self._memory = np.frombuffer(mmap.mmap(self._fd, os.fstat(self._fd).st_size), np.uint8)
 
-    def _make(self, request: Request) -> Reply:
+    def _open(self, request: Request) -> tuple[Rows, dict[str, np.ndarray]]:
+        """Return the rows of a request, and the arrays of its batch."""
         if len(self._memory) < request.size:
             # Another worker enlarged the slot.
             self._map()
-        maker = self._maker
         rows = Rows(np.frombuffer(self._memory, ROW_TYPE, request.rows))
-        arrays = maker.layout.arrays(self._memory, request.rows)
-        batch, done = maker.make(request.step, rows, arrays)
+        return rows, self._maker.layout.arrays(self._memory, request.rows)
+
+    def _make(self, request: Request, begun: Begun | None) -> Reply:
+        rows, arrays = self._open(request)
+        batch, done = self._maker.make(request.step, rows, arrays, begun)
         if done.failed:
             return Reply(failed=done.failed, work=done.work)
         placed, others, needed = self._place(batch, arrays)

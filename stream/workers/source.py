@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from stream.batch.assemble import Work
+from stream.batch.assemble import Begun, Work
 from stream.batch.maker import BatchMaker
 from stream.batch.spec import Batch
 from stream.order.plan import Plan
@@ -80,12 +80,18 @@ class Replacer:
 
 
 def make_here(
-    maker: BatchMaker, replacer: Replacer, step: int, rows: Rows, out: dict[str, np.ndarray] | None = None
+    maker: BatchMaker,
+    replacer: Replacer,
+    step: int,
+    rows: Rows,
+    out: dict[str, np.ndarray] | None = None,
+    begun: Begun | None = None,
 ) -> Made:
     """Make a batch in this thread, in ``out`` or in new memory."""
     made = Made(rows)
     while True:
-        made.batch, done = maker.make(step, made.rows, out)
+        made.batch, done = maker.make(step, made.rows, out, begun)
+        begun = None
         made.work.add(done.work)
         if not done.failed:
             return made
@@ -198,6 +204,7 @@ class ThreadSource:
         self._ring = ring
         self._maker = maker
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="stream-batch")
+        self._ahead = ThreadPoolExecutor(1, thread_name_prefix="stream-ahead") if maker.asks_ahead else None
         self._batches: dict[int, Future[Made | Exception]] = {}
 
     def submit(self, step: int, rows: Rows) -> None:
@@ -207,7 +214,8 @@ class ThreadSource:
         # A small array that is kept would keep all of its slot.
         own = (name for name, array in arrays.items() if name not in layout.images and array.nbytes <= COPIED)
         arrays |= {name: np.empty_like(arrays[name]) for name in own}
-        self._batches[step] = self._pool.submit(self._make, step, rows, arrays)
+        begun = None if self._ahead is None else self._ahead.submit(self._maker.begin, rows, arrays)
+        self._batches[step] = self._pool.submit(self._make, step, rows, arrays, begun)
 
     def take(self, step: int) -> Made:
         """Wait for a batch that was submitted; raises RecordError, RingError or WorkerError."""
@@ -225,13 +233,17 @@ class ThreadSource:
     def close(self) -> None:
         """End the thread after its current batch."""
         self.forget()
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        for pool in filter(None, (self._pool, self._ahead)):
+            pool.shutdown(wait=False, cancel_futures=True)
         self._maker.assembler.close()
         self._ring.close()
 
-    def _make(self, step: int, rows: Rows, arrays: dict[str, np.ndarray]) -> Made | Exception:
+    def _make(
+        self, step: int, rows: Rows, arrays: dict[str, np.ndarray], begun: Future[Begun | None] | None
+    ) -> Made | Exception:
         try:
-            return make_here(self._maker, self._replacer, step, rows, arrays)
+            found = None if begun is None else begun.result()
+            return make_here(self._maker, self._replacer, step, rows, arrays, found)
         except StreamError as error:
             # The frames of a traceback would keep the batch alive.
             return error.with_traceback(None)

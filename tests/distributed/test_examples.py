@@ -6,29 +6,21 @@ import contextlib
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
 from tests.distributed.ranks import free_address
+from tests.distributed.training import TOLERANCE, arguments, jax_losses, torch_losses
 from tests.fixtures.command import Command, is_alive, start, wait_until
 
 pytestmark = pytest.mark.slow
 
-TOLERANCE = 1e-3
-"""Sums over other parts of a batch differ in the last bits, and training makes more of it."""
-
-
-def _arguments(root: Path, out: Path, *more: str) -> list[str]:
-    where = ["--root", str(root), "--mixture", "bridge", "--out", str(out)]
-    return [*where, "--batch-size", "8", "--num-workers", "1", "--every", "2", *more]
-
 
 @contextlib.contextmanager
-def _torchrun(processes: int, *arguments: str) -> Iterator[Command]:
+def _torchrun(processes: int, *given: str) -> Iterator[Command]:
     """Start the example below torchrun, whose ranks have sessions of their own; none outlives the block."""
-    started = ["--nproc-per-node", str(processes), "examples/train_torch.py", *arguments]
+    started = ["--nproc-per-node", str(processes), "examples/train_torch.py", *given]
     with start(*started, module="torch.distributed.run") as command:
         below: list[psutil.Process] = []
         try:
@@ -41,19 +33,19 @@ def _torchrun(processes: int, *arguments: str) -> Iterator[Command]:
                     process.kill()
 
 
-def _train_torch(processes: int, *arguments: str) -> None:
-    with _torchrun(processes, *arguments) as command:
+def _train_torch(processes: int, *given: str) -> None:
+    with _torchrun(processes, *given) as command:
         result = command.wait()
     assert result.code == 0, result.err
 
 
-def _train_jax(processes: int, *arguments: str) -> None:
+def _train_jax(processes: int, *given: str) -> None:
     address = free_address()
     with contextlib.ExitStack() as stack:
         commands = []
         for number in range(processes):
             told = ["--processes", str(processes), "--process-id", str(number), "--coordinator", address]
-            commands.append(stack.enter_context(start(*arguments, *told, module="examples.train_jax")))
+            commands.append(stack.enter_context(start(*given, *told, module="examples.train_jax")))
         results = [command.wait() for command in commands]
     assert [result.code for result in results] == [0] * processes, results
 
@@ -64,33 +56,25 @@ def _wait_for_a_step(command: Command) -> None:
     assert line.startswith("step "), line
 
 
-def _losses(out: Path) -> list[list[float]]:
-    import torch
-
-    saved: dict[str, Any] = torch.load(out / "checkpoint.pt", weights_only=True)
-    assert saved["loader"]["step"] == len(saved["losses"])
-    return saved["losses"]
-
-
 def test_two_processes_of_torchrun_interrupted_go_on_in_one_and_then_in_two(oxe_root: Path, tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="torch is not installed")
     parts, whole = tmp_path / "parts", tmp_path / "whole"
-    with _torchrun(2, *_arguments(oxe_root, parts, "--steps", "100000")) as command:
+    with _torchrun(2, *arguments(oxe_root, parts, "--steps", "100000")) as command:
         _wait_for_a_step(command)
         command.signal(signal.SIGINT)
         result = command.wait()
     assert "interrupted; saved to" in result.err and result.err.count("go on with --resume") == 1
-    done = len(_losses(parts))
-    _train_torch(1, *_arguments(oxe_root, parts, "--steps", str(done + 4), "--resume"))
-    _train_torch(2, *_arguments(oxe_root, parts, "--steps", str(done + 8), "--resume"))
-    _train_torch(1, *_arguments(oxe_root, whole, "--steps", str(done + 8)))
-    for together, alone in zip(_losses(parts), _losses(whole), strict=True):
+    done = len(torch_losses(parts))
+    _train_torch(1, *arguments(oxe_root, parts, "--steps", str(done + 4), "--resume"))
+    _train_torch(2, *arguments(oxe_root, parts, "--steps", str(done + 8), "--resume"))
+    _train_torch(1, *arguments(oxe_root, whole, "--steps", str(done + 8)))
+    for together, alone in zip(torch_losses(parts), torch_losses(whole), strict=True):
         assert together == pytest.approx(alone, rel=TOLERANCE)
 
 
 def test_a_killed_rank_of_torchrun_ends_the_run_and_leaves_nothing(oxe_root: Path, tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="torch is not installed")
-    with _torchrun(2, *_arguments(oxe_root, tmp_path, "--steps", "100000")) as command:
+    with _torchrun(2, *arguments(oxe_root, tmp_path, "--steps", "100000")) as command:
         _wait_for_a_step(command)
         below = psutil.Process(command.pid).children(recursive=True)
         ranks = [process for process in below if process.ppid() == command.pid]
@@ -102,17 +86,13 @@ def test_a_killed_rank_of_torchrun_ends_the_run_and_leaves_nothing(oxe_root: Pat
 
 def test_two_processes_of_jax_go_on_in_one_and_then_in_two(oxe_root: Path, tmp_path: Path) -> None:
     pytest.importorskip("jax", reason="jax is not installed")
-    ocp = pytest.importorskip("orbax.checkpoint", reason="orbax is not installed")
-
-    def losses(out: Path) -> list[list[float]]:
-        with ocp.CheckpointManager(out / "checkpoints") as manager:
-            return manager.restore(None, args=ocp.args.Composite(losses=ocp.args.JsonRestore())).losses
+    pytest.importorskip("orbax.checkpoint", reason="orbax is not installed")
 
     parts, whole = tmp_path / "parts", tmp_path / "whole"
     for processes, steps in ((2, 4), (1, 6), (2, 8)):
         more = ["--resume"] if parts.exists() else []
-        _train_jax(processes, *_arguments(oxe_root, parts, "--steps", str(steps), *more))
-        assert len(losses(parts)) == steps
-    _train_jax(1, *_arguments(oxe_root, whole, "--steps", "8"))
-    for together, alone in zip(losses(parts), losses(whole), strict=True):
+        _train_jax(processes, *arguments(oxe_root, parts, "--steps", str(steps), *more))
+        assert len(jax_losses(parts)) == steps
+    _train_jax(1, *arguments(oxe_root, whole, "--steps", "8"))
+    for together, alone in zip(jax_losses(parts), jax_losses(whole), strict=True):
         assert together == pytest.approx(alone, rel=TOLERANCE)

@@ -30,7 +30,7 @@ def main(task: dict[str, Any]) -> None:
         init_method=f"file://{task['store']}",
         rank=rank,
         world_size=world_size,
-        timeout=timedelta(seconds=TIMEOUT_S),
+        timeout=timedelta(seconds=task.get("timeout_s", TIMEOUT_S)),
     )
     for num_workers in task["num_workers"]:
         data = PairDataset(task["root"], task["mixture"], batch_size=task["batch_size"], num_workers=num_workers)

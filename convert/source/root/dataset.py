@@ -112,6 +112,33 @@ def open_datasets(place: str, roots: Sequence[str]) -> list[Dataset]:
     return [_open_dataset(each, roots) for each in place.split(JOIN)]
 
 
+def expand(place: str, roots: Sequence[str]) -> list[str]:
+    """Return the place of each dataset of whole roots, by name; of several roots, what has one name becomes one.
+
+    Args:
+        place: As for ``find``, or the folder of a root. Of several, all or none are roots.
+        roots: Converted roots.
+
+    Raises:
+        SourceError: A conversion of a root is not complete.
+    """
+    found: dict[str, list[str]] = {}
+    for each in place.split(JOIN):
+        folders = [path for path in candidates(each, roots) or [os.path.abspath(each)] if os.path.isdir(path)]
+        catalog = Catalog(folders[0]) if folders else None
+        # A dataset's own folder has versions, which have no versions.
+        if catalog is None or not catalog.complete:
+            return [place]
+        for name in catalog.versions:
+            if name not in catalog.complete:
+                raise SourceError(
+                    f"root:{each}: the conversion of {name} is not complete; finish it with the same `python -m "
+                    f"convert.run` command, or name the datasets that you want (root:{each}/{catalog.complete[0]})"
+                )
+            found.setdefault(name, []).append(os.path.join(folders[0], name))
+    return [JOIN.join(places) for places in found.values()]
+
+
 def _open_dataset(place: str, roots: Sequence[str]) -> Dataset:
     tried = candidates(place, roots) or [os.path.abspath(place)]
     faults = []

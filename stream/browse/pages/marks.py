@@ -18,7 +18,7 @@ def show(opened: Opened) -> None:
     marks = opened.marks
     with page_frame(opened, "Marks"):
         told = ui.label().classes("faint").mark("marks")
-        ui.code(f"make_loader({str(opened.catalog.root)!r}, ..., episodes={str(marks.path)!r})", language="python")
+        ui.code(f"make_loader({str(opened.catalog.place)!r}, ..., episodes={str(marks.path)!r})", language="python")
         ui.button("Download", on_click=lambda: ui.download.content(marks.to_json(), marks.path.name)).props(
             "dense flat no-caps"
         ).mark("download")

@@ -122,7 +122,7 @@ def _read(opened: Opened, loader: str, overrides: dict[str, int]) -> tuple[Mixed
         data, running, _ = read_saved(loader, overrides=overrides)
     except ArgumentError as error:
         try:
-            data, running, _ = read_saved(loader, root=opened.catalog.root, overrides=overrides)
+            data, running, _ = read_saved(loader, root=opened.catalog.place, overrides=overrides)
         except (StreamError, FormatError):
             raise error from None
     return data, running
@@ -182,7 +182,7 @@ def _head(page: _Page, opened: Opened, loader: str, step: int, rank: int | None)
     transforms = plan.running.transforms
     seen = f"after the transforms {escape(repr(transforms))}" if transforms else _NOT_TRANSFORMED
     root = plan.data.root
-    elsewhere = "" if root == opened.catalog.root else f" The run reads {root}; links lead to the same episodes here."
+    elsewhere = "" if root == opened.catalog.place else f" The run reads {root}; links lead to the same episodes here."
     return (
         f"<p>{len(shown.refs)} rows{ranks}: {verdict}</p><p>{links}</p>"
         f"<p class='faint'>The rows as the loader gives them, {seen}.{escape(elsewhere)}</p>"

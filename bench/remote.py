@@ -1,0 +1,321 @@
+"""``python -m bench.remote``: a root read in place beside the same root on the disk.
+
+nginx serves the root on this machine, so it takes a share of the same processors. Each round measures one pass over the
+mixture from the disk, in place with an empty cache, and in place again. Both the clock and the CPU time of trainer and
+workers are compared: other programs disturb the second less. Then a proxy adds latency, and some requests fail or never
+end, while a training loop sleeps in place of a device.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import getpass
+import json
+import multiprocessing
+import os
+import random
+import resource
+import shutil
+import socket
+import statistics
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from bench.measure.child import BenchFailed
+from bench.measure.command import Command, Output, Result, say, work_folder
+from bench.measure.options import number, option
+from bench.measure.session import wait_until
+from bench.measure.tables import markdown_table
+from stream import make_loader
+from stream.info.overview import describe, open_root
+from stream.storage.arguments import whole
+from stream.storage.object_reads import Read, object_reads
+
+SHUFFLES = ("global", "block:64")
+S3_GET = 0.0004 / 1000
+"""Dollars a GET request, S3 Standard in us-east-1; reading from the same region costs nothing more."""
+EGRESS = 0.09e-9
+"""Dollars a byte that leaves AWS for the internet, up to 10 TB a month."""
+_WARM_UP = 4
+_READ = 24 << 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemoteOptions(Output):
+    """Options of the command."""
+
+    root: str = option("build/demo/oxe", str, "converted data")
+    mixture: str = option("oxe29", str, "name of a mixture or dataset, or a YAML file")
+    batch_size: int = option(64, whole(1), "rows of a batch")
+    num_workers: int = option(2, whole(1), "worker processes")
+    rounds: int = option(5, whole(1), "passes of each kind")
+    latency: float = option(0.03, number(0), "latency that the proxy adds", metavar="S")
+    failing: float = option(0.01, number(0), "share of requests that fail or never end", metavar="SHARE")
+    compute: float = option(0.05, number(0), "time of a training step without waiting", metavar="S")
+
+
+class WebServer:
+    """nginx that serves a root as ``/oxe``, with the list of its datasets.
+
+    Attributes:
+        port: Port on this machine.
+        url: Address of the root.
+
+    Raises:
+        BenchFailed: nginx is not installed, or does not start.
+    """
+
+    def __init__(self, root: Path, folder: Path) -> None:
+        overview = open_root(str(root))
+        (folder / "info.json").write_text(json.dumps({"datasets": [describe(each) for each in overview.datasets]}))
+        (folder / "oxe").symlink_to(root.resolve())
+        self.port = _free_port()
+        self.url = f"http://127.0.0.1:{self.port}/oxe"
+        self._folder = folder
+        places = "".join(
+            f"{name}_temp_path {folder}; " for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+        )
+        (folder / "nginx.conf").write_text(
+            f"daemon off; user {getpass.getuser()}; worker_processes 1; pid {folder}/pid;\n"
+            f"events {{ worker_connections 1024; }}\n"
+            f"http {{ access_log off; sendfile on; keepalive_requests 10000000; {places}\n"
+            f"server {{ listen 127.0.0.1:{self.port}; root {folder}; location = /oxe/info.json "
+            f"{{ alias {folder}/info.json; }} }} }}"
+        )
+        self.start()
+
+    def start(self) -> None:
+        """Start the server."""
+        program = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+        if program is None:
+            raise BenchFailed("nginx is not installed; install it (apt-get install nginx)")
+        self._process = subprocess.Popen([program, "-c", self._folder / "nginx.conf", "-e", self._folder / "errors"])
+        if not wait_until(lambda: _answers(self.port), seconds=20):
+            self.stop()
+            raise BenchFailed(f"nginx did not start: {(self._folder / 'errors').read_text()[-300:]}")
+
+    def stop(self) -> None:
+        """Stop the server and break its connections."""
+        self._process.terminate()
+        self._process.wait()
+
+
+@contextlib.contextmanager
+def served(root: Path, folder: Path) -> Iterator[WebServer]:
+    """Serve a root during the context; see ``WebServer``."""
+    server = WebServer(root, folder)
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+@contextlib.contextmanager
+def slow_proxy(port: int, *, latency: float, failing: float) -> Iterator[int]:
+    """Forward connections to a port with latency, fail some requests and never answer others; gives the port."""
+    own = _free_port()
+    process = multiprocessing.get_context("spawn").Process(target=_serve_proxy, args=(own, port, latency, failing))
+    process.start()
+    try:
+        if not wait_until(lambda: _answers(own), seconds=20):
+            raise BenchFailed("the proxy did not start")
+        yield own
+    finally:
+        process.terminate()
+        process.join()
+
+
+def _serve_proxy(own: int, port: int, latency: float, failing: float) -> None:
+    draw = random.Random(0)
+
+    async def connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection("127.0.0.1", port)
+
+        async def answer() -> None:
+            while content := await there.read(1 << 20):
+                writer.write(content)
+
+        answers = asyncio.ensure_future(answer())
+        with contextlib.suppress(ConnectionError, asyncio.CancelledError):
+            # A client sends one request at a time on a connection.
+            while content := await reader.read(1 << 16):
+                await asyncio.sleep(latency)
+                if b"arrayrecord" not in content or draw.random() >= failing:
+                    back.write(content)
+                elif draw.random() < 0.5:
+                    writer.write(b"HTTP/1.1 503 Slow Down\r\nContent-Length: 0\r\n\r\n")
+        answers.cancel()
+        back.close()
+        writer.close()
+
+    async def serve() -> None:
+        server = await asyncio.start_server(connect, "127.0.0.1", own)
+        await server.serve_forever()
+
+    asyncio.run(serve())
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def _answers(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+        return True
+    return False
+
+
+def _pass(given: RemoteOptions, root: str, *, compute: float = 0.0, **more: Any) -> dict[str, float]:
+    """Take one pass over the mixture, and return its rate and cost, without the first batches and the start."""
+    loader = make_loader(
+        root, given.mixture, batch_size=given.batch_size, num_workers=given.num_workers, passes=1, **more
+    )
+    iterator = iter(loader)
+    for _ in range(_WARM_UP):
+        next(iterator)
+    processes = [psutil.Process(), *psutil.Process().children()]
+
+    def cpu() -> float:
+        return sum(sum(process.cpu_times()[:2]) for process in processes)
+
+    pairs, waited, began, cpu_before = 0, 0.0, time.perf_counter(), cpu()
+    while True:
+        asked = time.perf_counter()
+        batch = next(iterator, None)
+        waited += time.perf_counter() - asked
+        if batch is None:
+            break
+        pairs += len(batch["sample"])
+        time.sleep(compute)
+    seconds, used = time.perf_counter() - began, cpu() - cpu_before
+    stats = loader.stats()
+    iterator.close()
+    return {
+        "pairs_s": pairs / seconds,
+        "cpu_us": 1e6 * used / pairs,
+        "waiting": waited / seconds,
+        "requests": stats["requests"] / stats["samples"],
+        "bytes": stats["remote_bytes"] / stats["samples"],
+    }
+
+
+def _rates(given: RemoteOptions, url: str, cache: Path) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for shuffle in SHUFFLES:
+        passes: dict[str, list[dict[str, float]]] = {"disk": [], "first": [], "second": []}
+        for turn in range(given.rounds):
+            shutil.rmtree(cache, ignore_errors=True)
+            passes["disk"].append(_pass(given, given.root, shuffle=shuffle))
+            for kind in ("first", "second"):
+                passes[kind].append(_pass(given, url, shuffle=shuffle, cache=cache))
+            say(f"{shuffle}, round {turn + 1} of {given.rounds}")
+        found[shuffle] = {
+            kind: {name: statistics.median(each[name] for each in several) for name in several[0]}
+            for kind, several in passes.items()
+        }
+        for kind in ("first", "second"):
+            for name, over in (("pairs_s", False), ("cpu_us", True)):
+                pairs = zip(passes["disk"], passes[kind], strict=True)
+                ratios = [(d[name] / f[name]) if over else (f[name] / d[name]) for d, f in pairs]
+                found[shuffle][kind][f"of_disk_{name}"] = statistics.median(ratios)
+    return found
+
+
+def _cpu_of(reads: Callable[[], Any], count: int) -> float:
+    """Return the microseconds of CPU time of each of some reads."""
+    before = resource.getrusage(resource.RUSAGE_SELF)
+    reads()
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    return 1e6 * (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) / count
+
+
+def _compare_libraries(given: RemoteOptions, port: int, *, count: int = 2048) -> dict[str, float]:
+    """Return the CPU time of a ranged read of 24 kB with 64 in flight, in microseconds, of obstore and s3fs."""
+    import s3fs
+
+    access = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1"}
+    os.environ.update({**access, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}"})
+    root = Path(given.root)
+    shards = [path.relative_to(root) for path in root.rglob("*.arrayrecord") if path.stat().st_size > 4 * _READ]
+    places = [(shards[each % len(shards)], each // len(shards) % 3 * _READ) for each in range(count)]
+    reads = [Read(f"s3://oxe/{shard}", start, start + _READ, lambda begin, content: None) for shard, start in places]
+    store = s3fs.S3FileSystem(endpoint_url=f"http://127.0.0.1:{port}", key="key", secret="secret")
+
+    def with_obstore() -> None:
+        for first in range(0, count, 64):
+            outcomes = object_reads().start(reads[first : first + 64]).result()
+            if error := next((each.error for each in outcomes if each.error), None):
+                raise error
+
+    def with_s3fs() -> None:
+        for first in range(0, count, 64):
+            part = places[first : first + 64]
+            starts = [start for _, start in part]
+            paths, ends = [f"oxe/{shard}" for shard, _ in part], [start + _READ for start in starts]
+            store.cat_ranges(paths, starts, ends, max_gap=None)
+
+    return {name: _cpu_of(read, count) for name, read in (("obstore", with_obstore), ("s3fs", with_s3fs))}
+
+
+def _work(given: RemoteOptions) -> Iterator[dict[str, Any]]:
+    with work_folder("remote", given.out) as folder, served(Path(given.root), folder) as server:
+        cache = folder / "cache"
+        found: dict[str, Any] = {"rates": _rates(given, server.url, cache)}
+        yield found
+        found["waiting"] = {}
+        with slow_proxy(server.port, latency=given.latency, failing=given.failing) as slow:
+            for shuffle in SHUFFLES:
+                shutil.rmtree(cache, ignore_errors=True)
+                url = f"http://127.0.0.1:{slow}/oxe"
+                found["waiting"][shuffle] = _pass(given, url, shuffle=shuffle, cache=cache, compute=given.compute)
+        yield found
+        found["libraries"] = _compare_libraries(given, server.port)
+        yield found
+
+
+def format_result(result: Result) -> str:
+    """Return the figures as tables in Markdown."""
+    rows = []
+    for shuffle, kinds in result["rates"].items():
+        for kind, name in (("first", "first epoch"), ("second", "second epoch, from the cache")):
+            far = kinds[kind]
+            asked, came = far["requests"] * 1e6, far["bytes"] * 1e6
+            cost = f"{asked:,.0f} requests, {came / 1e9:,.1f} GB; ${asked * S3_GET:.2f}, ${came * EGRESS:.2f} egress"
+            shares = f"{far['of_disk_pairs_s']:.2f}", f"{far['of_disk_cpu_us']:.2f}"
+            rows.append((f"`{shuffle}`, {name}", *shares, cost if asked else "none"))
+    text = markdown_table(["", "rate, of the disk's", "by CPU time", "a million samples"], rows)
+    parameters = result["parameters"]
+    told = [
+        f"`{shuffle}` {each['waiting']:.1%} ({each['pairs_s']:,.0f} pairs/s)"
+        for shuffle, each in result.get("waiting", {}).items()
+    ]
+    latency, compute = 1000 * parameters["latency"], 1000 * parameters["compute"]
+    text += (
+        f"\n\nWaiting, {latency:.0f} ms of latency, {parameters['failing']:.0%} of requests failing or stalling, steps "
+        f"of {compute:.0f} ms: {', '.join(told)}"
+    )
+    each = ", ".join(f"{name} {microseconds:.0f} us" for name, microseconds in result.get("libraries", {}).items())
+    return f"{text}\n\nCPU time of a ranged read of 24 kB, 64 in flight, signed for S3: {each}"
+
+
+COMMAND = Command(
+    name="remote",
+    about="Measure reading in place from a web server on this machine, with latency and failures too.",
+    options=RemoteOptions,
+    work=_work,
+    show=format_result,
+    libraries=("numpy", "obstore", "s3fs", "simplejpeg"),
+)
+main = COMMAND.main
+
+if __name__ == "__main__":
+    raise SystemExit(main())

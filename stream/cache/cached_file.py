@@ -1,0 +1,209 @@
+"""Shards of a root that is read in place: sparse copies whose records are checked by their own hashes."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import struct
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from stream.cache.room import Room, room_of
+from stream.format.index import SplitIndex
+from stream.format.names import cached_copy
+from stream.format.record_file import RecordFile, cut_record, stored_size
+from stream.storage.errors import FormatError
+from stream.storage.object_reads import Read, object_reads
+
+_BLOCK = 4096
+"""Requests begin and end at blocks of the disk, so that a block is a hole or complete."""
+_GAP = 64 << 10
+"""Bytes between two records that are still read with one request."""
+_MOST_AT_ONCE = 4 << 20
+_TOUCH_S = 30
+"""Seconds after which a shard in use is marked as used again."""
+
+
+class CachedFile(RecordFile):
+    """A shard of a remote root, and what the cache has of it.
+
+    A record is there if its bytes have its hash. Any other is read from the store and checked, so a hole, a kill,
+    damage and another process that makes room cost a request, and nothing else.
+
+    Args:
+        path: File of the shard in the cache if ``stream.fetch`` has brought all of it; else ``cached_copy`` of it has
+            the records that were read.
+        url: Address of the shard.
+        size: Size in bytes that the manifest gives.
+        span: Bytes that are read together, about.
+        room: Room of the cache.
+    """
+
+    def __init__(self, path: str, *, url: str, size: int, room: Room, span: int = 0) -> None:
+        self._url, self._size, self._room = url, size, room
+        self._unit = max(_BLOCK, -(-span // _BLOCK) * _BLOCK)
+        self._sparse = cached_copy(Path(path))
+        self._used = time.monotonic()
+        self._kept: dict[int, bytes] = {}
+        try:
+            super().__init__(path, size)
+            self._is_sparse = False
+        except FormatError:
+            self._is_sparse = True
+            self._fd = self._open()
+
+    def ahead(self, records: Iterable[tuple[int, int]]) -> list[Read]:
+        """Return the reads that bring records, which may be there already: neighbours join in one.
+
+        Args:
+            records: Position and size of each record.
+        """
+        self._touch()
+        reads: list[Read] = []
+        begin = end = -1
+        # Whole units are not joined, so that all processes ask for the same ones.
+        most = _MOST_AT_ONCE if self._unit == _BLOCK else self._unit
+        for position, num_bytes in sorted(records):
+            stop = position + stored_size(position, num_bytes)
+            if not 0 <= position < stop <= self._size or self._is_here(position, stop):
+                continue
+            first, stop = position // self._unit * self._unit, min(self._size, -(-stop // self._unit) * self._unit)
+            for part in range(first, stop, stop - first if self._unit == _BLOCK else self._unit):
+                last = stop if self._unit == _BLOCK else min(stop, part + self._unit)
+                if begin >= 0 and part - end <= _GAP and last - begin <= most:
+                    end = max(end, last)
+                    reads.pop()
+                else:
+                    begin, end = part, last
+                reads.append(Read(self._url, begin, end, self._keep, None if self._unit == _BLOCK else self._claim))
+        return reads
+
+    def read_all(self, positions: Sequence[int], num_bytes: Sequence[int], xxh3_64: Sequence[int]) -> list[memoryview]:
+        """Return some records, see ``RecordFile``; raises RemoteError too."""
+        try:
+            return super().read_all(positions, num_bytes, xxh3_64)
+        except FormatError:
+            return list(map(self._read_one, positions, num_bytes, xxh3_64))
+
+    def read_into(self, position: int, num_bytes: int, xxh3_64: int, parts: Sequence[memoryview]) -> None:
+        """Read one record into buffers, see ``RecordFile``; raises RemoteError too."""
+        try:
+            super().read_into(position, num_bytes, xxh3_64, parts)
+        except FormatError:
+            record, start = self._read_one(position, num_bytes, xxh3_64), 0
+            if sum(map(len, parts)) != num_bytes:
+                raise
+            for part in parts:
+                part[:] = record[start : start + len(part)]
+                start += len(part)
+
+    def pread(self, num_bytes: int, position: int) -> bytes:
+        """Return bytes of the copy, or those that the disk had no room for."""
+        for begin, content in list(self._kept.items()) if self._kept else ():
+            if begin <= position and position + num_bytes <= begin + len(content):
+                return content[position - begin : position - begin + num_bytes]
+        return super().pread(num_bytes, position)
+
+    def _read_one(self, position: int, num_bytes: int, xxh3_64: int) -> memoryview:
+        size = stored_size(position, num_bytes)
+        with contextlib.suppress(FormatError):
+            return super().read_all((position,), (num_bytes,), (xxh3_64,))[0]
+        content = object_reads().read(self._url, position, position + size)
+        try:
+            record = cut_record(memoryview(content), size, position, num_bytes, xxh3_64)
+        except FormatError:
+            raise FormatError(
+                f"{self._url}, bytes {position:,} to {position + size:,}: are not those of the index; the object was "
+                "replaced or damaged: make the loader again if the root was converted anew"
+            ) from None
+        self._keep(position, content)
+        return record
+
+    def _keep(self, begin: int, content: bytes) -> None:
+        """Write bytes of the store into the copy, or keep them in memory if the disk is full."""
+        if not self._is_sparse:
+            # A damaged file of ``stream.fetch`` stays what it is.
+            return self._room.keep(self._kept, begin, content)
+        try:
+            written = os.pwrite(self._fd, content, begin)
+        except OSError as error:
+            written = 0
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                raise
+        if written < len(content):
+            self._room.tell_full()
+            return self._room.keep(self._kept, begin, content)
+        self._room.took(len(content))
+
+    def _is_here(self, begin: int, end: int) -> bool:
+        """Return whether the copy has no hole in some bytes; only their hash tells whether they are right."""
+        if not self._is_sparse:
+            return True
+        try:
+            is_data = os.lseek(self._fd, begin, os.SEEK_DATA) == begin
+            return is_data and os.lseek(self._fd, begin, os.SEEK_HOLE) >= end
+        except OSError:
+            return False
+
+    def _claim(self, begin: int, end: int, *, take: bool) -> bool | None:
+        """Lock bytes for this process, or release them; the kernel releases them with the process.
+
+        Returns:
+            None if the bytes are here, so that there is nothing to lock; False if another process is reading them.
+        """
+        kind = fcntl.F_WRLCK if take else fcntl.F_UNLCK
+        try:
+            fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, struct.pack("hhqqi", kind, os.SEEK_SET, begin, end - begin, 0))
+        except BlockingIOError:
+            return False
+        except OSError:
+            # A disk without locks has each process read for itself.
+            return True
+        if take and self._is_here(begin, end):
+            self._claim(begin, end, take=False)
+            return None
+        return True
+
+    def _open(self) -> int:
+        self._sparse.parent.mkdir(parents=True, exist_ok=True)
+        file = os.open(self._sparse, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        if os.fstat(file).st_size != self._size:
+            os.truncate(file, self._size)
+        return file
+
+    def _touch(self) -> None:
+        """Mark the copy as used, and begin another one if it was deleted."""
+        now = time.monotonic()
+        if not self._is_sparse or now - self._used < _TOUCH_S:
+            return
+        self._used = now
+        with contextlib.suppress(OSError):
+            os.utime(self._fd)
+            if not os.fstat(self._fd).st_nlink:
+                new = self._open()
+                # Other threads may be reading: the number stays, the file behind it changes.
+                os.dup2(new, self._fd, inheritable=False)
+                os.close(new)
+
+
+def open_records(index: SplitIndex, shard: int, *, neighbours: int = 1) -> RecordFile:
+    """Open the records of a shard.
+
+    Args:
+        index: Index of the split.
+        shard: Number of the shard.
+        neighbours: Records that are read together from afar.
+
+    Raises:
+        FormatError: A local file is missing or has another size.
+    """
+    path, size, remote = index.record_path(shard), int(index.shards.sizes[shard]), index.remote
+    if remote is None:
+        return RecordFile(path, size)
+    records = int(index.shards.first_records[shard + 1] - index.shards.first_records[shard])
+    span = 0 if neighbours == 1 else min(_MOST_AT_ONCE, size * neighbours // max(1, records))
+    url = f"{remote.url}/{os.path.basename(path)}"
+    return CachedFile(path, url=url, size=size, span=span, room=room_of(remote.cache, remote.most))

@@ -1,0 +1,80 @@
+"""Two nodes that convert the same dataset into a shared folder, each of which sees its own locks alone."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from convert.errors import EXIT_DAMAGED, EXIT_FAILED
+from tests.fixtures.command import REPOSITORY, Command, is_written, run, start, tree, wait_until
+from tests.fixtures.datasets.rlds_dataset import RldsDataset
+from tests.fixtures.same_conversion import arguments, assert_complete
+
+pytestmark = pytest.mark.long
+OWN_LOCKS = REPOSITORY / "tests" / "fixtures" / "faults" / "own_locks"
+
+
+@contextlib.contextmanager
+def _node(name: str, given: list[str], output: Path) -> Iterator[Command]:
+    """Start the conversion on a node."""
+    folder = output.parent / name
+    folder.mkdir(exist_ok=True)
+    path = os.pathsep.join([str(OWN_LOCKS), str(REPOSITORY)])
+    variables = {"TEST_NODE": str(folder), "TEST_SHARED": str(output), "PYTHONPATH": path}
+    with start(*given, "--num-workers", "2", environment=variables) as command:
+        yield command
+
+
+def test_two_nodes_at_once_write_what_one_writes(
+    dataset: RldsDataset, tmp_path: Path, in_memory: dict[str, str]
+) -> None:
+    output = tmp_path / "out"
+    output.mkdir()
+    given = arguments(dataset, output)
+    with _node("first", given, output) as first, _node("second", given, output) as second:
+        for node in (first, second):
+            assert_complete(node.wait())
+    assert tree(output) == in_memory
+    assert list((tmp_path / "first").iterdir()) and list((tmp_path / "second").iterdir())  # the locks of each
+
+
+def test_a_node_that_wakes_when_the_other_has_finished_changes_nothing(
+    dataset: RldsDataset, tmp_path: Path, in_memory: dict[str, str]
+) -> None:
+    output = tmp_path / "out"
+    output.mkdir()
+    given = arguments(dataset, output)
+    with _node("first", given, output) as first:
+        assert wait_until(lambda: is_written(output, "*.arrayrecord*"), seconds=120, poll=0.01)
+        asleep = [psutil.Process(first.pid), *first.processes()]
+        for process in asleep:
+            process.suspend()
+        with _node("second", given, output) as second:
+            assert_complete(second.wait())
+        for process in asleep:
+            process.resume()
+        woken = first.wait()
+    assert woken.code in (EXIT_DAMAGED, EXIT_FAILED) and "Traceback" not in woken.err
+    found = tree(output)
+    assert {name: found[name] for name in in_memory} == in_memory
+    assert_complete(run(*given, "--num-workers", "1"))
+    assert tree(output) == in_memory
+
+
+def test_a_node_that_dies_leaves_nothing_that_stops_the_other(
+    dataset: RldsDataset, tmp_path: Path, in_memory: dict[str, str]
+) -> None:
+    output = tmp_path / "out"
+    output.mkdir()
+    given = arguments(dataset, output)
+    with _node("first", given, output) as first, _node("second", given, output) as second:
+        assert wait_until(lambda: any(output.rglob("*.arrayrecord")) or first.process.poll() is not None, seconds=120)
+        first.kill()
+        result = second.wait()
+    assert_complete(result if result.code == EXIT_DAMAGED else run(*given, "--num-workers", "1"))
+    assert tree(output) == in_memory

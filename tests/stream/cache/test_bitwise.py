@@ -1,0 +1,76 @@
+"""The bitwise tests of the loader, against roots that are read in place from a slow store that fails and stalls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stream import Loader, make_loader
+from tests.fixtures.object_stores import object_store, seen_through, unreliable, upload_tree
+from tests.stream.loader import test_loader as plain
+from tests.stream.loader import test_raw as raw
+from tests.stream.loader import test_windows as windows
+
+pytestmark = pytest.mark.long
+
+roots, slow = raw.roots, windows.slow
+test_raw_windows = raw.test_the_pixels_of_windows_are_those_of_the_source
+
+
+@pytest.mark.parametrize("num_workers", [0, 3])
+def test_batches_do_not_depend_on_workers(num_workers: int, oxe_root: Path) -> None:
+    plain.test_batches_do_not_depend_on_workers_and_threads(oxe_root, num_workers, 2)
+
+
+def test_the_ranks_batches_in_a_row_are_the_global_batch(oxe_root: Path) -> None:
+    plain.test_the_ranks_batches_in_a_row_are_the_global_batch(oxe_root, 3)
+
+
+def test_a_run_is_resumed_with_other_workers_and_ranks(oxe_root: Path) -> None:
+    plain.test_a_run_can_be_resumed_with_other_workers_and_ranks(oxe_root, (2, 2), (0, 3))
+
+
+@pytest.mark.parametrize("case", windows.CASES, ids=str)
+def test_windows_are_what_loops_over_episodes_give(
+    case: dict[str, Any], slow: dict[str, windows.SlowDataset], frames_root: Path
+) -> None:
+    windows.test_a_batch_is_what_loops_over_episodes_give(case, slow, frames_root)
+
+
+def test_drawn_frames_are_the_same_on_workers_and_ranks(frames_root: Path) -> None:
+    windows.test_random_frames_are_the_same_on_any_number_of_workers_and_ranks(1, 2, frames_root)
+
+
+def test_raw_pixels_are_those_of_the_source(roots: dict[str, Path]) -> None:
+    raw.test_the_pixels_of_pairs_are_those_of_the_source(roots, 2)
+
+
+@pytest.fixture(scope="module", params=["s3", "gs"])
+def upload(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Return a function that stores a root once, and returns its address."""
+    uploaded: dict[Path, str] = {}
+    with object_store(request.param, tmp_path_factory.mktemp("store") / "log") as store:
+
+        def address(root: Path) -> str:
+            if root not in uploaded:
+                uploaded[root] = f"{store.new_bucket()}/oxe"
+                upload_tree(root, uploaded[root])
+            return uploaded[root]
+
+        with seen_through(store, unreliable(every=100)):
+            yield address
+
+
+@pytest.fixture(autouse=True)
+def in_place(upload: Any, oxe_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the tests open roots in place; what they compare with comes from the disk."""
+    plain.reference(oxe_root)
+
+    def far_loader(root: Path, *arguments: Any, **more: Any) -> Loader:
+        return make_loader(upload(root), *arguments, **more, cache=tmp_path / f"cache-{root.name}")
+
+    for module in (plain, windows, raw):
+        monkeypatch.setattr(module, "make_loader", far_loader)

@@ -1,0 +1,82 @@
+"""The room of a cache: a bound that holds, and a disk that is full."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stream import digest, make_loader
+from stream.cache import room as rooms
+from stream.cache.room import Room
+
+OPTIONS: dict[str, Any] = {"batch_size": 12, "seed": 5, "num_steps": 25}
+
+
+def taken(cache: Path) -> int:
+    return sum(path.stat().st_blocks * 512 for path in cache.glob(rooms.SHARDS))
+
+
+def batches(root: object, cache: str | None = None, **more: Any) -> list[str]:
+    return [digest(batch) for batch in make_loader(str(root), "demo", **{**OPTIONS, **more}, cache=cache)]
+
+
+@pytest.mark.parametrize("num_workers", [0, pytest.param(2, marks=pytest.mark.long)])
+def test_a_cache_smaller_than_the_data_keeps_its_bound_and_every_batch(
+    num_workers: int, bucket: str, cache: Path, small_root: Path
+) -> None:
+    everything = sum(path.stat().st_size for path in small_root.rglob("*.arrayrecord"))
+    loader = make_loader(bucket, "demo", **OPTIONS, num_workers=num_workers, cache=f"{cache}:200KB")
+    assert everything > 2 * 200_000
+    most = 0
+    found = []
+    for batch in loader:
+        found.append(digest(batch))
+        most = max(most, taken(cache))
+    assert found == batches(small_root)
+    assert 0 < most < everything
+    Room(cache, 200_000).make(200_000)
+    assert taken(cache) <= 200_000
+
+
+def test_whole_shards_leave_least_recently_used_first_and_who_reads_them_goes_on(tmp_path: Path) -> None:
+    folder = tmp_path / "demo/1.0.0/train/cached"
+    folder.mkdir(parents=True)
+    shards = [folder / f"{number}.arrayrecord" for number in range(4)]
+    for number, path in enumerate(shards):
+        path.write_bytes(os.urandom(100_000))
+        os.utime(path, (time.time() - 100 + number,) * 2)
+    with shards[1].open("r+b") as reader:
+        os.utime(shards[1])
+        Room(tmp_path, 250_000).make(250_000)
+        assert [path.stat().st_blocks > 0 for path in shards] == [False, True, False, True]
+        assert all(path.stat().st_size == 100_000 for path in shards)
+        Room(tmp_path, 1).make(1)
+        assert reader.read(5) == bytes(5)
+        reader.seek(0)
+        reader.write(b"again")
+        reader.flush()
+        assert shards[1].read_bytes()[:5] == b"again"
+
+
+def test_a_full_disk_is_one_warning_and_every_batch(
+    bucket: str, cache: Path, small_root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    cache.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", cache], capture_output=True, timeout=10
+    )
+    if mounted.returncode:
+        pytest.skip("no right to mount a small disk")
+    try:
+        with caplog.at_level(logging.WARNING, "stream"):
+            assert batches(bucket, str(cache)) == batches(small_root)
+        (line,) = (record.getMessage() for record in caplog.records if "disk" in record.getMessage())
+        assert line.startswith(f"{cache}: the disk is full, so records are read from the store without being kept")
+    finally:
+        subprocess.run(["umount", "-l", cache], check=True)
