@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from stream.storage.control_groups import own_groups
+from stream.storage.memory import own_groups
 
 
 def usable_processors(

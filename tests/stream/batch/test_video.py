@@ -28,6 +28,7 @@ from stream.format.video import VideoCodec, decode_chunk
 from stream.storage.errors import ArgumentError
 from stream.view.tracks import open_tracks
 from tests.fixtures.command import flip, run
+from tests.fixtures.datasets.rewritten_records import rewrite_records
 from tests.fixtures.datasets.rlds_dataset import convert_dataset, demo_episode, jpeg, write_dataset
 from tests.fixtures.moving_pictures import moving_pictures, psnr
 
@@ -153,6 +154,29 @@ def test_a_damaged_chunk_is_an_error_of_its_records_and_replaced_as_any_other(ro
     assert verify([str(tmp_path / "copy"), "--deep"]) == 1
 
 
+@pytest.mark.parametrize(
+    ("edit", "text"),
+    [
+        (lambda chunk: chunk[: len(chunk) // 3], "chunk of|holds"),
+        pytest.param(lambda chunk: b"nothing at all", "starts with", marks=pytest.mark.long),
+    ],
+)
+def test_a_chunk_with_sound_hashes_and_wrong_content_is_an_error_and_found_when_deep(
+    root: Path, tmp_path: Path, edit: Any, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(root, tmp_path / "copy")
+    folder = tmp_path / "copy" / "demo" / "1.0.0"
+    stem = open_index(Catalog(root).open("demo"), "train").shards.stem(0)
+    rewrite_records(folder, "train", stem, lambda records: [edit(records[0]), *records[1:]])
+    with pytest.raises(RecordError, match=text):
+        for step in range(8):
+            loader(tmp_path / "copy", frames=(0,)).batch_at(step)
+    assert verify([str(tmp_path / "copy")]) == 0
+    assert verify([str(tmp_path / "copy"), "--deep"]) == 1
+    assert "record 0 (episode 0, step 0)" in capsys.readouterr().out
+
+
+@pytest.mark.long
 def test_verify_and_doctor_find_nothing_wrong(root: Path) -> None:
     assert verify([str(root), "--deep"]) == 0
     assert run(str(root), module="convert.doctor").code == 0
