@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from convert.shard.columns import arrow_array, arrow_field
-from convert.source.episode import Column, Episode, absent_column
+from convert.source.episode import Column, Episode, absent_column, episode_id
 from convert.source.features import Feature
 from stream.format.names import TABLE_KINDS, TableKind
 from stream.format.schema import FIRST_FIELDS, feature_column
@@ -18,11 +18,6 @@ from stream.format.schema import FIRST_FIELDS, feature_column
 _LEVELS: dict[TableKind, str] = {"steps": "step", "episodes": "episode"}
 _BATCH = 8 << 20
 """Bytes of columns that memory holds."""
-
-
-def episode_id(source_file: str, position: int) -> str:
-    """Return the id of an episode, as TFDS makes it."""
-    return f"{source_file}__{position}"
 
 
 class PartRows:

@@ -18,6 +18,11 @@ SourceFrame = bytes | np.ndarray | ChunkFrame
 Frames = Iterable[SourceFrame | CorruptFrame]
 
 
+def episode_id(source_file: str, position: int) -> str:
+    """Return the id of an episode, as TFDS makes it."""
+    return f"{source_file}__{position}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Column:
     """The values of one feature in one episode.

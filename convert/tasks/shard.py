@@ -27,11 +27,11 @@ from convert.shard.counts import DAMAGE, total_counts
 from convert.shard.images import EncodedFrame
 from convert.shard.language import step_language
 from convert.shard.pairs import first_steps
-from convert.shard.part_rows import PartRows, episode_id
+from convert.shard.part_rows import PartRows
 from convert.shard.record_file import RecordWriter, encode_record
 from convert.shard.success import episode_success
 from convert.shard.video import encode_chunk
-from convert.source.episode import Episode, SourceFrame
+from convert.source.episode import Episode, SourceFrame, episode_id
 from convert.source.features import SUCCESS, Feature
 from convert.source.protocol import SourceEpisode, join_digests
 from convert.storage.durable import FULL, describe_durably, writing

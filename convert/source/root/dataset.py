@@ -1,25 +1,22 @@
-"""Datasets of a converted root: where they are, what they say of themselves, and their shards."""
+"""Datasets of a converted root: where they are, and what they say of themselves."""
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from convert.errors import SourceError, UsageError
-from convert.shard.part_rows import episode_id
 from convert.source.features import STEPS, SUCCESS, Feature
 from convert.source.places import JOIN, candidates, refuse_layout
-from convert.source.protocol import Source, SourceShard, Span, Wanted
 from convert.source.root.join import join_sources
-from convert.source.root.reader import RootReader, SplitTables, open_split
+from convert.source.root.reader import SplitTables, open_split
+from convert.source.root.source import RootShard, RootSource
 from stream.format.catalog import Catalog, Dataset
 from stream.format.manifest import read_manifest
 from stream.format.names import DERIVED, MANIFEST_NAME, TableKind, shard_file
@@ -30,63 +27,6 @@ from stream.storage.remote import is_remote
 LANGUAGE = Feature(path=f"{STEPS}/language", kind="tensor", level="step", shape=(), dtype="string")
 """The instruction of each step, of datasets whose index does not keep the feature that it came from."""
 _COLOUR, _DEPTH = (None, None, 3), (None, None, 1)
-
-
-@dataclass(frozen=True, kw_only=True)
-class RootShard(SourceShard):
-    """A shard of a converted dataset.
-
-    Attributes:
-        folder: Folder of the dataset's version.
-        number: Number of the shard in its split there.
-        episodes: Count of steps, bytes of the records, and number in its source, of each of its episodes.
-        sha256: Hash of its file, as the manifest has it.
-    """
-
-    folder: str
-    number: int
-    sha256: str
-    episodes: tuple[tuple[int, int, int], ...] = field(repr=False)
-
-    @property
-    def lengths(self) -> tuple[int, ...]:
-        """Count of the steps of each episode."""
-        return tuple(steps for steps, _, _ in self.episodes)
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """Bytes of the records of each episode."""
-        return tuple(size for _, size, _ in self.episodes)
-
-    @property
-    def ids(self) -> tuple[str, ...]:
-        """Id of each episode."""
-        return tuple(episode_id(self.name, position) for _, _, position in self.episodes)
-
-    @contextlib.contextmanager
-    def open(self, wanted: Wanted, spans: Sequence[Span]) -> Iterator[RootReader]:
-        """Open the shard."""
-        yield RootReader(self.folder, self.split, self.number, wanted, spans, digests={self.path: self.sha256})
-
-
-@dataclass(frozen=True, kw_only=True)
-class RootSource(Source):
-    """A converted dataset.
-
-    Attributes:
-        layout: Its layout, of pairs with the distances of their frames.
-        labels: Features that are labels.
-        tables: Tables of each split.
-    """
-
-    shards_of: Mapping[str, tuple[RootShard, ...]] = field(repr=False)
-    layout: str
-    labels: frozenset[str]
-    tables: Mapping[str, SplitTables] = field(repr=False)
-
-    def shards(self, split: str) -> tuple[RootShard, ...]:
-        """Return the shards of a split."""
-        return self.shards_of[split]
 
 
 def find(place: str, roots: Sequence[str], layout: Mapping[str, Any]) -> RootSource:

@@ -6,14 +6,12 @@ import hashlib
 from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from convert.errors import UsageError
-
-if TYPE_CHECKING:
-    from convert.source.root.dataset import RootShard, RootSource
+from convert.source.root.source import RootShard, RootSource
 
 _FREE = ("name", "tfds_name", "version", "offset", "splits", "steps_per_episode", "leave_out", "wide", "sources")
 _TEXTS = ("description", "warning", "license")
