@@ -71,15 +71,13 @@ def _work(given: LayoutOptions) -> Iterator[dict[str, Any]]:
         if not given.root:
             raw = folder / "raw"
             result = _layouts(given, folder, raw)
-        roots, sizes = {}, {}
+        roots = {}
         for codec in given.codecs if raw.is_dir() else ():
             roots[codec] = folder / "again" / codec.replace(":", "-")
-            sizes[codec] = encode_root(raw, roots[codec], codec, gop=given.gop)
-            say(f"{codec}: {sizes[codec] / 1e6:,.1f} MB")
+            encode_root(raw, roots[codec], codec, gop=given.gop)
+            say(f"{codec}: encoded")
         found = measure_codecs(roots, batches=given.batches, repeat=given.repeat) if roots else []
         frames = sum(Catalog(raw).open(name).manifest.records for name in Catalog(raw).complete) if roots else 0
-        for each in found:
-            each["bytes_per_frame"] = sizes[each["codec"]] / frames
         yield result | {"frames": frames, "codecs": found}
 
 

@@ -24,6 +24,7 @@ from convert.tasks.shard import convert_shard
 from stream import make_loader
 from stream.batch.assemble import Assembler
 from stream.format.catalog import Catalog
+from stream.format.table import Table
 from stream.format.video import VIDEO_CODECS
 
 CODECS = ("raw", "jpeg:95", "jpeg:90", "jpeg:85", "h264:18", "h264:23", "h264:28", "av1:30", "av1:38", "av1:46")
@@ -39,8 +40,8 @@ _COMPARED = 256
 """Frames that are compared with those before."""
 
 
-def encode_root(root: Path, output: Path, codec: str, *, gop: int) -> int:
-    """Convert all datasets of a root with another codec, in this process; return the bytes of their records.
+def encode_root(root: Path, output: Path, codec: str, *, gop: int) -> None:
+    """Convert all datasets of a root with another codec, in this process.
 
     Args:
         root: Root of layout ``frames``, whose cameras and sizes are kept.
@@ -51,7 +52,6 @@ def encode_root(root: Path, output: Path, codec: str, *, gop: int) -> int:
     name, _, number = codec.partition(":")
     is_video = name in VIDEO_CODECS
     policy = FramePolicy(size=None, codec=name, quality=95 if is_video else int(number or 95))  # type: ignore[arg-type]
-    total = 0
     for dataset in Catalog(root).complete:
         source = find_source(f"root:{root / dataset}", [], {})
         (selected,) = load_registry().resolve(f"root:{root / dataset}", lambda *_, found=source: found.entry)
@@ -59,10 +59,9 @@ def encode_root(root: Path, output: Path, codec: str, *, gop: int) -> int:
         spec = selected.spec
         conversion = plan_conversion(selected, source, options, output=str(output / spec.name / spec.version))
         conversion.journal.begin(conversion.journal_parameters)
-        found = [convert_shard(job, conversion.plan) for job in conversion.jobs]
+        for job in conversion.jobs:
+            convert_shard(job, conversion.plan)
         finish(conversion)
-        total += sum(status.entry.file.bytes for status in found if status is not None)
-    return total
 
 
 def measure_codecs(roots: Mapping[str, Path], *, batches: int, repeat: int) -> list[dict[str, Any]]:
@@ -74,8 +73,8 @@ def measure_codecs(roots: Mapping[str, Path], *, batches: int, repeat: int) -> l
         repeat: Turns, of which medians are taken.
 
     Returns:
-        For each root the PSNR in dB and the SSIM, medians over frames; and for each window microseconds of CPU and
-        bytes read a sample.
+        For each root the bytes of a frame in its records, the PSNR in dB and the SSIM, medians over frames; and for
+        each window microseconds of CPU and bytes read a sample.
     """
     opened: dict[str, dict[str, _Samples]] = {codec: {} for codec in roots}
     for window, offsets in WINDOWS.items():
@@ -92,6 +91,7 @@ def measure_codecs(roots: Mapping[str, Path], *, batches: int, repeat: int) -> l
     return [
         {
             "codec": codec,
+            "bytes_per_frame": samples["1 frame"].bytes_per_frame,
             **_fidelity(before, samples["1 frame"].frames()),
             "windows": {
                 window: {
@@ -113,6 +113,7 @@ class _Samples:
 
     Attributes:
         num_bytes: Bytes of records that a run reads.
+        bytes_per_frame: Bytes of all records over the count of frames.
     """
 
     def __init__(self, root: Path, offsets: Sequence[int], batches: int, out: Mapping[str, np.ndarray] | None) -> None:
@@ -120,6 +121,7 @@ class _Samples:
         loader = make_loader(root, names, split="all", batch_size=_ROWS, frames=offsets, num_workers=0)
         self._rows = [loader.rank_plan.rows_of([step]) for step in range(batches)]
         self._assembler = Assembler(loader.data.spec)
+        self.bytes_per_frame = _bytes_per_frame([split.records for split in loader.data.spec.splits])
         self.out = self._assembler.empty(_ROWS) if out is None else out
         self.num_bytes = 0
         self.run()
@@ -139,6 +141,17 @@ class _Samples:
             self._assembler.assemble(rows, self.out)
             found.append(self.out["frames"][:, 0].copy())
         return np.concatenate(found)
+
+
+def _bytes_per_frame(tables: Sequence[Table]) -> float:
+    """Return the bytes of a frame; the rows of a chunk share its record."""
+    total = rows = 0
+    for table in tables:
+        places = np.stack([table.array("shard").astype(np.int64), table.array("position")])
+        first = np.unique(places, axis=1, return_index=True)[1]
+        total += int(table.array("num_bytes")[first].sum())
+        rows += places.shape[1]
+    return total / rows
 
 
 def _fidelity(before: np.ndarray, after: np.ndarray) -> dict[str, float]:

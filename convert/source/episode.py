@@ -18,6 +18,11 @@ SourceFrame = bytes | np.ndarray | ChunkFrame
 Frames = Iterable[SourceFrame | CorruptFrame]
 
 
+def episode_id(source_file: str, position: int) -> str:
+    """Return the id of an episode, as TFDS makes it."""
+    return f"{source_file}__{position}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Column:
     """The values of one feature in one episode.
@@ -71,8 +76,3 @@ class Episode:
     def column(self, feature: Feature) -> Column:
         """Return the column of a feature of either level."""
         return (self.steps if feature.level == "step" else self.episode)[feature.name]
-
-
-def episode_id(source_file: str, position: int) -> str:
-    """Return the id of an episode, as TFDS makes it."""
-    return f"{source_file}__{position}"

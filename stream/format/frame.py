@@ -115,7 +115,7 @@ class RawRecord:
         self._shape = height, width
         self.parts: list[memoryview] = []
         for header, frame in zip(self._found, frames, strict=True):
-            self.parts += (memoryview(header), frame.data.cast("B"))
+            self.parts += (memoryview(header), frame.reshape(-1).data)
 
     def check(self) -> None:
         """Raise FormatError if what was read is no record of such frames."""

@@ -1,4 +1,4 @@
-"""Datasets of a converted root: where they are, what they say of themselves, and their shards."""
+"""Datasets of a converted root: where they are, and what they say of themselves."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from convert.source.features import STEPS, SUCCESS, Feature
 from convert.source.places import JOIN, candidates, refuse_layout
 from convert.source.root.join import join_sources
 from convert.source.root.reader import SplitTables, open_split
-from convert.source.root.shard import RootShard, RootSource
+from convert.source.root.source import RootShard, RootSource
 from stream.format.catalog import Catalog, Dataset
 from stream.format.manifest import read_manifest
 from stream.format.names import DERIVED, MANIFEST_NAME, TableKind, shard_file

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from convert.errors import UsageError
-from convert.source.root.shard import RootShard, RootSource
+from convert.source.root.source import RootShard, RootSource
 
 _FREE = ("name", "tfds_name", "version", "offset", "splits", "steps_per_episode", "leave_out", "wide", "sources")
 _TEXTS = ("description", "warning", "license")

@@ -140,6 +140,18 @@ def test_datasets_that_differ_are_refused_with_the_difference(
     assert not (tmp_path / "out").exists()
 
 
+def test_a_label_that_means_something_else_in_the_other_is_refused(
+    sessions: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    places = []
+    for number, (place, value) in enumerate(zip(sessions, (1.5, "good"), strict=True)):
+        shutil.copytree(Path(place[5:]).parent, tmp_path / str(number))
+        add_labels(tmp_path / str(number), "demo", {"episode": [0], "grade": [value]}, split="train")
+        places.append(f"root:{tmp_path / str(number) / 'demo'}")
+    assert convert(together(*places), tmp_path / "out") == EXIT_USAGE
+    assert "columns: steps/grade: dtype is float64 in the first and string in the other" in capsys.readouterr().err
+
+
 def test_an_episode_that_both_have_is_refused(
     sessions: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

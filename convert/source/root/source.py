@@ -1,4 +1,4 @@
-"""What the other programs see of a converted dataset that is a source: its shards."""
+"""A converted dataset as a source, and its shards."""
 
 from __future__ import annotations
 
