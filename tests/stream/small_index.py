@@ -93,7 +93,6 @@ def small_index(folder: Path, **further: Mapping[str, Any]) -> SmallIndex:
         episodes=tables["episodes"],
         steps=tables["steps"],
         records=tables["records"],
-        remote=None,
         rows=rows,
     )
 
