@@ -15,7 +15,7 @@ from bench.gpu.torch_checks import TorchChecks
 from tests.bench.conftest import Refused
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_without_cuda_the_cpu_does_what_it_can(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     size = ["--batch-size", "8", "--image-size", "32", "--episodes", "2", "--steps", "14", "--batches", "3"]
     out = tmp_path / "out"

@@ -53,7 +53,7 @@ def alone(oxe_root: Path, tmp_path_factory: pytest.TempPathFactory) -> list[list
     return torch_losses(out)
 
 
-@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("count", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_torchrun_on_hosts_trains_what_one_process_trains(
     oxe_root: Path, tmp_path: Path, alone: list[list[float]], count: int
 ) -> None:
@@ -63,7 +63,7 @@ def test_torchrun_on_hosts_trains_what_one_process_trains(
     _assert_same(torch_losses(tmp_path), alone)
 
 
-@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("count", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_jax_on_hosts_trains_what_one_process_trains(oxe_root: Path, tmp_path: Path, count: int) -> None:
     pytest.importorskip("orbax.checkpoint", reason="orbax is not installed")
     parts, whole = tmp_path / "parts", tmp_path / "whole"
