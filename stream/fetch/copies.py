@@ -15,9 +15,19 @@ from pathlib import Path
 
 from stream.fetch.download import Download, FetchError, download
 from stream.format.catalog import Catalog, Dataset
-from stream.format.fetched import PARTIAL, Fetched, read_fetched, write_fetched
 from stream.format.index import label_path
-from stream.format.manifest import Manifest, SplitEntry, TableEntry, encode_manifest, parse_manifest, read_manifest
+from stream.format.manifest import (
+    PARTIAL,
+    Fetched,
+    Manifest,
+    SplitEntry,
+    TableEntry,
+    encode_manifest,
+    parse_manifest,
+    read_fetched,
+    read_manifest,
+    write_fetched,
+)
 from stream.format.names import (
     FETCHED_NAME,
     LABELS,

@@ -11,8 +11,7 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 
-from stream.format.fetched import PARTIAL
-from stream.format.manifest import FileEntry
+from stream.format.manifest import PARTIAL, FileEntry
 from stream.format.names import cached_copy
 from stream.storage.errors import StreamError
 from stream.storage.files import sync_folder

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from stream.format.fetched import Fetched, read_fetched
 from stream.format.fields import Fields, read_fields
-from stream.format.manifest import Manifest, SplitShards, read_manifest
+from stream.format.manifest import Fetched, Manifest, read_fetched, read_manifest
 from stream.format.names import FETCHED_NAME, MANIFEST_NAME, TableKind
+from stream.format.shards import SplitShards
 from stream.storage.errors import ArgumentError, FormatError, closest
 from stream.storage.remote import CachedRoot, Folder, LocalFolder, is_remote
 

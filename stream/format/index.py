@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import xxhash
 
-from stream.format.manifest import SplitShards
 from stream.format.names import LABELS, TABLE_KINDS, TableKind, label_file, shard_file, table_file, waiting_label
+from stream.format.shards import SplitShards
 from stream.format.table import Column, Table, open_table
 from stream.storage.arguments import check_whole
 from stream.storage.errors import ArgumentError, FormatError

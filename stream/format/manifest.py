@@ -10,16 +10,23 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from stream.format.names import FORMAT_VERSION, MANIFEST_NAME, TABLE_KINDS, DerivedName, Layout, TableKind, split_of
+from stream.format.names import (
+    FETCHED_NAME,
+    FORMAT_VERSION,
+    MANIFEST_NAME,
+    TABLE_KINDS,
+    DerivedName,
+    Layout,
+    TableKind,
+    split_of,
+)
 from stream.storage.errors import FormatError, first_fault
-from stream.storage.files import FileTooLarge, check_regular, read_whole
+from stream.storage.files import FileTooLarge, check_regular, read_whole, write_whole
 
 NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.+-]*$"
 """Pattern of the names of datasets, splits and labels."""
@@ -28,6 +35,8 @@ _COUNT = Annotated[int, Field(ge=0, lt=1 << 48)]
 """The limit is beyond any dataset, and keeps sums of counts within 64 bits."""
 _MAX_BYTES = 1 << 30
 """Size limit of a manifest; 20,000 shards take 30 MB."""
+PARTIAL = ".fetch"
+"""End of the names of incomplete files."""
 UNSIGNED = "0" * 64
 """Checksum of a manifest that is not encoded yet."""
 _SHA256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -309,37 +318,34 @@ def _wrong_totals(what: str, whole: Manifest | SplitEntry, parts: Sequence[Split
             yield f"{what} says {getattr(whole, key)} {key}, its parts add up to {total}"
 
 
-@dataclass(frozen=True, eq=False)
-class SplitShards:
-    """The shards of one split, in the order of the manifest.
+class Fetched(_Model):
+    """Content of ``fetched.json``, which lists the shards that are present where ``stream.fetch`` copied only some.
+
+    Manifest and indexes are those of the complete dataset, so samples have the same numbers, batches the same content
+    and ``loader.json`` the same fingerprints as on the source root. A dataset without this file is complete.
 
     Attributes:
-        stems: Names, bytes [shards].
-        episodes: Episode counts, int64 [shards].
-        first_records: Row of each shard's first record in the split, and the record count, int64 [shards + 1].
-        sizes: Sizes of the ArrayRecord files in bytes, int64 [shards].
+        source: Root that the shards came from.
+        data: ``Manifest.data``, the checksum without labels.
+        shards: Names of the shards that are present and checked; the index of their splits is too.
     """
 
-    stems: np.ndarray
-    episodes: np.ndarray
-    first_records: np.ndarray
-    sizes: np.ndarray
+    source: str
+    data: str
+    shards: tuple[str, ...]
 
-    @classmethod
-    def of(cls, shards: Sequence[ShardEntry]) -> SplitShards:
-        """Return the shards of a manifest's list."""
-        records = np.array([shard.records for shard in shards], np.int64)
-        return cls(
-            stems=np.array([shard.name.encode() for shard in shards], "S"),
-            episodes=np.array([shard.episodes for shard in shards], np.int64),
-            first_records=np.concatenate([np.zeros(1, np.int64), np.cumsum(records)]),
-            sizes=np.array([shard.file.bytes for shard in shards], np.int64),
-        )
 
-    def __len__(self) -> int:
-        return len(self.stems)
+def read_fetched(folder: Path) -> Fetched | None:
+    """Read the file, None if the dataset is complete; raise FormatError if the file cannot be used."""
+    path = folder / FETCHED_NAME
+    try:
+        return Fetched.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except ValidationError as error:
+        raise FormatError(f"{path}: {first_fault(error)}; remove it, and fetch the dataset again") from None
 
-    def stem(self, shard: int) -> str:
-        """Return the name of a shard."""
-        name: bytes = self.stems[shard]
-        return name.decode()
+
+def write_fetched(folder: Path, fetched: Fetched) -> None:
+    """Write the file atomically."""
+    write_whole(folder / FETCHED_NAME, fetched.model_dump_json(indent=1) + "\n", durable=True, suffix=PARTIAL)

@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 
 from stream.format.index import SplitIndex
-from stream.format.manifest import SplitShards
 from stream.format.names import TableKind, table_file
 from stream.format.schema import FIRST_FIELDS, TEXT
+from stream.format.shards import SplitShards
 from stream.format.table import open_table
 
 EPISODES, STEPS, RECORDS = 3, 6, 4
