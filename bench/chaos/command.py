@@ -24,8 +24,9 @@ from bench.chaos.faults import FAULTS, killed
 from bench.chaos.programs import WAYS, Training
 from bench.chaos.yard import Fault, Yard
 from bench.measure.command import Command, Output, Result, say, work_folder
-from bench.measure.options import option
+from bench.measure.options import one_of, option
 from bench.measure.tables import markdown_table
+from stream.format.frame import CODECS, Codec
 from stream.storage.arguments import whole
 from stream.storage.errors import ArgumentError
 from stream.storage.progress import human_seconds
@@ -47,6 +48,7 @@ class ChaosOptions(Output):
     seed: int = option(0, whole(0), "seed of moments and limits")
     jobs: int = option(2, whole(1), "faults to try at once")
     short: bool = option(False, bool, "one of each of the shorter faults, in half a minute")
+    codec: Codec = option("jpeg", one_of(CODECS), "codec of the frames")
     work: Path | None = option(None, Path, "folder to work in; by default the temporary one", metavar="DIR")
 
 
@@ -83,7 +85,7 @@ def run_chaos(given: ChaosOptions, *, damage: Callable[[Yard], None] = lambda _:
 
     with work_folder("chaos", given.work) as work:
         shards, size = (4, 128) if given.short else (10, 384)
-        yard = Yard(work, datasets=_DATASETS, shards=shards, size=size)
+        yard = Yard(work, datasets=_DATASETS, shards=shards, size=size, codec=given.codec)
         faults = plan_faults(yard, given)
         if not faults:
             raise ArgumentError(f"no fault is called {' or '.join(given.only or [])}")

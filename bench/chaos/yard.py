@@ -31,6 +31,8 @@ from bench.measure.session import (
     tree,
     wait_until,
 )
+from stream.format.frame import Codec
+from stream.format.video import VIDEO_CODECS
 
 LIMIT_S = 180.0
 """Seconds after which a command counts as hanging."""
@@ -187,12 +189,13 @@ class Yard:
         datasets: Names of the sample's datasets.
         shards: Shards of each split.
         size: Side of the frames; larger frames take longer to convert.
+        codec: Their codec.
     """
 
-    def __init__(self, folder: Path, *, datasets: str, shards: int, size: int) -> None:
+    def __init__(self, folder: Path, *, datasets: str, shards: int, size: int, codec: Codec = "jpeg") -> None:
         self.folder = folder
         self.source, self.root = folder / "source", folder / "reference"
-        self.datasets, self.shards, self.size = datasets, shards, size
+        self.datasets, self.shards, self.size, self.codec = datasets, shards, size, codec
         self.reference: dict[str, str] = {}
         self.seconds = 0.0
 
@@ -218,7 +221,8 @@ class Yard:
     def arguments(self, output: Path, *, source: Path | None = None, size: int | None = None) -> list[str]:
         """Return the arguments of ``convert.run``, without the way of running."""
         where = ["--source", str(source or self.source), "--output", str(output)]
-        return ["--datasets", self.datasets, *where, "--image-size", str(size or self.size)]
+        frames = ["--codec", self.codec, *(["--layout", "frames"] if self.codec in VIDEO_CODECS else [])]
+        return ["--datasets", self.datasets, *where, "--image-size", str(size or self.size), *frames]
 
     @property
     def total_shards(self) -> int:

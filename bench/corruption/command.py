@@ -25,7 +25,9 @@ from convert.run.command import main as convert
 from convert.sample.command import make_sample
 from convert.verify.command import verify_root
 from stream.format.catalog import Catalog
+from stream.format.frame import CODECS, Codec
 from stream.format.names import MANIFEST_NAME, TABLE_KINDS, shard_file, table_file
+from stream.format.video import VIDEO_CODECS
 from stream.loader.digest import digest
 from stream.loader.loader import make_loader
 from stream.storage.errors import FormatError, StreamError
@@ -182,12 +184,18 @@ def _files(dataset: Any, kind: str) -> list[Path]:
     return [dataset.folder / split / table_file(kind) for split in splits[:2]]  # type: ignore[arg-type]
 
 
-def make_roots(work: Path) -> tuple[Path, Path]:
+def make_roots(work: Path, codec: Codec = "jpeg") -> tuple[Path, Path]:
     """Generate a small source, convert it twice with different parameters, and return both roots."""
     make_sample(work / "source", [load_registry().dataset(DATASET)], episodes=4, steps=9, jobs=1)
     given = ["--datasets", DATASET, "--source", str(work / "source"), "--image-size", "96", "--num-workers", "1"]
     new, old = work / "new", work / "old"
-    for root, more in ((new, ()), (old, ("--offset", "3", "--quality", "80"))):
+    ways: dict[Path, tuple[str, ...]] = {new: (), old: ("--offset", "3", "--quality", "80")}
+    if codec != "jpeg":
+        ways = {new: ("--codec", codec), old: ("--codec", codec, "--offset", "3")}
+    if codec in VIDEO_CODECS:
+        ways = {new: ("--codec", codec, "--gop", "4"), old: ("--codec", codec, "--gop", "3")}
+        given += ["--layout", "frames"]
+    for root, more in ways.items():
         if convert([*given, *more, "--output", str(root)]) != 0:
             raise ConvertError(f"{root}: the sample could not be converted")
     return new, old
@@ -217,6 +225,7 @@ class CorruptionOptions(Output):
     """Options of the command."""
 
     kinds: tuple[str, ...] = option(KINDS, several(one_of(KINDS)), "files", metavar="A,B")
+    codec: Codec = option("jpeg", one_of(CODECS), "codec of the frames")
 
 
 def _work(given: CorruptionOptions) -> Iterator[dict[str, Any]]:
@@ -224,7 +233,7 @@ def _work(given: CorruptionOptions) -> Iterator[dict[str, Any]]:
     began = time.monotonic()
     with work_folder("bench-corruption", None) as folder:
         tell("converting a sample, twice")
-        cells = run_matrix(*make_roots(folder), kinds=given.kinds)
+        cells = run_matrix(*make_roots(folder, given.codec), kinds=given.kinds)
     yield {
         "seconds": round(time.monotonic() - began, 1),
         "damages": len(cells),

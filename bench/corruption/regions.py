@@ -10,12 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 
-from stream.format.names import BLOCK
+from stream.format.names import BLOCK, RECORD_MAGIC, table_file
+from stream.format.record_file import stored_size
 from stream.format.table import open_table
 
-_MAGIC = b"FRM1"
 _ZEROS = re.compile(rb"\0{65,}")
 _MANIFEST_VALUES = {
     "format version": rb'"format_version": (\d+)',
@@ -55,18 +56,21 @@ def find_regions(path: Path, kind: str) -> list[Region]:
     if kind == "manifest":
         found = {name: re.search(pattern, content, re.DOTALL) for name, pattern in _MANIFEST_VALUES.items()}
         return [Region(name, *match.span(1)) for name, match in found.items() if match]
-    regions = _array_record(content) if kind == "arrayrecord" else _arrow(path, kind, content)
+    regions = _array_record(path, content) if kind == "arrayrecord" else _arrow(path, kind, content)
     return [region for region in regions if region.start < region.stop]
 
 
-def _array_record(content: bytes) -> list[Region]:
+def _array_record(path: Path, content: bytes) -> list[Region]:
     # Source of the layout: doc/riegeli_records_file_format.md of google/riegeli, and array_record's README.
-    records = [match.start() for match in re.finditer(_MAGIC, content)]
-    middle, last = records[len(records) // 2], records[-1]
-    # The header of the last record gives its end.
-    (count,) = struct.unpack_from("<I", content, last + 4)
-    end = last + 8 + 4 * count + sum(struct.unpack_from(f"<{count}I", content, last + 8))
-    frame = middle + 8 + 4 * int(struct.unpack_from("<I", content, middle + 4)[0])
+    table = open_table(path.parent / table_file("records"), "records")
+    # Several rows share a chunk of video.
+    here = np.flatnonzero(table.array("shard") == int(path.stem.split("-")[1]))
+    rows = here[np.unique(table.array("position")[here], return_index=True)[1]]
+    places = [(int(table.array("position")[row]), int(table.array("num_bytes")[row])) for row in rows]
+    middle, end = places[len(places) // 2][0], places[-1][0] + stored_size(*places[-1])
+    frame = middle
+    if content[middle : middle + 4] == RECORD_MAGIC:
+        frame += 8 + 4 * int(struct.unpack_from("<I", content, middle + 4)[0])
     regions = [
         Region("block header", 0, 24),
         Region("signature chunk", 24, 64),
