@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from stream.storage.errors import FormatError
-from stream.storage.object_reads import explained, object_reads, open_store
+from stream.storage.object_reads import OPENING_S, explained, object_reads, open_store
 from stream.storage.remote import RemoteError
 
 LISTING = "info.json"
@@ -26,7 +26,7 @@ class HttpFolder:
         object_reads()  # raises now
         scheme, _, path = self.url.partition("://")
         place, _, self._path = path.partition("/")
-        self._store = open_store(scheme, place)
+        self._store = open_store(scheme, place, deadline_s=OPENING_S)
 
     def __str__(self) -> str:
         return self.url

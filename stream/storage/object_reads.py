@@ -28,9 +28,10 @@ _MOST_ASKED = 4
 """Requests for one range, of which the first answer counts."""
 _PATIENCE_S = (0.1, 5.0)
 """Least and longest time after which a range is asked for again, three times the usual time between them."""
+DEADLINE_S, OPENING_S = 100, 10
+"""Seconds for which a request is repeated, while training runs and when a root is opened."""
 _RETRY: dict[str, Any] = {
     "max_retries": 1000,
-    "retry_timeout": timedelta(seconds=100),
     "backoff": {"init_backoff": timedelta(seconds=0.05), "max_backoff": timedelta(seconds=5), "base": 2},
 }
 _CLIENT: dict[str, Any] = {"timeout": timedelta(seconds=20), "connect_timeout": timedelta(seconds=5)}
@@ -201,16 +202,20 @@ def _locate(url: str) -> tuple[Any, str]:
 
 
 @cache
-def open_store(scheme: str, place: str) -> Any:
+def open_store(scheme: str, place: str, *, deadline_s: int = DEADLINE_S) -> Any:
     """Return a store of obstore.
 
     Args:
         scheme: ``s3``, ``gs``, ``http`` or ``https``.
         place: Bucket, or host and port.
+        deadline_s: Seconds for which requests are repeated.
     """
     from obstore.store import GCSStore, HTTPStore, S3Store
 
-    common: dict[str, Any] = {"retry_config": _RETRY, "client_options": {**_CLIENT, "allow_http": True}}
+    common: dict[str, Any] = {
+        "retry_config": {**_RETRY, "retry_timeout": timedelta(seconds=deadline_s)},
+        "client_options": {**_CLIENT, "allow_http": True},
+    }
     if scheme == "s3":
         return S3Store(place, **common, **_s3_access())
     if scheme == "gs":
