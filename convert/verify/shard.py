@@ -13,8 +13,8 @@ from convert.errors import CorruptFrame
 from convert.findings import Notes
 from convert.index.shards import Shard
 from convert.report import first_line
-from stream.format.fields import StoredCamera, read_fields
-from stream.format.frame import DEPTH_MAGIC, Codec, decode_depth, decode_frame, depth_shape, frame_shape
+from stream.format.fields import read_fields
+from stream.format.frame import DEPTH_MAGIC, Codec, StoredCamera, decode_depth, decode_frame, depth_shape, frame_shape
 from stream.format.manifest import Manifest
 from stream.format.names import HOLE, MANIFEST_NAME, decode_record, table_file
 from stream.format.record_file import RecordFile

@@ -10,8 +10,8 @@ from stream.batch.resize import ImageSize, Resize
 from stream.storage.errors import ArgumentError, closest
 
 if TYPE_CHECKING:
-    from stream.format.fields import Fields, StoredCamera
-    from stream.format.frame import Codec
+    from stream.format.fields import Fields
+    from stream.format.frame import Codec, StoredCamera
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from stream.batch.cameras import LoadedCamera
 from stream.fetch.in_place import open_catalog
 from stream.format.catalog import Dataset
 from stream.format.episode_list import EpisodeList, read_list
-from stream.format.fields import StoredCamera
+from stream.format.frame import StoredCamera
 from stream.format.index import SplitIndex
 from stream.loader.episode import StoredEpisode, read_stored_episode, stored_steps
 from stream.loader.mixed import MixedData, open_mixture

@@ -7,16 +7,15 @@ much memory a batch needs, so they are validated strictly.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import AliasPath, BaseModel, Field, StringConstraints, ValidationError, model_validator
 
-from stream.format.frame import Codec
+from stream.format.frame import Codec, StoredCamera
 from stream.format.manifest import Manifest
-from stream.format.names import MAX_FRAMES, Layout, frame_views
+from stream.format.names import MAX_FRAMES, Layout
 from stream.format.spaces import Space, SpaceName
-from stream.format.video import MAX_GOP, VIDEO_CODECS, ChunkFrame, video_codec
+from stream.format.video import MAX_GOP, VIDEO_CODECS
 from stream.storage.errors import FormatError, first_fault
 
 _Index = Annotated[int, Field(strict=True, ge=0, lt=2**20)]
@@ -60,42 +59,6 @@ class SpecCamera(BaseModel):
 
     path: str
     role: str
-
-
-@dataclass(frozen=True)
-class StoredCamera:
-    """A camera with stored frames.
-
-    Attributes:
-        name, role: Name and role in the registry.
-        sizes: Sizes of its frames, (height, width) in pixels.
-        is_depth: Whether they are depth maps (``stream.format.frame``).
-        codec: Codec of frames of colour.
-        gop: Frames of a record, 1 but for chunks of video. The frame of step t has the number t % gop in its record.
-    """
-
-    name: str
-    role: str
-    sizes: tuple[tuple[int, int], ...]
-    is_depth: bool = False
-    codec: Codec = "jpeg"
-    gop: int = 1
-
-    @property
-    def keys(self) -> tuple[str, str]:
-        """The names by which ``cameras`` of a loader knows it: its name, and its role, of depth as ``depth/<role>``."""
-        return self.name, f"depth/{self.role}" if self.is_depth else self.role
-
-    def frame(self, record: bytes | memoryview, number: int) -> memoryview | ChunkFrame:
-        """Return a frame of a record by its number; raise FormatError if there is none."""
-        if self.codec in VIDEO_CODECS:
-            if video_codec(record) != self.codec:
-                raise FormatError(f"{len(record)} bytes that are no chunk of {self.codec}")
-            return ChunkFrame(record, number, self.sizes, self.gop)
-        frames = frame_views(record)
-        if number >= len(frames):
-            raise FormatError(f"it holds {len(frames)} frames, expected {number + 1}")
-        return frames[number]
 
 
 class Fields(BaseModel):

@@ -12,14 +12,15 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any, Literal
 
 import numpy as np
 import simplejpeg
 
-from stream.format.names import RECORD_HEADER, RECORD_MAGIC
-from stream.format.video import VIDEO_CODECS, ChunkFrame, VideoCodec
+from stream.format.names import RECORD_HEADER, RECORD_MAGIC, frame_views
+from stream.format.video import VIDEO_CODECS, ChunkFrame, VideoCodec, video_codec
 from stream.storage.errors import FormatError
 
 Codec = Literal["jpeg", "raw", VideoCodec]
@@ -176,3 +177,39 @@ def decode_depth(data: bytes | memoryview, out: np.ndarray | None = None) -> np.
         raise FormatError(f"depth map of {len(data)} bytes: {' '.join(str(error).split())[:200]}") from None
     out[...] = np.frombuffer(values, "<u2").reshape(shape)
     return out
+
+
+@dataclass(frozen=True)
+class StoredCamera:
+    """A camera with stored frames.
+
+    Attributes:
+        name, role: Name and role in the registry.
+        sizes: Sizes of its frames, (height, width) in pixels.
+        is_depth: Whether they are depth maps.
+        codec: Codec of frames of colour.
+        gop: Frames of a record, 1 but for chunks of video. The frame of step t has the number t % gop in its record.
+    """
+
+    name: str
+    role: str
+    sizes: tuple[tuple[int, int], ...]
+    is_depth: bool = False
+    codec: Codec = "jpeg"
+    gop: int = 1
+
+    @property
+    def keys(self) -> tuple[str, str]:
+        """The names by which ``cameras`` of a loader knows it: its name, and its role, of depth as ``depth/<role>``."""
+        return self.name, f"depth/{self.role}" if self.is_depth else self.role
+
+    def frame(self, record: bytes | memoryview, number: int) -> memoryview | ChunkFrame:
+        """Return a frame of a record by its number; raise FormatError if there is none."""
+        if self.codec in VIDEO_CODECS:
+            if video_codec(record) != self.codec:
+                raise FormatError(f"{len(record)} bytes that are no chunk of {self.codec}")
+            return ChunkFrame(record, number, self.sizes, self.gop)
+        frames = frame_views(record)
+        if number >= len(frames):
+            raise FormatError(f"it holds {len(frames)} frames, expected {number + 1}")
+        return frames[number]

@@ -202,18 +202,18 @@ def _locate(url: str) -> tuple[Any, str]:
 
 
 @cache
-def open_store(scheme: str, place: str, *, deadline_s: int = DEADLINE_S) -> Any:
+def open_store(scheme: str, place: str, *, deadline_s: float | None = None) -> Any:
     """Return a store of obstore.
 
     Args:
         scheme: ``s3``, ``gs``, ``http`` or ``https``.
         place: Bucket, or host and port.
-        deadline_s: Seconds for which requests are repeated.
+        deadline_s: Seconds for which requests are repeated, None for ``DEADLINE_S``.
     """
     from obstore.store import GCSStore, HTTPStore, S3Store
 
     common: dict[str, Any] = {
-        "retry_config": {**_RETRY, "retry_timeout": timedelta(seconds=deadline_s)},
+        "retry_config": {**_RETRY, "retry_timeout": timedelta(seconds=deadline_s or DEADLINE_S)},
         "client_options": {**_CLIENT, "allow_http": True},
     }
     if scheme == "s3":

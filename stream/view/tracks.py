@@ -14,8 +14,7 @@ from stream.batch.dataset_vector import dataset_vector
 from stream.batch.spaces import SPACES
 from stream.cache.cached_file import open_records
 from stream.format.catalog import Dataset
-from stream.format.fields import StoredCamera
-from stream.format.frame import as_jpeg, decode_depth
+from stream.format.frame import StoredCamera, as_jpeg, decode_depth
 from stream.format.index import EpisodeRows, SplitIndex, find_episode
 from stream.format.names import HOLE, VECTORS
 from stream.format.record_file import RecordFile

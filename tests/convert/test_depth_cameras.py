@@ -339,7 +339,7 @@ def test_what_cannot_be_depth_is_refused(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"cameras": "near", "decode": "device"}, "the camera is depth; take decode='host'"),
+        ({"cameras": "near", "decode": "device"}, "depth is depth; take decode='host'"),
         ({"cameras": "depth/other2"}, "they store .*depth/primary"),
         ({"cameras": "wrist"}, "no dataset of the mixture stores 'wrist'"),
     ],

@@ -1,6 +1,7 @@
 """The work and output of the command when nothing goes wrong."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -150,7 +151,8 @@ def test_dry_run_of_an_overwrite_removes_nothing(convert: Convert, folder: Path)
 
 def test_dry_run_as_json_says_what_would_be_done(convert: Convert, dataset: RldsDataset, folder: Path) -> None:
     (row,) = rows(convert("--dry-run", "--json"))
-    estimated = row.pop("estimated_bytes")
+    estimated, room = row.pop("estimated_bytes"), row.pop("total")
+    assert room["estimated_bytes"] == estimated and room["fits_disk"] and room["available_memory"] > 0
     assert row == {
         "dataset": "demo",
         "version": "1.0.0",
@@ -180,7 +182,8 @@ def test_dry_run_of_a_complete_conversion_says_so(convert: Convert) -> None:
 
 
 def test_dry_run_is_a_table_with_a_row_for_each_dataset(convert: Convert) -> None:
-    header, row = convert("--dry-run").out.splitlines()
+    header, row, room = convert("--dry-run").out.splitlines()
+    assert re.match(r"estimate: .+, fits into the .+ of free memory, fits into the .+ of free disk", room)
     assert header.split()[:5] == ["dataset", "version", "splits", "episodes", "offset"]
     assert row.split()[:7] == ["demo", "1.0.0", "train,", "val", str(SHARDS), "2", "0/5"]
 

@@ -7,7 +7,6 @@ import random
 import shutil
 import time
 from collections.abc import Iterator
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -233,7 +232,7 @@ def test_a_shard_that_was_replaced_is_one_error(
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(object_reads._RETRY, "retry_timeout", timedelta(seconds=0.3))
+    monkeypatch.setattr(object_reads, "DEADLINE_S", 0.3)
     object_reads.open_store.cache_clear()
 
 
