@@ -77,4 +77,10 @@ def test_a_node_that_dies_leaves_nothing_that_stops_the_other(
         first.kill()
         result = second.wait()
     assert_complete(result if result.code == EXIT_DAMAGED else run(*given, "--num-workers", "1"))
+    found = tree(output)
+    assert {name: found[name] for name in in_memory} == in_memory
+    # What the dead node was writing is removed by that node alone, which may be alive for all that others see.
+    assert all("/.convert" in name for name in found.keys() - in_memory.keys())
+    with _node("first", given, output) as first:
+        assert_complete(first.wait())
     assert tree(output) == in_memory
