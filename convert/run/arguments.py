@@ -6,7 +6,7 @@ import argparse
 import os
 import re
 from collections.abc import Callable, Sequence, Set
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from convert.command import split_names
 from convert.errors import UsageError
@@ -14,11 +14,8 @@ from convert.plan import Options
 from convert.shard.images import FramePolicy
 from convert.shard.pairs import check_frames, check_offset
 from convert.shard.video import MOST_CRF, check_encoder
-from convert.source.kinds import is_source, split_source
-from convert.source.root.dataset import expand, open_datasets
 from stream.format.episode_list import EpisodeList, read_by_name, read_list
 from stream.format.frame import CODECS, Codec
-from stream.format.manifest import Manifest
 from stream.format.names import LAYOUTS
 from stream.format.video import MAX_GOP, VIDEO_CODECS
 from stream.storage.errors import ArgumentError, closest
@@ -176,67 +173,6 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def fill_in(arguments: argparse.Namespace) -> None:
-    """Fill in what was not given: for converted datasets what they have, which is looked up.
-
-    Raises:
-        UsageError: A converted dataset is not there, or they differ in their layouts, or in sizes if they become one.
-    """
-    found: dict[str, Any] = {"layout": "pairs", "image_size": "256", "frames": "endpoints", "codec": "jpeg"}
-    names = [name.strip() for name in arguments.datasets.split(",")]
-    sources = [split_source(name) for name in names if is_source(name) and not name.endswith((".yaml", ".yml"))]
-    if any(kind == "root" for kind, _ in sources):
-        names = [each for name in names for each in _expanded(name, arguments.source)]
-        arguments.datasets = ",".join(names)
-        sources = [split_source(name) for name in names if is_source(name)]
-    if len(sources) == len(names) and all(kind == "root" for kind, _ in sources):
-        groups = [[each.manifest for each in open_datasets(place, arguments.source)] for _, place in sources]
-        if arguments.image_size is None:
-            _check_sizes(groups)
-        manifests = [manifest for group in groups for manifest in group]
-        layouts = sorted({manifest.layout for manifest in manifests})
-        if len(layouts) > 1 and arguments.layout is None:
-            raise UsageError(f"--datasets: they have the layouts {' and '.join(layouts)}; give --layout")
-        layout = arguments.layout or layouts[0]
-        found |= {"layout": layout, "image_size": "native"}
-        if layout == "frames":
-            found["cameras"] = ",".join(
-                dict.fromkeys(name for each in manifests for name in each.parameters.get("cameras", ("primary",)))
-            )
-        else:
-            found["frames"] = manifests[0].parameters.get("frames", "endpoints")
-        codecs, gops = (
-            {name: value for each in manifests for name, value in each.parameters.get(key, {}).items()}
-            for key in ("codec", "gop")
-        )
-        if layouts == ["frames"] == [layout]:
-            found["codec"] = ",".join(["jpeg", *(f"{name}:{codec}" for name, codec in codecs.items())])
-        elif "raw" in codecs.values() and layouts == [layout]:
-            found["codec"] = "raw"
-        has_video = any(codec in (arguments.codec or found["codec"]) for codec in VIDEO_CODECS)
-        if has_video and len(set(gops.values())) == 1:
-            found["gop"] = next(iter(gops.values()))
-    for name, value in found.items():
-        if getattr(arguments, name) is None:
-            setattr(arguments, name, value)
-
-
-def _expanded(name: str, roots: Sequence[str]) -> list[str]:
-    """Return a name of ``--datasets``, or the datasets of the whole roots that it names."""
-    kind, place = split_source(name) if is_source(name) else ("", "")
-    return [f"root:{each}" for each in expand(place, roots)] if kind == "root" else [name]
-
-
-def _check_sizes(groups: Sequence[Sequence[Manifest]]) -> None:
-    """Raise UsageError if datasets that become one have frames of different sizes."""
-    for group in groups:
-        stored = [each.image.get("cameras") or {"frames": each.image["sizes"]} for each in group]
-        for camera in stored[0]:
-            sizes = [", ".join(each.get(camera, {})) for each in stored]
-            if len({*filter(None, sizes)}) > 1:
-                raise UsageError(f"--datasets: {camera} have the sizes {' and '.join(sizes)}; give --image-size")
-
-
 def check_arguments(arguments: argparse.Namespace) -> Options:
     """Return the options of the conversion.
 
@@ -361,6 +297,8 @@ def _by_camera(text: str, option: str, layout: str, parse: Callable[[str], T], d
     for part in text.split(","):
         camera, colon, given = part.strip().partition(":")
         if colon:
+            if camera in values:
+                raise UsageError(f"--{option} {text!r:.100}: {camera} is named twice")
             values[camera] = parse(given)
         else:
             default = parse(camera)

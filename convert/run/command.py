@@ -26,8 +26,9 @@ from convert.journal.journal import Journal
 from convert.plan import Conversion, Options, check_cameras, check_rates, plan_conversion
 from convert.registry.dataset import DatasetSpec
 from convert.registry.registry import Selected, load_registry
-from convert.run.arguments import build_parser, check_arguments, fill_in, read_episode_lists
+from convert.run.arguments import build_parser, check_arguments, read_episode_lists
 from convert.run.finish import finalise
+from convert.run.inherited import fill_in
 from convert.run.progress import ShardProgress
 from convert.run.report import (
     describe_fruitless,

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from stream.batch.resize import ImageSize, Resize
-from stream.storage.errors import ArgumentError, closest
+from stream.format.video import VIDEO_CODECS, check_decoder, coded_sizes
+from stream.storage.errors import ArgumentError, FormatError, closest
 
 if TYPE_CHECKING:
     from stream.format.fields import Fields
@@ -170,7 +171,20 @@ def find_cameras(
                 f"cameras={cameras!r:.100}: these datasets store none of them: {', '.join(missing)}; leave the "
                 "datasets out, or convert them with `--layout frames --cameras all`"
             )
+    _check_video(loaded, names)
     return tuple(loaded)
+
+
+def _check_video(loaded: Sequence[LoadedCamera], names: Sequence[str]) -> None:
+    """Raise ArgumentError if video of a member cannot be decoded here, or its sizes cannot be told apart."""
+    for member, name in enumerate(names):
+        for camera in loaded:
+            for codec in filter(camera.codecs(member).__contains__, VIDEO_CODECS):
+                check_decoder(codec, by=f"{name} ({codec})")
+                try:
+                    coded_sizes(camera.sizes(member))
+                except FormatError as error:
+                    raise ArgumentError(f"{name}, {camera.frames}: {error}") from None
 
 
 def _find(camera: str | None, stored: Sequence[StoredCamera]) -> int:

@@ -136,6 +136,7 @@ class Order:
         needed: Names of the shards that the mixture needs.
         known: Names of the shards that were fetched before.
         files: Files that are missing at the target.
+        mirrors: Whether the target has the labels of the source alone: nobody attaches any to a cache.
         done: Whether the target is complete.
     """
 
@@ -146,6 +147,7 @@ class Order:
     needed: frozenset[str]
     known: frozenset[str]
     files: tuple[Download, ...]
+    mirrors: bool
     done: bool
 
     def write_known(self, source: str, names: frozenset[str]) -> None:
@@ -183,7 +185,7 @@ def _order(dataset: Dataset, needed: frozenset[str], source: Folder, local: Path
         leftover.unlink(missing_ok=True)
     known = frozenset(fetched.shards if fetched else names if old else ())
     files = []
-    known_labels = True
+    mirrors, known_labels = whole_index and not known, True
     for split, entry in manifest.splits.items():
         shards = {shard_file(shard.name): shard.file for shard in entry.shards if shard.name in needed}
         # The index of a split without shards is always fetched.
@@ -204,7 +206,10 @@ def _order(dataset: Dataset, needed: frozenset[str], source: Folder, local: Path
                 copy = target / split / LABELS / waiting
                 files.append(Download(folder=place, target=copy, entry=file, source=stored))
         known_labels = known_labels and before.items() >= entry.labels.items()
-        _check_columns(target, split, before, entry)
+        if mirrors:
+            known_labels = known_labels and before.keys() == entry.labels.keys()
+        else:
+            _check_columns(target, split, before, entry)
     unfinished = fetched is not None and len(known) == len(names)
     return Order(
         dataset=dataset,
@@ -214,6 +219,7 @@ def _order(dataset: Dataset, needed: frozenset[str], source: Folder, local: Path
         needed=needed,
         known=known,
         files=tuple(files),
+        mirrors=mirrors,
         done=old is not None and known_labels and not (unfinished or reindexed or files) and needed <= known,
     )
 
@@ -258,7 +264,8 @@ def _finish(order: Order, source: str, content: bytes) -> None:
         if hashlib.sha256(listed).hexdigest() != quarantine.sha256:
             raise FetchError(f"{order.folder}/{QUARANTINE_NAME}: its SHA-256 is not that of its manifest")
         write_whole(order.target / QUARANTINE_NAME, listed, durable=True, suffix=PARTIAL)
-    content = _with_own_labels(order.target, content)
+    if not order.mirrors:
+        content = _with_own_labels(order.target, content)
     write_whole(order.target / MANIFEST_NAME, content, durable=True, suffix=PARTIAL)
     settle_labels(order.target, read_manifest(order.target))
     if len(here) == len(order.names):

@@ -72,9 +72,7 @@ class SplitIndex:
         firsts = self.shards.first_records
         shard = int(np.clip(np.searchsorted(firsts, row, side="right") - 1, 0, len(firsts) - 2))
         before = self.records.array("position")[firsts[shard] : firsts[shard + 1]]
-        before = before[before < before[row - firsts[shard]]]
-        # Records are in the order in which rows name them first.
-        return int(np.count_nonzero(np.diff(np.maximum.accumulate(before), prepend=-1)))
+        return len(np.unique(before[before < before[row - firsts[shard]]]))
 
     def record_path(self, shard: int) -> str:
         """Return the path of a shard's ArrayRecord file."""

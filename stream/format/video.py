@@ -47,6 +47,20 @@ def coded_side(side: int) -> int:
     return max(4, side + side % 2)
 
 
+def coded_sizes(sizes: Sequence[tuple[int, int]]) -> dict[tuple[int, int], tuple[int, int]]:
+    """Return the size of frames by the one at which they are encoded; raise FormatError if two have the same."""
+    found: dict[tuple[int, int], tuple[int, int]] = {}
+    for size in sorted(set(sizes)):
+        other = found.setdefault((coded_side(size[0]), coded_side(size[1])), size)
+        if other != size:
+            told = " and ".join(f"{height}x{width}" for height, width in (other, size))
+            raise FormatError(
+                f"frames of {told} cannot be told apart as video; take cameras of one size, or convert them again with "
+                "--image-size"
+            )
+    return found
+
+
 def check_decoder(codec: VideoCodec, *, by: str) -> None:
     """Raise ArgumentError if PyAV is not installed, or lacks the decoder."""
     try:
@@ -130,7 +144,7 @@ class _Decoder:
         except ModuleNotFoundError:
             raise FormatError(missing("av", "video", by=f"decoding {codec}")) from None
         self._av, self._codec = av, codec
-        self._sizes = {(coded_side(height), coded_side(width)): (height, width) for height, width in sizes}
+        self._sizes = coded_sizes(sizes)
         self._reformatter = VideoReformatter()
         self._context: Any = None
         self._frames: Iterator[Any] = iter(())

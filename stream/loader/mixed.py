@@ -24,7 +24,6 @@ from stream.format.fields import Fields
 from stream.format.index import IndexCheck, UsedColumn, used_columns
 from stream.format.names import VECTORS, TableKind
 from stream.format.spaces import derived_column
-from stream.format.video import VIDEO_CODECS, check_decoder
 from stream.loader.options import STEPS, Options
 from stream.order.choices import Choice, parse_episodes, parse_keep_ranges
 from stream.order.filters import check_stored, parse_filters, settle_missing
@@ -100,10 +99,6 @@ class MixedData:
             )
         resize = Resize(options.image_fit, options.image_filter)
         self.cameras = find_cameras(options.cameras, fields, self.names, size=options.image_size, resize=resize)
-        for number, name in enumerate(self.names):
-            used = {codec for camera in self.cameras for codec in camera.codecs(number)}
-            for codec in filter(used.__contains__, VIDEO_CODECS):
-                check_decoder(codec, by=f"{name} ({codec})")
         weights = parse_weights(options.sample_weights, self.names)
         check_stored("sample_weights", weights, self.datasets)
         self.views = Views(

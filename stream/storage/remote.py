@@ -110,6 +110,8 @@ def cached_root(root: str | Path | CachedRoot, cache: str | Path | None) -> str 
             "cache='/scratch/oxe:200GB' (--cache for a command); or copy what a mixture needs with "
             f"`python -m stream.fetch {url} LOCAL --mixture MIXTURE`, and open LOCAL"
         )
+    if not isinstance(cache, str | Path):
+        raise ArgumentError(f"cache={cache!r:.100}; expected a local folder, with a bound such as /scratch/oxe:200GB")
     folder, bound = str(cache), re.fullmatch(r"(.+):([0-9]+(?:\.[0-9]+)?)\s*([KMGT])B?", str(cache), re.IGNORECASE)
     most = None
     if bound is not None:

@@ -151,7 +151,7 @@ def _open(dataset: Dataset) -> RootSource:
         features=features,
         splits={name: tuple(shard.episodes for shard in entry.shards) for name, entry in manifest.splits.items()},
         entry=entry,
-        remarks=(f"format: layout {manifest.layout}, {codecs}",),
+        remarks=(f"source format: layout {manifest.layout}, {codecs}",),
         shards_of=shards,
         layout=f"{manifest.layout} {manifest.parameters.get('frame_offsets', '')}".strip(),
         labels=frozenset(

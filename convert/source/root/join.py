@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
+import xxhash
 
 from convert.errors import UsageError
 from convert.source.root.source import RootShard, RootSource
+from stream.format.names import HOLE
 
 _FREE = ("name", "tfds_name", "version", "offset", "splits", "steps_per_episode", "leave_out", "wide", "sources")
 _TEXTS = ("description", "warning", "license")
@@ -90,12 +91,12 @@ def _distinct(sources: Sequence[RootSource]) -> list[dict[str, tuple[RootShard, 
     """Return the shards of each dataset by split, with source files named so that no two episodes have one id.
 
     Raises:
-        UsageError: An episode of a dataset is one of another, with the same first record.
+        UsageError: An episode of a dataset is one of another, with the same records.
     """
     known: dict[str, tuple[int, str]] = {}
     found = []
     for number, source in enumerate(sources, 1):
-        ids = _first_records(source)
+        ids = _digests(source)
         for name in filter(known.__contains__, ids):
             record, path = known[name]
             if record == ids[name] != 0:
@@ -116,12 +117,14 @@ def _distinct(sources: Sequence[RootSource]) -> list[dict[str, tuple[RootShard, 
     return found
 
 
-def _first_records(source: RootSource) -> dict[str, int]:
-    """Return the hash of the first record of each episode by its id, 0 where it has none."""
+def _digests(source: RootSource) -> dict[str, int]:
+    """Return a hash over all records of each episode by its id, 0 where it has no picture."""
     found: dict[str, int] = {}
     for tables in source.tables.values():
-        first, count = (tables.episodes.column(name).to_numpy() for name in ("first_record", "num_records"))
-        hashes = np.append(tables.records.column("xxh3_64").to_numpy(), np.uint64(0))
-        records = hashes[np.where(count > 0, first, len(hashes) - 1)]
-        found |= dict(zip(tables.episodes.column("episode_id").to_pylist(), records.tolist(), strict=True))
+        names = ("episode_id", "first_record", "num_records")
+        hashes, sizes = (tables.records.column(name).to_numpy() for name in ("xxh3_64", "num_bytes"))
+        for name, first, count in zip(*(tables.episodes.column(each).to_pylist() for each in names), strict=True):
+            here = slice(first, first + count)
+            has_picture = (sizes[here] != len(HOLE)).any()
+            found[name] = xxhash.xxh3_64_intdigest(hashes[here].tobytes()) if has_picture else 0
     return found

@@ -6,7 +6,8 @@ import pytest
 
 from convert.errors import UsageError
 from convert.plan import Options
-from convert.run.arguments import build_parser, check_arguments, fill_in, parse_size
+from convert.run.arguments import build_parser, check_arguments, parse_size
+from convert.run.inherited import fill_in
 from convert.shard.images import FramePolicy
 
 REQUIRED = ["--datasets", "oxe29", "--source", "/mirror", "--output", "out"]
