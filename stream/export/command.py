@@ -273,7 +273,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     how.add_argument(
         "--video",
         action="store_true",
-        help="frames as one H.264 video a camera; stored H.264 is copied (extra lerobot)",
+        help="frames as one H.264 video a camera; stored H.264 is copied (extra video)",
     )
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     return parser.parse_args(arguments)

@@ -16,7 +16,7 @@ import pytest
 from convert.plan import Options
 from convert.shard.images import FramePolicy
 from convert.storage.object_store import StoreFolder
-from stream import WorkerError, add_labels, digest, load_loader, make_loader, pairs
+from stream import WorkerError, add_labels, digest, load_loader, make_loader, pairs, remove_labels
 from stream.fetch.command import main as fetch
 from stream.format.names import FETCHED_NAME
 from stream.storage import object_reads
@@ -116,6 +116,10 @@ def test_labels_come_with_the_index_and_new_ones_with_the_next_loader(
     )
     assert far.fingerprint == near.fingerprint
     assert [digest(batch) for batch in far] == [digest(batch) for batch in near]
+    remove_labels(root, "demo", "value", split="train")
+    upload_tree(root, url)
+    with pytest.raises(ArgumentError, match="'value'"):
+        make_loader(url, "demo", **OPTIONS, **more, cache=cache)
 
 
 def test_the_line_of_the_documentation_reads_a_bucket(bucket: str, cache: Path) -> None:
