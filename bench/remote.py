@@ -196,7 +196,8 @@ def _pass(given: RemoteOptions, root: str, *, compute: float = 0.0, **more: Any)
             break
         pairs += len(batch["sample"])
         time.sleep(compute)
-    seconds, used = time.perf_counter() - began, cpu() - cpu_before
+    # The kernel counts in ticks, of which a small root may take none.
+    seconds, used = time.perf_counter() - began, max(cpu() - cpu_before, 1 / os.sysconf("SC_CLK_TCK"))
     stats = loader.stats()
     iterator.close()
     return {
