@@ -98,7 +98,7 @@ class Difference:
 
     @property
     def is_small(self) -> bool:
-        """Whether nearly all values differ by at most ``LEVELS``, and none by much more."""
+        """Return whether nearly all values differ by at most ``LEVELS``, and none by much more."""
         return self.beyond <= _SHARE and self.most <= _MOST
 
     @property

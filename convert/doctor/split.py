@@ -146,7 +146,7 @@ class OpenSplit:
         return decode_frame(self._read(begin, 0)), decode_frame(self._read(end, self._last))
 
     def _read(self, record: int, place: int) -> StoredFrame:
-        r"""Return a frame of a record, in the layout \`\`frames\`\` the frame of a row."""
+        """Return a frame of a record, in the layout ``frames`` the frame of a row."""
         file = self.shards[self.value("records", "shard", record)].open_records()
         location = (self.value("records", name, record) for name in ("position", "num_bytes", "xxh3_64"))
         camera = self._cameras[self.value("records", "camera", record)]

@@ -1,4 +1,4 @@
-"""What a conversion takes from converted datasets that are its source, where the command does not say."""
+"""Options that a conversion has from converted datasets that are its source, where the command does not say."""
 
 from __future__ import annotations
 

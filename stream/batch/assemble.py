@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from stream.batch.frames import Frames
 from stream.batch.layout import empty_array
 from stream.batch.lookup import Lookup
 from stream.batch.spec import BatchSpec, Decode
-from stream.cache.cached_file import open_records
+from stream.cache.records import open_records
 from stream.format.frame import RawRecord, decode_depth, decode_frame
 from stream.format.names import frame_views
 from stream.format.record_file import RecordFile
@@ -30,8 +30,10 @@ from stream.format.video import ChunkFrame, video_codec
 from stream.order.rows import Rows
 from stream.storage.errors import FormatError, LimitError, RecordError, RingError
 from stream.storage.memory import available_memory
-from stream.storage.object_reads import Outcome, Read, object_reads
 from stream.storage.remote import RemoteError
+
+if TYPE_CHECKING:
+    from stream.storage.object_reads import Outcome, Read
 
 _RUN = 64
 """Records that are read before their frames are decoded."""
@@ -256,6 +258,8 @@ class Assembler:
                 reads += file.ahead(found)
                 begun.rows += [first[key]] * (len(reads) - len(begun.rows))
         if reads:
+            from stream.storage.object_reads import object_reads
+
             begun.reads = object_reads().start(reads)
 
     def _wait(self, rows: Rows, begun: Begun) -> None:
@@ -307,8 +311,8 @@ class Assembler:
                 done.work.bytes += sum(frames.num_bytes[here])
                 for data, uses in zip(file.read_all(positions, sizes, checksums), every_use, strict=True):
                     if video_codec(data):
-                        sizes = self._sizes[members[row]]
-                        encoded += [(camera, frame, ChunkFrame(data, n, sizes[camera])) for camera, frame, n in uses]
+                        own = self._sizes[members[row]]
+                        encoded += [(camera, frame, ChunkFrame(data, n, own[camera])) for camera, frame, n in uses]
                         continue
                     views = frame_views(data)
                     if len(views) != expected:

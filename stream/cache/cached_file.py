@@ -11,8 +11,7 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from stream.cache.room import Room, room_of
-from stream.format.index import SplitIndex
+from stream.cache.room import Room
 from stream.format.names import cached_copy
 from stream.format.record_file import RecordFile, cut_record, stored_size
 from stream.storage.errors import FormatError
@@ -22,7 +21,8 @@ _BLOCK = 4096
 """Requests begin and end at blocks of the disk, so that a block is a hole or complete."""
 _GAP = 64 << 10
 """Bytes between two records that are still read with one request."""
-_MOST_AT_ONCE = 4 << 20
+MOST_AT_ONCE = 4 << 20
+"""Bytes of one request."""
 _TOUCH_S = 30
 """Seconds after which a shard in use is marked as used again."""
 
@@ -65,7 +65,7 @@ class CachedFile(RecordFile):
         reads: list[Read] = []
         begin = end = -1
         # Whole units are not joined, so that all processes ask for the same ones.
-        most = _MOST_AT_ONCE if self._unit == _BLOCK else self._unit
+        most = MOST_AT_ONCE if self._unit == _BLOCK else self._unit
         for position, num_bytes in sorted(records):
             stop = position + stored_size(position, num_bytes)
             if not 0 <= position < stop <= self._size or self._is_here(position, stop):
@@ -187,23 +187,3 @@ class CachedFile(RecordFile):
                 # Other threads may be reading: the number stays, the file behind it changes.
                 os.dup2(new, self._fd, inheritable=False)
                 os.close(new)
-
-
-def open_records(index: SplitIndex, shard: int, *, neighbours: int = 1) -> RecordFile:
-    """Open the records of a shard.
-
-    Args:
-        index: Index of the split.
-        shard: Number of the shard.
-        neighbours: Records that are read together from afar.
-
-    Raises:
-        FormatError: A local file is missing or has another size.
-    """
-    path, size, remote = index.record_path(shard), int(index.shards.sizes[shard]), index.remote
-    if remote is None:
-        return RecordFile(path, size)
-    records = int(index.shards.first_records[shard + 1] - index.shards.first_records[shard])
-    span = 0 if neighbours == 1 else min(_MOST_AT_ONCE, size * neighbours // max(1, records))
-    url = f"{remote.url}/{os.path.basename(path)}"
-    return CachedFile(path, url=url, size=size, span=span, room=room_of(remote.cache, remote.most))

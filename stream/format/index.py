@@ -71,8 +71,10 @@ class SplitIndex:
         """Return the number in its ArrayRecord file of the record of a row; rows of a chunk of video share theirs."""
         firsts = self.shards.first_records
         shard = int(np.clip(np.searchsorted(firsts, row, side="right") - 1, 0, len(firsts) - 2))
-        before = self.records.array("position")[firsts[shard] : firsts[shard + 1]]
-        return len(np.unique(before[before < before[row - firsts[shard]]]))
+        positions, place = self.records.array("position")[firsts[shard] : firsts[shard + 1]], row - int(firsts[shard])
+        if (positions[1:] > positions[:-1]).all():
+            return place
+        return len(np.unique(positions[positions < positions[place]]))
 
     def record_path(self, shard: int) -> str:
         """Return the path of a shard's ArrayRecord file."""

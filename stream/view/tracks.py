@@ -12,7 +12,7 @@ import simplejpeg
 
 from stream.batch.dataset_vector import dataset_vector
 from stream.batch.spaces import SPACES
-from stream.cache.cached_file import open_records
+from stream.cache.records import open_records
 from stream.format.catalog import Dataset
 from stream.format.frame import StoredCamera, as_jpeg, decode_depth
 from stream.format.index import EpisodeRows, SplitIndex, find_episode

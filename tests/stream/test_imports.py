@@ -65,7 +65,7 @@ def test_object_stores_are_known_to_one_module_only() -> None:
 
 def test_importing_a_worker_brings_nothing_that_only_the_trainer_uses() -> None:
     """What a worker with transforms imports is in ``test_loader``."""
-    unused = (*HEAVY, "grain", "pydantic", "pyarrow", "array_record")
+    unused = (*HEAVY, "grain", "pydantic", "pyarrow", "array_record", "asyncio")
     listed = f"print([m for m in {unused} if m in sys.modules])"
     needed = "stream.worker, stream.statistics.affine, stream.order.random_numbers"
     assert python(f"import sys, {needed}; {listed}") == "[]\n"

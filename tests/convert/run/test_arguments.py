@@ -1,13 +1,16 @@
+import argparse
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from convert.errors import UsageError
 from convert.plan import Options
 from convert.run.arguments import build_parser, check_arguments, parse_size
-from convert.run.inherited import fill_in
+from convert.run.inherited import _codecs, fill_in
 from convert.shard.images import FramePolicy
 
 REQUIRED = ["--datasets", "oxe29", "--source", "/mirror", "--output", "out"]
@@ -146,3 +149,51 @@ def test_the_help_names_the_exit_codes_and_an_example(capsys: pytest.CaptureFixt
     assert "exit codes:" in shown
     assert "train[:5%]" in shown
     assert "--task-index $SLURM_ARRAY_TASK_ID" in shown
+
+
+def stored(codec: str = "jpeg", *, gop: int = 8, crf: int = 18, layout: str = "frames") -> Any:
+    """A manifest of a dataset with one camera."""
+    parameters: dict[str, Any] = {"cameras": ["image"]}
+    if codec != "jpeg":
+        parameters["codec"] = {"image": codec}
+    if codec in ("h264", "av1"):
+        parameters |= {"gop": {"image": gop}, "crf": {"image": crf}}
+    return SimpleNamespace(layout=layout, parameters=parameters)
+
+
+def found(*manifests: Any, **given: Any) -> dict[str, Any]:
+    return _codecs(
+        manifests, argparse.Namespace(**{"codec": None, "gop": None, "crf": None, "image_size": None, **given})
+    )
+
+
+def test_what_is_stored_stays() -> None:
+    assert found(stored(), stored()) == {"codec": "jpeg"}
+    assert found(stored("h264", gop=5)) == {"codec": "jpeg,image:h264", "gop": 5}
+    assert found(stored("h264", gop=5, crf=23)) == {"codec": "jpeg,image:h264", "gop": 5, "crf": 23}
+    assert found(stored("h264"), codec="raw") == {}
+
+
+@pytest.mark.parametrize(
+    ("manifests", "given", "told"),
+    [
+        ((stored("h264"), stored()), {}, "camera image is h264 and jpeg; give --codec"),
+        ((stored("h264", gop=5), stored("h264", gop=7)), {}, "their video has --gop 5 and 7; give one"),
+        ((stored("h264", crf=20), stored("h264")), {}, "their video has --crf 18 and 20; give one"),
+        (
+            (stored("h264"),),
+            {"crf": 40},
+            "--crf 40: chunks of the same codec and --gop pass through as they are, of crf 18",
+        ),
+        ((stored("h264"),), {"crf": 40, "gop": 8}, "--crf 40: chunks of the same codec"),
+    ],
+)
+def test_datasets_that_differ_or_would_pass_through_are_refused(
+    manifests: tuple[Any, ...], given: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(UsageError, match=told):
+        found(*manifests, **given)
+
+
+def test_another_gop_lets_a_crf_be_given() -> None:
+    assert found(stored("h264"), crf=40, gop=4)["codec"] == "jpeg,image:h264"
