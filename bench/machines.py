@@ -6,9 +6,9 @@ cores can hold many of them. ``trainer CPU`` is measured; ``one trainer`` is wha
 of that and of what so many cores decode. ``handed out`` is what came out on this machine, whose few cores also run the
 protocol in all workers.
 
-**Opening.** One real worker reads a root of ``--shards`` shards, each of whose files takes ``--open-ms`` to open, as on
-a network file system: the delay is put in front of ``os.open`` in the worker. The first batches open nearly a file for
-each row; once all are open (``ulimit -n`` permitting) no more are.
+**Opening.** Real workers read a root of ``--shards`` shards that lies on a network disk (``bench.network_disk``), where
+each request takes ``--latency-ms``. Its requests are counted by trainer and worker. The first batches open nearly a file
+for each row; once all are open (``ulimit -n`` permitting) no more are.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from bench.measure.child import ask
 from bench.measure.command import Command, Output, Result, tell, work_folder
 from bench.measure.options import number, option, wholes
 from bench.measure.tables import markdown_table
+from bench.network_disk import missing, mounted
 from bench.synthetic import DATASETS, EPISODE_PAIRS, Scale, make_root
 from stream import make_loader
 from stream.batch.assemble import Assembled, Assembler
@@ -33,6 +34,7 @@ from stream.batch.spec import Batch
 from stream.order.rows import Rows
 from stream.storage.arguments import whole
 
+_BATCH = 64
 _TEXT = "put the red cup on the plate to the left of the sink"
 
 
@@ -45,8 +47,9 @@ class MachinesOptions(Output):
     core_rows: float = option(2130.0, number(1), "rows that a core decodes in a second (see `python -m bench.loader`)")
     seconds: float = option(4.0, number(0.1), "seconds of a measurement, about")
     shards: int = option(22_131, whole(DATASETS), "shards of the root")
-    open_ms: float = option(1.0, number(0), "milliseconds that opening a file takes")
-    threads: tuple[int, ...] = option((1, 4), wholes(1), "threads of the worker that opens files", metavar="A,B")
+    latency_ms: tuple[int, ...] = option((1, 5), wholes(0), "time of a request to the network disk", metavar="A,B")
+    openers: tuple[int, ...] = option((1, 4), wholes(1), "worker processes that read from it", metavar="A,B")
+    threads: int = option(1, whole(1), "threads of each of them")
     work: Path | None = option(None, Path, "folder for the root; by default the temporary one", metavar="DIR")
 
 
@@ -80,33 +83,9 @@ def _sleep(seconds: float) -> Asleep:
     return Asleep(seconds)
 
 
-class SlowOpen(Asleep):
-    """A transform that lets opening a shard take longer in the worker that gets it.
-
-    Args:
-        seconds: Seconds of each opening.
-    """
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _slow, (self.seconds,)
-
-
-def _slow(seconds: float) -> SlowOpen:
-    """Put a delay in front of opening a shard in this process, a worker."""
-    plain = os.open
-
-    def slow(path: Any, *arguments: Any, **more: Any) -> int:
-        if str(path).endswith(".arrayrecord"):
-            time.sleep(seconds)
-        return plain(path, *arguments, **more)
-
-    os.open = slow
-    return SlowOpen(seconds)
-
-
 def answer(request: dict[str, Any]) -> dict[str, Any]:
     """Measure, for ``ask``."""
-    return _opening(**request) if "open_s" in request else _hand_out(**request)
+    return _opening(**request) if "threads" in request else _hand_out(**request)
 
 
 def _loader(root: str, **given: Any) -> Any:
@@ -128,17 +107,34 @@ def _hand_out(root: str, workers: int, batch_size: int, sleep_s: float, seconds:
     return {"rows_per_s": batches * batch_size / passed, "trainer_ms": 1000 * cpu / batches}
 
 
-def _opening(root: str, threads: int, open_s: float, seconds: float) -> dict[str, Any]:
-    loader = _loader(root, batch_size=64, num_workers=1, threads=threads, transforms=[SlowOpen(open_s)])
+def _opening(root: str, workers: int, threads: int, seconds: float) -> dict[str, Any]:
+    began = time.perf_counter()
+    loader = _loader(root, batch_size=_BATCH, num_workers=workers, threads=threads)
+    opened = time.perf_counter()
     iterator = iter(loader)
     next(iterator)
-    batches, began = 0, time.perf_counter()
-    while time.perf_counter() - began < seconds:
+    first, batches = time.perf_counter(), 0
+    while time.perf_counter() - first < seconds:
         next(iterator)
         batches += 1
-    passed = time.perf_counter() - began
+    passed = time.perf_counter() - first
     iterator.close()
-    return {"rows_per_s": 64 * batches / passed}
+    return {
+        "trainer": os.getpid(),
+        "open_s": opened - began,
+        "first_batch_s": first - opened,
+        "batches": 1 + batches,
+        "rows_per_s": _BATCH * batches / passed,
+    }
+
+
+def _open_on_disk(root: Path, latency_ms: int, workers: int, given: MachinesOptions) -> dict[str, Any]:
+    with mounted(root, delay_s=latency_ms / 1000) as disk:
+        request = {"root": str(disk.path), "workers": workers, "threads": given.threads, "seconds": given.seconds}
+        found = ask("bench.machines", request)
+    trainer = str(found.pop("trainer"))
+    requests = {"trainer": disk.requests.pop(trainer, {}), "workers": list(disk.requests.values())}
+    return {"latency_ms": latency_ms, "workers": workers, **found, "requests": requests}
 
 
 def _work(given: MachinesOptions) -> Iterator[dict[str, Any]]:
@@ -154,11 +150,12 @@ def _work(given: MachinesOptions) -> Iterator[dict[str, Any]]:
                 found = ask("bench.machines", {**request, "seconds": given.seconds})
                 handed.append({"workers": workers, "batch_size": batch_size, **found})
                 tell(f"{handed[-1]}")
-        for open_ms in (0.0, given.open_ms):
-            for threads in given.threads:
-                request = {"root": root, "threads": threads, "open_s": open_ms / 1000, "seconds": given.seconds}
-                opened.append({"open_ms": open_ms, "threads": threads, **ask("bench.machines", request)})
-        yield {"handed": handed, "opened": opened, "shards": shards}
+        lacks = missing()
+        for latency_ms in () if lacks else given.latency_ms:
+            for workers in given.openers:
+                opened.append(_open_on_disk(folder / "root", latency_ms, workers, given))
+                tell(f"{opened[-1]}")
+        yield {"handed": handed, "opened": opened, "not_opened": lacks, "shards": shards}
 
 
 def format_result(result: Result) -> str:
