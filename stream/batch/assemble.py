@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -137,11 +137,15 @@ class Assembler:
         self._max_open = max_open or default_max_open()
         self._threads = threads
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="stream-decode") if threads > 1 else None
-        self._lookup = Lookup(spec)
         self._expected = tuple(len(offsets) or 1 for offsets in spec.record_offsets)
         # [M][C]
         self._sizes = [[camera.sizes(member) for camera in spec.cameras] for member in range(len(spec.layouts))]
         self._is_raw = [[camera.is_read_raw(member) for camera in spec.cameras] for member in range(len(spec.layouts))]
+
+    @cached_property
+    def _lookup(self) -> Lookup:
+        # Not before the first batch: a trainer whose workers make the batches maps no index.
+        return Lookup(self.spec)
 
     def close(self) -> None:
         """End the threads."""

@@ -8,6 +8,8 @@ import threading
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -235,7 +237,8 @@ def used_columns(
                 f"{table.file_of(name)}: column {name!r} is of another type than in {other.file_of(name)}; {again}"
             )
         found.append(UsedColumn(table, name, stored[kind][name]))
-    return found
+    # Columns of a file together, so that it is opened once.
+    return sorted(found, key=attrgetter("path"))
 
 
 class IndexCheck:
@@ -258,8 +261,7 @@ class IndexCheck:
         self._thread: threading.Thread | None = None
         if sum(column.bytes for column in columns) <= _AT_ONCE:
             self._columns = ()
-            for column in columns:
-                _check(column)
+            _check(columns)
 
     def start(self) -> None:
         """Start the thread if columns are left to read."""
@@ -275,42 +277,41 @@ class IndexCheck:
     def _run(self) -> None:
         available = available_memory()
         room = math.inf if available is None else available // 2
-        for column in self._columns:
-            room -= column.bytes
-            if room < 0:
-                return
-            try:
-                _check(column, pause=_PAUSE_S)
-            except FormatError as error:
-                self.error = error
-                return
+        columns = [c for c, used in zip(self._columns, accumulate(c.bytes for c in self._columns)) if used <= room]
+        try:
+            _check(columns, pause=_PAUSE_S)
+        except FormatError as error:
+            self.error = error
 
 
-def _check(column: UsedColumn, *, pause: float = 0.0) -> None:
-    try:
-        found = _hash(column, pause)
-    except OSError as error:
-        raise FormatError(f"{column.path}: cannot be read ({error.strerror})") from None
-    if found != column.xxh3:
-        raise FormatError(
-            f"{column.path}: column {column.name!r} is not the one that the manifest describes; the file is "
-            "damaged or belongs to another conversion. Check it with `python -m convert.verify`, or copy it again"
-        )
+def _check(columns: Iterable[UsedColumn], *, pause: float = 0.0) -> None:
+    """Compare columns with their checksums; those of a file, one after the other, open it once."""
+    for path, same in groupby(columns, attrgetter("path")):
+        try:
+            with open(path, "rb", buffering=0) as file:
+                for column in same:
+                    if _hash(file.fileno(), column, pause) != column.xxh3:
+                        raise FormatError(
+                            f"{path}: column {column.name!r} is not the one that the manifest describes; the file is "
+                            "damaged or belongs to another conversion. Check it with `python -m convert.verify`, or "
+                            "copy it again"
+                        )
+        except OSError as error:
+            raise FormatError(f"{path}: cannot be read ({error.strerror})") from None
 
 
-def _hash(column: UsedColumn, pause: float) -> str:
+def _hash(file: int, column: UsedColumn, pause: float) -> str:
     """Return the XXH3 of a column, read from its file; mapped bytes would count as memory of this process."""
     digest = xxhash.xxh3_64()
     view = memoryview(bytearray(min(_CHUNK, column.bytes)))
-    with open(column.path, "rb", buffering=0) as file:
-        for start, stop in column.table.columns[column.name].spans:
-            for begin in range(start, stop, _CHUNK):
-                part = view[: min(_CHUNK, stop - begin)]
-                if pause and _read_cached(file.fileno(), part, begin):
-                    time.sleep(pause)
-                elif os.preadv(file.fileno(), [part], begin) != len(part):
-                    raise FormatError(f"{column.path}: ends before column {column.name!r} does; copy it again")
-                digest.update(part)
+    for start, stop in column.table.columns[column.name].spans:
+        for begin in range(start, stop, _CHUNK):
+            part = view[: min(_CHUNK, stop - begin)]
+            if pause and _read_cached(file, part, begin):
+                time.sleep(pause)
+            elif os.preadv(file, [part], begin) != len(part):
+                raise FormatError(f"{column.path}: ends before column {column.name!r} does; copy it again")
+            digest.update(part)
     return digest.hexdigest()
 
 

@@ -58,12 +58,13 @@ class Slow:
 class FailsAt:
     """Cannot transform the batch that begins with a sample."""
 
-    def __init__(self, sample: int) -> None:
+    def __init__(self, sample: int, error: Exception | None = None) -> None:
         self._sample = sample
+        self._error = error or ValueError(f"FailsAt: sample {sample} is unlucky")
 
     def map(self, element: Batch) -> Batch:
         if element["sample"][0] == self._sample:
-            raise ValueError(f"FailsAt: sample {self._sample} is unlucky")
+            raise self._error
         return element
 
 
