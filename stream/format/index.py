@@ -70,17 +70,27 @@ class SplitIndex:
         return {name: column for name, column in self.steps.columns.items() if column.file is not None}
 
     def record_number(self, row: int) -> int:
-        """Return the number in its ArrayRecord file of the record of a row; rows of a chunk of video share theirs."""
+        """Return the number in its ArrayRecord file of the record of a row."""
         firsts = self.shards.first_records
         shard = int(np.clip(np.searchsorted(firsts, row, side="right") - 1, 0, len(firsts) - 2))
-        positions, place = self.records.array("position")[firsts[shard] : firsts[shard + 1]], row - int(firsts[shard])
-        if (positions[1:] > positions[:-1]).all():
-            return place
-        return len(np.unique(positions[positions < positions[place]]))
+        first, stop = firsts[shard : shard + 2].tolist()
+        return record_number(self.records.array("position")[first:stop], row - first)
 
     def record_path(self, shard: int) -> str:
         """Return the path of a shard's ArrayRecord file."""
         return os.path.join(self.folder, shard_file(self.shards.stem(shard)))
+
+
+def record_number(positions: np.ndarray, row: int) -> int:
+    """Return the number in its ArrayRecord file of the record of a row; rows of a chunk of video share theirs.
+
+    Args:
+        positions: Position of the record of each row of the shard, int64 [rows].
+        row: Row of the shard.
+    """
+    if (positions[1:] > positions[:-1]).all():
+        return row
+    return len(np.unique(positions[positions < positions[row]]))
 
 
 def open_index(dataset: Dataset, split: str, *, member: int = 0) -> SplitIndex:
