@@ -1,8 +1,6 @@
 """``python -m convert.doctor``."""
 
-import sys
-
-from convert.doctor.command import main
+from stream.storage.program import run
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run("convert.doctor.command")

@@ -1,8 +1,6 @@
 """``python -m convert.run``."""
 
-import sys
-
-from convert.run.command import main
+from stream.storage.program import run
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run("convert.run.command")

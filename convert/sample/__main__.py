@@ -1,8 +1,6 @@
 """``python -m convert.sample``."""
 
-import sys
-
-from convert.sample.command import main
+from stream.storage.program import run
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run("convert.sample.command")

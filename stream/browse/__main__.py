@@ -1,8 +1,6 @@
 """``python -m stream.browse``."""
 
-import sys
-
-from stream.browse.command import main
+from stream.storage.program import run
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run("stream.browse.command")

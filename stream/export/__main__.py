@@ -1,8 +1,6 @@
 """``python -m stream.export``."""
 
-import sys
-
-from stream.export.command import main
+from stream.storage.program import run
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run("stream.export.command")

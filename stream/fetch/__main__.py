@@ -1,8 +1,6 @@
 """``python -m stream.fetch``."""
 
-import sys
-
-from stream.fetch.command import main
+from stream.storage.program import run
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run("stream.fetch.command")

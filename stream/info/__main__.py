@@ -1,8 +1,6 @@
 """``python -m stream.info``."""
 
-import sys
-
-from stream.info.command import main
+from stream.storage.program import run
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run("stream.info.command")

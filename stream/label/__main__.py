@@ -1,8 +1,6 @@
 """``python -m stream.label``."""
 
-import sys
-
-from stream.label.command import main
+from stream.storage.program import run
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run("stream.label.command")

@@ -1,8 +1,6 @@
 """``python -m stream.replay``."""
 
-import sys
-
-from stream.replay.command import main
+from stream.storage.program import run
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run("stream.replay.command")

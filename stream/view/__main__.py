@@ -1,8 +1,6 @@
 """``python -m stream.view``."""
 
-import sys
-
-from stream.view.command import main
+from stream.storage.program import run
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run("stream.view.command")
