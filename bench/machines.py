@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,10 @@ from stream.order.rows import Rows
 from stream.storage.arguments import whole
 
 _BATCH = 64
+_MANY = 64
+"""Workers of a node that is modelled."""
+_KINDS = ("lookup", "open", "read")
+_TABLE, _SHARD = ".arrow", ".arrayrecord"
 _TEXT = "put the red cup on the plate to the left of the sink"
 
 
@@ -169,17 +174,50 @@ def format_result(result: Result) -> str:
         bound = f"{min(most, decoded):,.0f} ({'trainer' if most < decoded else 'decoding'})"
         shown = [f"{each['trainer_ms']:.2f}", f"{most:,.0f}", f"{decoded:,.0f}", bound, f"{each['rows_per_s']:,.0f}"]
         rows.append([str(each["workers"]), str(each["batch_size"]), *shown])
-    opened = [[f"{each['open_ms']:g}", str(each["threads"]), f"{each['rows_per_s']:,.0f}"] for each in result["opened"]]
-    shards, open_s = result["shards"], given["open_ms"] / 1000
     return "\n\n".join(
         [
             markdown_table([*header, "bound, rows/s", "handed out here, rows/s"], rows),
-            markdown_table(["opening, ms", "threads", "first batches of one worker, rows/s"], opened),
             "Measured: CPU of the trainer and what it handed out, beside workers that sleep as long as a core decodes "
-            f"a batch ({given['core_rows']:,.0f} rows/s). Modelled: the bounds. Opening all {shards:,} shards takes a "
-            f"worker of one thread {shards * open_s:,.0f} s in all, and 64 workers make {64 * shards:,} openings.",
+            f"a batch ({given['core_rows']:,.0f} rows/s). Modelled: the bounds.",
+            _show_opened(result),
         ]
     )
+
+
+def _show_opened(result: Result) -> str:
+    if result["not_opened"] is not None:
+        return f"Opening was not measured: {result['not_opened']}."
+    header = ["latency, ms", "workers", "make_loader, s", "first batch, s", "rows/s after it"]
+    header += ["trainer: names", "opens", "reads", "a worker: names", "opens of tables", "of shards"]
+    rows, tables = [], 0.0
+    for each in result["opened"]:
+        trainer = _requests([each["requests"]["trainer"]])
+        workers, count = _requests(each["requests"]["workers"]), each["workers"]
+        tables, opened = workers["open", _TABLE] / count, workers["open", _SHARD] / count
+        names = workers["lookup", _SHARD] / count
+        reads = [workers["read", ending] / count for ending in (_TABLE, _SHARD)]
+        shown = [f"{each[key]:,.1f}" for key in ("open_s", "first_batch_s", "rows_per_s")]
+        own = [sum(found for (kind, _), found in trainer.items() if kind == wanted) for wanted in _KINDS]
+        rows.append(
+            [str(each["latency_ms"]), str(count), *shown, *(f"{n:,.0f}" for n in (*own, names, tables, opened, *reads))]
+        )
+    shards = result["shards"]
+    each_s = [f"{shards * latency / 1000:,.0f} s at {latency} ms" for latency in result["parameters"]["latency_ms"]]
+    return (
+        markdown_table([*header, "reads of tables", "reads of shards"], rows)
+        + f"\n\nModelled: a worker opens each of the {shards:,} shards once, {' and '.join(each_s)} for one thread. "
+        f"{_MANY} workers of a node make {_MANY * (shards + tables):,.0f} openings in all, and ask for {shards:,} names "
+        f"together; for their first batches they make about {_MANY * (tables + 3 * _BATCH):,.0f} requests."
+    )
+
+
+def _requests(processes: Sequence[Mapping[str, Mapping[str, int]]]) -> Counter[tuple[str, str]]:
+    """Return the requests of some processes together, by kind and ending of the file."""
+    found: Counter[tuple[str, str]] = Counter()
+    for process in processes:
+        for kind, endings in process.items():
+            found.update({(kind, ending): count for ending, count in endings.items()})
+    return found
 
 
 COMMAND = Command(

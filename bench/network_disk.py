@@ -26,8 +26,6 @@ from typing import Any
 from bench.measure.child import BenchFailed
 from bench.measure.session import end, wait_until
 
-KINDS = ("lookup", "open", "read")
-"""Requests: attributes of a name, opening a file, reading a piece of at most 128 kB."""
 _KEPT_S = 3600
 _GRACE_S = 30
 _DEVICE = "/dev/fuse"
@@ -41,20 +39,12 @@ class Mounted:
     Attributes:
         path: Where it is mounted.
         requests: Once it is unmounted: count by process (its number as text), kind of request and ending of the file.
+            The kinds are ``lookup`` (a name and its attributes), ``list`` (a folder), ``open`` and ``read`` (a piece of
+            at most 128 kB).
     """
 
     path: Path
     requests: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
-
-    def count(self, kind: str, ending: str = "", *, process: str | None = None) -> int:
-        """Return the number of requests of a kind, for all files or those with an ending, by one process or all."""
-        processes = self.requests if process is None else {process: self.requests.get(process, {})}
-        return sum(
-            count
-            for kinds in processes.values()
-            for name, count in kinds.get(kind, {}).items()
-            if not ending or name == ending
-        )
 
 
 def missing() -> str | None:

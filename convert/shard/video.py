@@ -46,9 +46,7 @@ def check_encoder(codec: VideoCodec) -> None:
         raise UsageError(f"--codec {codec}: PyAV {av.__version__} has no encoder {_ENCODERS[codec]}") from None
 
 
-def check_sizes(
-    sizes: Mapping[str, Iterable[str]], policies: Mapping[str, FramePolicy], *, dataset: str
-) -> None:
+def check_sizes(sizes: Mapping[str, Iterable[str]], policies: Mapping[str, FramePolicy], *, dataset: str) -> None:
     """Raise ShardError if frames of one camera have two sizes that are the same as video.
 
     Args:

@@ -26,6 +26,9 @@ def test_ctrl_c_while_a_command_is_imported_is_one_line(tmp_path: Path, module: 
     (tmp_path / "sitecustomize.py").write_text(_INTERRUPTED)
     paths = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
     done = subprocess.run(
-        [sys.executable, "-m", module, "--help"], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": paths}
+        [sys.executable, "-m", module, "--help"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": paths},
     )
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")

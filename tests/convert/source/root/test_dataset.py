@@ -156,7 +156,9 @@ def test_a_damaged_record_of_a_root_is_a_hole_and_said(roots: Path, tmp_path: Pa
 def test_a_damaged_chunk_of_video_has_one_number_wherever_it_is_named(
     roots: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert convert(f"root:{roots / 'frames' / 'demo'}", tmp_path / "h264", "--codec", "h264", "--gop", "3") != EXIT_USAGE
+    assert (
+        convert(f"root:{roots / 'frames' / 'demo'}", tmp_path / "h264", "--codec", "h264", "--gop", "3") != EXIT_USAGE
+    )
     dataset = Catalog(tmp_path / "h264").open("demo")
     index = open_index(dataset, "train")
     (row, *_) = np.flatnonzero(index.records.array("step") == 3)
