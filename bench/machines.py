@@ -7,8 +7,8 @@ of that and of what so many cores decode. ``handed out`` is what came out on thi
 protocol in all workers.
 
 **Opening.** Real workers read a root of ``--shards`` shards that lies on a network disk (``bench.network_disk``), where
-each request takes ``--latency-ms``. Its requests are counted by trainer and worker. The first batches open nearly a file
-for each row; once all are open (``ulimit -n`` permitting) no more are.
+each request takes ``--latency-ms``. Its requests are counted by trainer and worker. The first batches open nearly a
+file for each row; once all are open (``ulimit -n`` permitting) no more are.
 """
 
 from __future__ import annotations
@@ -206,8 +206,8 @@ def _show_opened(result: Result) -> str:
     return (
         markdown_table([*header, "reads of tables", "reads of shards"], rows)
         + f"\n\nModelled: a worker opens each of the {shards:,} shards once, {' and '.join(each_s)} for one thread. "
-        f"{_MANY} workers of a node make {_MANY * (shards + tables):,.0f} openings in all, and ask for {shards:,} names "
-        f"together; for their first batches they make about {_MANY * (tables + 3 * _BATCH):,.0f} requests."
+        f"{_MANY} workers of a node make {_MANY * (shards + tables):,.0f} openings in all, and ask for {shards:,} "
+        f"names together; for their first batches they make about {_MANY * (tables + 3 * _BATCH):,.0f} requests."
     )
 
 

@@ -287,7 +287,8 @@ class IndexCheck:
     def _run(self) -> None:
         available = available_memory()
         room = math.inf if available is None else available // 2
-        columns = [c for c, used in zip(self._columns, accumulate(c.bytes for c in self._columns)) if used <= room]
+        used = accumulate(column.bytes for column in self._columns)
+        columns = [column for column, size in zip(self._columns, used, strict=True) if size <= room]
         try:
             _check(columns, pause=_PAUSE_S)
         except FormatError as error:

@@ -10,7 +10,6 @@ import pytest
 
 from bench.machines import format_result, main
 
-
 NOTHING: dict[str, Any] = {"opened": [], "not_opened": "/dev/fuse cannot be opened", "shards": 22_127}
 
 

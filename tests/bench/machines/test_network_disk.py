@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from bench.machines import main
 from bench.measure.child import BenchFailed
 from bench.network_disk import missing, mounted
 
@@ -34,5 +33,5 @@ def test_names_and_pages_are_asked_for_once_and_each_opening_again(tmp_path: Pat
 
 @pytest.mark.skipif(missing() is None, reason="this machine has all of it")
 def test_what_the_machine_lacks_is_told(tmp_path: Path) -> None:
-    with pytest.raises(BenchFailed, match="install|cannot be opened"), mounted(tmp_path, delay_s=0.0):
+    with pytest.raises(BenchFailed, match=r"install|cannot be opened"), mounted(tmp_path, delay_s=0.0):
         pass
