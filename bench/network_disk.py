@@ -107,7 +107,7 @@ def _serve(source: str, mount: str, delay_s: float, counts: str) -> None:
         time.sleep(delay_s)
         return source + path
 
-    class Disk(mfusepy.Operations):  # type: ignore[misc]
+    class Disk(mfusepy.Operations):
         """The folder of the server."""
 
         use_ns = True
