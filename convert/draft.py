@@ -8,9 +8,9 @@ from __future__ import annotations
 
 if __name__ == "__main__":
     # Before the slow imports.
-    from stream.storage.program import run
+    from stream.storage.arguments import run_program
 
-    run("convert.draft")
+    run_program("convert.draft")
 
 import argparse
 import json

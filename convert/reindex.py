@@ -9,9 +9,9 @@ from __future__ import annotations
 
 if __name__ == "__main__":
     # Before the slow imports.
-    from stream.storage.program import run
+    from stream.storage.arguments import run_program
 
-    run("convert.reindex")
+    run_program("convert.reindex")
 
 import argparse
 import sys

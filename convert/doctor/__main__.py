@@ -1,6 +1,6 @@
 """``python -m convert.doctor``."""
 
-from stream.storage.program import run
+from stream.storage.arguments import run_program
 
 if __name__ == "__main__":
-    run("convert.doctor.command")
+    run_program("convert.doctor.command")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 if __name__ == "__main__":
     # Before the slow imports.
-    from stream.storage.program import run
+    from stream.storage.arguments import run_program
 
-    run("convert.registry.__main__")
+    run_program("convert.registry.__main__")
 
 from collections.abc import Iterable, Sequence
 

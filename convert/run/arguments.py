@@ -19,7 +19,7 @@ from stream.format.frame import CODECS, Codec
 from stream.format.names import LAYOUTS
 from stream.format.video import MAX_GOP, VIDEO_CODECS
 from stream.storage.errors import ArgumentError, closest
-from stream.storage.processors import usable_processors
+from stream.storage.machine import usable_processors
 
 _SIZE = re.compile(r"([0-9]{1,5})(?:x([0-9]{1,5}))?")
 _MAX_SIDE = 8192

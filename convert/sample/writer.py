@@ -24,7 +24,7 @@ from convert.sample.record import encode_example
 from convert.sample.source import SampleSource
 from convert.source.rlds.tfrecord import encode_tfrecord
 from convert.storage.staging import stage
-from stream.storage.processors import usable_processors
+from stream.storage.machine import usable_processors
 from stream.storage.progress import Progress
 
 SAMPLE_FORMAT = 3

@@ -1,6 +1,6 @@
 """``python -m convert.verify``."""
 
-from stream.storage.program import run
+from stream.storage.arguments import run_program
 
 if __name__ == "__main__":
-    run("convert.verify.command")
+    run_program("convert.verify.command")

@@ -21,7 +21,7 @@ from stream.format.shards import SplitShards
 from stream.format.table import Column, Table, open_table
 from stream.storage.arguments import check_whole
 from stream.storage.errors import ArgumentError, FormatError
-from stream.storage.memory import available_memory
+from stream.storage.machine import available_memory
 from stream.storage.remote import CachedRoot
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """``python -m stream.label``."""
 
-from stream.storage.program import run
+from stream.storage.arguments import run_program
 
 if __name__ == "__main__":
-    run("stream.label.command")
+    run_program("stream.label.command")

@@ -1,6 +1,6 @@
 """``python -m stream.view``."""
 
-from stream.storage.program import run
+from stream.storage.arguments import run_program
 
 if __name__ == "__main__":
-    run("stream.view.command")
+    run_program("stream.view.command")

@@ -17,7 +17,7 @@ from stream.batch.maker import BatchMaker
 from stream.batch.spec import Batch, map_values
 from stream.order.rows import ROW_TYPE, Rows
 from stream.storage.errors import FormatError, RecordError, RingError, StreamError
-from stream.storage.memory import available_memory
+from stream.storage.machine import available_memory
 
 
 class Request(NamedTuple):

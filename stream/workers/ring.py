@@ -16,7 +16,7 @@ from collections import deque
 from typing import Any
 
 from stream.storage.errors import RingError
-from stream.storage.memory import available_memory
+from stream.storage.machine import available_memory
 
 _REMEDY = "take a smaller batch_size, fewer num_workers or a smaller prefetch"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 import time
 from typing import Any
@@ -64,7 +65,8 @@ class FailsAt:
 
     def map(self, element: Batch) -> Batch:
         if element["sample"][0] == self._sample:
-            raise self._error
+            # The traceback of one that is kept would hold the iterator.
+            raise copy.copy(self._error)
         return element
 
 

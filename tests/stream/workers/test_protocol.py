@@ -127,7 +127,7 @@ def test_a_limit_on_open_files_is_told_and_the_next_batch_is_made(data: MixedDat
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert isinstance(error, LimitError)
-    assert "arrayrecord cannot be opened: Too many open files; raise the limit" in str(error)
+    assert "cannot be opened: Too many open files; raise the limit" in str(error)
     assert slot.batch(rows_of(data, 0))
 
 

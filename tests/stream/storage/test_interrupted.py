@@ -15,7 +15,7 @@ _INTERRUPTED = """
 import os, signal, sys
 class Interrupt:
     def find_spec(self, name, *others):
-        if name == "argparse":
+        if name == "numpy":
             os.kill(os.getpid(), signal.SIGINT)
 sys.meta_path.insert(0, Interrupt())
 """
