@@ -6,16 +6,17 @@ cores can hold many of them. ``trainer CPU`` is measured; ``one trainer`` is wha
 of that and of what so many cores decode. ``handed out`` is what came out on this machine, whose few cores also run the
 protocol in all workers.
 
-**Opening.** One real worker reads a root of ``--shards`` shards, each of whose files takes ``--open-ms`` to open, as on
-a network file system: the delay is put in front of ``os.open`` in the worker. The first batches open nearly a file for
-each row; once all are open (``ulimit -n`` permitting) no more are.
+**Opening.** Real workers read a root of ``--shards`` shards that lies on a network disk (``bench.network_disk``), where
+each request takes ``--latency-ms``. Its requests are counted by trainer and worker. The first batches open nearly a
+file for each row; once all are open (``ulimit -n`` permitting) no more are.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from bench.measure.child import ask
 from bench.measure.command import Command, Output, Result, tell, work_folder
 from bench.measure.options import number, option, wholes
 from bench.measure.tables import markdown_table
+from bench.network_disk import missing, mounted
 from bench.synthetic import DATASETS, EPISODE_PAIRS, Scale, make_root
 from stream import make_loader
 from stream.batch.assemble import Assembled, Assembler
@@ -33,6 +35,11 @@ from stream.batch.spec import Batch
 from stream.order.rows import Rows
 from stream.storage.arguments import whole
 
+_BATCH = 64
+_MANY = 64
+"""Workers of a node that is modelled."""
+_KINDS = ("lookup", "open", "read")
+_TABLE, _SHARD = ".arrow", ".arrayrecord"
 _TEXT = "put the red cup on the plate to the left of the sink"
 
 
@@ -45,8 +52,9 @@ class MachinesOptions(Output):
     core_rows: float = option(2130.0, number(1), "rows that a core decodes in a second (see `python -m bench.loader`)")
     seconds: float = option(4.0, number(0.1), "seconds of a measurement, about")
     shards: int = option(22_131, whole(DATASETS), "shards of the root")
-    open_ms: float = option(1.0, number(0), "milliseconds that opening a file takes")
-    threads: tuple[int, ...] = option((1, 4), wholes(1), "threads of the worker that opens files", metavar="A,B")
+    latency_ms: tuple[int, ...] = option((1, 5), wholes(0), "time of a request to the network disk", metavar="A,B")
+    openers: tuple[int, ...] = option((1, 4), wholes(1), "worker processes that read from it", metavar="A,B")
+    threads: int = option(1, whole(1), "threads of each of them")
     work: Path | None = option(None, Path, "folder for the root; by default the temporary one", metavar="DIR")
 
 
@@ -80,33 +88,9 @@ def _sleep(seconds: float) -> Asleep:
     return Asleep(seconds)
 
 
-class SlowOpen(Asleep):
-    """A transform that lets opening a shard take longer in the worker that gets it.
-
-    Args:
-        seconds: Seconds of each opening.
-    """
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _slow, (self.seconds,)
-
-
-def _slow(seconds: float) -> SlowOpen:
-    """Put a delay in front of opening a shard in this process, a worker."""
-    plain = os.open
-
-    def slow(path: Any, *arguments: Any, **more: Any) -> int:
-        if str(path).endswith(".arrayrecord"):
-            time.sleep(seconds)
-        return plain(path, *arguments, **more)
-
-    os.open = slow
-    return SlowOpen(seconds)
-
-
 def answer(request: dict[str, Any]) -> dict[str, Any]:
     """Measure, for ``ask``."""
-    return _opening(**request) if "open_s" in request else _hand_out(**request)
+    return _opening(**request) if "threads" in request else _hand_out(**request)
 
 
 def _loader(root: str, **given: Any) -> Any:
@@ -128,17 +112,34 @@ def _hand_out(root: str, workers: int, batch_size: int, sleep_s: float, seconds:
     return {"rows_per_s": batches * batch_size / passed, "trainer_ms": 1000 * cpu / batches}
 
 
-def _opening(root: str, threads: int, open_s: float, seconds: float) -> dict[str, Any]:
-    loader = _loader(root, batch_size=64, num_workers=1, threads=threads, transforms=[SlowOpen(open_s)])
+def _opening(root: str, workers: int, threads: int, seconds: float) -> dict[str, Any]:
+    began = time.perf_counter()
+    loader = _loader(root, batch_size=_BATCH, num_workers=workers, threads=threads)
+    opened = time.perf_counter()
     iterator = iter(loader)
     next(iterator)
-    batches, began = 0, time.perf_counter()
-    while time.perf_counter() - began < seconds:
+    first, batches = time.perf_counter(), 0
+    while time.perf_counter() - first < seconds:
         next(iterator)
         batches += 1
-    passed = time.perf_counter() - began
+    passed = time.perf_counter() - first
     iterator.close()
-    return {"rows_per_s": 64 * batches / passed}
+    return {
+        "trainer": os.getpid(),
+        "open_s": opened - began,
+        "first_batch_s": first - opened,
+        "batches": 1 + batches,
+        "rows_per_s": _BATCH * batches / passed,
+    }
+
+
+def _open_on_disk(root: Path, latency_ms: int, workers: int, given: MachinesOptions) -> dict[str, Any]:
+    with mounted(root, delay_s=latency_ms / 1000) as disk:
+        request = {"root": str(disk.path), "workers": workers, "threads": given.threads, "seconds": given.seconds}
+        found = ask("bench.machines", request)
+    trainer = str(found.pop("trainer"))
+    requests = {"trainer": disk.requests.pop(trainer, {}), "workers": list(disk.requests.values())}
+    return {"latency_ms": latency_ms, "workers": workers, **found, "requests": requests}
 
 
 def _work(given: MachinesOptions) -> Iterator[dict[str, Any]]:
@@ -154,11 +155,12 @@ def _work(given: MachinesOptions) -> Iterator[dict[str, Any]]:
                 found = ask("bench.machines", {**request, "seconds": given.seconds})
                 handed.append({"workers": workers, "batch_size": batch_size, **found})
                 tell(f"{handed[-1]}")
-        for open_ms in (0.0, given.open_ms):
-            for threads in given.threads:
-                request = {"root": root, "threads": threads, "open_s": open_ms / 1000, "seconds": given.seconds}
-                opened.append({"open_ms": open_ms, "threads": threads, **ask("bench.machines", request)})
-        yield {"handed": handed, "opened": opened, "shards": shards}
+        lacks = missing()
+        for latency_ms in () if lacks else given.latency_ms:
+            for workers in given.openers:
+                opened.append(_open_on_disk(folder / "root", latency_ms, workers, given))
+                tell(f"{opened[-1]}")
+        yield {"handed": handed, "opened": opened, "not_opened": lacks, "shards": shards}
 
 
 def format_result(result: Result) -> str:
@@ -172,17 +174,50 @@ def format_result(result: Result) -> str:
         bound = f"{min(most, decoded):,.0f} ({'trainer' if most < decoded else 'decoding'})"
         shown = [f"{each['trainer_ms']:.2f}", f"{most:,.0f}", f"{decoded:,.0f}", bound, f"{each['rows_per_s']:,.0f}"]
         rows.append([str(each["workers"]), str(each["batch_size"]), *shown])
-    opened = [[f"{each['open_ms']:g}", str(each["threads"]), f"{each['rows_per_s']:,.0f}"] for each in result["opened"]]
-    shards, open_s = result["shards"], given["open_ms"] / 1000
     return "\n\n".join(
         [
             markdown_table([*header, "bound, rows/s", "handed out here, rows/s"], rows),
-            markdown_table(["opening, ms", "threads", "first batches of one worker, rows/s"], opened),
             "Measured: CPU of the trainer and what it handed out, beside workers that sleep as long as a core decodes "
-            f"a batch ({given['core_rows']:,.0f} rows/s). Modelled: the bounds. Opening all {shards:,} shards takes a "
-            f"worker of one thread {shards * open_s:,.0f} s in all, and 64 workers make {64 * shards:,} openings.",
+            f"a batch ({given['core_rows']:,.0f} rows/s). Modelled: the bounds.",
+            _show_opened(result),
         ]
     )
+
+
+def _show_opened(result: Result) -> str:
+    if result["not_opened"] is not None:
+        return f"Opening was not measured: {result['not_opened']}."
+    header = ["latency, ms", "workers", "make_loader, s", "first batch, s", "rows/s after it"]
+    header += ["trainer: names", "opens", "reads", "a worker: names", "opens of tables", "of shards"]
+    rows, tables = [], 0.0
+    for each in result["opened"]:
+        trainer = _requests([each["requests"]["trainer"]])
+        workers, count = _requests(each["requests"]["workers"]), each["workers"]
+        tables, opened = workers["open", _TABLE] / count, workers["open", _SHARD] / count
+        names = workers["lookup", _SHARD] / count
+        reads = [workers["read", ending] / count for ending in (_TABLE, _SHARD)]
+        shown = [f"{each[key]:,.1f}" for key in ("open_s", "first_batch_s", "rows_per_s")]
+        own = [sum(found for (kind, _), found in trainer.items() if kind == wanted) for wanted in _KINDS]
+        rows.append(
+            [str(each["latency_ms"]), str(count), *shown, *(f"{n:,.0f}" for n in (*own, names, tables, opened, *reads))]
+        )
+    shards = result["shards"]
+    each_s = [f"{shards * latency / 1000:,.0f} s at {latency} ms" for latency in result["parameters"]["latency_ms"]]
+    return (
+        markdown_table([*header, "reads of tables", "reads of shards"], rows)
+        + f"\n\nModelled: a worker opens each of the {shards:,} shards once, {' and '.join(each_s)} for one thread. "
+        f"{_MANY} workers of a node make {_MANY * (shards + tables):,.0f} openings in all, and ask for {shards:,} "
+        f"names together; for their first batches they make about {_MANY * (tables + 3 * _BATCH):,.0f} requests."
+    )
+
+
+def _requests(processes: Sequence[Mapping[str, Mapping[str, int]]]) -> Counter[tuple[str, str]]:
+    """Return the requests of some processes together, by kind and ending of the file."""
+    found: Counter[tuple[str, str]] = Counter()
+    for process in processes:
+        for kind, endings in process.items():
+            found.update({(kind, ending): count for ending, count in endings.items()})
+    return found
 
 
 COMMAND = Command(

@@ -6,10 +6,15 @@ It has all that the data say; comments stand where a person has to decide. ``con
 
 from __future__ import annotations
 
+if __name__ == "__main__":
+    # Before the slow imports.
+    from stream.storage.arguments import run_program
+
+    run_program("convert.draft")
+
 import argparse
 import json
 import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -134,7 +139,3 @@ def _flow(value: Any) -> str:
     """Return a value as YAML in one line."""
     text: str = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=1 << 20, allow_unicode=True)
     return text.removesuffix("\n").removesuffix("\n...")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -7,6 +7,12 @@ completes the work.
 
 from __future__ import annotations
 
+if __name__ == "__main__":
+    # Before the slow imports.
+    from stream.storage.arguments import run_program
+
+    run_program("convert.reindex")
+
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
@@ -219,7 +225,3 @@ def _to_text(done: Sequence[Mapping[str, Any]]) -> str:
         if result["kept"]
     ]
     return "\n".join(lines)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

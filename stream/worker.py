@@ -23,7 +23,6 @@ if __name__ == "__main__":
 
 from stream.batch.assemble import Begun
 from stream.batch.maker import BatchMaker
-from stream.storage.errors import LimitError
 from stream.workers.protocol import Reply, Request, SlotWriter
 
 _CHECK_S = 1
@@ -57,9 +56,9 @@ def main(arguments: list[str]) -> int:
             connection.send_bytes(pack(slots[request.slot].make(request, begun)))
     except (EOFError, BrokenPipeError, ConnectionResetError):
         pass
-    except Exception as error:
+    except Exception:
         with contextlib.suppress(OSError):
-            connection.send(str(error) if isinstance(error, LimitError) else traceback.format_exc())
+            connection.send(traceback.format_exc())
         return 1
     return 0
 

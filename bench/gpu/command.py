@@ -32,7 +32,7 @@ from bench.measure.session import run
 from bench.measure.tables import markdown_table
 from stream.storage.arguments import whole
 from stream.storage.errors import ArgumentError
-from stream.workers.processors import usable_processors
+from stream.storage.machine import usable_processors
 
 DATASETS = "viola,droid"
 """Datasets with several cameras, of sizes other than 256x256, so that their frames are encoded anew."""

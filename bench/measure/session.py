@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -134,7 +135,7 @@ def run(
         return command.wait()
 
 
-def end(process: subprocess.Popen[str]) -> None:
+def end(process: subprocess.Popen[Any]) -> None:
     """End a process if it still runs, with time to end its own processes, and close its input."""
     if process.poll() is None:
         process.terminate()

@@ -1,8 +1,6 @@
 """``python -m convert.doctor``."""
 
-import sys
-
-from convert.doctor.command import main
+from stream.storage.arguments import run_program
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program("convert.doctor.command")

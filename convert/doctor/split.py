@@ -16,6 +16,7 @@ from convert.index.shards import list_shards
 from convert.registry.dataset import Part
 from stream.format.fields import read_fields
 from stream.format.frame import StoredFrame, decode_frame
+from stream.format.index import record_number
 from stream.format.manifest import Manifest
 from stream.format.names import HOLE, TABLE_KINDS, VECTORS, TableKind, table_file
 from stream.format.table import open_table
@@ -163,11 +164,13 @@ class OpenSplit:
         """Return an example about an episode."""
         shard = self.shards[self.value("episodes", "shard", episode)]
         table, row = self.tables["episodes"], np.array([episode])
+        first = shard.first["records"]
+        positions = self.column("records", "position")[first : first + shard.entry.records]
         return Example(
             source_file=table.take_texts("source_file", row)[0],
             source_position=self.value("episodes", "source_position", episode),
             shard=shard.entry.name,
-            record=None if record is None else record - shard.first["records"],
+            record=None if record is None else record_number(positions, record - first),
             step=step,
             text=text,
             instruction=table.take_texts("language", row)[0],

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-import sys
+if __name__ == "__main__":
+    # Before the slow imports.
+    from stream.storage.arguments import run_program
+
+    run_program("convert.registry.__main__")
+
 from collections.abc import Iterable, Sequence
 
 from convert.command import print_result, run_command, split_names
@@ -106,7 +111,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
 
     return run_command(work, place="registry", interrupted="interrupted")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

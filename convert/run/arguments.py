@@ -19,6 +19,7 @@ from stream.format.frame import CODECS, Codec
 from stream.format.names import LAYOUTS
 from stream.format.video import MAX_GOP, VIDEO_CODECS
 from stream.storage.errors import ArgumentError, closest
+from stream.storage.machine import usable_processors
 
 _SIZE = re.compile(r"([0-9]{1,5})(?:x([0-9]{1,5}))?")
 _MAX_SIDE = 8192
@@ -133,8 +134,8 @@ def build_parser() -> argparse.ArgumentParser:
     add(
         "--num-workers",
         type=int,
-        default=len(os.sched_getaffinity(0)),
-        help="local processes (default: the cores that this process may use)",
+        default=usable_processors(),
+        help="local processes (default: the cores that affinity and control groups leave to this process)",
     )
     add("--task-index", type=int, default=0, help="share of the shards that this process takes, from 0")
     add("--task-count", type=int, default=1, help="number of shares (default: 1)")

@@ -188,9 +188,24 @@ def _plan(parsed: Any, options: Options) -> list[Conversion]:
         target = join(parsed.output, spec.name, spec.version)
         output = join(parsed.output, OVERWRITE, spec.name, spec.version) if parsed.overwrite else target
         conversions.append(plan_conversion(selected, source, options, output=output, target=target))
+        _check_apart(conversions[-1])
         for warning in conversions[-1].warnings:
             _tell(f"warning: {spec.name}: {warning}")
     return conversions
+
+
+def _check_apart(conversion: Conversion) -> None:
+    """Raise UsageError if files of the source lie where the conversion is written: ``--overwrite`` removes them."""
+    target = _real(conversion.target)
+    for folder in {os.path.dirname(job.shard.path) for job in conversion.jobs}:
+        if f"{_real(folder)}/".startswith(f"{target}/"):
+            raise UsageError(
+                f"{conversion.name}: its source is {folder}, and would be written over; give another --output"
+            )
+
+
+def _real(place: str) -> str:
+    return place if is_remote(place) else os.path.realpath(place)
 
 
 def _find_registered(roots: Sequence[str], spec: DatasetSpec) -> Source:

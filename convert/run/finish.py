@@ -13,6 +13,7 @@ from convert.journal.status import parse_quarantine
 from convert.plan import Conversion
 from convert.run.survey import Survey, existing_manifest, survey
 from convert.shard.counts import count_frames, total_counts
+from convert.shard.video import check_sizes
 from convert.storage.durable import writing
 from stream.format.manifest import FileEntry, Manifest, Source, SplitEntry, TableEntry
 from stream.format.names import FORMAT_VERSION, TableKind, split_of
@@ -91,6 +92,9 @@ def _manifest(found: Survey, quarantine: FileEntry | None) -> Manifest:
         statistics[name] = index.statistics
     ordered = {name: splits[name] for name in sorted(splits)}
     shards = [shard for split in ordered.values() for shard in split.shards]
+    image = count_frames(shards, [camera.name for camera in plan.cameras] if plan.layout == "frames" else ())
+    policies = {camera.name: camera.policy for camera in plan.cameras}
+    check_sizes(image.get("cameras", {}), policies, dataset=spec.name)
     return Manifest(
         format_version=FORMAT_VERSION,
         layout=plan.layout,
@@ -104,7 +108,7 @@ def _manifest(found: Survey, quarantine: FileEntry | None) -> Manifest:
         ),
         parameters=dict(conversion.parameters),
         spec=spec.model_dump(mode="json"),
-        image=count_frames(shards, [camera.name for camera in plan.cameras] if plan.layout == "frames" else ()),
+        image=image,
         episodes=sum(split.episodes for split in ordered.values()),
         steps=sum(split.steps for split in ordered.values()),
         records=sum(split.records for split in ordered.values()),

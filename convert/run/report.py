@@ -16,7 +16,7 @@ from convert.run.survey import Survey
 from convert.source.protocol import counts_sum
 from stream.format.manifest import Manifest
 from stream.format.names import LAYOUTS
-from stream.storage.memory import available_memory
+from stream.storage.machine import available_memory
 from stream.storage.progress import human_bytes
 from stream.storage.remote import is_remote
 

@@ -24,6 +24,7 @@ from convert.sample.record import encode_example
 from convert.sample.source import SampleSource
 from convert.source.rlds.tfrecord import encode_tfrecord
 from convert.storage.staging import stage
+from stream.storage.machine import usable_processors
 from stream.storage.progress import Progress
 
 SAMPLE_FORMAT = 3
@@ -88,7 +89,7 @@ def make_sample(
     with contextlib.ExitStack() as folders:
         for dataset in wanted:
             dataset.prepare(folders)
-        with ThreadPoolExecutor(jobs or len(os.sched_getaffinity(0))) as pool, contextlib.ExitStack() as stack:
+        with ThreadPoolExecutor(jobs or usable_processors()) as pool, contextlib.ExitStack() as stack:
             stack.callback(stop.set)
             shown = stack.enter_context(Progress(len(wanted), "datasets", stream=sys.stderr, label="draw"))
             for report in pool.map(lambda dataset: dataset.write(stop), wanted):

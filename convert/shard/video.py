@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from convert.errors import UsageError
+from convert.errors import ShardError, UsageError
 from convert.shard.images import EncodedFrame, FramePolicy
-from stream.format.video import ChunkFrame, VideoCodec, coded_side
+from stream.format.video import VIDEO_CODECS, ChunkFrame, VideoCodec, coded_side, coded_sizes
+from stream.storage.errors import FormatError
 from stream.storage.extras import missing
 
 _ENCODERS: dict[str, str] = {"h264": "libx264", "av1": "libsvtav1"}
@@ -43,6 +44,22 @@ def check_encoder(codec: VideoCodec) -> None:
         raise UsageError(missing("av", "video", by=f"--codec {codec}")) from None
     except ValueError:
         raise UsageError(f"--codec {codec}: PyAV {av.__version__} has no encoder {_ENCODERS[codec]}") from None
+
+
+def check_sizes(sizes: Mapping[str, Iterable[str]], policies: Mapping[str, FramePolicy], *, dataset: str) -> None:
+    """Raise ShardError if frames of one camera have two sizes that are the same as video.
+
+    Args:
+        sizes: Sizes of the frames, "HxW", by camera.
+        policies: Policy of each camera.
+        dataset: Name for the message.
+    """
+    for camera, found in sizes.items():
+        if policies[camera].codec in VIDEO_CODECS:
+            try:
+                coded_sizes([(int(height), int(width)) for height, width in (each.split("x") for each in found)])
+            except FormatError as error:
+                raise ShardError(f"{dataset}, {camera}: {error}") from None
 
 
 def encode_chunk(frames: Iterable[EncodedFrame | None], policy: FramePolicy) -> tuple[bytes | None, list[bool]]:

@@ -30,7 +30,7 @@ from convert.shard.pairs import first_steps
 from convert.shard.part_rows import PartRows
 from convert.shard.record_file import RecordWriter, encode_record
 from convert.shard.success import episode_success
-from convert.shard.video import encode_chunk
+from convert.shard.video import check_sizes, encode_chunk
 from convert.source.episode import Episode, SourceFrame, episode_id
 from convert.source.features import SUCCESS, Feature
 from convert.source.protocol import SourceEpisode, join_digests
@@ -181,6 +181,7 @@ class _ShardWriter:
                     raise
             raise ShardError(f"{shard.path}: {error.strerror or error}") from error
         sizes = {name: total_counts([counts]) for name, counts in self._sizes.items()}
+        check_sizes(sizes, {camera.name: camera.policy for camera in self._plan.cameras}, dataset=self._job.dataset)
         entry = ShardEntry(
             name=self._job.stem,
             source_file=shard.name,

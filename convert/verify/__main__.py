@@ -1,8 +1,6 @@
 """``python -m convert.verify``."""
 
-import sys
-
-from convert.verify.command import main
+from stream.storage.arguments import run_program
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program("convert.verify.command")

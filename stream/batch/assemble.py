@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,7 +29,7 @@ from stream.format.record_file import RecordFile
 from stream.format.video import ChunkFrame, video_codec
 from stream.order.rows import Rows
 from stream.storage.errors import FormatError, LimitError, RecordError, RingError
-from stream.storage.memory import available_memory
+from stream.storage.machine import available_memory
 from stream.storage.remote import RemoteError
 
 if TYPE_CHECKING:
@@ -137,11 +137,18 @@ class Assembler:
         self._max_open = max_open or default_max_open()
         self._threads = threads
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="stream-decode") if threads > 1 else None
-        self._lookup = Lookup(spec)
         self._expected = tuple(len(offsets) or 1 for offsets in spec.record_offsets)
         # [M][C]
         self._sizes = [[camera.sizes(member) for camera in spec.cameras] for member in range(len(spec.layouts))]
         self._is_raw = [[camera.is_read_raw(member) for camera in spec.cameras] for member in range(len(spec.layouts))]
+
+    @cached_property
+    def _lookup(self) -> Lookup:
+        # Not before the first batch: a trainer whose workers make the batches maps no index.
+        try:
+            return Lookup(self.spec)
+        except OSError as error:
+            raise _limit_of(error) or error from None
 
     def close(self) -> None:
         """End the threads."""
@@ -358,11 +365,9 @@ class Assembler:
         done.work.decode_s += time.perf_counter() - began
 
     def _fail(self, rows: Rows, done: Assembled, row: int, error: Exception) -> None:
-        if isinstance(error, OSError) and error.errno in _LIMITS:
+        if limit := _limit_of(error):
             # The record is not damaged, so no other may replace it.
-            raise LimitError(
-                f"{error.filename or 'a shard'} cannot be opened: {error.strerror}; {_LIMITS[error.errno]}"
-            )
+            raise limit
         failed = _record_error(self.spec, rows, row, error)
         if isinstance(error, RemoteError):
             # The record is not damaged either.
@@ -419,6 +424,13 @@ def default_max_open() -> int:
     soft = 4096 if soft == resource.RLIM_INFINITY else soft
     used = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else soft // 2
     return max(4, min(_MAX_OPEN, (soft - used) // 2))
+
+
+def _limit_of(error: Exception) -> LimitError | None:
+    """Return the error of a limit of this process, None if the error is another."""
+    if not isinstance(error, OSError) or error.errno not in _LIMITS:
+        return None
+    return LimitError(f"{error.filename or 'a shard'} cannot be opened: {error.strerror}; {_LIMITS[error.errno]}")
 
 
 def _record_error(spec: BatchSpec, rows: Rows, row: int, error: Exception) -> RecordError:

@@ -12,7 +12,7 @@ from stream.batch.assemble import Assembled, Assembler, Begun
 from stream.batch.layout import Layout
 from stream.batch.spec import Batch, BatchSpec, Decode
 from stream.order.rows import ROW_TYPE, Rows
-from stream.storage.errors import StreamError
+from stream.storage.errors import FormatError, StreamError
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class BatchMaker:
         """Begin a batch in ``out``, or return None where that fails: making it tells why."""
         try:
             return self.assembler.begin(rows, out) if self.asks_ahead else None
-        except StreamError:
+        except (StreamError, FormatError, OSError):
             return None
 
     def make(

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from stream.storage.memory import available_memory
+from stream.storage.machine import available_memory
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
@@ -36,6 +36,7 @@ class Region:
 
     Attributes:
         starts: Byte offset of each file in the region, a multiple of the page size.
+        files: Bytes of each file, uint8.
 
     Raises:
         OSError: A file cannot be opened or mapped.
@@ -53,6 +54,7 @@ class Region:
         for path, size, start in zip(paths, sizes, self.starts, strict=True):
             if size:
                 self._map(path, size, base + start)
+        self.files = [self._bytes[start : start + size] for start, size in zip(self.starts, sizes, strict=True)]
 
     def read_ahead(self, spans: Sequence[tuple[int, int]]) -> None:
         """Read bytes that batches need into the page cache and map them, in a thread, while memory allows.

@@ -23,7 +23,7 @@ from stream.browse.pages import dataset as dataset_page
 from stream.browse.pages import doctor as doctor_page
 from stream.browse.pages import episode, marks, mixture, overview, run
 from stream.browse.shell import error_page
-from stream.storage.errors import ArgumentError, FormatError, StreamError
+from stream.storage.errors import ArgumentError, FormatError, StateError, StreamError
 from stream.view.player import PLAYER_FILE
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -148,4 +148,5 @@ def _mark(opened: Opened, dataset: str, split: str, number: int, marked: Annotat
 
 
 def _status(error: Exception) -> int:
-    return 404 if isinstance(error, ArgumentError) else 500
+    # What the address names is not there, or no file of a run.
+    return 404 if isinstance(error, ArgumentError | StateError) else 500

@@ -1,8 +1,6 @@
 """``python -m stream.fetch``."""
 
-import sys
-
-from stream.fetch.command import main
+from stream.storage.arguments import run_program
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program("stream.fetch.command")

@@ -8,6 +8,8 @@ import threading
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +21,7 @@ from stream.format.shards import SplitShards
 from stream.format.table import Column, Table, open_table
 from stream.storage.arguments import check_whole
 from stream.storage.errors import ArgumentError, FormatError
-from stream.storage.memory import available_memory
+from stream.storage.machine import available_memory
 from stream.storage.remote import CachedRoot
 
 if TYPE_CHECKING:
@@ -68,17 +70,27 @@ class SplitIndex:
         return {name: column for name, column in self.steps.columns.items() if column.file is not None}
 
     def record_number(self, row: int) -> int:
-        """Return the number in its ArrayRecord file of the record of a row; rows of a chunk of video share theirs."""
+        """Return the number in its ArrayRecord file of the record of a row."""
         firsts = self.shards.first_records
         shard = int(np.clip(np.searchsorted(firsts, row, side="right") - 1, 0, len(firsts) - 2))
-        positions, place = self.records.array("position")[firsts[shard] : firsts[shard + 1]], row - int(firsts[shard])
-        if (positions[1:] > positions[:-1]).all():
-            return place
-        return len(np.unique(positions[positions < positions[place]]))
+        first, stop = firsts[shard : shard + 2].tolist()
+        return record_number(self.records.array("position")[first:stop], row - first)
 
     def record_path(self, shard: int) -> str:
         """Return the path of a shard's ArrayRecord file."""
         return os.path.join(self.folder, shard_file(self.shards.stem(shard)))
+
+
+def record_number(positions: np.ndarray, row: int) -> int:
+    """Return the number in its ArrayRecord file of the record of a row; rows of a chunk of video share theirs.
+
+    Args:
+        positions: Position of the record of each row of the shard, int64 [rows].
+        row: Row of the shard.
+    """
+    if (positions[1:] > positions[:-1]).all():
+        return row
+    return len(np.unique(positions[positions < positions[row]]))
 
 
 def open_index(dataset: Dataset, split: str, *, member: int = 0) -> SplitIndex:
@@ -235,7 +247,8 @@ def used_columns(
                 f"{table.file_of(name)}: column {name!r} is of another type than in {other.file_of(name)}; {again}"
             )
         found.append(UsedColumn(table, name, stored[kind][name]))
-    return found
+    # Columns of a file together, so that it is opened once.
+    return sorted(found, key=attrgetter("path"))
 
 
 class IndexCheck:
@@ -258,8 +271,7 @@ class IndexCheck:
         self._thread: threading.Thread | None = None
         if sum(column.bytes for column in columns) <= _AT_ONCE:
             self._columns = ()
-            for column in columns:
-                _check(column)
+            _check(columns)
 
     def start(self) -> None:
         """Start the thread if columns are left to read."""
@@ -275,42 +287,42 @@ class IndexCheck:
     def _run(self) -> None:
         available = available_memory()
         room = math.inf if available is None else available // 2
-        for column in self._columns:
-            room -= column.bytes
-            if room < 0:
-                return
-            try:
-                _check(column, pause=_PAUSE_S)
-            except FormatError as error:
-                self.error = error
-                return
+        used = accumulate(column.bytes for column in self._columns)
+        columns = [column for column, size in zip(self._columns, used, strict=True) if size <= room]
+        try:
+            _check(columns, pause=_PAUSE_S)
+        except FormatError as error:
+            self.error = error
 
 
-def _check(column: UsedColumn, *, pause: float = 0.0) -> None:
-    try:
-        found = _hash(column, pause)
-    except OSError as error:
-        raise FormatError(f"{column.path}: cannot be read ({error.strerror})") from None
-    if found != column.xxh3:
-        raise FormatError(
-            f"{column.path}: column {column.name!r} is not the one that the manifest describes; the file is "
-            "damaged or belongs to another conversion. Check it with `python -m convert.verify`, or copy it again"
-        )
+def _check(columns: Iterable[UsedColumn], *, pause: float = 0.0) -> None:
+    """Compare columns with their checksums; those of a file, one after the other, open it once."""
+    for path, same in groupby(columns, attrgetter("path")):
+        try:
+            with open(path, "rb", buffering=0) as file:
+                for column in same:
+                    if _hash(file.fileno(), column, pause) != column.xxh3:
+                        raise FormatError(
+                            f"{path}: column {column.name!r} is not the one that the manifest describes; the file is "
+                            "damaged or belongs to another conversion. Check it with `python -m convert.verify`, or "
+                            "copy it again"
+                        )
+        except OSError as error:
+            raise FormatError(f"{path}: cannot be read ({error.strerror})") from None
 
 
-def _hash(column: UsedColumn, pause: float) -> str:
+def _hash(file: int, column: UsedColumn, pause: float) -> str:
     """Return the XXH3 of a column, read from its file; mapped bytes would count as memory of this process."""
     digest = xxhash.xxh3_64()
     view = memoryview(bytearray(min(_CHUNK, column.bytes)))
-    with open(column.path, "rb", buffering=0) as file:
-        for start, stop in column.table.columns[column.name].spans:
-            for begin in range(start, stop, _CHUNK):
-                part = view[: min(_CHUNK, stop - begin)]
-                if pause and _read_cached(file.fileno(), part, begin):
-                    time.sleep(pause)
-                elif os.preadv(file.fileno(), [part], begin) != len(part):
-                    raise FormatError(f"{column.path}: ends before column {column.name!r} does; copy it again")
-                digest.update(part)
+    for start, stop in column.table.columns[column.name].spans:
+        for begin in range(start, stop, _CHUNK):
+            part = view[: min(_CHUNK, stop - begin)]
+            if pause and _read_cached(file, part, begin):
+                time.sleep(pause)
+            elif os.preadv(file, [part], begin) != len(part):
+                raise FormatError(f"{column.path}: ends before column {column.name!r} does; copy it again")
+            digest.update(part)
     return digest.hexdigest()
 
 

@@ -149,7 +149,7 @@ class MixedData:
     def spec(self) -> BatchSpec:
         """Content of a batch."""
         options = self.options
-        firsts = [self.views.splits_of(member)[0] for member in range(len(self.members))]
+        described = list(map(self.views.most_labelled, range(len(self.members))))
         vectors = {}
         for which in VECTORS:
             chosen = options.own_columns(which)
@@ -162,7 +162,7 @@ class MixedData:
                 dataset_vector(
                     dataset, which, chosen.get(dataset.name), steps=split.steps, space=options.spaces.get(which)
                 )
-                for dataset, split in zip(self.datasets, firsts, strict=True)
+                for dataset, split in zip(self.datasets, described, strict=True)
             )
         given = {name: getattr(options, name) for name in STEPS}
         fields = [dataset.fields for dataset in self.datasets]
@@ -189,8 +189,8 @@ class MixedData:
             action_span=StepSpan(steps["action_from"], steps["horizon"]),
             state_span=StepSpan(steps["state_from"], steps["state_horizon"]),
             state_has_steps=options.state_horizon != 1,
-            languages=() if options.language == "language" else find_texts(options.languages, firsts, self.names),
-            columns=tuple(find_column(name, firsts, self.names) for name in options.columns),
+            languages=() if options.language == "language" else find_texts(options.languages, described, self.names),
+            columns=tuple(find_column(name, described, self.names) for name in options.columns),
             num_samples=self.plan.num_samples,
             neighbours=Shuffle.parse(options.shuffle).block or _IN_ORDER,
         )
@@ -211,8 +211,8 @@ class MixedData:
         found: list[UsedColumn] = []
         for split in self.spec.splits:
             columns = [*self.views.members[split.member].used_columns(split), *self.spec.used_columns(split)]
-            first = self.views.splits_of(split.member)[0]
-            found += used_columns(self.datasets[split.member], split, columns, first=first)
+            most = self.views.most_labelled(split.member)
+            found += used_columns(self.datasets[split.member], split, columns, first=most)
         return IndexCheck(found)
 
     def describe(self, rows: Rows) -> list[SampleRef]:

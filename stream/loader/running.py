@@ -9,7 +9,7 @@ from typing import Any, Literal
 from stream.batch.spec import DECODE, Decode
 from stream.storage.arguments import check_whole
 from stream.storage.errors import ArgumentError
-from stream.workers.processors import usable_processors
+from stream.storage.machine import usable_processors
 
 MAX_BATCH_SIZE = 1 << 20
 """Limit on rows: the plan of a made-up number would fill the memory before the frames do."""

@@ -94,6 +94,10 @@ class Views:
                 first, size = int(self._begins[number]), int(self.sizes[number])
                 self.weights.add(number, self._names[number], member.weights, begin=first, size=size)
 
+    def most_labelled(self, member: int) -> SplitIndex:
+        """Return the split of a member with the most labels, the first of several."""
+        return max(self.splits_of(member), key=lambda split: len(split.labels))
+
     def splits_of(self, member: int) -> list[SplitIndex]:
         """Return the splits that contain samples of a member."""
         return [split for split in self.splits if split.member == member]

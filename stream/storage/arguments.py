@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterable
+from importlib import import_module
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
 from stream.storage.errors import ArgumentError, FormatError, StreamError, closest
@@ -29,6 +30,18 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Print the message with a hint to ``--help``, and end the program."""
         self.exit(EXIT_USAGE, f"error: {message}; see {self.prog} --help\n")
+
+
+def run_program(module: str) -> NoReturn:
+    """Import a module, run its ``main``, and end the program with the exit code.
+
+    Ctrl-C is one line and exit code 130, also while the module is imported, which may take seconds.
+    """
+    try:
+        sys.exit(import_module(module).main())
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        sys.exit(EXIT_INTERRUPTED)
 
 
 def run_command(work: Callable[[], None], *, interrupted: str) -> int:

@@ -98,16 +98,19 @@ class CameraTrack:
         row = np.array([self.records[step]])
         take = self.index.records.take
         shard, position, size, digest = (int(take(n, row)[0]) for n in ("shard", "position", "num_bytes", "xxh3_64"))
+        shards = self.index.shards
+        stem = shards.stem(shard) if 0 <= shard < len(shards) else ""
         try:
-            if not 0 <= shard < len(self.index.shards):
-                raise FormatError(f"the index says shard {shard} of {len(self.index.shards)}")
+            if not stem:
+                raise FormatError(f"the index says shard {shard} of {len(shards)}")
             if shard not in self.files:
                 self.files[shard] = open_records(self.index, shard)
             return self.camera.frame(self.files[shard].read(position, size, digest), int(self.places[step]))
         except FormatError as error:
             raise FormatError(
-                f"dataset {self.index.dataset}, split {self.index.split}, record {row[0]} (step {step} of camera "
-                f"{self.camera.name}): {error}; check it with `python -m convert.verify`"
+                f"dataset {self.index.dataset}, split {self.index.split}, shard {stem}, record "
+                f"{self.index.record_number(int(row[0]))} (step {step} of camera {self.camera.name}): {error}; check "
+                "it with `python -m convert.verify`"
             ) from None
 
     def read_depth(self, step: int) -> np.ndarray:

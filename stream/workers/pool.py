@@ -71,6 +71,11 @@ class Worker:
                 process_group=0,
             )
 
+    @property
+    def name(self) -> str:
+        """Number and process, for messages."""
+        return f"worker {self.number} (process {self.process.pid})"
+
     def send(self, job: Job) -> None:
         """Send a job, and its slot if it is new to this worker; ``WorkerPool.receive`` finds a lost worker."""
         slot = job.slot
@@ -180,7 +185,7 @@ class WorkerPool:
 def _loss(worker: Worker, reason: str) -> WorkerError:
     step = min((job.step for job in worker.jobs), default=-1)
     at = f" at step {step}" if step >= 0 else ""
-    text = f"worker {worker.number} (process {worker.process.pid}) {worker.fate()}{at}"
+    text = f"{worker.name} {worker.fate()}{at}"
     if reason:
         text += f":\n{reason.rstrip()}\n"
     return WorkerError(f"{text}. The iterator goes on from there after set_state(get_state())", step=step)

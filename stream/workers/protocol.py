@@ -16,9 +16,8 @@ from stream.batch.layout import Layout, aligned
 from stream.batch.maker import BatchMaker
 from stream.batch.spec import Batch, map_values
 from stream.order.rows import ROW_TYPE, Rows
-from stream.storage.errors import LimitError, RecordError
-from stream.storage.memory import available_memory
-from stream.storage.remote import RemoteError
+from stream.storage.errors import FormatError, RecordError, RingError, StreamError
+from stream.storage.machine import available_memory
 
 
 class Request(NamedTuple):
@@ -62,13 +61,13 @@ class Reply(NamedTuple):
         batch: The batch; each array is replaced by its ``Place`` in the slot.
         failed: Rows that cannot be read, and their errors.
         work: Work done.
-        error: Text of any other failure.
+        error: Any other failure; the text of one that is not of this package.
     """
 
     batch: Mapping[str, Any] = {}
     failed: Sequence[tuple[int, RecordError]] = ()
     work: Work = Work()
-    error: str = ""
+    error: StreamError | FormatError | str = ""
 
 
 def read_batch(reply: Reply, layout: Layout, buffer: Any) -> Batch:
@@ -102,17 +101,11 @@ class SlotWriter:
         return self._maker.begin(*self._open(request)) if self._maker.asks_ahead else None
 
     def make(self, request: Request, begun: Begun | None = None) -> Reply:
-        """Make a batch in the slot, which grows if the batch does not fit.
-
-        Raises:
-            LimitError: A limit of this process is too low to open a file.
-        """
+        """Make a batch in the slot, which grows if the batch does not fit."""
         try:
             return self._make(request, begun)
-        except LimitError:
-            raise
-        except RemoteError as error:
-            return Reply(error=str(error))
+        except (StreamError, FormatError) as error:
+            return Reply(error=error)
         except Exception:
             return Reply(error=traceback.format_exc())
 
@@ -138,7 +131,7 @@ class SlotWriter:
                 self._enlarge(needed)
             except OSError as error:
                 reason = f"a batch of {needed:,} bytes does not fit into memory ({error.strerror})"
-                return Reply(error=f"{reason}; take a smaller batch_size")
+                return Reply(error=RingError(f"{reason}; take a smaller batch_size"))
         for place, array in others:
             np.ndarray(place.shape, place.dtype, self._memory, place.offset)[...] = array
         return Reply(placed, work=done.work)

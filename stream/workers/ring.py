@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from stream.storage.errors import RingError
-from stream.storage.memory import available_memory
+from stream.storage.machine import available_memory
 
 _REMEDY = "take a smaller batch_size, fewer num_workers or a smaller prefetch"
 

@@ -14,7 +14,7 @@ from stream.batch.maker import BatchMaker
 from stream.batch.spec import Batch
 from stream.order.plan import Plan
 from stream.order.rows import ROW_TYPE, Rows
-from stream.storage.errors import ArgumentError, RecordError, StreamError, WorkerError
+from stream.storage.errors import ArgumentError, FormatError, RecordError, StreamError, WorkerError
 from stream.workers.pool import Job, Worker, WorkerPool
 from stream.workers.protocol import COPIED, read_batch
 from stream.workers.ring import Ring, Slot
@@ -135,6 +135,7 @@ class ProcessSource:
         Raises:
             RecordError: A record cannot be read.
             WorkerError: The worker of the batch was lost, or a transform failed.
+            StreamError, FormatError: What else failed in the worker, which the message names.
         """
         submitted = self._submitted[step]
         while submitted.worker is not None:
@@ -172,7 +173,7 @@ class ProcessSource:
                 continue
             try:
                 self._finish(submitted, job, worker)
-            except (RecordError, WorkerError) as error:
+            except (StreamError, FormatError) as error:
                 self._ring.give(job.slot)
                 # The frames of a traceback would keep this source alive in a circle.
                 submitted.error = error.with_traceback(None)
@@ -185,8 +186,11 @@ class ProcessSource:
         if isinstance(reply, WorkerError):
             raise reply
         made.work.add(reply.work)
+        if isinstance(reply.error, Exception):
+            reply.error.args = (f"step {job.step}: {worker.name}: {reply.error}",)
+            raise reply.error
         if reply.error:
-            raise _not_made(reply.error, job.step)
+            raise _not_made(f"{worker.name}: ", reply.error, job.step)
         # The worker may have enlarged the slot.
         job.slot.refit()
         if reply.failed:
@@ -218,7 +222,7 @@ class ThreadSource:
         self._batches[step] = self._pool.submit(self._make, step, rows, arrays, begun)
 
     def take(self, step: int) -> Made:
-        """Wait for a batch that was submitted; raises RecordError, RingError or WorkerError."""
+        """Wait for a batch that was submitted; raises StreamError or FormatError."""
         made = self._batches.pop(step).result()
         if isinstance(made, Exception):
             raise made
@@ -244,16 +248,16 @@ class ThreadSource:
         try:
             found = None if begun is None else begun.result()
             return make_here(self._maker, self._replacer, step, rows, arrays, found)
-        except StreamError as error:
+        except (StreamError, FormatError) as error:
             # The frames of a traceback would keep the batch alive.
             return error.with_traceback(None)
         except Exception:
-            return _not_made(traceback.format_exc(), step)
+            return _not_made("", traceback.format_exc(), step)
 
 
 BatchSource = ProcessSource | ThreadSource
 """A source that makes batches ahead of time, in any order."""
 
 
-def _not_made(reason: str, step: int) -> WorkerError:
-    return WorkerError(f"step {step}: the batch could not be made:\n{reason.rstrip()}", step=step)
+def _not_made(where: str, reason: str, step: int) -> WorkerError:
+    return WorkerError(f"step {step}: {where}the batch could not be made:\n{reason.rstrip()}", step=step)

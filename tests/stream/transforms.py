@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 import time
 from typing import Any
@@ -58,12 +59,14 @@ class Slow:
 class FailsAt:
     """Cannot transform the batch that begins with a sample."""
 
-    def __init__(self, sample: int) -> None:
+    def __init__(self, sample: int, error: Exception | None = None) -> None:
         self._sample = sample
+        self._error = error or ValueError(f"FailsAt: sample {sample} is unlucky")
 
     def map(self, element: Batch) -> Batch:
         if element["sample"][0] == self._sample:
-            raise ValueError(f"FailsAt: sample {self._sample} is unlucky")
+            # The traceback of one that is kept would hold the iterator.
+            raise copy.copy(self._error)
         return element
 
 

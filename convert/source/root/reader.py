@@ -15,7 +15,7 @@ from convert.source.features import Feature
 from convert.source.protocol import SourceEpisode, Span, Wanted, covers
 from stream.format.fields import Fields, read_fields
 from stream.format.frame import DEPTH_MAGIC, RAW_MAGIC, decode_depth, decode_frame
-from stream.format.index import open_labels
+from stream.format.index import open_labels, record_number
 from stream.format.manifest import SplitEntry, read_manifest
 from stream.format.names import HOLE, MANIFEST_NAME, TableKind, shard_file, table_file
 from stream.format.record_file import RecordFile
@@ -80,6 +80,8 @@ class RootReader:
         self._file = RecordFile(
             str(Path(folder, split, shard_file(entry.shards[shard].name))), entry.shards[shard].file.bytes
         )
+        start = sum(each.records for each in entry.shards[:shard])
+        self._rows = slice(start, start + entry.shards[shard].records)
         self._places = {name: tables.records.column(name).to_numpy() for name in (*_PLACE, "step")}
 
     def __iter__(self) -> Iterator[SourceEpisode]:
@@ -139,7 +141,8 @@ class RootReader:
                 content = self._file.read(*(int(self._places[name][record]) for name in _PLACE))
                 yield CorruptFrame("is a hole") if content == HOLE else _plain(stored.frame(content, item))
             except (FormatError, OSError) as error:
-                yield CorruptFrame(f"record {record} {error}")
+                number = record_number(self._places["position"][self._rows], record - self._rows.start)
+                yield CorruptFrame(f"record {number} {error}")
 
 
 def _numbers(fields: Fields, cameras: Sequence[Feature]) -> list[int]:

@@ -96,6 +96,7 @@ def find_runs(opened: Opened) -> list[Path]:
         for folder in (root, root.parent, Path.cwd())
         for pattern in ("loader.json", "*/loader.json")
         for path in folder.glob(pattern)
+        if path.is_file()
     }
     return sorted(found, key=lambda path: -path.stat().st_mtime)[:20]
 

@@ -317,13 +317,18 @@ def test_a_limit_on_open_files_is_not_taken_for_damage(root: Path, threads: int)
     data = data_of(root)
     assembler = Assembler(data.spec, threads=threads)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    out = assembler.empty(4)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
-    try:
-        with pytest.raises(LimitError, match=r"arrayrecord cannot be opened: Too many open files; raise the limit on"):
-            assembler.assemble(all_rows(data).cut(0, 4), out)
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    rows, out = all_rows(data).cut(0, 4), assembler.empty(4)
+    for what in ("arrow", "arrayrecord"):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+        try:
+            with pytest.raises(
+                LimitError, match=rf"\.{what} cannot be opened: Too many open files; raise the limit on"
+            ):
+                assembler.assemble(rows, out)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        # The tables are mapped now.
+        assembler.begin(rows, out)
 
 
 def test_a_batch_that_memory_does_not_hold_is_refused(root: Path) -> None:

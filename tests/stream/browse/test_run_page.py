@@ -106,6 +106,18 @@ def test_what_is_no_run_is_a_page_of_one_sentence(page: Any, site: Site, frames_
     make_loader(frames_root, "droid", batch_size=4, frames=[0]).save(tmp_path / "loader.json")
     gone = (tmp_path / "loader.json").read_text().replace(str(frames_root.resolve()), "/none")
     (tmp_path / "gone.json").write_text(gone)
-    for name, text in (("none", "none.json"), ("wrong", "wrong.json"), ("gone", "/none: no such folder")):
-        page.goto(f"{site.address}run?loader={tmp_path / name}.json")
+    (tmp_path / "folder.json").mkdir()
+    (tmp_path / "binary.json").write_bytes(bytes(range(256)))
+    (tmp_path / "fields.json").write_text(gone.replace('"members"', '"member"'))
+    told = {
+        "none": "none.json",
+        "wrong": "wrong.json",
+        "gone": "/none: no such folder",
+        "folder": "folder.json: cannot be read (Is a directory)",
+        "binary": "binary.json: not a JSON file",
+        "fields": "fields.json: field missing",
+    }
+    for name, text in told.items():
+        found = page.goto(f"{site.address}run?loader={tmp_path / name}.json")
+        assert found.status == 404
         expect(page.locator("#error")).to_contain_text(text)

@@ -16,7 +16,7 @@ import pytest
 from convert.plan import Options
 from convert.shard.images import FramePolicy
 from convert.storage.object_store import StoreFolder
-from stream import WorkerError, add_labels, digest, load_loader, make_loader, pairs, remove_labels
+from stream import add_labels, digest, load_loader, make_loader, pairs, remove_labels
 from stream.fetch.command import main as fetch
 from stream.format.names import FETCHED_NAME
 from stream.storage import object_reads
@@ -269,9 +269,9 @@ def test_a_worker_says_the_same_in_one_line(impatient: None, s3: Store, small_ro
     upload_tree(small_root, url)
     with seen_through(s3, lambda method, path, body: 403 if "arrayr" in path else body):
         loader = make_loader(url, "demo", **OPTIONS, num_workers=1, cache=cache)
-        with pytest.raises(WorkerError, match=f"{url}.*not allowed with these credentials") as caught:
+        with pytest.raises(RemoteError, match=f"^step 0: worker 0 .*{url}.*not allowed with these creden") as caught:
             next(iter(loader))
-    assert "Traceback" not in str(caught.value)
+    assert caught.value.refused
 
 
 def test_a_wrong_bucket_and_permission_are_said_when_the_loader_is_made(s3: Store, bucket: str, cache: Path) -> None:

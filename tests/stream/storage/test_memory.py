@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stream.storage.memory import available_memory
+from stream.storage.machine import available_memory
 
 GB = 1 << 30
 HUGE = str((1 << 63) - 4096)

@@ -22,7 +22,8 @@ import pytest
 
 from stream import WorkerError, digest, make_loader
 from stream.loader.iterator import LoaderIterator
-from stream.storage.errors import StreamError
+from stream.storage.errors import FormatError, RingError, StreamError
+from stream.storage.remote import RemoteError
 from tests.fixtures.command import LIGHT, wait_until
 from tests.stream.transforms import FailsAt, Slow
 
@@ -243,6 +244,18 @@ def test_a_transform_that_fails_is_one_error_with_its_traceback(oxe_root: Path) 
         with pytest.raises(WorkerError, match=r"(?s)step 1: .*FailsAt: sample 24 is unlucky") as caught:
             next(iterator)
         assert caught.value.step == 1
+        iterator.close()
+
+
+@pytest.mark.parametrize("error", [RemoteError("gone", refused=True), FormatError("gone"), RingError("gone")], ids=type)
+def test_an_error_of_this_package_is_the_same_in_a_worker(oxe_root: Path, error: Exception) -> None:
+    for num_workers, where in ((0, "gone"), (1, r"step 1: worker 0 \(process \d+\): gone")):
+        transforms = [FailsAt(24, error)]
+        iterator = iter(make_loader(oxe_root, "oxe29", batch_size=24, num_workers=num_workers, transforms=transforms))
+        next(iterator)
+        with pytest.raises(type(error), match=f"^{where}") as caught:
+            next(iterator)
+        assert getattr(caught.value, "refused", None) == getattr(error, "refused", None)
         iterator.close()
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from stream.batch.layout import Layout, empty_array
 from stream.storage.errors import RingError
-from stream.storage.memory import available_memory
+from stream.storage.machine import available_memory
 from stream.workers.ring import Ring, slot_of
 
 FIELDS = {"frames": ("u1", (2, 3)), "step": ("i8", ()), "state": ("f4", (0,)), "mask": ("?", (5,))}

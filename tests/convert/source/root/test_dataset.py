@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,17 @@ import pyarrow as pa
 import pytest
 import tensorflow_datasets as tfds
 
+from convert.doctor.command import main as doctor
 from convert.errors import EXIT_DAMAGED, EXIT_USAGE, SourceError
 from convert.run.command import main
 from convert.source.root.dataset import find
 from convert.verify.command import main as verify
 from stream import make_loader
+from stream.format.catalog import Catalog
 from stream.format.frame import decode_frame
+from stream.format.index import open_index
+from stream.storage.errors import FormatError, RecordError
+from stream.view.tracks import open_tracks
 from tests.fixtures.command import flip, write_damaged_dataset
 from tests.fixtures.datasets.rlds_dataset import RldsDataset, demo_episode, demo_features, png, write_dataset
 
@@ -144,6 +150,71 @@ def test_a_damaged_record_of_a_root_is_a_hole_and_said(roots: Path, tmp_path: Pa
     listed = (tmp_path / "out" / FOLDER / "quarantine.jsonl").read_text()
     assert "its bytes are not those that were written" in listed
     assert verify([str(tmp_path / "out"), "--deep"]) == 0
+
+
+@pytest.mark.long
+def test_a_damaged_chunk_of_video_has_one_number_wherever_it_is_named(
+    roots: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        convert(f"root:{roots / 'frames' / 'demo'}", tmp_path / "h264", "--codec", "h264", "--gop", "3") != EXIT_USAGE
+    )
+    dataset = Catalog(tmp_path / "h264").open("demo")
+    index = open_index(dataset, "train")
+    (row, *_) = np.flatnonzero(index.records.array("step") == 3)
+    shard, position = (int(index.records.array(name)[row]) for name in ("shard", "position"))
+    number = index.record_number(int(row))
+    assert number != row - index.shards.first_records[shard]
+    flip(Path(index.record_path(shard)), position + 20)
+    named = f"record {number} "
+    loader = make_loader(tmp_path / "h264", "demo", split="train", batch_size=8, num_workers=0)
+    with pytest.raises(RecordError, match=f"record {number},"):
+        for step in range(100):
+            loader.batch_at(step)
+    track = open_tracks(dataset, index, int(index.records.array("episode")[row])).camera(0)
+    with pytest.raises(FormatError, match=f"shard {index.shards.stem(shard)}, {named}"):
+        track.read(3)
+    capsys.readouterr()
+    assert doctor([str(tmp_path / "h264"), "--json"]) == 1
+    examples = [each for found in json.loads(capsys.readouterr().out)["findings"] for each in found["examples"]]
+    assert number in [each.get("record") for each in examples]
+    video = ("--codec", "h264", "--gop", "3")
+    assert convert(f"root:{roots / 'frames' / 'demo'}", tmp_path / "h264", *video) == EXIT_DAMAGED
+    dataset = Catalog(tmp_path / "h264").open("demo")
+    index = open_index(dataset, "train")
+    (row, *_) = np.flatnonzero(index.records.array("step") == 3)
+    shard, position = (int(index.records.array(name)[row]) for name in ("shard", "position"))
+    number = index.record_number(int(row))
+    assert number != row - index.shards.first_records[shard]
+    flip(Path(index.record_path(shard)), position + 20)
+    named = f"record {number} "
+    loader = make_loader(tmp_path / "h264", "demo", split="train", batch_size=8, num_workers=0)
+    with pytest.raises(RecordError, match=f"record {number},"):
+        for step in range(100):
+            loader.batch_at(step)
+    track = open_tracks(dataset, index, int(index.records.array("episode")[row])).camera(0)
+    with pytest.raises(FormatError, match=f"shard {index.shards.stem(shard)}, {named}"):
+        track.read(3)
+    capsys.readouterr()
+    assert doctor([str(tmp_path / "h264"), "--json"]) == 1
+    examples = [each for found in json.loads(capsys.readouterr().out)["findings"] for each in found["examples"]]
+    assert number in [each.get("record") for each in examples]
+    assert convert(f"root:{tmp_path / 'h264' / 'demo'}", tmp_path / "out", "--codec", "raw") == EXIT_DAMAGED
+    assert f"{named}cannot be read" in (tmp_path / "out" / FOLDER / "quarantine.jsonl").read_text()
+
+
+@pytest.mark.parametrize("overwrite", [(), ("--overwrite",)], ids=["", "overwrite"])
+def test_a_root_is_not_converted_over_itself(
+    roots: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], overwrite: tuple[str, ...]
+) -> None:
+    shutil.copytree(roots / "frames", tmp_path / "copy")
+    (tmp_path / "link").symlink_to(tmp_path / "copy")
+    before = content(tmp_path / "copy")
+    for output in ("copy", "link"):
+        where = f"root:{tmp_path / 'copy' / 'demo'}"
+        assert convert(where, tmp_path / output, "--codec", "raw", *overwrite) == EXIT_USAGE
+        assert "would be written over; give another --output" in capsys.readouterr().err
+    assert content(tmp_path / "copy") == before
 
 
 @pytest.mark.parametrize(

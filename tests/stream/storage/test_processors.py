@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from stream.workers.processors import usable_processors
+from stream.storage.machine import usable_processors
 
 OWN = len(os.sched_getaffinity(0))
 
 
 def told(before: str = "", **environment: str) -> int:
     """Return the number that a process of its own finds."""
-    code = f"{before}\nfrom stream.workers.processors import usable_processors; print(usable_processors())"
+    code = f"{before}\nfrom stream.storage.machine import usable_processors; print(usable_processors())"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**os.environ, **environment}
     )
