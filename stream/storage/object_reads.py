@@ -26,8 +26,12 @@ _IN_FLIGHT = 64
 """Requests of one process at the same time."""
 _MOST_ASKED = 4
 """Requests for one range, of which the first answer counts."""
+_MOST_AGAIN = 8
+"""Ranges asked for again at the same time: where all are late, the store is slow, and more requests make it slower."""
 _PATIENCE_S = (0.1, 5.0)
 """Least and longest time after which a range is asked for again, three times the usual time between them."""
+_STEP = 1.02
+"""Factor by which a request changes the usual time."""
 DEADLINE_S, OPENING_S = 100, 10
 """Seconds for which a request is repeated, while training runs and when a root is opened."""
 _RETRY: dict[str, Any] = {
@@ -82,6 +86,7 @@ class ObjectReads:
         self._loop = asyncio.new_event_loop()
         self._slots = asyncio.Semaphore(_IN_FLIGHT)
         self._usual = _PATIENCE_S[0]
+        self._again: set[asyncio.Future[Any]] = set()
         self._under_way: dict[tuple[Any, ...], asyncio.Task[Outcome]] = {}
         threading.Thread(target=self._loop.run_forever, name="stream-objects", daemon=True).start()
 
@@ -142,9 +147,9 @@ class ObjectReads:
         async with self._slots:
             began = time.perf_counter()
             with explained(url, begin, end):
-                content = memoryview(await self._first(_Asked(self._loop, *_locate(url), begin, end)))
-            # One that stalled says little about the usual time; where all are slow, it grows all the same.
-            self._usual += (min(time.perf_counter() - began, 2 * self._usual) - self._usual) / 16
+                content = memoryview(await self._first(_Asked(self._loop, self._again, *_locate(url), begin, end)))
+            # Towards the median, by small steps: a store that hangs for a moment does not make all reads patient.
+            self._usual *= _STEP if time.perf_counter() - began > self._usual else 1 / _STEP
             return content
 
     async def _first(self, asked: _Asked) -> Any:
@@ -162,25 +167,41 @@ class _Asked:
 
     Args:
         loop: Loop of the requests.
+        again: Requests for ranges of this process that were asked for before.
         store, key: Object.
         begin, end: Bytes of the object.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, store: Any, key: str, begin: int, end: int) -> None:
-        self._loop, self._range = loop, (store, key, begin, end)
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        again: set[asyncio.Future[Any]],
+        store: Any,
+        key: str,
+        begin: int,
+        end: int,
+    ) -> None:
+        self._loop, self._again, self._range = loop, again, (store, key, begin, end)
         self._requests: list[asyncio.Future[Any]] = []
         self.answer: asyncio.Future[Any] = loop.create_future()
 
     def ask(self, patience: float) -> None:
         """Send a request, and another one if no answer comes within some seconds."""
+        if not self._requests or len(self._again) < _MOST_AGAIN:
+            self._send()
+        if len(self._requests) < _MOST_ASKED:
+            self._timer = self._loop.call_later(patience, self.ask, 2 * patience)
+
+    def _send(self) -> None:
         from obstore import get_range_async
 
         store, key, begin, end = self._range
         request = asyncio.ensure_future(get_range_async(store, key, start=begin, end=end))
+        if self._requests:
+            self._again.add(request)
+            request.add_done_callback(self._again.discard)
         request.add_done_callback(self._take)
         self._requests.append(request)
-        if len(self._requests) < _MOST_ASKED:
-            self._timer = self._loop.call_later(patience, self.ask, 2 * patience)
 
     def end(self) -> None:
         """Give up the requests that were not answered."""
