@@ -2,10 +2,11 @@
 
 Every ``--event-every`` seconds a random event happens to the run: a worker is killed, or stopped and continued; the
 iterator is rebuilt from its state; the loader is new; the state of a random step up to 10^8 is set; an evaluation loop
-runs. Before each event, memory of all processes is recorded, and batches since the last event are compared by hash with
-those of a new loader in a fresh process. The slope of memory leaves out mapped files: their share depends on other
-programs that use the same libraries. The exit code is 1 if a batch differed, memory grew (by more than three standard
-errors of the slope, and 1 MB an hour), or something was left behind.
+runs. With ``--remote`` the root is read in place, the store is stopped and started, and the cache is damaged, deleted,
+and its disk filled. Before each event, memory of all processes is recorded, and batches since the last event are
+compared by hash with those of a new loader in a fresh process. The slope of memory is that of the second half, without
+mapped files: their share depends on other programs that use the same libraries. The exit code is 1 if a batch differed,
+memory grew (by more than three standard errors of the slope, and 1 MB an hour), or something was left behind.
 """
 
 from __future__ import annotations
@@ -72,7 +73,9 @@ class SoakOptions(Output):
     num_workers: int = option(2, whole(1), "worker processes")
     event_every: float = option(15, number(1e-9), "seconds between events", metavar="S")
     seed: int = option(0, whole(0), "seed of samples and events")
-    remote: bool = option(False, bool, "read in place from nginx, which is stopped, with a cache that is damaged")
+    remote: bool = option(
+        False, bool, "read in place from nginx, which is stopped, with a cache that is damaged, deleted and full"
+    )
 
 
 class Soak:

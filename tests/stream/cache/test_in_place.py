@@ -261,6 +261,23 @@ def test_a_shard_that_was_replaced_is_one_error(
     assert [digest(batch) for batch in make_loader(url, "demo", **OPTIONS, cache=cache)] == batches(small_root)
 
 
+def test_a_request_that_never_ends_is_sent_again(small_root: Path) -> None:
+    ends, asked = threading.Event(), list[str]()
+
+    def stalls_once(method: str, path: str, body: bytes) -> bytes:
+        asked.append(path)
+        if len(asked) == 1:
+            ends.wait(60)
+        return body
+
+    name = "demo/1.0.0/train/train-00000-of-00006.arrayrecord"
+    with web_server(small_root, stalls_once) as url:
+        found = ObjectReads().read(f"{url}/{name}", 100, 150)
+        assert not ends.is_set() and len(asked) == 2
+        ends.set()
+    assert found == (small_root / name).read_bytes()[100:150]
+
+
 def test_a_slow_store_is_not_asked_for_everything_again(small_root: Path) -> None:
     asked: list[str] = []
     answers = threading.Event()
