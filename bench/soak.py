@@ -360,7 +360,7 @@ def _work(given: SoakOptions) -> Iterator[dict[str, Any]]:
             if subprocess.run(mount, capture_output=True, timeout=10).returncode:
                 say("no right to mount a small disk, so none is filled")
             else:
-                stack.callback(subprocess.run, ["umount", "-l", cache], check=True)
+                stack.callback(lambda: subprocess.run(["umount", "-l", cache], check=True))
         soak, interrupted = Soak(given, server=server, cache=cache), False
         try:
             soak.run()
