@@ -356,7 +356,7 @@ def _work(given: SoakOptions) -> Iterator[dict[str, Any]]:
             folder = stack.enter_context(work_folder("soak", given.out))
             server, cache = stack.enter_context(served(Path(given.root), folder)), folder / "cache"
             cache.mkdir()
-            mount = ["mount", "-t", "tmpfs", "-o", f"size={_DISK}", "tmpfs", cache]
+            mount = ["mount", "-t", "tmpfs", "-o", f"size={_DISK}", "tmpfs", str(cache)]
             if subprocess.run(mount, capture_output=True, timeout=10).returncode:
                 say("no right to mount a small disk, so none is filled")
             else:

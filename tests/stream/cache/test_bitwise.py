@@ -52,7 +52,7 @@ def test_raw_pixels_are_those_of_the_source(roots: dict[str, Path]) -> None:
 
 
 @pytest.mark.parametrize("codec", ["jpeg", "h264", "raw"])
-def test_windows_of_every_codec_are_those_of_the_disk(codec: str, upload: Any, tmp_path: Path) -> None:
+def test_windows_of_every_codec_are_those_of_the_disk(codec: Any, upload: Any, tmp_path: Path) -> None:
     episodes = [[demo_episode(steps, seed=steps + shard, size=(96, 128)) for steps in (12, 9)] for shard in range(3)]
     dataset = write_dataset(tmp_path / "source", splits={"train": episodes})
     options = Options(layout="frames", policy=FramePolicy(size=None, codec=codec))
