@@ -46,7 +46,7 @@ from convert.source.kinds import find_source
 from convert.source.protocol import Source
 from convert.tasks.shard import count_damage
 from stream.format.manifest import Manifest
-from stream.storage.remote import RemoteError, RemoteFolder, is_remote, join
+from stream.storage.remote import RemoteError, is_remote, join
 
 if TYPE_CHECKING:
     from beam_jobs.options import RunnerChoice
@@ -87,7 +87,7 @@ def _run(parsed: Any) -> int:
         choice = _choose_runner(parsed)
         for place in (*parsed.source, parsed.output):
             if is_remote(place):
-                RemoteFolder(place).check()
+                StoreFolder(place).check()
         if parsed.remove:
             return _remove(parsed)
         conversions = _plan(parsed, options)
