@@ -49,10 +49,10 @@ def join(root: str | Path, *names: str) -> str:
 
 @dataclass(frozen=True)
 class CachedRoot:
-    """A root of an object store, or a folder of it, whose records are read in place.
+    """A root whose records are read in place, or a folder of it; or a local root with members that are.
 
     Attributes:
-        url: Address.
+        url: Address, or the local folder.
         cache: Local folder of the index, and of the records that were read.
         most: Most bytes of records in the cache, None for no bound.
     """
@@ -68,16 +68,32 @@ class CachedRoot:
         return replace(self, url=f"{self.url}/{name}")
 
     def resolve(self) -> CachedRoot:
-        """Return the root itself, which no link leads to."""
-        return self
+        """Return the root that no link leads to."""
+        return self if is_remote(self.url) else replace(self, url=str(Path(self.url).resolve()))
+
+    def member(self, url: str) -> CachedRoot:
+        """Return another remote root, that of a member of a mixture, with the same cache."""
+        return replace(self, url=checked_url(url))
 
 
-def cached_root(root: str | Path | CachedRoot, cache: str | Path | None) -> str | Path | CachedRoot:
-    """Return the root of a loader: a ``CachedRoot`` if it is an address.
+def checked_url(url: str | Path) -> str:
+    """Return an address as it is used; raise ArgumentError if it has a name, key or query in it."""
+    # A Path has lost one slash.
+    url = re.sub(r":/+", "://", str(url), count=1).rstrip("/")
+    if re.search(r"[@?#]", url):
+        raise ArgumentError(f"{url.partition('://')[0]}://...: has a name, key or query in it; give the address alone")
+    return url
+
+
+def cached_root(
+    root: str | Path | CachedRoot, cache: str | Path | None, *, has_members: bool = True
+) -> str | Path | CachedRoot:
+    """Return the root of a loader: a ``CachedRoot`` if it is an address, or there is a cache for members.
 
     Args:
         root: Local folder, or an address.
-        cache: ``DIR`` or ``DIR:200GB`` (KB to TB), for an address alone.
+        cache: ``DIR`` or ``DIR:200GB`` (KB to TB).
+        has_members: Whether members of a mixture, with roots of their own, may need the cache of a local root.
 
     Raises:
         ArgumentError: The address has no cache, or the cache no address; or either cannot be used.
@@ -85,14 +101,14 @@ def cached_root(root: str | Path | CachedRoot, cache: str | Path | None) -> str 
     >>> cached_root("s3://bucket/oxe/", "/scratch/oxe:200GB")
     CachedRoot(url='s3://bucket/oxe', cache=PosixPath('/scratch/oxe'), most=200000000000)
     """
-    if isinstance(root, CachedRoot) or not isinstance(root, str | Path) or not is_remote(root):
-        if cache is not None:
-            raise ArgumentError(f"cache={str(cache)!r:.200} is for roots like s3://BUCKET/...; leave it out for {root}")
+    if isinstance(root, CachedRoot) or not isinstance(root, str | Path):
         return root
-    # A Path has lost one slash.
-    url = re.sub(r":/+", "://", str(root), count=1).rstrip("/")
-    if re.search(r"[@?#]", url):
-        raise ArgumentError(f"{url.partition('://')[0]}://...: has a name, key or query in it; give the address alone")
+    is_local = not is_remote(root)
+    if is_local and cache is None:
+        return root
+    if is_local and not has_members:
+        raise ArgumentError(f"cache={str(cache)!r:.200} is for roots like s3://BUCKET/...; leave it out for {root}")
+    url = str(Path(root).absolute()) if is_local else checked_url(root)
     if cache is None:
         raise ArgumentError(
             f"{url}: to read it in place, name a local folder for what was read, and a bound: "
