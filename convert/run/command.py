@@ -44,6 +44,7 @@ from convert.run.work import find_work, overwriting_work
 from convert.shard.counts import BROKEN_FILE
 from convert.source.kinds import find_source
 from convert.source.protocol import Source
+from convert.storage.object_store import StoreFolder
 from convert.tasks.shard import count_damage
 from stream.format.manifest import Manifest
 from stream.storage.remote import RemoteError, is_remote, join

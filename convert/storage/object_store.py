@@ -86,7 +86,9 @@ class StoreFolder(RemoteFolder):
                 # A network damages bytes now and then.
                 self._put(name, content)
 
-    def _put(self, name: str, content: bytes | mmap.mmap, *, mode: Literal["create", "overwrite"] = "overwrite") -> None:
+    def _put(
+        self, name: str, content: bytes | mmap.mmap, *, mode: Literal["create", "overwrite"] = "overwrite"
+    ) -> None:
         """Store an object, and compare it by the store's MD5, or by its content if the store has none."""
         # One request: the parts of a killed upload would stay, and cost money.
         in_parts = len(content) > _MAX_PUT
@@ -103,7 +105,9 @@ class StoreFolder(RemoteFolder):
                     return
         self.remove([name])
         there = "nothing" if size is None else f"other content ({size:,} bytes)"
-        raise RemoteError(f"{self.url}/{name}: after {len(content):,} bytes were stored, the store has {there}; try again")
+        raise RemoteError(
+            f"{self.url}/{name}: after {len(content):,} bytes were stored, the store has {there}; try again"
+        )
 
     def copy(self, source: RemoteFolder, name: str) -> None:
         """Store a copy of an object of another folder of the same bucket."""

@@ -192,7 +192,10 @@ def explain(error: Exception) -> tuple[str, bool]:
     if answer := re.search(r"non-2xx status code: (.*)", text):
         text = f"the server answered {answer[1]}"
     text = text[:300].rstrip(": ") or kind
-    if kind in ("NoCredentialsError", "DefaultCredentialsError", "RefreshError", "UnauthenticatedError") or code == "401":
+    if (
+        kind in ("NoCredentialsError", "DefaultCredentialsError", "RefreshError", "UnauthenticatedError")
+        or code == "401"
+    ):
         return f"no credentials that are valid ({text}); docs/object-stores.md says how to set them", True
     if kind == "PermissionDeniedError" or isinstance(error, PermissionError) or " 403 Forbidden" in text:
         return f"not allowed with these credentials ({text})", True

@@ -29,8 +29,10 @@ class RemoteFolder:
         RemoteError: The URL is of another kind, or a library is not installed.
     """
 
-    schemes: ClassVar[dict[str, str]] = {"s3": "s3://BUCKET/...", "gs": "gs://BUCKET/..."} | {
-        scheme: "https://HOST/..." for scheme in _WEB
+    schemes: ClassVar[dict[str, str]] = {
+        "s3": "s3://BUCKET/...",
+        "gs": "gs://BUCKET/...",
+        **dict.fromkeys(_WEB, "https://HOST/..."),
     }
     patience: ClassVar[dict[str, float]] = {"deadline_s": OPENING_S}
 

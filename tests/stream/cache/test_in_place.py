@@ -218,20 +218,19 @@ def test_what_was_fetched_is_read_without_requests_and_does_not_leave(
 
 
 def test_fetching_into_the_cache_completes_it(sound: str, cache: Path, expected: list[str]) -> None:
-    bucket = sound
-    assert batches(bucket, cache) == expected
+    assert batches(sound, cache) == expected
     sparse = list(cache.rglob("cached/*.arrayrecord"))
     assert sparse
     with pytest.raises(ArgumentError, match="were not fetched"):
         make_loader(cache, "demo", **OPTIONS)
-    assert fetch([bucket, str(cache), "--mixture", "demo"]) == 0
+    assert fetch([sound, str(cache), "--mixture", "demo"]) == 0
     assert not any(path.exists() for path in sparse)
-    loader = make_loader(bucket, "demo", **OPTIONS, cache=cache)
+    loader = make_loader(sound, "demo", **OPTIONS, cache=cache)
     assert [digest(batch) for batch in loader] == expected == batches(cache)
     assert loader.stats()["requests"] == 0
     for path in cache.rglob("train*.arrayrecord"):
         path.write_bytes(bytes(path.stat().st_size))
-    assert batches(bucket, cache) == expected
+    assert batches(sound, cache) == expected
 
 
 def test_the_index_comes_once_and_a_new_one_when_the_loader_is_made_again(bucket: str, cache: Path) -> None:

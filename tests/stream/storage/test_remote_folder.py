@@ -52,7 +52,9 @@ def test_a_server_without_ranges_is_said(tmp_path: Path) -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(tmp_path))) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         folder = RemoteFolder(f"http://127.0.0.1:{server.server_port}")
-        with pytest.raises(RemoteError, match="one, .* does not answer requests for ranges of a file; use one that") as caught:
+        with pytest.raises(
+            RemoteError, match=r"one, .* does not answer requests for ranges of a file; use one that"
+        ) as caught:
             folder.read_range("one", 1, 3)
         server.shutdown()
     assert caught.value.refused
