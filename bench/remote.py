@@ -231,6 +231,25 @@ def _rates(given: RemoteOptions, url: str, cache: Path) -> dict[str, Any]:
     return found
 
 
+def _waiting(given: RemoteOptions, port: int, cache: Path) -> dict[str, dict[str, float]]:
+    """Return the share of waiting while a loop trains: with records of the disk, of a far store, and of a bad one."""
+    found: dict[str, dict[str, float]] = {}
+    for shuffle in SHUFFLES:
+        shares: dict[str, list[float]] = {}
+        for turn in range(given.rounds):
+            disk = _pass(given, given.root, shuffle=shuffle, compute=given.compute)
+            shares.setdefault("from the disk", []).append(disk["waiting"])
+            for kind, failing in (("with latency", 0.0), ("failures too", given.failing)):
+                shutil.rmtree(cache, ignore_errors=True)
+                with slow_proxy(port, latency=given.latency, failing=failing) as slow:
+                    url = f"http://127.0.0.1:{slow}/oxe"
+                    far = _pass(given, url, shuffle=shuffle, cache=cache, compute=given.compute)
+                shares.setdefault(kind, []).append(far["waiting"])
+            say(f"waiting, {shuffle}, round {turn + 1} of {given.rounds}")
+        found[shuffle] = {kind: statistics.mean(several) for kind, several in shares.items()}
+    return found
+
+
 def _cpu_of(reads: Callable[[], Any], count: int) -> float:
     """Return the microseconds of CPU time of each of some reads."""
     before = resource.getrusage(resource.RUSAGE_SELF)
@@ -272,12 +291,7 @@ def _work(given: RemoteOptions) -> Iterator[dict[str, Any]]:
         cache = folder / "cache"
         found: dict[str, Any] = {"rates": _rates(given, server.url, cache)}
         yield found
-        found["waiting"] = {}
-        with slow_proxy(server.port, latency=given.latency, failing=given.failing) as slow:
-            for shuffle in SHUFFLES:
-                shutil.rmtree(cache, ignore_errors=True)
-                url = f"http://127.0.0.1:{slow}/oxe"
-                found["waiting"][shuffle] = _pass(given, url, shuffle=shuffle, cache=cache, compute=given.compute)
+        found["waiting"] = _waiting(given, server.port, cache)
         yield found
         found["libraries"] = _compare_libraries(given, server.port)
         yield found
@@ -295,15 +309,12 @@ def format_result(result: Result) -> str:
             rows.append((f"`{shuffle}`, {name}", *shares, cost if asked else "none"))
     text = markdown_table(["", "rate, of the disk's", "by CPU time", "a million samples"], rows)
     parameters = result["parameters"]
-    told = [
-        f"`{shuffle}` {each['waiting']:.1%} ({each['pairs_s']:,.0f} pairs/s)"
-        for shuffle, each in result.get("waiting", {}).items()
-    ]
-    latency, compute = 1000 * parameters["latency"], 1000 * parameters["compute"]
-    text += (
-        f"\n\nWaiting, {latency:.0f} ms of latency, {parameters['failing']:.0%} of requests failing or stalling, steps "
-        f"of {compute:.0f} ms: {', '.join(told)}"
-    )
+    latency, step = 1000 * parameters["latency"], 1000 * parameters["compute"]
+    if waiting := result.get("waiting"):
+        kinds = list(next(iter(waiting.values())))
+        shares = [(f"`{shuffle}`", *(f"{each[kind]:.1%}" for kind in kinds)) for shuffle, each in waiting.items()]
+        text += f"\n\n{markdown_table([f'waiting, steps of {step:.0f} ms', *kinds], shares)}\n\n"
+        text += f"{latency:.0f} ms of latency; {parameters['failing']:.0%} of requests fail or never end."
     each = ", ".join(f"{name} {microseconds:.0f} us" for name, microseconds in result.get("libraries", {}).items())
     return f"{text}\n\nCPU time of a ranged read of 24 kB, 64 in flight, signed for S3: {each}"
 

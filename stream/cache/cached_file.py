@@ -47,7 +47,7 @@ class CachedFile(RecordFile):
         self._unit = max(_BLOCK, -(-span // _BLOCK) * _BLOCK)
         self._sparse = cached_copy(Path(path))
         self._used = time.monotonic()
-        self._kept: dict[int, bytes] = {}
+        self._kept: dict[int, memoryview] = {}
         try:
             super().__init__(path, size)
             self._is_sparse = False
@@ -100,7 +100,7 @@ class CachedFile(RecordFile):
                 part[:] = record[start : start + len(part)]
                 start += len(part)
 
-    def pread(self, num_bytes: int, position: int) -> bytes:
+    def pread(self, num_bytes: int, position: int) -> bytes | memoryview:
         """Return bytes of the copy, or those that the disk had no room for."""
         for begin, content in list(self._kept.items()) if self._kept else ():
             if begin <= position and position + num_bytes <= begin + len(content):
@@ -119,10 +119,10 @@ class CachedFile(RecordFile):
                 f"{self._url}, bytes {position:,} to {position + size:,}: are not those of the index; the object was "
                 "replaced or damaged: make the loader again if the root was converted anew"
             ) from None
-        self._keep(position, content)
+        self._keep(position, memoryview(content))
         return record
 
-    def _keep(self, begin: int, content: bytes) -> None:
+    def _keep(self, begin: int, content: memoryview) -> None:
         """Write bytes of the store into the copy, or keep them in memory if the disk is full."""
         if not self._is_sparse:
             # A damaged file of ``stream.fetch`` stays what it is.

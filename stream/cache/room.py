@@ -36,7 +36,7 @@ class Room:
         self._folder, self._most = folder, most
         self._written = 0
         self._is_warned = False
-        self._kept: deque[tuple[dict[int, bytes], int]] = deque()
+        self._kept: deque[tuple[dict[int, memoryview], int]] = deque()
         self._kept_bytes = 0
 
     def took(self, num_bytes: int) -> None:
@@ -46,14 +46,14 @@ class Room:
             self._written = 0
             threading.Thread(target=self.make, args=(self._most,), name="stream-room", daemon=True).start()
 
-    def keep(self, kept: dict[int, bytes], begin: int, content: bytes) -> None:
+    def keep(self, kept: dict[int, memoryview], begin: int, content: memoryview) -> None:
         """Keep bytes of a file in memory, and drop the oldest of all files beyond 256 MB."""
         kept[begin] = content
         self._kept.append((kept, begin))
         self._kept_bytes += len(content)
         while self._kept_bytes > _MOST_BETWEEN:
             other, first = self._kept.popleft()
-            self._kept_bytes -= len(other.pop(first, b""))
+            self._kept_bytes -= len(other.pop(first, ()))
 
     def tell_full(self) -> None:
         """Tell once that the disk has no room, so that records are read again and again."""

@@ -94,7 +94,7 @@ class RecordFile:
                 found.append(cut_record(stored, sizes[number], positions[number], num_bytes[number], xxh3_64[number]))
         return found
 
-    def pread(self, num_bytes: int, position: int) -> bytes:
+    def pread(self, num_bytes: int, position: int) -> bytes | memoryview:
         """Return bytes of the file, fewer at its end."""
         return os.pread(self._fd, num_bytes, position)
 

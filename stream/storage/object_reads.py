@@ -11,7 +11,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -26,8 +26,12 @@ _IN_FLIGHT = 64
 """Requests of one process at the same time."""
 _MOST_ASKED = 4
 """Requests for one range, of which the first answer counts."""
+_MOST_AGAIN = 8
+"""Ranges asked for again at the same time: where all are late, the store is slow, and more requests make it slower."""
 _PATIENCE_S = (0.1, 5.0)
 """Least and longest time after which a range is asked for again, three times the usual time between them."""
+_STEP = 1.02
+"""Factor by which a request changes the usual time."""
 DEADLINE_S, OPENING_S = 100, 10
 """Seconds for which a request is repeated, while training runs and when a root is opened."""
 _RETRY: dict[str, Any] = {
@@ -64,7 +68,7 @@ class Read(NamedTuple):
     url: str
     begin: int
     end: int
-    keep: Callable[[int, bytes], None]
+    keep: Callable[[int, memoryview], None]
     claim: Claim | None = None
 
 
@@ -83,6 +87,7 @@ class ObjectReads:
         self._loop = asyncio.new_event_loop()
         self._slots = asyncio.Semaphore(_IN_FLIGHT)
         self._usual = _PATIENCE_S[0]
+        self._again: set[asyncio.Future[Any]] = set()
         self._under_way: dict[tuple[Any, ...], asyncio.Task[Outcome]] = {}
         threading.Thread(target=self._loop.run_forever, name="stream-objects", daemon=True).start()
 
@@ -90,15 +95,21 @@ class ObjectReads:
         """Start reads that go on while this process does something else; raises as ``read`` does."""
         return self._run(self._read_all(reads))
 
-    def read(self, url: str, begin: int, end: int) -> bytes:
+    def read(self, url: str, begin: int, end: int, *, patience_s: float | None = None) -> bytes:
         """Return bytes of an object, fewer if it ends before.
+
+        Args:
+            url: Address of the object.
+            begin: First byte.
+            end: Byte after the last.
+            patience_s: Seconds after which the range is asked for again; None for the usual time of records.
 
         Raises:
             FormatError: There is no such object, or it ends before ``begin``.
             RemoteError: The store did not fulfil the request before the deadline, or refuses it.
             StreamError: The process was forked after the first read.
         """
-        return self._run(self._read(url, begin, end)).result()
+        return bytes(self._run(self._read(url, begin, end, patience_s)).result())
 
     def _run(self, work: Coroutine[Any, Any, _Answer]) -> Future[_Answer]:
         if os.getpid() != self._pid:
@@ -110,15 +121,18 @@ class ObjectReads:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     async def _read_all(self, reads: Sequence[Read]) -> list[Outcome]:
-        return await asyncio.gather(*map(self._keep, reads))
+        # One task a range: a gather, a wait or a timeout of asyncio would each add a tenth to its cost.
+        begun = list(map(self._begin, reads))
+        return [Outcome((await task).error) if is_shared else await task for task, is_shared in begun]
 
-    async def _keep(self, read: Read) -> Outcome:
+    def _begin(self, read: Read) -> tuple[asyncio.Task[Outcome], bool]:
+        """Return the task of a range, and whether another read began it."""
         key = read[:3]
-        if key in self._under_way:
-            return Outcome((await self._under_way[key]).error)
-        task = self._under_way[key] = asyncio.ensure_future(self._bring(read))
+        if task := self._under_way.get(key):
+            return task, True
+        task = self._under_way[key] = self._loop.create_task(self._bring(read))
         task.add_done_callback(lambda _: self._under_way.pop(key))
-        return await task
+        return task, False
 
     async def _bring(self, read: Read) -> Outcome:
         url, begin, end, keep, claim = read
@@ -136,35 +150,81 @@ class ObjectReads:
                 claim(begin, end, take=False)
         return Outcome(None, len(content))
 
-    async def _read(self, url: str, begin: int, end: int) -> bytes:
+    async def _read(self, url: str, begin: int, end: int, patience_s: float | None = None) -> memoryview:
         async with self._slots:
             began = time.perf_counter()
             with explained(url, begin, end):
-                store, key = _store_of(url), object_key(url)
-                content = bytes(await self._first(lambda: store.get_range_async(key, start=begin, end=end)))
-            # One that stalled says little about the usual time; where all are slow, it grows all the same.
-            self._usual += (min(time.perf_counter() - began, 2 * self._usual) - self._usual) / 16
+                asked = _Asked(self._loop, self._again, *_locate(url), begin, end)
+                content = memoryview(await self._first(asked, patience_s))
+            if patience_s is None:
+                # Towards the median, by small steps: a store that hangs for a moment does not make all reads patient.
+                self._usual *= _STEP if time.perf_counter() - began > self._usual else 1 / _STEP
             return content
 
-    async def _first(self, ask: Callable[[], Awaitable[Any]]) -> Any:
+    async def _first(self, asked: _Asked, patience_s: float | None) -> Any:
         """Return the first answer to a request, which is repeated while none comes: a stalled one may never end."""
         least, longest = _PATIENCE_S
-        patience = min(longest, max(least, 3 * self._usual))
-        asked = {asyncio.ensure_future(ask())}
+        asked.ask(patience_s or min(longest, max(least, 3 * self._usual)))
         try:
-            while True:
-                wait = patience if len(asked) < _MOST_ASKED else None
-                done, _ = await asyncio.wait(asked, timeout=wait, return_when=asyncio.FIRST_COMPLETED)
-                for each in done:
-                    if each.exception() is None or len(asked) == 1:
-                        return each.result()
-                    asked.discard(each)
-                if not done:
-                    asked.add(asyncio.ensure_future(ask()))
-                    patience *= 2
+            return await asked.answer
         finally:
-            for each in asked:
-                each.cancel()
+            asked.end()
+
+
+class _Asked:
+    """Requests for one range, of which the first answer counts.
+
+    Args:
+        loop: Loop of the requests.
+        again: Requests for ranges of this process that were asked for before.
+        store, key: Object.
+        begin, end: Bytes of the object.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        again: set[asyncio.Future[Any]],
+        store: Any,
+        key: str,
+        begin: int,
+        end: int,
+    ) -> None:
+        self._loop, self._again, self._range = loop, again, (store, key, begin, end)
+        self._requests: list[asyncio.Future[Any]] = []
+        self.answer: asyncio.Future[Any] = loop.create_future()
+
+    def ask(self, patience: float) -> None:
+        """Send a request, and another one if no answer comes within some seconds."""
+        if not self._requests or len(self._again) < _MOST_AGAIN:
+            self._send()
+        if len(self._requests) < _MOST_ASKED:
+            self._timer = self._loop.call_later(patience, self.ask, 2 * patience)
+
+    def _send(self) -> None:
+        from obstore import get_range_async
+
+        store, key, begin, end = self._range
+        request = asyncio.ensure_future(get_range_async(store, key, start=begin, end=end))
+        if self._requests:
+            self._again.add(request)
+            request.add_done_callback(self._again.discard)
+        request.add_done_callback(self._take)
+        self._requests.append(request)
+
+    def end(self) -> None:
+        """Give up the requests that were not answered."""
+        self._timer.cancel()
+        for each in self._requests:
+            each.cancel()
+
+    def _take(self, request: asyncio.Future[Any]) -> None:
+        if request.cancelled() or self.answer.done():
+            return
+        if (error := request.exception()) is None:
+            self.answer.set_result(request.result())
+        elif all(each.done() for each in self._requests):
+            self.answer.set_exception(error)
 
 
 @cache
@@ -205,9 +265,10 @@ def object_key(url: str) -> str:
     return unquote(key) if url.startswith("http") else key
 
 
-def _store_of(url: str) -> Any:
+def _locate(url: str) -> tuple[Any, str]:
+    """Return the store of an address, and the name of its object."""
     scheme, _, path = url.partition("://")
-    return open_store(scheme, path.partition("/")[0])
+    return open_store(scheme, path.partition("/")[0]), object_key(url)
 
 
 @cache

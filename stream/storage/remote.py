@@ -9,7 +9,7 @@ from typing import Protocol
 
 from stream.storage.errors import ArgumentError, StreamError
 
-CHUNK = 4 << 20
+CHUNK = 1 << 20
 """Bytes of one request when a file is read in sequence."""
 
 _REMOTE = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")

@@ -15,6 +15,8 @@ from stream.storage.remote import RemoteError, explain
 LISTING = "info.json"
 """List of the datasets of a root, which a web server has no other way to tell: that of ``python -m stream.info``."""
 _WEB = ("http", "https")
+_PATIENCE_S, _SLOW = 2, 128 << 10
+"""Seconds after which an answer is late, and bytes a second of a slow one: files are not asked for twice on a thin link."""
 
 
 class RemoteFolder:
@@ -34,7 +36,7 @@ class RemoteFolder:
         "gs": "gs://BUCKET/...",
         **dict.fromkeys(_WEB, "https://HOST/..."),
     }
-    patience: ClassVar[dict[str, float]] = {"deadline_s": OPENING_S}
+    patience: ClassVar[dict[str, float]] = {"deadline_s": OPENING_S, "timeout_s": 0.8 * OPENING_S}
 
     def __init__(self, url: str, *, root: str = "") -> None:
         self.url, self._root = url.rstrip("/"), (root or url).rstrip("/")
@@ -94,7 +96,8 @@ class RemoteFolder:
     def read_range(self, name: str, start: int, stop: int) -> bytes:
         """Return the bytes [start, stop) of an object; raise RemoteError if it is shorter."""
         try:
-            content = object_reads().read(f"{self.url}/{name}", start, stop)
+            patience_s = _PATIENCE_S + (stop - start) / _SLOW
+            content = object_reads().read(f"{self.url}/{name}", start, stop, patience_s=patience_s)
         except FormatError as error:
             raise RemoteError(str(error)) from None
         if len(content) != stop - start:
