@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from stream.storage.object_reads import DEADLINE_S
-from stream.storage.remote import CHUNK, LocalFolder, RemoteError, is_remote
+from stream.storage.remote import LocalFolder, RemoteError, is_remote
 from stream.storage.remote_folder import RemoteFolder
 
+CHUNK = 8 << 20
+"""Bytes of one request when an object is read in sequence."""
 _MAX_PUT = 5 << 30
 """Largest object that S3 takes in one request."""
 _PART = 64 << 20

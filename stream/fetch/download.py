@@ -17,8 +17,10 @@ from stream.format.names import cached_copy
 from stream.storage.errors import StreamError
 from stream.storage.files import sync_folder
 from stream.storage.progress import Progress
-from stream.storage.remote import CHUNK, Folder
+from stream.storage.remote import Folder
 
+_CHUNK = 1 << 20
+"""Bytes of one request."""
 _AHEAD = 2
 """Ranges of a file that are on their way at the same time."""
 
@@ -111,8 +113,8 @@ def _copy(file: Download, readers: ThreadPoolExecutor, progress: Progress, stop:
 def _read_ahead(folder: Folder, name: str, size: int, readers: ThreadPoolExecutor) -> Iterator[bytes]:
     """Yield the content of a file in order, with some ranges on their way."""
     asked: deque[Future[bytes]] = deque()
-    for start in range(0, size, CHUNK):
-        asked.append(readers.submit(folder.read_range, name, start, min(size, start + CHUNK)))
+    for start in range(0, size, _CHUNK):
+        asked.append(readers.submit(folder.read_range, name, start, min(size, start + _CHUNK)))
         if len(asked) == _AHEAD:
             yield asked.popleft().result()
     while asked:

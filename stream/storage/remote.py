@@ -9,9 +9,6 @@ from typing import Protocol
 
 from stream.storage.errors import ArgumentError, StreamError
 
-CHUNK = 1 << 20
-"""Bytes of one request when a file is read in sequence."""
-
 _REMOTE = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 
 

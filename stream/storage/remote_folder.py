@@ -16,7 +16,7 @@ LISTING = "info.json"
 """List of the datasets of a root, which a web server has no other way to tell: that of ``python -m stream.info``."""
 _WEB = ("http", "https")
 _PATIENCE_S, _SLOW = 2, 128 << 10
-"""Seconds after which an answer is late, and bytes a second of a slow one: files are not asked for twice on a thin link."""
+"""Seconds after which an answer is late, and bytes a second of a slow one: a thin link is not asked for files twice."""
 
 
 class RemoteFolder:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from convert.storage import object_store as stores
-from convert.storage.object_store import StoreFolder
-from stream.storage.remote import CHUNK, RemoteError, is_remote, join
+from convert.storage.object_store import CHUNK, StoreFolder
+from stream.storage.remote import RemoteError, is_remote, join
 from tests.fixtures.command import Result, run
 from tests.fixtures.object_stores import SCHEMES, Alter, Store, object_store, objects, proxy
 
