@@ -149,7 +149,7 @@ def test_a_damaged_record_of_a_root_is_a_hole_and_said(roots: Path, tmp_path: Pa
 @pytest.mark.parametrize(
     ("place", "message"),
     [
-        ("nothing", "nothing: .*holds no complete conversion"),
+        ("nothing", "nothing: no such folder; give that of a converted dataset, ROOT/<dataset>"),
         ("source/demo", "no dataset.json|TFDS"),
         ("s3://bucket/converted/demo", "a bucket is no source; bring it with `python -m stream.fetch`"),
     ],
