@@ -43,7 +43,7 @@ S3_GET = 0.0004 / 1000
 """Dollars a GET request, S3 Standard in us-east-1; reading from the same region costs nothing more."""
 EGRESS = 0.09e-9
 """Dollars a byte that leaves AWS for the internet, up to 10 TB a month."""
-_WARM_UP = 4
+_WARM_UP = 8
 _READ = 24 << 10
 
 
@@ -182,6 +182,7 @@ def _pass(given: RemoteOptions, root: str, *, compute: float = 0.0, **more: Any)
     iterator = iter(loader)
     for _ in range(_WARM_UP):
         next(iterator)
+        time.sleep(compute)
     processes = [psutil.Process(), *psutil.Process().children()]
 
     def cpu() -> float:

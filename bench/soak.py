@@ -2,10 +2,11 @@
 
 Every ``--event-every`` seconds a random event happens to the run: a worker is killed, or stopped and continued; the
 iterator is rebuilt from its state; the loader is new; the state of a random step up to 10^8 is set; an evaluation loop
-runs. Before each event, memory of all processes is recorded, and batches since the last event are compared by hash with
-those of a new loader in a fresh process. The slope of memory leaves out mapped files: their share depends on other
-programs that use the same libraries. The exit code is 1 if a batch differed, memory grew (by more than three standard
-errors of the slope, and 1 MB an hour), or something was left behind.
+runs. With ``--remote`` the root is read in place, the store is stopped and started, and the cache is damaged, deleted,
+and its disk filled. Before each event, memory of all processes is recorded, and batches since the last event are
+compared by hash with those of a new loader in a fresh process. The slope of memory is that of the second half, without
+mapped files: their share depends on other programs that use the same libraries. The exit code is 1 if a batch differed,
+memory grew (by more than three standard errors of the slope, and 1 MB an hour), or something was left behind.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import gc
 import os
 import random
 import statistics
+import subprocess
 import threading
 import time
 from collections import Counter, defaultdict
@@ -48,13 +50,15 @@ _GONE_S = 5.0
 _MORE_HANDLES = 8
 _FEWEST = 20
 """Samples of memory below which growth is not judged."""
-_WARM_UP = 0.1
+_WARM_UP = 0.5
 """Share of memory samples at the start that the slope leaves out: shards are opened, pools fill."""
 _MOST_TOLD = 10
 _CACHE = "60MB"
 """Bound of the cache of a root that is read in place, a third of the demo's data."""
+_DISK = "120m"
+"""Size of the disk of such a cache, a memory file system, where this process may mount one."""
 _STOPPED_S = 5
-"""Seconds for which the store is stopped."""
+"""Seconds for which the store is stopped, or the disk is full."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +73,9 @@ class SoakOptions(Output):
     num_workers: int = option(2, whole(1), "worker processes")
     event_every: float = option(15, number(1e-9), "seconds between events", metavar="S")
     seed: int = option(0, whole(0), "seed of samples and events")
-    remote: bool = option(False, bool, "read in place from nginx, which is stopped, with a cache that is damaged")
+    remote: bool = option(
+        False, bool, "read in place from nginx, which is stopped, with a cache that is damaged, deleted and full"
+    )
 
 
 class Soak:
@@ -119,6 +125,8 @@ class Soak:
                 "cache damaged": self._damage,
                 "cache deleted": self._delete,
             }
+            if cache is not None and cache.is_mount():
+                self._kinds["disk filled, emptied"] = self._fill
 
     def run(self) -> None:
         """Stream until the time is over, or Ctrl-C."""
@@ -255,6 +263,22 @@ class Soak:
                 else:
                     path.unlink()
 
+    def _fill(self) -> None:
+        assert self._cache is not None
+        filler = self._cache / "filler"
+        with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+            while True:
+                file.write(bytes(1 << 20))
+        # Nothing that comes now can be kept.
+        self._delete()
+        with filler.open("ab", buffering=0) as file, contextlib.suppress(OSError):
+            while True:
+                file.write(bytes(1 << 20))
+        end = self._elapsed() + _STOPPED_S
+        while self._elapsed() < end:
+            self._next()
+        filler.unlink()
+
     def _delete(self) -> None:
         for path in self._copies():
             path.unlink()
@@ -331,6 +355,12 @@ def _work(given: SoakOptions) -> Iterator[dict[str, Any]]:
         if given.remote:
             folder = stack.enter_context(work_folder("soak", given.out))
             server, cache = stack.enter_context(served(Path(given.root), folder)), folder / "cache"
+            cache.mkdir()
+            mount = ["mount", "-t", "tmpfs", "-o", f"size={_DISK}", "tmpfs", cache]
+            if subprocess.run(mount, capture_output=True, timeout=10).returncode:
+                say("no right to mount a small disk, so none is filled")
+            else:
+                stack.callback(subprocess.run, ["umount", "-l", cache], check=True)
         soak, interrupted = Soak(given, server=server, cache=cache), False
         try:
             soak.run()

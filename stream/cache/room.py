@@ -42,6 +42,8 @@ class Room:
     def took(self, num_bytes: int) -> None:
         """Count bytes that were written, and make room in a thread of its own from time to time."""
         self._written += num_bytes
+        # The disk has room again.
+        self._drop(self._kept_bytes - num_bytes)
         if self._most is not None and self._written > min(_MOST_BETWEEN, self._most // _SHARE):
             self._written = 0
             threading.Thread(target=self.make, args=(self._most,), name="stream-room", daemon=True).start()
@@ -51,9 +53,13 @@ class Room:
         kept[begin] = content
         self._kept.append((kept, begin))
         self._kept_bytes += len(content)
-        while self._kept_bytes > _MOST_BETWEEN:
-            other, first = self._kept.popleft()
-            self._kept_bytes -= len(other.pop(first, ()))
+        self._drop(_MOST_BETWEEN)
+
+    def _drop(self, most: int) -> None:
+        with contextlib.suppress(IndexError):  # another thread took the last one
+            while self._kept and self._kept_bytes > most:
+                other, first = self._kept.popleft()
+                self._kept_bytes -= len(other.pop(first, ()))
 
     def tell_full(self) -> None:
         """Tell once that the disk has no room, so that records are read again and again."""

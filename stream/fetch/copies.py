@@ -39,7 +39,7 @@ from stream.format.names import (
     waiting_label,
 )
 from stream.label.commit import settle_labels
-from stream.storage.errors import ArgumentError
+from stream.storage.errors import ArgumentError, FormatError
 from stream.storage.files import alone, write_whole
 from stream.storage.progress import human_bytes
 from stream.storage.remote import Folder, LocalFolder, is_remote
@@ -176,7 +176,10 @@ def _order(dataset: Dataset, needed: frozenset[str], source: Folder, local: Path
     manifest = dataset.manifest
     names = tuple(shard.name for entry in manifest.splits.values() for shard in entry.shards)
     fetched = read_fetched(target)
-    old = read_manifest(target) if (target / MANIFEST_NAME).exists() else None
+    try:
+        old = read_manifest(target) if (target / MANIFEST_NAME).exists() else None
+    except FormatError as error:
+        raise ArgumentError(f"{str(error).partition(';')[0]}; remove {target}, or choose another folder") from None
     data = old.data if old else fetched.data if fetched else manifest.data
     reindexed = data != manifest.data
     if reindexed and not (old and _same_shards(old, manifest)):

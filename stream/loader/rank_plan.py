@@ -87,8 +87,8 @@ class RankPlan:
         # The threads of this maker end with its iterator.
         maker = self._maker if workers else BatchMaker(self._setup())
         ring = self.counters.ring = Ring(maker.layout.nbytes)
-        # One batch for each worker, another whose records are on their way, and `prefetch` more.
-        depth = self.running.prefetch + max(1, workers) * (2 if maker.asks_ahead else 1)
+        # One batch for each worker, two whose records are on their way, and `prefetch` more.
+        depth = self.running.prefetch + max(1, workers) * (3 if maker.asks_ahead else 1)
         ring.reserve(depth + 1)
         if workers:
             return ProcessSource(maker, workers=workers, replacer=self._replacer, ring=ring), depth

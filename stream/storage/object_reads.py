@@ -28,15 +28,15 @@ _MOST_ASKED = 4
 """Requests for one range, of which the first answer counts."""
 _MOST_AGAIN = 8
 """Ranges asked for again at the same time: where all are late, the store is slow, and more requests make it slower."""
-_PATIENCE_S = (0.1, 5.0)
-"""Least and longest time after which a range is asked for again, three times the usual time between them."""
+_PATIENCE_S = (0.06, 5.0)
+"""Least and longest time after which a range is asked for again, twice the usual time between them."""
 _STEP = 1.02
 """Factor by which a request changes the usual time."""
 DEADLINE_S, OPENING_S = 100, 10
 """Seconds for which a request is repeated, while training runs and when a root is opened."""
 _RETRY: dict[str, Any] = {
     "max_retries": 1000,
-    "backoff": {"init_backoff": timedelta(seconds=0.05), "max_backoff": timedelta(seconds=5), "base": 2},
+    "backoff": {"init_backoff": timedelta(seconds=0.02), "max_backoff": timedelta(seconds=5), "base": 2},
 }
 _TIMEOUT_S = 20
 _CLIENT: dict[str, Any] = {"connect_timeout": timedelta(seconds=5), "allow_http": True}
@@ -86,7 +86,7 @@ class ObjectReads:
         self._pid = os.getpid()
         self._loop = asyncio.new_event_loop()
         self._slots = asyncio.Semaphore(_IN_FLIGHT)
-        self._usual = _PATIENCE_S[0]
+        self._usual = 0.1
         self._again: set[asyncio.Future[Any]] = set()
         self._under_way: dict[tuple[Any, ...], asyncio.Task[Outcome]] = {}
         threading.Thread(target=self._loop.run_forever, name="stream-objects", daemon=True).start()
@@ -164,7 +164,7 @@ class ObjectReads:
     async def _first(self, asked: _Asked, patience_s: float | None) -> Any:
         """Return the first answer to a request, which is repeated while none comes: a stalled one may never end."""
         least, longest = _PATIENCE_S
-        asked.ask(patience_s or min(longest, max(least, 3 * self._usual)))
+        asked.ask(patience_s or min(longest, max(least, 2 * self._usual)))
         try:
             return await asked.answer
         finally:
@@ -196,10 +196,10 @@ class _Asked:
 
     def ask(self, patience: float) -> None:
         """Send a request, and another one if no answer comes within some seconds."""
-        if not self._requests or len(self._again) < _MOST_AGAIN:
+        if may := not self._requests or len(self._again) < _MOST_AGAIN:
             self._send()
         if len(self._requests) < _MOST_ASKED:
-            self._timer = self._loop.call_later(patience, self.ask, 2 * patience)
+            self._timer = self._loop.call_later(patience, self.ask, 2 * patience if may else patience)
 
     def _send(self) -> None:
         from obstore import get_range_async

@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 
-from stream import Loader, make_loader
+from convert.plan import Options
+from convert.shard.images import FramePolicy
+from stream import Loader, digest, make_loader
+from tests.fixtures.datasets.rlds_dataset import convert_dataset, demo_episode, write_dataset
 from tests.fixtures.object_stores import object_store, seen_through, unreliable, upload_tree
 from tests.stream.loader import test_loader as plain
 from tests.stream.loader import test_raw as raw
@@ -46,6 +49,20 @@ def test_drawn_frames_are_the_same_on_workers_and_ranks(frames_root: Path) -> No
 
 def test_raw_pixels_are_those_of_the_source(roots: dict[str, Path]) -> None:
     raw.test_the_pixels_of_pairs_are_those_of_the_source(roots, 2)
+
+
+@pytest.mark.parametrize("codec", ["jpeg", "h264", "raw"])
+def test_windows_of_every_codec_are_those_of_the_disk(codec: str, upload: Any, tmp_path: Path) -> None:
+    episodes = [[demo_episode(steps, seed=steps + shard, size=(96, 128)) for steps in (12, 9)] for shard in range(3)]
+    dataset = write_dataset(tmp_path / "source", splits={"train": episodes})
+    options = Options(layout="frames", policy=FramePolicy(size=None, codec=codec))
+    convert_dataset(dataset.conversion(tmp_path / codec, options))
+    given: dict[str, Any] = {"batch_size": 8, "num_steps": 10, "frames": (-2, 0, "1..3", "goal"), "bounds": "clamp"}
+    for shuffle in ("global", "block:8"):
+        more = {"num_workers": 2, "shuffle": shuffle, "cache": tmp_path / f"cache-{shuffle}"}
+        far = make_loader(upload(tmp_path / codec), "demo", **given, **more)
+        near = make_loader(tmp_path / codec, "demo", **given, shuffle=shuffle)
+        assert [digest(batch) for batch in far] == [digest(batch) for batch in near]
 
 
 @pytest.fixture(scope="module", params=["s3", "gs"])

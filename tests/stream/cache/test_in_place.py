@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,9 +20,10 @@ from convert.storage.object_store import StoreFolder
 from stream import WorkerError, add_labels, digest, load_loader, make_loader, pairs, remove_labels
 from stream.cache import room as rooms
 from stream.fetch.command import main as fetch
-from stream.format.names import FETCHED_NAME
+from stream.format.names import FETCHED_NAME, MANIFEST_NAME
 from stream.storage import object_reads
-from stream.storage.errors import ArgumentError, RecordError, StreamError
+from stream.storage.errors import ArgumentError, FormatError, RecordError, StreamError
+from stream.storage.object_reads import ObjectReads, Read
 from stream.storage.remote import RemoteError
 from tests.documentation.blocks import python_blocks
 from tests.fixtures.command import run, start, wait_until
@@ -241,6 +243,31 @@ def test_the_index_comes_once_and_a_new_one_when_the_loader_is_made_again(bucket
     assert (cache / "demo/1.0.0" / FETCHED_NAME).exists()
 
 
+@pytest.mark.parametrize("place", ["the cache", "the source"])
+def test_an_index_of_another_version_is_one_error(
+    place: str, s3: Store, small_root: Path, cache: Path, tmp_path: Path
+) -> None:
+    root, url = Path(shutil.copytree(small_root, tmp_path / "root")), f"{s3.new_bucket()}/oxe"
+    upload_tree(root, url)
+    make_loader(url, "demo", **OPTIONS, cache=cache)
+    changed = (cache if place == "the cache" else root) / f"demo/1.0.0/{MANIFEST_NAME}"
+    content = changed.read_text()
+    assert '"format_version": 2' in content
+    changed.write_text(content.replace('"format_version": 2', '"format_version": 1'))
+    upload_tree(root, url)
+    where, remedy = (cache, f"remove {cache}") if place == "the cache" else (url, "convert it again")
+    with pytest.raises(
+        (StreamError, FormatError), match=f"{where}/demo/1.0.0/{MANIFEST_NAME}: format version 1, .* 2; {remedy}"
+    ):
+        make_loader(url, "demo", **OPTIONS, cache=cache)
+    shutil.rmtree(cache)
+    changed.parent.mkdir(parents=True, exist_ok=True)
+    if place == "the source":
+        changed.write_text(content)
+        upload_tree(root, url)
+    assert batches(url, cache) == batches(small_root)
+
+
 @pytest.mark.parametrize("change", ["content", "shorter", "missing"])
 def test_a_shard_that_was_replaced_is_one_error(
     change: str, s3: Store, small_root: Path, cache: Path, tmp_path: Path
@@ -258,6 +285,43 @@ def test_a_shard_that_was_replaced_is_one_error(
     (tmp_path / "same").write_bytes(content)
     folder.upload(tmp_path / "same", name)
     assert [digest(batch) for batch in make_loader(url, "demo", **OPTIONS, cache=cache)] == batches(small_root)
+
+
+def test_a_request_that_never_ends_is_sent_again(small_root: Path) -> None:
+    ends, asked = threading.Event(), list[str]()
+
+    def stalls_once(method: str, path: str, body: bytes) -> bytes:
+        asked.append(path)
+        if len(asked) == 1:
+            ends.wait(60)
+        return body
+
+    name = "demo/1.0.0/train/train-00000-of-00006.arrayrecord"
+    with web_server(small_root, stalls_once) as url:
+        found = ObjectReads().read(f"{url}/{name}", 100, 150)
+        assert not ends.is_set() and len(asked) == 2
+        ends.set()
+    assert found == (small_root / name).read_bytes()[100:150]
+
+
+def test_a_slow_store_is_not_asked_for_everything_again(small_root: Path) -> None:
+    asked: list[str] = []
+    answers = threading.Event()
+
+    def late(method: str, path: str, body: bytes) -> bytes:
+        asked.append(path)
+        answers.wait()
+        return body
+
+    with web_server(small_root, late) as url:
+        shard, came = f"{url}/demo/1.0.0/train/train-00000-of-00006.arrayrecord", list[int]()
+        reads = [Read(shard, at, at + 50, lambda begin, content: came.append(begin)) for at in range(0, 2000, 50)]
+        begun = ObjectReads().start(reads)
+        time.sleep(1.2)
+        answers.set()
+        outcomes = begun.result()
+    assert [outcome.error for outcome in outcomes] == [None] * 40 and sorted(came) == list(range(0, 2000, 50))
+    assert 40 < len(asked) <= 60
 
 
 @pytest.fixture

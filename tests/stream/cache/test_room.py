@@ -80,3 +80,13 @@ def test_a_full_disk_is_one_warning_and_every_batch(
         assert line.startswith(f"{cache}: the disk is full, so records are read from the store without being kept")
     finally:
         subprocess.run(["umount", "-l", cache], check=True)
+
+
+def test_memory_that_stood_for_a_full_disk_is_given_back_as_the_disk_takes_records_again(tmp_path: Path) -> None:
+    room, kept = Room(tmp_path, None), dict[int, memoryview]()
+    for begin in (0, 1000, 2000):
+        room.keep(kept, begin, memoryview(bytes(1000)))
+    room.took(1000)
+    assert list(kept) == [1000, 2000]
+    room.took(5000)
+    assert not kept
