@@ -288,13 +288,13 @@ def open_store(scheme: str, place: str, *, deadline_s: float | None = None, time
         "client_options": {**_CLIENT, "timeout": timedelta(seconds=timeout_s)},
     }
     if scheme == "s3":
-        return S3Store(place, **common, **_s3_access())
+        return S3Store(place, **common, **_s3_access(place))
     if scheme == "gs":
         return GCSStore(place, **common, **_google_access())
     return HTTPStore.from_url(f"{scheme}://{place}", **common)
 
 
-def _s3_access() -> dict[str, Any]:
+def _s3_access(bucket: str) -> dict[str, Any]:
     """Return endpoint, region and credentials, found by botocore: it reads profiles too."""
     from botocore.session import Session
 
@@ -306,7 +306,11 @@ def _s3_access() -> dict[str, Any]:
         return {"config": {**config, "skip_signature": True}}
     found = session.get_credentials()
     if found is None:
-        raise RemoteError("s3: no credentials were found; set AWS_PROFILE or the other AWS_ variables", refused=True)
+        raise RemoteError(
+            f"s3://{bucket}: no credentials were found; set AWS_PROFILE or the other AWS_ variables, or "
+            "AWS_SKIP_SIGNATURE=true for a public bucket",
+            refused=True,
+        )
 
     def credentials() -> Any:
         now = found.get_frozen_credentials()

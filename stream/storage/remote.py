@@ -9,6 +9,7 @@ from typing import Protocol
 
 from stream.storage.errors import ArgumentError, StreamError
 
+_NO_CREDENTIALS = ("NoCredentialsError", "DefaultCredentialsError", "RefreshError", "UnauthenticatedError")
 _REMOTE = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 
 
@@ -183,18 +184,15 @@ class Folder(Protocol):
 
 def explain(error: Exception) -> tuple[str, bool]:
     """Return the reason of an error of the libraries, and whether retrying cannot help."""
-    kind, code = type(error).__name__, str(getattr(error, "code", ""))
+    kind = type(error).__name__
     # obstore appends its own structures.
     text = " ".join(str(error).partition("\n\nDebug source")[0].split())
     if answer := re.search(r"non-2xx status code: (.*)", text):
         text = f"the server answered {answer[1]}"
     text = text[:300].rstrip(": ") or kind
-    if (
-        kind in ("NoCredentialsError", "DefaultCredentialsError", "RefreshError", "UnauthenticatedError")
-        or code == "401"
-    ):
+    if kind in _NO_CREDENTIALS or "answered 401" in text:
         return f"no credentials that are valid ({text}); docs/object-stores.md says how to set them", True
-    if kind == "PermissionDeniedError" or isinstance(error, PermissionError) or " 403 Forbidden" in text:
+    if kind == "PermissionDeniedError" or isinstance(error, PermissionError) or "answered 403" in text:
         return f"not allowed with these credentials ({text})", True
     if "Range request not supported" in text:
         return "the server does not answer requests for ranges of a file; use one that does, such as nginx", True
