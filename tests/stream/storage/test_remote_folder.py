@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -77,3 +78,17 @@ def test_an_address_of_another_kind_names_those_that_are_taken(url: str) -> None
         RemoteFolder(url)
     assert str(caught.value) == f"{url}: expected a folder, s3://BUCKET/..., gs://BUCKET/... or https://HOST/..."
     assert caught.value.refused
+
+
+def test_a_range_of_a_file_on_a_thin_link_is_asked_for_once(tmp_path: Path) -> None:
+    (tmp_path / "one").write_bytes(b"first")
+    asked = []
+
+    def slowly(method: str, path: str, body: bytes) -> bytes:
+        asked.append(path)
+        time.sleep(0.7)
+        return body
+
+    with web_server(tmp_path, slowly) as url:
+        assert RemoteFolder(url).read_range("one", 1, 3) == b"ir"
+    assert asked == ["/one"]
