@@ -313,8 +313,8 @@ def format_result(result: Result) -> str:
     latency, step = 1000 * parameters["latency"], 1000 * parameters["compute"]
     if waiting := result.get("waiting"):
         kinds = list(next(iter(waiting.values())))
-        shares = [(f"`{shuffle}`", *(f"{each[kind]:.1%}" for kind in kinds)) for shuffle, each in waiting.items()]
-        text += f"\n\n{markdown_table([f'waiting, steps of {step:.0f} ms', *kinds], shares)}\n\n"
+        waits = [(f"`{shuffle}`", *(f"{each[kind]:.1%}" for kind in kinds)) for shuffle, each in waiting.items()]
+        text += f"\n\n{markdown_table([f'waiting, steps of {step:.0f} ms', *kinds], waits)}\n\n"
         text += f"{latency:.0f} ms of latency; {parameters['failing']:.0%} of requests fail or never end."
     each = ", ".join(f"{name} {microseconds:.0f} us" for name, microseconds in result.get("libraries", {}).items())
     return f"{text}\n\nCPU time of a ranged read of 24 kB, 64 in flight, signed for S3: {each}"

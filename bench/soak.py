@@ -356,11 +356,11 @@ def _work(given: SoakOptions) -> Iterator[dict[str, Any]]:
             folder = stack.enter_context(work_folder("soak", given.out))
             server, cache = stack.enter_context(served(Path(given.root), folder)), folder / "cache"
             cache.mkdir()
-            mount = ["mount", "-t", "tmpfs", "-o", f"size={_DISK}", "tmpfs", cache]
+            mount = ["mount", "-t", "tmpfs", "-o", f"size={_DISK}", "tmpfs", str(cache)]
             if subprocess.run(mount, capture_output=True, timeout=10).returncode:
                 say("no right to mount a small disk, so none is filled")
             else:
-                stack.callback(subprocess.run, ["umount", "-l", cache], check=True)
+                stack.callback(lambda: subprocess.run(["umount", "-l", cache], check=True))
         soak, interrupted = Soak(given, server=server, cache=cache), False
         try:
             soak.run()

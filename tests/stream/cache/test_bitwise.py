@@ -52,14 +52,14 @@ def test_raw_pixels_are_those_of_the_source(roots: dict[str, Path]) -> None:
 
 
 @pytest.mark.parametrize("codec", ["jpeg", "h264", "raw"])
-def test_windows_of_every_codec_are_those_of_the_disk(codec: str, upload: Any, tmp_path: Path) -> None:
+def test_windows_of_every_codec_are_those_of_the_disk(codec: Any, upload: Any, tmp_path: Path) -> None:
     episodes = [[demo_episode(steps, seed=steps + shard, size=(96, 128)) for steps in (12, 9)] for shard in range(3)]
     dataset = write_dataset(tmp_path / "source", splits={"train": episodes})
     options = Options(layout="frames", policy=FramePolicy(size=None, codec=codec))
     convert_dataset(dataset.conversion(tmp_path / codec, options))
     given: dict[str, Any] = {"batch_size": 8, "num_steps": 10, "frames": (-2, 0, "1..3", "goal"), "bounds": "clamp"}
     for shuffle in ("global", "block:8"):
-        more = {"num_workers": 2, "shuffle": shuffle, "cache": tmp_path / f"cache-{shuffle}"}
+        more: dict[str, Any] = {"num_workers": 2, "shuffle": shuffle, "cache": tmp_path / f"cache-{len(shuffle)}"}
         far = make_loader(upload(tmp_path / codec), "demo", **given, **more)
         near = make_loader(tmp_path / codec, "demo", **given, shuffle=shuffle)
         assert [digest(batch) for batch in far] == [digest(batch) for batch in near]
