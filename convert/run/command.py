@@ -44,9 +44,10 @@ from convert.run.work import find_work, overwriting_work
 from convert.shard.counts import BROKEN_FILE
 from convert.source.kinds import find_source
 from convert.source.protocol import Source
+from convert.storage.object_store import StoreFolder
 from convert.tasks.shard import count_damage
 from stream.format.manifest import Manifest
-from stream.storage.remote import RemoteError, RemoteFolder, is_remote, join
+from stream.storage.remote import RemoteError, is_remote, join
 
 if TYPE_CHECKING:
     from beam_jobs.options import RunnerChoice
@@ -87,7 +88,7 @@ def _run(parsed: Any) -> int:
         choice = _choose_runner(parsed)
         for place in (*parsed.source, parsed.output):
             if is_remote(place):
-                RemoteFolder(place).check()
+                StoreFolder(place).check()
         if parsed.remove:
             return _remove(parsed)
         conversions = _plan(parsed, options)

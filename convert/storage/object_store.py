@@ -5,38 +5,48 @@ An object appears complete or not at all, so nothing here writes under temporary
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import hashlib
 import io
-import re
+import mmap
 import shutil
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Literal
 
-from stream.storage.remote import CHUNK, LocalFolder, RemoteError, RemoteFolder, is_remote
+from stream.storage.object_reads import DEADLINE_S
+from stream.storage.remote import LocalFolder, RemoteError, is_remote
+from stream.storage.remote_folder import RemoteFolder
 
+CHUNK = 8 << 20
+"""Bytes of one request when an object is read in sequence."""
 _MAX_PUT = 5 << 30
 """Largest object that S3 takes in one request."""
-_MULTIPART = 5 << 20
-"""gcsfs would send a smaller file as a part of a message; after a final "\\r" its end mark takes a byte of the file."""
+_PART = 64 << 20
+_THREADS = 32
 
 
 class StoreFolder(RemoteFolder):
-    """A folder of an object store that can be written to, see ``stream.storage.remote.RemoteFolder``."""
+    """A folder of an object store that can be written to, see ``stream.storage.remote_folder.RemoteFolder``."""
+
+    schemes: ClassVar = {scheme: RemoteFolder.schemes[scheme] for scheme in ("s3", "gs")}
+    # A request may take as long as 5 GB take.
+    patience: ClassVar = {"deadline_s": DEADLINE_S, "timeout_s": 3600}
 
     def read_some(self, names: Iterable[str]) -> dict[str, bytes]:
         """Return the contents of the objects that exist among several, read at the same time."""
-        paths = {f"{self.path}/{name}": name for name in names}
-        if not paths:
-            return {}
-        with self.explained("read"):
-            found = self.store.cat(list(paths), on_error="return")
-            for content in found.values():
-                if isinstance(content, BaseException) and not isinstance(content, FileNotFoundError):
-                    raise content
-        return {paths[path]: bytes(content) for path, content in found.items() if not isinstance(content, Exception)}
+
+        def read(name: str) -> bytes | None:
+            try:
+                return self.read(name)
+            except FileNotFoundError:
+                return None
+
+        with ThreadPoolExecutor(_THREADS) as pool:
+            wanted = list(names)
+            found = zip(wanted, pool.map(read, wanted), strict=True)
+            return {name: content for name, content in found if content is not None}
 
     def open(self, name: str, *, size: int) -> io.BufferedReader:
         """Open an object of ``size`` bytes to read it in sequence."""
@@ -55,13 +65,10 @@ class StoreFolder(RemoteFolder):
         Raises:
             RemoteError: The store has something else, which is removed.
         """
-        with self.explained("written", name):
-            try:
-                mode = "create" if unless_there else "overwrite"
-                self.store.pipe_file(f"{self.path}/{name}", content, mode=mode)
-            except FileExistsError:
-                return
-        self._check(name, io.BytesIO(content))
+        try:
+            self._put(name, content, mode="create" if unless_there else "overwrite")
+        except FileExistsError:
+            return
 
     def upload(self, path: Path, name: str) -> None:
         """Store a file and check what arrived.
@@ -70,57 +77,50 @@ class StoreFolder(RemoteFolder):
             RemoteError: The store has something else, which is removed.
             OSError: The file cannot be read.
         """
-        try:
-            self._put(path, name)
-        except RemoteError as error:
-            if error.refused:
-                raise
-            # A network fails now and then, and the library does not start again at the beginning of the file.
-            self._put(path, name)
-
-    def _put(self, path: Path, name: str) -> None:
-        key = f"{self.prefix}/{name}".lstrip("/")
         with path.open("rb") as file:
-            size = file.seek(0, io.SEEK_END)
-            file.seek(0)
-            with self.explained("written", name):
-                if self.scheme == "s3" and size <= _MAX_PUT:
-                    # One request: the parts of a killed upload would stay, and cost money.
-                    self.store.call_s3("put_object", Bucket=self.bucket, Key=key, Body=file)
-                elif self.scheme == "gs" and size < _MULTIPART:
-                    address = f"{self.store.base.removesuffix('storage/v1/')}upload/storage/v1/b/{{}}/o"
-                    self.store.call("POST", address, self.bucket, uploadType="media", name=key, data=file.read())
-                else:
-                    self.store.put_file(str(path), f"{self.path}/{name}")
-            self._check(name, file)
+            # Pages of a file that is mapped are sent without being copied; no map is empty.
+            content = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) if path.stat().st_size else b""
+            try:
+                self._put(name, content)
+            except RemoteError as error:
+                if error.refused:
+                    raise
+                # A network damages bytes now and then.
+                self._put(name, content)
 
-    def _check(self, name: str, file: io.BufferedReader | io.BytesIO) -> None:
-        """Compare an object with its file by the store's MD5, or by its content if the store has no MD5."""
-        size = file.seek(0, io.SEEK_END)
-        file.seek(0)
-        expected = hashlib.file_digest(file, _md5).digest()
-        info = self.info(name)
-        if info is not None and int(info["size"]) == size:
-            if _stored_md5(info) == expected:
-                return
-            # An ETag is no MD5 in buckets with keys of their own, and objects made of parts have none.
+    def _put(
+        self, name: str, content: bytes | mmap.mmap, *, mode: Literal["create", "overwrite"] = "overwrite"
+    ) -> None:
+        """Store an object, and compare it by the store's MD5, or by its content if the store has none."""
+        # One request: the parts of a killed upload would stay, and cost money.
+        in_parts = len(content) > _MAX_PUT
+        with self.explained("written", name):
+            found = self.store.put(self.key(name), content, mode=mode, use_multipart=in_parts, chunk_size=_PART)
+        expected = _md5(content).hexdigest()
+        # An ETag is no MD5 in buckets with keys of their own, and objects made of parts have none.
+        if str(found["e_tag"]).strip('"') == expected:
+            return
+        size = self.size(name)
+        if size == len(content):
             with contextlib.suppress(RemoteError), self.open(name, size=size) as stored:
-                if hashlib.file_digest(stored, _md5).digest() == expected:
+                if hashlib.file_digest(stored, _md5).hexdigest() == expected:
                     return
         self.remove([name])
-        found = "nothing" if info is None else f"other content ({int(info['size']):,} bytes)"
-        raise RemoteError(f"{self.url}/{name}: after {size:,} bytes were stored, the store has {found}; try again")
+        there = "nothing" if size is None else f"other content ({size:,} bytes)"
+        raise RemoteError(
+            f"{self.url}/{name}: after {len(content):,} bytes were stored, the store has {there}; try again"
+        )
 
     def copy(self, source: RemoteFolder, name: str) -> None:
-        """Store a copy of an object of another folder of the same object store."""
+        """Store a copy of an object of another folder of the same bucket."""
         with self.explained("written", name):
-            self.store.cp_file(f"{source.path}/{name}", f"{self.path}/{name}")
+            self.store.copy(source.key(name), self.key(name))
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove the objects that exist among several."""
         for name in names:
-            with self.explained("removed", name), contextlib.suppress(FileNotFoundError):
-                self.store.rm_file(f"{self.path}/{name}")
+            with contextlib.suppress(FileNotFoundError), self.explained("removed", name):
+                self.store.delete(self.key(name))
 
 
 def open_folder(path: str) -> LocalFolder | StoreFolder:
@@ -149,13 +149,5 @@ class _Reader(io.RawIOBase):
         return stop - start
 
 
-def _md5() -> Any:
-    return hashlib.md5(usedforsecurity=False)
-
-
-def _stored_md5(info: dict[str, Any]) -> bytes | None:
-    """Return the MD5 of an object that its store knows."""
-    if found := info.get("md5Hash"):
-        return base64.b64decode(found)
-    etag = str(info.get("ETag", "")).strip('"')
-    return bytes.fromhex(etag) if re.fullmatch(r"[0-9a-f]{32}", etag) else None
+def _md5(content: bytes | mmap.mmap = b"") -> Any:
+    return hashlib.md5(content, usedforsecurity=False)

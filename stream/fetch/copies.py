@@ -41,9 +41,9 @@ from stream.format.names import (
 from stream.label.commit import settle_labels
 from stream.storage.errors import ArgumentError, FormatError
 from stream.storage.files import alone, write_whole
-from stream.storage.http_folder import HttpFolder
 from stream.storage.progress import human_bytes
-from stream.storage.remote import Folder, LocalFolder, RemoteFolder, is_remote
+from stream.storage.remote import Folder, LocalFolder, is_remote
+from stream.storage.remote_folder import RemoteFolder
 
 
 class RemoteCatalog(Catalog):
@@ -158,7 +158,7 @@ class Order:
 
 def _open_source(root: str) -> Folder:
     if is_remote(root):
-        remote = HttpFolder(root) if root.startswith(("http://", "https://")) else RemoteFolder(root)
+        remote = RemoteFolder(root)
         remote.check()
         return remote
     if not Path(root).is_dir():

@@ -6,8 +6,9 @@ import hashlib
 import os
 import sys
 import threading
-from collections.abc import Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +17,12 @@ from stream.format.names import cached_copy
 from stream.storage.errors import StreamError
 from stream.storage.files import sync_folder
 from stream.storage.progress import Progress
-from stream.storage.remote import CHUNK, Folder
+from stream.storage.remote import Folder
+
+_CHUNK = 1 << 20
+"""Bytes of one request."""
+_AHEAD = 2
+"""Ranges of a file that are on their way at the same time."""
 
 
 class FetchError(StreamError):
@@ -58,9 +64,14 @@ def download(files: Sequence[Download], *, jobs: int) -> None:
         return
     stop = threading.Event()
     size = sum(file.entry.bytes for file in files)
-    with Progress(size, "B", stream=sys.stderr, label="fetch") as progress, ThreadPoolExecutor(jobs) as pool:
+    with (
+        Progress(size, "B", stream=sys.stderr, label="fetch") as progress,
+        ThreadPoolExecutor(jobs * _AHEAD) as readers,
+        ThreadPoolExecutor(jobs) as pool,
+    ):
         try:
-            done, _ = wait([pool.submit(_copy, file, progress, stop) for file in files], return_when=FIRST_EXCEPTION)
+            copies = [pool.submit(_copy, file, readers, progress, stop) for file in files]
+            done, _ = wait(copies, return_when=FIRST_EXCEPTION)
             for each in done:
                 each.result()
         finally:
@@ -68,7 +79,7 @@ def download(files: Sequence[Download], *, jobs: int) -> None:
             pool.shutdown(cancel_futures=True)
 
 
-def _copy(file: Download, progress: Progress, stop: threading.Event) -> None:
+def _copy(file: Download, readers: ThreadPoolExecutor, progress: Progress, stop: threading.Event) -> None:
     name, size = file.source or file.target.name, file.entry.bytes
     found = file.folder.size(name)
     if found != size:
@@ -79,8 +90,7 @@ def _copy(file: Download, progress: Progress, stop: threading.Event) -> None:
     digest = hashlib.sha256()
     try:
         with temporary.open("wb") as sink:
-            for start in range(0, size, CHUNK):
-                content = file.folder.read_range(name, start, min(size, start + CHUNK))
+            for content in _read_ahead(file.folder, name, size, readers):
                 if stop.is_set():
                     return
                 digest.update(content)
@@ -98,3 +108,14 @@ def _copy(file: Download, progress: Progress, stop: threading.Event) -> None:
         sync_folder(file.target.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _read_ahead(folder: Folder, name: str, size: int, readers: ThreadPoolExecutor) -> Iterator[bytes]:
+    """Yield the content of a file in order, with some ranges on their way."""
+    asked: deque[Future[bytes]] = deque()
+    for start in range(0, size, _CHUNK):
+        asked.append(readers.submit(folder.read_range, name, start, min(size, start + _CHUNK)))
+        if len(asked) == _AHEAD:
+            yield asked.popleft().result()
+    while asked:
+        yield asked.popleft().result()

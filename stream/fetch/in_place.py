@@ -13,7 +13,7 @@ from stream.format.catalog import Catalog, Dataset
 from stream.format.manifest import read_manifest
 from stream.storage.errors import ArgumentError
 from stream.storage.object_reads import object_reads
-from stream.storage.remote import CachedRoot
+from stream.storage.remote import CachedRoot, is_remote
 
 _JOBS = 8
 """Files of the index copied at the same time."""
@@ -55,7 +55,13 @@ class InPlaceCatalog(RemoteCatalog):
 
 def open_catalog(root: str | Path | CachedRoot) -> Catalog:
     """Return the catalog of a local root, or of one that is read in place."""
-    return InPlaceCatalog(root) if isinstance(root, CachedRoot) else Catalog(root)
+    if not isinstance(root, CachedRoot):
+        return Catalog(root)
+    if is_remote(root.url):
+        return InPlaceCatalog(root)
+    catalog = Catalog(root.url)
+    catalog.place = root
+    return catalog
 
 
 def _check_disk(folder: Path) -> None:

@@ -100,7 +100,8 @@ class Catalog:
 
     Attributes:
         root: Local folder of manifests and indexes.
-        place: Root to open again: this folder, or the remote root that it is the cache of.
+        place: Root to open again: this folder, also with a cache for members, or the remote root that it is the cache
+            of.
 
     Raises:
         ArgumentError: The folder does not exist.

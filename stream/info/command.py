@@ -83,7 +83,7 @@ def _print(parsed: argparse.Namespace) -> None:
         raise ArgumentError("--datasets names no dataset")
     if parsed.episodes_out is not None and not parsed.filter:
         raise ArgumentError("--episodes-out without --filter; give conditions that choose episodes")
-    root = open_root(cached_root(parsed.root, parsed.cache), names)
+    root = open_root(cached_root(parsed.root, parsed.cache, has_members=False), names)
     found = [describe(dataset) for dataset in root.datasets]
     kept: dict[str, Kept | None] = {}
     if parsed.filter:

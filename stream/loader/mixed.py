@@ -343,11 +343,16 @@ def read_mixture_fields(root: str | Path | CachedRoot, mixture: Any, *, split: s
 def _own_root(root: str, catalog: Catalog) -> str | Path | CachedRoot:
     """Return the root of a member, which shares the cache of the others if it is remote."""
     place = catalog.place
-    return replace(place, url=root) if isinstance(place, CachedRoot) and is_remote(root) else cached_root(root, None)
+    return place.member(root) if isinstance(place, CachedRoot) and is_remote(root) else cached_root(root, None)
 
 
 def _open_datasets(members: Sequence[Member], catalog: Catalog) -> tuple[Dataset, ...]:
     """Return the dataset of each member, by the member's name."""
+    place = catalog.place
+    if isinstance(place, CachedRoot) and not any(
+        is_remote(root) for root in (place.url, *(m.root or "" for m in members))
+    ):
+        raise ArgumentError(f"cache='{place.cache}' is for roots like s3://BUCKET/...; leave it out for {place}")
     catalogs = {None: catalog} | {
         member.root: open_catalog(_own_root(member.root, catalog)) for member in members if member.root is not None
     }

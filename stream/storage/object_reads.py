@@ -1,8 +1,7 @@
 """Ranged reads of objects with obstore, many at a time, in one thread of this process.
 
-Only this module imports obstore, when the first object is read. It finds endpoints and credentials where
-``stream.storage.remote`` does, for example in ``AWS_PROFILE``, ``AWS_ENDPOINT_URL``,
-``GOOGLE_APPLICATION_CREDENTIALS`` and ``STORAGE_EMULATOR_HOST``.
+Only this module opens stores of obstore, when the first object is read. It finds endpoints and credentials, for example
+in ``AWS_PROFILE``, ``AWS_ENDPOINT_URL``, ``GOOGLE_APPLICATION_CREDENTIALS`` and ``STORAGE_EMULATOR_HOST``.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from concurrent.futures import Future
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any, NamedTuple, Protocol, TypeVar
+from urllib.parse import unquote
 
 from stream.storage.errors import FormatError, StreamError
 from stream.storage.extras import missing
@@ -38,7 +38,8 @@ _RETRY: dict[str, Any] = {
     "max_retries": 1000,
     "backoff": {"init_backoff": timedelta(seconds=0.02), "max_backoff": timedelta(seconds=5), "base": 2},
 }
-_CLIENT: dict[str, Any] = {"timeout": timedelta(seconds=20), "connect_timeout": timedelta(seconds=5)}
+_TIMEOUT_S = 20
+_CLIENT: dict[str, Any] = {"connect_timeout": timedelta(seconds=5), "allow_http": True}
 _LOOK_S = 0.005
 """Time after which a range that another process reads is looked at again."""
 _RENEW = timedelta(minutes=5)
@@ -94,15 +95,21 @@ class ObjectReads:
         """Start reads that go on while this process does something else; raises as ``read`` does."""
         return self._run(self._read_all(reads))
 
-    def read(self, url: str, begin: int, end: int) -> bytes:
+    def read(self, url: str, begin: int, end: int, *, patience_s: float | None = None) -> bytes:
         """Return bytes of an object, fewer if it ends before.
+
+        Args:
+            url: Address of the object.
+            begin: First byte.
+            end: Byte after the last.
+            patience_s: Seconds after which the range is asked for again; None for the usual time of records.
 
         Raises:
             FormatError: There is no such object, or it ends before ``begin``.
             RemoteError: The store did not fulfil the request before the deadline, or refuses it.
             StreamError: The process was forked after the first read.
         """
-        return bytes(self._run(self._read(url, begin, end)).result())
+        return bytes(self._run(self._read(url, begin, end, patience_s)).result())
 
     def _run(self, work: Coroutine[Any, Any, _Answer]) -> Future[_Answer]:
         if os.getpid() != self._pid:
@@ -143,19 +150,21 @@ class ObjectReads:
                 claim(begin, end, take=False)
         return Outcome(None, len(content))
 
-    async def _read(self, url: str, begin: int, end: int) -> memoryview:
+    async def _read(self, url: str, begin: int, end: int, patience_s: float | None = None) -> memoryview:
         async with self._slots:
             began = time.perf_counter()
             with explained(url, begin, end):
-                content = memoryview(await self._first(_Asked(self._loop, self._again, *_locate(url), begin, end)))
-            # Towards the median, by small steps: a store that hangs for a moment does not make all reads patient.
-            self._usual *= _STEP if time.perf_counter() - began > self._usual else 1 / _STEP
+                asked = _Asked(self._loop, self._again, *_locate(url), begin, end)
+                content = memoryview(await self._first(asked, patience_s))
+            if patience_s is None:
+                # Towards the median, by small steps: a store that hangs for a moment does not make all reads patient.
+                self._usual *= _STEP if time.perf_counter() - began > self._usual else 1 / _STEP
             return content
 
-    async def _first(self, asked: _Asked) -> Any:
+    async def _first(self, asked: _Asked, patience_s: float | None) -> Any:
         """Return the first answer to a request, which is repeated while none comes: a stalled one may never end."""
         least, longest = _PATIENCE_S
-        asked.ask(min(longest, max(least, 2 * self._usual)))
+        asked.ask(patience_s or min(longest, max(least, 2 * self._usual)))
         try:
             return await asked.answer
         finally:
@@ -246,48 +255,62 @@ def explained(url: str, begin: int = 0, end: int = 0) -> Any:
         raise RemoteError(f"{where}: cannot be read: {reason}", refused=refused) from None
 
 
+def object_key(url: str) -> str:
+    """Return the name of the object of an address, which a web server has encoded.
+
+    >>> object_key("s3://bucket/oxe/a%20b"), object_key("https://host/a%20b")
+    ('oxe/a%20b', 'a b')
+    """
+    key = url.partition("://")[2].partition("/")[2]
+    return unquote(key) if url.startswith("http") else key
+
+
 def _locate(url: str) -> tuple[Any, str]:
     """Return the store of an address, and the name of its object."""
     scheme, _, path = url.partition("://")
-    place, _, key = path.partition("/")
-    return open_store(scheme, place), key
+    return open_store(scheme, path.partition("/")[0]), object_key(url)
 
 
 @cache
-def open_store(scheme: str, place: str, *, deadline_s: float | None = None) -> Any:
+def open_store(scheme: str, place: str, *, deadline_s: float | None = None, timeout_s: float = _TIMEOUT_S) -> Any:
     """Return a store of obstore.
 
     Args:
         scheme: ``s3``, ``gs``, ``http`` or ``https``.
         place: Bucket, or host and port.
         deadline_s: Seconds for which requests are repeated, None for ``DEADLINE_S``.
+        timeout_s: Seconds that one request may take.
     """
     from obstore.store import GCSStore, HTTPStore, S3Store
 
     common: dict[str, Any] = {
         "retry_config": {**_RETRY, "retry_timeout": timedelta(seconds=deadline_s or DEADLINE_S)},
-        "client_options": {**_CLIENT, "allow_http": True},
+        "client_options": {**_CLIENT, "timeout": timedelta(seconds=timeout_s)},
     }
     if scheme == "s3":
-        return S3Store(place, **common, **_s3_access())
+        return S3Store(place, **common, **_s3_access(place))
     if scheme == "gs":
         return GCSStore(place, **common, **_google_access())
     return HTTPStore.from_url(f"{scheme}://{place}", **common)
 
 
-def _s3_access() -> dict[str, Any]:
-    """Return endpoint, region and credentials, found by botocore, which s3fs brings: it reads profiles too."""
+def _s3_access(bucket: str) -> dict[str, Any]:
+    """Return endpoint, region and credentials, found by botocore: it reads profiles too."""
     from botocore.session import Session
 
     session = Session()
-    config = {"region": session.get_config_variable("region") or "us-east-1"}
+    config = {"region": os.environ.get("AWS_REGION") or session.get_config_variable("region") or "us-east-1"}
     if endpoint := os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL"):
         config["endpoint"] = endpoint
-    if os.environ.get("FSSPEC_S3_ANON", "").lower() in ("1", "true"):
+    if os.environ.get("AWS_SKIP_SIGNATURE", "").lower() in ("1", "true"):
         return {"config": {**config, "skip_signature": True}}
     found = session.get_credentials()
     if found is None:
-        raise RemoteError("s3: no credentials were found; set AWS_PROFILE or the other AWS_ variables", refused=True)
+        raise RemoteError(
+            f"s3://{bucket}: no credentials were found; set AWS_PROFILE or the other AWS_ variables, or "
+            "AWS_SKIP_SIGNATURE=true for a public bucket",
+            refused=True,
+        )
 
     def credentials() -> Any:
         now = found.get_frozen_credentials()
@@ -299,10 +322,12 @@ def _s3_access() -> dict[str, Any]:
 
 
 def _google_access() -> dict[str, Any]:
-    """Return endpoint and credentials, found by google.auth, which gcsfs brings; without any, objects are public."""
+    """Return endpoint and credentials, found by google.auth; without any, objects are public."""
     if emulator := os.environ.get("STORAGE_EMULATOR_HOST"):
         base = emulator if "://" in emulator else f"http://{emulator}"
-        return {"config": {"base_url": base.rstrip("/"), "skip_signature": True}}
+        # Any credentials will do, but obstore writes with none.
+        token = {"token": "emulator", "expires_at": None}
+        return {"config": {"base_url": base.rstrip("/")}, "credential_provider": lambda: token}
     from google.auth.exceptions import DefaultCredentialsError
     from obstore.auth.google import GoogleCredentialProvider
 

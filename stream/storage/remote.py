@@ -1,28 +1,15 @@
-"""Folders on this machine and in object stores, ``s3://`` and ``gs://``.
-
-Only this module uses s3fs and gcsfs, and it imports them when a remote folder is opened. The libraries find
-credentials, endpoints and proxies, for example in ``AWS_PROFILE``, ``AWS_ENDPOINT_URL``,
-``GOOGLE_APPLICATION_CREDENTIALS`` and ``STORAGE_EMULATOR_HOST``.
-"""
+"""Addresses of object stores and web servers, the error of a request, and folders on this machine."""
 
 from __future__ import annotations
 
-import contextlib
-import logging
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Protocol
 
 from stream.storage.errors import ArgumentError, StreamError
-from stream.storage.extras import missing
 
-CHUNK = 8 << 20
-"""Bytes of one request when an object is read in sequence."""
-
-_LIBRARIES = {"s3": "s3fs", "gs": "gcsfs"}
+_NO_CREDENTIALS = ("NoCredentialsError", "DefaultCredentialsError", "RefreshError", "UnauthenticatedError")
 _REMOTE = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 
 
@@ -60,10 +47,10 @@ def join(root: str | Path, *names: str) -> str:
 
 @dataclass(frozen=True)
 class CachedRoot:
-    """A root of an object store, or a folder of it, whose records are read in place.
+    """A root whose records are read in place, or a folder of it; or a local root with members that are.
 
     Attributes:
-        url: Address.
+        url: Address, or the local folder.
         cache: Local folder of the index, and of the records that were read.
         most: Most bytes of records in the cache, None for no bound.
     """
@@ -79,16 +66,32 @@ class CachedRoot:
         return replace(self, url=f"{self.url}/{name}")
 
     def resolve(self) -> CachedRoot:
-        """Return the root itself, which no link leads to."""
-        return self
+        """Return the root that no link leads to."""
+        return self if is_remote(self.url) else replace(self, url=str(Path(self.url).resolve()))
+
+    def member(self, url: str) -> CachedRoot:
+        """Return another remote root, that of a member of a mixture, with the same cache."""
+        return replace(self, url=checked_url(url))
 
 
-def cached_root(root: str | Path | CachedRoot, cache: str | Path | None) -> str | Path | CachedRoot:
-    """Return the root of a loader: a ``CachedRoot`` if it is an address.
+def checked_url(url: str | Path) -> str:
+    """Return an address as it is used; raise ArgumentError if it has a name, key or query in it."""
+    # A Path has lost one slash.
+    url = re.sub(r":/+", "://", str(url), count=1).rstrip("/")
+    if re.search(r"[@?#]", url):
+        raise ArgumentError(f"{url.partition('://')[0]}://...: has a name, key or query in it; give the address alone")
+    return url
+
+
+def cached_root(
+    root: str | Path | CachedRoot, cache: str | Path | None, *, has_members: bool = True
+) -> str | Path | CachedRoot:
+    """Return the root of a loader: a ``CachedRoot`` if it is an address, or there is a cache for members.
 
     Args:
         root: Local folder, or an address.
-        cache: ``DIR`` or ``DIR:200GB`` (KB to TB), for an address alone.
+        cache: ``DIR`` or ``DIR:200GB`` (KB to TB).
+        has_members: Whether members of a mixture, with roots of their own, may need the cache of a local root.
 
     Raises:
         ArgumentError: The address has no cache, or the cache no address; or either cannot be used.
@@ -96,14 +99,14 @@ def cached_root(root: str | Path | CachedRoot, cache: str | Path | None) -> str 
     >>> cached_root("s3://bucket/oxe/", "/scratch/oxe:200GB")
     CachedRoot(url='s3://bucket/oxe', cache=PosixPath('/scratch/oxe'), most=200000000000)
     """
-    if isinstance(root, CachedRoot) or not isinstance(root, str | Path) or not is_remote(root):
-        if cache is not None:
-            raise ArgumentError(f"cache={str(cache)!r:.200} is for roots like s3://BUCKET/...; leave it out for {root}")
+    if isinstance(root, CachedRoot) or not isinstance(root, str | Path):
         return root
-    # A Path has lost one slash.
-    url = re.sub(r":/+", "://", str(root), count=1).rstrip("/")
-    if re.search(r"[@?#]", url):
-        raise ArgumentError(f"{url.partition('://')[0]}://...: has a name, key or query in it; give the address alone")
+    is_local = not is_remote(root)
+    if is_local and cache is None:
+        return root
+    if is_local and not has_members:
+        raise ArgumentError(f"cache={str(cache)!r:.200} is for roots like s3://BUCKET/...; leave it out for {root}")
+    url = str(Path(root).absolute()) if is_local else checked_url(root)
     if cache is None:
         raise ArgumentError(
             f"{url}: to read it in place, name a local folder for what was read, and a bound: "
@@ -121,107 +124,6 @@ def cached_root(root: str | Path | CachedRoot, cache: str | Path | None) -> str 
             f"cache={str(cache)!r:.200}; expected a local folder, with a bound such as /scratch/oxe:200GB"
         )
     return CachedRoot(url, Path(folder).absolute(), most)
-
-
-class RemoteFolder:
-    """A folder of an object store: the objects whose names start with the folder's path.
-
-    Args:
-        url: ``s3://bucket/folder`` or ``gs://bucket/folder``.
-
-    Raises:
-        RemoteError: The URL is of another kind, or its library is not installed.
-    """
-
-    def __init__(self, url: str) -> None:
-        scheme, _, path = url.partition("://")
-        self.path = path.strip("/")
-        if scheme not in _LIBRARIES or not self.path:
-            raise RemoteError(f"{url}: expected a folder, s3://BUCKET/... or gs://BUCKET/...", refused=True)
-        self.scheme = scheme
-        self.url = f"{scheme}://{self.path}"
-        self.bucket, _, self.prefix = self.path.partition("/")
-        with self.explained("opened"):
-            self.store = _open_store(scheme)
-
-    def __str__(self) -> str:
-        return self.url
-
-    def __truediv__(self, name: str) -> Self:
-        return type(self)(f"{self.url}/{name}")
-
-    def check(self) -> None:
-        """Raise RemoteError unless the bucket exists and can be listed."""
-        with self.explained("listed"):
-            if self.scheme == "s3":
-                self.store.call_s3("list_objects_v2", Bucket=self.bucket, Prefix=self.prefix, MaxKeys=1)
-            else:
-                self.store.call("GET", "b/{}/o", self.bucket, prefix=self.prefix, maxResults=1, json_out=True)
-
-    def sizes(self) -> dict[str, int]:
-        """Return the size of each object directly in the folder, by name."""
-        return {str(entry["name"]).rsplit("/", 1)[-1]: int(entry["size"]) for entry in self._list("file")}
-
-    def folders(self) -> list[str]:
-        """Return the names of the subfolders."""
-        return sorted(str(entry["name"]).rstrip("/").rsplit("/", 1)[-1] for entry in self._list("directory"))
-
-    def _list(self, kind: str) -> list[dict[str, Any]]:
-        with self.explained("listed"):
-            try:
-                entries = self.store.ls(self.path, detail=True)
-            except FileNotFoundError:
-                return []
-        # A store may list an object with the folder's own name.
-        return [entry for entry in entries if entry["type"] == kind and str(entry["name"]).strip("/") != self.path]
-
-    def size(self, name: str) -> int | None:
-        """Return the size of an object in bytes, or None if it does not exist."""
-        found = self.info(name)
-        return None if found is None else int(found["size"])
-
-    def info(self, name: str) -> dict[str, Any] | None:
-        """Return the store's metadata of an object, or None if it does not exist."""
-        with self.explained("read", name):
-            try:
-                found: dict[str, Any] = self.store.info(f"{self.path}/{name}")
-            except FileNotFoundError:
-                return None
-        return found if found["type"] == "file" else None
-
-    def read(self, name: str) -> bytes:
-        """Return the content of an object; raise FileNotFoundError if it does not exist."""
-        with self.explained("read", name):
-            return bytes(self.store.cat_file(f"{self.path}/{name}"))
-
-    def read_range(self, name: str, start: int, stop: int) -> bytes:
-        """Return the bytes [start, stop) of an object; raise RemoteError if it is shorter."""
-        with self.explained("read", name):
-            content = bytes(self.store.cat_file(f"{self.path}/{name}", start=start, end=stop))
-        if len(content) != stop - start:
-            raise RemoteError(f"{self.url}/{name}: {len(content):,} bytes came for {stop - start:,}; try again")
-        return content
-
-    @contextlib.contextmanager
-    def explained(self, done: str, name: str = "") -> Iterator[None]:
-        """Turn any exception of the libraries into one clear RemoteError."""
-        where = f"{self.url}/{name}" if name else self.url
-        try:
-            yield
-        except RemoteError:
-            raise
-        except FileNotFoundError:
-            if done in ("listed", "written"):
-                bucket = f"{self.scheme}://{self.bucket}"
-                raise RemoteError(f"{where}: no such bucket: {bucket}; check its name", refused=True) from None
-            raise FileNotFoundError(f"{where}: no such object") from None
-        except ImportError as error:
-            extra = "s3" if self.scheme == "s3" else "gcs"
-            library = _LIBRARIES[self.scheme]
-            raise RemoteError(f"{missing(library, extra, by=where)} ({error})", refused=True) from None
-        except Exception as error:
-            reason, refused = explain(error)
-            raise RemoteError(f"{where}: cannot be {done}: {reason}", refused=refused) from error
 
 
 @dataclass(frozen=True)
@@ -280,30 +182,22 @@ class Folder(Protocol):
         """Return the bytes [start, stop) of a file."""
 
 
-@cache
-def _open_store(scheme: str) -> Any:
-    # Their logged tracebacks would hide the one message of RemoteError.
-    for name in (_LIBRARIES[scheme], "asyncio"):
-        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
-    if scheme == "s3":
-        import s3fs
-
-        return s3fs.S3FileSystem(use_listings_cache=False)
-    # The class that gcsfs exports first asks for each bucket's type, which needs a permission of its own.
-    from gcsfs.core import GCSFileSystem
-
-    return GCSFileSystem(use_listings_cache=False)
-
-
 def explain(error: Exception) -> tuple[str, bool]:
-    """Return the reason of an error in the library's words, and whether retrying cannot help."""
-    code = str(getattr(error, "code", ""))
-    # obstore appends its own structures.
-    text = " ".join(str(error).partition("\n\nDebug source")[0].split())[:300] or type(error).__name__
+    """Return the reason of an error of the libraries, and whether retrying cannot help."""
     kind = type(error).__name__
-    no_credentials = ("NoCredentialsError", "DefaultCredentialsError", "RefreshError", "UnauthenticatedError")
-    if kind in no_credentials or code == "401":
-        return f"no credentials that are valid ({text}); the documentation of s3fs or gcsfs says how to set them", True
-    if isinstance(error, PermissionError) or kind == "PermissionDeniedError" or code == "403" or "Forbidden" in text:
+    # obstore appends its own structures.
+    text = " ".join(str(error).partition("\n\nDebug source")[0].split())
+    if answer := re.search(r"non-2xx status code: (.*)", text):
+        text = f"the server answered {answer[1]}"
+    text = text[:300].rstrip(": ") or kind
+    if kind in _NO_CREDENTIALS or "answered 401" in text:
+        return f"no credentials that are valid ({text}); docs/object-stores.md says how to set them", True
+    if kind == "PermissionDeniedError" or isinstance(error, PermissionError) or "answered 403" in text:
         return f"not allowed with these credentials ({text})", True
-    return f"{kind}: {text}", False
+    if "Range request not supported" in text:
+        return "the server does not answer requests for ranges of a file; use one that does, such as nginx", True
+    if "incorrectly configured region" in text:
+        return "the bucket lies in another region; set AWS_REGION to it", True
+    if "error sending request" in text:
+        return "no answer; check the address, the network and the server, and try again", False
+    return text if answer else f"{kind}: {text}", False

@@ -64,7 +64,7 @@ def _view(parsed: argparse.Namespace) -> None:
 
 
 def _of_root(parsed: argparse.Namespace) -> Tracks:
-    catalog = open_catalog(cached_root(parsed.root, parsed.cache))
+    catalog = open_catalog(cached_root(parsed.root, parsed.cache, has_members=False))
     catalog.check_converted()
     dataset = catalog.open(parsed.dataset)
     splits = sorted(dataset.manifest.splits)

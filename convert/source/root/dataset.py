@@ -90,7 +90,10 @@ def _open_dataset(place: str, roots: Sequence[str]) -> Dataset:
         if os.path.isfile(os.path.join(path, MANIFEST_NAME)):
             parent, name, version = *os.path.split(parent), f":{name}"
         try:
-            return Catalog(parent).open(name + version)
+            catalog = Catalog(parent)
+            if not os.path.isdir(path) and not catalog.complete:
+                raise ArgumentError(f"{path}: no such folder; give that of a converted dataset, ROOT/<dataset>")
+            return catalog.open(name + version)
         except (ArgumentError, FormatError) as error:
             faults.append(str(error))
     raise SourceError(f"root:{place}: {faults[0]}")

@@ -5,17 +5,23 @@ from __future__ import annotations
 import sys
 import threading
 from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
 
-import s3fs
 from moto.server import ThreadedMotoServer
+from obstore.store import S3Store
 
 
 def main(folder: Path, port: int) -> None:
     """Serve the bucket ``data`` until the process is killed; say when it is complete."""
     ThreadedMotoServer(ip_address="0.0.0.0", port=port, verbose=False).start()
-    store = s3fs.S3FileSystem(key="key", secret="secret", endpoint_url=f"http://127.0.0.1:{port}")
-    store.call_s3("create_bucket", Bucket="data")
-    store.put(f"{folder}/", "data/", recursive=True)
+    address = f"http://127.0.0.1:{port}"
+    urlopen(Request(f"{address}/data", method="PUT")).close()
+    access: Any = {"access_key_id": "key", "secret_access_key": "secret", "region": "us-east-1"}
+    store = S3Store("data", endpoint=address, client_options={"allow_http": True}, **access)
+    for path in folder.rglob("*"):
+        if path.is_file():
+            store.put(path.relative_to(folder).as_posix(), path)
     print("ready", flush=True)
     threading.Event().wait()
 

@@ -64,15 +64,18 @@ def test_importing_a_module_without_its_extra_names_the_extra(
     assert f"needs {library.partition(',')[0]}, which is not installed; install pairstream[{extra}]:" in last
 
 
-@pytest.mark.parametrize(("url", "library", "extra"), [("s3://b/oxe", "s3fs", "s3"), ("gs://b/oxe", "gcsfs", "gcs")])
+@pytest.mark.parametrize(
+    ("url", "library", "extra"),
+    [("s3://b/oxe", "botocore", "s3"), ("gs://b/oxe", "google-auth", "gcs"), ("https://b/oxe", "obstore", "remote")],
+)
 def test_an_object_store_without_its_extra_names_the_extra(tmp_path: Path, url: str, library: str, extra: str) -> None:
-    code, told = python(tmp_path, library, "-m", "stream.fetch", url, "local", "--mixture", "bridge")
+    code, told = python(tmp_path, library.partition("-")[0], "-m", "stream.fetch", url, "local", "--mixture", "bridge")
     assert code == 2
     assert f"needs {library}, which is not installed; install pairstream[{extra}]:" in told
     assert told.count("\n") == 1
 
 
 def test_streaming_needs_none_of_the_extras(tmp_path: Path) -> None:
-    without = "cv2,apache_beam,tensorflow_datasets,google_crc32c,psutil,torch,jax,lightning,s3fs,gcsfs"
+    without = "cv2,apache_beam,tensorflow_datasets,google_crc32c,psutil,torch,jax,lightning,obstore,botocore"
     code, told = python(tmp_path, without, "-c", "import stream as s; s.make_loader, s.PairSource, s.Normalize")
     assert code == 0, told

@@ -220,7 +220,7 @@ def test_a_root_is_not_converted_over_itself(
 @pytest.mark.parametrize(
     ("place", "message"),
     [
-        ("nothing", "nothing: .*holds no complete conversion"),
+        ("nothing", "nothing: no such folder; give that of a converted dataset, ROOT/<dataset>"),
         ("source/demo", "no dataset.json|TFDS"),
         ("s3://bucket/converted/demo", "a bucket is no source; bring it with `python -m stream.fetch`"),
     ],

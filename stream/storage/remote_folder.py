@@ -1,0 +1,143 @@
+"""Folders of object stores and web servers: ``s3://``, ``gs://``, ``https://`` and ``http://``."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from typing import Any, ClassVar, Self
+
+from stream.storage.errors import FormatError, StreamError
+from stream.storage.extras import missing
+from stream.storage.object_reads import OPENING_S, object_key, object_reads, open_store
+from stream.storage.remote import RemoteError, explain
+
+LISTING = "info.json"
+"""List of the datasets of a root, which a web server has no other way to tell: that of ``python -m stream.info``."""
+_WEB = ("http", "https")
+_PATIENCE_S, _SLOW = 2, 128 << 10
+"""Seconds after which an answer is late, and bytes a second of a slow one: a thin link is not asked for files twice."""
+
+
+class RemoteFolder:
+    """A folder of an object store or web server: the objects whose names start with the folder's path.
+
+    Args:
+        url: ``s3://bucket/folder``, ``gs://bucket/folder``, or the address of a web server that answers requests for
+            ranges.
+        root: Address of the converted root, which has the list of datasets of a web server; by default the same.
+
+    Raises:
+        RemoteError: The URL is of another kind, or a library is not installed.
+    """
+
+    schemes: ClassVar[dict[str, str]] = {
+        "s3": "s3://BUCKET/...",
+        "gs": "gs://BUCKET/...",
+        **dict.fromkeys(_WEB, "https://HOST/..."),
+    }
+    patience: ClassVar[dict[str, float]] = {"deadline_s": OPENING_S, "timeout_s": 0.8 * OPENING_S}
+
+    def __init__(self, url: str, *, root: str = "") -> None:
+        self.url, self._root = url.rstrip("/"), (root or url).rstrip("/")
+        self.scheme, _, path = self.url.partition("://")
+        self.bucket = path.partition("/")[0]
+        if self.scheme not in self.schemes or not self.bucket:
+            kinds = list(dict.fromkeys(self.schemes.values()))
+            expected = f"a folder, {', '.join(kinds[:-1])} or {kinds[-1]}"
+            raise RemoteError(f"{url}: expected {expected}", refused=True)
+        object_reads()  # raises now
+        with self.explained("opened"):
+            self.store = open_store(self.scheme, self.bucket, **self.patience)
+
+    def __str__(self) -> str:
+        return self.url
+
+    def __truediv__(self, name: str) -> Self:
+        return type(self)(f"{self.url}/{name}", root=self._root)
+
+    def check(self) -> None:
+        """Raise RemoteError unless the bucket exists and can be listed, or a web server has its list."""
+        self.folders()
+
+    def sizes(self) -> dict[str, int]:
+        """Return the size of each object directly in the folder, by name."""
+        return {path.rsplit("/", 1)[-1]: size for path, size in self._list()[0].items()}
+
+    def folders(self) -> list[str]:
+        """Return the names of the subfolders; of a web server the datasets of the root, or the versions of one."""
+        if self.scheme in _WEB:
+            below = self.url.removeprefix(self._root).strip("/")
+            return sorted({version if below else name for name, version in self._listed() if below in ("", name)})
+        return sorted(path.rsplit("/", 1)[-1] for path in self._list()[1])
+
+    def _list(self) -> tuple[dict[str, int], list[str]]:
+        """Return the size of each object by its key, and the keys of the subfolders."""
+        prefix = self.key("")
+        with self.explained("listed"):
+            found = self.store.list_with_delimiter(prefix or None)
+        # A store may list an object with the folder's own name.
+        sizes = {str(each["path"]): int(each["size"]) for each in found["objects"] if each["path"] != prefix}
+        return sizes, list(map(str, found["common_prefixes"]))
+
+    def size(self, name: str) -> int | None:
+        """Return the size of an object in bytes, or None if it does not exist."""
+        try:
+            with self.explained("read", name):
+                return int(self.store.head(self.key(name))["size"])
+        except FileNotFoundError:
+            return None
+
+    def read(self, name: str) -> bytes:
+        """Return the content of an object; raise FileNotFoundError if it does not exist."""
+        with self.explained("read", name):
+            return bytes(self.store.get(self.key(name)).bytes())
+
+    def read_range(self, name: str, start: int, stop: int) -> bytes:
+        """Return the bytes [start, stop) of an object; raise RemoteError if it is shorter."""
+        try:
+            patience_s = _PATIENCE_S + (stop - start) / _SLOW
+            content = object_reads().read(f"{self.url}/{name}", start, stop, patience_s=patience_s)
+        except FormatError as error:
+            raise RemoteError(str(error)) from None
+        if len(content) != stop - start:
+            raise RemoteError(f"{self.url}/{name}: {len(content):,} bytes came for {stop - start:,}; try again")
+        return content
+
+    def key(self, name: str) -> str:
+        """Return the key of an object in the bucket."""
+        return object_key(f"{self.url}/{name}").rstrip("/")
+
+    @contextlib.contextmanager
+    def explained(self, done: str, name: str = "") -> Iterator[None]:
+        """Turn an exception of the libraries into one clear RemoteError, FileNotFoundError or FileExistsError."""
+        where = f"{self.url}/{name}" if name else self.url
+        try:
+            yield
+        except StreamError:
+            raise
+        except ImportError as error:
+            library, extra = ("botocore", "s3") if self.scheme == "s3" else ("google-auth", "gcs")
+            raise RemoteError(f"{missing(library, extra, by=where)} ({error})", refused=True) from None
+        except Exception as error:
+            if "NoSuchBucket" in str(error):
+                bucket = f"{self.scheme}://{self.bucket}"
+                raise RemoteError(f"{where}: no such bucket: {bucket}; check its name", refused=True) from None
+            if isinstance(error, FileNotFoundError):
+                raise FileNotFoundError(f"{where}: no such object") from None
+            if type(error).__name__ == "AlreadyExistsError":
+                raise FileExistsError(f"{where}: exists already") from None
+            reason, refused = explain(error)
+            raise RemoteError(f"{where}: cannot be {done}: {reason}", refused=refused) from None
+
+    def _listed(self) -> list[tuple[str, str]]:
+        """Return name and version of each dataset of the root."""
+        try:
+            content: Any = json.loads(RemoteFolder(self._root).read(LISTING))
+            return [(str(each["dataset"]), str(each["version"])) for each in content["datasets"]]
+        except (FileNotFoundError, KeyError, TypeError, ValueError):
+            raise RemoteError(
+                f"{self._root}/{LISTING}: no list of datasets, which a web server cannot tell by itself; write it "
+                f"with `python -m stream.info ROOT --json > ROOT/{LISTING}`",
+                refused=True,
+            ) from None

@@ -1,0 +1,51 @@
+"""A local root, and members of the mixture that lie in a bucket and are read in place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stream import ArgumentError, digest, load_loader, make_loader
+from stream.info.command import main as info
+from stream.view.command import main as view
+from tests.fixtures.command import run
+
+OPTIONS: dict[str, Any] = {"batch_size": 8, "seed": 5, "num_steps": 5}
+
+
+def mixture(far: object) -> dict[str, Any]:
+    return {"near": {"dataset": "demo", "weight": 1}, "far": {"dataset": "demo", "weight": 2, "root": str(far)}}
+
+
+def test_a_member_in_a_bucket_uses_the_cache_of_a_local_root(
+    bucket: str, small_root: Path, cache: Path, tmp_path: Path
+) -> None:
+    expected = [digest(batch) for batch in make_loader(small_root, mixture(small_root), **OPTIONS)]
+    loader = make_loader(small_root, mixture(bucket), **OPTIONS, num_workers=1, cache=f"{cache}:1GB")
+    assert [digest(batch) for batch in loader] == expected
+    assert loader.stats()["requests"] > 0
+    loader.save(tmp_path / "loader.json")
+    again = load_loader(tmp_path / "loader.json", cache=cache)
+    assert [digest(batch) for batch in again] == expected
+    assert again.stats()["requests"] == 0
+    given = ("--loader", str(tmp_path / "loader.json"), "--step", "2", "--digest", "--cache", str(cache))
+    assert run(*given, module="stream.replay").out == f"2 {expected[2]}\n"
+
+
+def test_a_cache_for_nothing_remote_and_none_for_a_bucket_are_refused(
+    bucket: str, small_root: Path, cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(ArgumentError, match=f"cache='{cache}' is for roots like s3://BUCKET.*leave it out"):
+        make_loader(small_root, mixture(small_root), **OPTIONS, cache=cache)
+    with pytest.raises(ArgumentError, match=f"{bucket}: to read it in place, name a local folder"):
+        make_loader(small_root, mixture(bucket), **OPTIONS)
+    with pytest.raises(ArgumentError, match="has a name, key or query in it"):
+        make_loader(small_root, mixture("s3://key@bucket/oxe"), **OPTIONS, cache=cache)
+    for command in (
+        lambda: info([str(small_root), "--cache", str(cache)]),
+        lambda: view([str(small_root), "demo", "0", "--cache", str(cache), "--save", str(cache)]),
+    ):
+        assert command() == 2
+        assert "is for roots like s3://BUCKET" in capsys.readouterr().err

@@ -1,0 +1,94 @@
+"""Folders of web servers, and errors of requests in words that say what to do."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from stream.storage import object_reads
+from stream.storage.remote import RemoteError, explain
+from stream.storage.remote_folder import RemoteFolder
+from tests.fixtures.object_stores import free_port, web_server
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(object_reads, "DEADLINE_S", 0.2)
+    monkeypatch.setitem(RemoteFolder.patience, "deadline_s", 0.2)
+    object_reads.open_store.cache_clear()
+    yield
+    object_reads.open_store.cache_clear()
+
+
+def test_a_space_in_an_address_is_encoded_once(tmp_path: Path) -> None:
+    (tmp_path / "a folder").mkdir()
+    (tmp_path / "a folder" / "one").write_bytes(b"first")
+    with web_server(tmp_path) as url:
+        folder = RemoteFolder(f"{url}/a%20folder")
+        assert (folder.read("one"), folder.size("one"), folder.read_range("one", 1, 3)) == (b"first", 5, b"ir")
+        assert (folder.size("two"), str(folder)) == (None, f"{url}/a%20folder")
+
+
+def test_a_server_that_is_down_is_said(tmp_path: Path) -> None:
+    folder = RemoteFolder(f"http://127.0.0.1:{free_port()}/oxe")
+    for attempt in (folder.check, lambda: folder.read_range("one", 0, 5)):
+        with pytest.raises(RemoteError) as caught:
+            attempt()
+        assert str(caught.value).startswith(f"{folder}/") and not caught.value.refused
+        assert str(caught.value).endswith("no answer; check the address, the network and the server, and try again")
+
+
+def test_a_server_without_ranges_is_said(tmp_path: Path) -> None:
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            pass
+
+    (tmp_path / "one").write_bytes(b"first")
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(tmp_path))) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        folder = RemoteFolder(f"http://127.0.0.1:{server.server_port}")
+        with pytest.raises(
+            RemoteError, match=r"one, .* does not answer requests for ranges of a file; use one that"
+        ) as caught:
+            folder.read_range("one", 1, 3)
+        server.shutdown()
+    assert caught.value.refused
+
+
+def test_an_answer_is_told_by_its_status(tmp_path: Path) -> None:
+    with web_server(tmp_path, lambda *_: 503) as url, pytest.raises(RemoteError) as caught:
+        RemoteFolder(url).read("one")
+    assert str(caught.value) == f"{url}/one: cannot be read: the server answered 503 Service Unavailable"
+
+
+def test_a_bucket_of_another_region_is_said() -> None:
+    told = "Received redirect without LOCATION, this normally indicates an incorrectly configured region"
+    assert explain(RuntimeError(told)) == ("the bucket lies in another region; set AWS_REGION to it", True)
+
+
+@pytest.mark.parametrize("url", ["ftp://host/oxe", "s3://", "https:///oxe"])
+def test_an_address_of_another_kind_names_those_that_are_taken(url: str) -> None:
+    with pytest.raises(RemoteError) as caught:
+        RemoteFolder(url)
+    assert str(caught.value) == f"{url}: expected a folder, s3://BUCKET/..., gs://BUCKET/... or https://HOST/..."
+    assert caught.value.refused
+
+
+def test_a_range_of_a_file_on_a_thin_link_is_asked_for_once(tmp_path: Path) -> None:
+    (tmp_path / "one").write_bytes(b"first")
+    asked = []
+
+    def slowly(method: str, path: str, body: bytes) -> bytes:
+        asked.append(path)
+        time.sleep(0.7)
+        return body
+
+    with web_server(tmp_path, slowly) as url:
+        assert RemoteFolder(url).read_range("one", 1, 3) == b"ir"
+    assert asked == ["/one"]
