@@ -70,7 +70,9 @@ def _work(given: LayoutOptions) -> Iterator[dict[str, Any]]:
         result: dict[str, Any] = {"layouts": []}
         raw = Path(given.root)
         if given.root and not Catalog(raw).complete:
-            raise ArgumentError(f"--root {raw}: there is no converted dataset; give a root of --layout frames --codec raw")
+            raise ArgumentError(
+                f"--root {raw}: there is no converted dataset; give a root of --layout frames --codec raw"
+            )
         if not given.root:
             raw = folder / "raw"
             result = _layouts(given, folder, raw)

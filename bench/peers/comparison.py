@@ -213,7 +213,9 @@ class _Comparison:
         python = peer.python(given.venvs)
         if not python.is_file():
             venvs = "" if str(given.venvs) == VENVS else f" --venvs {given.venvs}"
-            raise ChildFailed(f"not installed; run: python -m bench.peers --install {peer.environment or peer.name}{venvs}")
+            raise ChildFailed(
+                f"not installed; run: python -m bench.peers --install {peer.environment or peer.name}{venvs}"
+            )
         return str(python.absolute())
 
     def _ask(self, peer: Peer, do: str, setting: Mapping[str, Any], **other: Any) -> dict[str, Any]:
