@@ -187,7 +187,10 @@ class _Comparison:
             "checked": self._checked,
             "weights": {dataset["name"]: dataset["weight"] for dataset in self._export.datasets},
             "peers": {
-                peer.name: {key: getattr(peer, key) for key in ("what", "resume", "replay", "source", "note", "exact")}
+                peer.name: {
+                    key: getattr(peer, key)
+                    for key in ("what", "resume", "replay", "source", "note", "exact", "versions")
+                }
                 for peer in self._peers.values()
             },
             "copies": self._copies,

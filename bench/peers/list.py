@@ -65,6 +65,12 @@ class Peer:
         """Return the file for pip to install."""
         return _FOLDER / "requirements" / f"{self.environment or self.name}.txt"
 
+    @property
+    def versions(self) -> str:
+        """Return the packages of its environment with their versions, "" for those of this repository."""
+        lines = [] if self.own else self.requirements.read_text().splitlines()
+        return ", ".join(line.replace("==", " ") for line in lines if not line.startswith("#"))
+
     def python(self, venvs: Path) -> Path:
         """Return the path of the interpreter of its environment, which may not exist."""
         return venvs / (self.environment or self.name) / "bin" / "python"

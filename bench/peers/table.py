@@ -36,7 +36,8 @@ def comparison_table(result: Mapping[str, Any]) -> Table:
     notes = []
     for name, peer in result["peers"].items():
         source = f" ({peer['source']})" if peer["source"] else ""
-        notes.append(f"{name}: {peer['what']}{'; ' + peer['note'] if peer['note'] else ''}{source}")
+        told = "; ".join(filter(None, (peer["what"], peer["note"], peer["versions"])))
+        notes.append(f"{name}: {told}{source}")
     return point_table(result["points"], columns, [*sentences(result), *notes])
 
 
