@@ -157,10 +157,10 @@ def train(args: argparse.Namespace) -> int:
 
 def main() -> None:
     """Run the command."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     numbers = {"steps": 200, "batch-size": 32, "num-workers": 2, "every": 50, "seed": 0, "lr": 2e-3}
     for name, default in {"root": "build/demo/oxe", "mixture": "oxe29", "out": "runs/demo_jax", **numbers}.items():
-        parser.add_argument(f"--{name}", type=type(default), default=default)
+        parser.add_argument(f"--{name}", type=type(default), default=default, help=f"default: {default}")
     parser.add_argument("--processes", type=int, default=1, help="that train together, of which this is one")
     parser.add_argument("--process-id", type=int, help="of this process, from 0; Slurm and others tell JAX")
     parser.add_argument("--coordinator", help="HOST:PORT of process 0; Slurm and others tell JAX")

@@ -2,7 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
-from stream.frameworks.torch import Normalize, PairDataset, as_tensors, ranks, to_device
+from stream.frameworks.torch import Normalize, PairDataset, ranks, to_device
+from stream.frameworks.torch_carriers import as_tensors
 
 if TYPE_CHECKING:
     from stream.frameworks.lightning import PairDataModule

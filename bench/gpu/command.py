@@ -1,8 +1,9 @@
 """``python -m bench.gpu``: every way of a batch to a GPU, checked against the host's result, and measured.
 
-It makes its own data (two datasets of ``convert.sample``) and needs no network. Each group of checks and each figure
-runs in a fresh process, so that one that crashes leaves the others. Without CUDA it runs what the CPU can do in place
-of the device; each line that is left out says why.
+It makes its own data (two datasets of ``convert.sample``) and needs no network. ``--roots`` makes them once and takes
+them up again: on a machine without TensorFlow, make them elsewhere and bring the folder. Each group of checks and each
+figure runs in a fresh process, so that one that crashes leaves the others. Without CUDA it runs what the CPU can do in
+place of the device; each line that is left out says why.
 
 **Checks.** Copies must equal the host's batches bitwise. Pixels that nvJPEG decodes may differ by ``LEVELS`` levels of
 256 from the host's: from those of libjpeg-turbo where colour is stored in full size (4:4:4), and from those of
@@ -16,8 +17,10 @@ pageable memory, the copy into page-locked memory before, and the copy right fro
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,10 +59,11 @@ class GpuOptions(Output):
     image_size: int = option(256, whole(16), "height and width of the frames")
     episodes: int = option(8, whole(2), "episodes of each dataset of the sample")
     steps: int = option(40, whole(12), "steps of an episode")
-    batches: int = option(60, whole(1), "batches of each figure")
+    batches: int = option(100, whole(1), "batches of each figure")
     step_ms: tuple[float, ...] = option(
         (20.0, 50.0), lambda text: tuple(map(number(0), text.split(","))), "lengths of a training step", metavar="A,B"
     )
+    roots: Path | None = option(None, Path, "folder of the data, made if it is not there; by default a temporary one")
     minutes: float = option(8.0, number(0), "leave out figures that would begin later than this")
 
     def __post_init__(self) -> None:
@@ -73,7 +77,11 @@ class GpuOptions(Output):
 
 
 def make_roots(given: GpuOptions, folder: Path) -> None:
-    """Make the sample and convert it into ``ROOTS``."""
+    """Make the sample and convert it into ``ROOTS``, unless they are there."""
+    ready = folder / "ready"
+    if ready.exists():
+        return
+    tell("making the sample")
     source = str(folder / "source")
     sample = ("--episodes", str(given.episodes), "--steps", str(given.steps))
     _command("convert.sample", "--datasets", DATASETS, "--output", source, *sample)
@@ -82,6 +90,8 @@ def make_roots(given: GpuOptions, folder: Path) -> None:
         _command(
             "convert.run", "--datasets", DATASETS, "--source", source, "--output", str(folder / name), *size, *more
         )
+    shutil.rmtree(source)
+    ready.touch()
 
 
 def _command(module: str, *arguments: str) -> None:
@@ -94,8 +104,7 @@ def _work(given: GpuOptions) -> Iterator[dict[str, Any]]:
     began = time.monotonic()
     checks: list[dict[str, Any]] = []
     figures: list[dict[str, Any]] = []
-    with work_folder("bench-gpu", given.out) as folder:
-        tell("making the sample")
+    with work_folder("bench-gpu", given.out) if given.roots is None else nullcontext(given.roots) as folder:
         make_roots(given, folder)
         for module in ("bench.gpu.torch_checks", "bench.gpu.jax_checks"):
             tell(module)

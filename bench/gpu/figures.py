@@ -12,6 +12,7 @@ from bench.gpu.command import DATASETS
 from stream import make_loader
 
 _WARMUP = 4
+"""Batches beside one of each worker: they come in bursts of as many as there are workers."""
 _ALONE = 10
 
 
@@ -28,7 +29,7 @@ def _torch(request: dict[str, Any]) -> dict[str, Any]:
 
     names = ("root", "batch_size", "num_workers", "steps", "device", "decode", "step_ms")
     given = {name: request[name] for name in names}
-    found = measure(TrainParameters(mixture=DATASETS, warmup=_WARMUP, val_every=0, **given))
+    found = measure(TrainParameters(mixture=DATASETS, warmup=_WARMUP + request["num_workers"], val_every=0, **given))
     device = request["device"]
     on_cuda = device.startswith("cuda")
     loader = make_loader(request["root"], DATASETS, batch_size=request["batch_size"])
@@ -80,7 +81,7 @@ def _jax(request: dict[str, Any]) -> dict[str, Any]:
     loader = make_loader(mixture=DATASETS, **{name: request[name] for name in names})
     compute = _busy(jax, request["step_ms"] / 1000)
     batches = to_devices(loader)
-    for _ in range(_WARMUP):
+    for _ in range(_WARMUP + request["num_workers"]):
         jax.block_until_ready(next(batches)["frames"])
     steps, waits = [], []
     for _ in range(request["steps"]):

@@ -117,11 +117,24 @@ class TorchChecks:
         return "5 batches bitwise those of the host; the state counts those returned"
 
     def page_locked(self) -> str:
-        """Check that copies start from page-locked memory."""
+        """Check that the ring is page-locked while it is in use, and that a slot that cannot be is copied from."""
         self._need_cuda()
-        frames = torch.from_numpy(loader_of(self._folder).batch_at(0)["frames"])
-        assert not frames.is_pinned() and frames.pin_memory().is_pinned(), "pin_memory() gives memory that is not"
-        return "yes"
+        loader = loader_of(self._folder, num_workers=1)
+        batches = to_device(loader, self._device)
+        check_equal(_on_host(next(batches)), loader.batch_at(0), step=0)
+        ring = loader.counters.ring
+        assert ring is not None, "there is no ring"
+        locked = [torch.frombuffer(slot.map, dtype=torch.uint8).is_pinned() for slot in ring.slots]
+        assert any(locked), "no slot of the ring is page-locked"
+        for slot in ring.slots:
+            if slot.unlock is not None:
+                slot.unlock()
+            # As where CUDA refuses to page-lock it.
+            slot.unlock = _nothing
+        for step in range(1, 8):
+            check_equal(_on_host(next(batches)), loader.batch_at(step), step=step)
+        batches.close()
+        return f"{sum(locked)} of {len(locked)} slots at once; one that is refused is copied from"
 
     def beside(self) -> str:
         """Check that a copy ends while the current stream still computes."""
@@ -190,6 +203,10 @@ class TorchChecks:
     def _need_cuda(self) -> None:
         if not self._on_cuda:
             raise LeftOut("there is no CUDA device")
+
+
+def _nothing() -> None:
+    """Unlock nothing."""
 
 
 def _on_host(batch: Batch) -> Batch:

@@ -27,6 +27,9 @@ class Carrier(abc.ABC):
         """Return the batch, ready for use."""
         return carried
 
+    def close(self) -> None:  # noqa: B027 - most have nothing to end
+        """End what is under way."""
+
 
 class Ahead(StepIterator):
     """Batches of a loader in turn, the next ``prefetch`` of which are being moved already.
@@ -105,6 +108,7 @@ class Ahead(StepIterator):
         super().close()
         self._is_closed = True
         self._queue.clear()
+        self._carrier.close()
         self._source.close()
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import logging
 import os
 import sys
 from collections.abc import Mapping
@@ -12,16 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import simplejpeg
 
-from stream.batch.encoded import SPAN_KEY, decode_frames, encoded_frames, with_frames
-from stream.batch.spec import Batch, map_values
-from stream.frameworks.ahead import Ahead, Carrier, begin, is_numeric
+from stream.batch.spec import Batch
+from stream.frameworks.ahead import Ahead, Carrier, begin
+from stream.frameworks.torch_carriers import Decoder, Here, OnCuda
 from stream.loader.iterator import LoaderIterator
 from stream.loader.loader import Loader, make_loader
 from stream.statistics.affine import Affine, apply_tables
 from stream.storage.arguments import check_whole
-from stream.storage.errors import ArgumentError, FormatError
+from stream.storage.errors import ArgumentError
 from stream.storage.extras import imports_of
 
 with imports_of("torch", by="stream.torch"):
@@ -29,9 +26,7 @@ with imports_of("torch", by="stream.torch"):
     import torch.distributed
     import torch.utils.data
 
-_log = logging.getLogger("stream")
 _PARTS = tuple(field.name for field in fields(Affine))
-_BLACK = np.zeros((64, 64, 3), np.uint8)
 
 
 def ranks() -> dict[str, Any]:
@@ -56,24 +51,6 @@ def ranks() -> dict[str, Any]:
             "call torch.distributed.init_process_group first, or give rank and world_size"
         )
     return {"rank": int(rank), "world_size": int(size)}
-
-
-def as_tensors(batch: Batch) -> Batch:
-    """Return a batch with tensors instead of its arrays, without a copy.
-
-    Args:
-        batch: Batch of a loader.
-
-    Returns:
-        Tensors over the same memory, with the shapes and dtypes of the arrays (``frames`` uint8 [b, F, H, W, 3],
-        ``action`` float32 [b, W, A], ...). Other values stay as they are.
-    """
-    return map_values(lambda _, value: _tensor(value) if is_numeric(value) else value, batch)
-
-
-def _tensor(array: np.ndarray) -> torch.Tensor:
-    # torch warns of read-only memory; only a transform makes such an array.
-    return torch.from_numpy(array if array.flags.writeable else array.copy())
 
 
 class PairDataset(torch.utils.data.IterableDataset[Batch]):
@@ -119,7 +96,7 @@ class PairDataset(torch.utils.data.IterableDataset[Batch]):
                 "a DataLoader with a batch_size makes batches of PairDataset's batches; give it batch_size=None, and "
                 "PairDataset the rows of the global batch as batch_size"
             )
-        return self.carry(_Here(), prefetch=0)
+        return self.carry(Here(), prefetch=0)
 
     def carry(self, carrier: Carrier, *, prefetch: int) -> Ahead:
         """Return an iterator like ``iter``, with batches moved by a carrier of ``to_device``."""
@@ -185,10 +162,11 @@ def to_device(
 ) -> Ahead:
     """Return an iterator of batches with their tensors on a device.
 
-    On CUDA, copies run on a stream of their own, from pinned memory, while you use the batch before. On the CPU,
-    tensors share the memory of the ring.
+    On CUDA, copies run on a stream of their own while you use the batch before, right from the ring, whose memory is
+    page-locked at its first use. On the CPU, tensors share the memory of the ring.
 
-    With ``decode="device"`` this iterator decodes the frames: on CUDA with torchvision's nvJPEG, else on the host.
+    With ``decode="device"`` this iterator decodes the frames: on CUDA with torchvision's nvJPEG, in a thread of its
+    own, else on the host.
     nvJPEG's pixels differ from the host's by a few levels, and more at edges of colour where the JPEG stores colour at
     half the size (``--subsampling 420``), which nvJPEG does not smooth. If nvJPEG refuses a frame, the host decodes its
     batch; a damaged frame is then an error that names its record, or is replaced.
@@ -198,8 +176,8 @@ def to_device(
             the batches that this iterator returns.
         device: ``"cuda"``, ``"cuda:1"``, ``"cpu"``, ...
         prefetch: Batches to move before they are asked for.
-        pin_memory: None and True copy to CUDA through pinned memory; False copies from the ring, and waits for each
-            copy. Batches whose frames are decoded on CUDA are small, and never pinned.
+        pin_memory: None and True page-lock the memory that is copied to CUDA; False does not, and waits for each copy.
+            Batches whose frames are decoded on CUDA are small, and never page-locked.
 
     Returns:
         A Grain iterator with ``get_state``, ``set_state`` and ``close``. Shapes and dtypes are those of the loader;
@@ -224,131 +202,11 @@ def to_device(
     loader = source if isinstance(source, Loader) else getattr(source, "loader", None)
     decoder = None
     if isinstance(loader, Loader) and loader.running.decode == "device":
-        decoder = _Decoder(loader, device if on_cuda else None)
-    carrier = _OnCuda(device, decoder, pin=pin_memory is not False) if on_cuda else _Here(device, decoder)
+        decoder = Decoder(loader, device if on_cuda else None)
+    carrier = OnCuda(device, decoder, pin=pin_memory is not False) if on_cuda else Here(device, decoder)
     if isinstance(source, PairDataset):
         return source.carry(carrier, prefetch=prefetch)
     return Ahead(begin(source), carrier, prefetch=prefetch)
-
-
-class _Here(Carrier):
-    """Carrier of tensors over the ring's memory, or of copies to a device without streams."""
-
-    def __init__(self, device: torch.device | None = None, decoder: _Decoder | None = None) -> None:
-        self._device = device
-        self._decoder = decoder
-
-    def start(self, batch: Batch) -> Batch:
-        """Return the batch as tensors."""
-        return _moved(as_tensors(batch if self._decoder is None else self._decoder.decode(batch)), self._device)
-
-
-class _OnCuda(Carrier):
-    """Carrier that copies on a stream of its own; no copy reads from the ring after ``start`` has returned."""
-
-    def __init__(self, device: torch.device, decoder: _Decoder | None, *, pin: bool) -> None:
-        self._device = device
-        self._decoder = decoder
-        # nvJPEG may read from the ring, so all copies must wait.
-        self._pins = pin and decoder is None
-        self._stream = torch.cuda.Stream(device)
-
-    def start(self, batch: Batch) -> tuple[Batch, torch.cuda.Event]:
-        """Start the copy; return the batch, and the event of the copy's end."""
-        with torch.cuda.stream(self._stream):
-            if self._decoder is not None:
-                # nvJPEG does not wait for this stream before it writes into memory that was freed on it.
-                self._stream.synchronize()
-                batch = self._decoder.decode(batch)
-            carried = _moved(as_tensors(batch), self._device, pin=self._pins)
-            copied = torch.cuda.Event()
-            copied.record()
-        return carried, copied
-
-    def finish(self, carried: tuple[Batch, torch.cuda.Event]) -> Batch:
-        """Make the current stream wait for the copy."""
-        batch, copied = carried
-        stream = torch.cuda.current_stream(self._device)
-        # The event, not the stream: later batches may still be copied.
-        stream.wait_event(copied)
-
-        def keep(_: str, value: Any) -> Any:
-            if isinstance(value, torch.Tensor):
-                # The copying stream allocated the memory, and must not reuse it before the current stream is done.
-                value.record_stream(stream)
-            return value
-
-        return map_values(keep, batch)
-
-
-class _Decoder:
-    """Decoder of the frames of batches: nvJPEG on a CUDA device, else the host."""
-
-    def __init__(self, loader: Loader, device: torch.device | None) -> None:
-        self._loader = loader
-        self._shapes = loader.data.spec.frame_shapes
-        self._device = device
-        if device is not None:
-            try:
-                # A torchvision without nvJPEG would refuse each batch.
-                probe = torch.from_numpy(np.frombuffer(bytearray(simplejpeg.encode_jpeg(_BLACK)), np.uint8))
-                importlib.import_module("torchvision.io").decode_jpeg([probe], mode="RGB", device=device)
-            except (ImportError, RuntimeError) as error:
-                raise ArgumentError(
-                    f'decode="device" on {device} needs torchvision with CUDA ({error}); install the version for '
-                    'this torch, or take decode="host"'
-                ) from None
-
-    def decode(self, batch: Batch) -> Batch:
-        """Return the batch with ``frames`` instead of encoded frames, on the CUDA device if one is used.
-
-        Raises:
-            RecordError: A record is damaged, and ``on_error`` is ``raise``.
-        """
-        try:
-            device = self._device
-            frames: Batch = decode_frames(batch, self._shapes) if device is None else self._nvjpeg(batch, device)
-        except (FormatError, RuntimeError) as error:
-            step = int(batch["sample"][0]) // self._loader.batch_size
-            _log.warning("step %d: the batch is read again and decoded on the host: %s", step, error)
-            return self._loader.batch_on_host(step)
-        return with_frames(batch, frames)
-
-    def _nvjpeg(self, batch: Batch, device: torch.device) -> Batch:
-        decode = importlib.import_module("torchvision.io").decode_jpeg
-        encoded = list(encoded_frames(batch))
-        # One call for all cameras: a second one could get memory that the work queued after the first still reads.
-        pictures = [torch.from_numpy(jpeg) for *_, jpeg in encoded]
-        pictures = decode(pictures, mode="RGB", device=device) if pictures else []
-        decoded = {}
-        for key, shape in self._shapes.items():
-            spans = batch[f"{SPAN_KEY}{key.removeprefix('frames')}"]
-            frames = torch.zeros((*spans.shape[:2], *shape, 3), dtype=torch.uint8, device=device)
-            own = [
-                (row, frame, picture)
-                for (name, row, frame, _), picture in zip(encoded, pictures, strict=True)
-                if name == key
-            ]
-            if own:
-                rows, numbers, found = zip(*own, strict=True)
-                pixels = torch.stack(found).permute(0, 2, 3, 1)
-                if tuple(pixels.shape[1:3]) != shape:
-                    raise FormatError(f"{key} of {tuple(pixels.shape[1:3])}, the manifest says {shape}")
-                frames[torch.tensor(rows, device=device), torch.tensor(numbers, device=device)] = pixels
-            decoded[key] = frames
-        return decoded
-
-
-def _moved(batch: Batch, device: torch.device | None, *, pin: bool = False) -> Batch:
-    """Return the batch with its tensors on a device; with ``pin`` the copies may still run."""
-    # torch keeps the memory of a pinned tensor until its copies have ended.
-
-    def move(_: str, value: Any) -> Any:
-        if not isinstance(value, torch.Tensor):
-            return value
-        return (value.pin_memory() if pin else value).to(device, non_blocking=pin)
-
-    return map_values(move, batch)
 
 
 class Normalize(torch.nn.Module):

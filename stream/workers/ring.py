@@ -13,7 +13,10 @@ import mmap
 import os
 import weakref
 from collections import deque
+from collections.abc import Callable
 from typing import Any
+
+import numpy as np
 
 from stream.storage.errors import RingError
 from stream.storage.memory import available_memory
@@ -28,10 +31,12 @@ class Slot:
         fd: File descriptor, which also identifies the slot in its ring.
         size: Size in bytes.
         map: Mapped memory.
+        unlock: Called before the memory is unmapped; None if nobody page-locked it.
     """
 
     def __init__(self, size: int) -> None:
         self.size = size
+        self.unlock: Callable[[], None] | None = None
         self.fd = -1
         try:
             self.fd = os.memfd_create("stream-slot", os.MFD_CLOEXEC)
@@ -50,12 +55,26 @@ class Slot:
         """Map the slot again if a worker enlarged it."""
         size = os.fstat(self.fd).st_size
         if size != self.size:
+            self._unlock()
             self.map, self.size = mmap.mmap(self.fd, size), size
 
     def close(self) -> None:
         """Release the memory; no array may point into it any more."""
+        self._unlock()
         del self.map
         os.close(self.fd)
+
+    def _unlock(self) -> None:
+        if self.unlock is not None:
+            self.unlock()
+            self.unlock = None
+
+
+def slot_of(array: Any) -> Slot | None:
+    """Return the slot that an array is in, or None if its memory is not of a ring."""
+    while isinstance(array, np.ndarray):
+        array = array.base
+    return getattr(array, "slot", None)
 
 
 class Ring:
@@ -113,6 +132,7 @@ class Ring:
         """
         # Arrays over this object keep it alive; over a memoryview they would keep only the memory behind it.
         buffer = (ctypes.c_char * slot.size).from_buffer(slot.map)
+        buffer.slot = slot  # type: ignore[attr-defined]
         # The callback holds the ring only, so that a dropped iterator does not live as long as its last batch.
         weakref.finalize(buffer, self.give, slot).atexit = False
         return buffer

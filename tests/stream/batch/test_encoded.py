@@ -109,7 +109,7 @@ def test_one_call_of_the_decoder_of_a_device_serves_all_cameras(
     frames_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch = pytest.importorskip("torch", reason="torch is not installed")
-    from stream.frameworks.torch import _Decoder
+    from stream.frameworks.torch_carriers import Decoder
 
     calls = []
 
@@ -122,7 +122,7 @@ def test_one_call_of_the_decoder_of_a_device_serves_all_cameras(
     given: dict[str, Any] = {"batch_size": 8, "cameras": ["primary", "wrist"], "frames": [-2, 0], "bounds": "clamp"}
     now = make_loader(frames_root, "bridge,viola", **given)
     later = make_loader(frames_root, "bridge,viola", decode="device", **given)
-    decoder = _Decoder(later, torch.device("cpu"))
+    decoder = Decoder(later, torch.device("cpu"))
     calls.clear()
     for step in range(3):
         batch, expected = decoder.decode(later.batch_at(step)), now.batch_at(step)
@@ -136,7 +136,7 @@ def test_a_torchvision_that_cannot_decode_on_the_device_is_refused(
     oxe_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch = pytest.importorskip("torch", reason="torch is not installed")
-    from stream.frameworks.torch import _Decoder
+    from stream.frameworks.torch_carriers import Decoder
 
     def decode_jpeg(*_: Any, **__: Any) -> None:
         raise RuntimeError("torchvision not compiled with nvJPEG support")
@@ -146,7 +146,7 @@ def test_a_torchvision_that_cannot_decode_on_the_device_is_refused(
         with pytest.raises(
             ArgumentError, match=rf"on cpu needs torchvision with CUDA \(.*{told}.*take decode=\"host\""
         ):
-            _Decoder(loader_of(oxe_root), torch.device("cpu"))
+            Decoder(loader_of(oxe_root), torch.device("cpu"))
 
 
 def test_rows_of_fewer_frames_end_in_zeros() -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from stream.batch.layout import Layout, empty_array
 from stream.storage.errors import RingError
 from stream.storage.memory import available_memory
-from stream.workers.ring import Ring
+from stream.workers.ring import Ring, slot_of
 
 FIELDS = {"frames": ("u1", (2, 3)), "step": ("i8", ()), "state": ("f4", (0,)), "mask": ("?", (5,))}
 
@@ -205,7 +205,7 @@ def test_memory_that_is_not_there_is_not_asked_for() -> None:
 _LIMITED = """
 import numpy as np, resource, sys
 from stream.storage.errors import RingError
-from stream.workers.ring import Ring
+from stream.workers.ring import Ring, slot_of
 ring = Ring(1 << 22)
 kept = [np.frombuffer(ring.lend(ring.take()), np.uint8)]
 limit = sys.argv[1]
@@ -234,3 +234,26 @@ def test_a_slot_that_is_not_available_is_an_error_that_says_how_large_it_is(limi
     assert f"True a slot of 4,194,304 bytes for a batch is not available ({reason}" in done.stdout
     assert "slots of the ring are in use already" in done.stdout
     assert done.stdout.endswith("goes on\n")
+
+
+def test_an_array_tells_its_slot_and_the_memory_of_others_has_none(ring: Ring) -> None:
+    slot = ring.take()
+    arrays = Layout(FIELDS, rows=4).arrays(ring.lend(slot))
+    assert all(slot_of(array) is slot for array in arrays.values())
+    assert slot_of(arrays["frames"][1:, ::2]) is slot
+    assert slot_of(arrays["frames"].copy()) is None
+    assert slot_of(["put the cup down"]) is None
+
+
+def test_a_slot_is_unlocked_while_it_is_mapped_once(ring: Ring) -> None:
+    mapped: list[bool] = []
+    slot = ring.take()
+    slot.unlock = lambda: mapped.append(not slot.map.closed)
+    os.ftruncate(slot.fd, 1 << 17)
+    slot.refit()
+    slot.refit()
+    assert mapped == [True]
+    slot.unlock = lambda: mapped.append(not slot.map.closed)
+    ring.give(slot)
+    ring.close()
+    assert mapped == [True, True]

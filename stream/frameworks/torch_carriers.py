@@ -1,0 +1,214 @@
+"""PyTorch's carriers of batches: on the host, and to CUDA, with nvJPEG for frames that are still encoded."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib
+import logging
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import simplejpeg
+
+from stream.batch.encoded import SPAN_KEY, decode_frames, encoded_frames, with_frames
+from stream.batch.spec import Batch, map_values
+from stream.frameworks.ahead import Carrier, is_numeric
+from stream.loader.loader import Loader
+from stream.storage.errors import ArgumentError, FormatError
+from stream.storage.extras import imports_of
+from stream.workers.ring import Slot, slot_of
+
+with imports_of("torch", by="stream.torch"):
+    import torch
+
+_log = logging.getLogger("stream")
+_BLACK = np.zeros((64, 64, 3), np.uint8)
+_PORTABLE = 1
+"""cudaHostRegisterPortable: the memory is page-locked for all devices."""
+
+
+def as_tensors(batch: Batch) -> Batch:
+    """Return a batch with tensors instead of its arrays, without a copy.
+
+    Args:
+        batch: Batch of a loader.
+
+    Returns:
+        Tensors over the same memory, with the shapes and dtypes of the arrays (``frames`` uint8 [b, F, H, W, 3],
+        ``action`` float32 [b, W, A], ...). Other values stay as they are.
+    """
+    return map_values(lambda _, value: _tensor(value) if is_numeric(value) else value, batch)
+
+
+def _tensor(array: np.ndarray) -> torch.Tensor:
+    # torch warns of read-only memory; only a transform makes such an array.
+    return torch.from_numpy(array if array.flags.writeable else array.copy())
+
+
+class Here(Carrier):
+    """Carrier of tensors over the ring's memory, or of copies to a device without streams."""
+
+    def __init__(self, device: torch.device | None = None, decoder: Decoder | None = None) -> None:
+        self._device = device
+        self._decoder = decoder
+
+    def start(self, batch: Batch) -> Batch:
+        """Return the batch as tensors."""
+        return _moved(as_tensors(batch if self._decoder is None else self._decoder.decode(batch)), self._device)
+
+
+class OnCuda(Carrier):
+    """Carrier that copies on a stream of its own; frames are decoded in a thread of their own, too."""
+
+    def __init__(self, device: torch.device, decoder: Decoder | None, *, pin: bool) -> None:
+        self._device = device
+        self._decoder = decoder
+        # nvJPEG may read from the ring, so all copies must wait.
+        self._pins = pin and decoder is None
+        self._stream = torch.cuda.Stream(device)
+        self._thread = None if decoder is None else ThreadPoolExecutor(1, thread_name_prefix="stream-nvjpeg")
+        self._copying: tuple[Batch, torch.cuda.Event] | None = None
+
+    def start(self, batch: Batch) -> Any:
+        """Start the copy; return the batch and the event of the copy's end, or their future."""
+        return self._copy(batch) if self._thread is None else self._thread.submit(self._copy, batch)
+
+    def _copy(self, batch: Batch) -> tuple[Batch, torch.cuda.Event]:
+        with torch.cuda.stream(self._stream):
+            self._end_copy()
+            if self._decoder is not None:
+                # nvJPEG does not wait for this stream before it writes into memory that was freed on it.
+                self._stream.synchronize()
+                batch = self._decoder.decode(batch)
+            if self._pins:
+                map_values(lambda _, value: self._lock(slot_of(value)), batch)
+            carried = _moved(as_tensors(batch), self._device, pin=self._pins)
+            copied = torch.cuda.Event()
+            copied.record()
+        # The slot of the batch returns to the ring with its arrays.
+        self._copying = batch, copied
+        return carried, copied
+
+    def _end_copy(self) -> None:
+        if self._copying is not None:
+            self._copying[1].synchronize()
+            self._copying = None
+
+    def _lock(self, slot: Slot | None) -> None:
+        """Page-lock a slot, once; if it cannot be, its arrays are copied into memory that is."""
+        if slot is None or slot.unlock is not None:
+            return
+        runtime: Any = torch.cuda.cudart()
+        address = ctypes.addressof(ctypes.c_char.from_buffer(slot.map))
+        if int(runtime.cudaHostRegister(address, slot.size, _PORTABLE)) == 0:
+            stream = self._stream
+
+            def unlock() -> None:
+                stream.synchronize()
+                runtime.cudaHostUnregister(address)
+
+            slot.unlock = unlock
+            return
+        slot.unlock = _nothing
+        # CUDA reports the error of the last call once more, with the next kernel.
+        with contextlib.suppress(RuntimeError):
+            torch.zeros(1, device=self._device)
+
+    def finish(self, carried: Any) -> Batch:
+        """Make the current stream wait for the copy."""
+        batch, copied = carried.result() if isinstance(carried, Future) else carried
+        stream = torch.cuda.current_stream(self._device)
+        # The event, not the stream: later batches may still be copied.
+        stream.wait_event(copied)
+
+        def keep(_: str, value: Any) -> Any:
+            if isinstance(value, torch.Tensor):
+                # The copying stream allocated the memory, and must not reuse it before the current stream is done.
+                value.record_stream(stream)
+            return value
+
+        return map_values(keep, batch)
+
+    def close(self) -> None:
+        """Wait for what is under way."""
+        if self._thread is not None:
+            self._thread.shutdown(cancel_futures=True)
+        self._end_copy()
+
+
+def _nothing() -> None:
+    pass
+
+
+class Decoder:
+    """Decoder of the frames of batches: nvJPEG on a CUDA device, else the host."""
+
+    def __init__(self, loader: Loader, device: torch.device | None) -> None:
+        self._loader = loader
+        self._shapes = loader.data.spec.frame_shapes
+        self._device = device
+        if device is not None:
+            try:
+                # A torchvision without nvJPEG would refuse each batch.
+                probe = torch.from_numpy(np.frombuffer(bytearray(simplejpeg.encode_jpeg(_BLACK)), np.uint8))
+                importlib.import_module("torchvision.io").decode_jpeg([probe], mode="RGB", device=device)
+            except (ImportError, RuntimeError) as error:
+                raise ArgumentError(
+                    f'decode="device" on {device} needs torchvision with CUDA ({error}); install the version for '
+                    'this torch, or take decode="host"'
+                ) from None
+
+    def decode(self, batch: Batch) -> Batch:
+        """Return the batch with ``frames`` instead of encoded frames, on the CUDA device if one is used.
+
+        Raises:
+            RecordError: A record is damaged, and ``on_error`` is ``raise``.
+        """
+        try:
+            device = self._device
+            frames: Batch = decode_frames(batch, self._shapes) if device is None else self._nvjpeg(batch, device)
+        except (FormatError, RuntimeError) as error:
+            step = int(batch["sample"][0]) // self._loader.batch_size
+            # torch adds the stack of its C++ functions.
+            reason = str(error).partition("\n")[0]
+            _log.warning("step %d: the batch is read again and decoded on the host: %s", step, reason)
+            return self._loader.batch_on_host(step)
+        return with_frames(batch, frames)
+
+    def _nvjpeg(self, batch: Batch, device: torch.device) -> Batch:
+        decode = importlib.import_module("torchvision.io").decode_jpeg
+        encoded = list(encoded_frames(batch))
+        # One call for all cameras: a second one could get memory that the work queued after the first still reads.
+        pictures = [torch.from_numpy(jpeg) for *_, jpeg in encoded]
+        pictures = decode(pictures, mode="RGB", device=device) if pictures else []
+        decoded = {}
+        for key, shape in self._shapes.items():
+            spans = batch[f"{SPAN_KEY}{key.removeprefix('frames')}"]
+            frames = torch.zeros((*spans.shape[:2], *shape, 3), dtype=torch.uint8, device=device)
+            own = [
+                (row, frame, picture)
+                for (name, row, frame, _), picture in zip(encoded, pictures, strict=True)
+                if name == key
+            ]
+            if own:
+                rows, numbers, found = zip(*own, strict=True)
+                pixels = torch.stack(found).permute(0, 2, 3, 1)
+                if tuple(pixels.shape[1:3]) != shape:
+                    raise FormatError(f"{key} of {tuple(pixels.shape[1:3])}, the manifest says {shape}")
+                frames[torch.tensor(rows, device=device), torch.tensor(numbers, device=device)] = pixels
+            decoded[key] = frames
+        return decoded
+
+
+def _moved(batch: Batch, device: torch.device | None, *, pin: bool = False) -> Batch:
+    """Return the batch with its tensors on a device; with ``pin`` the copies may still run."""
+    # pin_memory() returns what is page-locked already; torch keeps the memory that it copies to until it was read.
+
+    def move(_: str, value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        return (value.pin_memory() if pin else value).to(device, non_blocking=pin)
+
+    return map_values(move, batch)
