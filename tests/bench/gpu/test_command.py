@@ -88,7 +88,7 @@ def test_pixels_of_another_camera_are_found(frames_root: Path, tmp_path: Path, m
         found = decode_plainly(batch, loader_of(str(tmp_path), "420", **choices).batch_at(0))
         return {first: found[second], second: found[first]}
 
-    monkeypatch.setattr("stream.frameworks.torch.decode_frames", swapped)
+    monkeypatch.setattr("stream.frameworks.torch_carriers.decode_frames", swapped)
     with pytest.raises(AssertionError, match="beyond 2"):
         checks.decoding("420", choices)
 
