@@ -103,13 +103,13 @@ dist: ## wheel and source distribution: dist/
 	build/packaging/bin/python -m pip install --quiet --disable-pip-version-check build
 	build/packaging/bin/pyproject-build --outdir $(DIST) .
 
-bench: demo ## all studies, short: writes docs/benchmarks.md (45 minutes; ARGS='--only workers' for one)
+bench: demo ## all studies, short: writes docs/benchmarks.md (50 minutes, the most telling first; ARGS='--only workers' for one)
 	$(BIN)/python -m convert.run --datasets oxe29 --source $(DEMO)/source --output $(DEMO)/oxe128 --image-size 128
 	$(BIN)/python -m convert.run --datasets bridge --source $(DEMO)/source --output $(DEMO)/windows --layout frames
 	$(BIN)/python -m bench.report --root $(DEMO)/oxe --small-root $(DEMO)/oxe128 --windows-root $(DEMO)/windows \
-		--source $(DEMO)/source $(ARGS)
+		--frames-root $(DEMO)/frames --source $(DEMO)/source $(ARGS)
 
-bench-peers: $(STAMP) ## make the environments of the loaders that `bench` compares with (6 GB, in build/peers)
+bench-peers: $(STAMP) ## make the environments of the loaders that `bench` compares with (14 GB, in build/peers)
 	$(BIN)/python -m bench.peers --install all
 
 bench-convert: $(STAMP) ## conversion beside the bare codec work (ARGS=--json for figures only)

@@ -27,6 +27,7 @@ from convert.tasks.shard import convert_shard
 from stream.format.catalog import Catalog
 from stream.format.frame import CODECS as CODEC_NAMES
 from stream.storage.arguments import whole
+from stream.storage.errors import ArgumentError
 
 LAYOUTS = {
     "pairs, endpoints": Options(),
@@ -68,6 +69,10 @@ def _work(given: LayoutOptions) -> Iterator[dict[str, Any]]:
     with work_folder("bench-layouts", given.out) as folder:
         result: dict[str, Any] = {"layouts": []}
         raw = Path(given.root)
+        if given.root and not Catalog(raw).complete:
+            raise ArgumentError(
+                f"--root {raw}: there is no converted dataset; give a root of --layout frames --codec raw"
+            )
         if not given.root:
             raw = folder / "raw"
             result = _layouts(given, folder, raw)

@@ -2,7 +2,8 @@
 
 Each study (`studies.yaml`) is a command in a fresh process; its result stays below ``--work``. An interrupted
 run continues: a study with a result of the same command is not run again without ``--fresh``. A study that fails is
-noted on the page. The other studies run, and the exit code is 1.
+noted on the page. The other studies run, and the exit code is 1. Sections of the page without a study, and those of
+studies without a result, stay as they are.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any, Literal
 
 import yaml
 
+from bench.convert.command import convert_table
 from bench.loader.command import loader_table
 from bench.measure.command import Command, Output, Result, tell
 from bench.measure.options import known, option, several
@@ -28,7 +30,7 @@ from bench.peers.table import comparison_table
 from bench.train.command import train_table
 from stream.storage.files import write_whole
 
-Kind = Literal["loader", "train", "formats", "peers", "windows"]
+Kind = Literal["loader", "train", "formats", "peers", "windows", "convert"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,11 +40,13 @@ class Study:
     Attributes:
         key: Name of its folder.
         kind: Room of its command.
+        minutes: About how long its short form takes on two idle cores.
     """
 
     key: str
     title: str
     kind: Kind = "loader"
+    minutes: float = 1
     seen: str = "-"
     arguments: str = ""
     short: str = ""
@@ -57,7 +61,7 @@ class Study:
 
     def command(self, places: dict[str, str], *, full: bool) -> list[str]:
         """Return the arguments of the command, without ``--out`` and ``--json``."""
-        root = "" if "root" in self.arguments else "--root {root}"
+        root = "" if "root" in self.arguments or self.kind == "convert" else "--root {root}"
         given = shlex.split(f"{root} {self.arguments} {'' if full else self.short}")
         return [*(argument.format(**places) for argument in given), "--repeat", str(self.repeats[full])]
 
@@ -90,23 +94,39 @@ class Outcome:
     plots: tuple[str, ...] = ()
 
 
-def format_page(outcomes: Sequence[Outcome]) -> str:
-    """Return the page."""
-    parts = [_HEAD]
-    machine = next((outcome.result["machine"] for outcome in outcomes if outcome.result), None)
-    if machine is not None:
-        versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items() if version)
-        parts.append(
-            f"Machine: {machine['cores']} cores of {machine['cpu']}, {machine['memory_bytes'] / 1e9:.0f} GB of memory, "
-            f"{machine['system']}, Python {machine['python']}; {versions}.\n"
-        )
-    return "\n".join([*parts, *map(_section, outcomes)])
+def format_page(outcomes: Sequence[Outcome], before: str = "") -> str:
+    """Return the page.
+
+    Args:
+        outcomes: Studies with a new section.
+        before: The page so far, whose other sections stay: those of studies in their places, the others at the end.
+    """
+    done = {outcome.study.title: _section(outcome) for outcome in outcomes}
+    shown = {**_sections(before), **done}
+    titles = dict.fromkeys([*(study.title for study in STUDIES), *done, *shown])
+    return "\n".join([_HEAD, *(shown[title] for title in titles if title in shown)])
+
+
+def _sections(page: str) -> dict[str, str]:
+    """Return the text of each section of a page by its title."""
+    found: dict[str, str] = {}
+    title, is_code = "", False
+    for line in page.splitlines():
+        is_code ^= line.startswith("```")
+        if line.startswith("## ") and not is_code:
+            title = line.removeprefix("## ").strip()
+        if title:
+            found[title] = found.get(title, "") + line + "\n"
+    return {title: text.rstrip() + "\n" for title, text in found.items()}
 
 
 _HEAD = """# Benchmarks
 
-`make bench` wrote this page: every table comes from the command above it, run on the date beside it.
-`python -m bench.report --help` tells how to repeat single tables, or to run longer.
+`make bench` writes the tables of this page, each below its command, with date, machine and versions
+(`python -m bench.report --help` tells how to repeat single ones, or to run longer); sections of other commands stay as
+they are. Other figures stand beside what they explain: [reading in place](object-stores.md#requests-and-money),
+[codecs](windows.md#which-codec), [large machines](measuring.md#large-machines), [large roots](browse.md#large-roots),
+[cost](cost.md), [LeRobot videos](lerobot.md#speed-and-memory).
 
 The data are the sample of `make demo`: synthetic moving pictures with the true schema of all 29 datasets, 256x256 JPEG
 frames at quality 95. *Limit* is the speed of as many processes that only decode the same JPEGs from memory, measured in
@@ -118,6 +138,7 @@ processes together. *Source project* is the tf.data pipeline that this loader re
 _TABLES = {
     "loader": loader_table,
     "train": train_table,
+    "convert": convert_table,
     **dict.fromkeys(("formats", "peers", "windows"), comparison_table),
 }
 
@@ -132,10 +153,19 @@ def _section(outcome: Outcome) -> str:
     if outcome.error is not None:
         lines += [f"Not measured: {outcome.error}", ""]
     if outcome.result is not None:
+        lines += [_machine(outcome.result["machine"]), ""]
         lines += [_TABLES[study.kind](outcome.result).markdown(), ""]
     for plot in outcome.plots:
         lines += [f"![{study.title}]({plot})", ""]
     return "\n".join(lines)
+
+
+def _machine(machine: Result) -> str:
+    versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items() if version)
+    return (
+        f"{machine['cores']} cores of {machine['cpu']}, {machine['memory_bytes'] / 1e9:.0f} GB of memory, "
+        f"{machine['system']}, Python {machine['python']}; {versions}."
+    )
 
 
 def add_plots(outcome: Outcome, folder: Path, page: Path) -> None:
@@ -183,8 +213,10 @@ def plot_sweep(result: Result, parameter: str, path: Path, *, title: str) -> Non
     save_figure(figure, path, png=False)
 
 
+_PLACES = ("root", "small_root", "windows_root", "frames_root", "source")
 _COMMAND, _RESULT = "command.json", "result.json"
 _KEYS = tuple(study.key for study in STUDIES)
+_MINUTES = sum(study.minutes for study in STUDIES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,10 +226,11 @@ class ReportOptions(Output):
     root: str = option("build/demo/oxe", str, "converted root")
     small_root: str = option("build/demo/oxe128", str, "the same at 128x128")
     windows_root: str = option("build/demo/windows", str, "bridge in the layout frames")
+    frames_root: str = option("build/demo/frames", str, "all datasets in the layout frames, all cameras")
     source: str = option("build/demo/source", str, "RLDS source of both")
     work: Path = option(Path("build/bench"), Path, "folder for results")
     page: Path = option(Path("docs/benchmarks.md"), Path, "page to write")
-    full: bool = option(False, bool, "more repeats: hours instead of 45 minutes")
+    full: bool = option(False, bool, f"more repeats: hours instead of {_MINUTES:.0f} minutes")
     only: tuple[str, ...] = option(_KEYS, several(known(_KEYS, "study")), "studies; keep others", metavar="A,B")
     fresh: bool = option(False, bool, "repeat studies that have a result")
     list: bool = option(False, bool, "print the commands and exit")
@@ -243,7 +276,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _work(given: ReportOptions) -> Iterator[dict[str, Any]]:
-    places = {name: getattr(given, name) for name in ("root", "small_root", "windows_root", "source")}
+    places = {name: getattr(given, name) for name in _PLACES}
     commands = {study.key: study.command(places, full=given.full) for study in STUDIES}
     outcomes: list[Outcome] = []
     for number, study in enumerate(() if given.list else STUDIES, 1):
@@ -252,14 +285,14 @@ def _work(given: ReportOptions) -> Iterator[dict[str, Any]]:
             if not (folder / _RESULT).is_file():
                 continue
             asked = _read(folder / _COMMAND).get("arguments", asked)
-        tell(f"{number}/{len(STUDIES)} {study.title}")
+        tell(f"{number}/{len(STUDIES)} {study.title}, about {study.minutes:g} min")
         outcome = run_study(study, asked, folder, fresh=given.fresh and study.key in given.only)
         add_plots(outcome, folder, given.page)
         outcomes.append(outcome)
         if outcome.error is not None:
             print(f"error: {study.key}: {outcome.error}", file=sys.stderr)
         given.page.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(given.page, format_page(outcomes))
+        write_whole(given.page, format_page(outcomes, given.page.read_text() if given.page.is_file() else ""))
     yield {
         "page": None if given.list else str(given.page),
         "commands": [shlex.join(["python", "-m", study.module, *commands[study.key]]) for study in STUDIES],

@@ -1,13 +1,14 @@
 """``python -m bench.windows``: the same windows of frames and actions in loaders that store each frame once.
 
 A dataset of a root in the layout ``frames`` is exported with ``stream.export`` as a LeRobot dataset, its frames as the
-stored JPEGs. Ours reads the root. LeRobotDataset reads the export with ``delta_timestamps``, in the environment that
-``python -m bench.peers --install lerobot`` makes. Plain Grain and LMDB read copies with a record for each frame, and
-decode with simplejpeg as ours does. The samples are a window around every step: ``--window`` frames up to it and
+stored JPEGs. Ours reads the root. LeRobotDataset reads the export with ``delta_timestamps``, and its frames as the AV1
+video that LeRobot makes of them; LanceDBDataset of lerobot-lancedb reads tables of that video, all in the environment
+that ``python -m bench.peers --install lerobot`` makes. Plain Grain and LMDB read copies with a record for each frame,
+and decode with simplejpeg as ours does. The samples are a window around every step: ``--window`` frames up to it and
 ``--horizon`` actions from it on; beyond an episode the closest step is repeated and masked.
 
-Before anything is measured every sample of every loader is compared: pixels, actions and both masks have to be equal.
-The columns are those of `bench.peers`.
+Before anything is measured every sample of every loader is compared: pixels (but for those of video), actions and both
+masks have to be equal. The columns are those of `bench.peers`.
 """
 
 from __future__ import annotations
@@ -32,15 +33,27 @@ from stream.storage.arguments import whole
 from stream.storage.errors import ArgumentError
 
 _LOADERS = "bench.peers.loaders"
+_TORCH = "delta_timestamps, torch DataLoader"
 _ABOUT = {
-    "ours": ("stores:Ours", "stream.make_loader over the layout frames"),
-    "lerobot": ("windows:Lerobot", "LeRobotDataset v3, JPEGs in parquet, delta_timestamps, torch DataLoader"),
-    "grain": ("windows:Grain", "ArrayRecord, a record a frame, grain.MapDataset over a source of windows, mp_prefetch"),
-    "lmdb": ("windows:Lmdb", "LMDB, a record a frame, torch DataLoader"),
+    "ours": ("ours", "stores:Ours", "stream.make_loader over the layout frames"),
+    "lerobot": ("lerobot", "windows:Lerobot", f"LeRobotDataset v3, JPEGs in parquet, {_TORCH}"),
+    "lerobot-video": ("lerobot", "windows:LerobotVideo", f"LeRobotDataset v3, its own AV1 video, torchcodec, {_TORCH}"),
+    "lerobot-lancedb": ("lerobot", "windows:LerobotLance", f"LanceDBDataset, the same video, torchcodec, {_TORCH}"),
+    "grain": ("grain", "windows:Grain", "ArrayRecord, a record a frame, grain.MapDataset of windows, mp_prefetch"),
+    "lmdb": ("lmdb", "windows:Lmdb", "LMDB, a record a frame, torch DataLoader"),
 }
 LOADERS = {
-    name: replace(PEERS[name], adapter=f"{_LOADERS}.{adapter}", what=what, own=name != "lerobot", note="")
-    for name, (adapter, what) in _ABOUT.items()
+    name: replace(
+        PEERS[peer],
+        name=name,
+        adapter=f"{_LOADERS}.{adapter}",
+        what=what,
+        own=peer != "lerobot",
+        environment="lerobot" if peer == "lerobot" else "",
+        exact="video" not in what,
+        note="",
+    )
+    for name, (peer, adapter, what) in _ABOUT.items()
 }
 
 
@@ -52,7 +65,7 @@ class WindowsOptions(ComparisonOptions):
     mixture: str = option("bridge", str, "a dataset of the root")
     loaders: tuple[str, ...] = option(tuple(LOADERS), several(known(LOADERS, "loader")), "loaders", metavar="A,B")
     camera: str = option("primary", str, "role or name of the camera")
-    window: int = option(8, whole(2), "frames of a window, the last one of step t")
+    window: int = option(8, whole(1), "frames of a window, the last one of step t")
     horizon: int = option(16, whole(1), "actions of a window, the first one of step t")
     batch_size: int = option(64, whole(1), "rows of a batch")
     num_workers: int = option(2, whole(1), "worker processes")

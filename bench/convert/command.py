@@ -260,7 +260,7 @@ _COLUMNS = {
 }
 
 
-def format_result(result: Result) -> str:
+def convert_table(result: Result) -> Table:
     """Return the table of a result."""
     machine, parameters = result["machine"], result["parameters"]
     notes = [
@@ -270,7 +270,7 @@ def format_result(result: Result) -> str:
     if max(case["others_cpu_share"] for case in result["cases"]) > _QUIET:
         notes.append("other programs used the machine: read the CPU ratio, or measure again when it is quiet")
     rows = [[case["case"], *(column(case) for column in _COLUMNS.values())] for case in result["cases"]]
-    return Table(["case", *_COLUMNS], rows, notes).text()
+    return Table(["case", *_COLUMNS], rows, notes)
 
 
 COMMAND = Command(
@@ -279,7 +279,7 @@ COMMAND = Command(
     epilog="The defaults take about eight minutes on two idle cores, and 5 GB of the temporary folder.",
     options=ConvertOptions,
     work=_work,
-    show=format_result,
+    show=lambda result: convert_table(result).text(),
     libraries=("apache-beam", "array-record", "numpy", "opencv-python-headless", "pyarrow", "simplejpeg"),
 )
 main = COMMAND.main

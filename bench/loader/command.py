@@ -1,14 +1,14 @@
-"""``python -m bench.loader``: the speed of the loader beside decoding the same JPEGs alone, in the same run.
+"""``python -m bench.loader``: the speed of the loader beside decoding the same frames alone, in the same run.
 
 Each repeat of each point runs in a fresh process; with ``--sweep`` a repeat goes through all points, in alternating
 order. Figures are medians over the repeats.
 
 ``ratio`` is samples/s of the loader divided by samples/s of the limit: one process for each worker (or one thread for
-each of the loader's threads) that decodes the same JPEGs from memory (`bench.measure.decode_limit`). Loader and limit
-are measured in turns, in slices of about a second (`bench.loader.run`). On a busy machine compare CPU time instead:
-``others' CPU`` is the share of other programs, ``CPU ratio`` the CPU time of decoding alone divided by that of the
-loader, trainer included. ``to first`` compares the ratio of a point (samples/s without a limit) with that of the first
-point, within a repeat.
+each of the loader's threads) that decodes the same frames from memory, raw ones are copied
+(`bench.measure.decode_limit`). Loader and limit are measured in turns, in slices of about a second
+(`bench.loader.run`). On a busy machine compare CPU time instead: ``others' CPU`` is the share of other programs,
+``CPU ratio`` the CPU time of decoding alone divided by that of the loader, trainer included. ``to first`` compares the
+ratio of a point (samples/s without a limit) with that of the first point, within a repeat.
 
 A point that fails is a row with its error. The other points are measured, and the exit code is 1.
 
@@ -212,7 +212,7 @@ def write_point(folder: Path, names: Sequence[str], log: Sequence[dict[str, Any]
 
 COMMAND = study(
     name="loader",
-    about="Measure the loader beside decoding the same JPEGs alone.",
+    about="Measure the loader beside decoding the same frames alone.",
     epilog="A point with the defaults takes about 15 s a repeat on two idle cores.",
     options=LoaderOptions,
     prepare=_prepare,

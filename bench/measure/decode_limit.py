@@ -1,6 +1,6 @@
-"""The limit of a loader: decoding the same JPEGs and nothing else. No files, no order, no batches, no trainer.
+"""The limit of a loader: decoding the same frames and nothing else. No files, no order, no batches, no trainer.
 
-The processes hold the JPEGs of the mixture's first samples in memory. They decode them in turn into one array of the
+The processes hold the frames of the mixture's first samples in memory. They decode them in turn into one array of the
 size of a batch, because a batch must be written to memory; a buffer of one frame stays in the processor's cache and
 would give a limit that no loader can reach. The processes wait between the slices.
 """

@@ -18,7 +18,7 @@ from bench.measure.command import Command, Result, tell, work_folder
 from bench.measure.options import number, option
 from bench.measure.points import Point, Prepared, Repeated, combine, study
 from bench.peers.list import VENVS, Peer
-from bench.peers.protocol import Export
+from bench.peers.protocol import PIXEL_DIGITS, Export
 from bench.peers.table import SETTING, comparison_table, mixing, plot
 from stream.storage.arguments import whole
 from stream.storage.files import write_whole
@@ -144,12 +144,17 @@ class _Comparison:
                     point.error = f"{error}; install the extra bench of this repository" if missing else str(error)
 
     def _check(self, peer: Peer, point: Point) -> None:
-        """Compare every sample of a peer with those of the export; raises ChildFailed if one differs."""
+        """Compare every sample of a peer with those of the export, pixels if they are to be equal.
+
+        Raises:
+            ChildFailed: One differs.
+        """
         tell(f"{peer.name}: checking {len(self._samples):,} samples")
         rows = min(point.parameters["batch_size"], len(self._samples))
         setting = {**point.parameters, "order": "sequential", "batch_size": rows}
         found = self._ask(peer, "check", setting, steps=2 * len(self._samples) // rows)["samples"]
-        wrong = [key for key, known in self._samples.items() if found.get(key) != known]
+        start = 0 if peer.exact else PIXEL_DIGITS
+        wrong = [key for key, known in self._samples.items() if found.get(key, "")[start:] != known[start:]]
         if wrong:
             raise ChildFailed(
                 f"{len(wrong):,} of {len(self._samples):,} samples differ, such as episode/step {wrong[0]}"
@@ -164,7 +169,7 @@ class _Comparison:
         run = self._ask(peer, "measure", point.parameters)
         after = self._measure_limit(workers)
         self._limit = workers, after
-        run["checked_pairs"] = check_pixels(run.pop("hashes"), self._hashes) if peer.name != "tfdata" else None
+        run["checked_pairs"] = check_pixels(run.pop("hashes"), self._hashes) if peer.exact else None
         run["mixing"] = mixing(run["counts"], self._export.weights)
         slices = [part for part in (before, after) if part]
         limit = statistics.fmean(part["pairs_per_s"] for part in slices) if slices else None
@@ -182,7 +187,10 @@ class _Comparison:
             "checked": self._checked,
             "weights": {dataset["name"]: dataset["weight"] for dataset in self._export.datasets},
             "peers": {
-                peer.name: {key: getattr(peer, key) for key in ("what", "resume", "replay", "source", "note")}
+                peer.name: {
+                    key: getattr(peer, key)
+                    for key in ("what", "resume", "replay", "source", "note", "exact", "versions")
+                }
                 for peer in self._peers.values()
             },
             "copies": self._copies,
@@ -208,7 +216,9 @@ class _Comparison:
         python = peer.python(given.venvs)
         if not python.is_file():
             venvs = "" if str(given.venvs) == VENVS else f" --venvs {given.venvs}"
-            raise ChildFailed(f"not installed; run: python -m bench.peers --install {peer.name}{venvs}")
+            raise ChildFailed(
+                f"not installed; run: python -m bench.peers --install {peer.environment or peer.name}{venvs}"
+            )
         return str(python.absolute())
 
     def _ask(self, peer: Peer, do: str, setting: Mapping[str, Any], **other: Any) -> dict[str, Any]:

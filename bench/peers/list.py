@@ -33,7 +33,10 @@ class Peer:
         replay: ``yes``, ``no`` or ``partly``, from its documentation.
         source: Documentation of both.
         own: Whether it runs in this repository's environment.
+        environment: Name of its environment and of the file of its requirements, its own name if empty.
+        interpreter: Command that makes its environment, the running Python if empty.
         copies: Whether it makes a copy of the pairs.
+        exact: Whether its pixels are those of the root.
         variants: Variants, each a point.
         note: Remark for readers of the table.
     """
@@ -45,7 +48,10 @@ class Peer:
     replay: str = "-"
     source: str = ""
     own: bool = False
+    environment: str = ""
+    interpreter: str = ""
     copies: bool = True
+    exact: bool = True
     variants: tuple[str, ...] = ("",)
     note: str = ""
 
@@ -54,14 +60,20 @@ class Peer:
         """Return the module of its adapter."""
         return self.adapter.partition(":")[0]
 
-    def requirements(self) -> list[tuple[Path, bool]]:
-        """Return the files for pip to install, and whether to install dependencies too."""
-        files = {_FOLDER / "requirements" / f"{self.name}{end}": depends for end, depends in _ENDS.items()}
-        return [(path, depends) for path, depends in files.items() if path.is_file()]
+    @property
+    def requirements(self) -> Path:
+        """Return the file for pip to install."""
+        return _FOLDER / "requirements" / f"{self.environment or self.name}.txt"
+
+    @property
+    def versions(self) -> str:
+        """Return the packages of its environment with their versions, "" for those of this repository."""
+        lines = [] if self.own else self.requirements.read_text().splitlines()
+        return ", ".join(line.replace("==", " ") for line in lines if not line.startswith("#"))
 
     def python(self, venvs: Path) -> Path:
         """Return the path of the interpreter of its environment, which may not exist."""
-        return venvs / self.name / "bin" / "python"
+        return venvs / (self.environment or self.name) / "bin" / "python"
 
     def install(self, venvs: Path) -> None:
         """Make the environment, unless it exists with the same requirements.
@@ -69,18 +81,16 @@ class Peer:
         Raises:
             InstallFailed: Making the environment or pip failed; the environment is removed.
         """
-        folder = venvs / self.name
-        wanted = "".join(path.read_text() for path, _ in self.requirements())
+        folder, wanted = self.python(venvs).parent.parent, self.requirements.read_text()
         mark = folder / _MARK
         if mark.is_file() and mark.read_text() == wanted:
             print(f"{self.name}: is installed in {folder}", flush=True)
             return
         print(f"{self.name}: installing into {folder}", flush=True)
         try:
-            self._run([sys.executable, "-m", "venv", "--clear", str(folder)])
-            for path, depends in self.requirements():
-                pip = [str(self.python(venvs)), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-                self._run([*pip, *([] if depends else ["--no-deps"]), "-r", str(path)])
+            self._run([self.interpreter or sys.executable, "-m", "venv", "--clear", str(folder)])
+            pip = [str(self.python(venvs)), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+            self._run([*pip, "-r", str(self.requirements)])
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
@@ -93,9 +103,6 @@ class Peer:
             reason = next((line for line in said if line.startswith("ERROR")), said[-1] if said else "no output")
             raise InstallFailed(f"{self.name}: {' '.join(reason.split())}")
 
-
-_ENDS = {".txt": True, ".nodeps.txt": False}
-"""Files with requirements, and whether their dependencies are installed too."""
 
 PEERS: dict[str, Peer] = {
     name: Peer(name=name, **{**about, "variants": tuple(about.get("variants", ("",)))})

@@ -175,13 +175,17 @@ class Decoder:
         return sample
 
 
+PIXEL_DIGITS = 16
+"""Digits of a hash of pixels."""
+
+
 def pixel_hash(frames: np.ndarray) -> str:
     """Return a hash of the pixels of a pair, uint8 [2, H, W, 3]."""
     return hashlib.blake2b(np.ascontiguousarray(frames).data, digest_size=8).hexdigest()
 
 
 def window_hash(frames: Any, frames_mask: Any, action: Any, action_mask: Any) -> str:
-    """Return a hash of a window.
+    """Return a hash of a window: that of its pixels, then that of its masks and actions.
 
     Args:
         frames: uint8 [F, H, W, 3].
@@ -190,11 +194,11 @@ def window_hash(frames: Any, frames_mask: Any, action: Any, action_mask: Any) ->
         action_mask: bool [W].
     """
     digest = hashlib.blake2b(digest_size=8)
-    for values, kind in ((frames, "u1"), (frames_mask, "?"), (action, "f4"), (action_mask, "?")):
+    for values, kind in ((frames_mask, "?"), (action, "f4"), (action_mask, "?")):
         # Adding 0 makes no difference of -0 and 0.
         array = np.ascontiguousarray(values, kind)
         digest.update((array + np.float32(0) if kind == "f4" else array).tobytes())
-    return digest.hexdigest()
+    return pixel_hash(frames) + digest.hexdigest()
 
 
 def hash_samples(request: Request, open_batches: Batches) -> dict[str, str]:

@@ -36,7 +36,8 @@ def comparison_table(result: Mapping[str, Any]) -> Table:
     notes = []
     for name, peer in result["peers"].items():
         source = f" ({peer['source']})" if peer["source"] else ""
-        notes.append(f"{name}: {peer['what']}{'; ' + peer['note'] if peer['note'] else ''}{source}")
+        told = "; ".join(filter(None, (peer["what"], peer["note"], peer["versions"])))
+        notes.append(f"{name}: {told}{source}")
     return point_table(result["points"], columns, [*sentences(result), *notes])
 
 
@@ -48,8 +49,9 @@ def sentences(result: Mapping[str, Any]) -> list[str]:
         f"Medians of {parameters['repeat']} on {machine['cores']} cores of {machine['cpu']}; {result['pairs']:,} "
         f"{samples(result)} {height}x{width} frames, {result['datasets']} datasets; MB are 10^6 bytes."
     ]
-    if checked := result.get("checked"):
-        told.append(f"Equal to those of the root, all samples: {', '.join(checked)}.")
+    for what, exact in (("", True), (" but for the pixels", False)):
+        if checked := [name for name in result.get("checked", ()) if result["peers"][name]["exact"] == exact]:
+            told.append(f"Equal to those of the root, all samples{what}: {', '.join(checked)}.")
     measured = [point for point in result["points"] if point["repeats"] and not point["error"]]
     for own in measured:
         others = [point for point in measured if _setting(point) == _setting(own) and point is not own]
@@ -81,11 +83,11 @@ def _rates(point: Mapping[str, Any]) -> tuple[float, float]:
 def samples(result: Mapping[str, Any]) -> str:
     """Return what the samples of a result are.
 
-    >>> samples({}), samples({"frames": 8})
-    ('pairs of', 'windows of 8')
+    >>> samples({}), samples({"frames": 1}), samples({"frames": 8})
+    ('pairs of', 'single', 'windows of 8')
     """
     frames = result.get("frames", 2)
-    return "pairs of" if frames == 2 else f"windows of {frames}"
+    return {1: "single", 2: "pairs of"}.get(frames, f"windows of {frames}")
 
 
 def plot(result: Mapping[str, Any], path: Path) -> None:

@@ -9,6 +9,7 @@ cache, which counts as part of the copy.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Iterator
 from importlib import import_module
@@ -17,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.peers.loaders.torch import MapStyle, import_torchvision
+from bench.peers.loaders.torch import MapStyle
 from bench.peers.protocol import Request
 
 _FPS = 10
@@ -29,8 +30,8 @@ class Lerobot(MapStyle):
 
     def __init__(self, request: Request) -> None:
         super().__init__(request)
-        _set_up(request)
-        dataset_of = import_module("lerobot.datasets.lerobot_dataset").LeRobotDataset
+        set_up(request)
+        dataset_of = import_module("lerobot.datasets").LeRobotDataset
         pairs = request.pairs
         self._full = request.full
         self._window = pairs.about["vector"][0]
@@ -65,21 +66,21 @@ class Lerobot(MapStyle):
     @classmethod
     def make_copy(cls, request: Request) -> None:
         """Write a LeRobot dataset for each dataset, and open each once for its cache."""
-        _set_up(request)
+        set_up(request)
         for number, (path, _) in enumerate(request.stores()):
             _write(request, number, Path(path))
         cls(request)
 
 
-def _set_up(request: Request) -> None:
+def set_up(request: Request) -> None:
     """Prepare importing LeRobot, which reads its variables then."""
     os.environ |= {"HF_HOME": str(request.copy / "cache"), "HF_HUB_OFFLINE": "1"}
-    import_torchvision()
 
 
 def _write(request: Request, number: int, folder: Path) -> None:
-    datasets, pandas, utils = (import_module(name) for name in ("datasets", "pandas", "lerobot.datasets.utils"))
-    metadata_of = import_module("lerobot.datasets.lerobot_dataset").LeRobotDatasetMetadata
+    datasets, pandas, files = (import_module(name) for name in ("datasets", "pandas", "lerobot.datasets.io_utils"))
+    columns = import_module("lerobot.datasets.feature_utils").get_hf_features_from_features
+    metadata_of = import_module("lerobot.datasets").LeRobotDatasetMetadata
     _, action, state = request.pairs.about["vector"]
     features = {
         _IMAGE: {"dtype": "image", "shape": (*request.pairs.shape, 3), "names": ["height", "width", "channels"]},
@@ -117,12 +118,12 @@ def _write(request: Request, number: int, folder: Path) -> None:
             )
     data = folder / meta.data_path.format(chunk_index=0, file_index=0)
     data.parent.mkdir(parents=True)
-    table = datasets.Dataset.from_list(rows, features=utils.get_hf_features_from_features(meta.features))
+    table = datasets.Dataset.from_list(rows, features=columns(meta.features))
     table.to_parquet(data, batch_size=100)
-    utils.write_episodes(datasets.Dataset.from_list(episodes), folder)
-    utils.write_tasks(pandas.DataFrame({"task_index": list(tasks.values())}, index=list(tasks)), folder)
+    files.write_episodes(datasets.Dataset.from_list(episodes), folder)
+    files.write_tasks(pandas.DataFrame({"task_index": list(tasks.values())}, index=list(tasks)), folder)
     totals = {"total_episodes": len(episodes), "total_frames": len(rows), "total_tasks": len(tasks)}
-    utils.write_info({**meta.info, **totals, "splits": {"train": f"0:{len(episodes)}"}}, folder)
+    files.write_info(dataclasses.replace(meta.info, **totals, splits={"train": f"0:{len(episodes)}"}), folder)
 
 
 def _episodes(request: Request, number: int) -> Iterator[list[dict[str, Any]]]:

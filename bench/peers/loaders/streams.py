@@ -177,11 +177,15 @@ class Litdata:
     @staticmethod
     @contextmanager
     def open_batches(request: Request) -> Iterator[Iterator[Any]]:
-        """Give batches of mixed pairs; an epoch ends with the first dataset that ends, and the next epoch begins."""
+        """Give batches of mixed pairs in one epoch that is long enough: each ends with a batch that is not full."""
         litdata = import_module("litdata")
         options = {"shuffle": True, "drop_last": False, "seed": request.seed, "transform": Decoder(request)}
+        # Each dataset as often as the samples need it twice, because an epoch ends with the first dataset that does.
         mixed = litdata.CombinedStreamingDataset(
-            [litdata.StreamingDataset(path, **options) for path, _ in request.stores()],
+            [
+                litdata.StreamingDataset(path, subsample=1.0 + 2 * request.samples * weight // len(places), **options)
+                for (path, places), weight in zip(request.stores(), request.pairs.weights, strict=True)
+            ],
             seed=request.seed,
             weights=request.pairs.weights,
             iterate_over_all=False,

@@ -1,4 +1,4 @@
-"""Loaders of windows, each of whose frames is stored once: plain Grain, LMDB, and LeRobotDataset.
+"""Loaders of windows, each of whose frames is stored once: plain Grain, LMDB, LeRobotDataset, and LanceDBDataset.
 
 ``bench.windows`` exports the steps of one dataset; a sample is a window of frames and actions around each step. At the
 ends of an episode the closest step is repeated and masked, as LeRobot does it.
@@ -6,18 +6,19 @@ ends of an episode the closest step is repeated and masked, as LeRobot does it.
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from bench.peers.loaders.lerobot import set_up
 from bench.peers.loaders.streams import grain_batches
 from bench.peers.loaders.torch import Lmdb as PairsInLmdb
-from bench.peers.loaders.torch import MapStyle, import_torchvision
+from bench.peers.loaders.torch import MapStyle
 from bench.peers.protocol import Request
 
 LEROBOT = "lerobot"
@@ -138,25 +139,33 @@ class Lerobot(MapStyle):
 
     def __init__(self, request: Request) -> None:
         super().__init__(request)
-        os.environ |= {"HF_HOME": str(request.copy / "cache"), "HF_HUB_OFFLINE": "1"}
-        import_torchvision()
+        set_up(request)
         about, self._numbers = request.pairs.about, request.pairs.numbers
         self._key, rate = about["image"], about["fps"]
         times = {
             self._key: [distance / rate for distance in about["window"]],
             "action": [step / rate for step in range(about["vector"][0])],
         }
-        dataset_of = import_module("lerobot.datasets.lerobot_dataset").LeRobotDataset
-        self._dataset = dataset_of("local/windows", root=request.copy / LEROBOT, delta_timestamps=times)
+        self._dataset = self.open(request.copy / LEROBOT, times)
+
+    @staticmethod
+    def open(folder: Path, times: dict[str, list[float]]) -> Any:
+        """Return the dataset of the copy, which gives windows at ``times``, in seconds by feature."""
+        opened = import_module("lerobot.datasets").LeRobotDataset
+        return opened("local/windows", root=folder, delta_timestamps=times, return_uint8=True)
 
     def __getitem__(self, place: int) -> dict[str, Any]:
-        import torch
+        return self._sample(place, self._dataset[place])
 
-        row = self._dataset[place]
+    def _sample(self, place: int, row: dict[str, Any]) -> dict[str, Any]:
         _, episode, step = self._numbers[place].tolist()
         is_real = ~row["action_is_pad"]
+        frames = row[self._key]
+        if frames.is_floating_point():
+            frames = (frames * 255).round().byte()
         return {
-            "frames": (row[self._key] * 255).round().to(torch.uint8).permute(0, 2, 3, 1).contiguous(),
+            # LeRobot leaves out the dimension of a single frame of video.
+            "frames": frames.reshape(-1, *frames.shape[-3:]).permute(0, 2, 3, 1).contiguous(),
             "frames_mask": ~row[f"{self._key}_is_pad"],
             "action": row["action"] * is_real[:, None],
             "action_mask": is_real,
@@ -172,3 +181,44 @@ class Lerobot(MapStyle):
         """Copy the exported dataset, and open it once for its cache."""
         shutil.copytree(request.export / LEROBOT, request.copy / LEROBOT)
         cls(request)
+
+
+class LerobotVideo(Lerobot):
+    """LeRobot over video as it records it: AV1, a keyframe every second frame, decoded to uint8 by torchcodec."""
+
+    @classmethod
+    def make_copy(cls, request: Request) -> None:
+        """Encode the frames of the exported dataset with LeRobot's own converter and its defaults."""
+        encode_video(request, request.copy / LEROBOT)
+        cls(request)
+
+
+class LerobotLance(Lerobot):
+    """lerobot-lancedb: ``LanceDBDataset`` over tables with the videos that LeRobot reads."""
+
+    context = "forkserver"
+
+    @staticmethod
+    def open(folder: Path, times: dict[str, list[float]]) -> Any:
+        """Return the dataset of the copy, which gives windows at ``times``, in seconds by feature."""
+        opened = import_module("lerobot_lancedb").LanceDBDataset
+        return opened(root=folder, delta_timestamps=times, return_uint8=True)
+
+    def __getitems__(self, places: list[int]) -> list[dict[str, Any]]:
+        return list(map(self._sample, places, self._dataset.__getitems__(places)))
+
+    @classmethod
+    def make_copy(cls, request: Request) -> None:
+        """Encode as for ``LerobotVideo``, and convert the result."""
+        video = request.copy / "video"
+        encode_video(request, video)
+        import_module("lerobot_lancedb.convert").convert(request.copy / LEROBOT, root=video)
+        shutil.rmtree(video)
+
+
+def encode_video(request: Request, folder: Path) -> None:
+    """Write the exported dataset with its frames as LeRobot's own video."""
+    set_up(request)
+    lerobot = import_module("lerobot.datasets")
+    frames = lerobot.LeRobotDataset("local/frames", root=request.export / LEROBOT)
+    lerobot.convert_image_to_video_dataset(frames, folder, "local/windows", num_workers=1)

@@ -49,3 +49,11 @@ def test_what_is_stored_more_than_once_takes_more(source: Path, tmp_path: Path, 
 def test_a_source_that_is_not_there(refused: Refused, tmp_path: Path) -> None:
     code, line = refused(main, ["--source", str(tmp_path), "--datasets", "bridge"])
     assert code == 1 and str(tmp_path) in line
+
+
+@pytest.mark.parametrize("made", [True, False])
+def test_a_root_without_datasets_is_an_error(refused: Refused, tmp_path: Path, made: bool) -> None:
+    if made:
+        (tmp_path / "root").mkdir()
+    code, line = refused(main, ["--root", str(tmp_path / "root")])
+    assert code == 2 and str(tmp_path / "root") in line

@@ -244,11 +244,17 @@ def test_who_is_ahead_follows_from_the_ranges() -> None:
         "parameters": {"repeat": 3},
         "shape": [8, 8],
         "machine": {"cores": 1, "cpu": "any"},
+        "peers": {"a": {"exact": True}, "b": {"exact": False}},
+        "checked": {"a": 9, "b": 9},
         "pairs": 9,
         "datasets": 1,
         "points": [point("ours", 9, 10, 11), point("a", 12, 20, 21), point("b", 10, 11, 12), point("c", 1, 5, 8)],
     }
-    told = sentences(result)[-1]
+    *checked, told = sentences(result)[1:]
+    assert checked == [
+        "Equal to those of the root, all samples: a.",
+        "Equal to those of the root, all samples but for the pixels: b.",
+    ]
     assert "metadata full, shuffled, batches of 4, 1 workers: " in told
     assert told.endswith("faster than ours: a (2.00); slower than ours: c (0.50); no difference seen: b (1.10)")
 
@@ -268,7 +274,8 @@ def test_a_name_has_the_parameters_that_differ() -> None:
 def test_a_peer_imports_nothing_that_its_environment_lacks(name: str) -> None:
     allowed = set(sys.stdlib_module_names) | {"numpy", "psutil", "simplejpeg", "torch", "grain", "tensorflow"}
     assert set(_imports(PEERS[name].module, set())) - allowed <= {"tensorflow_datasets"}
-    assert next(path.name for path, _ in PEERS[name].requirements()) == f"{name}.txt"
+    pinned = [line for line in PEERS[name].requirements.read_text().splitlines() if not line.startswith("#")]
+    assert pinned and all("==" in line for line in pinned)
 
 
 def _imports(module: str, seen: set[str]) -> Iterator[str]:

@@ -12,7 +12,7 @@ import pytest
 
 from bench.loader.command import loader_table
 from bench.measure.tables import markdown_table
-from bench.report import STUDIES, Study, add_plots, format_page, main, run_study
+from bench.report import STUDIES, Outcome, Study, add_plots, format_page, main, run_study
 
 TINY = ("--batch-size", "4", "--steps", "4", "--warmup", "1", "--no-limit", "--mixture", "bridge", "--num-workers", "0")
 
@@ -96,6 +96,24 @@ def test_an_unknown_study_is_one_line(capsys: pytest.CaptureFixture[str]) -> Non
         main(["--only", "workers,formatz"])
     assert ended.value.code == 2
     assert capsys.readouterr().err.startswith("error: argument --only: no study 'formatz'; did you mean 'formats'?")
+
+
+def test_sections_of_other_commands_and_of_studies_without_a_result_stay() -> None:
+    outcome = Outcome(STUDIES[1], ["--root", "R"], error="no memory")
+    before = "\n".join(
+        [
+            "# Benchmarks\n\nOld head.\n",
+            "## On a GPU\n\nBy hand.\n\n```\n## no title\n```\n",
+            f"## {STUDIES[1].title}\n\nOld.\n",
+            f"## {STUDIES[0].title}\n\nKept.\n",
+        ]
+    )
+    page = format_page([outcome], before)
+    titles = [line for line in page.splitlines() if line.startswith("## ")]
+    assert titles == [f"## {STUDIES[0].title}", f"## {STUDIES[1].title}", "## On a GPU", "## no title"]
+    assert "Not measured: no memory" in page and "Kept." in page and "By hand." in page
+    assert "Old" not in page
+    assert format_page([outcome], page) == page
 
 
 @pytest.mark.long
