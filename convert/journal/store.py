@@ -12,7 +12,6 @@ import fcntl
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TypeVar
@@ -32,7 +31,6 @@ _TEMPORARY = ".tmp"
 _REMOVED = ".removed"
 _STALE = 24 * 3600.0
 """Seconds after which a temporary folder of another machine counts as left behind."""
-_THREADS = 8
 _Value = TypeVar("_Value")
 
 
@@ -248,8 +246,7 @@ class ObjectStore:
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove objects, as far as they exist."""
-        with ThreadPoolExecutor(_THREADS) as pool:
-            list(pool.map(lambda name: self._root.remove([name]), names))
+        self._root.remove(names)
 
     def remove_journal(self, last: str) -> None:
         """Remove the objects of the journal, and at the end the one that says that it exists."""
@@ -270,8 +267,7 @@ class ObjectStore:
 
     def adopt(self, other: ObjectStore, names: Iterable[str]) -> None:
         """Copy complete objects of another store, within the object store."""
-        with ThreadPoolExecutor(_THREADS) as pool:
-            list(pool.map(lambda name: self._root.copy(other._root, name), names))
+        self._root.copy(other._root, names)
 
     def remove_folders(self) -> None:
         """Do nothing: folders are parts of names."""

@@ -10,43 +10,41 @@ import hashlib
 import io
 import mmap
 import shutil
-from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from stream.storage.object_reads import DEADLINE_S
+from stream.storage.object_reads import DEADLINE_S, object_reads, open_store
 from stream.storage.remote import LocalFolder, RemoteError, is_remote
 from stream.storage.remote_folder import RemoteFolder
 
 CHUNK = 8 << 20
 """Bytes of one request when an object is read in sequence."""
 _MAX_PUT = 5 << 30
-"""Largest object that S3 takes in one request."""
+"""Largest object that S3 takes, or copies, in one request."""
 _PART = 64 << 20
-_THREADS = 32
+_TIMEOUT_S = 30
+"""Seconds that a small request may take; a second more for each MiB."""
 
 
 class StoreFolder(RemoteFolder):
     """A folder of an object store that can be written to, see ``stream.storage.remote_folder.RemoteFolder``."""
 
     schemes: ClassVar = {scheme: RemoteFolder.schemes[scheme] for scheme in ("s3", "gs")}
-    # A request may take as long as 5 GB take.
-    patience: ClassVar = {"deadline_s": DEADLINE_S, "timeout_s": 3600}
+    patience: ClassVar = {"deadline_s": DEADLINE_S, "timeout_s": _TIMEOUT_S}
 
     def read_some(self, names: Iterable[str]) -> dict[str, bytes]:
         """Return the contents of the objects that exist among several, read at the same time."""
 
-        def read(name: str) -> bytes | None:
+        async def read(name: str) -> bytes | None:
             try:
-                return self.read(name)
+                return await self._read(name)
             except FileNotFoundError:
                 return None
 
-        with ThreadPoolExecutor(_THREADS) as pool:
-            wanted = list(names)
-            found = zip(wanted, pool.map(read, wanted), strict=True)
-            return {name: content for name, content in found if content is not None}
+        wanted = list(names)
+        found = zip(wanted, object_reads().wait_all(map(read, wanted)), strict=True)
+        return {name: content for name, content in found if content is not None}
 
     def open(self, name: str, *, size: int) -> io.BufferedReader:
         """Open an object of ``size`` bytes to read it in sequence."""
@@ -94,8 +92,11 @@ class StoreFolder(RemoteFolder):
         """Store an object, and compare it by the store's MD5, or by its content if the store has none."""
         # One request: the parts of a killed upload would stay, and cost money.
         in_parts = len(content) > _MAX_PUT
+        store = self._store_for(_PART if in_parts else len(content))
         with self.explained("written", name):
-            found = self.store.put(self.key(name), content, mode=mode, use_multipart=in_parts, chunk_size=_PART)
+            found = object_reads().wait(
+                store.put_async(self.key(name), content, mode=mode, use_multipart=in_parts, chunk_size=_PART)
+            )
         expected = _md5(content).hexdigest()
         # An ETag is no MD5 in buckets with keys of their own, and objects made of parts have none.
         if str(found["e_tag"]).strip('"') == expected:
@@ -111,16 +112,40 @@ class StoreFolder(RemoteFolder):
             f"{self.url}/{name}: after {len(content):,} bytes were stored, the store has {there}; try again"
         )
 
-    def copy(self, source: RemoteFolder, name: str) -> None:
-        """Store a copy of an object of another folder of the same bucket."""
-        with self.explained("written", name):
-            self.store.copy(source.key(name), self.key(name))
+    def copy(self, source: RemoteFolder, names: Iterable[str]) -> None:
+        """Store copies of objects of another folder of the same bucket."""
+
+        async def copy(name: str) -> int:
+            """Copy an object within the store if it does that in one request, and return its size."""
+            with self.explained("written", name):
+                size = int((await self.store.head_async(source.key(name)))["size"])
+                if size <= _MAX_PUT:
+                    await self._store_for(size).copy_async(source.key(name), self.key(name))
+                return size
+
+        wanted = list(names)
+        for name, size in zip(wanted, object_reads().wait_all(map(copy, wanted)), strict=True):
+            if size > _MAX_PUT:
+                store = self._store_for(_PART)
+                parts = _parts(store, source.key(name), size)
+                with self.explained("written", name):
+                    object_reads().wait(
+                        store.put_async(self.key(name), parts, use_multipart=True, chunk_size=_PART, max_concurrency=4)
+                    )
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove the objects that exist among several."""
-        for name in names:
+
+        async def remove(name: str) -> None:
             with contextlib.suppress(FileNotFoundError), self.explained("removed", name):
-                self.store.delete(self.key(name))
+                await self.store.delete_async(self.key(name))
+
+        object_reads().wait_all(map(remove, names))
+
+    def _store_for(self, size: int) -> Any:
+        """Return the store with time for requests of ``size`` bytes, doubled until it is enough: there are few."""
+        times = -(-(size >> 20) // _TIMEOUT_S)
+        return open_store(self.scheme, self.bucket, **{**self.patience, "timeout_s": _TIMEOUT_S << times.bit_length()})
 
 
 def open_folder(path: str) -> LocalFolder | StoreFolder:
@@ -147,6 +172,12 @@ class _Reader(io.RawIOBase):
             buffer[: stop - start] = self._folder.read_range(self._name, start, stop)
         self._position = stop
         return stop - start
+
+
+async def _parts(store: Any, key: str, size: int) -> AsyncIterator[bytes]:
+    """Yield the content of an object, a request a part."""
+    for start in range(0, size, _PART):
+        yield await store.get_range_async(key, start=start, end=min(size, start + _PART))
 
 
 def _md5(content: bytes | mmap.mmap = b"") -> Any:

@@ -42,7 +42,7 @@ from stream.label.commit import settle_labels
 from stream.storage.errors import ArgumentError, FormatError
 from stream.storage.files import alone, write_whole
 from stream.storage.progress import human_bytes
-from stream.storage.remote import Folder, LocalFolder, is_remote
+from stream.storage.remote import Folder, LocalFolder, checked_url, is_remote
 from stream.storage.remote_folder import RemoteFolder
 
 
@@ -158,7 +158,7 @@ class Order:
 
 def _open_source(root: str) -> Folder:
     if is_remote(root):
-        remote = RemoteFolder(root)
+        remote = RemoteFolder(checked_url(root))
         remote.check()
         return remote
     if not Path(root).is_dir():

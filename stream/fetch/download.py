@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import sys
@@ -17,7 +18,7 @@ from stream.format.names import cached_copy
 from stream.storage.errors import StreamError
 from stream.storage.files import sync_folder
 from stream.storage.progress import Progress
-from stream.storage.remote import Folder
+from stream.storage.remote import Folder, RemoteError
 
 _CHUNK = 1 << 20
 """Bytes of one request."""
@@ -81,10 +82,6 @@ def download(files: Sequence[Download], *, jobs: int) -> None:
 
 def _copy(file: Download, readers: ThreadPoolExecutor, progress: Progress, stop: threading.Event) -> None:
     name, size = file.source or file.target.name, file.entry.bytes
-    found = file.folder.size(name)
-    if found != size:
-        what = "is missing" if found is None else f"has {found:,} bytes, its manifest says {size:,}"
-        raise FetchError(f"{file.folder}/{name}: {what}; the root is damaged, check it with `python -m convert.verify`")
     file.target.parent.mkdir(parents=True, exist_ok=True)
     temporary = file.target.with_name(f".{name}.{os.getpid()}{PARTIAL}")
     digest = hashlib.sha256()
@@ -99,6 +96,7 @@ def _copy(file: Download, readers: ThreadPoolExecutor, progress: Progress, stop:
             sink.flush()
             os.fsync(sink.fileno())
         if digest.hexdigest() != file.entry.sha256:
+            _check_size(file, name)
             raise FetchError(
                 f"{file.folder}/{name}: its SHA-256 is not that of its manifest; fetch again, and if that does not "
                 "help, the root is damaged: check it with `python -m convert.verify`"
@@ -106,8 +104,20 @@ def _copy(file: Download, readers: ThreadPoolExecutor, progress: Progress, stop:
         temporary.replace(file.target)
         cached_copy(file.target).unlink(missing_ok=True)
         sync_folder(file.target.parent)
+    except (FileNotFoundError, RemoteError):
+        with contextlib.suppress(RemoteError):
+            _check_size(file, name)
+        raise
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _check_size(file: Download, name: str) -> None:
+    """Raise FetchError unless the source has the file with its size; only asked when a copy failed."""
+    found, size = file.folder.size(name), file.entry.bytes
+    if found != size:
+        what = "is missing" if found is None else f"has {found:,} bytes, its manifest says {size:,}"
+        raise FetchError(f"{file.folder}/{name}: {what}; the root is damaged, check it with `python -m convert.verify`")
 
 
 def _read_ahead(folder: Folder, name: str, size: int, readers: ThreadPoolExecutor) -> Iterator[bytes]:

@@ -11,7 +11,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Future
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -109,7 +109,27 @@ class ObjectReads:
             RemoteError: The store did not fulfil the request before the deadline, or refuses it.
             StreamError: The process was forked after the first read.
         """
-        return bytes(self._run(self._read(url, begin, end, patience_s)).result())
+        return bytes(self.wait(self._read(url, begin, end, patience_s)))
+
+    def wait(self, work: Coroutine[Any, Any, _Answer]) -> _Answer:
+        """Return the answer of a coroutine that runs in this thread; Ctrl-C ends both."""
+        future = self._run(work)
+        try:
+            return future.result()
+        finally:
+            future.cancel()
+
+    def wait_all(self, works: Iterable[Coroutine[Any, Any, _Answer]]) -> list[_Answer]:
+        """Return the answers of coroutines that run at the same time."""
+
+        async def run(work: Coroutine[Any, Any, _Answer]) -> _Answer:
+            async with self._slots:
+                return await work
+
+        async def run_all() -> list[_Answer]:
+            return await asyncio.gather(*map(run, works))
+
+        return self.wait(run_all())
 
     def _run(self, work: Coroutine[Any, Any, _Answer]) -> Future[_Answer]:
         if os.getpid() != self._pid:
@@ -245,7 +265,7 @@ def explained(url: str, begin: int = 0, end: int = 0) -> Any:
     try:
         yield
     except FileNotFoundError:
-        raise FormatError(f"{url}: no such object, though the manifest names it") from None
+        raise FormatError(f"{url}: no such object") from None
     except (FormatError, StreamError):
         raise
     except Exception as error:
@@ -328,10 +348,15 @@ def _google_access() -> dict[str, Any]:
         # Any credentials will do, but obstore writes with none.
         token = {"token": "emulator", "expires_at": None}
         return {"config": {"base_url": base.rstrip("/")}, "credential_provider": lambda: token}
+    from google.auth import default
     from google.auth.exceptions import DefaultCredentialsError
     from obstore.auth.google import GoogleCredentialProvider
 
     try:
-        return {"credential_provider": GoogleCredentialProvider()}
+        # The key of a service account gives nothing without a scope.
+        found, _ = default(scopes=["https://www.googleapis.com/auth/devstorage.read_write"])
+        return {"credential_provider": GoogleCredentialProvider(found)}
     except DefaultCredentialsError:
+        if os.environ.get("GOOGLE_APPLICATION_CREDENTIALS"):
+            raise
         return {"config": {"skip_signature": True}}

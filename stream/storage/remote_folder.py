@@ -75,7 +75,7 @@ class RemoteFolder:
         """Return the size of each object by its key, and the keys of the subfolders."""
         prefix = self.key("")
         with self.explained("listed"):
-            found = self.store.list_with_delimiter(prefix or None)
+            found = object_reads().wait(self.store.list_with_delimiter_async(prefix or None))
         # A store may list an object with the folder's own name.
         sizes = {str(each["path"]): int(each["size"]) for each in found["objects"] if each["path"] != prefix}
         return sizes, list(map(str, found["common_prefixes"]))
@@ -84,14 +84,18 @@ class RemoteFolder:
         """Return the size of an object in bytes, or None if it does not exist."""
         try:
             with self.explained("read", name):
-                return int(self.store.head(self.key(name))["size"])
+                return int(object_reads().wait(self.store.head_async(self.key(name)))["size"])
         except FileNotFoundError:
             return None
 
     def read(self, name: str) -> bytes:
         """Return the content of an object; raise FileNotFoundError if it does not exist."""
+        return object_reads().wait(self._read(name))
+
+    async def _read(self, name: str) -> bytes:
         with self.explained("read", name):
-            return bytes(self.store.get(self.key(name)).bytes())
+            found = await self.store.get_async(self.key(name))
+            return bytes(await found.bytes_async())
 
     def read_range(self, name: str, start: int, stop: int) -> bytes:
         """Return the bytes [start, stop) of an object; raise RemoteError if it is shorter."""
