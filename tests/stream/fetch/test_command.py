@@ -28,7 +28,7 @@ from tests.fixtures.command import flip, run, start, tree, wait_until
 from tests.fixtures.datasets.rewritten_records import change_table
 from tests.fixtures.datasets.rlds_dataset import RldsDataset, convert_dataset, demo_episode, write_dataset
 from tests.fixtures.faults.disk import Disk
-from tests.fixtures.object_stores import Store, object_store, proxy, upload_tree
+from tests.fixtures.object_stores import Store, object_store, proxy, seen_through, upload_tree
 
 FOLDER = Path("demo/1.0.0")
 
@@ -269,6 +269,11 @@ def test_a_truncated_object_is_one_error_and_the_rest_is_kept(
     assert {path: path.stat().st_ino for path in there} == there
 
 
+def test_files_are_brought_without_a_question_for_their_size(store: Store, bucket: str, local: Path) -> None:
+    with seen_through(store, lambda method, path, body: 503 if method == "HEAD" and "arrayrecord" in path else body):
+        assert fetch(bucket, local) == 0
+
+
 @pytest.mark.parametrize("file", [FILE, FILE.with_name("steps.arrow")], ids=["shard", "index"])
 def test_a_changed_byte_and_a_missing_file_are_found(
     file: Path, damaged: Path, local: Path, capsys: pytest.CaptureFixture[str]
@@ -306,6 +311,7 @@ def test_a_wrong_bucket_and_missing_credentials_are_one_error(
         (["ROOT", "LOCAL", "--mixture", "dmo"], "no mixture or dataset 'dmo'; did you mean 'demo'?"),
         (["ROOT", "LOCAL", "--mixture", "demo", "--split", "test"], "no split 'test', there are 'train', 'val'"),
         (["ROOT", "s3://bucket/oxe", "--mixture", "demo"], "s3://bucket/oxe: expected a local folder to copy to"),
+        (["http://me:secret@host/oxe", "LOCAL", "--mixture", "demo"], "http://...: has a name, key or query in it"),
         (["ROOT", "/dev/null/oxe", "--mixture", "demo"], "/dev/null/oxe: cannot be created: Not a directory"),
     ],
 )

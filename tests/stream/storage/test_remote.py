@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Iterator
+import signal
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +18,7 @@ from convert.storage import object_store as stores
 from convert.storage.object_store import CHUNK, StoreFolder
 from stream.storage.remote import RemoteError, is_remote, join
 from tests.fixtures.command import Result, run
-from tests.fixtures.object_stores import SCHEMES, Alter, Store, object_store, objects, proxy
+from tests.fixtures.object_stores import SCHEMES, Alter, Store, environment_of, object_store, objects, proxy
 
 
 @pytest.fixture(scope="module", params=SCHEMES)
@@ -79,6 +84,64 @@ def test_what_has_no_hash_that_is_an_md5_is_read_back(
     (tmp_path / "parts").write_bytes(content)
     folder.upload(tmp_path / "parts", "parts")
     assert folder.size("parts") == len(content)
+
+
+@pytest.mark.parametrize("limit", [8 << 20, 5 << 20], ids=["one request", "parts"])
+def test_a_copy_of_what_is_too_large_for_one_request_is_sent_in_parts(
+    folder: StoreFolder, limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = os.urandom(6 << 20)
+    (folder / "before").write("large", content)
+    (folder / "before").write("small", b"small")
+    monkeypatch.setattr(stores, "_MAX_PUT", limit)
+    monkeypatch.setattr(stores, "_PART", 5 << 20)
+    folder.copy(folder / "before", ["large", "small"])
+    assert (folder.read("large"), folder.read("small")) == (content, b"small")
+    assert folder.store.head(folder.key("large"))["e_tag"].strip('"').endswith("-2") == (limit < len(content))
+    with pytest.raises(FileNotFoundError, match="nothing"):
+        folder.copy(folder / "before", ["nothing"])
+
+
+def test_a_request_has_time_for_its_bytes_and_few_times_differ(folder: StoreFolder) -> None:
+    def timeout_s(size: int) -> int:
+        parts = folder._store_for(size).client_options["timeout"].split()  # such as 2h 8m
+        return sum(int(part[:-1]) * {"s": 1, "m": 60, "h": 3600}[part[-1]] for part in parts)
+
+    assert (timeout_s(0), folder._store_for(0)) == (30, folder.store)
+    times = {size: timeout_s(size << 20) for size in range(1, 5 << 10, 7)}
+    assert all(30 + size <= seconds <= 60 + 2 * size for size, seconds in times.items())
+    assert len(set(times.values())) < 10
+
+
+Call = Callable[[StoreFolder], object]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        StoreFolder.sizes,
+        lambda folder: folder.size("one"),
+        lambda folder: folder.read("one"),
+        lambda folder: folder.read_some(["one", "two"]),
+        lambda folder: folder.read_range("one", 0, 9),
+        lambda folder: folder.write("one", b"content"),
+        lambda folder: folder.copy(folder, ["one"]),
+        lambda folder: folder.remove(["one"]),
+    ],
+    ids=["list", "head", "get", "gets", "range", "put", "copy", "delete"],
+)
+def test_ctrl_c_ends_each_request_of_a_store_that_does_not_answer(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        for name, value in environment_of("s3", f"http://127.0.0.1:{server.getsockname()[1]}").items():
+            monkeypatch.setenv(name, value)
+        folder = StoreFolder(f"s3://{uuid.uuid4()}/oxe")
+        timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        began = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            call(folder)
+        assert time.monotonic() - began < 5
+        timer.join()
 
 
 @pytest.mark.parametrize("end", [b"\r", b"\n", b"\r\n", b"\n--==0==--", b"\n--==0==--\n"])

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import threading
 import time
 from collections.abc import Iterator
 from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import parse_qs
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from stream.storage import object_reads
 from stream.storage.remote import RemoteError, explain
@@ -42,6 +47,55 @@ def test_a_server_that_is_down_is_said(tmp_path: Path) -> None:
             attempt()
         assert str(caught.value).startswith(f"{folder}/") and not caught.value.refused
         assert str(caught.value).endswith("no answer; check the address, the network and the server, and try again")
+
+
+def test_an_object_that_is_missing_is_said(tmp_path: Path) -> None:
+    with web_server(tmp_path) as url, pytest.raises(RemoteError) as caught:
+        RemoteFolder(url).read_range("one", 0, 5)
+    assert str(caught.value) == f"{url}/one: no such object"
+
+
+@pytest.fixture
+def google_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "key.json"
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(path))
+    monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
+    return path
+
+
+def test_the_key_of_a_google_service_account_asks_for_a_scope(google_key: Path) -> None:
+    class Tokens(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
+            claims = json.loads(base64.urlsafe_b64decode(body["assertion"][0].split(".")[1] + "=="))
+            given = claims.get("scope") == "https://www.googleapis.com/auth/devstorage.read_write"
+            answer = {"access_token": "given", "expires_in": 3600} if given else {"error": "invalid_scope"}
+            content = json.dumps(answer).encode()
+            self.send_response(200 if given else 400)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+    with ThreadingHTTPServer(("127.0.0.1", 0), Tokens) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        account = {"type": "service_account", "client_email": "me@host", "private_key": pem, "private_key_id": "1"}
+        google_key.write_text(json.dumps({**account, "token_uri": f"http://127.0.0.1:{server.server_port}/token"}))
+        assert RemoteFolder("gs://bucket/oxe").store.credential_provider()["token"] == "given"
+        server.shutdown()
+
+
+def test_a_google_key_of_another_kind_is_said(google_key: Path) -> None:
+    google_key.write_text('{"type": "unknown"}')
+    with pytest.raises(
+        RemoteError, match=r"gs://bucket/oxe: cannot be opened: no credentials that are valid"
+    ) as caught:
+        RemoteFolder("gs://bucket/oxe")
+    assert caught.value.refused
 
 
 def test_a_server_without_ranges_is_said(tmp_path: Path) -> None:
