@@ -7,6 +7,7 @@ in ``AWS_PROFILE``, ``AWS_ENDPOINT_URL``, ``GOOGLE_APPLICATION_CREDENTIALS`` and
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import os
 import threading
@@ -42,6 +43,8 @@ _TIMEOUT_S = 20
 _CLIENT: dict[str, Any] = {"connect_timeout": timedelta(seconds=5), "allow_http": True}
 _LOOK_S = 0.005
 """Time after which a range that another process reads is looked at again."""
+_LEAVE_S = 0.1
+"""Time for the threads of obstore to leave Python."""
 _RENEW = timedelta(minutes=5)
 """Time after which credentials that end are asked for again."""
 
@@ -90,6 +93,7 @@ class ObjectReads:
         self._again: set[asyncio.Future[Any]] = set()
         self._under_way: dict[tuple[Any, ...], asyncio.Task[Outcome]] = {}
         threading.Thread(target=self._loop.run_forever, name="stream-objects", daemon=True).start()
+        atexit.register(self._leave)
 
     def start(self, reads: Sequence[Read]) -> Future[list[Outcome]]:
         """Start reads that go on while this process does something else; raises as ``read`` does."""
@@ -130,6 +134,17 @@ class ObjectReads:
             return await asyncio.gather(*map(run, works))
 
         return self.wait(run_all())
+
+    def _leave(self) -> None:
+        """Cancel what is under way, and let the threads of obstore leave Python: its end would abort the process."""
+
+        def cancel() -> None:
+            for task in asyncio.all_tasks(self._loop):
+                task.cancel()
+
+        if os.getpid() == self._pid:
+            self._loop.call_soon_threadsafe(cancel)
+            time.sleep(_LEAVE_S)
 
     def _run(self, work: Coroutine[Any, Any, _Answer]) -> Future[_Answer]:
         if os.getpid() != self._pid:

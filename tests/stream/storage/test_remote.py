@@ -186,6 +186,13 @@ def test_what_was_damaged_once_on_the_way_is_sent_again(store: Store, tmp_path: 
     assert objects(bucket) == {"file": (tmp_path / "file").read_bytes()}
 
 
+def test_a_process_may_end_right_after_a_request(store: Store, tmp_path: Path) -> None:
+    bucket = store.new_bucket()
+    for _ in range(4):
+        result = upload_through(store, lambda method, path, body: body, bucket, tmp_path)
+        assert result.code == 0, result.err
+
+
 def test_a_bucket_that_is_not_there_is_refused(store: Store) -> None:
     nowhere = StoreFolder(f"{store.scheme}://nowhere-at-all/oxe")
     for attempt in (nowhere.check, lambda: nowhere.write("one", b"")):
