@@ -150,10 +150,9 @@ class ObjectReads:
             if claimed is None:
                 return Outcome(None)
             if self._left(asked) <= 0:
-                reason = (
-                    f"another process of this machine has been reading it for {DEADLINE_S} seconds; see if it stopped"
-                )
-                return Outcome(RemoteError(f"{url}, bytes {begin:,} to {end:,}: cannot be read: {reason}"))
+                where = f"{url}, bytes {begin:,} to {end:,}"
+                reason = f"another process of this machine reads it for {DEADLINE_S} seconds; end that one if it hangs"
+                return Outcome(RemoteError(f"{where}: cannot be read: {reason}"))
             await asyncio.sleep(_LOOK_S)
         try:
             content = await self._read(url, begin, end, asked=asked)

@@ -53,6 +53,6 @@ def cache(tmp_path: Path) -> Path:
 @pytest.fixture
 def oxe_like(tmp_path: Path) -> Path:
     """Return a root of a dataset of the same name."""
-    dataset = write_dataset(tmp_path / "source", splits={"train": [[demo_episode(8, seed=77)]]})
+    dataset = write_dataset(tmp_path / "source", splits={"train": [[demo_episode(8, seed=77, size=(96, 128))]]})
     convert_dataset(dataset.conversion(tmp_path / "other", Options(policy=FramePolicy(size=None))))
     return tmp_path / "other"
