@@ -38,6 +38,7 @@ from bench.remote import WebServer, served
 from stream import WorkerError, digest, make_loader
 from stream.cache.room import sparse_copies
 from stream.storage.arguments import whole
+from stream.storage.errors import FormatError, StreamError
 from stream.storage.progress import human_seconds
 
 RESULT_FILE = "soak.json"
@@ -149,7 +150,7 @@ class Soak:
                 megabytes = (self._own.totals[-1] or 0) / 1e6
                 say(f"{self._elapsed() / 60:.1f} min, {self._batches:,} batches, {megabytes:,.0f} MB; {kind}")
             self._check()
-        except (WorkerError, ChildFailed) as error:
+        except (StreamError, FormatError, ChildFailed) as error:
             self._problems.append(f"{type(error).__name__}: {' '.join(str(error).split())}")
         finally:
             self._iterator.close()

@@ -36,9 +36,10 @@ class MappedIndex:
         # Labels have files of their own, of which those that batches need are mapped.
         paths = dict.fromkeys([*(table.path for table in tables), *(table.file_of(name) for table, name in needed)])
         region = Region(list(paths))
-        # The tables come first. Texts are read from them, for which a worker would map each file once more.
-        for table, content in zip(tables, region.files, strict=False):
-            table.__dict__.setdefault("content", content)
+        # Texts are read from them, for which a worker would map each file once more.
+        files = dict(zip(paths, region.files, strict=True))
+        for table in tables:
+            table.__dict__.setdefault("content", files[table.path])
         for file in {table.columns[name].file for table, name in needed}:
             if file is not None:
                 file.check()

@@ -348,11 +348,6 @@ def _own_root(root: str, catalog: Catalog) -> str | Path | CachedRoot:
 
 def _open_datasets(members: Sequence[Member], catalog: Catalog) -> tuple[Dataset, ...]:
     """Return the dataset of each member, by the member's name."""
-    place = catalog.place
-    if isinstance(place, CachedRoot) and not any(
-        is_remote(root) for root in (place.url, *(m.root or "" for m in members))
-    ):
-        raise ArgumentError(f"cache='{place.cache}' is for roots like s3://BUCKET/...; leave it out for {place}")
     catalogs = {None: catalog} | {
         member.root: open_catalog(_own_root(member.root, catalog)) for member in members if member.root is not None
     }

@@ -37,7 +37,7 @@ class StateError(StreamError, ValueError):
     refused = True
 
 
-class RingError(StreamError, MemoryError):
+class RingError(MemoryError, StreamError):
     """A lack of memory for the batches; the message says how much is needed."""
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stream import Loader, load_loader, make_loader, shared_episodes
+from stream import Loader, digest, load_loader, make_loader, shared_episodes
 from stream.batch.cameras import find_cameras
 from stream.format.manifest import encode_manifest, read_manifest
 from stream.loader.mixed import MixedData, open_mixture
@@ -46,6 +46,14 @@ def test_a_batch_is_as_wide_as_the_widest_member(oxe_root: Path) -> None:
     assert spec.action_size == max(vector.size for vector in spec.actions)
     assert spec.frame_shapes == {"frames": (64, 64)}
     assert spec.num_frames == (2, 2, 2)
+
+
+def test_workers_read_the_texts_of_a_dataset_that_is_a_member_twice(oxe_root: Path) -> None:
+    mixture = {"one": {"dataset": "bridge"}, "two": {"dataset": "bridge"}, "rt1": 1, "kuka": 1}
+    here, there = (make_loader(oxe_root, mixture, batch_size=16, seed=3, num_workers=count) for count in (0, 1))
+    for step, batch in zip(range(3), there, strict=False):
+        assert batch["language"] == here.batch_at(step)["language"]
+        assert digest(batch) == digest(here.batch_at(step))
 
 
 def test_several_missing_datasets_are_named_together(oxe_root: Path) -> None:

@@ -97,4 +97,4 @@ def test_a_damaged_frame_is_left_out_and_named(
     shard.write_bytes(content)
     told = [view(capsys, root, "bridge", episode, "--save", tmp_path / "e.rrd") for episode in range(2)]
     assert [code for code, _, _ in told] == [0, 0]
-    assert sum(out.count("left out: dataset bridge, split train, record ") for _, out, _ in told) == 1
+    assert sum(out.count("left out: dataset bridge, split train, shard ") for _, out, _ in told) == 1
