@@ -36,7 +36,7 @@ from bench.measure.session import is_mapped_elsewhere, shared_memory, wait_until
 from bench.measure.tables import markdown_table, new_figure, save_figure
 from bench.remote import WebServer, served
 from stream import WorkerError, digest, make_loader
-from stream.cache.room import SHARDS
+from stream.cache.room import sparse_copies
 from stream.storage.arguments import whole
 from stream.storage.errors import FormatError, StreamError
 from stream.storage.progress import human_seconds
@@ -286,7 +286,7 @@ class Soak:
 
     def _copies(self) -> list[Path]:
         assert self._cache is not None
-        return list(self._cache.glob(SHARDS))
+        return list(sparse_copies(self._cache))
 
     def _rebuild(self) -> None:
         state = self._iterator.get_state()

@@ -102,10 +102,14 @@ class CachedFile(RecordFile):
 
     def pread(self, num_bytes: int, position: int) -> bytes | memoryview:
         """Return bytes of the copy, or those that the disk had no room for."""
-        for begin, content in list(self._kept.items()) if self._kept else ():
-            if begin <= position and position + num_bytes <= begin + len(content):
-                return content[position - begin : position - begin + num_bytes]
-        return super().pread(num_bytes, position)
+        kept = self._in_memory(position, position + num_bytes)
+        return super().pread(num_bytes, position) if kept is None else kept
+
+    def _in_memory(self, begin: int, end: int) -> memoryview | None:
+        for first, content in list(self._kept.items()) if self._kept else ():
+            if first <= begin and end <= first + len(content):
+                return content[begin - first : end - first]
+        return None
 
     def _read_one(self, position: int, num_bytes: int, xxh3_64: int) -> memoryview:
         size = stored_size(position, num_bytes)
@@ -139,8 +143,8 @@ class CachedFile(RecordFile):
         self._room.took(len(content))
 
     def _is_here(self, begin: int, end: int) -> bool:
-        """Return whether the copy has no hole in some bytes; only their hash tells whether they are right."""
-        if not self._is_sparse:
+        """Return whether there is no hole in some bytes; only their hash tells whether they are right."""
+        if not self._is_sparse or self._in_memory(begin, end) is not None:
             return True
         try:
             is_data = os.lseek(self._fd, begin, os.SEEK_DATA) == begin

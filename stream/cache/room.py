@@ -8,13 +8,14 @@ import logging
 import os
 import threading
 from collections import deque
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 from stream.storage.progress import human_bytes
+from stream.storage.remote import MEMBERS
 
-SHARDS = "*/*/*/cached/*.arrayrecord"
-"""Sparse copies of shards below the folder of a cache."""
+_COPIES = "*/*/*/cached/*.arrayrecord"
 _LOCK = ".room"
 _SHARE = 64
 _MOST_BETWEEN = 256 << 20
@@ -36,6 +37,7 @@ class Room:
         self._folder, self._most = folder, most
         self._written = 0
         self._is_warned = False
+        self._lock = threading.Lock()
         self._kept: deque[tuple[dict[int, memoryview], int]] = deque()
         self._kept_bytes = 0
 
@@ -43,23 +45,25 @@ class Room:
         """Count bytes that were written, and make room in a thread of its own from time to time."""
         self._written += num_bytes
         # The disk has room again.
-        self._drop(self._kept_bytes - num_bytes)
+        with self._lock:
+            self._drop(self._kept_bytes - num_bytes)
         if self._most is not None and self._written > min(_MOST_BETWEEN, self._most // _SHARE):
             self._written = 0
             threading.Thread(target=self.make, args=(self._most,), name="stream-room", daemon=True).start()
 
     def keep(self, kept: dict[int, memoryview], begin: int, content: memoryview) -> None:
         """Keep bytes of a file in memory, and drop the oldest of all files beyond 256 MB."""
-        kept[begin] = content
-        self._kept.append((kept, begin))
-        self._kept_bytes += len(content)
-        self._drop(_MOST_BETWEEN)
+        with self._lock:
+            if begin not in kept:
+                self._kept.append((kept, begin))
+            self._kept_bytes += len(content) - len(kept.get(begin, ()))
+            kept[begin] = content
+            self._drop(_MOST_BETWEEN)
 
     def _drop(self, most: int) -> None:
-        with contextlib.suppress(IndexError):  # another thread took the last one
-            while self._kept and self._kept_bytes > most:
-                other, first = self._kept.popleft()
-                self._kept_bytes -= len(other.pop(first, ()))
+        while self._kept and self._kept_bytes > most:
+            other, first = self._kept.popleft()
+            self._kept_bytes -= len(other.pop(first))
 
     def tell_full(self) -> None:
         """Tell once that the disk has no room, so that records are read again and again."""
@@ -77,7 +81,7 @@ class Room:
         with contextlib.suppress(OSError), open(self._folder / _LOCK, "ab") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             found = []
-            for path in self._folder.glob(SHARDS):
+            for path in sparse_copies(self._folder):
                 with contextlib.suppress(OSError):
                     status = path.stat()
                     found.append((status.st_mtime_ns, status.st_blocks * 512, status.st_size, path))
@@ -93,6 +97,12 @@ class Room:
                     os.truncate(path, size)
                     taken -= held
             _log.debug("%s: %s are taken", self._folder, human_bytes(taken))
+
+
+def sparse_copies(folder: Path) -> Iterator[Path]:
+    """Return the sparse copies of shards below the folder of a cache."""
+    yield from folder.glob(_COPIES)
+    yield from folder.glob(f"{MEMBERS}/*/{_COPIES}")
 
 
 @cache

@@ -30,7 +30,7 @@ class InPlaceCatalog(RemoteCatalog):
     def __init__(self, root: CachedRoot) -> None:
         object_reads()  # raises now
         super().__init__(root.url)
-        self.root, self.place, self._remote = root.cache, root, root
+        self.root, self.place, self._remote = root.folder, root, root
         _check_disk(root.cache)
 
     def open(self, name: str) -> Dataset:

@@ -341,7 +341,7 @@ def read_mixture_fields(root: str | Path | CachedRoot, mixture: Any, *, split: s
 
 
 def _own_root(root: str, catalog: Catalog) -> str | Path | CachedRoot:
-    """Return the root of a member, which shares the cache of the others if it is remote."""
+    """Return the root of a member, which shares the cache and its bound with the others if it is remote."""
     place = catalog.place
     return place.member(root) if isinstance(place, CachedRoot) and is_remote(root) else cached_root(root, None)
 

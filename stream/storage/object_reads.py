@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
+import math
 import os
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Future
 from datetime import UTC, datetime, timedelta
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import unquote
 
@@ -34,11 +35,9 @@ _PATIENCE_S = (0.06, 5.0)
 _STEP = 1.02
 """Factor by which a request changes the usual time."""
 DEADLINE_S, OPENING_S = 100, 10
-"""Seconds for which a request is repeated, while training runs and when a root is opened."""
-_RETRY: dict[str, Any] = {
-    "max_retries": 1000,
-    "backoff": {"init_backoff": timedelta(seconds=0.02), "max_backoff": timedelta(seconds=5), "base": 2},
-}
+"""Seconds after which what a store has not answered is an error, while training runs and when a root is opened."""
+_REASON = 0.8
+"""Share of the deadline for which obstore repeats a request; then it tells the reason of the last failure."""
 _TIMEOUT_S = 20
 _CLIENT: dict[str, Any] = {"connect_timeout": timedelta(seconds=5), "allow_http": True}
 _LOOK_S = 0.005
@@ -89,7 +88,7 @@ class ObjectReads:
         self._pid = os.getpid()
         self._loop = asyncio.new_event_loop()
         self._slots = asyncio.Semaphore(_IN_FLIGHT)
-        self._usual = 0.1
+        self._usual, self._answered = 0.1, 0.0
         self._again: set[asyncio.Future[Any]] = set()
         self._under_way: dict[tuple[Any, ...], asyncio.Task[Outcome]] = {}
         threading.Thread(target=self._loop.run_forever, name="stream-objects", daemon=True).start()
@@ -157,26 +156,42 @@ class ObjectReads:
 
     async def _read_all(self, reads: Sequence[Read]) -> list[Outcome]:
         # One task a range: a gather, a wait or a timeout of asyncio would each add a tenth to its cost.
-        begun = list(map(self._begin, reads))
+        asked = self._loop.time()
+        begun = [self._begin(read, asked) for read in reads]
         return [Outcome((await task).error) if is_shared else await task for task, is_shared in begun]
 
-    def _begin(self, read: Read) -> tuple[asyncio.Task[Outcome], bool]:
+    def _begin(self, read: Read, asked: float) -> tuple[asyncio.Task[Outcome], bool]:
         """Return the task of a range, and whether another read began it."""
         key = read[:3]
         if task := self._under_way.get(key):
             return task, True
-        task = self._under_way[key] = self._loop.create_task(self._bring(read))
+        task = self._under_way[key] = self._loop.create_task(self._bring(read, asked))
         task.add_done_callback(lambda _: self._under_way.pop(key))
         return task, False
 
-    async def _bring(self, read: Read) -> Outcome:
+    def _left(self, asked: float, began: float = math.inf) -> float:
+        """Return the seconds until the deadline of a range.
+
+        It counts from the last answer to any range: where many wait for a slow store, none is late while answers come.
+
+        Args:
+            asked: When the caller asked for it.
+            began: When its request began, which has no more time than the deadline.
+        """
+        return min(began, max(asked, self._answered)) + DEADLINE_S - self._loop.time()
+
+    async def _bring(self, read: Read, asked: float) -> Outcome:
         url, begin, end, keep, claim = read
         while claim is not None and not (claimed := claim(begin, end, take=True)):
             if claimed is None:
                 return Outcome(None)
+            if self._left(asked) <= 0:
+                where = f"{url}, bytes {begin:,} to {end:,}"
+                reason = f"another process of this machine reads it for {DEADLINE_S} seconds; end that one if it hangs"
+                return Outcome(RemoteError(f"{where}: cannot be read: {reason}"))
             await asyncio.sleep(_LOOK_S)
         try:
-            content = await self._read(url, begin, end)
+            content = await self._read(url, begin, end, asked=asked)
             keep(begin, content)
         except (FormatError, StreamError, OSError) as error:
             return Outcome(error)
@@ -185,32 +200,32 @@ class ObjectReads:
                 claim(begin, end, take=False)
         return Outcome(None, len(content))
 
-    async def _read(self, url: str, begin: int, end: int, patience_s: float | None = None) -> memoryview:
+    async def _read(
+        self, url: str, begin: int, end: int, patience_s: float | None = None, *, asked: float | None = None
+    ) -> memoryview:
+        asked = self._loop.time() if asked is None else asked
         async with self._slots:
-            began = time.perf_counter()
+            began, (least, longest) = self._loop.time(), _PATIENCE_S
             with explained(url, begin, end):
-                asked = _Asked(self._loop, self._again, *_locate(url), begin, end)
-                content = memoryview(await self._first(asked, patience_s))
+                requests = _Asked(partial(self._left, asked, began), self._again, *_locate(url), begin, end)
+                # Until the first answer: a request that stalls may never end.
+                requests.ask(patience_s or min(longest, max(least, 2 * self._usual)))
+                try:
+                    content = memoryview(await requests.answer)
+                finally:
+                    requests.end()
+            self._answered = self._loop.time()
             if patience_s is None:
                 # Towards the median, by small steps: a store that hangs for a moment does not make all reads patient.
-                self._usual *= _STEP if time.perf_counter() - began > self._usual else 1 / _STEP
+                self._usual *= _STEP if self._answered - began > self._usual else 1 / _STEP
             return content
-
-    async def _first(self, asked: _Asked, patience_s: float | None) -> Any:
-        """Return the first answer to a request, which is repeated while none comes: a stalled one may never end."""
-        least, longest = _PATIENCE_S
-        asked.ask(patience_s or min(longest, max(least, 2 * self._usual)))
-        try:
-            return await asked.answer
-        finally:
-            asked.end()
 
 
 class _Asked:
     """Requests for one range, of which the first answer counts.
 
     Args:
-        loop: Loop of the requests.
+        left: Returns the seconds until the deadline.
         again: Requests for ranges of this process that were asked for before.
         store, key: Object.
         begin, end: Bytes of the object.
@@ -218,23 +233,33 @@ class _Asked:
 
     def __init__(
         self,
-        loop: asyncio.AbstractEventLoop,
+        left: Callable[[], float],
         again: set[asyncio.Future[Any]],
         store: Any,
         key: str,
         begin: int,
         end: int,
     ) -> None:
-        self._loop, self._again, self._range = loop, again, (store, key, begin, end)
+        self._left, self._again, self._range = left, again, (store, key, begin, end)
+        self._loop = asyncio.get_running_loop()
         self._requests: list[asyncio.Future[Any]] = []
-        self.answer: asyncio.Future[Any] = loop.create_future()
+        self._timer: asyncio.TimerHandle | None = None
+        self.answer: asyncio.Future[Any] = self._loop.create_future()
 
     def ask(self, patience: float) -> None:
-        """Send a request, and another one if no answer comes within some seconds."""
-        if may := not self._requests or len(self._again) < _MOST_AGAIN:
+        """Send a request, and another one if no answer comes within some seconds, until the deadline."""
+        left, sent = self._left(), len(self._requests)
+        if left <= 0:
+            return self._give_up()
+        if may := not sent or (len(self._again) < _MOST_AGAIN and sent < _MOST_ASKED and patience < left):
             self._send()
-        if len(self._requests) < _MOST_ASKED:
-            self._timer = self._loop.call_later(patience, self.ask, 2 * patience if may else patience)
+        wait = patience if sent < _MOST_ASKED else left
+        self._timer = self._loop.call_later(min(wait, left), self.ask, 2 * patience if may else patience)
+
+    def _give_up(self) -> None:
+        if not self.answer.done():
+            reasons = (each.exception() for each in self._requests if each.done() and not each.cancelled())
+            self.answer.set_exception(next(filter(None, reasons), None) or TimeoutError())
 
     def _send(self) -> None:
         from obstore import get_range_async
@@ -249,7 +274,8 @@ class _Asked:
 
     def end(self) -> None:
         """Give up the requests that were not answered."""
-        self._timer.cancel()
+        if self._timer:
+            self._timer.cancel()
         for each in self._requests:
             each.cancel()
 
@@ -313,13 +339,19 @@ def open_store(scheme: str, place: str, *, deadline_s: float | None = None, time
     Args:
         scheme: ``s3``, ``gs``, ``http`` or ``https``.
         place: Bucket, or host and port.
-        deadline_s: Seconds for which requests are repeated, None for ``DEADLINE_S``.
+        deadline_s: Seconds for which requests are repeated, None for those of records.
         timeout_s: Seconds that one request may take.
     """
     from obstore.store import GCSStore, HTTPStore, S3Store
 
+    repeated_s = deadline_s or _REASON * DEADLINE_S
+    longest = timedelta(seconds=max(0.1, repeated_s / 20))
     common: dict[str, Any] = {
-        "retry_config": {**_RETRY, "retry_timeout": timedelta(seconds=deadline_s or DEADLINE_S)},
+        "retry_config": {
+            "max_retries": 1000,
+            "backoff": {"init_backoff": timedelta(seconds=0.02), "max_backoff": longest, "base": 2},
+            "retry_timeout": timedelta(seconds=repeated_s),
+        },
         "client_options": {**_CLIENT, "timeout": timedelta(seconds=timeout_s)},
     }
     if scheme == "s3":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Protocol
 
 from stream.storage.errors import ArgumentError, StreamError
 
+MEMBERS = ".members"
+"""Folder of a cache with the members of a mixture that lie elsewhere than its root."""
 _NO_CREDENTIALS = ("NoCredentialsError", "DefaultCredentialsError", "RefreshError", "UnauthenticatedError")
 _REMOTE = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 
@@ -53,11 +56,13 @@ class CachedRoot:
         url: Address, or the local folder.
         cache: Local folder of the index, and of the records that were read.
         most: Most bytes of records in the cache, None for no bound.
+        below: Folder below the cache, of a member that lies elsewhere than the root.
     """
 
     url: str
     cache: Path
     most: int | None
+    below: str = ""
 
     def __str__(self) -> str:
         return self.url
@@ -69,9 +74,17 @@ class CachedRoot:
         """Return the root that no link leads to."""
         return self if is_remote(self.url) else replace(self, url=str(Path(self.url).resolve()))
 
+    @property
+    def folder(self) -> Path:
+        """Local folder with the index and records of this root."""
+        return self.cache / self.below
+
     def member(self, url: str) -> CachedRoot:
-        """Return another remote root, that of a member of a mixture, with the same cache."""
-        return replace(self, url=checked_url(url))
+        """Return the root of a member of a mixture; the same dataset of another root has a folder of its own."""
+        if (url := checked_url(url)) == self.url:
+            return self
+        name = re.sub(r"[^A-Za-z0-9.-]+", "-", url)[:60]
+        return replace(self, url=url, below=f"{MEMBERS}/{name}-{hashlib.sha256(url.encode()).hexdigest()[:8]}")
 
 
 def checked_url(url: str | Path) -> str:
@@ -97,7 +110,7 @@ def cached_root(
         ArgumentError: The address has no cache, or the cache no address; or either cannot be used.
 
     >>> cached_root("s3://bucket/oxe/", "/scratch/oxe:200GB")
-    CachedRoot(url='s3://bucket/oxe', cache=PosixPath('/scratch/oxe'), most=200000000000)
+    CachedRoot(url='s3://bucket/oxe', cache=PosixPath('/scratch/oxe'), most=200000000000, below='')
     """
     if isinstance(root, CachedRoot) or not isinstance(root, str | Path):
         return root
@@ -198,6 +211,6 @@ def explain(error: Exception) -> tuple[str, bool]:
         return "the server does not answer requests for ranges of a file; use one that does, such as nginx", True
     if "incorrectly configured region" in text:
         return "the bucket lies in another region; set AWS_REGION to it", True
-    if "error sending request" in text:
+    if "error sending request" in text or isinstance(error, TimeoutError):
         return "no answer; check the address, the network and the server, and try again", False
     return text if answer else f"{kind}: {text}", False

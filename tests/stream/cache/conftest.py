@@ -48,3 +48,11 @@ def bucket(s3: Store, small_root: Path) -> str:
 @pytest.fixture
 def cache(tmp_path: Path) -> Path:
     return tmp_path / "cache"
+
+
+@pytest.fixture
+def oxe_like(tmp_path: Path) -> Path:
+    """Return a root of a dataset of the same name."""
+    dataset = write_dataset(tmp_path / "source", splits={"train": [[demo_episode(8, seed=77, size=(96, 128))]]})
+    convert_dataset(dataset.conversion(tmp_path / "other", Options(policy=FramePolicy(size=None))))
+    return tmp_path / "other"

@@ -14,11 +14,9 @@ from typing import Any
 import cloudpickle
 import pytest
 
-from convert.plan import Options
-from convert.shard.images import FramePolicy
 from convert.storage.object_store import StoreFolder
 from stream import add_labels, digest, load_loader, make_loader, pairs, remove_labels
-from stream.cache import room as rooms
+from stream.cache.room import Room
 from stream.fetch.command import main as fetch
 from stream.format.names import FETCHED_NAME, MANIFEST_NAME
 from stream.storage import object_reads
@@ -27,8 +25,15 @@ from stream.storage.object_reads import ObjectReads, Read
 from stream.storage.remote import RemoteError
 from tests.documentation.blocks import python_blocks
 from tests.fixtures.command import run, start, wait_until
-from tests.fixtures.datasets.rlds_dataset import convert_dataset, demo_episode, write_dataset
-from tests.fixtures.object_stores import Store, object_store, seen_through, unreliable, upload_tree, web_server
+from tests.fixtures.object_stores import (
+    Store,
+    free_port,
+    object_store,
+    seen_through,
+    unreliable,
+    upload_tree,
+    web_server,
+)
 
 BATCH, STEPS = 12, 25
 OPTIONS: dict[str, Any] = {"batch_size": BATCH, "seed": 5, "num_steps": STEPS}
@@ -213,7 +218,7 @@ def test_what_was_fetched_is_read_without_requests_and_does_not_leave(
     assert [digest(batch) for batch in part] == batches(small_root, split="train[:4]")
     assert part.stats()["requests"] == 0
     assert batches(sound, f"{cache}:50KB") == expected
-    rooms.Room(cache, 1).make(1)
+    Room(cache, 1).make(1)
     assert {path: path.stat().st_ino for path in here} == here
     assert [digest(batch) for batch in part] == batches(small_root, split="train[:4]")
     assert part.stats()["requests"] == 0
@@ -324,9 +329,45 @@ def test_a_slow_store_is_not_asked_for_everything_again(small_root: Path) -> Non
     assert 40 < len(asked) <= 60
 
 
+@pytest.mark.parametrize("num_ranges", [8, 256])
+def test_all_ranges_of_a_store_that_is_down_end_at_one_deadline(num_ranges: int, impatient: None) -> None:
+    url, began = f"http://127.0.0.1:{free_port()}/x", time.monotonic()
+    reads = [Read(url, at, at + 1, lambda begin, content: None) for at in range(num_ranges)]
+    outcomes = ObjectReads().start(reads).result()
+    assert time.monotonic() - began < 1.5
+    for outcome in outcomes:
+        assert isinstance(outcome.error, RemoteError) and str(outcome.error).endswith(
+            "cannot be read: no answer; check the address, the network and the server, and try again"
+        )
+
+
+def test_ranges_that_wait_are_not_late_while_answers_come(
+    small_root: Path, impatient: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(object_reads, "_IN_FLIGHT", 4)
+
+    def slow(method: str, path: str, body: bytes) -> bytes:
+        time.sleep(0.2)
+        return body
+
+    with web_server(small_root, slow) as url:
+        shard = f"{url}/demo/1.0.0/train/train-00000-of-00006.arrayrecord"
+        reads, began = [Read(shard, at, at + 5, lambda begin, content: None) for at in range(28)], time.monotonic()
+        assert [outcome.error for outcome in ObjectReads().start(reads).result()] == [None] * 28
+    assert time.monotonic() - began > 1.2
+
+
+def test_a_claim_of_another_process_is_waited_for_until_the_deadline(impatient: None) -> None:
+    began = time.monotonic()
+    read = Read("http://127.0.0.1:1/x", 0, 9, lambda begin, content: None, lambda begin, end, *, take: False)
+    (outcome,) = ObjectReads().start([read]).result()
+    assert "bytes 0 to 9: cannot be read: another process of this machine reads it" in str(outcome.error)
+    assert isinstance(outcome.error, RemoteError) and 0.9 < time.monotonic() - began < 1.5
+
+
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(object_reads, "DEADLINE_S", 0.3)
+    monkeypatch.setattr(object_reads, "DEADLINE_S", 1)
     object_reads.open_store.cache_clear()
 
 
@@ -406,14 +447,6 @@ def test_the_cache_of_another_conversion_is_refused(s3: Store, bucket: str, oxe_
     upload_tree(oxe_like, url)
     with pytest.raises(ArgumentError, match=rf"{cache}/demo/1.0.0: holds another conversion than {url}"):
         make_loader(url, "demo", **OPTIONS, cache=cache)
-
-
-@pytest.fixture
-def oxe_like(tmp_path: Path) -> Path:
-    """Return a root of a dataset of the same name."""
-    dataset = write_dataset(tmp_path / "source", splits={"train": [[demo_episode(8, seed=77)]]})
-    convert_dataset(dataset.conversion(tmp_path / "other", Options(policy=FramePolicy(size=None))))
-    return tmp_path / "other"
 
 
 def test_no_credential_is_kept(bucket: str, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from stream import ArgumentError, digest, load_loader, make_loader
+from stream.cache.room import Room, sparse_copies
 from stream.info.command import main as info
 from stream.view.command import main as view
 from tests.fixtures.command import run
+from tests.fixtures.object_stores import web_server
 
 OPTIONS: dict[str, Any] = {"batch_size": 8, "seed": 5, "num_steps": 5}
 
@@ -32,6 +34,26 @@ def test_a_member_in_a_bucket_uses_the_cache_of_a_local_root(
     assert again.stats()["requests"] == 0
     given = ("--loader", str(tmp_path / "loader.json"), "--step", "2", "--digest", "--cache", str(cache))
     assert run(*given, module="stream.replay").out == f"2 {expected[2]}\n"
+
+
+def test_the_same_dataset_of_several_roots_is_in_one_mixture(
+    bucket: str, small_root: Path, oxe_like: Path, cache: Path
+) -> None:
+    with web_server(small_root) as url, web_server(oxe_like) as other:
+        (oxe_like / "info.json").write_bytes((small_root / "info.json").read_bytes())
+        for main, elsewhere in ((bucket, other), (bucket, url), (url, other)):
+            local = small_root, oxe_like if elsewhere == other else small_root
+            expected = [digest(batch) for batch in make_loader(local[0], mixture(local[1]), **OPTIONS)]
+            loader = make_loader(main, mixture(elsewhere), **OPTIONS, cache=f"{cache}:1GB")
+            assert [digest(batch) for batch in loader] == expected
+            again = make_loader(main, mixture(elsewhere), **OPTIONS, cache=f"{cache}:1GB")
+            assert [digest(batch) for batch in again] == expected and again.stats()["requests"] == 0
+    folders = sorted(path.name[:22] for path in (cache / ".members").iterdir())
+    assert len(folders) == 2 and folders[0].startswith("http-127.0.0.1-")
+    held = list(sparse_copies(cache))
+    assert {path.relative_to(cache).parts[0] for path in held} == {"demo", ".members"}
+    Room(cache, 1).make(1)
+    assert not sum(path.stat().st_blocks for path in held)
 
 
 def test_a_bucket_without_a_cache_and_a_cache_that_nothing_can_use_are_refused(

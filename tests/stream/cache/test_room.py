@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import resource
 import subprocess
 import time
 from pathlib import Path
@@ -12,14 +13,14 @@ from typing import Any
 import pytest
 
 from stream import digest, make_loader
-from stream.cache import room as rooms
-from stream.cache.room import Room
+from stream.cache.cached_file import CachedFile
+from stream.cache.room import Room, sparse_copies
 
 OPTIONS: dict[str, Any] = {"batch_size": 12, "seed": 5, "num_steps": 25}
 
 
 def taken(cache: Path) -> int:
-    return sum(path.stat().st_blocks * 512 for path in cache.glob(rooms.SHARDS))
+    return sum(path.stat().st_blocks * 512 for path in sparse_copies(cache))
 
 
 def batches(root: object, cache: str | None = None, **more: Any) -> list[str]:
@@ -90,3 +91,29 @@ def test_memory_that_stood_for_a_full_disk_is_given_back_as_the_disk_takes_recor
     assert list(kept) == [1000, 2000]
     room.took(5000)
     assert not kept
+
+
+def test_what_is_kept_again_counts_once(tmp_path: Path) -> None:
+    room, kept = Room(tmp_path, None), dict[int, memoryview]()
+    for _ in range(300):
+        room.keep(kept, 0, memoryview(bytes(4 << 20)))
+    room.keep(kept, 4 << 20, memoryview(bytes(1000)))
+    assert list(kept) == [0, 4 << 20]
+    room.took(1000)
+    assert list(kept) == [4 << 20]
+
+
+@pytest.mark.parametrize("span", [0, 16384])
+def test_what_is_in_memory_is_not_asked_for_again(span: int, tmp_path: Path) -> None:
+    file = CachedFile(
+        str(tmp_path / "x.arrayrecord"), url="s3://b/x", size=50_000, room=Room(tmp_path, None), span=span
+    )
+    most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    (read,) = file.ahead([(20_000, 100)])
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, most[1]))  # as if the disk were full
+    try:
+        read.keep(read.begin, memoryview(bytes(read.end - read.begin)))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, most)
+    assert list(file.ahead([(20_000, 100)])) == []
+    assert [each.begin for each in file.ahead([(20_000, 100), (40_000, 100)])] == [32768 if span else 36864]

@@ -134,7 +134,8 @@ def test_an_address_of_another_kind_names_those_that_are_taken(url: str) -> None
     assert caught.value.refused
 
 
-def test_a_range_of_a_file_on_a_thin_link_is_asked_for_once(tmp_path: Path) -> None:
+def test_a_range_of_a_file_on_a_thin_link_is_asked_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(object_reads, "DEADLINE_S", 5)
     (tmp_path / "one").write_bytes(b"first")
     asked = []
 
