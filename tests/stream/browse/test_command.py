@@ -119,7 +119,7 @@ def test_another_host_name_is_refused(small_site: Site) -> None:
 def test_a_damaged_record_is_one_sentence_and_the_pages_go_on(small_site: Site) -> None:
     found = httpx.get(f"{small_site.address}frame/bridge/train/0/0/1.jpg")
     assert found.status_code == 500
-    assert "dataset bridge, split train, record 1 (step 1 of camera image): cannot be read" in found.text
+    assert "split train, shard train-00000-of-00002, record 1 (step 1 of camera image): cannot be read" in found.text
     assert httpx.get(f"{small_site.address}episode/bridge/train/0", timeout=30).status_code == 200
 
 
