@@ -158,7 +158,14 @@ class ObjectReads:
         # One task a range: a gather, a wait or a timeout of asyncio would each add a tenth to its cost.
         asked = self._loop.time()
         begun = [self._begin(read, asked) for read in reads]
-        return [Outcome((await task).error) if is_shared else await task for task, is_shared in begun]
+        outcomes = []
+        for read, (task, is_shared) in zip(reads, begun, strict=True):
+            outcome = await task
+            if is_shared and outcome.error is not None:
+                # It was asked for before this read, and has ended before this one's deadline.
+                outcome = await self._begin(read, asked)[0]
+            outcomes.append(Outcome(outcome.error) if is_shared else outcome)
+        return outcomes
 
     def _begin(self, read: Read, asked: float) -> tuple[asyncio.Task[Outcome], bool]:
         """Return the task of a range, and whether another read began it."""
