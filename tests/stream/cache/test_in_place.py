@@ -371,6 +371,19 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     object_reads.open_store.cache_clear()
 
 
+def test_a_read_does_not_end_with_the_deadline_of_an_older_one(impatient: None, small_root: Path) -> None:
+    is_down = True
+    with web_server(small_root, lambda method, path, body: 503 if is_down and "arrayr" in path else body) as url:
+        path = next(small_root.rglob("*.arrayrecord")).relative_to(small_root)
+        reads, read = ObjectReads(), Read(f"{url}/{path}", 0, 9, lambda begin, content: None)
+        older = reads.start([read])
+        time.sleep(0.6)
+        newer = reads.start([read])
+        assert isinstance(older.result()[0].error, RemoteError)
+        is_down = False
+        assert newer.result()[0].error is None
+
+
 def test_a_store_that_does_not_answer_is_one_error_and_the_state_goes_on(
     impatient: None, small_root: Path, cache: Path, expected: list[str]
 ) -> None:
