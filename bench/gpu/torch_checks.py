@@ -130,7 +130,7 @@ class TorchChecks:
             if slot.unlock is not None:
                 slot.unlock()
             # As where CUDA refuses to page-lock it.
-            slot.unlock = _nothing
+            slot.unlock = lambda: None
         for step in range(1, 8):
             check_equal(_on_host(next(batches)), loader.batch_at(step), step=step)
         batches.close()
@@ -203,10 +203,6 @@ class TorchChecks:
     def _need_cuda(self) -> None:
         if not self._on_cuda:
             raise LeftOut("there is no CUDA device")
-
-
-def _nothing() -> None:
-    """Unlock nothing."""
 
 
 def _on_host(batch: Batch) -> Batch:

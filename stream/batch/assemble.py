@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import math
-import os
-import resource
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -28,8 +25,8 @@ from stream.format.names import frame_views
 from stream.format.record_file import RecordFile
 from stream.format.video import ChunkFrame, video_codec
 from stream.order.rows import Rows
-from stream.storage.errors import FormatError, LimitError, RecordError, RingError
-from stream.storage.machine import available_memory
+from stream.storage.errors import FormatError, RecordError, RingError
+from stream.storage.machine import available_memory, default_max_open, limit_of
 from stream.storage.remote import RemoteError
 
 if TYPE_CHECKING:
@@ -39,15 +36,6 @@ _RUN = 64
 """Records that are read before their frames are decoded."""
 _LARGE = 256 << 20
 """Bytes of a batch from which on available memory is checked first."""
-_MAX_OPEN = 1 << 15
-"""More than the 22,131 shards of the 29 datasets: on a network file system, opening a file costs a request."""
-_FILES = "raise the limit on open files (ulimit -n), or release batches that you keep"
-_LIMITS = {
-    errno.EMFILE: _FILES,
-    errno.ENFILE: _FILES,
-    errno.ENOMEM: "take fewer workers, or raise the limit on memory",
-}
-"""Errors of opening a file that do not mean damage, and the remedy."""
 
 
 @dataclass
@@ -148,7 +136,7 @@ class Assembler:
         try:
             return Lookup(self.spec)
         except OSError as error:
-            raise _limit_of(error) or error from None
+            raise limit_of(error) or error from None
 
     def close(self) -> None:
         """End the threads."""
@@ -365,7 +353,7 @@ class Assembler:
         done.work.decode_s += time.perf_counter() - began
 
     def _fail(self, rows: Rows, done: Assembled, row: int, error: Exception) -> None:
-        if limit := _limit_of(error):
+        if limit := limit_of(error):
             # The record is not damaged, so no other may replace it.
             raise limit
         failed = _record_error(self.spec, rows, row, error)
@@ -416,21 +404,6 @@ def _read_raw(
         for image, first in again:
             image[...] = first
     return list(zip(*others, strict=True)) if others else [()] * len(columns)
-
-
-def default_max_open() -> int:
-    """Return the number of shards to keep open: half of the file descriptors left to this process, at most 32,768."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    soft = 4096 if soft == resource.RLIM_INFINITY else soft
-    used = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else soft // 2
-    return max(4, min(_MAX_OPEN, (soft - used) // 2))
-
-
-def _limit_of(error: Exception) -> LimitError | None:
-    """Return the error of a limit of this process, None if the error is another."""
-    if not isinstance(error, OSError) or error.errno not in _LIMITS:
-        return None
-    return LimitError(f"{error.filename or 'a shard'} cannot be opened: {error.strerror}; {_LIMITS[error.errno]}")
 
 
 def _record_error(spec: BatchSpec, rows: Rows, row: int, error: Exception) -> RecordError:

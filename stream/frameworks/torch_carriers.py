@@ -111,7 +111,7 @@ class OnCuda(Carrier):
 
             slot.unlock = unlock
             return
-        slot.unlock = _nothing
+        slot.unlock = lambda: None
         # CUDA reports the error of the last call once more, with the next kernel.
         with contextlib.suppress(RuntimeError):
             torch.zeros(1, device=self._device)
@@ -136,10 +136,6 @@ class OnCuda(Carrier):
         if self._thread is not None:
             self._thread.shutdown(cancel_futures=True)
         self._end_copy()
-
-
-def _nothing() -> None:
-    pass
 
 
 class Decoder:

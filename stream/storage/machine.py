@@ -1,12 +1,25 @@
-"""What the machine, its control groups and the other ranks leave to this process: memory and processors."""
+"""Memory, processors and open files that the machine, its control groups and other ranks leave to this process."""
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import resource
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from stream.storage.errors import LimitError
+
+_MAX_OPEN = 1 << 15
+"""More than the 22,131 shards of the 29 datasets: on a network file system, opening a file costs a request."""
+_FILES = "raise the limit on open files (ulimit -n), or release batches that you keep"
+_LIMITS = {
+    errno.EMFILE: _FILES,
+    errno.ENFILE: _FILES,
+    errno.ENOMEM: "take fewer workers, or raise the limit on memory",
+}
+"""Errors of opening a file that do not mean damage, and the remedy."""
 _V2 = ("memory.max", "memory.current", "inactive_file")
 _V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
 """Files with limit and use of a control group, and the key in ``memory.stat`` of memory the kernel frees on demand."""
@@ -124,3 +137,18 @@ def _quota(folder: Path, is_v2: bool) -> float | None:
         return int(quota) / int(period) if int(quota) > 0 else None
     except (OSError, ValueError, ZeroDivisionError):
         return None  # "max" too
+
+
+def default_max_open() -> int:
+    """Return the number of shards to keep open: half of the file descriptors left to this process, at most 32,768."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    soft = 4096 if soft == resource.RLIM_INFINITY else soft
+    used = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else soft // 2
+    return max(4, min(_MAX_OPEN, (soft - used) // 2))
+
+
+def limit_of(error: Exception) -> LimitError | None:
+    """Return the error of a limit of this process, None if the error is another."""
+    if not isinstance(error, OSError) or error.errno not in _LIMITS:
+        return None
+    return LimitError(f"{error.filename or 'a shard'} cannot be opened: {error.strerror}; {_LIMITS[error.errno]}")

@@ -10,6 +10,7 @@ import pytest
 
 from convert.plan import Options
 from convert.shard.images import FramePolicy
+from stream.storage import object_reads
 from tests.fixtures.datasets.rlds_dataset import convert_dataset, demo_episode, write_dataset
 from tests.fixtures.object_stores import Store, object_store, upload_tree
 
@@ -56,3 +57,10 @@ def oxe_like(tmp_path: Path) -> Path:
     dataset = write_dataset(tmp_path / "source", splits={"train": [[demo_episode(8, seed=77, size=(96, 128))]]})
     convert_dataset(dataset.conversion(tmp_path / "other", Options(policy=FramePolicy(size=None))))
     return tmp_path / "other"
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make 100 seconds one."""
+    monkeypatch.setattr(object_reads, "DEADLINE_S", 1)
+    object_reads.open_store.cache_clear()

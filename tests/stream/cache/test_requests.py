@@ -1,0 +1,100 @@
+"""Requests for ranges of objects, whatever the store does with them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from stream.storage import object_reads
+from stream.storage.object_reads import ObjectReads, Read
+from stream.storage.remote import RemoteError
+from tests.fixtures.object_stores import free_port, web_server
+
+
+def test_a_request_that_never_ends_is_sent_again(small_root: Path) -> None:
+    ends, asked = threading.Event(), list[str]()
+
+    def stalls_once(method: str, path: str, body: bytes) -> bytes:
+        asked.append(path)
+        if len(asked) == 1:
+            ends.wait(60)
+        return body
+
+    name = "demo/1.0.0/train/train-00000-of-00006.arrayrecord"
+    with web_server(small_root, stalls_once) as url:
+        found = ObjectReads().read(f"{url}/{name}", 100, 150)
+        assert not ends.is_set() and len(asked) == 2
+        ends.set()
+    assert found == (small_root / name).read_bytes()[100:150]
+
+
+def test_a_slow_store_is_not_asked_for_everything_again(small_root: Path) -> None:
+    asked: list[str] = []
+    answers = threading.Event()
+
+    def late(method: str, path: str, body: bytes) -> bytes:
+        asked.append(path)
+        answers.wait()
+        return body
+
+    with web_server(small_root, late) as url:
+        shard, came = f"{url}/demo/1.0.0/train/train-00000-of-00006.arrayrecord", list[int]()
+        reads = [Read(shard, at, at + 50, lambda begin, content: came.append(begin)) for at in range(0, 2000, 50)]
+        begun = ObjectReads().start(reads)
+        time.sleep(1.2)
+        answers.set()
+        outcomes = begun.result()
+    assert [outcome.error for outcome in outcomes] == [None] * 40 and sorted(came) == list(range(0, 2000, 50))
+    assert 40 < len(asked) <= 60
+
+
+@pytest.mark.parametrize("num_ranges", [8, 256])
+def test_all_ranges_of_a_store_that_is_down_end_at_one_deadline(num_ranges: int, impatient: None) -> None:
+    url, began = f"http://127.0.0.1:{free_port()}/x", time.monotonic()
+    reads = [Read(url, at, at + 1, lambda begin, content: None) for at in range(num_ranges)]
+    outcomes = ObjectReads().start(reads).result()
+    assert time.monotonic() - began < 1.5
+    for outcome in outcomes:
+        assert isinstance(outcome.error, RemoteError) and str(outcome.error).endswith(
+            "cannot be read: no answer; check the address, the network and the server, and try again"
+        )
+
+
+def test_ranges_that_wait_are_not_late_while_answers_come(
+    small_root: Path, impatient: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(object_reads, "_IN_FLIGHT", 4)
+
+    def slow(method: str, path: str, body: bytes) -> bytes:
+        time.sleep(0.2)
+        return body
+
+    with web_server(small_root, slow) as url:
+        shard = f"{url}/demo/1.0.0/train/train-00000-of-00006.arrayrecord"
+        reads, began = [Read(shard, at, at + 5, lambda begin, content: None) for at in range(28)], time.monotonic()
+        assert [outcome.error for outcome in ObjectReads().start(reads).result()] == [None] * 28
+    assert time.monotonic() - began > 1.2
+
+
+def test_a_claim_of_another_process_is_waited_for_until_the_deadline(impatient: None) -> None:
+    began = time.monotonic()
+    read = Read("http://127.0.0.1:1/x", 0, 9, lambda begin, content: None, lambda begin, end, *, take: False)
+    (outcome,) = ObjectReads().start([read]).result()
+    assert "bytes 0 to 9: cannot be read: another process of this machine reads it" in str(outcome.error)
+    assert isinstance(outcome.error, RemoteError) and 0.9 < time.monotonic() - began < 1.5
+
+
+def test_a_read_does_not_end_with_the_deadline_of_an_older_one(impatient: None, small_root: Path) -> None:
+    is_down = True
+    with web_server(small_root, lambda method, path, body: 503 if is_down and "arrayr" in path else body) as url:
+        path = next(small_root.rglob("*.arrayrecord")).relative_to(small_root)
+        reads, read = ObjectReads(), Read(f"{url}/{path}", 0, 9, lambda begin, content: None)
+        older = reads.start([read])
+        time.sleep(0.6)
+        newer = reads.start([read])
+        assert isinstance(older.result()[0].error, RemoteError)
+        is_down = False
+        assert newer.result()[0].error is None
