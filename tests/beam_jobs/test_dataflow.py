@@ -205,6 +205,7 @@ def test_options_of_dataflows_workers_reach_the_job(apiclient: Any, conversion: 
     assert [image.container_image for image in pool.sdk_harness_container_images] == ["a-registry/image:1"]
 
 
+@pytest.mark.long
 def test_every_step_runs_in_dataflows_container(apiclient: Any, conversion: Conversion) -> None:
     job = submit(conversion)
     environment = apiclient.Environment(

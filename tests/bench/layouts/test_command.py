@@ -28,6 +28,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.mark.long
 def test_what_is_stored_more_than_once_takes_more(source: Path, tmp_path: Path, capsys: Any) -> None:
     given = ["--source", str(source), "--datasets", "taco_play", "--codecs", "raw,jpeg:95,jpeg:60,h264:28"]
     given += ["--batches", "1", "--repeat", "1"]

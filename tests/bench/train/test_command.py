@@ -60,6 +60,7 @@ def test_a_sweep_of_step_times_gives_a_row_each(
         assert figures["peak_pss_bytes"] > 2**24
 
 
+@pytest.mark.long
 def test_the_model_is_trained_without_validation(oxe_root: Path) -> None:
     given = {"root": str(oxe_root), "mixture": "bridge", "split": "train", "batch_size": 8, "steps": 3, "warmup": 1}
     figures = measure(TrainParameters(**given, val_every=0, num_workers=0))  # type: ignore[arg-type]

@@ -48,6 +48,7 @@ def test_result_is_a_table_with_a_row_for_each_dataset(convert: Convert) -> None
     assert row.split()[-1] == "-"
 
 
+@pytest.mark.long
 def test_in_the_layout_frames_everything_says_frames(convert: Convert) -> None:
     frames = ("--layout", "frames")
     dry = convert("--dry-run", *frames).out
@@ -125,6 +126,7 @@ def test_second_run_says_that_all_was_complete_already(convert: Convert) -> None
     assert convert().out.splitlines()[-1] == "1 of 1 were complete already"
 
 
+@pytest.mark.long
 def test_overwrite_does_everything_again_with_the_same_result(convert: Convert, folder: Path) -> None:
     convert()
     content, before = tree(folder), moments(folder)
@@ -197,6 +199,7 @@ def test_episodes_converts_the_range_only(convert: Convert, folder: Path) -> Non
     }
 
 
+@pytest.mark.long
 def test_first_source_that_has_a_dataset_wins(
     convert: Convert, dataset: RldsDataset, folder: Path, tmp_path: Path
 ) -> None:

@@ -77,6 +77,7 @@ def test_another_list_is_another_conversion(source: Path, tmp_path: Path) -> Non
     assert "other parameters: episodes was 'keep 1 names" in other.err
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("lists", "code", "message"),
     [

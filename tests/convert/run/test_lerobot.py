@@ -103,6 +103,7 @@ def test_pairs_are_two_frames_of_the_primary_camera(name: str, tmp_path: Path) -
             assert noise_ratio(decode_jpeg(frame), theirs[step]) > 29
 
 
+@pytest.mark.long
 def test_verify_doctor_and_reindex_find_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in NAMES:
         assert main(arguments(name, DATA, tmp_path, *FRAMES)) == 0

@@ -71,6 +71,7 @@ def test_json_names_every_missing_shard(convert: Convert) -> None:
     assert result["complete"] == []
 
 
+@pytest.mark.long
 def test_shard_that_failed_is_listed_with_its_reason_until_it_is_finished(
     convert: Convert, folder: Path, tmp_path: Path
 ) -> None:

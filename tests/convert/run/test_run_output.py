@@ -48,10 +48,18 @@ def convert(dataset: RldsDataset, output: Path, capsys: pytest.CaptureFixture[st
     return run
 
 
+@pytest.fixture(scope="module")
+def converted(dataset: RldsDataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An output that is complete; not to be written to."""
+    output = tmp_path_factory.mktemp("converted") / "out"
+    assert main([*arguments(dataset, output), "--image-size", "native"]) == 0
+    return output
+
+
 @pytest.fixture
-def done(convert: Convert, output: Path) -> Path:
+def done(converted: Path, output: Path) -> Path:
     """The folder of a complete conversion."""
-    assert convert().code == 0
+    shutil.copytree(converted, output)
     return output / "demo" / "1.0.0"
 
 
@@ -197,6 +205,7 @@ def test_overwrite_removes_nothing_where_the_runner_cannot_start(
     assert tree(done) == before
 
 
+@pytest.mark.long
 def test_a_file_in_the_place_of_the_journal_is_overwritten(convert: Convert, done: Path) -> None:
     (done / ".convert").write_text("")
     assert convert("--overwrite").code == 0
@@ -204,12 +213,14 @@ def test_a_file_in_the_place_of_the_journal_is_overwritten(convert: Convert, don
     assert convert().code == 0
 
 
+@pytest.mark.long
 def test_overwrite_removes_what_other_parameters_left(convert: Convert, done: Path, output: Path) -> None:
     assert convert("--overwrite", "--offset", "3").code == 0
     assert sorted(path.name for path in done.iterdir()) == ["dataset.json", "train", "val"]
     assert read_manifest(done).parameters["offset"] == 3
 
 
+@pytest.mark.long
 def test_overwrite_leaves_the_old_until_the_new_is_complete(tmp_path: Path, output: Path) -> None:
     # The smallest comes last.
     shards = [[demo_episode(steps)] for steps in (9, 8, 6)]
@@ -233,6 +244,7 @@ def test_overwrite_leaves_the_old_until_the_new_is_complete(tmp_path: Path, outp
     assert [path.name for path in output.iterdir()] == ["demo"]
 
 
+@pytest.mark.long
 def test_overwrite_with_other_parameters_than_an_unfinished_one_begins_anew(tmp_path: Path, output: Path) -> None:
     dataset = write_dataset(tmp_path / "source", splits={"train": [[demo_episode(9, seed=i)] for i in range(2)]})
     given = [*arguments(dataset, output), "--image-size", "native"]
@@ -273,6 +285,7 @@ def test_remove_goes_alone(convert: Convert, done: Path, option: str) -> None:
     assert "--remove goes without" in assert_refused(convert("--remove", option), done, tree(done))
 
 
+@pytest.mark.long
 def test_relative_paths_are_those_of_the_command(
     dataset: RldsDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -282,6 +295,7 @@ def test_relative_paths_are_those_of_the_command(
     assert read_manifest(tmp_path / "out" / "demo" / "1.0.0").source.path == str(dataset.path)
 
 
+@pytest.mark.long
 def test_overwrite_keeps_what_others_put_there(convert: Convert, output: Path) -> None:
     assert convert("--splits", "val").code == 0
     folder = output / "demo" / "1.0.0"
@@ -300,6 +314,7 @@ def test_overwrite_of_some_splits_does_not_take_the_others_along(
     assert f"{done} has train too, which --overwrite {' '.join(chosen)} would remove and not convert again" in error
 
 
+@pytest.mark.long
 def test_root_of_format_1_is_refused_in_one_sentence_and_may_be_overwritten(convert: Convert, done: Path) -> None:
     before = tree(done)
     old = {"format_version": 1, "layout": "pairs", "splits": {}}
@@ -318,6 +333,7 @@ def test_wrong_option_beside_overwrite_removes_nothing(convert: Convert, done: P
     assert "--num-wrokers=1" in assert_refused(convert("--overwrite", "--num-wrokers=1"), done, tree(done))
 
 
+@pytest.mark.long
 def test_splits_that_are_converted_one_after_the_other_are_as_those_converted_together(
     convert: Convert, done: Path, tmp_path: Path
 ) -> None:

@@ -112,6 +112,7 @@ def test_dataset_without_episodes_is_refused(convert: Convert, output: Path, tmp
     assert error == f"error: {empty.path}: no split has any episode (splits: train: 0 episodes)"
 
 
+@pytest.mark.long
 def test_truncated_file_is_converted_as_far_as_it_goes(convert: Convert, dataset: RldsDataset, output: Path) -> None:
     path = dataset.shard(index=1, count=2)
     path.write_bytes(path.read_bytes()[:-100])
@@ -123,6 +124,7 @@ def test_truncated_file_is_converted_as_far_as_it_goes(convert: Convert, dataset
     assert quarantine(output) == [("unreadable", 2, None)]
 
 
+@pytest.mark.long
 def test_file_that_lost_all_but_its_first_bytes_gives_no_pair(
     convert: Convert, dataset: RldsDataset, output: Path
 ) -> None:
@@ -173,6 +175,7 @@ def test_bytes_that_are_no_example_lose_that_episode_only(convert: Convert, outp
     assert manifest(output).records == PAIRS
 
 
+@pytest.mark.long
 def test_healthy_episodes_that_are_too_short_are_counted_and_no_error(
     convert: Convert, output: Path, tmp_path: Path
 ) -> None:
@@ -183,6 +186,7 @@ def test_healthy_episodes_that_are_too_short_are_counted_and_no_error(
     assert quarantine(output) == [("too_short", 0, None), ("empty", 1, None)]
 
 
+@pytest.mark.long
 def test_damaged_dataset_stays_damaged_when_the_command_is_run_again(
     convert: Convert, dataset: RldsDataset, output: Path
 ) -> None:
@@ -222,6 +226,7 @@ def test_on_error_fail_stops_at_a_corrupt_frame_and_names_the_step(
     assert "episode 1 step 4: corrupt_frame" in error
 
 
+@pytest.mark.long
 def test_quarantine_finishes_what_on_error_fail_stopped(convert: Convert, dataset: RldsDataset, output: Path) -> None:
     flip(dataset.shard(count=2), 500)
     assert convert("--on-error", "fail").code == EXIT_FAILED
@@ -243,6 +248,7 @@ def test_offset_longer_than_every_episode_of_a_split_is_an_error_that_says_how_l
     )
 
 
+@pytest.mark.long
 def test_episode_without_its_state_is_left_out_as_damaged(convert: Convert, output: Path, tmp_path: Path) -> None:
     record = tf_example_pb2.Example.FromString(serialise(demo_features(), demo_episode(STEPS)))
     del record.features.feature["steps/observation/state"]
@@ -254,6 +260,7 @@ def test_episode_without_its_state_is_left_out_as_damaged(convert: Convert, outp
     assert quarantine(output) == [("missing_feature", 0, None)]
 
 
+@pytest.mark.long
 def test_source_metadata_that_changed_since_are_refused(convert: Convert, dataset: RldsDataset, output: Path) -> None:
     assert convert().code == 0
     info = dataset.path / "dataset_info.json"

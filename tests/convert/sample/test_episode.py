@@ -176,6 +176,7 @@ def test_the_action_is_the_change_of_the_state(sample: Sample, name: str, action
     assert np.allclose(actions[:-1], np.diff(states, axis=0), atol=1e-6)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not FACTS.exists(), reason="the facts about the datasets are not beside the repository")
 def test_the_feature_trees_are_those_of_the_facts() -> None:
     for facts in json.loads(FACTS.read_text())["datasets"]:

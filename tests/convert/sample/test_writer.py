@@ -40,6 +40,7 @@ def test_splits_are_the_published_ones_in_up_to_two_shards(sample: Sample, name:
     }
 
 
+@pytest.mark.long
 def test_varied_steps_include_an_empty_and_a_short_episode(tmp_path: Path) -> None:
     spec = REGISTRY.dataset("bc_z")
     make_sample(tmp_path, [spec], episodes=6, steps=9, vary_steps=True, jobs=1)
@@ -50,6 +51,7 @@ def test_varied_steps_include_an_empty_and_a_short_episode(tmp_path: Path) -> No
     assert len(set(lengths)) > 3
 
 
+@pytest.mark.long
 def test_files_do_not_depend_on_jobs_or_on_the_other_datasets(tmp_path: Path, sample: Sample) -> None:
     names = ["tidybot", "bc_z", "viola", "kuka"]
     make_sample(tmp_path, [REGISTRY.dataset(name) for name in names], episodes=EPISODES, steps=STEPS, jobs=2)

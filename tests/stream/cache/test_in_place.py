@@ -205,6 +205,7 @@ def sound(request: pytest.FixtureRequest, small_root: Path) -> Iterator[str]:
         yield url
 
 
+@pytest.mark.long
 def test_what_was_fetched_is_read_without_requests_and_does_not_leave(
     sound: str, cache: Path, expected: list[str], small_root: Path
 ) -> None:

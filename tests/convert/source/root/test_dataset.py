@@ -85,6 +85,7 @@ def test_raw_frames_have_the_pixels_of_the_jpegs_and_jpegs_come_of_them_again(ro
         np.testing.assert_array_equal(batches[0][name], batches[2][name])
 
 
+@pytest.mark.long
 def test_chunks_of_video_pass_through_and_are_decoded_for_other_codecs(roots: Path, tmp_path: Path) -> None:
     video = ("--codec", "h264", "--gop", "3")
     assert convert(f"root:{roots / 'frames' / 'demo'}", tmp_path / "h264", *video) == EXIT_DAMAGED
