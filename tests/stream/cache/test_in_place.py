@@ -367,8 +367,8 @@ def test_a_web_server_without_a_list_is_told_how_to_make_one(tmp_path: Path, cac
         ("s3://bucket/oxe", "/dev/null/x", r"cache=/dev/null/x: cannot be written: Not a directory"),
     ],
 )
-def test_wrong_arguments_are_one_sentence(root: str, cache: str | None, text: str, s3: Store) -> None:
-    root = root.replace("bucket", s3.new_bucket().removeprefix("s3://")) if "dev" in str(cache) else root
+def test_wrong_arguments_are_one_sentence(root: str, cache: str | None, text: str, bucket: str) -> None:
+    root = bucket if "dev" in str(cache) else root
     with pytest.raises(ArgumentError, match=text) as caught:
         make_loader(root, "demo", **OPTIONS, cache=cache)
     assert "word" not in str(caught.value)
