@@ -17,7 +17,7 @@ from convert.errors import EXIT_DAMAGED, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USA
 from convert.journal.journal import FOLDER
 from convert.run.command import main
 from convert.storage.object_store import StoreFolder
-from stream.storage.object_reads import open_store
+from stream.storage.object_stores import open_store
 from stream.storage.remote_folder import RemoteFolder
 from tests.fixtures.command import Result, run, start, wait_until, write_damaged_dataset
 from tests.fixtures.datasets.rlds_dataset import RldsDataset, demo_episode, write_dataset
