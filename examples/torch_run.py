@@ -24,7 +24,8 @@ from stream.torch import ranks, to_device
 def parse(description: str, *, root: str, out: str, cameras: str = "", **defaults: Any) -> argparse.Namespace:
     """Return the arguments of an example, ``--cameras`` if it has several; ``defaults`` replace those of the others."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--root", type=Path, default=Path(root), help="what convert.run wrote")
+    parser.add_argument("--root", type=Path, default=Path(root), help="what convert.run wrote, also s3:// and the like")
+    parser.add_argument("--cache", metavar="DIR:SIZE", help="for s3:// and the like: local folder of what was read")
     parser.add_argument("--mixture", default="oxe29", help="a mixture, a dataset, or a YAML file")
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--batch-size", type=int, default=32)
@@ -76,7 +77,7 @@ def _train(args: argparse.Namespace, make: Callable[[], tuple[nn.Module, dict[st
     torch.manual_seed(args.seed)
     torch.use_deterministic_algorithms(True)
     model, settings = make()
-    settings |= {"batch_size": args.batch_size, "seed": args.seed, "num_workers": args.num_workers}
+    settings |= {"batch_size": args.batch_size, "seed": args.seed, "num_workers": args.num_workers, "cache": args.cache}
     loader = make_loader(args.root, args.mixture, num_steps=args.steps, **settings, **ranks())
     rank, world_size = loader.rank, loader.world_size
     model = model.to(args.device)

@@ -98,6 +98,7 @@ def train(args: argparse.Namespace) -> int:
     mesh = Mesh(jax.devices(), ("data",))
     rows, everywhere = NamedSharding(mesh, PartitionSpec("data")), NamedSharding(mesh, PartitionSpec())
     settings = {"batch_size": args.batch_size, "num_workers": args.num_workers, "num_steps": args.steps}
+    settings["cache"] = args.cache
     loader = make_loader(args.root, args.mixture, seed=args.seed, **settings, **ranks(rows))
     batches = to_devices(loader, rows)
     step = jax.jit(train_step, donate_argnums=0, out_shardings=everywhere)
@@ -161,6 +162,7 @@ def main() -> None:
     numbers = {"steps": 200, "batch-size": 32, "num-workers": 2, "every": 50, "seed": 0, "lr": 2e-3}
     for name, default in {"root": "build/demo/oxe", "mixture": "oxe29", "out": "runs/demo_jax", **numbers}.items():
         parser.add_argument(f"--{name}", type=type(default), default=default, help=f"default: {default}")
+    parser.add_argument("--cache", metavar="DIR:SIZE", help="for s3:// and the like: local folder of what was read")
     parser.add_argument("--processes", type=int, default=1, help="that train together, of which this is one")
     parser.add_argument("--process-id", type=int, help="of this process, from 0; Slurm and others tell JAX")
     parser.add_argument("--coordinator", help="HOST:PORT of process 0; Slurm and others tell JAX")

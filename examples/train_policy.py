@@ -72,7 +72,7 @@ if __name__ == "__main__":
         """Return the model, and the windows that it is trained on."""
         cameras = args.cameras.split(",")
         settings: dict[str, Any] = {"cameras": cameras, "frames": HISTORY, "bounds": "clamp", "horizon": CHUNK}
-        loader = make_loader(args.root, args.mixture, batch_size=args.batch_size, **settings)
+        loader = make_loader(args.root, args.mixture, batch_size=args.batch_size, cache=args.cache, **settings)
         sizes = (max(map(len, names.values())) for names in (loader.action_names, loader.state_names))
         return Policy(cameras, *sizes), settings | {"transforms": [Normalize(loader)]}
 

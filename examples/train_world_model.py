@@ -56,7 +56,7 @@ if __name__ == "__main__":
             "frames": [STRIDE * frame for frame in range(FRAMES)],
             "horizon": STRIDE * (FRAMES - 1),
         }
-        loader = make_loader(args.root, args.mixture, batch_size=args.batch_size, **settings)
+        loader = make_loader(args.root, args.mixture, batch_size=args.batch_size, cache=args.cache, **settings)
         model = WorldModel(max(map(len, loader.action_names.values())))
         return model, settings | {"transforms": [Normalize(loader)]}
 

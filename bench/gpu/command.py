@@ -27,11 +27,10 @@ from typing import Any
 
 from bench.measure.child import ChildFailed, ask
 from bench.measure.command import Command, Output, Result, tell, work_folder
-from bench.measure.options import number, option
+from bench.measure.options import number, option, usable_device
 from bench.measure.session import run
 from bench.measure.tables import markdown_table
 from stream.storage.arguments import whole
-from stream.storage.errors import ArgumentError
 from stream.storage.machine import usable_processors
 
 DATASETS = "viola,droid"
@@ -67,12 +66,7 @@ class GpuOptions(Output):
     minutes: float = option(8.0, number(0), "leave out figures that would begin later than this")
 
     def __post_init__(self) -> None:
-        import torch
-
-        device = self.device or ("cuda" if torch.cuda.is_available() else "cpu")
-        if device.startswith("cuda") and not torch.cuda.is_available():
-            raise ArgumentError(f"argument --device: found {device!r}, torch sees no CUDA device here")
-        object.__setattr__(self, "device", device)
+        object.__setattr__(self, "device", usable_device(self.device))
         object.__setattr__(self, "num_workers", self.num_workers or usable_processors())
 
 

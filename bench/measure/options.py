@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import re
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 from stream.storage.arguments import whole
-from stream.storage.errors import closest
+from stream.storage.errors import ArgumentError, closest
 
 
 def option(default: Any, read: Callable[[str], Any], what: str, **more: Any) -> Any:
@@ -96,3 +97,16 @@ def number(least: float, most: float = 1e12) -> Callable[[str], float]:
         return value
 
     return read
+
+
+def usable_device(given: str | None) -> str:
+    """Return the device of ``--device``, by default CUDA if there is one; raise ArgumentError if it is missing."""
+    import torch
+
+    device = given or ("cuda" if torch.cuda.is_available() else "cpu")
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
+        raise ArgumentError(f"argument --device: found {device!r}, expected cuda, cuda:1 or cpu")
+    number = int(device.partition(":")[2] or 0)
+    if device != "cpu" and number >= torch.cuda.device_count():
+        raise ArgumentError(f"argument --device: found {device!r}, torch sees no CUDA device {number} here")
+    return device

@@ -20,7 +20,7 @@ from typing import Any
 
 from bench.measure.child import ask
 from bench.measure.command import Result
-from bench.measure.options import number, one_of, option
+from bench.measure.options import number, one_of, option, usable_device
 from bench.measure.points import Prepared, Repeated, prepare_sweep, study, sweep_over
 from bench.measure.tables import Table, figure, point_table, spread
 from stream.batch.spec import METADATA
@@ -83,11 +83,7 @@ class TrainOptions(TrainParameters, Repeated):
     def __post_init__(self) -> None:
         if self.model and self.step_ms is not None:
             raise ArgumentError("argument --step-ms: not allowed with argument --model")
-        import torch
-
-        device = self.device or ("cuda" if torch.cuda.is_available() else "cpu")
-        if device.startswith("cuda") and not torch.cuda.is_available():
-            raise ArgumentError(f"argument --device: found {device!r}, torch sees no CUDA device here")
+        device = usable_device(self.device)
         object.__setattr__(self, "device", device)
         if self.step_ms is None and not self.model and not device.startswith("cuda"):
             object.__setattr__(self, "step_ms", _STEP_MS)

@@ -48,6 +48,7 @@ from convert.storage.object_store import StoreFolder
 from convert.tasks.shard import count_damage
 from stream.format.manifest import Manifest
 from stream.storage.remote import RemoteError, is_remote, join
+from stream.storage.remote_folder import RemoteFolder
 
 if TYPE_CHECKING:
     from beam_jobs.options import RunnerChoice
@@ -88,7 +89,8 @@ def _run(parsed: Any) -> int:
         choice = _choose_runner(parsed)
         for place in (*parsed.source, parsed.output):
             if is_remote(place):
-                StoreFolder(place).check()
+                # Work that has begun waits longer for a store.
+                RemoteFolder(StoreFolder(place).url).check()
         if parsed.remove:
             return _remove(parsed)
         conversions = _plan(parsed, options)

@@ -103,7 +103,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("root", type=Path, metavar="ROOT", help="folder that convert.run wrote to")
+    parser.add_argument("root", type=Path, metavar="ROOT", help="folder that convert.run wrote to, or its address")
     add_cache(parser)
     parser.add_argument("--host", default="127.0.0.1", help="address to bind (default: 127.0.0.1, this machine alone)")
     parser.add_argument("--port", type=_port, default=8080, help="port, 0 for any free one (default: 8080)")

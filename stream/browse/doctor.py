@@ -17,6 +17,7 @@ from stream.browse.episodes import EpisodeTable
 from stream.browse.opened import Opened
 from stream.storage.errors import StreamError
 from stream.storage.extras import missing
+from stream.storage.remote import CachedRoot
 
 _GRACE_S = 3
 
@@ -91,7 +92,7 @@ class Doctor:
             return
         self.began, self.error = time.monotonic(), ""
         try:
-            command = doctor_command(self.opened.catalog.root, datasets)
+            command = doctor_command(self.opened.catalog.place, datasets)
             self._process = await asyncio.create_subprocess_exec(
                 *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
             )
@@ -122,7 +123,7 @@ class Doctor:
         return [each for each in self.findings if each.dataset == dataset and each.split in ("", split)]
 
 
-def doctor_command(root: Path, datasets: list[str]) -> list[str]:
+def doctor_command(root: Path | CachedRoot, datasets: list[str]) -> list[str]:
     """Return the command that looks at some datasets; raise StreamError where ``convert`` is not installed."""
     if importlib.util.find_spec("convert") is None:
         raise StreamError(missing("convert.doctor", "convert", by="This page"))
@@ -137,7 +138,7 @@ def read_report(output: bytes, said: bytes) -> dict[str, Any]:
         report: dict[str, Any] = json.loads(output)
     except ValueError:
         lines = said.decode(errors="replace").strip().splitlines() or ["it ended without a word"]
-        raise StreamError(f"convert.doctor: {lines[-1]}") from None
+        raise StreamError(f"convert.doctor: {lines[-1].removeprefix('error: ')}") from None
     return report
 
 

@@ -12,6 +12,7 @@ from typing import Literal
 from stream.format.episode_list import read_by_name, read_list
 from stream.storage.errors import ArgumentError
 from stream.storage.files import write_whole
+from stream.storage.remote import check_local
 
 Use = Literal["leave_out", "keep"]
 """Use of the marked episodes of a dataset: leave them out, or keep them alone."""
@@ -31,10 +32,11 @@ class Marks:
         datasets: Names of the datasets that the file may have.
 
     Raises:
-        ArgumentError: The file holds something else.
+        ArgumentError: The file holds something else, or is an address.
     """
 
     def __init__(self, path: str | Path, datasets: Sequence[str]) -> None:
+        check_local(path)
         self.path = Path(path)
         self._lock = threading.Lock()
         self._by_dataset: dict[str, _Marked] = {}

@@ -17,6 +17,7 @@ from stream.browse.facts import DatasetFacts
 from stream.browse.markup import STYLE, findings_html, overview_html, totals
 from stream.browse.opened import Opened
 from stream.storage.errors import ArgumentError, FormatError
+from stream.storage.remote import check_local
 from stream.view.player import static_page
 from stream.view.tracks import Tracks
 
@@ -52,11 +53,12 @@ def write_static(
         most_bytes: Most bytes of pictures; an episode with more than its share has only every second, third, ... frame.
 
     Raises:
-        ArgumentError: The folder holds files, or an episode does not exist.
+        ArgumentError: The folder holds files or is an address, or an episode does not exist.
         FormatError: An index is damaged; a damaged frame alone is left out.
         StreamError: ``convert.doctor`` is not installed, or failed.
         OSError: The folder cannot be written to.
     """
+    check_local(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ArgumentError(f"--static {folder}: exists and is not empty; give a new folder")
     chosen = list(dict.fromkeys(_choose(opened, episodes)))
@@ -92,7 +94,7 @@ def _choose(opened: Opened, episodes: Sequence[Chosen] | str | None) -> list[Cho
 
 
 def _look(opened: Opened) -> list[Finding]:
-    command = doctor_command(opened.catalog.root, list(opened.names))
+    command = doctor_command(opened.catalog.place, list(opened.names))
     done = subprocess.run(command, capture_output=True, check=False)
     return read_findings(opened, read_report(done.stdout, done.stderr))
 

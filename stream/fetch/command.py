@@ -35,7 +35,7 @@ exit codes:
 
 examples:
   python -m stream.fetch s3://bucket/oxe /local/oxe --mixture oxe29
-  python -m stream.fetch gs://bucket/oxe /local/oxe --mixture bridge --split 'train[:10%]' --split val
+  python -m stream.fetch gs://bucket/oxe /local/oxe --mixture bridge --split 'train[:10%]' --split test
   python -m stream.fetch /nfs/oxe /local/oxe --mixture my_mixture.yaml --split train --jobs 16
 """
 

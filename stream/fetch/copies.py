@@ -162,7 +162,7 @@ def _open_source(root: str) -> Folder:
         remote.check()
         return remote
     if not Path(root).is_dir():
-        raise FetchError(f"{root}: no such folder; expected a converted root: a folder, s3://, gs:// or https://")
+        raise ArgumentError(f"{root}: no such folder; expected a converted root: a folder, s3://, gs:// or https://")
     return LocalFolder(Path(root))
 
 

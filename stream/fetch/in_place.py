@@ -31,7 +31,6 @@ class InPlaceCatalog(RemoteCatalog):
         object_reads()  # raises now
         super().__init__(root.url)
         self.root, self.place, self._remote = root.folder, root, root
-        _check_disk(root.cache)
 
     def open(self, name: str) -> Dataset:
         """Open a dataset, see ``Catalog``; also raises what copying its index raises."""
@@ -44,6 +43,8 @@ class InPlaceCatalog(RemoteCatalog):
             found = dict(zip(names, pool.map(read, names), strict=True))
         new = {name: dataset for name, dataset in found.items() if dataset.remote is None}
         if new:
+            # Not before: a wrong name leaves no folder behind.
+            _check_disk(self._remote.cache)
             by_folder = {dataset.folder: dataset for dataset in new.values()}
             self.copy([(each, ()) for each in by_folder.values()], self.root, jobs=_JOBS, whole_index=True)
         for name, far in new.items():

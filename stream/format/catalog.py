@@ -17,7 +17,7 @@ from stream.format.manifest import Fetched, Manifest, read_fetched, read_manifes
 from stream.format.names import FETCHED_NAME, MANIFEST_NAME, TableKind
 from stream.format.shards import SplitShards
 from stream.storage.errors import ArgumentError, FormatError, closest
-from stream.storage.remote import CachedRoot, Folder, LocalFolder, is_remote
+from stream.storage.remote import CachedRoot, Folder, LocalFolder, checked_url, is_remote
 
 _THREADS = 16
 """Folders listed at the same time."""
@@ -111,6 +111,7 @@ class Catalog:
         if not isinstance(root, str | os.PathLike):
             raise ArgumentError(f"root={root!r:.100}; expected a folder that convert.run wrote to")
         if is_remote(root):
+            root = checked_url(root)
             raise ArgumentError(
                 f"{root}: this reads local folders; bring what a mixture needs with `python -m stream.fetch {root} "
                 "LOCAL --mixture MIXTURE`, and open LOCAL"

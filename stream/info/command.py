@@ -162,7 +162,9 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("root", metavar="ROOT", help="the --output of a conversion, or a fetched copy")
+    parser.add_argument(
+        "root", metavar="ROOT", help="the --output of a conversion, also s3:// and the like, or a fetched copy"
+    )
     add_cache(parser)
     parser.add_argument("--datasets", help="only these, with commas between (default: all)")
     parser.add_argument(

@@ -107,8 +107,7 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
         raise ArgumentError(
             f"{path}: would have {len(text):,} bytes, at most {_MAX_BYTES:,}; give episodes and keep_ranges as files"
         )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, text)
+    write_whole(path, text, parents=True)
 
 
 def read_json(path: Path) -> dict[str, Any]:

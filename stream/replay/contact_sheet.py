@@ -13,6 +13,7 @@ from PIL import Image, ImageDraw, ImageOps
 from stream.order.reference import SampleRef
 from stream.replay.fonts import text_width, wrap_text, write_text
 from stream.replay.pictures import Pictures, find_pictures
+from stream.storage.remote import check_local
 from stream.view.window import steps_text
 
 ROWS_PER_PAGE = 64
@@ -47,8 +48,10 @@ def write_sheets(
         Paths of the files, in order.
 
     Raises:
+        ArgumentError: The folder is an address.
         OSError: The folder cannot be written.
     """
+    check_local(folder)
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
     for number, sheet in enumerate(draw_sheets(batch, refs, **further), start=1):

@@ -76,8 +76,7 @@ def _to_json(found: VectorStatistics) -> dict[str, Any]:
 
 def write_json(path: str | Path, content: Mapping[str, Any]) -> None:
     """Write a JSON file atomically, and make its folder."""
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    write_whole(Path(path), json.dumps(content, indent=1) + "\n")
+    write_whole(Path(path), json.dumps(content, indent=1) + "\n", parents=True)
 
 
 def read_json(path: str | Path) -> dict[str, Any]:

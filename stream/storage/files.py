@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from stream.storage.errors import ArgumentError
+from stream.storage.remote import check_local
 
 
 class FileTooLarge(ValueError):
@@ -46,7 +47,9 @@ def read_whole(path: str | Path, limit: int) -> bytes:
     return Path(path).read_bytes()
 
 
-def write_whole(path: Path, content: bytes | str, *, durable: bool = False, suffix: str = "") -> None:
+def write_whole(
+    path: Path, content: bytes | str, *, durable: bool = False, suffix: str = "", parents: bool = False
+) -> None:
     """Replace a file atomically.
 
     Args:
@@ -54,10 +57,15 @@ def write_whole(path: Path, content: bytes | str, *, durable: bool = False, suff
         content: Complete content; text is encoded as UTF-8.
         durable: Wait until content and name are on the disk.
         suffix: End of the temporary file's name.
+        parents: Make the folder if it does not exist.
 
     Raises:
+        ArgumentError: The path is an address.
         OSError: The file cannot be written; the old file stays.
     """
+    check_local(path)
+    if parents:
+        path.parent.mkdir(parents=True, exist_ok=True)
     data = content.encode() if isinstance(content, str) else content
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=suffix)
     try:
@@ -119,9 +127,10 @@ def new_folder(path: Path) -> Iterator[Path]:
         path: Folder to make, in a folder that exists.
 
     Raises:
-        ArgumentError: The path exists, or its parent does not.
+        ArgumentError: The path exists, or its parent does not, or it is an address.
         OSError: The folder cannot be made.
     """
+    check_local(path)
     path = Path(os.path.abspath(path))
     if os.path.lexists(path):
         raise ArgumentError(f"{path}: exists already; choose another folder, or remove it")

@@ -7,6 +7,7 @@ They are found where the tools of each store find them, for example in ``AWS_PRO
 from __future__ import annotations
 
 import os
+import re
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any
@@ -58,13 +59,29 @@ def open_store(scheme: str, place: str, *, deadline_s: float, timeout_s: float =
     return HTTPStore.from_url(f"{scheme}://{place}", **common)
 
 
+def _endpoint(variable: str, *, default: str = "") -> str:
+    """Return the address that an environment variable has, "" if none; raise RemoteError if it is something else.
+
+    Args:
+        variable: Name of the variable.
+        default: Start of an address that has no scheme.
+    """
+    found = os.environ.get(variable, "")
+    address = found if "://" in found else found and default + found
+    if address and not re.fullmatch(r"https?://[^\s/:]\S*", address):
+        # obstore would panic.
+        shown = found.rpartition("@")[2]
+        raise RemoteError(f"{variable}={shown!r:.200}: expected an address such as https://HOST:PORT", refused=True)
+    return address
+
+
 def _s3_access(bucket: str) -> dict[str, Any]:
     """Return endpoint, region and credentials, found by botocore: it reads profiles too."""
     from botocore.session import Session
 
     session = Session()
     config = {"region": os.environ.get("AWS_REGION") or session.get_config_variable("region") or "us-east-1"}
-    if endpoint := os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL"):
+    if endpoint := _endpoint("AWS_ENDPOINT_URL_S3") or _endpoint("AWS_ENDPOINT_URL"):
         config["endpoint"] = endpoint
     if os.environ.get("AWS_SKIP_SIGNATURE", "").lower() in ("1", "true"):
         return {"config": {**config, "skip_signature": True}}
@@ -87,11 +104,10 @@ def _s3_access(bucket: str) -> dict[str, Any]:
 
 def _google_access() -> dict[str, Any]:
     """Return endpoint and credentials, found by google.auth; without any, objects are public."""
-    if emulator := os.environ.get("STORAGE_EMULATOR_HOST"):
-        base = emulator if "://" in emulator else f"http://{emulator}"
+    if emulator := _endpoint("STORAGE_EMULATOR_HOST", default="http://"):
         # Any credentials will do, but obstore writes with none.
         token = {"token": "emulator", "expires_at": None}
-        return {"config": {"base_url": base.rstrip("/")}, "credential_provider": lambda: token}
+        return {"config": {"base_url": emulator.rstrip("/")}, "credential_provider": lambda: token}
     from google.auth import default
     from google.auth.exceptions import DefaultCredentialsError
     from obstore.auth.google import GoogleCredentialProvider

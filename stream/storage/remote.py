@@ -12,8 +12,14 @@ from stream.storage.errors import ArgumentError, StreamError
 
 MEMBERS = ".members"
 """Folder of a cache with the members of a mixture that lie elsewhere than its root."""
-_NO_CREDENTIALS = ("NoCredentialsError", "DefaultCredentialsError", "RefreshError", "UnauthenticatedError")
-_REMOTE = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
+_NO_CREDENTIALS = (
+    "NoCredentialsError",
+    "DefaultCredentialsError",
+    "ProfileNotFound",
+    "RefreshError",
+    "UnauthenticatedError",
+)
+_REMOTE = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(/|$)")
 
 
 class RemoteError(StreamError):
@@ -35,6 +41,12 @@ def is_remote(path: str | Path) -> bool:
     (True, True, False)
     """
     return bool(_REMOTE.match(str(path)))
+
+
+def check_local(path: str | Path) -> None:
+    """Raise ArgumentError for an address: writing to it as a path would make a folder ``s3:`` on this machine."""
+    if is_remote(path):
+        raise ArgumentError(f"{checked_url(path)}: expected a local path; write it there, and copy it to the store")
 
 
 def join(root: str | Path, *names: str) -> str:
@@ -136,7 +148,7 @@ def cached_root(
         raise ArgumentError(
             f"cache={str(cache)!r:.200}; expected a local folder, with a bound such as /scratch/oxe:200GB"
         )
-    return CachedRoot(url, Path(folder).absolute(), most)
+    return CachedRoot(url, Path(folder).expanduser().absolute(), most)
 
 
 @dataclass(frozen=True)
@@ -198,19 +210,21 @@ class Folder(Protocol):
 def explain(error: Exception) -> tuple[str, bool]:
     """Return the reason of an error of the libraries, and whether retrying cannot help."""
     kind = type(error).__name__
-    # obstore appends its own structures.
-    text = " ".join(str(error).partition("\n\nDebug source")[0].split())
+    # obstore appends its own structures, and servers answer with pages.
+    text = " ".join(re.sub(r"<[^<>]*>", " ", str(error).partition("\n\nDebug source")[0]).split())
+    server = re.search(r" (https?://[^/@\s]+)", text)
     if answer := re.search(r"non-2xx status code: (.*)", text):
         text = f"the server answered {answer[1]}"
     text = text[:300].rstrip(": ") or kind
     if kind in _NO_CREDENTIALS or "answered 401" in text:
         return f"no credentials that are valid ({text}); docs/object-stores.md says how to set them", True
     if kind == "PermissionDeniedError" or isinstance(error, PermissionError) or "answered 403" in text:
-        return f"not allowed with these credentials ({text})", True
+        return f"not allowed with these credentials ({text}); docs/object-stores.md says how to set others", True
     if "Range request not supported" in text:
         return "the server does not answer requests for ranges of a file; use one that does, such as nginx", True
     if "incorrectly configured region" in text:
         return "the bucket lies in another region; set AWS_REGION to it", True
     if "error sending request" in text or isinstance(error, TimeoutError):
-        return "no answer; check the address, the network and the server, and try again", False
+        where = f" from {server[1]}" if server else ""
+        return f"no answer{where}; check the address, the network and the server, and try again", False
     return text if answer else f"{kind}: {text}", False

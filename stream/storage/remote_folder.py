@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Iterator
 from typing import Any, ClassVar, Self
 
@@ -43,7 +44,8 @@ class RemoteFolder:
         self.url, self._root = url.rstrip("/"), (root or url).rstrip("/")
         self.scheme, _, path = self.url.partition("://")
         self.bucket = path.partition("/")[0]
-        if self.scheme not in self.schemes or not self.bucket:
+        # obstore panics at others.
+        if self.scheme not in self.schemes or not re.fullmatch(r"[\w.:\[\]-]+", self.bucket):
             kinds = list(dict.fromkeys(self.schemes.values()))
             expected = f"a folder, {', '.join(kinds[:-1])} or {kinds[-1]}"
             raise RemoteError(f"{url}: expected {expected}", refused=True)
@@ -133,7 +135,7 @@ class RemoteFolder:
             if type(error).__name__ == "AlreadyExistsError":
                 raise FileExistsError(f"{where}: exists already") from None
             reason, refused = explain(error)
-            raise RemoteError(f"{where}: cannot be {done}: {reason}", refused=refused) from None
+            raise RemoteError(f"{where}: cannot be {done}: {reason}", refused=refused or done == "opened") from None
 
     def _listed(self) -> list[tuple[str, str]]:
         """Return name and version of each dataset of the root."""

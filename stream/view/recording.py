@@ -13,6 +13,7 @@ import rerun.blueprint as rrb
 from stream.format.frame import as_jpeg, decode_frame
 from stream.format.names import VECTORS
 from stream.storage.errors import ArgumentError, FormatError
+from stream.storage.remote import check_local
 from stream.view.tracks import Band, CameraTrack, Curve, Lane, Tracks
 from stream.view.window import SampleWindow
 
@@ -33,6 +34,7 @@ def save(tracks: Tracks, path: str | Path, window: SampleWindow | None = None) -
     Raises:
         ArgumentError: The file cannot be written.
     """
+    check_local(path)
     path = Path(path)
     if path.is_dir() or not path.parent.is_dir():
         raise ArgumentError(f"--save {path}: {'is a folder' if path.is_dir() else 'its folder does not exist'}")

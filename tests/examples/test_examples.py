@@ -103,3 +103,10 @@ def test_a_root_that_is_not_there_is_one_line_of_error(example: str, tmp_path: P
     assert code == 1
     assert errors.splitlines()[-1].startswith(f"error: {tmp_path}/nowhere: no such folder")
     assert "Traceback" not in errors
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("example", [*map(_needs, ("train_torch", "train_jax", "train_world_model", "train_policy"))])
+def test_a_root_in_place_needs_a_cache_that_can_be_given(example: str, tmp_path: Path) -> None:
+    code, _, errors = _run(example, Path("s3://a bucket/oxe"), tmp_path / "out", "--cache", f"{tmp_path}/cache:1GB")
+    assert (code, errors.splitlines()[-1].partition(", ")[0]) == (1, "error: s3://a bucket/oxe: expected a folder")

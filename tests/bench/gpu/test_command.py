@@ -94,6 +94,7 @@ def test_pixels_of_another_camera_are_found(frames_root: Path, tmp_path: Path, m
 
 
 def test_a_device_that_does_not_exist_is_refused(refused: Refused) -> None:
-    code, line = refused(main, ["--device", "cuda"])
-    assert code == 2 and "torch sees no CUDA device here" in line
+    for device, told in (("cuda:77", "torch sees no CUDA device 77 here"), ("gpu", "expected cuda, cuda:1 or cpu")):
+        code, line = refused(main, ["--device", device])
+        assert code == 2 and f"found {device!r}, {told}" in line
     assert GpuOptions(num_workers=3).num_workers == 3

@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,9 +17,21 @@ from convert.errors import EXIT_DAMAGED, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USA
 from convert.journal.journal import FOLDER
 from convert.run.command import main
 from convert.storage.object_store import StoreFolder
+from stream.storage.object_stores import open_store
+from stream.storage.remote_folder import RemoteFolder
 from tests.fixtures.command import Result, run, start, wait_until, write_damaged_dataset
 from tests.fixtures.datasets.rlds_dataset import RldsDataset, demo_episode, write_dataset
-from tests.fixtures.object_stores import SCHEMES, Store, object_store, objects, proxy, upload_tree, versions
+from tests.fixtures.object_stores import (
+    SCHEMES,
+    Store,
+    environment_of,
+    free_port,
+    object_store,
+    objects,
+    proxy,
+    upload_tree,
+    versions,
+)
 
 Files = dict[str, bytes]
 MANIFEST = "demo/1.0.0/dataset.json"
@@ -225,6 +238,19 @@ def test_a_bucket_that_is_not_there_is_refused(
         assert main(arguments(dataset, source, output, "--staging", str(staging))) == EXIT_USAGE
         assert f"no such bucket: {nowhere}; check its name" in capsys.readouterr().err
     assert list(staging.iterdir()) == []
+
+
+def test_a_store_that_is_down_is_said_before_work_begins(
+    dataset: RldsDataset, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    address, began = f"http://127.0.0.1:{free_port()}", time.monotonic()
+    for name, value in environment_of("s3", address).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setitem(RemoteFolder.patience, "deadline_s", 0.2)
+    open_store.cache_clear()
+    assert main(arguments(dataset, str(dataset.root), "s3://bucket/oxe")) == EXIT_FAILED
+    assert f"s3://bucket/oxe: cannot be listed: no answer from {address}; check" in capsys.readouterr().err
+    assert time.monotonic() - began < 10
 
 
 def test_a_full_disk_names_the_staging_folder(

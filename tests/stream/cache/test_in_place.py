@@ -15,11 +15,13 @@ import pytest
 
 from convert.storage.object_store import StoreFolder
 from stream import add_labels, digest, load_loader, make_loader, pairs, remove_labels
+from stream.browse.opened import Opened
+from stream.browse.static import write_static
 from stream.cache.room import Room
 from stream.fetch.command import main as fetch
 from stream.format.names import FETCHED_NAME, MANIFEST_NAME
 from stream.storage.errors import ArgumentError, FormatError, RecordError, StreamError
-from stream.storage.remote import RemoteError
+from stream.storage.remote import RemoteError, cached_root
 from tests.documentation.blocks import python_blocks
 from tests.fixtures.command import run, start, wait_until
 from tests.fixtures.object_stores import (
@@ -333,6 +335,20 @@ def test_a_wrong_bucket_and_permission_are_said_when_the_loader_is_made(s3: Stor
         make_loader(bucket, "demo", **OPTIONS, cache=cache)
 
 
+def test_a_wrong_name_leaves_no_folder(bucket: str, cache: Path) -> None:
+    for root, mixture in ((f"{bucket}/nothing", "demo"), (bucket, "dmo")):
+        with pytest.raises(ArgumentError):
+            make_loader(root, mixture, **OPTIONS, cache=cache)
+        assert not cache.exists()
+
+
+def test_the_doctor_of_the_browser_names_the_bucket(bucket: str, cache: Path, tmp_path: Path) -> None:
+    opened = Opened.open(cached_root(bucket, cache), marks=tmp_path / "marks.json")
+    with pytest.raises(StreamError, match=f"^convert.doctor: {bucket}: only local folders can be checked"):
+        write_static(opened, tmp_path / "report", episodes=None, doctor=True, most_bytes=1000)
+    assert not (tmp_path / "report").exists()
+
+
 def test_a_web_server_without_a_list_is_told_how_to_make_one(tmp_path: Path, cache: Path) -> None:
     with (
         web_server(tmp_path) as url,
@@ -352,8 +368,8 @@ def test_a_web_server_without_a_list_is_told_how_to_make_one(tmp_path: Path, cac
         ("s3://bucket/oxe", "/dev/null/x", r"cache=/dev/null/x: cannot be written: Not a directory"),
     ],
 )
-def test_wrong_arguments_are_one_sentence(root: str, cache: str | None, text: str, s3: Store) -> None:
-    root = root.replace("bucket", s3.new_bucket().removeprefix("s3://")) if "dev" in str(cache) else root
+def test_wrong_arguments_are_one_sentence(root: str, cache: str | None, text: str, bucket: str) -> None:
+    root = bucket if "dev" in str(cache) else root
     with pytest.raises(ArgumentError, match=text) as caught:
         make_loader(root, "demo", **OPTIONS, cache=cache)
     assert "word" not in str(caught.value)

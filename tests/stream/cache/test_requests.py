@@ -58,9 +58,7 @@ def test_all_ranges_of_a_store_that_is_down_end_at_one_deadline(num_ranges: int,
     outcomes = ObjectReads().start(reads).result()
     assert time.monotonic() - began < 1.5
     for outcome in outcomes:
-        assert isinstance(outcome.error, RemoteError) and str(outcome.error).endswith(
-            "cannot be read: no answer; check the address, the network and the server, and try again"
-        )
+        assert isinstance(outcome.error, RemoteError) and "cannot be read: no answer" in str(outcome.error)
 
 
 def test_ranges_that_wait_are_not_late_while_answers_come(

@@ -1,10 +1,13 @@
 """Tests of atomic writes of files and folders."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from stream.browse.marks import Marks
+from stream.replay.contact_sheet import write_sheets
 from stream.storage.errors import ArgumentError
 from stream.storage.files import new_folder, write_whole
 from tests.fixtures.faults.disk import Disk
@@ -61,3 +64,21 @@ def test_a_folder_replaces_nothing(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="was made by another program"), new_folder(tmp_path / "new"):
         (tmp_path / "new").write_text("theirs")
     assert [path.name for path in tmp_path.iterdir()] == ["new"]
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda path: write_whole(path, "text", parents=True),
+        lambda path: new_folder(path).__enter__(),
+        lambda path: write_sheets(path, "step", {}, []),
+        lambda path: Marks(path, []),
+    ],
+)
+def test_nothing_is_written_to_an_address(
+    write: Callable[[Path], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ArgumentError, match=r"^s3://bucket/new: expected a local path; write it there"):
+        write(Path("s3://bucket/new"))
+    assert not list(tmp_path.iterdir())

@@ -16,7 +16,7 @@ import pytest
 
 from convert.storage import object_store as stores
 from convert.storage.object_store import CHUNK, StoreFolder
-from stream.storage.remote import RemoteError, is_remote, join
+from stream.storage.remote import CachedRoot, RemoteError, cached_root, is_remote, join
 from tests.fixtures.command import Result, run
 from tests.fixtures.object_stores import SCHEMES, Alter, Store, environment_of, object_store, objects, proxy
 
@@ -220,6 +220,12 @@ def test_an_error_comes_back_from_another_process_as_it_was() -> None:
 
 
 def test_a_path_is_an_address_only_with_a_scheme() -> None:
-    assert not is_remote("data/s3:/x")
+    assert is_remote("s3:") and not is_remote("data/s3:/x")
     assert join("gs://bucket/", "a", "b") == "gs://bucket/a/b"
     assert join(Path("/data"), "a", "b") == "/data/a/b"
+
+
+def test_a_cache_may_lie_in_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    root = cached_root("s3://bucket/oxe", "~/oxe:1GB")
+    assert isinstance(root, CachedRoot) and root.cache == tmp_path / "oxe"

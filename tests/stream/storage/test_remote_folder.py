@@ -46,7 +46,10 @@ def test_a_server_that_is_down_is_said(tmp_path: Path) -> None:
         with pytest.raises(RemoteError) as caught:
             attempt()
         assert str(caught.value).startswith(f"{folder}/") and not caught.value.refused
-        assert str(caught.value).endswith("no answer; check the address, the network and the server, and try again")
+        assert str(caught.value).endswith("; check the address, the network and the server, and try again")
+        assert "cannot be read: no answer" in str(caught.value)
+    with pytest.raises(RemoteError, match=f"no answer from {folder.url[:-4]};"):
+        folder.check()
 
 
 def test_an_object_that_is_missing_is_said(tmp_path: Path) -> None:
@@ -126,7 +129,35 @@ def test_a_bucket_of_another_region_is_said() -> None:
     assert explain(RuntimeError(told)) == ("the bucket lies in another region; set AWS_REGION to it", True)
 
 
-@pytest.mark.parametrize("url", ["ftp://host/oxe", "s3://", "https:///oxe"])
+def test_an_answer_is_told_without_the_tags_of_its_page() -> None:
+    told = "Server returned non-2xx status code: 403 Forbidden: <html>\n<h1>Nothing\nhere</h1></html>"
+    wanted = (
+        "not allowed with these credentials (the server answered 403 Forbidden: Nothing here); docs/object-stores.md"
+    )
+    assert explain(RuntimeError(told))[0].startswith(wanted)
+
+
+@pytest.mark.parametrize("endpoint", ["127.0.0.1:9000", "http://", "htp://me:word@host", "http://a b"])
+@pytest.mark.parametrize("scheme", ["s3", "gs"])
+def test_an_endpoint_that_is_no_address_is_said(scheme: str, endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    variable = {"s3": "AWS_ENDPOINT_URL", "gs": "STORAGE_EMULATOR_HOST"}[scheme]
+    monkeypatch.setenv(variable, endpoint)
+    if (scheme, endpoint) == ("gs", "127.0.0.1:9000"):
+        RemoteFolder("gs://bucket/oxe")  # as Google's own libraries take it
+        return
+    with pytest.raises(RemoteError, match=f"{variable}=.*: expected an address such as https://HOST:PORT") as caught:
+        RemoteFolder(f"{scheme}://bucket/oxe")
+    assert caught.value.refused and "word" not in str(caught.value)
+
+
+def test_a_profile_that_does_not_exist_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_PROFILE", "nobody")
+    with pytest.raises(RemoteError, match=r"no credentials that are valid \(.*nobody.*says how to set") as caught:
+        RemoteFolder("s3://bucket/oxe")
+    assert caught.value.refused
+
+
+@pytest.mark.parametrize("url", ["ftp://host/oxe", "s3://", "https:///oxe", "s3://a bucket/oxe", "s3:"])
 def test_an_address_of_another_kind_names_those_that_are_taken(url: str) -> None:
     with pytest.raises(RemoteError) as caught:
         RemoteFolder(url)
