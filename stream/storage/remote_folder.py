@@ -87,6 +87,11 @@ class RemoteFolder:
                 return int(object_reads().wait(self.store.head_async(self.key(name)))["size"])
         except FileNotFoundError:
             return None
+        except RemoteError as error:
+            # A bucket behind a web address answers this of a missing object to those who may not list it.
+            if self.scheme in _WEB and "answered 403" in str(error):
+                return None
+            raise
 
     def read(self, name: str) -> bytes:
         """Return the content of an object; raise FileNotFoundError if it does not exist."""

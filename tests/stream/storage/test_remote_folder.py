@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from stream.storage import object_reads
 from stream.storage.remote import RemoteError, explain
 from stream.storage.remote_folder import RemoteFolder
-from tests.fixtures.object_stores import free_port, web_server
+from tests.fixtures.object_stores import environment_of, free_port, web_server
 
 
 @pytest.fixture(autouse=True)
@@ -119,6 +119,38 @@ def test_an_answer_is_told_by_its_status(tmp_path: Path) -> None:
     with web_server(tmp_path, lambda *_: 503) as url, pytest.raises(RemoteError) as caught:
         RemoteFolder(url).read("one")
     assert str(caught.value) == f"{url}/one: cannot be read: the server answered 503 Service Unavailable"
+
+
+def test_an_answer_that_repeats_a_token_is_told_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Expired(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            message = "<Code>ExpiredToken</Code><Message>The provided token has expired.</Message>"
+            self.send_response(400)
+            self.end_headers()
+            self.wfile.write(f"<Error>{message}<Token-0>secret-word</Token-0></Error>".encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Expired) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        for name, value in environment_of("s3", f"http://127.0.0.1:{server.server_port}").items():
+            monkeypatch.setenv(name, value)
+        with pytest.raises(RemoteError) as caught:
+            RemoteFolder("s3://bucket/oxe").read("one")
+        server.shutdown()
+    assert str(caught.value) == (
+        "s3://bucket/oxe/one: cannot be read: no credentials that are valid (the server answered 400 Bad Request: "
+        "ExpiredToken: The provided token has expired.); docs/object-stores.md says how to set them"
+    )
+    assert caught.value.refused
+
+
+def test_what_a_web_server_refuses_to_those_who_may_not_list_is_missing(tmp_path: Path) -> None:
+    with web_server(tmp_path, lambda *_: 403) as url:
+        assert RemoteFolder(url).size("one") is None
+        with pytest.raises(RemoteError, match="one: cannot be read: not allowed with these credentials"):
+            RemoteFolder(url).read("one")
 
 
 def test_a_bucket_of_another_region_is_said() -> None:
