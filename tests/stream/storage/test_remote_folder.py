@@ -166,6 +166,13 @@ def test_an_address_of_another_kind_names_those_that_are_taken(url: str) -> None
     assert caught.value.refused
 
 
+@pytest.mark.parametrize("url", ["s3://name:word@bucket/oxe", "gs://bucket/a#word", "https://host/oxe?key=word"])
+def test_an_address_with_a_secret_is_refused_without_repeating_it(url: str) -> None:
+    with pytest.raises(RemoteError, match="has a name, key or query in it") as caught:
+        RemoteFolder(url)
+    assert "word" not in str(caught.value) and caught.value.refused
+
+
 def test_a_range_of_a_file_on_a_thin_link_is_asked_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(object_reads, "DEADLINE_S", 5)
     (tmp_path / "one").write_bytes(b"first")
