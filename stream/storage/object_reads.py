@@ -320,7 +320,7 @@ def explained(url: str, begin: int = 0, end: int = 0) -> Any:
     except (FormatError, StreamError):
         raise
     except Exception as error:
-        if "416 " in str(error):
+        if "status code: 416 " in str(error):
             raise FormatError(f"{url}: ends before byte {begin:,}; it was replaced or damaged") from None
         reason, refused = explain(error)
         raise RemoteError(f"{where}: cannot be read: {reason}", refused=refused) from None
@@ -377,7 +377,8 @@ def _s3_access(bucket: str) -> dict[str, Any]:
 
     session = Session()
     config = {"region": os.environ.get("AWS_REGION") or session.get_config_variable("region") or "us-east-1"}
-    if endpoint := os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL"):
+    given = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    if endpoint := given or session.get_scoped_config().get("endpoint_url"):
         config["endpoint"] = endpoint
     if os.environ.get("AWS_SKIP_SIGNATURE", "").lower() in ("1", "true"):
         return {"config": {**config, "skip_signature": True}}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -144,6 +145,18 @@ def test_an_answer_that_repeats_a_token_is_told_without_it(monkeypatch: pytest.M
         "ExpiredToken: The provided token has expired.); docs/object-stores.md says how to set them"
     )
     assert caught.value.refused
+
+
+def test_a_profile_names_its_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    address = f"http://127.0.0.1:{free_port()}"
+    (tmp_path / "config").write_text(
+        f"[profile mine]\nendpoint_url = {address}\naws_access_key_id = a\naws_secret_access_key = b\n"
+    )
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_PROFILE", "mine")
+    assert RemoteFolder("s3://bucket/oxe").store.config["endpoint"] == address
 
 
 def test_what_a_web_server_refuses_to_those_who_may_not_list_is_missing(tmp_path: Path) -> None:
