@@ -18,9 +18,10 @@ MOST_FILES = 15
 
 ARROWS = {
     "stream.storage": (),
+    "stream.display": (),
     "stream.format": ("stream.storage",),
     "stream.cache": ("stream.format", "stream.storage"),
-    "stream.order": ("stream.format", "stream.storage"),
+    "stream.order": ("stream.format", "stream.storage", "stream.display"),
     "stream.batch": ("stream.cache", "stream.order", "stream.format", "stream.storage"),
     "stream.statistics": ("stream.batch", "stream.order", "stream.format", "stream.storage"),
     "stream.workers": ("stream.batch", "stream.order", "stream.format", "stream.storage"),
@@ -46,7 +47,7 @@ LIBRARIES = {
     "jax": ("stream.frameworks.jax",),
     "av": ("stream.format.video", "stream.export.video"),
     "nicegui": ("stream.browse",),
-    "obstore": ("stream.storage.object_reads",),
+    "obstore": ("stream.storage.object_reads", "stream.storage.object_stores"),
     "rerun": ("stream.view.recording",),
     "huggingface_hub": ("stream.storage.hub", "stream.export.hub"),
     "tensorflow": (),

@@ -14,7 +14,8 @@ from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from stream.storage.object_reads import DEADLINE_S, object_reads, open_store
+from stream.storage.object_reads import DEADLINE_S, object_reads
+from stream.storage.object_stores import open_store
 from stream.storage.remote import LocalFolder, RemoteError, is_remote
 from stream.storage.remote_folder import RemoteFolder
 

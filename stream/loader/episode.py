@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from stream.batch.assemble import Assembled, Assembler
+from stream.display.html import Markup, html_picture, html_table
 from stream.format.index import find_episode
 from stream.format.video import ChunkFrame
 from stream.order.rows import Rows
 from stream.order.window import resolve_windows
 from stream.storage.errors import ArgumentError, FormatError, closest
-from stream.storage.html import Markup, html_picture, html_table
 
 if TYPE_CHECKING:
     import pyarrow as pa

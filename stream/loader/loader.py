@@ -16,6 +16,7 @@ from stream.batch.resize import ImageFilter, ImageFit, ImageSize
 from stream.batch.spaces import ActionSpace, StateSpace, UnknownUnits, Unmapped
 from stream.batch.spec import Batch, Decode, Metadata
 from stream.batch.vectors import Reduction
+from stream.display.html import html_table
 from stream.loader.episode import Episode, read_episode
 from stream.loader.iterator import LoaderIterator
 from stream.loader.mixed import MixedData, open_mixture
@@ -32,7 +33,6 @@ from stream.order.window import Bounds
 from stream.statistics.normalize import Normalize, bind_transforms
 from stream.storage.arguments import check_names, with_known_names
 from stream.storage.errors import ArgumentError
-from stream.storage.html import html_table
 from stream.storage.remote import cached_root
 
 _log = logging.getLogger("stream")

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stream.display.html import html_table
 from stream.format.index import SplitIndex
 from stream.format.names import Layout
 from stream.order.rows import Rows
 from stream.order.window import WindowTable
-from stream.storage.html import html_table
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from stream.display.depth_colours import colour_depth, depth_range
 from stream.replay.faults import arrays_of
-from stream.storage.depth_colours import colour_depth, depth_range
 
 _LEAST = 8
 """Least height and width of an image."""

@@ -1,8 +1,4 @@
-"""Ranged reads of objects with obstore, many at a time, in one thread of this process.
-
-Only this module opens stores of obstore, when the first object is read. It finds endpoints and credentials, for example
-in ``AWS_PROFILE``, ``AWS_ENDPOINT_URL``, ``GOOGLE_APPLICATION_CREDENTIALS`` and ``STORAGE_EMULATOR_HOST``.
-"""
+"""Ranged reads of objects with obstore, many at a time, in one thread of this process."""
 
 from __future__ import annotations
 
@@ -15,13 +11,12 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Future
-from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 from typing import Any, NamedTuple, Protocol, TypeVar
-from urllib.parse import unquote
 
 from stream.storage.errors import FormatError, StreamError
 from stream.storage.extras import missing
+from stream.storage.object_stores import object_key, open_store
 from stream.storage.remote import RemoteError, explain
 
 _IN_FLIGHT = 64
@@ -38,14 +33,10 @@ DEADLINE_S, OPENING_S = 100, 10
 """Seconds after which what a store has not answered is an error, while training runs and when a root is opened."""
 _REASON = 0.8
 """Share of the deadline for which obstore repeats a request; then it tells the reason of the last failure."""
-_TIMEOUT_S = 20
-_CLIENT: dict[str, Any] = {"connect_timeout": timedelta(seconds=5), "allow_http": True}
 _LOOK_S = 0.005
 """Time after which a range that another process reads is looked at again."""
 _LEAVE_S = 0.1
 """Time for the threads of obstore to leave Python."""
-_RENEW = timedelta(minutes=5)
-"""Time after which credentials that end are asked for again."""
 
 _Answer = TypeVar("_Answer")
 
@@ -326,95 +317,7 @@ def explained(url: str, begin: int = 0, end: int = 0) -> Any:
         raise RemoteError(f"{where}: cannot be read: {reason}", refused=refused) from None
 
 
-def object_key(url: str) -> str:
-    """Return the name of the object of an address, which a web server has encoded.
-
-    >>> object_key("s3://bucket/oxe/a%20b"), object_key("https://host/a%20b")
-    ('oxe/a%20b', 'a b')
-    """
-    key = url.partition("://")[2].partition("/")[2]
-    return unquote(key) if url.startswith("http") else key
-
-
 def _locate(url: str) -> tuple[Any, str]:
     """Return the store of an address, and the name of its object."""
     scheme, _, path = url.partition("://")
-    return open_store(scheme, path.partition("/")[0]), object_key(url)
-
-
-@cache
-def open_store(scheme: str, place: str, *, deadline_s: float | None = None, timeout_s: float = _TIMEOUT_S) -> Any:
-    """Return a store of obstore.
-
-    Args:
-        scheme: ``s3``, ``gs``, ``http`` or ``https``.
-        place: Bucket, or host and port.
-        deadline_s: Seconds for which requests are repeated, None for those of records.
-        timeout_s: Seconds that one request may take.
-    """
-    from obstore.store import GCSStore, HTTPStore, S3Store
-
-    repeated_s = deadline_s or _REASON * DEADLINE_S
-    longest = timedelta(seconds=max(0.1, repeated_s / 20))
-    common: dict[str, Any] = {
-        "retry_config": {
-            "max_retries": 1000,
-            "backoff": {"init_backoff": timedelta(seconds=0.02), "max_backoff": longest, "base": 2},
-            "retry_timeout": timedelta(seconds=repeated_s),
-        },
-        "client_options": {**_CLIENT, "timeout": timedelta(seconds=timeout_s)},
-    }
-    if scheme == "s3":
-        return S3Store(place, **common, **_s3_access(place))
-    if scheme == "gs":
-        return GCSStore(place, **common, **_google_access())
-    return HTTPStore.from_url(f"{scheme}://{place}", **common)
-
-
-def _s3_access(bucket: str) -> dict[str, Any]:
-    """Return endpoint, region and credentials, found by botocore: it reads profiles too."""
-    from botocore.session import Session
-
-    session = Session()
-    config = {"region": os.environ.get("AWS_REGION") or session.get_config_variable("region") or "us-east-1"}
-    given = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-    if endpoint := given or session.get_scoped_config().get("endpoint_url"):
-        config["endpoint"] = endpoint
-    if os.environ.get("AWS_SKIP_SIGNATURE", "").lower() in ("1", "true"):
-        return {"config": {**config, "skip_signature": True}}
-    found = session.get_credentials()
-    if found is None:
-        raise RemoteError(
-            f"s3://{bucket}: no credentials were found; set AWS_PROFILE or the other AWS_ variables, or "
-            "AWS_SKIP_SIGNATURE=true for a public bucket",
-            refused=True,
-        )
-
-    def credentials() -> Any:
-        now = found.get_frozen_credentials()
-        names = {"access_key_id": now.access_key, "secret_access_key": now.secret_key, "token": now.token}
-        is_fixed = type(found).__name__ == "Credentials"
-        return {**names, "expires_at": None if is_fixed else datetime.now(UTC) + _RENEW}
-
-    return {"config": config, "credential_provider": credentials}
-
-
-def _google_access() -> dict[str, Any]:
-    """Return endpoint and credentials, found by google.auth; without any, objects are public."""
-    if emulator := os.environ.get("STORAGE_EMULATOR_HOST"):
-        base = emulator if "://" in emulator else f"http://{emulator}"
-        # Any credentials will do, but obstore writes with none.
-        token = {"token": "emulator", "expires_at": None}
-        return {"config": {"base_url": base.rstrip("/")}, "credential_provider": lambda: token}
-    from google.auth import default
-    from google.auth.exceptions import DefaultCredentialsError
-    from obstore.auth.google import GoogleCredentialProvider
-
-    try:
-        # The key of a service account gives nothing without a scope.
-        found, _ = default(scopes=["https://www.googleapis.com/auth/devstorage.read_write"])
-        return {"credential_provider": GoogleCredentialProvider(found)}
-    except DefaultCredentialsError:
-        if os.environ.get("GOOGLE_APPLICATION_CREDENTIALS"):
-            raise
-        return {"config": {"skip_signature": True}}
+    return open_store(scheme, path.partition("/")[0], deadline_s=_REASON * DEADLINE_S), object_key(url)

@@ -9,7 +9,8 @@ from typing import Any, ClassVar, Self
 
 from stream.storage.errors import ArgumentError, FormatError, StreamError
 from stream.storage.extras import missing
-from stream.storage.object_reads import OPENING_S, object_key, object_reads, open_store
+from stream.storage.object_reads import OPENING_S, object_reads
+from stream.storage.object_stores import object_key, open_store
 from stream.storage.remote import RemoteError, checked_url, explain
 
 LISTING = "info.json"

@@ -13,6 +13,7 @@ import simplejpeg
 from stream.batch.dataset_vector import dataset_vector
 from stream.batch.spaces import SPACES
 from stream.cache.records import open_records
+from stream.display.depth_colours import colour_depth, depth_range
 from stream.format.catalog import Dataset
 from stream.format.frame import StoredCamera, as_jpeg, decode_depth
 from stream.format.index import EpisodeRows, SplitIndex, find_episode
@@ -21,7 +22,6 @@ from stream.format.record_file import RecordFile
 from stream.format.spaces import derived_column
 from stream.format.table import Table
 from stream.format.video import ChunkFrame
-from stream.storage.depth_colours import colour_depth, depth_range
 from stream.storage.errors import ArgumentError, FormatError
 
 _KEYS = frozenset({"episode", "step"})

@@ -10,7 +10,7 @@ import pytest
 
 from convert.plan import Options
 from convert.shard.images import FramePolicy
-from stream.storage import object_reads
+from stream.storage import object_reads, object_stores
 from tests.fixtures.datasets.rlds_dataset import convert_dataset, demo_episode, write_dataset
 from tests.fixtures.object_stores import Store, object_store, upload_tree
 
@@ -63,4 +63,4 @@ def oxe_like(tmp_path: Path) -> Path:
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make 100 seconds one."""
     monkeypatch.setattr(object_reads, "DEADLINE_S", 1)
-    object_reads.open_store.cache_clear()
+    object_stores.open_store.cache_clear()

@@ -11,8 +11,8 @@ from PIL import Image
 
 import stream
 from stream import ArgumentError, Loader, make_loader
+from stream.display.html import Markup, html_picture, html_table
 from stream.order.reference import SampleRef
-from stream.storage.html import Markup, html_picture, html_table
 
 
 @pytest.fixture(scope="module")

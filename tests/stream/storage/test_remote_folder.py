@@ -17,7 +17,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from stream.storage import object_reads
+from stream.storage import object_reads, object_stores
 from stream.storage.remote import RemoteError, explain
 from stream.storage.remote_folder import RemoteFolder
 from tests.fixtures.object_stores import environment_of, free_port, web_server
@@ -27,9 +27,9 @@ from tests.fixtures.object_stores import environment_of, free_port, web_server
 def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(object_reads, "DEADLINE_S", 0.2)
     monkeypatch.setitem(RemoteFolder.patience, "deadline_s", 0.2)
-    object_reads.open_store.cache_clear()
+    object_stores.open_store.cache_clear()
     yield
-    object_reads.open_store.cache_clear()
+    object_stores.open_store.cache_clear()
 
 
 def test_a_space_in_an_address_is_encoded_once(tmp_path: Path) -> None:

@@ -11,9 +11,9 @@ import pytest
 import simplejpeg
 
 from stream import make_loader
+from stream.display.depth_colours import colour_depth
 from stream.format.catalog import Catalog
 from stream.format.index import open_index
-from stream.storage.depth_colours import colour_depth
 from stream.storage.errors import ArgumentError, FormatError
 from stream.view.tracks import Band, Lane, Tracks, open_tracks
 from tests.stream.crafted_root import CraftedRoot, with_column

@@ -37,7 +37,7 @@ def html_picture(frame: np.ndarray, title: str) -> str:
     """Return a small picture of a frame, uint8 [H, W, 3] or of depth uint16 [H, W]."""
     from PIL import Image
 
-    from stream.storage.depth_colours import colour_depth, depth_range
+    from stream.display.depth_colours import colour_depth, depth_range
 
     if frame.ndim == 2:
         frame = colour_depth(frame, depth_range(frame))

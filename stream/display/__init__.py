@@ -1,0 +1,1 @@
+"""Tables, pictures and the colours of depth, for notebooks and pages."""

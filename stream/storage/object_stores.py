@@ -1,0 +1,107 @@
+"""Stores of obstore: their endpoints and credentials.
+
+They are found where the tools of each store find them, for example in ``AWS_PROFILE``, ``AWS_ENDPOINT_URL``,
+``GOOGLE_APPLICATION_CREDENTIALS`` and ``STORAGE_EMULATOR_HOST``.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from typing import Any
+from urllib.parse import unquote
+
+from stream.storage.remote import RemoteError
+
+_TIMEOUT_S = 20
+_CLIENT: dict[str, Any] = {"connect_timeout": timedelta(seconds=5), "allow_http": True}
+_RENEW = timedelta(minutes=5)
+"""Time after which credentials that end are asked for again."""
+
+
+def object_key(url: str) -> str:
+    """Return the name of the object of an address, which a web server has encoded.
+
+    >>> object_key("s3://bucket/oxe/a%20b"), object_key("https://host/a%20b")
+    ('oxe/a%20b', 'a b')
+    """
+    key = url.partition("://")[2].partition("/")[2]
+    return unquote(key) if url.startswith("http") else key
+
+
+@cache
+def open_store(scheme: str, place: str, *, deadline_s: float, timeout_s: float = _TIMEOUT_S) -> Any:
+    """Return a store of obstore.
+
+    Args:
+        scheme: ``s3``, ``gs``, ``http`` or ``https``.
+        place: Bucket, or host and port.
+        deadline_s: Seconds for which requests are repeated.
+        timeout_s: Seconds that one request may take.
+    """
+    from obstore.store import GCSStore, HTTPStore, S3Store
+
+    longest = timedelta(seconds=max(0.1, deadline_s / 20))
+    common: dict[str, Any] = {
+        "retry_config": {
+            "max_retries": 1000,
+            "backoff": {"init_backoff": timedelta(seconds=0.02), "max_backoff": longest, "base": 2},
+            "retry_timeout": timedelta(seconds=deadline_s),
+        },
+        "client_options": {**_CLIENT, "timeout": timedelta(seconds=timeout_s)},
+    }
+    if scheme == "s3":
+        return S3Store(place, **common, **_s3_access(place))
+    if scheme == "gs":
+        return GCSStore(place, **common, **_google_access())
+    return HTTPStore.from_url(f"{scheme}://{place}", **common)
+
+
+def _s3_access(bucket: str) -> dict[str, Any]:
+    """Return endpoint, region and credentials, found by botocore: it reads profiles too."""
+    from botocore.session import Session
+
+    session = Session()
+    config = {"region": os.environ.get("AWS_REGION") or session.get_config_variable("region") or "us-east-1"}
+    given = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    if endpoint := given or session.get_scoped_config().get("endpoint_url"):
+        config["endpoint"] = endpoint
+    if os.environ.get("AWS_SKIP_SIGNATURE", "").lower() in ("1", "true"):
+        return {"config": {**config, "skip_signature": True}}
+    found = session.get_credentials()
+    if found is None:
+        raise RemoteError(
+            f"s3://{bucket}: no credentials were found; set AWS_PROFILE or the other AWS_ variables, or "
+            "AWS_SKIP_SIGNATURE=true for a public bucket",
+            refused=True,
+        )
+
+    def credentials() -> Any:
+        now = found.get_frozen_credentials()
+        names = {"access_key_id": now.access_key, "secret_access_key": now.secret_key, "token": now.token}
+        is_fixed = type(found).__name__ == "Credentials"
+        return {**names, "expires_at": None if is_fixed else datetime.now(UTC) + _RENEW}
+
+    return {"config": config, "credential_provider": credentials}
+
+
+def _google_access() -> dict[str, Any]:
+    """Return endpoint and credentials, found by google.auth; without any, objects are public."""
+    if emulator := os.environ.get("STORAGE_EMULATOR_HOST"):
+        base = emulator if "://" in emulator else f"http://{emulator}"
+        # Any credentials will do, but obstore writes with none.
+        token = {"token": "emulator", "expires_at": None}
+        return {"config": {"base_url": base.rstrip("/")}, "credential_provider": lambda: token}
+    from google.auth import default
+    from google.auth.exceptions import DefaultCredentialsError
+    from obstore.auth.google import GoogleCredentialProvider
+
+    try:
+        # The key of a service account gives nothing without a scope.
+        found, _ = default(scopes=["https://www.googleapis.com/auth/devstorage.read_write"])
+        return {"credential_provider": GoogleCredentialProvider(found)}
+    except DefaultCredentialsError:
+        if os.environ.get("GOOGLE_APPLICATION_CREDENTIALS"):
+            raise
+        return {"config": {"skip_signature": True}}
