@@ -15,6 +15,7 @@ from stream.cache.room import Room
 from stream.format.names import cached_copy
 from stream.format.record_file import RecordFile, cut_record, stored_size
 from stream.storage.errors import FormatError
+from stream.storage.machine import limit_of
 from stream.storage.object_reads import Read, object_reads
 
 _BLOCK = 4096
@@ -51,7 +52,9 @@ class CachedFile(RecordFile):
         try:
             super().__init__(path, size)
             self._is_sparse = False
-        except FormatError:
+        except (FormatError, OSError):
+            if self._fd >= 0:
+                os.close(self._fd)
             self._is_sparse = True
             self._fd = self._open()
 
@@ -92,7 +95,7 @@ class CachedFile(RecordFile):
         """Read one record into buffers, see ``RecordFile``; raises RemoteError too."""
         try:
             super().read_into(position, num_bytes, xxh3_64, parts)
-        except FormatError:
+        except (FormatError, OSError):
             record, start = self._read_one(position, num_bytes, xxh3_64), 0
             if sum(map(len, parts)) != num_bytes:
                 raise
@@ -101,9 +104,13 @@ class CachedFile(RecordFile):
                 start += len(part)
 
     def pread(self, num_bytes: int, position: int) -> bytes | memoryview:
-        """Return bytes of the copy, or those that the disk had no room for."""
-        kept = self._in_memory(position, position + num_bytes)
-        return super().pread(num_bytes, position) if kept is None else kept
+        """Return bytes of the copy, or those that the disk did not take; fewer where it cannot be read."""
+        if (kept := self._in_memory(position, position + num_bytes)) is not None:
+            return kept
+        try:
+            return super().pread(num_bytes, position)
+        except OSError:
+            return b""
 
     def _in_memory(self, begin: int, end: int) -> memoryview | None:
         for first, content in list(self._kept.items()) if self._kept else ():
@@ -127,18 +134,17 @@ class CachedFile(RecordFile):
         return record
 
     def _keep(self, begin: int, content: memoryview) -> None:
-        """Write bytes of the store into the copy, or keep them in memory if the disk is full."""
+        """Write bytes of the store into the copy, or keep them in memory if the disk does not take them."""
         if not self._is_sparse:
             # A damaged file of ``stream.fetch`` stays what it is.
             return self._room.keep(self._kept, begin, content)
+        written, reason = 0, os.strerror(errno.ENOSPC)
         try:
             written = os.pwrite(self._fd, content, begin)
         except OSError as error:
-            written = 0
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-                raise
+            reason = error.strerror or reason
         if written < len(content):
-            self._room.tell_full()
+            self._room.tell_refused(reason)
             return self._room.keep(self._kept, begin, content)
         self._room.took(len(content))
 
@@ -172,21 +178,31 @@ class CachedFile(RecordFile):
         return True
 
     def _open(self) -> int:
-        self._sparse.parent.mkdir(parents=True, exist_ok=True)
-        file = os.open(self._sparse, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        if os.fstat(file).st_size != self._size:
-            os.truncate(file, self._size)
+        """Open the copy, or a file without content where the disk refuses it: the store has every record."""
+        try:
+            self._sparse.parent.mkdir(parents=True, exist_ok=True)
+            file = os.open(self._sparse, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            if limit_of(error):
+                raise
+            self._room.tell_refused(error.strerror or str(error))
+            return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        with contextlib.suppress(OSError):
+            if os.fstat(file).st_size != self._size:
+                os.truncate(file, self._size)
         return file
 
     def _touch(self) -> None:
-        """Mark the copy as used, and begin another one if it was deleted."""
+        """Mark the copy as used, and begin another one if it was deleted, or refused by the disk."""
         now = time.monotonic()
         if not self._is_sparse or now - self._used < _TOUCH_S:
             return
         self._used = now
         with contextlib.suppress(OSError):
-            os.utime(self._fd)
-            if not os.fstat(self._fd).st_nlink:
+            found = os.fstat(self._fd)
+            if found.st_nlink and found.st_size:
+                os.utime(self._fd)
+            else:
                 new = self._open()
                 # Other threads may be reading: the number stays, the file behind it changes.
                 os.dup2(new, self._fd, inheritable=False)

@@ -65,14 +65,15 @@ class Room:
             other, first = self._kept.popleft()
             self._kept_bytes -= len(other.pop(first))
 
-    def tell_full(self) -> None:
-        """Tell once that the disk has no room, so that records are read again and again."""
+    def tell_refused(self, reason: str) -> None:
+        """Tell once that the disk takes no records, so that they are read again and again."""
         if not self._is_warned:
             self._is_warned = True
             _log.warning(
-                "%s: the disk is full, so records are read from the store without being kept; free some space, or give "
-                "a smaller bound: cache='%s:200GB'",
+                "%s: cannot be written (%s), so records are read from the store without being kept; free some space, "
+                "or give another folder or a smaller bound: cache='%s:200GB'",
                 self._folder,
+                reason,
                 self._folder,
             )
 

@@ -59,20 +59,13 @@ def open_store(scheme: str, place: str, *, deadline_s: float, timeout_s: float =
     return HTTPStore.from_url(f"{scheme}://{place}", **common)
 
 
-def _endpoint(variable: str, *, default: str = "") -> str:
-    """Return the address that an environment variable has, "" if none; raise RemoteError if it is something else.
-
-    Args:
-        variable: Name of the variable.
-        default: Start of an address that has no scheme.
-    """
-    found = os.environ.get(variable, "")
-    address = found if "://" in found else found and default + found
-    if address and not re.fullmatch(r"https?://[^\s/:]\S*", address):
+def _endpoint(name: str, given: str) -> str:
+    """Return an address as it is given; raise RemoteError, with its name, if it is something else."""
+    if not re.fullmatch(r"https?://[^\s/:]\S*", given):
         # obstore would panic.
-        shown = found.rpartition("@")[2]
-        raise RemoteError(f"{variable}={shown!r:.200}: expected an address such as https://HOST:PORT", refused=True)
-    return address
+        shown = given.rpartition("@")[2]
+        raise RemoteError(f"{name}={shown!r:.200}: expected an address such as https://HOST:PORT", refused=True)
+    return given
 
 
 def _s3_access(bucket: str) -> dict[str, Any]:
@@ -81,7 +74,9 @@ def _s3_access(bucket: str) -> dict[str, Any]:
 
     session = Session()
     config = {"region": os.environ.get("AWS_REGION") or session.get_config_variable("region") or "us-east-1"}
-    if endpoint := _endpoint("AWS_ENDPOINT_URL_S3") or _endpoint("AWS_ENDPOINT_URL"):
+    places = {name: os.environ.get(name) for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")}
+    places["endpoint_url of the profile"] = session.get_scoped_config().get("endpoint_url")
+    if endpoint := next((_endpoint(name, given) for name, given in places.items() if given), None):
         config["endpoint"] = endpoint
     if os.environ.get("AWS_SKIP_SIGNATURE", "").lower() in ("1", "true"):
         return {"config": {**config, "skip_signature": True}}
@@ -104,7 +99,8 @@ def _s3_access(bucket: str) -> dict[str, Any]:
 
 def _google_access() -> dict[str, Any]:
     """Return endpoint and credentials, found by google.auth; without any, objects are public."""
-    if emulator := _endpoint("STORAGE_EMULATOR_HOST", default="http://"):
+    if given := os.environ.get("STORAGE_EMULATOR_HOST"):
+        emulator = _endpoint("STORAGE_EMULATOR_HOST", given if "://" in given else f"http://{given}")
         # Any credentials will do, but obstore writes with none.
         token = {"token": "emulator", "expires_at": None}
         return {"config": {"base_url": emulator.rstrip("/")}, "credential_provider": lambda: token}

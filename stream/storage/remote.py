@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -148,7 +149,7 @@ def cached_root(
         raise ArgumentError(
             f"cache={str(cache)!r:.200}; expected a local folder, with a bound such as /scratch/oxe:200GB"
         )
-    return CachedRoot(url, Path(folder).expanduser().absolute(), most)
+    return CachedRoot(url, Path(os.path.expanduser(folder)).absolute(), most)
 
 
 @dataclass(frozen=True)
@@ -210,13 +211,14 @@ class Folder(Protocol):
 def explain(error: Exception) -> tuple[str, bool]:
     """Return the reason of an error of the libraries, and whether retrying cannot help."""
     kind = type(error).__name__
-    # obstore appends its own structures, and servers answer with pages.
-    text = " ".join(re.sub(r"<[^<>]*>", " ", str(error).partition("\n\nDebug source")[0]).split())
+    # obstore appends its own structures.
+    text = " ".join(str(error).partition("\n\nDebug source")[0].split())
     server = re.search(r" (https?://[^/@\s]+)", text)
-    if answer := re.search(r"non-2xx status code: (.*)", text):
-        text = f"the server answered {answer[1]}"
+    if answer := re.search(r"non-2xx status code: ([^:]*)(.*)", text):
+        # The rest of an answer may repeat credentials.
+        text = ": ".join((f"the server answered {answer[1]}", *re.findall("<(?:Code|Message)>([^<]+)<", answer[2])))
     text = text[:300].rstrip(": ") or kind
-    if kind in _NO_CREDENTIALS or "answered 401" in text:
+    if kind in _NO_CREDENTIALS or re.search("answered 401|: ExpiredToken|: InvalidToken", text):
         return f"no credentials that are valid ({text}); docs/object-stores.md says how to set them", True
     if kind == "PermissionDeniedError" or isinstance(error, PermissionError) or "answered 403" in text:
         return f"not allowed with these credentials ({text}); docs/object-stores.md says how to set others", True
@@ -227,4 +229,6 @@ def explain(error: Exception) -> tuple[str, bool]:
     if "error sending request" in text or isinstance(error, TimeoutError):
         where = f" from {server[1]}" if server else ""
         return f"no answer{where}; check the address, the network and the server, and try again", False
+    if "body error" in text:
+        return "no answer came in full; check the network and the server, and try again", False
     return text if answer else f"{kind}: {text}", False

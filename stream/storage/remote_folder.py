@@ -8,11 +8,11 @@ import re
 from collections.abc import Iterator
 from typing import Any, ClassVar, Self
 
-from stream.storage.errors import FormatError, StreamError
+from stream.storage.errors import ArgumentError, FormatError, StreamError
 from stream.storage.extras import missing
 from stream.storage.object_reads import OPENING_S, object_reads
 from stream.storage.object_stores import object_key, open_store
-from stream.storage.remote import RemoteError, explain
+from stream.storage.remote import RemoteError, checked_url, explain
 
 LISTING = "info.json"
 """List of the datasets of a root, which a web server has no other way to tell: that of ``python -m stream.info``."""
@@ -30,7 +30,7 @@ class RemoteFolder:
         root: Address of the converted root, which has the list of datasets of a web server; by default the same.
 
     Raises:
-        RemoteError: The URL is of another kind, or a library is not installed.
+        RemoteError: The URL is of another kind or has a name, key or query in it, or a library is not installed.
     """
 
     schemes: ClassVar[dict[str, str]] = {
@@ -41,6 +41,11 @@ class RemoteFolder:
     patience: ClassVar[dict[str, float]] = {"deadline_s": OPENING_S, "timeout_s": 0.8 * OPENING_S}
 
     def __init__(self, url: str, *, root: str = "") -> None:
+        try:
+            # Folders below it, which somebody else named, may have any name.
+            checked_url(root or url)
+        except ArgumentError as error:
+            raise RemoteError(str(error), refused=True) from None
         self.url, self._root = url.rstrip("/"), (root or url).rstrip("/")
         self.scheme, _, path = self.url.partition("://")
         self.bucket = path.partition("/")[0]
@@ -90,6 +95,11 @@ class RemoteFolder:
                 return int(object_reads().wait(self.store.head_async(self.key(name)))["size"])
         except FileNotFoundError:
             return None
+        except RemoteError as error:
+            # A bucket behind a web address answers this of a missing object to those who may not list it.
+            if self.scheme in _WEB and "answered 403" in str(error):
+                return None
+            raise
 
     def read(self, name: str) -> bytes:
         """Return the content of an object; raise FileNotFoundError if it does not exist."""

@@ -375,6 +375,12 @@ def test_wrong_arguments_are_one_sentence(root: str, cache: str | None, text: st
     assert "word" not in str(caught.value)
 
 
+def test_a_home_folder_is_found(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    make_loader(bucket, "demo", **OPTIONS, cache="~/cache:1GB")
+    assert (tmp_path / "cache" / "demo").is_dir()
+
+
 def test_the_cache_of_another_conversion_is_refused(s3: Store, bucket: str, oxe_like: Path, cache: Path) -> None:
     make_loader(bucket, "demo", **OPTIONS, cache=cache)
     url = f"{s3.new_bucket()}/oxe"

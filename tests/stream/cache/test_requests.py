@@ -11,7 +11,7 @@ import pytest
 from stream.storage import object_reads
 from stream.storage.object_reads import ObjectReads, Read
 from stream.storage.remote import RemoteError
-from tests.fixtures.object_stores import free_port, web_server
+from tests.fixtures.object_stores import CUT, free_port, web_server
 
 
 def test_a_request_that_never_ends_is_sent_again(small_root: Path) -> None:
@@ -29,6 +29,18 @@ def test_a_request_that_never_ends_is_sent_again(small_root: Path) -> None:
         assert not ends.is_set() and len(asked) == 2
         ends.set()
     assert found == (small_root / name).read_bytes()[100:150]
+
+
+def test_an_answer_that_is_cut_is_asked_for_again(small_root: Path) -> None:
+    answers = iter([CUT, CUT])
+    name = "demo/1.0.0/train/train-00000-of-00006.arrayrecord"
+    with web_server(small_root, lambda method, path, body: next(answers, body)) as url:
+        assert ObjectReads().read(f"{url}/{name}", 100, 150) == (small_root / name).read_bytes()[100:150]
+    with (
+        web_server(small_root, lambda *_: CUT) as url,
+        pytest.raises(RemoteError, match=rf"{name}, bytes 100 to 150: cannot be read: no answer.* in full"),
+    ):
+        ObjectReads().read(f"{url}/{name}", 100, 150)
 
 
 def test_a_slow_store_is_not_asked_for_everything_again(small_root: Path) -> None:

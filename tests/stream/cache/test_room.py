@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from stream import digest, make_loader
+from stream.cache import cached_file
 from stream.cache.cached_file import CachedFile
 from stream.cache.room import Room, sparse_copies
 
@@ -77,10 +78,36 @@ def test_a_full_disk_is_one_warning_and_every_batch(
     try:
         with caplog.at_level(logging.WARNING, "stream"):
             assert batches(bucket, str(cache)) == batches(small_root)
-        (line,) = (record.getMessage() for record in caplog.records if "disk" in record.getMessage())
-        assert line.startswith(f"{cache}: the disk is full, so records are read from the store without being kept")
+        (line,) = (record.getMessage() for record in caplog.records if "written" in record.getMessage())
+        assert line.startswith(f"{cache}: cannot be written (No space left on device), so records are read from the ")
     finally:
         subprocess.run(["umount", "-l", cache], check=True)
+
+
+def test_a_disk_that_takes_no_file_is_one_warning_and_every_batch(
+    bucket: str, cache: Path, small_root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    loader = make_loader(bucket, "demo", **OPTIONS, on_error="replace", cache=str(cache))
+    (cache / "demo/1.0.0/train/cached").write_bytes(b"")  # as if the disk were full or read-only
+    with caplog.at_level(logging.WARNING, "stream"):
+        assert [digest(batch) for batch in loader] == batches(small_root)
+    (line,) = (record.getMessage() for record in caplog.records if "written" in record.getMessage())
+    assert line.startswith(f"{cache}: cannot be written (File exists), so records are read from the store without")
+
+
+def test_a_copy_that_the_disk_refused_begins_when_it_takes_files_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cached_file, "_TOUCH_S", 0)
+    (tmp_path / "cached").write_bytes(b"")
+    (tmp_path / "x.arrayrecord").write_bytes(b"too short")
+    opened = len(os.listdir("/proc/self/fd"))
+    file = CachedFile(str(tmp_path / "x.arrayrecord"), url="s3://b/x", size=50_000, room=Room(tmp_path, None))
+    assert len(os.listdir("/proc/self/fd")) == opened + 1
+    (tmp_path / "cached").unlink()
+    (read,) = file.ahead([(20_000, 100)])
+    read.keep(read.begin, memoryview(b"a" * (read.end - read.begin)))
+    assert (tmp_path / "cached/x.arrayrecord").read_bytes()[20_000:20_100] == b"a" * 100
 
 
 def test_memory_that_stood_for_a_full_disk_is_given_back_as_the_disk_takes_records_again(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from stream.storage import object_reads, object_stores
 from stream.storage.remote import RemoteError, explain
 from stream.storage.remote_folder import RemoteFolder
-from tests.fixtures.object_stores import free_port, web_server
+from tests.fixtures.object_stores import environment_of, free_port, web_server
 
 
 @pytest.fixture(autouse=True)
@@ -124,6 +125,50 @@ def test_an_answer_is_told_by_its_status(tmp_path: Path) -> None:
     assert str(caught.value) == f"{url}/one: cannot be read: the server answered 503 Service Unavailable"
 
 
+def test_an_answer_that_repeats_a_token_is_told_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Expired(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            message = "<Code>ExpiredToken</Code><Message>The provided token has expired.</Message>"
+            self.send_response(400)
+            self.end_headers()
+            self.wfile.write(f"<Error>{message}<Token-0>secret-word</Token-0></Error>".encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Expired) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        for name, value in environment_of("s3", f"http://127.0.0.1:{server.server_port}").items():
+            monkeypatch.setenv(name, value)
+        with pytest.raises(RemoteError) as caught:
+            RemoteFolder("s3://bucket/oxe").read("one")
+        server.shutdown()
+    assert str(caught.value) == (
+        "s3://bucket/oxe/one: cannot be read: no credentials that are valid (the server answered 400 Bad Request: "
+        "ExpiredToken: The provided token has expired.); docs/object-stores.md says how to set them"
+    )
+    assert caught.value.refused
+
+
+def test_a_profile_names_its_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    address = f"http://127.0.0.1:{free_port()}"
+    (tmp_path / "config").write_text(
+        f"[profile mine]\nendpoint_url = {address}\naws_access_key_id = a\naws_secret_access_key = b\n"
+    )
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_PROFILE", "mine")
+    assert RemoteFolder("s3://bucket/oxe").store.config["endpoint"] == address
+
+
+def test_what_a_web_server_refuses_to_those_who_may_not_list_is_missing(tmp_path: Path) -> None:
+    with web_server(tmp_path, lambda *_: 403) as url:
+        assert RemoteFolder(url).size("one") is None
+        with pytest.raises(RemoteError, match="one: cannot be read: not allowed with these credentials"):
+            RemoteFolder(url).read("one")
+
+
 def test_a_bucket_of_another_region_is_said() -> None:
     told = "Received redirect without LOCATION, this normally indicates an incorrectly configured region"
     assert explain(RuntimeError(told)) == ("the bucket lies in another region; set AWS_REGION to it", True)
@@ -163,6 +208,13 @@ def test_an_address_of_another_kind_names_those_that_are_taken(url: str) -> None
         RemoteFolder(url)
     assert str(caught.value) == f"{url}: expected a folder, s3://BUCKET/..., gs://BUCKET/... or https://HOST/..."
     assert caught.value.refused
+
+
+@pytest.mark.parametrize("url", ["s3://name:word@bucket/oxe", "gs://bucket/a#word", "https://host/oxe?key=word"])
+def test_an_address_with_a_secret_is_refused_without_repeating_it(url: str) -> None:
+    with pytest.raises(RemoteError, match="has a name, key or query in it") as caught:
+        RemoteFolder(url)
+    assert "word" not in str(caught.value) and caught.value.refused
 
 
 def test_a_range_of_a_file_on_a_thin_link_is_asked_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
