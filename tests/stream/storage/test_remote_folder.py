@@ -174,11 +174,9 @@ def test_a_bucket_of_another_region_is_said() -> None:
     assert explain(RuntimeError(told)) == ("the bucket lies in another region; set AWS_REGION to it", True)
 
 
-def test_an_answer_is_told_without_the_tags_of_its_page() -> None:
+def test_an_answer_is_told_without_its_page() -> None:
     told = "Server returned non-2xx status code: 403 Forbidden: <html>\n<h1>Nothing\nhere</h1></html>"
-    wanted = (
-        "not allowed with these credentials (the server answered 403 Forbidden: Nothing here); docs/object-stores.md"
-    )
+    wanted = "not allowed with these credentials (the server answered 403 Forbidden); docs/object-stores.md says"
     assert explain(RuntimeError(told))[0].startswith(wanted)
 
 
