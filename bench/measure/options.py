@@ -106,7 +106,7 @@ def usable_device(given: str | None) -> str:
     device = given or ("cuda" if torch.cuda.is_available() else "cpu")
     if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
         raise ArgumentError(f"argument --device: found {device!r}, expected cuda, cuda:1 or cpu")
-    number = int(device.partition(":")[2] or 0)
-    if device != "cpu" and number >= torch.cuda.device_count():
-        raise ArgumentError(f"argument --device: found {device!r}, torch sees no CUDA device {number} here")
+    index = int(device.partition(":")[2] or 0)
+    if device != "cpu" and index >= torch.cuda.device_count():
+        raise ArgumentError(f"argument --device: found {device!r}, torch sees no CUDA device {index} here")
     return device
