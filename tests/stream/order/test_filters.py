@@ -40,12 +40,6 @@ def index(tmp_path: Path) -> SmallIndex:
     return small_index(tmp_path, steps=steps, episodes={"success": [True, False, True]})
 
 
-@pytest.fixture(params=["pairs", "frames"])
-def root(request: pytest.FixtureRequest) -> Path:
-    chosen: Path = request.getfixturevalue("oxe_root" if request.param == "pairs" else "frames_root")
-    return chosen
-
-
 def selected(index: SmallIndex, *conditions: tuple[str, str, Any]) -> list[int]:
     kept = [chosen(condition).select(index, slice(0, len(index.records))) for condition in conditions]
     return np.flatnonzero(np.logical_and.reduce(kept)).tolist()
@@ -381,78 +375,6 @@ def test_a_state_of_another_filter_is_refused_and_an_empty_filter_is_none(oxe_ro
     with pytest.raises(StateError, match=r"datasets\.bridge\.choices\.filters"):
         loaders[1].step_of(loaders[0].state_at(3))
     assert loaders[2].step_of(loaders[3].state_at(3)) == 3
-
-
-MIXTURE = {"bridge": 1, "kuka": 2, "rt1": 1}
-SUCCESS = [("success", "==", True), ("step", ">", 0)]
-
-
-def test_datasets_that_lack_a_column_are_an_error_that_names_them_and_the_ways_out(root: Path) -> None:
-    with pytest.raises(
-        ArgumentError, match=r"no column 'success' in bridge, rt1; missing='keep' .*'drop' leaves it out"
-    ):
-        make_loader(root, MIXTURE, batch_size=4, filters=SUCCESS)
-
-
-@pytest.mark.parametrize("place", ["argument", "member"])
-def test_missing_keep_applies_the_other_conditions_alone(root: Path, place: str) -> None:
-    arguments: dict[str, Any] = {"batch_size": 4, "missing": "keep"}
-    given: Any = MIXTURE
-    if place == "argument":
-        arguments["filters"] = SUCCESS
-    else:
-        given = {name: {"weight": weight, "filters": SUCCESS} for name, weight in MIXTURE.items()}
-    loader = make_loader(root, given, **arguments)
-    plain = make_loader(
-        root, MIXTURE, batch_size=4, filters={"kuka": SUCCESS, **dict.fromkeys(["bridge", "rt1"], SUCCESS[1:])}
-    )
-    assert loader.sizes == plain.sizes and loader.weights == plain.weights
-    assert loader.sizes["kuka"] < make_loader(root, MIXTURE, batch_size=4, filters=SUCCESS[1:]).sizes["kuka"]
-    assert plain.step_of(loader.state_at(5)) == 5
-
-
-def test_missing_drop_leaves_the_datasets_out(root: Path, tmp_path: Path) -> None:
-    loader = make_loader(root, MIXTURE, batch_size=4, filters=SUCCESS, missing="drop")
-    alone = make_loader(root, {"kuka": 2}, batch_size=4, filters=SUCCESS)
-    assert loader.dataset_names == ("kuka",)
-    assert (loader.weights, loader.sizes) == ({"kuka": 1.0}, alone.sizes)
-    loader.save(tmp_path / "loader.json")
-    assert load_loader(tmp_path / "loader.json").dataset_names == ("kuka",)
-
-
-def test_what_is_said_of_a_dataset_that_is_left_out_goes_with_it(root: Path, tmp_path: Path) -> None:
-    loader = make_loader(
-        root,
-        MIXTURE,
-        batch_size=4,
-        filters={"kuka": SUCCESS, "bridge": SUCCESS},
-        sample_weights={"rt1": "step", "bridge": "step"},
-        missing="drop",
-    )
-    assert loader.dataset_names == ("kuka", "rt1")
-    loader.save(tmp_path / "loader.json")
-    again = load_loader(tmp_path / "loader.json")
-    assert again.dataset_names == ("kuka", "rt1")
-    assert again.step_of(loader.state_at(3)) == 3
-    with pytest.raises(ArgumentError, match="filters: no member 'rt2'"):
-        make_loader(root, MIXTURE, batch_size=4, filters={"kuka": SUCCESS, "rt2": SUCCESS}, missing="drop")
-
-
-@pytest.mark.parametrize("missing", ["error", "keep", "drop"])
-def test_a_column_that_no_dataset_has_is_an_error_whatever_is_missing(root: Path, missing: Any) -> None:
-    with pytest.raises(ArgumentError, match=r"no column 'steps.sucess' in bridge, kuka, rt1; did you mean 'success'"):
-        make_loader(root, MIXTURE, batch_size=4, filters=[("steps.sucess", "==", True)], missing=missing)
-
-
-def test_missing_drop_that_leaves_nothing_is_an_error(root: Path) -> None:
-    filters = [("success", "==", True), ("action/open_gripper", "==", True)]
-    with pytest.raises(
-        ArgumentError, match=r"missing='drop' leaves no dataset: each lacks one of the columns .*success"
-    ):
-        make_loader(root, {"bridge": 1, "kuka": 1}, batch_size=4, filters=filters, missing="drop")
-    wrong: Any = "kept"
-    with pytest.raises(ArgumentError, match="missing='kept'; expected one of error, keep, drop"):
-        make_loader(root, MIXTURE, batch_size=4, missing=wrong)
 
 
 def test_columns_of_records_are_those_of_a_pairs_root_alone(oxe_root: Path, frames_root: Path) -> None:
