@@ -57,6 +57,27 @@ LIBRARIES = {
 """Rooms and modules of ``stream`` that may import a library."""
 
 
+WRITERS = {
+    "beam_jobs.claims": "claims of the processes of one run",
+    "convert.journal.store": "a journal that goes",
+    "convert.sample.writer": "a sample, which is made again",
+    "convert.source.rlds.dataset": "a copy for TFDS, gone with the process",
+    "convert.storage.durable": "waits for the disk, on a stage",
+    "convert.storage.object_store": "a copy on a stage",
+    "stream.browse.static": "pages, which are made again",
+    "stream.cache.room": "a lock",
+    "stream.export.command": "into a new folder",
+    "stream.export.lerobot": "into a new folder",
+    "stream.export.video": "into a new folder",
+    "stream.fetch.download": "waits for the disk, then placed",
+    "stream.label.commit": "either name of a label is read",
+    "stream.storage.files": "the one way",
+    "stream.storage.table_writer": "waits for the disk, then placed",
+    "stream.workers.pool": "a pipe",
+}
+"""Modules that may write or rename files themselves, and why; all others call ``stream.storage.files``."""
+
+
 @functools.cache
 def modules() -> dict[str, Path]:
     """Return the file of every module of the programs."""
@@ -140,6 +161,38 @@ def test_libraries_are_imported_in_their_own_modules_only() -> None:
         if not any(is_in(module, room) for room in LIBRARIES.get(each.split(".")[0], (module,)))
     ]
     assert wrong == []
+
+
+def writes(node: ast.AST) -> bool:
+    """Return whether a call writes a file or gives one its name, in ways that a power cut may undo."""
+    if not isinstance(node, ast.Call):
+        return False
+    if isinstance(node.func, ast.Name):
+        name, owner = node.func.id, ""
+    elif isinstance(node.func, ast.Attribute):
+        name, owner = node.func.attr, ast.unparse(node.func.value)
+    else:
+        return False
+    modes = [
+        each.value for each in (*node.args, *(word.value for word in node.keywords)) if isinstance(each, ast.Constant)
+    ]
+    if name == "open":
+        return any(isinstance(mode, str) and len(mode) < 4 and mode[:1] in ("w", "a", "x") for mode in modes)
+    if name == "replace":
+        # With two arguments or by name it is one of texts or of records.
+        return owner in ("os", "shutil") or (
+            len(node.args) == 1 and not node.keywords and not owner.endswith("history")
+        )
+    return bool(owner) and name in ("write_text", "write_bytes", "rename", "renames", "copyfile", "copytree", "copy2")
+
+
+def test_files_are_written_in_one_way_which_a_power_cut_does_not_undo() -> None:
+    found = {
+        module
+        for module, path in modules().items()
+        if not is_in(module, "bench") and any(map(writes, ast.walk(ast.parse(path.read_text()))))
+    }
+    assert found == WRITERS.keys()
 
 
 @pytest.mark.parametrize("program", [*PROGRAMS, "tests"])

@@ -21,7 +21,7 @@ from convert.storage.durable import write_durably, writing
 from convert.storage.object_store import StoreFolder
 from convert.storage.staging import stage, staging_base, sweep
 from stream.format.manifest import FileEntry, describe_file
-from stream.storage.files import sync_folder
+from stream.storage.files import make_folder, place_file, sync_folder
 from stream.storage.remote import LocalFolder, is_remote
 
 FOLDER = ".convert"
@@ -53,9 +53,7 @@ class LocalStore:
     def make(self) -> None:
         """Make the folder of the journal, if it does not exist."""
         with writing(self.scratch):
-            self._journal.mkdir(parents=True, exist_ok=True)
-            for folder in self._journal.parents[:3]:
-                sync_folder(folder)
+            make_folder(self._journal)
 
     def folders(self) -> list[str]:
         """Return the names of the folders."""
@@ -98,8 +96,7 @@ class LocalStore:
                     os.link(temporary, target)
                 if target.exists():
                     return
-            temporary.replace(target)
-            sync_folder(target.parent)
+            place_file(temporary, target)
 
     def place(self, path: Path, name: str) -> None:
         """Move a complete file of a stage to its name, durably."""
@@ -108,9 +105,8 @@ class LocalStore:
             # A journal that another process removed must not come back.
             if target.parent != self._journal:
                 target.parent.mkdir(exist_ok=True)
-            path.replace(target)
-            for folder in (target.parent, self.scratch):
-                sync_folder(folder)
+            place_file(path, target)
+            sync_folder(self.scratch)
 
     def fetch(self, name: str, entry: FileEntry, folder: Path) -> Path:
         """Return the local path of a file; raises ShardError if its content is not what the entry says."""
@@ -179,7 +175,7 @@ class LocalStore:
     def adopt(self, other: LocalStore, names: Iterable[str]) -> None:
         """Move complete files of another store on the same disk into place."""
         with writing(self.scratch):
-            self.scratch.mkdir(parents=True, exist_ok=True)
+            make_folder(self.scratch)
         for name in names:
             self.place(other.scratch / name, name)
 

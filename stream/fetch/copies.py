@@ -40,7 +40,7 @@ from stream.format.names import (
 )
 from stream.label.commit import settle_labels
 from stream.storage.errors import ArgumentError, FormatError
-from stream.storage.files import alone, write_whole
+from stream.storage.files import alone, make_folder, write_whole
 from stream.storage.progress import human_bytes
 from stream.storage.remote import Folder, LocalFolder, checked_url, is_remote
 from stream.storage.remote_folder import RemoteFolder
@@ -77,7 +77,7 @@ class RemoteCatalog(Catalog):
         """
         source = str(self._source)
         try:
-            local.mkdir(parents=True, exist_ok=True)
+            make_folder(local)
         except OSError as error:
             raise ArgumentError(f"{local}: cannot be created: {error.strerror}; choose another folder") from None
         with alone(local, doing="fetches into"), ExitStack() as stack:
@@ -96,7 +96,7 @@ class RemoteCatalog(Catalog):
             changing = [order for order in orders if not order.done]
             for order in changing:
                 # fetched.json names the conversion before the first file is copied.
-                order.target.mkdir(parents=True, exist_ok=True)
+                make_folder(order.target)
                 stack.enter_context(alone(order.target, doing="changes"))
                 order.write_known(source, order.known)
             download(files, jobs=jobs)
@@ -266,10 +266,10 @@ def _finish(order: Order, source: str, content: bytes) -> None:
         listed = order.folder.read(QUARANTINE_NAME)
         if hashlib.sha256(listed).hexdigest() != quarantine.sha256:
             raise FetchError(f"{order.folder}/{QUARANTINE_NAME}: its SHA-256 is not that of its manifest")
-        write_whole(order.target / QUARANTINE_NAME, listed, durable=True, suffix=PARTIAL)
+        write_whole(order.target / QUARANTINE_NAME, listed, suffix=PARTIAL)
     if not order.mirrors:
         content = _with_own_labels(order.target, content)
-    write_whole(order.target / MANIFEST_NAME, content, durable=True, suffix=PARTIAL)
+    write_whole(order.target / MANIFEST_NAME, content, suffix=PARTIAL)
     settle_labels(order.target, read_manifest(order.target))
     if len(here) == len(order.names):
         (order.target / FETCHED_NAME).unlink()

@@ -16,7 +16,7 @@ from pathlib import Path
 from stream.format.manifest import PARTIAL, FileEntry
 from stream.format.names import cached_copy
 from stream.storage.errors import StreamError
-from stream.storage.files import sync_folder
+from stream.storage.files import make_folder, place_file
 from stream.storage.progress import Progress
 from stream.storage.remote import Folder, RemoteError
 
@@ -82,7 +82,7 @@ def download(files: Sequence[Download], *, jobs: int) -> None:
 
 def _copy(file: Download, readers: ThreadPoolExecutor, progress: Progress, stop: threading.Event) -> None:
     name, size = file.source or file.target.name, file.entry.bytes
-    file.target.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(file.target.parent)
     temporary = file.target.with_name(f".{name}.{os.getpid()}{PARTIAL}")
     digest = hashlib.sha256()
     try:
@@ -101,9 +101,8 @@ def _copy(file: Download, readers: ThreadPoolExecutor, progress: Progress, stop:
                 f"{file.folder}/{name}: its SHA-256 is not that of its manifest; fetch again, and if that does not "
                 "help, the root is damaged: check it with `python -m convert.verify`"
             )
-        temporary.replace(file.target)
+        place_file(temporary, file.target)
         cached_copy(file.target).unlink(missing_ok=True)
-        sync_folder(file.target.parent)
     except (FileNotFoundError, RemoteError):
         with contextlib.suppress(RemoteError):
             _check_size(file, name)

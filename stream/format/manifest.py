@@ -348,4 +348,4 @@ def read_fetched(folder: Path) -> Fetched | None:
 
 def write_fetched(folder: Path, fetched: Fetched) -> None:
     """Write the file atomically."""
-    write_whole(folder / FETCHED_NAME, fetched.model_dump_json(indent=1) + "\n", durable=True, suffix=PARTIAL)
+    write_whole(folder / FETCHED_NAME, fetched.model_dump_json(indent=1) + "\n", suffix=PARTIAL)

@@ -25,7 +25,7 @@ from stream.label.given import GivenTable, open_given
 from stream.label.places import Places
 from stream.storage.arguments import with_known_names
 from stream.storage.errors import ArgumentError, closest
-from stream.storage.files import alone, sync_folder
+from stream.storage.files import alone, make_folder, place_file
 from stream.storage.remote import is_remote
 
 _PREFIXES = tuple(f"{kind}." for kind in TABLE_KINDS)
@@ -84,7 +84,7 @@ def add_labels(
             _check_free(opened.manifest.splits[index.split], index, name, chosen, overwrite=overwrite)
         folders = {index.split: Path(index.folder, LABELS) for index in splits}
         for folder in folders.values():
-            folder.mkdir(exist_ok=True)
+            make_folder(folder)
         places = Places(splits, opened, given)
         read = _read(given, chosen, places, folder=folders[splits[0].split], stack=stack)
         places.faults.raise_error(given.where, places.hint)
@@ -93,8 +93,7 @@ def add_labels(
         for index, start, stop in zip(splits, places.starts[:-1].tolist(), places.starts[1:].tolist(), strict=True):
             temporary = folders[index.split] / f".{name}.{os.getpid()}.new"
             entry = entries[index.split] = write_table(temporary, None, blocks(read, start, stop, present))
-            temporary.replace(temporary.with_name(waiting_label(name, entry.sha256)))
-            sync_folder(temporary.parent)
+            place_file(temporary, temporary.with_name(waiting_label(name, entry.sha256)))
         labels = _labels(opened.manifest)
         for place, entry in entries.items():
             labels[place][name] = entry
@@ -137,8 +136,7 @@ def remove_labels(root: str | Path, dataset: str, name: str, *, split: str | Non
         for each in gone:
             folder, entry = opened.folder / each / LABELS, labels[each].pop(name)
             with contextlib.suppress(FileNotFoundError):
-                (folder / label_file(name)).replace(folder / waiting_label(name, entry.sha256))
-                sync_folder(folder)
+                place_file(folder / label_file(name), folder / waiting_label(name, entry.sha256))
         commit_labels(opened.folder, labels)
     return {"dataset": opened.name, "version": opened.version, "name": name, "splits": gone}
 

@@ -13,13 +13,13 @@ from pathlib import Path
 
 from stream.format.manifest import Manifest, TableEntry, encode_manifest, read_manifest
 from stream.format.names import LABELS, MANIFEST_NAME, label_file, waiting_label
-from stream.storage.files import sync_folder, write_whole
+from stream.storage.files import write_whole
 
 
 def commit_labels(folder: Path, labels: Mapping[str, Mapping[str, TableEntry]]) -> None:
     """Write a manifest with these labels, by split and name, which makes them count."""
     content = encode_manifest(read_manifest(folder).with_labels(labels))
-    write_whole(folder / MANIFEST_NAME, content, durable=True)
+    write_whole(folder / MANIFEST_NAME, content)
 
 
 def settle_labels(folder: Path, manifest: Manifest) -> None:
@@ -38,5 +38,3 @@ def settle_labels(folder: Path, manifest: Manifest) -> None:
             # Not empty where somebody put a file of their own.
             with contextlib.suppress(OSError):
                 place.rmdir()
-        elif place.is_dir():
-            sync_folder(place)

@@ -1,4 +1,4 @@
-"""Small files: read whole if they are what they should be, and written atomically."""
+"""Files and folders: read whole if they are what they should be, written atomically and durably."""
 
 from __future__ import annotations
 
@@ -47,15 +47,12 @@ def read_whole(path: str | Path, limit: int) -> bytes:
     return Path(path).read_bytes()
 
 
-def write_whole(
-    path: Path, content: bytes | str, *, durable: bool = False, suffix: str = "", parents: bool = False
-) -> None:
-    """Replace a file atomically.
+def write_whole(path: Path, content: bytes | str, *, suffix: str = "", parents: bool = False) -> None:
+    """Replace a file atomically, and wait until content and name are on the disk.
 
     Args:
         path: File to write, in a folder that exists.
         content: Complete content; text is encoded as UTF-8.
-        durable: Wait until content and name are on the disk.
         suffix: End of the temporary file's name.
         parents: Make the folder if it does not exist.
 
@@ -65,23 +62,39 @@ def write_whole(
     """
     check_local(path)
     if parents:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
     data = content.encode() if isinstance(content, str) else content
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=suffix)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
-            if durable:
-                file.flush()
-                os.fsync(file.fileno())
+            file.flush()
+            os.fsync(file.fileno())
         # mkstemp makes a file that only its owner can read.
         os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
+        place_file(Path(temporary), path)
     except BaseException:
-        os.unlink(temporary)
+        Path(temporary).unlink(missing_ok=True)
         raise
-    if durable:
-        sync_folder(path.parent)
+
+
+def place_file(path: Path, target: Path) -> None:
+    """Rename a file that is on the disk, over another if there is one, and wait until its name is too."""
+    path.replace(target)
+    sync_folder(target.parent)
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder and those above it that are missing, and wait until their names are on the disk.
+
+    Raises:
+        OSError: A folder cannot be made.
+    """
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    # A process that was killed may have made the folder itself without waiting.
+    for folder in reversed(missing or [path]):
+        sync_folder(folder.parent)
 
 
 def sync_folder(folder: Path) -> None:
@@ -121,6 +134,8 @@ def alone(folder: Path, *, doing: str) -> Iterator[None]:
 def new_folder(path: Path) -> Iterator[Path]:
     """Give a hidden folder beside ``path`` to fill, which gets this name if the block ends without an error.
 
+    The name comes when all files are on the disk, so that a power cut leaves no folder with some of them.
+
     After an error or an interrupt nothing is left of it. A process that is killed leaves the hidden folder.
 
     Args:
@@ -143,7 +158,18 @@ def new_folder(path: Path) -> Iterator[Path]:
         yield temporary
         if os.path.lexists(path):
             raise ArgumentError(f"{path}: was made by another program meanwhile; choose another folder, or remove it")
+        _sync_tree(temporary)
         temporary.rename(path)
+        sync_folder(path.parent)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
+
+
+def _sync_tree(top: Path) -> None:
+    """Wait until all files and names below a folder are on the disk."""
+    for folder, _, names in os.walk(top):
+        for name in names:
+            with open(os.path.join(folder, name), "rb") as file:
+                os.fsync(file.fileno())
+        sync_folder(Path(folder))

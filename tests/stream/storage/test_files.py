@@ -22,12 +22,32 @@ def test_a_file_is_replaced_by_text_or_bytes(tmp_path: Path, content: str | byte
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_durable_file_survives_a_power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
+    """A disk with the folder of the test, whose power may be cut."""
     (tmp_path / "file").write_text("old")
     disk = Disk(tmp_path)
-    monkeypatch.setattr(os, "fsync", disk.sync)
-    write_whole(tmp_path / "file", "new", durable=True)
+    monkeypatch.setattr(os, "fsync", lambda file: disk.sync(file if isinstance(file, int) else file.fileno()))
+    return disk
+
+
+def test_a_written_file_survives_a_power_cut(tmp_path: Path, disk: Disk) -> None:
+    write_whole(tmp_path / "file", "new")
     assert list(disk.survivors()) == [{"file": b"new"}]
+
+
+def test_new_folders_of_a_file_survive_a_power_cut(tmp_path: Path, disk: Disk) -> None:
+    write_whole(tmp_path / "a" / "b" / "new", "text", parents=True)
+    assert list(disk.survivors()) == [{"file": b"old", "a": None, "a/b": None, "a/b/new": b"text"}]
+
+
+def test_a_new_folder_survives_a_power_cut_with_all_of_its_files(tmp_path: Path, disk: Disk) -> None:
+    with new_folder(tmp_path / "new") as folder:
+        (folder / "inner").mkdir()
+        (folder / "inner" / "first").write_text("1")
+        (folder / "second").write_text("2")
+    files = {"new/inner/first": b"1", "new/second": b"2"}
+    assert list(disk.survivors()) == [{"file": b"old", "new": None, "new/inner": None, **files}]
 
 
 def test_others_may_read_it(tmp_path: Path) -> None:

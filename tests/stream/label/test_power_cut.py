@@ -1,0 +1,101 @@
+"""A power cut loses what was not synced: labels are then those of before or the new ones, whole in either case."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import stream
+from convert.verify.command import verify_root
+from stream.fetch.command import fetch
+from stream.format.catalog import Catalog
+from stream.format.index import open_index
+from tests.fixtures.faults.disk import Disk, write_tree
+from tests.stream.index_root import write_dataset
+
+Tree = dict[str, bytes | None]
+Action = Callable[[Path], Any]
+
+
+def attach(value: float) -> Action:
+    table = {"episode": [0, 1], "step": [1, 2], "value": [value, 1.0]}
+    return lambda root: stream.add_labels(root, "demo", table, split="train", overwrite=True)
+
+
+def remove(root: Path) -> None:
+    stream.remove_labels(root, "demo", "value")
+
+
+def disks_of(action: Action, root: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Tree], list[Tree]]:
+    """Trees that a power cut may leave before each change of a folder, and after the end."""
+    disk = Disk(root)
+    during: list[Tree] = []
+
+    def watched(change: Callable[..., Any]) -> Callable[..., Any]:
+        def watching(*arguments: Any, **more: Any) -> Any:
+            during.extend(tree for tree in disk.survivors() if tree not in during)
+            return change(*arguments, **more)
+
+        return watching
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", lambda file: disk.sync(file if isinstance(file, int) else file.fileno()))
+        for name in ("replace", "unlink", "mkdir", "rmdir"):
+            patch.setattr(os, name, watched(getattr(os, name)))
+        action(root)
+    return during, list(disk.survivors())
+
+
+def value_of(root: Path) -> float | None:
+    """The label of episode 0, step 1, as a loader would see it."""
+    steps = open_index(Catalog(root).open("demo"), "train").steps
+    return float(steps.array("value")[1]) if "value" in steps.columns else None
+
+
+@pytest.mark.parametrize(
+    ("before", "action", "old", "new"),
+    [(None, attach(5), None, 5), (attach(5), attach(7), 5, 7), (attach(5), remove, 5, None)],
+    ids=["attaching", "replacing", "removing"],
+)
+def test_every_disk_that_a_power_cut_may_leave_has_the_old_labels_or_the_new(
+    before: Action | None,
+    action: Action,
+    old: float | None,
+    new: float | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    root = tmp_path / "root"
+    write_dataset(root, "demo", {"train": [[5, 4]]})
+    if before is not None:
+        before(root)
+    during, after = disks_of(action, root, monkeypatch)
+    values = []
+    for number, tree in enumerate([*during, *after]):
+        left = tmp_path / f"left{number}"
+        write_tree(tree, left)
+        values.append(value_of(left))
+        assert [problem for problem in verify_root(left, jobs=1).problems if "/labels/" in str(problem.file)] == []
+        attach(9)(left)
+        assert value_of(left) == 9
+        assert [path for path in left.rglob(".*") if path.is_file()] == []
+        shutil.rmtree(left)
+    assert set(values) == {old, new}
+    # What the caller was told to be attached or removed stays so.
+    assert set(values[len(during) :]) == {new}
+
+
+def test_a_power_cut_after_a_fetch_leaves_all_that_was_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_dataset(tmp_path / "source", "demo", {"train": [[5, 4]]})
+    attach(5)(tmp_path / "source")
+    disks = tmp_path / "disks"
+    disks.mkdir()
+    _, after = disks_of(lambda root: fetch(str(tmp_path / "source"), root / "new" / "copy", "demo"), disks, monkeypatch)
+    for number, tree in enumerate(after):
+        write_tree(tree, tmp_path / f"left{number}")
+        assert value_of(tmp_path / f"left{number}" / "new" / "copy") == 5
