@@ -20,6 +20,8 @@ from stream.storage.errors import ArgumentError
 
 _AT_ONCE = 1 << 20
 """Steps of ranges that are expanded together."""
+_SEVERAL = np.iinfo(np.int64).min
+"""Number in place of an episode's for a key that several episodes have, as in a dataset that was made of two."""
 
 
 class Placed(NamedTuple):
@@ -48,6 +50,7 @@ class Places:
 
     def __init__(self, splits: Sequence[SplitIndex], dataset: Dataset, table: GivenTable) -> None:
         self.splits, self.dataset = splits, dataset.name
+        self._where = table.where
         self.faults = Faults()
         self.starts = np.cumsum([0, *(len(split.steps) for split in splits)])
         self.seen = np.zeros(int(self.starts[-1]), bool)
@@ -104,21 +107,24 @@ class Places:
 
     @cached_property
     def _by_id(self) -> dict[str, int]:
-        """Number of each episode by its id, -1 for an id of several."""
-        found: dict[str, int] = {}
-        number = 0
-        for split in self.splits:
-            for name in split.episodes.take_texts("episode_id", np.arange(len(split.episodes))):
-                found[name] = -1 if name in found else number
-                number += 1
-        return found
+        """Number of each episode by its id, ``_SEVERAL`` for an id of several."""
+        numbers: dict[str, int] = {}
+        tables = [split.episodes for split in self.splits]
+        ids = (episode_id for table in tables for episode_id in table.take_texts("episode_id", np.arange(len(table))))
+        for number, episode_id in enumerate(ids):
+            numbers[episode_id] = _SEVERAL if episode_id in numbers else number
+        return numbers
 
     @cached_property
     def _by_number(self) -> tuple[np.ndarray, np.ndarray]:
-        """LeRobot's numbers of the episodes, sorted, and their order."""
-        numbers = np.concatenate([split.episodes.array("episode_index").astype(np.int64) for split in self.splits])
-        order = np.argsort(numbers, kind="stable")
-        return numbers[order], order
+        """LeRobot's numbers, sorted, and the episodes that they name; of episodes with a number alone."""
+        tables = [split.episodes for split in self.splits]
+        numbers = np.concatenate([table.array("episode_index").astype(np.int64) for table in tables])
+        masks = [table.valid("episode_index", np.arange(len(table))) for table in tables]
+        has = np.concatenate([np.ones(len(t), bool) if m is None else m for t, m in zip(tables, masks, strict=True)])
+        (episodes,) = np.nonzero(has)
+        order = np.argsort(numbers[episodes], kind="stable")
+        return numbers[episodes[order]], episodes[order]
 
     def locate(self, batch: pa.RecordBatch) -> Iterator[Placed]:
         """Yield the rows of a batch and their steps, some at a time; each step at most once, faults are left out."""
@@ -161,7 +167,9 @@ class Places:
                 if not self._is_number_in_split(key):
                     number = self._of_lerobot(number)
             is_episode = has & (number >= 0) & (number < len(self._count))
-            self._note(batch, "of unknown episodes", known & ~is_episode)
+            has_several = has & (number == _SEVERAL)
+            self._note(batch, f"whose {key} several episodes have", known & has_several)
+            self._note(batch, "of unknown episodes", known & has & ~is_episode & ~has_several)
             known &= is_episode
             if episode is not None:
                 self._note(batch, "whose keys name different episodes", known & (number != episode))
@@ -185,10 +193,11 @@ class Places:
         return numbers[texts.indices.fill_null(-1).to_numpy()], np.ones(len(column), bool)
 
     def _of_lerobot(self, number: np.ndarray) -> np.ndarray:
-        numbers, order = self._by_number
-        place = np.minimum(np.searchsorted(numbers, number), len(numbers) - 1)
-        after = np.searchsorted(numbers, number, side="right")
-        return np.where((numbers[place] == number) & (after - place == 1), order[place], -1)
+        numbers, episodes = self._by_number
+        first = np.searchsorted(numbers, number)
+        count = np.searchsorted(numbers, number, side="right") - first
+        only = np.append(episodes, -1)[first]
+        return np.where(count == 1, only, np.where(count > 1, _SEVERAL, -1))
 
     def _steps(
         self, batch: pa.RecordBatch, rows: np.ndarray, count: np.ndarray
@@ -229,10 +238,17 @@ class Places:
     def _whole(self, batch: pa.RecordBatch, key: str) -> tuple[np.ndarray, np.ndarray]:
         """Return a key that is a whole number, int64 [n], and which rows have it; the others are noted."""
         column = batch.column(key)
+        kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
         try:
+            # Arrow would make numbers of true, of times and of texts too.
+            if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_null(kind)):
+                raise pa.ArrowInvalid(f"{kind}")
             numbers = column.cast(pa.int64())
         except pa.ArrowException:
-            raise ArgumentError(f"the key {key!r} is {column.type}; expected whole numbers") from None
+            raise ArgumentError(
+                f"{self._where}: the key {key!r} is {column.type}, and not every value is a whole number; correct the "
+                "table"
+            ) from None
         has = np.asarray(numbers.is_valid())
         self._note(batch, f"without {key}", ~has)
         return numbers.fill_null(-1).to_numpy(), has

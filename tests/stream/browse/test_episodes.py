@@ -101,3 +101,19 @@ def test_labels_are_seen_once_they_are_attached_and_no_longer_once_they_are_gone
     assert seen()
     remove_labels(tmp_path / "root", "demo", "value")
     assert not seen()
+
+
+def test_a_mean_of_labels_is_that_of_the_steps_that_have_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(episodes, "_CHUNK", 3)
+    write_dataset(tmp_path / "root", "demo", {"train": [[5, 4], [2]]})
+    keys = {"episode": [0, 0, 0, 1], "step": [0, 1, 4, 2]}
+    labels = {"grade": [4, None, 6, -3], "good": [True, None, False, True], "value": [1.5, float("nan"), 2.5, None]}
+    add_labels(tmp_path / "root", "demo", {**keys, **labels}, name="all", split="train")
+    table = Opened.open(tmp_path / "root", marks=tmp_path / "marks.json").table("demo", "train")
+    expected = {"grade": [5, -3, None], "good": [0.5, 1, None], "value": [2, None, None]}
+    for name, means in expected.items():
+        assert table.values(f"mean of {name}", np.arange(3)) == means
+    # An episode without a mean is last, whichever way.
+    for descending in (False, True):
+        sorted_by_grade = table.find(Query(sort="mean of grade", descending=descending)).episodes.tolist()
+        assert sorted_by_grade == ([0, 1, 2] if descending else [1, 0, 2])
