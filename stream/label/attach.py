@@ -240,7 +240,7 @@ def _check_free(entry: SplitEntry, index: SplitIndex, name: str, columns: Sequen
             )
         own = set(old.columns)
     for column in columns:
-        if not column or column.startswith(_PREFIXES):
+        if not column.isprintable() or not column or column.startswith(_PREFIXES):
             raise ArgumentError(f"column {column!r:.80}: a label cannot have this name; rename it")
         kind = next((kind for kind in TABLE_KINDS if column in index.table(kind).columns), None)
         if (kind is not None and column not in own) or column in DERIVED:

@@ -48,6 +48,8 @@ class LabelColumn:
         self.is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
         self._item = kind.value_type if self.is_list else kind
         item = self._item
+        if pa.types.is_null(item):
+            raise ArgumentError(f"{self._where} has no value at all")
         if not (self.is_text or pa.types.is_integer(item) or pa.types.is_floating(item) or pa.types.is_boolean(item)):
             raise ArgumentError(
                 f"{self._where} is {field.type}; a label is a number, true or false, a text, or a list of numbers of "

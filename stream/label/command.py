@@ -47,11 +47,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _label(parsed: argparse.Namespace) -> None:
     if parsed.remove is not None:
         for option in ("table", "name", "columns", "overwrite"):
-            if getattr(parsed, option):
-                raise ArgumentError(f"--remove takes labels away; give no {option.upper()}")
+            if getattr(parsed, option) not in (None, False):
+                what = "TABLE" if option == "table" else f"--{option}"
+                raise ArgumentError(f"--remove takes labels away; leave out {what}")
         done: dict[str, Any] = remove_labels(parsed.root, parsed.dataset, parsed.remove, split=parsed.split)
         text = f"{done['dataset']}: labels {done['name']} removed from {', '.join(done['splits'])}"
     elif parsed.table is None:
+        for option in ("name", "columns", "overwrite", "split"):
+            if getattr(parsed, option) not in (None, False):
+                raise ArgumentError(
+                    f"--{option} is for a TABLE to attach; without one, the labels of all splits are listed"
+                )
         done = {"splits": list_labels(parsed.root, parsed.dataset)}
         lines = [
             f"{split} {name}: {_columns(columns)}"
@@ -66,7 +72,7 @@ def _label(parsed: argparse.Namespace) -> None:
             parsed.table,
             name=parsed.name,
             split=parsed.split,
-            columns=parsed.columns.split(",") if parsed.columns else None,
+            columns=parsed.columns.split(",") if parsed.columns is not None else None,
             overwrite=parsed.overwrite,
         )
         text = "\n".join(

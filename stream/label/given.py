@@ -54,7 +54,8 @@ class GivenTable:
             columns: Their names, None for all that are no keys and no masks.
 
         Raises:
-            ArgumentError: There is none, a name is unknown or a key, or the table has a column twice.
+            ArgumentError: There is none, a name is unknown or a key, a mask is not of booleans, or the table has a
+                column twice.
         """
         names = self.schema.names
         for name in names:
@@ -65,6 +66,8 @@ class GivenTable:
             if name not in known:
                 what = "is a key" if name in names else closest(name, known, noun="columns")
                 raise ArgumentError(f"{self.where}: no column {name!r:.80} to attach; {what}")
+        for name in known if columns is None else columns:
+            self._check_mask(name, columns or ())
         masks = {self.mask_of(name) for name in known}
         found = list(dict.fromkeys(columns if columns is not None else [name for name in known if name not in masks]))
         if not found:
@@ -77,6 +80,15 @@ class GivenTable:
         """Return the column ``<name>_mask`` that says which rows have a value, as in batches and exports; or None."""
         mask = f"{column}_mask"
         return mask if mask in self.schema.names and pa.types.is_boolean(self.schema.field(mask).type) else None
+
+    def _check_mask(self, column: str, columns: Sequence[str]) -> None:
+        """Raise ArgumentError if ``<name>_mask`` is not of booleans, and not one of the columns to attach itself."""
+        mask = f"{column}_mask"
+        if mask in self.schema.names and mask not in columns and self.mask_of(column) is None:
+            raise ArgumentError(
+                f"{self.where}: column {mask!r:.80} is {self.schema.field(mask).type}; expected the mask of "
+                f"{column!r:.80}, true or false: make it one, rename it, or name both with --columns as labels"
+            )
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of some columns.
@@ -136,7 +148,9 @@ def _open_file(path: str) -> GivenTable:
         raise ArgumentError(f"{path}: no such file; expected a table in a parquet, CSV or Arrow file")
     files = [path]
     if os.path.isdir(path):
-        files = sorted(str(file) for file in Path(path).rglob("*") if file.is_file() and file.suffix in _FORMATS)
+        files = sorted(
+            str(file) for file in Path(path).rglob("*") if file.suffix.lower() in _FORMATS and file.is_file()
+        )
     kinds = {_FORMATS.get(os.path.splitext(file)[1].lower()) for file in files}
     if len(kinds) != 1 or kinds == {None}:
         raise ArgumentError(
@@ -144,10 +158,28 @@ def _open_file(path: str) -> GivenTable:
         )
     (kind,) = kinds
     try:
-        found = ds.dataset(files, format=_read_options(kind))
+        content = ds.dataset(files, format=_read_options(kind))
+        _check_same(content, with_types=kind != "csv")
+    except ArgumentError:
+        raise
     except (pa.ArrowException, OSError, ValueError) as error:
         raise ArgumentError(f"{path}: cannot be read ({' '.join(str(error).split())[:300]})") from None
-    return GivenTable(path, found.schema, found)
+    return GivenTable(path, content.schema, content)
+
+
+def _check_same(content: ds.FileSystemDataset, *, with_types: bool) -> None:
+    """Raise ArgumentError if the files of a table differ in their columns: Arrow would read nulls, or drop columns."""
+
+    def columns(schema: pa.Schema) -> list[str]:
+        return sorted(f"{field.name} {field.type}" if with_types else field.name for field in schema)
+
+    expected = columns(content.schema)
+    for fragment in content.get_fragments():
+        if (here := columns(fragment.physical_schema)) != expected:
+            raise ArgumentError(
+                f"{fragment.path}: has the columns {', '.join(here)}, and {content.files[0]} in the same folder has "
+                f"{', '.join(expected)}; attach tables with other columns one by one"
+            )
 
 
 def _read_options(kind: str | None) -> ds.FileFormat:

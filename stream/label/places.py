@@ -161,7 +161,7 @@ class Places:
         episode: np.ndarray | None = None
         for key in (key for key in EPISODE_KEYS if key in self.keys):
             if key == "episode_id":
-                number, has = self._of_ids(batch.column(key))
+                number, has = self._of_ids(self._texts(batch, key))
             else:
                 number, has = self._whole(batch, key)
                 if not self._is_number_in_split(key):
@@ -182,13 +182,12 @@ class Places:
         """Return which rows are of this dataset, as far as the table says, bool [n]."""
         if "dataset" not in self.keys:
             return np.ones(batch.num_rows, bool)
-        names = batch.column("dataset").cast(pa.large_string())
-        own = np.asarray(pc.equal(names, self.dataset).fill_null(False))
+        own = np.asarray(pc.equal(self._texts(batch, "dataset"), self.dataset).fill_null(False))
         self._note(batch, "of another dataset", ~own)
         return own
 
     def _of_ids(self, column: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-        texts = column.cast(pa.large_string()).dictionary_encode()
+        texts = column.dictionary_encode()
         numbers = np.array([self._by_id.get(text, -1) for text in texts.dictionary.to_pylist()] + [-1], np.int64)
         return numbers[texts.indices.fill_null(-1).to_numpy()], np.ones(len(column), bool)
 
@@ -234,6 +233,13 @@ class Places:
             self._note(batch, "that name a step again", np.bincount(given[again], minlength=batch.num_rows) > 0)
             return Placed(given[~again], steps[~again])
         return placed
+
+    def _texts(self, batch: pa.RecordBatch, key: str) -> pa.Array:
+        """Return a key that is a text; a whole number is its text."""
+        try:
+            return batch.column(key).cast(pa.large_string())
+        except pa.ArrowException:
+            raise ArgumentError(f"{self._where}: the key {key!r} is {batch.column(key).type}; expected texts") from None
 
     def _whole(self, batch: pa.RecordBatch, key: str) -> tuple[np.ndarray, np.ndarray]:
         """Return a key that is a whole number, int64 [n], and which rows have it; the others are noted."""
