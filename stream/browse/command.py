@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import errno
 import socket
+import sys
 import threading
 import webbrowser
 from collections.abc import Sequence
@@ -46,6 +47,12 @@ def _browse(parsed: argparse.Namespace) -> None:
         takes_paths=parsed.host in ("127.0.0.1", "localhost", "::1"),
         transforms=parsed.transforms,
     )
+    if others := opened.marks.others:
+        print(
+            f"{parsed.marks} also has marks of {', '.join(others)}, which {opened.catalog.place} does not hold; they "
+            "stay in the file",
+            file=sys.stderr,
+        )
     if parsed.static is not None:
         from stream.browse.static import write_static
 

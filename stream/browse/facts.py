@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from stream.format.catalog import Dataset
+from stream.format.frame import StoredCamera
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,7 @@ class DatasetFacts:
         hours: Hours of the steps, or None without a rate.
         robot, licence, description: As the registry has them; empty if it does not say.
         cameras: Names of the stored cameras.
+        codec: Codec of their frames, by camera where they differ.
         quirks: Sentences about the data.
         left_out: Count of the episodes that the conversion left out, by reason.
     """
@@ -41,6 +44,7 @@ class DatasetFacts:
     licence: str
     description: str
     cameras: tuple[str, ...]
+    codec: str
     quirks: tuple[str, ...]
     left_out: dict[str, int]
 
@@ -67,18 +71,19 @@ class DatasetFacts:
             licence=str(spec.get("license") or ""),
             description=str(spec.get("description") or ""),
             cameras=tuple(camera.name for camera in fields.stored_cameras),
+            codec=codec_text(fields.stored_cameras),
             quirks=tuple(str(quirk) for quirk in quirks if quirk),
             left_out={reason: count for reason, count in manifest.left_out.items() if count},
         )
 
     @property
     def notes(self) -> list[str]:
-        """Rate, robot, cameras and licence in words."""
+        """Rate, robot, cameras, codec and licence in words."""
         rate = f"{self.rate:g} Hz" if self.rate else "rate unknown"
         hours = f"{human_hours(self.hours)} h" if self.hours is not None else ""
         cameras = f"cameras {', '.join(self.cameras)}" if self.cameras != ("",) else ""
         licence = f"licence {self.licence.partition(' [')[0]}" if self.licence else ""
-        return [each for each in (rate, hours, self.robot, cameras, licence) if each]
+        return [each for each in (rate, hours, self.robot, cameras, f"codec {self.codec}", licence) if each]
 
 
 def first_split(dataset: Dataset) -> str:
@@ -86,6 +91,23 @@ def first_split(dataset: Dataset) -> str:
     splits = dataset.manifest.splits
     order = sorted(splits, key=lambda name: (not splits[name].episodes, name != "train"))
     return next(iter(order), "")
+
+
+def codec_text(cameras: Sequence[StoredCamera]) -> str:
+    """Return the codec of cameras in words, by camera where they differ.
+
+    >>> wrist = StoredCamera("wrist", "wrist", ((64, 64),), codec="h264", gop=8)
+    >>> codec_text([wrist]), codec_text([StoredCamera("image", "primary", ((64, 64),)), wrist])
+    ('h264 (8 frames a chunk)', 'image jpeg, wrist h264 (8 frames a chunk)')
+    """
+    codecs = {
+        camera.name: ("depth" if camera.is_depth else camera.codec)
+        + (f" ({camera.gop} frames a chunk)" if camera.gop > 1 else "")
+        for camera in cameras
+    }
+    if len(set(codecs.values())) == 1:
+        return next(iter(codecs.values()))
+    return ", ".join(f"{name} {codec}" for name, codec in codecs.items())
 
 
 def human_bytes(count: int) -> str:

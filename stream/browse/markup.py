@@ -30,7 +30,20 @@ h2 { font-size: 1.1rem; font-weight: 600; line-height: 1.6; margin: 0.8rem 0 0.2
 """Look of the tables, in pages and files."""
 
 
-_HEADS = ("", "dataset", "episodes", "hours", "samples", "size", "rate", "robot", "cameras", "licence", "left out")
+_HEADS = (
+    "",
+    "dataset",
+    "episodes",
+    "hours",
+    "samples",
+    "size",
+    "rate",
+    "robot",
+    "cameras",
+    "codec",
+    "licence",
+    "left out",
+)
 _NUMBERS = ("episodes", "hours", "samples", "size", "rate")
 
 
@@ -60,7 +73,7 @@ def overview_html(
     head = "".join(f"<th{_side(name)}>{name}</th>" for name in _HEADS)
     rows = "".join(_row(each, escape(picture(each)), links=links) for each in facts)
     broken = "".join(
-        f'<tr><td></td><td>{escape(name)}</td><td colspan="9" class="error">{escape(text)}</td></tr>'
+        f'<tr><td></td><td>{escape(name)}</td><td colspan="{len(_HEADS) - 2}" class="error">{escape(text)}</td></tr>'
         for name, text in damaged.items()
     )
     return f'<table class="plain" id="datasets"><tr>{head}</tr>{rows}{broken}</table>'
@@ -93,6 +106,7 @@ def _row(facts: DatasetFacts, picture: str, *, links: bool) -> str:
         "rate": f"{facts.rate:g} Hz" if facts.rate else "?",
         "robot": escape(facts.robot or "named by each episode"),
         "cameras": escape(", ".join(facts.cameras)),
+        "codec": escape(facts.codec),
         "licence": f'<span title="{escape(licence)}">{escape(licence.partition(" [")[0].partition(":")[0])}</span>',
         "left out": left or '<span class="faint">nothing</span>',
     }

@@ -20,6 +20,7 @@ from stream.storage.errors import ArgumentError, FormatError, closest
 from stream.storage.remote import CachedRoot, Folder, LocalFolder, checked_url, is_remote
 
 _THREADS = 16
+_LISTED = 5
 """Folders listed at the same time."""
 _TFDS_FILE = "dataset_info.json"
 
@@ -156,6 +157,10 @@ class Catalog:
             return
         if (self.root / MANIFEST_NAME).exists() or any(self.root.glob(f"*/{MANIFEST_NAME}")):
             raise ArgumentError(f"{self.root}: is the folder of one dataset; give the root that holds all of them")
+        manifests = self.root.glob(f"[!.]*/*/*/{MANIFEST_NAME}")
+        if roots := sorted({str(manifest.parents[2]) for manifest in manifests}):
+            more = f" and {len(roots) - _LISTED} more" if len(roots) > _LISTED else ""
+            raise ArgumentError(f"{self.root}: holds roots, not datasets; give {' or '.join(roots[:_LISTED])}{more}")
         raise ArgumentError(
             f"{self.root}: holds no complete conversion; expected <dataset>/<version>/{MANIFEST_NAME} below the root"
         )

@@ -26,6 +26,8 @@ def show(opened: Opened) -> None:
 
         def refresh() -> None:
             told.text = f"{len(marks):,} marked episodes, each click is written to {marks.path}"
+            if marks.others:
+                told.text += f", where marks of {', '.join(marks.others)} of other roots stay"
             content.clear()
             with content:
                 for dataset in marks.datasets:

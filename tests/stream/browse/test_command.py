@@ -57,6 +57,28 @@ def test_no_root_and_another_format_are_one_sentence(tmp_path: Path, oxe_root: P
     assert "format version 1, this program reads version 2" in text
 
 
+def test_a_folder_of_several_roots_is_refused_with_their_names(small_root: Path, tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        shutil.copytree(small_root / "rt1", tmp_path / name / "rt1")
+    expected = f"error: {tmp_path}: holds roots, not datasets; give {tmp_path / 'first'} or {tmp_path / 'second'}"
+    assert browse(tmp_path) == (2, expected)
+
+
+def test_marks_of_another_root_are_said_once_and_stay(small_root: Path, tmp_path: Path) -> None:
+    marks = tmp_path / "marks.json"
+    marks.write_text('{"kuka": ["a"], "droid": {"leave_out": ["b"]}}')
+    site = start_site(small_root, marks)
+    page = httpx.get(f"{site.address}episode/rt1/train/0", timeout=30)
+    assert page.status_code == 200
+    assert httpx.post(f"{site.address}mark/rt1/train/0", json={"marked": True}).status_code == 200
+    site.process.send_signal(signal.SIGINT)
+    _, error = site.process.communicate(timeout=30)
+    assert error == f"{marks} also has marks of kuka, droid, which {small_root} does not hold; they stay in the file\n"
+    content = json.loads(marks.read_text())
+    assert len(content.pop("rt1")["leave_out"]) == 1
+    assert content == {"kuka": ["a"], "droid": {"leave_out": ["b"]}}
+
+
 def test_a_port_in_use_and_a_wrong_host_are_one_sentence(small_root: Path) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))

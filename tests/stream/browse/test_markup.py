@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from stream.browse.doctor import Finding, Place
-from stream.browse.markup import findings_html
+from stream.browse.facts import DatasetFacts, codec_text
+from stream.browse.markup import findings_html, overview_html
+from stream.format.catalog import Catalog
+from stream.format.frame import StoredCamera
+from tests.stream.index_root import write_dataset
 
 EVIL = '<script>alert(1)</script> "put" &'
 
@@ -20,3 +26,20 @@ def test_findings_escape_what_the_data_say_and_show_the_frame_of_an_episode() ->
 
 def test_no_findings_are_said() -> None:
     assert "Nothing was found" in findings_html([], picture=lambda *_: "", address=lambda *_: "")
+
+
+def test_the_overview_says_the_codec_of_each_dataset(tmp_path: Path) -> None:
+    write_dataset(tmp_path, "demo", {"train": [[3]]})
+    facts = DatasetFacts.of(Catalog(tmp_path).open("demo"))
+    assert facts.codec == "jpeg" and "codec jpeg" in facts.notes
+    page = overview_html([facts], {"broken": EVIL}, picture=lambda _: "")
+    head, row, broken = page.split("<tr>")[1:]
+    assert head.count("<th") == row.count("<td") == 2 + int(broken.partition('colspan="')[2].partition('"')[0])
+    assert "<td>jpeg</td>" in row
+
+
+def test_codecs_that_differ_are_told_by_camera() -> None:
+    front = StoredCamera("front", "primary", ((8, 8),), codec="av1", gop=4)
+    depth = StoredCamera("depth", "primary", ((8, 8),), is_depth=True)
+    assert codec_text([front, front]) == "av1 (4 frames a chunk)"
+    assert codec_text([front, depth]) == "front av1 (4 frames a chunk), depth depth"

@@ -10,6 +10,7 @@ from stream.format.catalog import Catalog
 from stream.format.manifest import read_manifest
 from stream.format.names import MANIFEST_NAME
 from stream.storage.errors import ArgumentError, FormatError
+from tests.stream.index_root import write_dataset
 
 
 def add(root: Path, oxe_root: Path, version: str, *, dataset: str = "bridge") -> Path:
@@ -135,3 +136,13 @@ def test_a_dataset_is_read_once(tmp_path: Path, oxe_root: Path) -> None:
     first = catalog.open("bridge")
     (folder / MANIFEST_NAME).unlink()
     assert catalog.open("bridge") is first
+
+
+def test_a_folder_of_roots_is_refused_with_their_names(tmp_path: Path) -> None:
+    for number in range(7):
+        write_dataset(tmp_path / f"root{number}", "demo", {"train": [[3]]})
+    write_dataset(tmp_path / ".hidden", "demo", {"train": [[3]]})
+    roots = " or ".join(str(tmp_path / f"root{number}") for number in range(5))
+    with pytest.raises(ArgumentError) as error:
+        Catalog(tmp_path).open("demo")
+    assert str(error.value) == f"{tmp_path}: holds roots, not datasets; give {roots} and 2 more"
