@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +16,18 @@ import pytest
 from bench.measure.session import Result
 from convert.errors import EXIT_FAILED, EXIT_USAGE
 from convert.journal.journal import FOLDER, MANIFEST, PARAMETERS, Journal
-from convert.reindex import main
+from convert.reindex import main, reindex_root
 from convert.storage.staging import machine
 from convert.verify.command import verify_root
-from stream import make_loader
+from stream import add_labels, make_loader
 from stream.format.fields import read_fields
 from stream.format.manifest import encode_manifest, read_manifest
 from stream.format.names import MANIFEST_NAME, table_file
 from stream.format.table import open_table
 from tests.fixtures.datasets.indexed_root import DATASET, make_indexed_root, write_registry
 from tests.fixtures.datasets.rlds_dataset import convert_dataset, demo_episode, write_dataset
+from tests.fixtures.faults.disk import disks_of, write_tree
+from tests.fixtures.faults.kill_points import check_as_reader
 
 Command = Callable[..., Result]
 NEW_STATE = [{"path": "bits", "dims": 5, "quantity": "other", "kind": "flag"}]
@@ -234,6 +237,26 @@ def test_an_entry_that_the_raw_columns_are_not_enough_for_is_refused(
     assert result.code == EXIT_USAGE
     assert told in result.err and str(folder) in result.err
     assert files_of(folder) == before
+
+
+@pytest.mark.long
+def test_a_power_cut_leaves_no_manifest_or_a_true_one_and_is_mended_by_running_it_again(
+    folder: Path, registry: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_labels(folder.parent.parent, DATASET, {"episode": [0], "grade": [1.5]}, split="train")
+    write_registry(registry, state=NEW_STATE)
+    reindex_all = partial(reindex_root, config=[str(registry)])
+    during, after = disks_of(lambda root: reindex_all(str(root)), folder.parent.parent, monkeypatch)
+    complete = contents(folder)
+    for number, tree in enumerate([*during, *after]):
+        left = tmp_path / f"left{number}"
+        write_tree(tree, left)
+        check_as_reader(left, lost=set(), folder=str(folder.relative_to(folder.parent.parent)))
+        reindex_all(str(left))
+        assert contents(left / folder.relative_to(folder.parent.parent)) == complete
+        shutil.rmtree(left)
+    assert len(during) > 10
+    assert all(f"{folder.relative_to(folder.parent.parent)}/{MANIFEST_NAME}" in tree for tree in after)
 
 
 def test_nothing_changes_if_one_of_several_datasets_cannot_be_reindexed(

@@ -18,7 +18,9 @@ def show(opened: Opened) -> None:
     marks = opened.marks
     with page_frame(opened, "Marks"):
         told = ui.label().classes("faint").mark("marks")
-        ui.code(f"make_loader({str(opened.catalog.place)!r}, ..., episodes={str(marks.path)!r})", language="python")
+        # A loader refuses datasets that are not its own.
+        file = marks.path.name if marks.others else str(marks.path)
+        ui.code(f"make_loader({str(opened.catalog.place)!r}, ..., episodes={file!r})", language="python")
         ui.button("Download", on_click=lambda: ui.download.content(marks.to_json(), marks.path.name)).props(
             "dense flat no-caps"
         ).mark("download")
@@ -27,7 +29,9 @@ def show(opened: Opened) -> None:
         def refresh() -> None:
             told.text = f"{len(marks):,} marked episodes, each click is written to {marks.path}"
             if marks.others:
-                told.text += f", where marks of {', '.join(marks.others)} of other roots stay"
+                told.text += (
+                    f", where those of {', '.join(marks.others)} of other roots stay; give a loader the download"
+                )
             content.clear()
             with content:
                 for dataset in marks.datasets:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -15,10 +14,9 @@ from convert.verify.command import verify_root
 from stream.fetch.command import fetch
 from stream.format.catalog import Catalog
 from stream.format.index import open_index
-from tests.fixtures.faults.disk import Disk, write_tree
+from tests.fixtures.faults.disk import disks_of, write_tree
 from tests.stream.index_root import write_dataset
 
-Tree = dict[str, bytes | None]
 Action = Callable[[Path], Any]
 
 
@@ -29,26 +27,6 @@ def attach(value: float) -> Action:
 
 def remove(root: Path) -> None:
     stream.remove_labels(root, "demo", "value")
-
-
-def disks_of(action: Action, root: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Tree], list[Tree]]:
-    """Trees that a power cut may leave before each change of a folder, and after the end."""
-    disk = Disk(root)
-    during: list[Tree] = []
-
-    def watched(change: Callable[..., Any]) -> Callable[..., Any]:
-        def watching(*arguments: Any, **more: Any) -> Any:
-            during.extend(tree for tree in disk.survivors() if tree not in during)
-            return change(*arguments, **more)
-
-        return watching
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", lambda file: disk.sync(file if isinstance(file, int) else file.fileno()))
-        for name in ("replace", "unlink", "mkdir", "rmdir"):
-            patch.setattr(os, name, watched(getattr(os, name)))
-        action(root)
-    return during, list(disk.survivors())
 
 
 def value_of(root: Path) -> float | None:
