@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from convert.chosen_features import notation
 from convert.index.derived import part_names
 from convert.journal.status import parse_quarantine
 from convert.plan import Conversion
@@ -124,11 +125,14 @@ def _understood(conversion: Conversion) -> list[str]:
     rate = "no fixed rate" if spec.control_frequency is None else f"{spec.control_frequency:g} Hz"
     vectors = {"action": part_names(spec.action), "state": part_names(spec.state)}
     splits = [f"{name} ({count})" for name, count in conversion.source.describe_splits().items()]
+    empty = [feature.name for feature in conversion.source.features.values() if feature.size == 0]
     return [
         f"cameras: {', '.join(cameras)}",
         f"robot: {spec.robot or 'not named'}, {rate}",
         *(f"{name}: {', '.join(names) or 'none'}" for name, names in vectors.items()),
+        f"instruction: {', '.join(map(notation, conversion.plan.language)) or 'none'}",
         f"columns: {', '.join(feature.name for feature in conversion.plan.features)}",
+        *([f"not converted: {', '.join(empty)} (no values)"] if empty else ()),
         f"episodes: {', '.join(splits)}",
         *conversion.source.remarks,
     ]

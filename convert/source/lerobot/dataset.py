@@ -17,6 +17,7 @@ from convert.source.lerobot.episodes import (
     EpisodeFiles,
     cut_units,
     episode_files,
+    no_episodes,
     read_episodes,
     read_tasks,
     tasks_file,
@@ -138,10 +139,11 @@ def _open(folder: Folder, *, name: str) -> LeRobotSource:
     if info.videos and importlib.util.find_spec("av") is None:
         raise UsageError(missing("av", "lerobot", by=f"lerobot:{name}"))
     files = read_files(folder, (*episode_files(folder, info), *tasks_file(info)))
-    episodes = read_episodes(files, info, where=path)
+    if not (episodes := read_episodes(files, info, where=path)):
+        raise SourceError(no_episodes(folder))
     tasks = read_tasks(files, where=path)
     features, others = info.split_features()
-    total = max(info.total_episodes, episodes[-1].number + 1 if episodes else 0)
+    total = max(info.total_episodes, episodes[-1].number + 1)
     ranges = info.split_ranges(total)
     units = {
         split: tuple(cut_units([each for each in episodes if start <= each.number < stop], info))
