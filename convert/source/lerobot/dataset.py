@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from convert.errors import SourceError, UsageError
+from convert.source.episode import episode_id
 from convert.source.features import Feature
 from convert.source.lerobot.entry import describe
 from convert.source.lerobot.episodes import (
@@ -43,6 +44,11 @@ class LeRobotShard(SourceShard):
     def lengths(self) -> tuple[int, ...]:
         """Count of the steps of each episode."""
         return tuple(episode.length for episode in self.episodes)
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Id of each episode."""
+        return tuple(episode_id(self.name, episode.number) for episode in self.episodes)
 
     @property
     def is_fetched(self) -> bool:
