@@ -101,13 +101,14 @@ class FeatureFinder:
             )
 
     def columns(self, language: tuple[Feature, ...]) -> tuple[Feature, ...]:
-        """Return the features that become columns: all but pictures, left out features and coded instructions."""
+        """Return the features that become columns: all but those of pictures, without values, left out, or coded."""
         cameras = {camera.path for camera in self._spec.cameras.values()}
         codes = self._spec.instruction is not None and self._spec.instruction.encoding == "utf8_codes"
         found = tuple(
             feature
             for name, feature in self._features.items()
             if feature.kind != "image"
+            and feature.size != 0
             and name not in cameras
             and not self._spec.leaves_out(name)
             and not (codes and feature in language)

@@ -274,6 +274,8 @@ def plan_conversion(
         staging=options.staging,
         episode_list=options.episode_lists.get(spec.name),
     )
+    if plan.episode_list is not None:
+        source.check_listed(plan.episode_list, dataset=spec.name)
     jobs = list(_jobs(spec.name, source, options))
     if options.layout == "pairs":
         _check_lengths(spec.name, jobs, plan.offset)

@@ -117,9 +117,12 @@ def check_instructions(split: OpenSplit, notes: Notes) -> None:
     empty = [number for number in used if not table.text("language", number).strip()]
     rule = "instructions_missing" if empty == used else "instruction_empty"
     split.note_steps(rule, np.isin(numbers, empty), lambda _: "no instruction", notes)
-    if len(used) == 1 and not empty and count >= rules.LEAST_EPISODES:
-        example = partial(Example, text=f"all {count:,} episodes", instruction=table.text("language", used[0]))
-        notes.add("instruction_same", split.name, example, count=count)
+    if len(used) == 1 and not empty:
+        text = table.text("language", used[0])
+        # A few episodes may have one task, whose instruction is a sentence.
+        if count >= rules.LEAST_EPISODES or (count > 1 and len(text.split()) == 1):
+            example = partial(Example, text=f"all {count:,} episodes", instruction=text)
+            notes.add("instruction_same", split.name, example, count=count)
 
 
 def check_shards(split: OpenSplit, notes: Notes) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 from convert.index.derived import part_names
 from convert.registry.dataset import Vector
 from stream.format.manifest import Statistics
-from stream.format.names import DerivedName, table_file
+from stream.format.names import VECTORS, DerivedName, table_file
 from stream.format.statistics import NUMBERS, describe_values
 from stream.format.table import Table, open_table
 from stream.storage.errors import FormatError
@@ -46,11 +46,37 @@ def _vector_statistics(table: Table, name: str, vector: Vector) -> Statistics:
     if column is None or column.dtype != "<f4" or (column.width or 1) != len(names):
         raise FormatError(f"{table.path}: no column {name!r} of {len(names)} float32 numbers, which the registry has")
     columns = [describe_values(_read_dimension(table, name, dim)) for dim in range(len(names))]
+    # Derived columns may have NaN by design, such as a motion at the last step.
+    wrong = [dim for dim, found in enumerate(columns) if found["nonfinite"] and name in VECTORS]
     return Statistics(
         names=names,
         count=table.rows,
+        nonfinite_episodes=_count_episodes(table, name, wrong) if wrong else 0,
         **{key: tuple(column[key] for column in columns) for key in columns[0]},
     )
+
+
+def _count_episodes(table: Table, name: str, dims: Sequence[int]) -> int:
+    """Return the count of the episodes with a value that is not finite in some dimensions."""
+    wrong = np.zeros(table.rows, bool)
+    for dim in dims:
+        wrong |= ~np.isfinite(_read_dimension(table, name, dim))
+    return len(np.unique(table.array("episode")[wrong]))
+
+
+def only_instruction(folder: Path) -> str | None:
+    """Return the only instruction of the steps of a split, empty where no step has one; None where there are several.
+
+    Raises:
+        FormatError: ``steps.arrow`` is missing, or is none.
+    """
+    table = open_table(folder / table_file("steps"), "steps")
+    stored = table.columns["language"].texts
+    # One text, and the empty one of steps that have none.
+    if stored is None or not 1 <= stored.count <= 2:
+        return None
+    texts = sorted({table.text("language", number).strip() for number in range(stored.count)})
+    return texts[-1] if texts[0] == "" or len(texts) == 1 else None
 
 
 def _read_dimension(table: Table, name: str, dim: int) -> np.ndarray:
@@ -78,8 +104,10 @@ def differing_statistics(
             names = ", ".join(found.names) if found else "nothing"
             yield vector, f"has statistics of {names}, expected of {', '.join(expected.names)}"
             continue
-        if found.count != expected.count:
-            yield vector, f"count is {found.count:,}, the steps give {expected.count:,}"
+        for key in ("count", "nonfinite_episodes"):
+            stored_count, count = getattr(found, key), getattr(expected, key)
+            if stored_count != count:
+                yield vector, f"{key} is {stored_count:,}, the steps give {count:,}"
         for dim, name in enumerate(expected.names):
             figures = {key: (getattr(found, key)[dim], getattr(expected, key)[dim]) for key in _FIGURES}
             slack = _TOLERANCE * (expected.std[dim] or 0.0)

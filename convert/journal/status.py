@@ -54,13 +54,17 @@ class ShardStatus(BaseModel):
 
 
 class IndexStatus(BaseModel):
-    """The result of merging the index of one split; ``inputs`` is the digest of everything that it is made of."""
+    """The result of merging the index of one split; ``inputs`` is the digest of everything that it is made of.
+
+    ``instruction`` is that of ``SplitEntry``.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     split: str
     inputs: str
     index: dict[TableKind, TableEntry]
     statistics: dict[DerivedName, Statistics]
+    instruction: str | None = None
 
 
 class ShardFailure(BaseModel):

@@ -31,6 +31,7 @@ from convert.run.finish import finalise
 from convert.run.inherited import fill_in
 from convert.run.progress import ShardProgress
 from convert.run.report import (
+    describe_content,
     describe_fruitless,
     describe_missing,
     describe_plans,
@@ -350,6 +351,9 @@ def _finish(works: Sequence[Survey], parsed: Any, *, counters: dict[str, int] | 
             lines.append(f"{done} of {len(works)} were complete already")
         if lines or missing:
             print_result("\n".join([*lines, *map(format_missing, missing)]))
+    for _, manifest in complete:
+        for warning in describe_content(manifest):
+            _tell(f"warning: {warning}")
     for message in (*barren.values(), *(describe_fruitless(work, manifest) for work, manifest in fruitless)):
         _tell(f"error: {message}")
     if barren or fruitless:

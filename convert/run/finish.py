@@ -88,6 +88,7 @@ def _manifest(found: Survey, quarantine: FileEntry | None) -> Manifest:
             shards=entries,
             index=index.index,
             labels=_labels(found.before, name, index.index),
+            instruction=index.instruction,
         )
         statistics[name] = index.statistics
     ordered = {name: splits[name] for name in sorted(splits)}

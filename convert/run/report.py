@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from convert.chosen_features import notation
 from convert.index.derived import part_names
 from convert.journal.status import parse_quarantine
 from convert.plan import Conversion
@@ -66,7 +67,21 @@ def summarise(manifest: Manifest, *, output: str, converted: int) -> dict[str, A
         "shards": len(shards),
         "shards_converted": converted,
         "left_out": manifest.left_out,
+        "nonfinite_episodes": manifest.nonfinite_episodes,
+        "instruction": manifest.instruction,
     }
+
+
+def describe_content(manifest: Manifest) -> Iterator[str]:
+    """Yield a warning for what makes complete data bad to train on, as far as the manifest has it."""
+    if counts := manifest.nonfinite_episodes:
+        listed = " and ".join(f"{count:,} in the {vector}" for vector, count in counts.items())
+        yield f"{manifest.dataset}: of {manifest.episodes:,} episodes, NaN or infinity: {listed}; see docs/debugging.md"
+    declared, text = manifest.spec.get("instruction"), manifest.instruction
+    # A dataset of one task has one sentence for all; one word is rather a flag, such as "valid".
+    if declared and declared.get("informative", True) and text is not None and len(text.split()) <= 1:
+        said = f"all {manifest.episodes:,} episodes have the instruction {text!r}" if text else "no instruction at all"
+        yield f"{manifest.dataset}: {said}; is instruction: {{path: {declared['path']}}} the right feature?"
 
 
 def describe_plans(works: Sequence[Survey]) -> list[dict[str, Any]]:
@@ -124,11 +139,14 @@ def _understood(conversion: Conversion) -> list[str]:
     rate = "no fixed rate" if spec.control_frequency is None else f"{spec.control_frequency:g} Hz"
     vectors = {"action": part_names(spec.action), "state": part_names(spec.state)}
     splits = [f"{name} ({count})" for name, count in conversion.source.describe_splits().items()]
+    empty = [feature.name for feature in conversion.source.features.values() if feature.size == 0]
     return [
         f"cameras: {', '.join(cameras)}",
         f"robot: {spec.robot or 'not named'}, {rate}",
         *(f"{name}: {', '.join(names) or 'none'}" for name, names in vectors.items()),
+        f"instruction: {', '.join(map(notation, conversion.plan.language)) or 'none'}",
         f"columns: {', '.join(feature.name for feature in conversion.plan.features)}",
+        *([f"not converted: {', '.join(empty)} (no values)"] if empty else ()),
         f"episodes: {', '.join(splits)}",
         *conversion.source.remarks,
     ]

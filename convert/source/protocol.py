@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from abc import ABC, abstractmethod
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -19,9 +20,12 @@ import numpy as np
 from convert.errors import DamagedEpisode, SourceError, UsageError
 from convert.source.episode import Episode
 from convert.source.features import Feature
+from stream.format.episode_list import OPENPI, EpisodeList
 from stream.storage.errors import closest
 
 _MANY = 1 << 62
+_NEAR = 500
+"""Ids before and after an unknown one, in the order of the alphabet, among which the closest are looked for."""
 SPLIT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}")
 """Name of a split, which becomes a folder."""
 Span = tuple[int, int]
@@ -204,6 +208,10 @@ class Source(ABC):
                 f"{self.path}: episodes {expression!r}: how many episodes a file has is known when it is read; choose "
                 "files with --source, or give a list of episodes, a file that ends in .json"
             )
+        for name in (term.partition("[")[0].strip() for term in expression.split("+")):
+            if SPLIT.fullmatch(name) and name not in {*self.splits, "all"}:
+                hint = closest(name, self.splits, noun="splits")
+                raise self._not_understood(expression, f"no split {name!r}, {hint}")
         # Only here, as it takes seconds to import and no other source needs it.
         import tensorflow_datasets as tfds
 
@@ -216,10 +224,8 @@ class Source(ABC):
             )
         except (ValueError, KeyError, AssertionError, NotImplementedError, RecursionError) as error:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise UsageError(
-                f"{self.path}: episodes {expression!r}: {reason} (splits: {self._listed()}; "
-                "a list of episodes is a file that ends in .json)"
-            ) from None
+            reason = "not understood" if reason.startswith("Error parsing") else reason.rstrip(".")
+            raise self._not_understood(expression, reason) from None
         ranges: dict[str, list[slice]] = {}
         for term in terms:
             ranges.setdefault(term.splitname, []).append(slice(term.from_, term.to))
@@ -229,6 +235,33 @@ class Source(ABC):
                 f"{self.path}: episodes {expression!r} leaves nothing of {self._listed()}; take a wider range"
             )
         return {split: spans for split, spans in chosen.items() if spans}
+
+    def _not_understood(self, expression: str, reason: str) -> UsageError:
+        return UsageError(
+            f"{self.path}: episodes {expression!r}: {reason} (splits: {self._listed()}); write such as train[:5%] or "
+            "train[3:4]; a list of episodes is a file that ends in .json"
+        )
+
+    def check_listed(self, chosen: EpisodeList, *, dataset: str) -> None:
+        """Raise UsageError if a list has names that no episode has, where metadata tell the ids of all episodes."""
+        if any(feature.name in OPENPI for feature in self.features.values()):
+            return  # The names may be other keys, which only reading tells.
+        ids: set[str] = set()
+        for split in self.select_splits(None):
+            try:
+                shards = self.shards(split)
+            except SourceError:
+                return  # Files of a split that is not converted may be missing.
+            if any(len(shard.ids) != shard.records for shard in shards):
+                return
+            ids.update(name for shard in shards for name in shard.ids)
+        unknown = [name for name in chosen.names if "*" not in name and name not in ids]
+        if unknown:
+            ordered = sorted(ids)
+            place = bisect_left(ordered, unknown[0])
+            hint = closest(unknown[0], ordered[max(0, place - _NEAR) : place + _NEAR], noun="episodes")
+            others = f" ({len(unknown):,} such names)" if len(unknown) > 1 else ""
+            raise UsageError(f"{dataset}: --episodes: no episode {unknown[0]!r:.200}{others}; {hint}")
 
     def _listed(self) -> str:
         return ", ".join(f"{name}: {count} episodes" for name, count in self.describe_splits().items()) or "none"

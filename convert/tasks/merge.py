@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from convert.errors import ConvertError, ShardError
 from convert.index.shards import Shard, list_shards
-from convert.index.statistics import split_statistics
+from convert.index.statistics import only_instruction, split_statistics
 from convert.index.tables import extract_part, merge_index
 from convert.jobs import SplitJob
 from convert.journal.journal import INDEX, Journal
@@ -74,11 +74,11 @@ def _merge_split(job: SplitJob, plan: DatasetPlan, journal: Journal) -> IndexSta
         for kind in TABLE_KINDS:
             rows = sum(getattr(status.entry, kind) for status in ordered)
             open_table(folder / table_file(kind), kind, entry=index[kind], rows=rows)
-        statistics = split_statistics(folder, plan.vectors)
+        statistics, instruction = split_statistics(folder, plan.vectors), only_instruction(folder)
         if old is not None and old.index != index:
             journal.withdraw(job.split + INDEX)
         journal.place_index(job.split, folder)
-    status = IndexStatus(split=job.split, inputs=inputs, index=index, statistics=statistics)
+    status = IndexStatus(split=job.split, inputs=inputs, index=index, statistics=statistics, instruction=instruction)
     journal.finish_index(status)
     return status
 

@@ -20,7 +20,7 @@ from convert.report import fault, first_line
 from convert.shard.pairs import record_offsets
 from stream.format.index import label_path
 from stream.format.manifest import Manifest, Statistics, TableEntry
-from stream.format.names import DERIVED, MANIFEST_NAME, TABLE_KINDS, DerivedName, TableKind, table_file
+from stream.format.names import DERIVED, MANIFEST_NAME, TABLE_KINDS, VECTORS, DerivedName, TableKind, table_file
 from stream.format.statistics import describe_values
 from stream.format.table import Table, hash_column, open_table
 from stream.storage.errors import FormatError
@@ -121,8 +121,14 @@ def _check_vectors(
 def _statistics(table: Table, name: DerivedName, vector: Vector) -> Statistics:
     """Return the statistics of a derived column, read in another way than the one that wrote the manifest's."""
     names = part_names(vector)
-    dims = [describe_values(values.copy()) for values in table.array(name).reshape(len(table), len(names)).T]
-    return Statistics(names=names, count=len(table), **{key: tuple(dim[key] for dim in dims) for key in dims[0]})
+    rows, owners = table.array(name).reshape(len(table), len(names)), table.array("episode")
+    dims = [describe_values(values.copy()) for values in rows.T]
+    return Statistics(
+        names=names,
+        count=len(table),
+        nonfinite_episodes=len(np.unique(owners[~np.isfinite(rows).all(axis=1)])) if name in VECTORS else 0,
+        **{key: tuple(dim[key] for dim in dims) for key in dims[0]},
+    )
 
 
 def _compare_rows(name: str, vector: Vector, rows: _ShardRows, raw: pa.Table) -> bool:

@@ -20,6 +20,7 @@ from stream.format.names import (
     FORMAT_VERSION,
     MANIFEST_NAME,
     TABLE_KINDS,
+    VECTORS,
     DerivedName,
     Layout,
     TableKind,
@@ -99,6 +100,9 @@ class SplitEntry(_Model):
     """One split: its totals, its shards in the order of the source, the tables of its index, and those of its labels.
 
     A table of labels has a row for each step, and columns that were added after the conversion.
+
+    Attributes:
+        instruction: The only instruction of the split, empty where no step has one; None where there are several.
     """
 
     episodes: _COUNT
@@ -107,6 +111,7 @@ class SplitEntry(_Model):
     shards: tuple[ShardEntry, ...]
     index: dict[TableKind, TableEntry]
     labels: dict[_NAME, TableEntry] = Field(default_factory=dict)
+    instruction: str | None = None
 
     def columns(self, kind: TableKind) -> dict[str, str]:
         """Return the XXH3 of each column of a table, with labels among those of ``steps``."""
@@ -127,6 +132,7 @@ class Statistics(_Model):
     Attributes:
         count: Count of the steps.
         nonfinite: Count of the values left out because they were NaN or infinite.
+        nonfinite_episodes: Count of the episodes with such values, of action and state.
         std: Standard deviation of the population (ddof 0).
         q01, q99: Exact quantiles, interpolated linearly.
     """
@@ -134,6 +140,7 @@ class Statistics(_Model):
     names: tuple[str, ...]
     count: _COUNT
     nonfinite: tuple[_COUNT, ...]
+    nonfinite_episodes: _COUNT = 0
     mean: _NUMBERS
     std: _NUMBERS
     min: _NUMBERS
@@ -192,6 +199,21 @@ class Manifest(_Model):
         """Checksum of what was converted, which labels do not change."""
         return self.checksum if self.unlabelled == UNSIGNED else self.unlabelled
 
+    @property
+    def nonfinite_episodes(self) -> dict[str, int]:
+        """Count of the episodes with NaN or infinity in action or state, without those that have none."""
+        counts = {
+            name: sum(vectors[name].nonfinite_episodes for vectors in self.statistics.values() if name in vectors)
+            for name in VECTORS
+        }
+        return {name: count for name, count in counts.items() if count}
+
+    @property
+    def instruction(self) -> str | None:
+        """The only instruction of several episodes, empty where none has one; None where there are several."""
+        texts = {split.instruction for split in self.splits.values() if split.steps}
+        return texts.pop() if len(texts) == 1 and self.episodes > 1 else None
+
     def with_labels(self, labels: Mapping[str, Mapping[str, TableEntry]]) -> Manifest:
         """Return the manifest with other labels, by split and name; splits that are not named lose theirs."""
         splits = {
@@ -213,12 +235,18 @@ def encode_manifest(manifest: Manifest) -> bytes:
     """Return the content of ``dataset.json``.
 
     The ``checksum`` in it is the SHA-256 of the same content with 64 zeros as checksum, so any changed byte shows.
-    A manifest without labels says nothing of labels.
+    A manifest without labels, a single instruction or values that are not finite says nothing of them.
     """
     unsigned = manifest.model_copy(update={"checksum": UNSIGNED}).model_dump(mode="json")
     bare = [split for split in unsigned["splits"].values() if not split["labels"]]
     for split in bare:
         del split["labels"]
+    for split in unsigned["splits"].values():
+        if split["instruction"] is None:
+            del split["instruction"]
+    for statistics in (each for vectors in unsigned["statistics"].values() for each in vectors.values()):
+        if not statistics["nonfinite_episodes"]:
+            del statistics["nonfinite_episodes"]
     if len(bare) == len(unsigned["splits"]):
         del unsigned["unlabelled"]
     else:
@@ -306,7 +334,7 @@ def _inconsistencies(manifest: Manifest) -> Iterator[str]:
     yield from _wrong_totals("the dataset", manifest, list(manifest.splits.values()))
     for name, vectors in manifest.statistics.items():
         for vector, statistics in vectors.items():
-            lengths = {key: len(value) for key, value in statistics if key != "count"}
+            lengths = {key: len(value) for key, value in statistics if isinstance(value, tuple)}
             if len(set(lengths.values())) > 1:
                 yield f"statistics of {vector} in split {name} differ in length: {lengths}"
 

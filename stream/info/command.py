@@ -38,6 +38,11 @@ examples:
 
 _KEPT = ("episodes", "samples")
 """Counts of what filters leave."""
+_REMARKS = (
+    ("left out by the conversion", "left_out", "quarantine.jsonl of each says why"),
+    ("episodes with NaN or infinity", "nonfinite_episodes", "docs/debugging.md says what to do"),
+)
+"""Remarks on counts of a dataset: title, key of the counts, and what to do."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -118,7 +123,9 @@ def _table(found: Sequence[Mapping[str, Any]]) -> Table:
         if filtered:
             cells += [f"{entry['kept'][name]:,}" if entry["kept"] else "-" for name in _KEPT]
         cells += [entry["robot"] or "-", ", ".join(f"{name} {count:,}" for name, count in entry["splits"].items())]
-        cameras = (f"{name} {'/'.join(each['sizes'])}" for name, each in entry["cameras"].items())
+        cameras = (
+            f"{name} {'/'.join(each['sizes'])} {each['codec'] or 'depth'}" for name, each in entry["cameras"].items()
+        )
         table.add_row(*cells, ", ".join(cameras))
     return table
 
@@ -134,10 +141,13 @@ def _notes(
         f"{len(found):,} dataset{'s' if len(found) != 1 else ''}, {totals['episodes']:,} episodes, {hours:,.2f} hours, "
         f"{totals['samples']:,} samples, {human_bytes(totals['bytes'])}",
     ]
-    left_out = {entry["dataset"]: sum(entry["left_out"].values()) for entry in found if entry["left_out"]}
-    if left_out:
-        of_each = ", ".join(f"{name} {count:,}" for name, count in left_out.items())
-        lines.append(f"episodes that the conversion left out: {of_each} (quarantine.jsonl of each says why)")
+    for title, key, after in _REMARKS:
+        if of_each := [f"{entry['dataset']} ({_counts(entry[key])})" for entry in found if entry[key]]:
+            lines.append(f"{title}: {', '.join(of_each)}; {after}")
+    if without := [entry["dataset"] for entry in found if entry["instruction"] == ""]:
+        lines.append(f"no instruction at all: {', '.join(without)}")
+    if same := [f"{entry['dataset']} ({entry['instruction']!r:.60})" for entry in found if entry["instruction"]]:
+        lines.append(f"one instruction for all episodes: {', '.join(same)}")
     if root.incomplete:
         lines.append(f"not complete: {', '.join(root.incomplete)}; run the same convert.run command again")
     if partly := [entry["dataset"] for entry in found if entry["fetched_shards"] is not None]:
@@ -152,6 +162,10 @@ def _notes(
         if missing := [name for name in kept if name not in names]:
             lines.append(f"leave out of the mixture, as the file has no list of them: {', '.join(missing)}")
     return lines
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name.replace('_', ' ')} {count:,}" for name, count in counts.items())
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:

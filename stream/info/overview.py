@@ -75,7 +75,11 @@ def open_root(root: str | Path | CachedRoot, names: Sequence[str] | None = None)
 
 
 def describe(dataset: Dataset) -> dict[str, Any]:
-    """Return what a dataset holds, as a small JSON object; hours are None if its rate is unknown."""
+    """Return what a dataset holds, as a small JSON object.
+
+    ``hours`` are None if its rate is unknown, ``codec`` if a camera measures depth, and ``instruction`` unless all
+    episodes have the same, which is empty where none has one.
+    """
     manifest, fields = dataset.manifest, dataset.fields
     rate = fields.control_frequency
     tables = sum(table.bytes for entry in manifest.splits.values() for table in entry.index.values())
@@ -97,10 +101,13 @@ def describe(dataset: Dataset) -> dict[str, Any]:
                 "role": camera.role,
                 "sizes": [f"{height}x{width}" for height, width in camera.sizes],
                 "depth": camera.is_depth,
+                "codec": None if camera.is_depth else camera.codec,
             }
             for camera in fields.stored_cameras
         },
         "left_out": {reason: count for reason, count in manifest.left_out.items() if count},
+        "nonfinite_episodes": manifest.nonfinite_episodes,
+        "instruction": manifest.instruction,
         "fetched_shards": None if dataset.fetched is None else len(dataset.fetched.shards),
         "shards": sum(len(shards) for shards in dataset.shards.values()),
     }

@@ -223,7 +223,14 @@ def test_a_dataset_without_an_instruction_has_no_language(dataset: RldsDataset) 
     assert plan(dataset, instruction=None).plan.language == ()
 
 
-@pytest.mark.parametrize("shape", [(None,), (None, None), (0,), (2, 0)])
+@pytest.mark.parametrize("shape", [(0,), (2, 0)])
+def test_a_feature_without_values_is_no_column(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    empty = tfds.features.Tensor(shape=shape, dtype=np.float32, encoding="zlib")
+    source = write_dataset(tmp_path, features=demo_features(empty=empty), splits={"train": [[b"not read"]]})
+    assert "empty" not in columns(plan(source))
+
+
+@pytest.mark.parametrize("shape", [(None,), (None, None)])
 def test_a_column_of_no_fixed_size_has_to_be_left_out(tmp_path: Path, shape: tuple[int | None, ...]) -> None:
     odd = tfds.features.Tensor(shape=shape, dtype=np.float32, encoding="zlib")
     odd_set = write_dataset(tmp_path, features=demo_features(odd=odd), splits={"train": [[b"not read"]]})

@@ -11,12 +11,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from convert.errors import SourceError, UsageError
+from convert.source.episode import episode_id
 from convert.source.features import Feature
 from convert.source.lerobot.entry import describe
 from convert.source.lerobot.episodes import (
     EpisodeFiles,
     cut_units,
     episode_files,
+    no_episodes,
     read_episodes,
     read_tasks,
     tasks_file,
@@ -42,6 +44,11 @@ class LeRobotShard(SourceShard):
     def lengths(self) -> tuple[int, ...]:
         """Count of the steps of each episode."""
         return tuple(episode.length for episode in self.episodes)
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Id of each episode."""
+        return tuple(episode_id(self.name, episode.number) for episode in self.episodes)
 
     @property
     def is_fetched(self) -> bool:
@@ -138,10 +145,11 @@ def _open(folder: Folder, *, name: str) -> LeRobotSource:
     if info.videos and importlib.util.find_spec("av") is None:
         raise UsageError(missing("av", "lerobot", by=f"lerobot:{name}"))
     files = read_files(folder, (*episode_files(folder, info), *tasks_file(info)))
-    episodes = read_episodes(files, info, where=path)
+    if not (episodes := read_episodes(files, info, where=path)):
+        raise SourceError(no_episodes(folder))
     tasks = read_tasks(files, where=path)
     features, others = info.split_features()
-    total = max(info.total_episodes, episodes[-1].number + 1 if episodes else 0)
+    total = max(info.total_episodes, episodes[-1].number + 1)
     ranges = info.split_ranges(total)
     units = {
         split: tuple(cut_units([each for each in episodes if start <= each.number < stop], info))

@@ -7,10 +7,12 @@ from typing import Any
 
 from convert.source.describe import describe_cameras, describe_features, describe_parts
 from convert.source.features import Feature
-from convert.source.lerobot.info import TASK, Info
+from convert.source.lerobot.info import ANNOTATION, TASK, Info
 
-_VECTORS = {"action": ("action", "actions"), "state": ("observation.state", "state")}
-"""Features of each vector, the second as openpi's own converters name it; the first that exists is taken."""
+_VECTORS = {"action": ("action", "actions"), "state": ("observation.state", "observation.states", "state")}
+"""Features of each vector, as LeRobot, AgiBot and openpi's converters name them; the first that exists is taken."""
+_DESCRIPTIONS = ("task_description", "language_instruction", "instruction", "coarse_action")
+"""Last parts of the names of annotations that are instructions; others say such as whether a step is valid."""
 _KEPT_BY_INDEX = ("index", "frame_index", "episode_index")
 """Counters that the index has as steps and episodes."""
 
@@ -45,8 +47,12 @@ def describe(
         "leave_out": ["*language_embedding", *(key for key in _KEPT_BY_INDEX if key in info.features)],
     }
     entry.pop("instruction", None)
-    if f"steps/{TASK}" in features:
-        entry["instruction"] = {"path": TASK}
+    by_last = {name.rpartition(".")[2]: name for name in reversed(info.features) if name.startswith(ANNOTATION)}
+    described = [by_last[last] for last in _DESCRIPTIONS if last in by_last]
+    for path in (*described, TASK):
+        if f"steps/{path}" in features and features[f"steps/{path}"].dtype == "string":
+            entry["instruction"] = {"path": path}
+            break
     if info.robot_type:
         entry["robot"] = info.robot_type
     return entry

@@ -51,19 +51,31 @@ class EpisodeFiles:
 
 
 def tasks_file(info: Info) -> tuple[str, ...]:
-    """Return the name of the file with the tasks; none where steps have no task."""
-    if "task_index" not in info.features:
+    """Return the name of the file with the tasks; none where no column has their numbers."""
+    if not info.texts:
         return ()
     return ("meta/tasks.parquet" if info.codebase_version == "v3.0" else "meta/tasks.jsonl",)
 
 
 def episode_files(folder: Folder, info: Info) -> tuple[str, ...]:
-    """Return the names of the files that list the episodes, in order. Raises SourceError if there are none."""
-    if info.codebase_version != "v3.0":
-        return (f"{_EPISODES}.jsonl",)
-    if not (names := tuple(name for name in sorted(list_files(folder, _EPISODES)) if name.endswith(".parquet"))):
+    """Return the names of the files that list the episodes, in order.
+
+    Raises:
+        SourceError: There are none, or the dataset has no episodes.
+    """
+    names: tuple[str, ...] = (f"{_EPISODES}.jsonl",)
+    if info.codebase_version == "v3.0":
+        names = tuple(name for name in sorted(list_files(folder, _EPISODES)) if name.endswith(".parquet"))
+    if not info.total_episodes and all(folder.size(name) is None for name in names):
+        raise SourceError(no_episodes(folder))
+    if not names:
         raise SourceError(f"{folder}/{_EPISODES}: no parquet file; copy the whole folder meta again")
     return names
+
+
+def no_episodes(folder: object) -> str:
+    """Return the error about a dataset that was made and never recorded into."""
+    return f"{folder}: has no episodes, {INFO} counts 0; record some, or name another dataset"
 
 
 def read_episodes(files: Mapping[str, bytes], info: Info, *, where: str) -> list[EpisodeFiles]:

@@ -20,6 +20,8 @@ INFO = "meta/info.json"
 VERSIONS = ("v3.0", "v2.1", "v2.0")
 TASK = "task"
 """Name of the feature with the text of a step's task, which is made of ``task_index`` and the list of tasks."""
+ANNOTATION = "annotation."
+"""Begin of the names of GR00T's features of texts, which are stored as numbers of the list of tasks."""
 
 _FIELD = re.compile(r"\{(\w+)(?::(?:0([1-9]))?d?)?\}")
 _RANGE = re.compile(r"(\d{1,12}):(\d{1,12})")
@@ -106,6 +108,15 @@ class Info(_Model):
         """Cameras whose frames are in video files."""
         return tuple(name for name, camera in self.cameras.items() if camera.dtype == "video")
 
+    @property
+    def texts(self) -> dict[str, str]:
+        """Columns with numbers of the list of tasks, by the name of the feature that has the texts."""
+        stored = {TASK: "task_index"} if "task_index" in self.features else {}
+        for name, feature in self.features.items():
+            if name.startswith(ANNOTATION) and "int" in feature.dtype and feature.shape in ((), (1,)):
+                stored[name] = name
+        return stored
+
     def is_depth(self, name: str) -> bool:
         """Return whether a camera has depth: LeRobot marks it, or its name says so."""
         feature = self.features[name]
@@ -135,6 +146,7 @@ class Info(_Model):
         """Return the features that can be converted by path, and why not by name for the others."""
         found = [Feature(path="episode_index", kind="tensor", level="episode", shape=(), dtype="int64")]
         others = {}
+        texts = self.texts
         renamed = {column: name for name in self.features if (column := feature_column("steps", name)) != name}
         for name, feature in self.features.items():
             path = f"{STEPS}/{name}"
@@ -151,13 +163,13 @@ class Info(_Model):
                 others[name] = f"dtype {feature.dtype}"
             elif name in renamed:
                 others[name] = f"the column of {renamed[name]} has this name; rename one"
-            else:
+            elif name not in texts:
                 # LeRobot stores a vector of one number as a number, and its reader gives 32 bits for 64.
                 shape = () if feature.shape == (1,) else feature.shape
                 dtype = "float32" if feature.dtype == "float64" else feature.dtype
                 found.append(Feature(path=path, kind="tensor", level="step", shape=shape, dtype=dtype))
-        if "task_index" in self.features:
-            found.append(Feature(path=f"{STEPS}/{TASK}", kind="tensor", level="step", shape=(), dtype="string"))
+        for name in texts:
+            found.append(Feature(path=f"{STEPS}/{name}", kind="tensor", level="step", shape=(), dtype="string"))
         return {feature.path: feature for feature in found}, others
 
     def split_ranges(self, total: int) -> dict[str, tuple[int, int]] | None:

@@ -126,17 +126,20 @@ class LeRobotReader:
         steps = files.length
         if feature.level == "episode":
             return Column(feature=feature, values=np.array([files.number]), lengths=(), rows=1)
-        name = "task_index" if feature.name == TASK else feature.name
+        texts = self.info.texts
+        name = texts.get(feature.name, feature.name)
         if name not in table.schema.names:
             return absent_column(feature, steps)
         stored, where = table.column(name), f"{files.data}: episode {files.number}: {name}"
         values: np.ndarray | list[str]
-        if feature.name == TASK:
+        if feature.name in texts:
             numbers = _numbers(stored, np.dtype(np.int64), where, ()).tolist()
-            if unknown := sorted(set(numbers) - set(self.tasks)):
-                fault = f"episode {files.number} has task {unknown[0]}, which meta/tasks lacks"
-                raise MalformedEpisode(f"{files.data}: {fault}")
-            values = [self.tasks[number] for number in numbers]
+            # An annotation that a step lacks is a negative number.
+            known = self.tasks if feature.name == TASK else {**self.tasks, **{each: "" for each in numbers if each < 0}}
+            if unknown := sorted(set(numbers) - set(known)):
+                fault = f"has {'task' if feature.name == TASK else name} {unknown[0]}, which meta/tasks lacks"
+                raise MalformedEpisode(f"{files.data}: episode {files.number} {fault}")
+            values = [known[number] for number in numbers]
         elif feature.dtype == "string":
             values = _texts(stored, where, feature.shape)
         else:
@@ -145,6 +148,8 @@ class LeRobotReader:
 
     def _frames(self, camera: str, files: EpisodeFiles, times: np.ndarray, spare: list[str]) -> Frames:
         """Return the frames of a camera; adds to ``spare`` what the video has beyond them."""
+        if not files.length:
+            return ()  # LeRobot writes no video of an empty episode.
         if (part := files.video(camera)) is None:
             raise MalformedEpisode(str(files.videos[camera]))
         video = self._video(camera, part.name)

@@ -14,7 +14,7 @@ import tensorflow_datasets as tfds
 
 from convert.errors import DamagedEpisode, DamagedRecord, SourceError
 from convert.source.describe import describe_features
-from convert.source.episode import Episode
+from convert.source.episode import Episode, episode_id
 from convert.source.places import candidates, refuse_layout
 from convert.source.protocol import SPLIT, Source, SourceEpisode, SourceShard, Span, Wanted, covers, join_digests
 from convert.source.rlds.array_record import ArrayRecordFile
@@ -35,6 +35,11 @@ class RldsShard(SourceShard):
     """One file of records; ``format`` is TFDS's name of its format."""
 
     format: str
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Id of each episode."""
+        return tuple(episode_id(self.name, number) for number in range(self.records or 0))
 
     @contextlib.contextmanager
     def open(self, wanted: Wanted, spans: Sequence[Span]) -> Iterator[RldsReader]:

@@ -135,20 +135,26 @@ class BagReader(FileReader):
 
 
 def _fit(kind: BagFiles, paths: Sequence[Path], *, where: str) -> BagFiles:
-    """Return the kind with the names that the first bag has that fits the layout.
+    """Return the kind with the names that the first bag has that fits the layout and has every feature's messages.
+
+    Where no bag has them all, the first that fits the layout is taken.
 
     Raises:
         ConfigError: None of the first bags that can be read fits.
-        SourceError: No bag can be read.
+        SourceError: No bag can be read, or none has a message.
     """
+    fits: list[BagFiles] = []
     misfits: list[str] = []
     faults: list[str] = []
     for path in paths:
         try:
             with open_bag(path, distribution=kind.layout.distribution) as bag:
+                if not any(topic.messages for topic in bag.topics.values()):
+                    raise DamagedEpisode("has no messages", reason="unreadable")
                 joints = first_joints(bag, kind.layout)
                 streams = Streams(bag, kind.layout, joints)
                 kind.cuts(bag, path)
+                silent = [each for each in streams.open.values() if not bag.topics[each.stream.topic].messages]
         except MalformedEpisode as error:
             misfits.append(f"{path.name}: {error}")
         except DamagedEpisode as error:
@@ -156,9 +162,14 @@ def _fit(kind: BagFiles, paths: Sequence[Path], *, where: str) -> BagFiles:
         else:
             names = {name: stream.field.names for name, stream in streams.open.items() if stream.field}
             topics = {kind.layout.clock, *(stream.topic for stream in kind.layout.features.values())}
-            return replace(kind, joints=joints, names=names, received=tuple(sorted(topics - streams.headers)))
-        if len(misfits) == _TRIED:
+            received = tuple(sorted(topics - streams.headers))
+            fits.append(replace(kind, joints=joints, names=names, received=received))
+            if not silent:
+                return fits[-1]
+        if len(misfits) + len(fits) == _TRIED:
             break
+    if fits:
+        return fits[0]
     if misfits:
         raise ConfigError(f"{where}: layout does not fit {misfits[0]}")
     raise SourceError(f"{where}: no bag can be read; {faults[0]}")

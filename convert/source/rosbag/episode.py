@@ -104,7 +104,7 @@ def _value(stream: OpenStream, message: Any, name: str) -> Any:
             return look_at(message, stream.stream.encoding)
         found = stream.field.read(message)
     except MalformedEpisode as error:
-        raise MalformedEpisode(f"{name}: {error}") from None
+        raise MalformedEpisode(f"{name}: {stream.stream.topic}: {error}") from None
     # A copy, because arrays of messages are views that keep the whole message.
     return np.array(found, stream.field.dtype) if isinstance(found, np.ndarray) else found
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import cv2
 import numpy as np
 
 from convert.errors import CorruptFrame, MalformedEpisode
 from convert.source.files.plain import PICTURES
-from stream.storage.errors import closest
 
 RAW, COMPRESSED = "sensor_msgs/msg/Image", "sensor_msgs/msg/CompressedImage"
 _VIDEO = ("CompressedVideo", "FFMPEGPacket")
@@ -17,24 +17,39 @@ _DEPTH_HEADER = 12
 
 
 class _Encoding(NamedTuple):
-    """The pixels of an encoding: dtype, values stored of each, and the colours among these; depth has none."""
+    """The pixels of an encoding.
+
+    Attributes:
+        dtype: dtype of the stored values; 16 bits of colours are cut to 8.
+        stored: Count of the values stored of each pixel.
+        colours: Which of these are red, green and blue, or OpenCV's code for the conversion to RGB; None for depth.
+    """
 
     dtype: str
     stored: int
-    colours: slice | None = None
+    colours: slice | int | None = None
 
 
+_ORDERS: dict[str, tuple[int, slice | int]] = {
+    "rgb": (3, slice(0, 3)),
+    "bgr": (3, slice(2, None, -1)),
+    "rgba": (4, slice(0, 3)),
+    "bgra": (4, slice(2, None, -1)),
+    "bayer_rggb": (1, cv2.COLOR_BayerRGGB2RGB),
+    "bayer_bggr": (1, cv2.COLOR_BayerBGGR2RGB),
+    "bayer_gbrg": (1, cv2.COLOR_BayerGBRG2RGB),
+    "bayer_grbg": (1, cv2.COLOR_BayerGRBG2RGB),
+}
 _ENCODINGS = {
-    "rgb8": _Encoding("uint8", 3, slice(0, 3)),
-    "bgr8": _Encoding("uint8", 3, slice(2, None, -1)),
-    "rgba8": _Encoding("uint8", 4, slice(0, 3)),
-    "bgra8": _Encoding("uint8", 4, slice(2, None, -1)),
-    "mono8": _Encoding("uint8", 1, slice(0, 1)),
-    "8UC1": _Encoding("uint8", 1, slice(0, 1)),
-    "mono16": _Encoding("uint16", 1),
-    "16UC1": _Encoding("uint16", 1),
+    **{f"{order}{bits}": _Encoding(f"uint{bits}", *pixels) for order, pixels in _ORDERS.items() for bits in (8, 16)},
+    # A camera's own name, and that of ROS 1, for the same bytes.
+    **dict.fromkeys(("uyvy", "yuv422"), _Encoding("uint8", 2, cv2.COLOR_YUV2RGB_UYVY)),
+    **dict.fromkeys(("yuyv", "yuv422_yuy2"), _Encoding("uint8", 2, cv2.COLOR_YUV2RGB_YUY2)),
+    **dict.fromkeys(("mono8", "8UC1"), _Encoding("uint8", 1, slice(0, 1))),
+    **dict.fromkeys(("mono16", "16UC1"), _Encoding("uint16", 1)),
     "32FC1": _Encoding("float32", 1),
 }
+"""Encodings of sensor_msgs/image_encodings.hpp. 8UC3 and 8UC4 are not here, as they do not say which value is red."""
 
 
 class Look(NamedTuple):
@@ -62,8 +77,11 @@ def look_at(message: Any, encoding: str | None) -> Look:
         MalformedEpisode: Its encoding is not known.
     """
     if hasattr(message, "encoding"):
-        found = _find(encoding or message.encoding)
-        return Look((message.height, message.width, *([min(found.stored, 3)] if found.colours else [])), found.dtype)
+        stored = _find(encoding or message.encoding)
+        size = (message.height, message.width)
+        if stored.colours is None:
+            return Look(size, stored.dtype)
+        return Look((*size, 1 if stored.colours == slice(0, 1) else 3), "uint8")
     depth = _is_depth(message)
     if depth and "32FC1" in message.format:
         raise MalformedEpisode(f"compressed depth of format {message.format!r} is not read, only 16UC1")
@@ -91,23 +109,34 @@ def _is_depth(message: Any) -> bool:
 
 def _find(encoding: str) -> _Encoding:
     if encoding not in _ENCODINGS:
-        hint = closest(encoding, _ENCODINGS, noun="encodings")
-        raise MalformedEpisode(f"pictures of encoding {encoding!r} are not read; {hint}; give the true one as encoding")
+        raise MalformedEpisode(
+            f"pictures of encoding {encoding!r:.80} are not read, only {', '.join(_ENCODINGS)}; if the pixels are one "
+            "of these, name it as encoding in the layout, else record CompressedImage"
+        )
     return _ENCODINGS[encoding]
 
 
 def _pixels(message: Any, encoding: str | None) -> np.ndarray:
-    found = _find(encoding or message.encoding)
-    dtype = np.dtype(found.dtype).newbyteorder(">" if message.is_bigendian else "<")
-    row = message.width * found.stored * dtype.itemsize
+    name = encoding or message.encoding
+    stored = _find(name)
+    dtype = np.dtype(stored.dtype).newbyteorder(">" if message.is_bigendian else "<")
+    row = message.width * stored.stored * dtype.itemsize
     step = message.step or row
+    described = f"a picture of {message.height} x {message.width} {name} with {step} bytes a row"
     if not row or not message.height or step < row or len(message.data) < message.height * step:
-        raise CorruptFrame(
-            f"a picture of {message.height} x {message.width} {encoding or message.encoding} with {step} bytes a row "
-            f"has {len(message.data)} bytes"
-        )
+        raise CorruptFrame(f"{described} has {len(message.data)} bytes")
+    if encoding and step >= 2 * row:
+        raise MalformedEpisode(f"{described} should have {row}; its message says {message.encoding!r:.80}")
     rows = message.data[: message.height * step].reshape(message.height, step)[:, :row]
-    pixels = np.ascontiguousarray(rows).view(dtype).astype(found.dtype, copy=False)
-    if found.colours is None:
-        return pixels.reshape(message.height, message.width)
-    return np.ascontiguousarray(pixels.reshape(message.height, message.width, found.stored)[:, :, found.colours])
+    pixels = np.ascontiguousarray(rows).view(dtype).astype(stored.dtype, copy=False)
+    pixels = pixels.reshape(message.height, message.width, stored.stored)
+    if stored.colours is None:
+        return pixels[:, :, 0]
+    if isinstance(stored.colours, slice):
+        pixels = pixels[:, :, stored.colours]
+    else:
+        try:
+            pixels = np.asarray(cv2.cvtColor(pixels, stored.colours))
+        except cv2.error as error:
+            raise CorruptFrame(f"{described}: {' '.join(str(error).split())[:200]}") from None
+    return np.ascontiguousarray(pixels // 256 if dtype.itemsize == 2 else pixels, np.uint8)

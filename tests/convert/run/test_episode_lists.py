@@ -81,7 +81,9 @@ def test_another_list_is_another_conversion(source: Path, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("lists", "code", "message"),
     [
-        ({"bridge": ["nowhere"]}, 1, "the list of --episodes leaves nothing; change it, or leave the split out"),
+        ({"bridge": ["*nowhere*"]}, 1, "the list of --episodes leaves nothing; change it, or leave the split out"),
+        ({"bridge": [ONE, f"{ONE}9"]}, 2, f"bridge: --episodes: no episode '{ONE}9'; did you mean '{ONE}'"),
+        ({"bridge": {"leave_out": ["a", "b"]}}, 2, "no episode 'a' (2 such names); episodes there: bridge-"),
         ({"bridge": []}, 2, "expected a list of texts, the ids of episodes"),
         ({"bridge": {"drop": ["a"]}}, 2, "expected `keep` or `leave_out`"),
     ],

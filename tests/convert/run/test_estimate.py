@@ -1,7 +1,7 @@
 import json
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -103,6 +103,21 @@ def test_records_that_are_no_episodes_are_passed_over(tmp_path: Path) -> None:
     found = estimate(dataset.conversion(tmp_path / "out"))
     size = dataset.shard().stat().st_size
     assert found.records == round(6 / len(good) * size)
+
+
+@pytest.mark.parametrize("codec", ["raw", "jpeg"])
+def test_frames_that_are_damaged_take_no_room(tmp_path: Path, codec: Literal["raw", "jpeg"]) -> None:
+    episodes = [demo_episode(8, seed=seed, size=(120, 160)) for seed in range(12)]
+    for step in (step for episode in episodes for step in episode["steps"][1::2]):
+        step["observation"]["image"] = b"damaged"
+    dataset = write_dataset(tmp_path, splits={"train": [episodes]})
+    options = Options(layout="frames", policy=FramePolicy(size=(480, 640), codec=codec))
+    conversion = dataset.conversion(tmp_path / "out", options)
+    found = estimate(conversion)
+    manifest = convert_dataset(conversion)
+    assert manifest.left_out == {"corrupt_frame": 12 * 4}
+    assert found.records == manifest.records == 12 * 8
+    assert found.bytes == pytest.approx(written(manifest), rel=0.1)
 
 
 @pytest.mark.parametrize("record", [b"\xff\xff", serialise(demo_features(), demo_episode(0))], ids=["damaged", "empty"])

@@ -37,7 +37,7 @@ def test_a_root_is_described_from_its_manifests(oxe_root: Path, capsys: pytest.C
     assert bridge["bytes"] == sum(path.stat().st_size for path in files)
     assert bridge["samples"] == loader.sizes["bridge"]
     assert bridge["hours"] == pytest.approx(bridge["steps"] / 5 / 3600)
-    assert bridge["cameras"] == {"image": {"role": "primary", "sizes": ["64x64"], "depth": False}}
+    assert bridge["cameras"] == {"image": {"role": "primary", "sizes": ["64x64"], "depth": False, "codec": "jpeg"}}
     assert (bridge["layout"], bridge["robot"], bridge["rate"]) == ("pairs", "widowx", 5)
 
 

@@ -170,6 +170,15 @@ def test_splits_are_those_of_the_metadata_and_cut_the_units(tmp_path: Path) -> N
     edit_info(folder, lambda info: info.update(splits={"train": "0:3", "val": "3:7"}))
     source = find(folder)
     assert source.splits == {"train": (2, 1), "val": (1, 2, 1)}
+    for expression, message in (
+        ("trian[:1]", "episodes 'trian[:1]': no split 'trian', did you mean 'train'? (splits: train: "),
+        ("train+3", "no split '3', splits there: train, val (splits: "),
+        ("train[2]", "episodes 'train[2]': not understood (splits: train: "),
+        ("train[1:99]", "Requested slice [1:99] incompatible with "),
+    ):
+        with pytest.raises(UsageError) as raised:
+            source.select_episodes(expression)
+        assert message in str(raised.value)
     assert source.select_episodes("train[1:]+val[:50%]") == {
         "train": {0: ((1, 2),), 1: ((0, 1),)},
         "val": {0: ((0, 1),), 1: ((0, 1),)},

@@ -217,8 +217,8 @@ def test_a_range_that_leaves_nothing_says_how_many_episodes_there_are(source: Rl
 )
 def test_what_is_not_in_the_grammar_is_refused_with_the_splits(source: RldsSource, expression: str) -> None:
     message = (
-        r"episodes .*: .* \(splits: test: 0 episodes, train: 10 episodes, val: 2 episodes; a list of episodes "
-        r"is a file that ends in \.json\)$"
+        r"episodes .*: .* \(splits: test: 0 episodes, train: 10 episodes, val: 2 episodes\); write such as .*; "
+        r"a list of episodes is a file that ends in \.json$"
     )
     with pytest.raises(UsageError, match=message):
         source.select_episodes(expression)

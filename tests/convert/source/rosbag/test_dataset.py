@@ -240,4 +240,5 @@ def test_joints_in_another_order_than_in_the_first_bag_are_damage(tmp_path: Path
         sent = [Sent(JOINTS, "sensor_msgs/msg/JointState", START, START, types.joints(START, [0, 1, 2], names))]
         write(tmp_path / str(number), "ros1", sent)
     source = find(str(tmp_path), [], {"rate": 10, "clock": JOINTS, "features": features})
-    assert fault(source).startswith("1.bag: joints: a JointState has the joints a, c, b, the first one had a, b, c")
+    message = "1.bag: joints: /joint_states: a JointState has the joints a, c, b, the first one had a, b, c"
+    assert fault(source).startswith(message)

@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 import pytest
 
-from convert.errors import CorruptFrame
+from convert.errors import CorruptFrame, SourceError
 from convert.source.rosbag.dataset import find
 from tests.convert.source.rosbag.bags import START, Form, Sent, Types, jpeg, read_one, write
 
@@ -95,6 +95,7 @@ def test_numbers_and_texts_are_taken_by_the_path_of_their_field(tmp_path: Path, 
 
 RANDOM = np.random.default_rng(0)
 COLOURS = RANDOM.integers(0, 256, (4, 5, 4), np.uint8)
+DEEP = COLOURS.astype(np.uint16) * 256 + RANDOM.integers(0, 256, COLOURS.shape, np.uint16)
 DEPTHS = RANDOM.integers(0, 65536, (4, 5), np.uint16)
 METRES = RANDOM.random((4, 5), np.float32)
 ENCODINGS: dict[str, tuple[np.ndarray, np.ndarray]] = {
@@ -102,7 +103,12 @@ ENCODINGS: dict[str, tuple[np.ndarray, np.ndarray]] = {
     "bgr8": (COLOURS[..., 2::-1], COLOURS[..., :3]),
     "rgba8": (COLOURS, COLOURS[..., :3]),
     "bgra8": (COLOURS[..., [2, 1, 0, 3]], COLOURS[..., :3]),
+    "rgb16": (DEEP[..., :3], COLOURS[..., :3]),
+    "bgr16": (DEEP[..., 2::-1], COLOURS[..., :3]),
+    "rgba16": (DEEP, COLOURS[..., :3]),
+    "bgra16": (DEEP[..., [2, 1, 0, 3]], COLOURS[..., :3]),
     "mono8": (COLOURS[..., :1], COLOURS[..., :1]),
+    "8UC1": (COLOURS[..., :1], COLOURS[..., :1]),
     "16UC1": (DEPTHS, DEPTHS),
     "mono16": (DEPTHS, DEPTHS),
     "32FC1": (METRES, METRES),
@@ -121,6 +127,74 @@ def test_raw_pictures_of_every_encoding_are_read_without_the_ends_of_their_rows(
     assert (feature.kind, feature.shape, feature.dtype) == ("image", expected.shape, expected.dtype.name)
     for frame in frames:
         assert frame.dtype == expected.dtype and np.array_equal(frame, expected)
+
+
+QUARTERS = np.array([[[230, 190, 40], [20, 60, 150]], [[90, 20, 200], [10, 250, 30]]])
+BLOCKS = np.kron(QUARTERS, np.ones((16, 16, 1))).astype(np.uint8)
+"""Four areas of one colour each, in which neither the pattern of a sensor nor shared chroma loses anything."""
+WITHIN = np.s_[2:-2, 2:-2]
+
+
+def mosaic(pattern: str, scale: int) -> np.ndarray:
+    """The pixels behind the colour filter of a sensor, whose pattern names the colours of two rows of two."""
+    found = np.zeros(BLOCKS.shape[:2], np.uint16 if scale > 1 else np.uint8)
+    for number, colour in enumerate(pattern):
+        row, column = divmod(number, 2)
+        found[row::2, column::2] = BLOCKS[row::2, column::2, "rgb".index(colour)] * np.uint16(scale)
+    return found
+
+
+def shared_chroma(*, luma_first: bool) -> np.ndarray:
+    """Y of each pixel, and by turns U and V, of ITU-R BT.601 in the range of video."""
+    red, green, blue = np.moveaxis(BLOCKS / 255, 2, 0)
+    luma = 16 + 65.481 * red + 128.553 * green + 24.966 * blue
+    chroma = 128 - 37.797 * red - 74.203 * green + 112 * blue
+    chroma[:, 1::2] = (128 + 112 * red - 93.786 * green - 18.214 * blue)[:, 1::2]
+    pair = (luma, chroma) if luma_first else (chroma, luma)
+    return np.stack(pair, axis=2).round().astype(np.uint8)
+
+
+OF_CAMERAS: dict[str, np.ndarray] = {
+    **{f"bayer_{pattern}8": mosaic(pattern, 1) for pattern in ("rggb", "bggr", "gbrg", "grbg")},
+    **{f"bayer_{pattern}16": mosaic(pattern, 256) for pattern in ("rggb", "bggr", "gbrg", "grbg")},
+    **dict.fromkeys(("uyvy", "yuv422"), shared_chroma(luma_first=False)),
+    **dict.fromkeys(("yuyv", "yuv422_yuy2"), shared_chroma(luma_first=True)),
+}
+
+
+@pytest.mark.parametrize("encoding", OF_CAMERAS)
+def test_pictures_as_a_sensor_gives_them_become_colours(tmp_path: Path, encoding: str) -> None:
+    messages = [Types("mcap").image(START, OF_CAMERAS[encoding], encoding, pad=pad) for pad in (0, 6)]
+    feature, frames = read_feature(tmp_path, "mcap", "sensor_msgs/msg/Image", messages)
+    assert (feature.kind, feature.shape, feature.dtype) == ("image", (32, 32, 3), "uint8")
+    for quarter in (np.s_[:16, :16], np.s_[:16, 16:], np.s_[16:, :16], np.s_[16:, 16:]):
+        for frame in frames:
+            apart = frame[quarter][WITHIN].astype(int) - BLOCKS[quarter][WITHIN]
+            assert np.abs(apart).max() <= 3
+
+
+@pytest.mark.parametrize("encoding", ["8UC3", "nv24", "jpeg"])
+def test_an_encoding_that_is_not_read_is_one_error_with_the_topic_and_the_encodings(
+    tmp_path: Path, encoding: str
+) -> None:
+    messages = [Types("mcap").image(START, COLOURS[..., :3], encoding)]
+    with pytest.raises(SourceError) as raised:
+        read_feature(tmp_path, "mcap", "sensor_msgs/msg/Image", messages)
+    assert f"x: /x: pictures of encoding '{encoding}' are not read, only rgb8, rgb16, bgr8, " in str(raised.value)
+    assert "bayer_rggb8" in str(raised.value) and "yuv422_yuy2" in str(raised.value)
+
+
+def test_an_odd_width_of_pixels_that_share_chroma_is_a_corrupt_frame(tmp_path: Path) -> None:
+    messages = [Types("mcap").image(START, COLOURS[..., :2], "yuyv")]
+    _, frames = read_feature(tmp_path, "mcap", "sensor_msgs/msg/Image", messages)
+    assert isinstance(frames[0], CorruptFrame) and "/x: a picture of 4 x 5 yuyv with 10 bytes a row" in str(frames[0])
+
+
+def test_an_encoding_of_the_layout_with_half_of_the_bytes_is_not_taken_for_the_true_one(tmp_path: Path) -> None:
+    messages = [Types("mcap").image(START, OF_CAMERAS["yuv422_yuy2"], "yuv422_yuy2")]
+    _, frames = read_feature(tmp_path, "mcap", "sensor_msgs/msg/Image", messages, encoding="mono8")
+    assert isinstance(frames[0], CorruptFrame)
+    assert "32 x 32 mono8 with 64 bytes a row should have 32; its message says 'yuv422_yuy2'" in str(frames[0])
 
 
 def test_compressed_pictures_pass_as_they_are(tmp_path: Path) -> None:

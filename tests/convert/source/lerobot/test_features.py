@@ -1,0 +1,147 @@
+"""Features beyond LeRobot's own: texts as numbers of tasks, plural names of vectors, and features without values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from convert.errors import DamagedEpisode, MalformedEpisode, SourceError
+from convert.run.command import main
+from convert.source.episode import Episode
+from convert.source.lerobot.dataset import find
+from convert.source.protocol import Wanted
+from tests.fixtures.datasets.converted_dataset import open_converted
+from tests.fixtures.datasets.lerobot_dataset import edit_info
+from tests.fixtures.datasets.numbered_lerobot import (
+    LENGTHS,
+    numbers,
+    shown_numbers,
+    write_numbered,
+    write_rows,
+    write_tasks,
+)
+
+DESCRIPTION, VALIDITY = "annotation.human.action.task_description", "annotation.human.validity"
+TEXTS = ["pick up the cup", "open the drawer", "valid"]
+
+
+def add_columns(folder: Path, columns: Mapping[str, pa.Array], shapes: Mapping[str, list[int]] | None = None) -> None:
+    """Add features of a shape of one number, or another, to a dataset of one parquet file."""
+    path = folder / "data/chunk-000/file-000.parquet"
+    rows = pq.read_table(path)
+    for name, values in columns.items():
+        shape, kind = (shapes or {}).get(name, [1]), values.type
+        dtype = "float32" if pa.types.is_list(kind) else str(kind)
+        added = {name: {"dtype": dtype, "shape": shape, "names": None}}
+        edit_info(folder, lambda info, added=added: info["features"].update(added))  # type: ignore[misc]
+        rows = rows.append_column(name, values)
+    pq.write_table(rows, path)
+
+
+def annotate(folder: Path, texts: list[int] | None = None) -> Path:
+    """Write a dataset as GR00T's: each episode its text, and the same task for all."""
+    write_numbered(folder)
+    write_tasks(folder, [{"task_index": number, "task": text} for number, text in enumerate(TEXTS)])
+    path = folder / "data/chunk-000/file-000.parquet"
+    rows = pq.read_table(path)
+    place = rows.schema.get_field_index("task_index")
+    pq.write_table(rows.set_column(place, "task_index", pa.array([2] * len(rows), pa.int64())), path)
+    texts = texts or [episode % 2 for episode, steps in enumerate(LENGTHS) for _ in range(steps)]
+    valid = pa.array([2] * sum(LENGTHS), pa.int64())
+    add_columns(folder, {VALIDITY: valid, DESCRIPTION: pa.array(texts, pa.int64())})
+    return folder
+
+
+def read(folder: Path) -> list[Episode | DamagedEpisode]:
+    source = find(str(folder), [], {})
+    features = tuple(feature for feature in source.features.values() if feature.kind != "image" and feature.size)
+    found: list[Episode | DamagedEpisode] = []
+    for shard in source.shards("train"):
+        with shard.open(Wanted(cameras=(), features=features), [shard.every]) as reader:
+            found += [content for _, _, content in reader]
+    return found
+
+
+def test_annotations_are_the_texts_of_their_numbers_and_the_one_that_describes_is_the_instruction(
+    tmp_path: Path,
+) -> None:
+    folder = annotate(tmp_path / "robot")
+    assert main([*("--datasets", f"lerobot:{folder}"), "--output", str(tmp_path / "out"), "--num-workers", "1"]) == 0
+    steps = open_converted(tmp_path / "out", "robot", "3.0.0").splits["train"].steps
+    expected = [TEXTS[episode % 2] for episode, count in enumerate(LENGTHS) for _ in range(count)]
+    assert steps["language"].to_pylist() == steps[DESCRIPTION].to_pylist() == expected
+    assert steps[VALIDITY].to_pylist() == steps["task"].to_pylist() == ["valid"] * sum(LENGTHS)
+
+
+def test_a_step_without_an_annotation_has_an_empty_text(tmp_path: Path) -> None:
+    texts = [-1, *[0] * (sum(LENGTHS) - 1)]
+    first, *_ = read(annotate(tmp_path, texts=texts))
+    assert isinstance(first, Episode)
+    assert first.steps[DESCRIPTION].values == ["", *[TEXTS[0]] * (LENGTHS[0] - 1)]
+
+
+def test_a_number_that_the_list_of_tasks_lacks_is_a_damaged_episode(tmp_path: Path) -> None:
+    texts = [*[0] * (sum(LENGTHS) - 1), 9]
+    *others, last = read(annotate(tmp_path, texts=texts))
+    assert all(isinstance(each, Episode) for each in others)
+    assert isinstance(last, MalformedEpisode)
+    assert str(last).endswith(f"episode 2 has {DESCRIPTION} 9, which meta/tasks lacks")
+
+
+def test_annotations_that_describe_nothing_leave_the_task_as_the_instruction(tmp_path: Path) -> None:
+    write_numbered(tmp_path)
+    add_columns(tmp_path, {VALIDITY: pa.array([0] * sum(LENGTHS), pa.int64())})
+    assert find(str(tmp_path), [], {}).entry["instruction"] == {"path": "task"}
+
+
+def test_plural_names_with_parts_are_state_and_action(tmp_path: Path) -> None:
+    write_numbered(tmp_path, keys=("actions.joint.position", "observation.states.joint.position"))
+    entry = find(str(tmp_path), [], {}).entry
+    assert [part["path"] for part in entry["action"]] == ["actions.joint.position"]
+    assert [part["path"] for part in entry["state"]] == ["observation.states.joint.position"]
+
+
+def test_a_feature_without_values_is_no_column_and_no_part_of_a_vector(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write_numbered(tmp_path / "robot", keys=("actions.joint.position", "observation.states.joint.position"))
+    empty = pa.array([[]] * sum(LENGTHS), pa.list_(pa.float32()))
+    names = ("observation.states.head.velocity", "actions.waist.velocity", "note")
+    add_columns(folder, dict.fromkeys(names, empty), {name: [0] for name in names})
+    command = ["--datasets", f"lerobot:{folder}", "--output", str(tmp_path / "out"), "--num-workers", "1"]
+    assert main([*command, "--dry-run"]) == 0
+    assert f"robot: not converted: {', '.join(names)} (no values)" in capsys.readouterr().out
+    assert main(command) == 0
+    converted = open_converted(tmp_path / "out", "robot", "3.0.0")
+    assert set(names).isdisjoint(converted.splits["train"].steps.column_names)
+    assert len(converted.splits["train"].steps["action"][0].as_py()) == 3
+
+
+@pytest.mark.parametrize("version", ["v3.0", "v2.1"])
+@pytest.mark.parametrize("lists", [False, True], ids=["without a list", "with an empty list"])
+def test_a_dataset_that_nothing_was_recorded_into_is_one_sentence(tmp_path: Path, version: str, lists: bool) -> None:
+    write_numbered(tmp_path, version, lengths=(1,))
+    edit_info(tmp_path, lambda info: info.update(total_episodes=0, total_frames=0, splits={}))
+    (listed,) = [*tmp_path.glob("meta/episodes.jsonl"), *tmp_path.glob("meta/episodes/*/*.parquet")]
+    if not lists:
+        listed.unlink()
+    elif version == "v2.1":
+        write_rows(tmp_path, [])
+    else:
+        pq.write_table(pq.read_table(listed).slice(0, 0), listed)
+    with pytest.raises(SourceError) as raised:
+        find(str(tmp_path), [], {})
+    assert str(raised.value) == (
+        f"{tmp_path}: has no episodes, meta/info.json counts 0; record some, or name another dataset"
+    )
+
+
+@pytest.mark.parametrize("version", ["v3.0", "v2.1"])
+def test_an_empty_first_episode_leaves_the_others_as_they_are(tmp_path: Path, version: str) -> None:
+    lengths = (0, 5, 7)
+    write_numbered(tmp_path, version, lengths=lengths)
+    assert shown_numbers(tmp_path) == {episode: numbers(episode, steps) for episode, steps in enumerate(lengths)}
