@@ -17,6 +17,7 @@ from stream.format.record_file import RecordFile, cut_record, stored_size
 from stream.storage.errors import FormatError
 from stream.storage.machine import limit_of
 from stream.storage.object_reads import Read, object_reads
+from stream.storage.remote import Traffic
 
 _BLOCK = 4096
 """Requests begin and end at blocks of the disk, so that a block is a hole or complete."""
@@ -41,10 +42,13 @@ class CachedFile(RecordFile):
         size: Size in bytes that the manifest gives.
         span: Bytes that are read together, about.
         room: Room of the cache.
+        traffic: Counts the requests and their bytes.
     """
 
-    def __init__(self, path: str, *, url: str, size: int, room: Room, span: int = 0) -> None:
-        self._url, self._size, self._room = url, size, room
+    def __init__(
+        self, path: str, *, url: str, size: int, room: Room, span: int = 0, traffic: Traffic | None = None
+    ) -> None:
+        self._url, self._size, self._room, self._traffic = url, size, room, traffic or Traffic()
         self._unit = max(_BLOCK, -(-span // _BLOCK) * _BLOCK)
         self._sparse = cached_copy(Path(path))
         self._used = time.monotonic()
@@ -81,7 +85,8 @@ class CachedFile(RecordFile):
                     reads.pop()
                 else:
                     begin, end = part, last
-                reads.append(Read(self._url, begin, end, self._keep, None if self._unit == _BLOCK else self._claim))
+                claim = None if self._unit == _BLOCK else self._claim
+                reads.append(Read(self._url, begin, end, self._keep, claim, self._traffic))
         return reads
 
     def read_all(self, positions: Sequence[int], num_bytes: Sequence[int], xxh3_64: Sequence[int]) -> list[memoryview]:
@@ -122,7 +127,7 @@ class CachedFile(RecordFile):
         size = stored_size(position, num_bytes)
         with contextlib.suppress(FormatError):
             return super().read_all((position,), (num_bytes,), (xxh3_64,))[0]
-        content = object_reads().read(self._url, position, position + size)
+        content = object_reads().read(self._url, position, position + size, traffic=self._traffic)
         try:
             record = cut_record(memoryview(content), size, position, num_bytes, xxh3_64)
         except FormatError:
