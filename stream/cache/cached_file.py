@@ -70,22 +70,18 @@ class CachedFile(RecordFile):
         """
         self._touch()
         reads: list[Read] = []
-        begin = end = -1
         # Whole units are not joined, so that all processes ask for the same ones.
-        most = MOST_AT_ONCE if self._unit == _BLOCK else self._unit
+        is_unit = self._unit > _BLOCK
+        most, claim = (self._unit, self._claim) if is_unit else (MOST_AT_ONCE, None)
         for position, num_bytes in sorted(records):
             stop = position + stored_size(position, num_bytes)
             if not 0 <= position < stop <= self._size or self._is_here(position, stop):
                 continue
             first, stop = position // self._unit * self._unit, min(self._size, -(-stop // self._unit) * self._unit)
-            for part in range(first, stop, stop - first if self._unit == _BLOCK else self._unit):
-                last = stop if self._unit == _BLOCK else min(stop, part + self._unit)
-                if begin >= 0 and part - end <= _GAP and last - begin <= most:
-                    end = max(end, last)
-                    reads.pop()
-                else:
-                    begin, end = part, last
-                claim = None if self._unit == _BLOCK else self._claim
+            for begin in range(first, stop, self._unit if is_unit else stop - first):
+                end = min(stop, begin + self._unit) if is_unit else stop
+                if reads and begin - reads[-1].end <= _GAP and end - reads[-1].begin <= most:
+                    begin, end = reads[-1].begin, max(end, reads.pop().end)
                 reads.append(Read(self._url, begin, end, self._keep, claim, self._traffic))
         return reads
 

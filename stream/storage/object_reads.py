@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import contextlib
 import math
 import os
 import random
@@ -13,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Future
 from functools import cache, partial
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from stream.storage.errors import FormatError, StreamError
 from stream.storage.extras import missing
@@ -38,13 +37,9 @@ _LEAVE_S = 0.1
 """Time for the threads of obstore to leave Python."""
 
 _Answer = TypeVar("_Answer")
-
-
-class Claim(Protocol):
-    """A claim of a range against other processes."""
-
-    def __call__(self, begin: int, end: int, *, take: bool) -> bool | None:
-        """Claim or release a range; return None if its bytes are here, False if another process is reading them."""
+Claim = Callable[..., bool | None]
+"""``claim(begin, end, take=...)`` claims or releases a range against other processes; it returns None if its bytes are
+here, False if another process is reading them."""
 
 
 class Read(NamedTuple):
@@ -100,7 +95,8 @@ class ObjectReads:
             RemoteError: The store did not fulfil the request before the deadline, or refuses it.
             StreamError: The process was forked after the first read.
         """
-        return bytes(self.wait(self._read(url, begin, end, late_s, traffic=traffic)))
+        read = Read(url, begin, end, lambda begin, content: None, None, traffic)
+        return bytes(self.wait(self._read(read, time.monotonic(), late_s)))
 
     async def repeat(
         self, send: Callable[[], Awaitable[_Answer]], left: Callable[[], float], *, late_s: float = math.inf
@@ -223,7 +219,7 @@ class ObjectReads:
         return min(began, max(asked, self._answered)) + DEADLINE_S - self._loop.time()
 
     async def _bring(self, read: Read, asked: float) -> Exception | None:
-        url, begin, end, keep, claim, traffic = read
+        url, begin, end, keep, claim, _ = read
         while claim is not None and not (claimed := claim(begin, end, take=True)):
             if claimed is None:
                 return None
@@ -233,7 +229,7 @@ class ObjectReads:
                 return RemoteError(f"{where}: cannot be read: {reason}")
             await asyncio.sleep(_LOOK_S)
         try:
-            keep(begin, await self._read(url, begin, end, asked=asked, traffic=traffic))
+            keep(begin, await self._read(read, asked))
         except (FormatError, StreamError, OSError) as error:
             return error
         finally:
@@ -241,31 +237,24 @@ class ObjectReads:
                 claim(begin, end, take=False)
         return None
 
-    async def _read(
-        self,
-        url: str,
-        begin: int,
-        end: int,
-        late_s: float | None = None,
-        *,
-        asked: float | None = None,
-        traffic: Traffic | None = None,
-    ) -> memoryview:
+    async def _read(self, read: Read, asked: float, late_s: float | None = None) -> memoryview:
         from obstore import get_range_async
 
-        asked, counted = self._loop.time() if asked is None else asked, traffic or Traffic()
+        traffic = read.traffic or Traffic()
 
         def send() -> Awaitable[Any]:
-            counted.requests += 1
-            return get_range_async(store, key, start=begin, end=end)
+            traffic.requests += 1
+            return get_range_async(store, key, start=read.begin, end=read.end)
 
         async with self._slots:
             began, usual_s = self._loop.time(), min(_LATE_S[1], max(_LATE_S[0], 2 * self._usual))
-            with explained(url, begin, end):
-                store, key = locate(url)
+            try:
+                store, key = locate(read.url)
                 answer = await self.repeat(send, partial(self._left, asked, began), late_s=late_s or usual_s)
+            except Exception as error:
+                raise _explained(error, read) from None
             content = memoryview(answer)
-            counted.num_bytes += len(content)
+            traffic.num_bytes += len(content)
             self._answered = self._loop.time()
             if late_s is None:
                 # Towards the median, by small steps: a store that hangs for a moment does not make all answers late.
@@ -284,18 +273,14 @@ def object_reads() -> ObjectReads:
     return ObjectReads()
 
 
-@contextlib.contextmanager
-def explained(url: str, begin: int = 0, end: int = 0) -> Any:
-    """Turn the errors of obstore into one that names the object and the bytes."""
-    where = f"{url}, bytes {begin:,} to {end:,}" if end else url
-    try:
-        yield
-    except FileNotFoundError:
-        raise FormatError(f"{url}: no such object") from None
-    except (FormatError, StreamError):
-        raise
-    except Exception as error:
-        if "status code: 416 " in str(error):
-            raise FormatError(f"{url}: ends before byte {begin:,}; it was replaced or damaged") from None
-        reason, refused = explain(error)
-        raise RemoteError(f"{where}: cannot be read: {reason}", refused=refused) from None
+def _explained(error: Exception, read: Read) -> Exception:
+    """Return an error of a request as one that names the object and the bytes."""
+    if isinstance(error, FileNotFoundError):
+        return FormatError(f"{read.url}: no such object")
+    if "status code: 416 " in str(error):
+        return FormatError(f"{read.url}: ends before byte {read.begin:,}; it was replaced or damaged")
+    if isinstance(error, StreamError):
+        return error
+    reason, refused = explain(error)
+    where = f"{read.url}, bytes {read.begin:,} to {read.end:,}"
+    return RemoteError(f"{where}: cannot be read: {reason}", refused=refused)

@@ -244,9 +244,7 @@ def explain(error: Exception) -> tuple[str, bool]:
         return "the server does not answer requests for ranges of a file; use one that does, such as nginx", True
     if "incorrectly configured region" in text:
         return "the bucket lies in another region; set AWS_REGION to it", True
-    if "error sending request" in text or isinstance(error, TimeoutError):
+    if re.search("error sending request|body error", text) or isinstance(error, TimeoutError):
         where = f" from {server[1]}" if server else ""
         return f"no answer{where}; check the address, the network and the server, and try again", False
-    if "body error" in text:
-        return "no answer came in full; check the network and the server, and try again", False
     return text if answer else f"{kind}: {text}", False

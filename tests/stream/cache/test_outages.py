@@ -96,3 +96,20 @@ def test_requests_that_failed_count(small_root: Path, cache: Path) -> None:
         loader = make_loader(url, "demo", batch_size=12, seed=5, num_steps=5, num_workers=0, cache=cache)
         list(loader)
         assert loader.stats()["requests"] == len(asked) > 10
+
+
+def test_after_many_quick_answers_a_range_is_late_soon(small_root: Path) -> None:
+    asked, ends = list[str](), threading.Event()
+
+    def last_stalls(method: str, path: str, body: bytes) -> bytes:
+        asked.append(path)
+        if len(asked) == 101:
+            ends.wait(3)
+        return body
+
+    with web_server(small_root, last_stalls) as url:
+        store = ObjectReads()
+        for at in range(101):
+            store.read(f"{url}/{SHARD}", at, at + 5)
+        ends.set()
+    assert len(asked) == 102

@@ -38,7 +38,7 @@ def test_an_answer_that_is_cut_is_asked_for_again(small_root: Path) -> None:
         assert ObjectReads().read(f"{url}/{name}", 100, 150) == (small_root / name).read_bytes()[100:150]
     with (
         web_server(small_root, lambda *_: CUT) as url,
-        pytest.raises(RemoteError, match=rf"{name}, bytes 100 to 150: cannot be read: no answer.* in full"),
+        pytest.raises(RemoteError, match=rf"{name}, bytes 100 to 150: cannot be read: no answer"),
     ):
         ObjectReads().read(f"{url}/{name}", 100, 150)
 
