@@ -273,8 +273,8 @@ def _compare_libraries(given: RemoteOptions, port: int, *, count: int = 2048) ->
 
     def with_obstore() -> None:
         for first in range(0, count, 64):
-            outcomes = object_reads().start(reads[first : first + 64]).result()
-            if error := next((each.error for each in outcomes if each.error), None):
+            errors = object_reads().start(reads[first : first + 64]).result()
+            if error := next(filter(None, errors), None):
                 raise error
 
     def with_s3fs() -> None:

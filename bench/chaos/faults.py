@@ -1,4 +1,5 @@
-"""Faults: processes killed and stopped, limits hit, a full disk, files lost, a source that changes between runs.
+"""Faults: processes killed and stopped, limits hit, a full disk, files lost, a source that changes between runs,
+and outages.
 
 Each fault is a function of a place and the fault's entry, whose ``tried`` counts the attempts from 1 on.
 """
@@ -19,6 +20,7 @@ from pathlib import Path
 import psutil
 
 from bench.chaos.labels import labels_killed
+from bench.chaos.outage import FORMS, SECONDS, outage
 from bench.chaos.programs import IN_MEMORY, Conversion, Training
 from bench.chaos.yard import LIMIT_S, Broken, Fault, NotPossible, Place
 from bench.measure.session import Command, tree
@@ -316,6 +318,10 @@ FAULTS: tuple[tuple[str, Callable[[Place, Fault], None], tuple[int, ...], tuple[
     ("loader: too little address space", partial(limited, limit=_address_space), (0, 0, 0, 6), (0, 0, 0, 0)),
     ("loader: too little memory (cgroup)", memory_cgroup, (0, 0, 0, 4), (0, 0, 0, 0)),
     ("loader: read-only data", read_only_data, (0, 0, 0, 1), (0, 0, 0, 0)),
+    *(
+        (f"loader: outage, {form}", partial(outage, form=form), (0, 0, 0, len(SECONDS)), (0, 0, 0, form == "closed"))
+        for form in FORMS
+    ),
 )
 """Attempts of each fault in the three ways to convert and in a training run; those of the short form."""
 

@@ -66,7 +66,13 @@ WAYS = (IN_MEMORY, Conversion("2 processes"), Conversion("Dask"))
 
 
 class Training(Program):
-    """Runs of the script `bench.chaos.trainer` on the yard's converted data, or on a copy of the data."""
+    """Runs of the script `bench.chaos.trainer` on the yard's converted data, or on a copy of the data.
+
+    Args:
+        yard: Yard of the data.
+        root: Another root with the same data, perhaps a remote one.
+        cache: Cache of a remote root, as for ``make_loader``.
+    """
 
     where = "2 workers"
     handles = (64, 24, 16)
@@ -75,8 +81,8 @@ class Training(Program):
     worker = "stream.worker"
     worker_lost = "was killed by SIGKILL"
 
-    def __init__(self, yard: Yard, *, root: Path | None = None) -> None:
-        self._yard, self._root = yard, root or yard.root
+    def __init__(self, yard: Yard, *, root: Path | str | None = None, cache: str | None = None) -> None:
+        self._yard, self._root, self._cache = yard, root or yard.root, cache
         self._loader = {"mixture": dict.fromkeys(yard.datasets.split(","), 1), "batch_size": _BATCH}
 
     @cached_property
@@ -89,7 +95,7 @@ class Training(Program):
         """Start the script, or start it again: it goes on from its state."""
         folder = _log(place).parent
         folder.mkdir(exist_ok=True)
-        loader = {"root": str(self._root), **self._loader, "num_workers": 2, "num_steps": STEPS}
+        loader = {"root": str(self._root), **self._loader, "num_workers": 2, "num_steps": STEPS, "cache": self._cache}
         request = json.dumps({"loader": loader, "folder": str(folder), "step_s": _STEP_MS / 1000})
         with place.starting("bench.chaos.trainer", request, through=through) as command:
             yield command

@@ -11,6 +11,7 @@ import io
 import mmap
 import shutil
 from collections.abc import AsyncIterator, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -23,7 +24,7 @@ CHUNK = 8 << 20
 """Bytes of one request when an object is read in sequence."""
 _MAX_PUT = 5 << 30
 """Largest object that S3 takes, or copies, in one request."""
-_PART = 64 << 20
+_PART, _PART_REPEATS = 64 << 20, 10
 _TIMEOUT_S = 30
 """Seconds that a small request may take; a second more for each MiB."""
 
@@ -32,7 +33,8 @@ class StoreFolder(RemoteFolder):
     """A folder of an object store that can be written to, see ``stream.storage.remote_folder.RemoteFolder``."""
 
     schemes: ClassVar = {scheme: RemoteFolder.schemes[scheme] for scheme in ("s3", "gs")}
-    patience: ClassVar = {"deadline_s": DEADLINE_S, "timeout_s": _TIMEOUT_S}
+    deadline_s: ClassVar = DEADLINE_S
+    timeout_s: ClassVar = _TIMEOUT_S
 
     def read_some(self, names: Iterable[str]) -> dict[str, bytes]:
         """Return the contents of the objects that exist among several, read at the same time."""
@@ -93,10 +95,11 @@ class StoreFolder(RemoteFolder):
         """Store an object, and compare it by the store's MD5, or by its content if the store has none."""
         # One request: the parts of a killed upload would stay, and cost money.
         in_parts = len(content) > _MAX_PUT
-        store = self._store_for(_PART if in_parts else len(content))
+        store = self._store_for(len(content), in_parts=in_parts)
         with self.explained("written", name):
-            found = object_reads().wait(
-                store.put_async(self.key(name), content, mode=mode, use_multipart=in_parts, chunk_size=_PART)
+            found = self._wait(
+                lambda: store.put_async(self.key(name), content, mode=mode, use_multipart=in_parts, chunk_size=_PART),
+                num_bytes=len(content),
             )
         expected = _md5(content).hexdigest()
         # An ETag is no MD5 in buckets with keys of their own, and objects made of parts have none.
@@ -119,34 +122,39 @@ class StoreFolder(RemoteFolder):
         async def copy(name: str) -> int:
             """Copy an object within the store if it does that in one request, and return its size."""
             with self.explained("written", name):
-                size = int((await self.store.head_async(source.key(name)))["size"])
+                size = int((await self._repeat(lambda: self.store.head_async(source.key(name))))["size"])
                 if size <= _MAX_PUT:
-                    await self._store_for(size).copy_async(source.key(name), self.key(name))
+                    store = self._store_for(size)
+                    await self._repeat(lambda: store.copy_async(source.key(name), self.key(name)), num_bytes=size)
                 return size
 
         wanted = list(names)
         for name, size in zip(wanted, object_reads().wait_all(map(copy, wanted)), strict=True):
             if size > _MAX_PUT:
-                store = self._store_for(_PART)
-                parts = _parts(store, source.key(name), size)
                 with self.explained("written", name):
-                    object_reads().wait(
-                        store.put_async(self.key(name), parts, use_multipart=True, chunk_size=_PART, max_concurrency=4)
-                    )
+                    self._wait(partial(self._put_parts, source.key(name), name, size), num_bytes=size)
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove the objects that exist among several."""
 
         async def remove(name: str) -> None:
             with contextlib.suppress(FileNotFoundError), self.explained("removed", name):
-                await self.store.delete_async(self.key(name))
+                await self._repeat(lambda: self.store.delete_async(self.key(name)))
 
         object_reads().wait_all(map(remove, names))
 
-    def _store_for(self, size: int) -> Any:
+    def _put_parts(self, source: str, name: str, size: int) -> Any:
+        """Return the request that stores an object of the bucket again, in parts."""
+        store = self._store_for(size, in_parts=True)
+        parts = _parts(store, source, size)
+        return store.put_async(self.key(name), parts, use_multipart=True, chunk_size=_PART, max_concurrency=4)
+
+    def _store_for(self, size: int, *, in_parts: bool = False) -> Any:
         """Return the store with time for requests of ``size`` bytes, doubled until it is enough: there are few."""
-        times = -(-(size >> 20) // _TIMEOUT_S)
-        return open_store(self.scheme, self.bucket, **{**self.patience, "timeout_s": _TIMEOUT_S << times.bit_length()})
+        times = -(-((_PART if in_parts else size) >> 20) // _TIMEOUT_S)
+        # A part that fails must not cost the others.
+        more = {"repeats": _PART_REPEATS} if in_parts else {}
+        return open_store(self.scheme, self.bucket, timeout_s=_TIMEOUT_S << times.bit_length(), **more)
 
 
 def open_folder(path: str) -> LocalFolder | StoreFolder:

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -27,10 +27,10 @@ from stream.format.video import ChunkFrame, video_codec
 from stream.order.rows import Rows
 from stream.storage.errors import FormatError, RecordError, RingError
 from stream.storage.machine import available_memory, default_max_open, limit_of
-from stream.storage.remote import RemoteError
+from stream.storage.remote import RemoteError, Traffic
 
 if TYPE_CHECKING:
-    from stream.storage.object_reads import Outcome, Read
+    from stream.storage.object_reads import Read
 
 _RUN = 64
 """Records that are read before their frames are decoded."""
@@ -47,8 +47,9 @@ class Work:
         decode_s: Seconds of decoding frames.
         metadata_s: Seconds of looking up the index.
         bytes: Bytes of records.
-        requests: Requests to an object store, if the root is read in place.
-        remote_bytes: Bytes that they brought.
+        requests: Requests that were sent to an object store, if the root is read in place; those of failed, late and
+            damaged records too.
+        remote_bytes: Bytes of their answers.
     """
 
     read_s: float = 0.0
@@ -89,13 +90,13 @@ class Begun:
         done: Result so far.
         frames: Records of the batch.
         rows: First row of each read.
-        reads: Outcomes of the reads.
+        reads: Errors of the reads.
     """
 
     done: Assembled
     frames: Frames
     rows: Sequence[int] = ()
-    reads: Future[list[Outcome]] | None = None
+    reads: Future[list[Exception | None]] | None = None
 
 
 class Assembler:
@@ -121,6 +122,8 @@ class Assembler:
                 del self.fields[camera.frames]
         self._is_encoded = decode == "device"
         self._files: dict[tuple[int, int], RecordFile] = {}
+        # Counted by the thread of the reads, for the batches that are made meanwhile.
+        self._traffic, self._reported = Traffic(), Traffic()
         self._lock = threading.Lock()
         self._max_open = max_open or default_max_open()
         self._threads = threads
@@ -216,7 +219,16 @@ class Assembler:
             for row, camera, frame in frames.blanks:
                 images[camera][row, frame] = 0
         done.failed.sort(key=lambda failure: failure[0])
+        self._report_traffic(done.work)
         return done
+
+    def _report_traffic(self, work: Work) -> None:
+        """Add the requests that no batch has reported yet."""
+        with self._lock:
+            traffic, reported = replace(self._traffic), self._reported
+            work.requests += traffic.requests - reported.requests
+            work.remote_bytes += traffic.num_bytes - reported.num_bytes
+            self._reported = traffic
 
     def encoded_rows(self, rows: Rows) -> list[EncodedRow]:
         """Return the frames of rows as stored, each picture of a row once; raise RecordError if one is unreadable."""
@@ -262,11 +274,9 @@ class Assembler:
         if begun.reads is None:
             return
         began, work = time.perf_counter(), begun.done.work
-        for row, outcome in zip(begun.rows, begun.reads.result(), strict=True):
-            if isinstance(outcome.error, RemoteError):
-                self._fail(rows, begun.done, row, outcome.error)
-            work.requests += outcome.num_bytes > 0
-            work.remote_bytes += outcome.num_bytes
+        for row, error in zip(begun.rows, begun.reads.result(), strict=True):
+            if isinstance(error, RemoteError):
+                self._fail(rows, begun.done, row, error)
         work.read_s += time.perf_counter() - began
 
     def _read_and_decode(
@@ -328,7 +338,7 @@ class Assembler:
         index = self.spec.splits[split]
         if not 0 <= shard < len(index.shards):
             raise FormatError(f"cannot be read (the index says shard {shard} of {len(index.shards)})")
-        file = open_records(index, shard, neighbours=self.spec.neighbours)
+        file = open_records(index, shard, neighbours=self.spec.neighbours, traffic=self._traffic)
         with self._lock:
             while len(self._files) >= self._max_open:
                 self._files.pop(next(iter(self._files)))

@@ -17,6 +17,7 @@ from stream.format.record_file import RecordFile, cut_record, stored_size
 from stream.storage.errors import FormatError
 from stream.storage.machine import limit_of
 from stream.storage.object_reads import Read, object_reads
+from stream.storage.remote import Traffic
 
 _BLOCK = 4096
 """Requests begin and end at blocks of the disk, so that a block is a hole or complete."""
@@ -41,10 +42,13 @@ class CachedFile(RecordFile):
         size: Size in bytes that the manifest gives.
         span: Bytes that are read together, about.
         room: Room of the cache.
+        traffic: Counts the requests and their bytes.
     """
 
-    def __init__(self, path: str, *, url: str, size: int, room: Room, span: int = 0) -> None:
-        self._url, self._size, self._room = url, size, room
+    def __init__(
+        self, path: str, *, url: str, size: int, room: Room, span: int = 0, traffic: Traffic | None = None
+    ) -> None:
+        self._url, self._size, self._room, self._traffic = url, size, room, traffic or Traffic()
         self._unit = max(_BLOCK, -(-span // _BLOCK) * _BLOCK)
         self._sparse = cached_copy(Path(path))
         self._used = time.monotonic()
@@ -66,22 +70,19 @@ class CachedFile(RecordFile):
         """
         self._touch()
         reads: list[Read] = []
-        begin = end = -1
         # Whole units are not joined, so that all processes ask for the same ones.
-        most = MOST_AT_ONCE if self._unit == _BLOCK else self._unit
+        is_unit = self._unit > _BLOCK
+        most, claim = (self._unit, self._claim) if is_unit else (MOST_AT_ONCE, None)
         for position, num_bytes in sorted(records):
             stop = position + stored_size(position, num_bytes)
             if not 0 <= position < stop <= self._size or self._is_here(position, stop):
                 continue
             first, stop = position // self._unit * self._unit, min(self._size, -(-stop // self._unit) * self._unit)
-            for part in range(first, stop, stop - first if self._unit == _BLOCK else self._unit):
-                last = stop if self._unit == _BLOCK else min(stop, part + self._unit)
-                if begin >= 0 and part - end <= _GAP and last - begin <= most:
-                    end = max(end, last)
-                    reads.pop()
-                else:
-                    begin, end = part, last
-                reads.append(Read(self._url, begin, end, self._keep, None if self._unit == _BLOCK else self._claim))
+            for begin in range(first, stop, self._unit if is_unit else stop - first):
+                end = min(stop, begin + self._unit) if is_unit else stop
+                if reads and begin - reads[-1].end <= _GAP and end - reads[-1].begin <= most:
+                    begin, end = reads[-1].begin, max(end, reads.pop().end)
+                reads.append(Read(self._url, begin, end, self._keep, claim, self._traffic))
         return reads
 
     def read_all(self, positions: Sequence[int], num_bytes: Sequence[int], xxh3_64: Sequence[int]) -> list[memoryview]:
@@ -122,7 +123,7 @@ class CachedFile(RecordFile):
         size = stored_size(position, num_bytes)
         with contextlib.suppress(FormatError):
             return super().read_all((position,), (num_bytes,), (xxh3_64,))[0]
-        content = object_reads().read(self._url, position, position + size)
+        content = object_reads().read(self._url, position, position + size, traffic=self._traffic)
         try:
             record = cut_record(memoryview(content), size, position, num_bytes, xxh3_64)
         except FormatError:

@@ -7,15 +7,17 @@ import os
 from stream.cache.room import room_of
 from stream.format.index import SplitIndex
 from stream.format.record_file import RecordFile
+from stream.storage.remote import Traffic
 
 
-def open_records(index: SplitIndex, shard: int, *, neighbours: int = 1) -> RecordFile:
+def open_records(index: SplitIndex, shard: int, *, neighbours: int = 1, traffic: Traffic | None = None) -> RecordFile:
     """Open the records of a shard.
 
     Args:
         index: Index of the split.
         shard: Number of the shard.
         neighbours: Records that are read together from afar.
+        traffic: Counts the requests to the store and their bytes.
 
     Raises:
         FormatError: A local file is missing or has another size.
@@ -29,4 +31,4 @@ def open_records(index: SplitIndex, shard: int, *, neighbours: int = 1) -> Recor
     records = int(index.shards.first_records[shard + 1] - index.shards.first_records[shard])
     span = 0 if neighbours == 1 else min(MOST_AT_ONCE, size * neighbours // max(1, records))
     url = f"{remote.url}/{os.path.basename(path)}"
-    return CachedFile(path, url=url, size=size, span=span, room=room_of(remote.cache, remote.most))
+    return CachedFile(path, url=url, size=size, span=span, room=room_of(remote.cache, remote.most), traffic=traffic)

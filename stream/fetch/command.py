@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from stream.fetch.copies import RemoteCatalog
+from stream.fetch.download import count_damaged
 from stream.format.catalog import Dataset
 from stream.order.member import split_ranges, touched_shards
 from stream.order.mixture import resolve_mixture
@@ -25,7 +26,8 @@ from stream.storage.remote import is_remote
 _EPILOG = """\
 The fetched folder is a root like its source: samples, batches and loader.json are the same. The loader refuses a
 split whose shards were not fetched. After an interruption the same command continues, without fetching complete files
-again. After `python -m convert.reindex` on the source the same command fetches the new index only.
+again. A table whose hash differs from the manifest, or a shard whose size does, is damaged: it is fetched again. After
+`python -m convert.reindex` on the source the same command fetches the new index only.
 
 exit codes:
   0    the files are complete
@@ -72,6 +74,7 @@ def fetch(
         "local": str(local),
         "files_fetched": len(files),
         "bytes_fetched": sum(file.entry.bytes for file in files),
+        **count_damaged(files),
         "datasets": [
             {
                 "dataset": order.dataset.name,
@@ -120,6 +123,8 @@ def _fetch(parsed: argparse.Namespace) -> None:
             f"{entry['dataset']} {entry['version']}: {entry['shards_needed']:,} shards needed, "
             f"{entry['shards_here']:,} of {entry['shards']:,} here"
         )
+    if done["tables_damaged"] or done["shards_damaged"]:
+        print(f"damaged, and fetched again: {done['tables_damaged']:,} tables, {done['shards_damaged']:,} shards")
     size = human_bytes(done["bytes_fetched"])
     print(f"{done['files_fetched']:,} files fetched, {size}; {done['local']} is ready")
 

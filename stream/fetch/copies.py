@@ -19,9 +19,11 @@ from stream.format.index import label_path
 from stream.format.manifest import (
     PARTIAL,
     Fetched,
+    FileEntry,
     Manifest,
     SplitEntry,
     TableEntry,
+    describe_file,
     encode_manifest,
     parse_manifest,
     read_fetched,
@@ -44,6 +46,9 @@ from stream.storage.files import alone, make_folder, write_whole
 from stream.storage.progress import human_bytes
 from stream.storage.remote import Folder, LocalFolder, checked_url, is_remote
 from stream.storage.remote_folder import RemoteFolder
+
+_MOST_COMPARED = 16 << 20
+"""Bytes of the largest table of a cache that is compared with its hash whenever the cache is opened."""
 
 
 class RemoteCatalog(Catalog):
@@ -189,25 +194,28 @@ def _order(dataset: Dataset, needed: frozenset[str], source: Folder, local: Path
     known = frozenset(fetched.shards if fetched else names if old else ())
     files = []
     mirrors, known_labels = whole_index and not known, True
+    # A cache is opened often, so its large tables are compared while training runs.
+    most_compared = _MOST_COMPARED if whole_index else None
     for split, entry in manifest.splits.items():
         shards = {shard_file(shard.name): shard.file for shard in entry.shards if shard.name in needed}
         # The index of a split without shards is always fetched.
         touched = whole_index or not entry.shards or any(shard.name in needed | known for shard in entry.shards)
         tables = {table_file(kind): table for kind, table in entry.index.items() if touched}
         for name, file in {**tables, **shards}.items():
-            path = target / split / name
-            # Only checked files have their name.
-            exists = path.is_file() and path.stat().st_size == file.bytes
-            if not exists or (reindexed and name in tables):
-                files.append(Download(folder=folder / split, target=path, entry=file))
+            path, is_table = target / split / name, name in tables
+            intact = _is_intact(path, file, most=most_compared if is_table else 0)
+            if not intact or (reindexed and is_table):
+                damaged = not (intact or reindexed) and path.exists()
+                files.append(Download(folder=folder / split, target=path, entry=file, replaces_damaged=damaged))
         before = old.splits[split].labels if old and split in old.splits else {}
         for name, file in entry.labels.items() if touched else ():
             path = label_path(target / split, name, file)
-            if before.get(name) != file or not path.is_file() or path.stat().st_size != file.bytes:
+            if before.get(name) != file or not _is_intact(path, file, most=most_compared):
                 place, waiting = folder / split / LABELS, waiting_label(name, file.sha256)
                 stored = label_file(name) if place.size(waiting) is None else waiting
                 copy = target / split / LABELS / waiting
-                files.append(Download(folder=place, target=copy, entry=file, source=stored))
+                damaged = before.get(name) == file and path.exists()
+                files.append(Download(folder=place, target=copy, entry=file, source=stored, replaces_damaged=damaged))
         known_labels = known_labels and before.items() >= entry.labels.items()
         if mirrors:
             known_labels = known_labels and before.keys() == entry.labels.keys()
@@ -225,6 +233,13 @@ def _order(dataset: Dataset, needed: frozenset[str], source: Folder, local: Path
         mirrors=mirrors,
         done=old is not None and known_labels and not (unfinished or reindexed or files) and needed <= known,
     )
+
+
+def _is_intact(path: Path, file: FileEntry, *, most: int | None) -> bool:
+    """Return whether a file has the size of its entry, and its hash if it has at most some bytes (None: any number)."""
+    if not path.is_file() or path.stat().st_size != file.bytes:
+        return False
+    return (most is not None and file.bytes > most) or describe_file(path).sha256 == file.sha256
 
 
 def _same_shards(old: Manifest, new: Manifest) -> bool:

@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,12 +39,20 @@ class Download:
         target: Path of the copy.
         entry: Size and SHA-256 in the manifest.
         source: File name at the source, by default that of the copy.
+        replaces_damaged: Whether the target has a damaged copy.
     """
 
     folder: Folder
     target: Path
     entry: FileEntry
     source: str = ""
+    replaces_damaged: bool = False
+
+
+def count_damaged(files: Iterable[Download]) -> dict[str, int]:
+    """Return the numbers of damaged shards and tables that files replace."""
+    shards = [file.target.suffix == ".arrayrecord" for file in files if file.replaces_damaged]
+    return {"shards_damaged": sum(shards), "tables_damaged": len(shards) - sum(shards)}
 
 
 def download(files: Sequence[Download], *, jobs: int) -> None:

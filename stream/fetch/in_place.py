@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import tempfile
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from stream.storage.errors import ArgumentError
 from stream.storage.object_reads import object_reads
 from stream.storage.remote import CachedRoot, is_remote
 
+_log = logging.getLogger("stream")
 _JOBS = 8
 """Files of the index copied at the same time."""
 
@@ -46,7 +48,10 @@ class InPlaceCatalog(RemoteCatalog):
             # Not before: a wrong name leaves no folder behind.
             _check_disk(self._remote.cache)
             by_folder = {dataset.folder: dataset for dataset in new.values()}
-            self.copy([(each, ()) for each in by_folder.values()], self.root, jobs=_JOBS, whole_index=True)
+            _, files = self.copy([(each, ()) for each in by_folder.values()], self.root, jobs=_JOBS, whole_index=True)
+            for file in files:
+                if file.replaces_damaged:
+                    _log.warning("%s: was damaged, and was fetched again", file.target)
         for name, far in new.items():
             remote, manifest = self._remote / far.name / far.version, read_manifest(far.folder)
             found[name] = Dataset.of(far.name, far.version, far.folder, manifest, remote=remote)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import threading
@@ -102,10 +103,15 @@ def open_index(dataset: Dataset, split: str, *, member: int = 0) -> SplitIndex:
     """
     folder = dataset.folder / split
     entry = dataset.manifest.splits[split]
-    tables: dict[str, Table] = {
-        kind: open_table(folder / table_file(kind), kind, entry=entry.index[kind], rows=getattr(entry, kind))
-        for kind in TABLE_KINDS
-    }
+    tables: dict[str, Table] = {}
+    for kind in TABLE_KINDS:
+        path = folder / table_file(kind)
+        try:
+            tables[kind] = open_table(path, kind, entry=entry.index[kind], rows=getattr(entry, kind))
+        except FormatError as error:
+            if dataset.remote is None:
+                raise
+            raise FormatError(f"{error}; {_drop_cached(path)}") from None
     if entry.labels:
         tables["steps"] = tables["steps"].with_columns(open_labels(folder, entry))
     return SplitIndex(
@@ -117,6 +123,13 @@ def open_index(dataset: Dataset, split: str, *, member: int = 0) -> SplitIndex:
         shards=dataset.shards[split],
         **tables,
     )
+
+
+def _drop_cached(path: str | Path) -> str:
+    """Remove a damaged file of a cache, and return the words that say so."""
+    with contextlib.suppress(OSError):
+        os.unlink(path)
+    return "it was removed from the cache: open the data again to fetch it again"
 
 
 def label_path(folder: Path, name: str, entry: TableEntry) -> Path:
@@ -195,11 +208,12 @@ def find_episode(dataset: Dataset, index: SplitIndex, episode: int) -> EpisodeRo
 
 @dataclass(frozen=True)
 class UsedColumn:
-    """A column that batches need, with its XXH3 in the manifest."""
+    """A column that batches need, with its XXH3 in the manifest; ``is_cached`` if its file is a copy in a cache."""
 
     table: Table
     name: str
     xxh3: str
+    is_cached: bool = False
 
     @property
     def path(self) -> str:
@@ -246,7 +260,7 @@ def used_columns(
             raise FormatError(
                 f"{table.file_of(name)}: column {name!r} is of another type than in {other.file_of(name)}; {again}"
             )
-        found.append(UsedColumn(table, name, stored[kind][name]))
+        found.append(UsedColumn(table, name, stored[kind][name], index.remote is not None))
     # Columns of a file together, so that it is opened once.
     return sorted(found, key=attrgetter("path"))
 
@@ -302,10 +316,11 @@ def _check(columns: Iterable[UsedColumn], *, pause: float = 0.0) -> None:
             with open(path, "rb", buffering=0) as file:
                 for column in same:
                     if _hash(file.fileno(), column, pause) != column.xxh3:
+                        what_to_do = "Check it with `python -m convert.verify`, or copy it again"
                         raise FormatError(
                             f"{path}: column {column.name!r} is not the one that the manifest describes; the file is "
-                            "damaged or belongs to another conversion. Check it with `python -m convert.verify`, or "
-                            "copy it again"
+                            "damaged or belongs to another conversion. "
+                            + (_drop_cached(path) if column.is_cached else what_to_do)
                         )
         except OSError as error:
             raise FormatError(f"{path}: cannot be read ({error.strerror})") from None

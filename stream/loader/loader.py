@@ -383,7 +383,8 @@ class Loader(grain.IterDataset[Batch]):
         - ``wait_s``: seconds that ``next`` waited.
         - ``read_s``, ``decode_s``, ``metadata_s``: seconds of work, added over workers and threads.
         - ``bytes``: bytes of records read.
-        - ``requests``, ``remote_bytes``: requests for records of a remote root, and bytes that they brought.
+        - ``requests``, ``remote_bytes``: requests that were sent for records of a remote root, repeated ones too, and
+          bytes of their answers.
         - ``replaced``, ``replaced_records``: count of replaced rows; the last 100 errors.
         - ``ring_slots``, ``ring_bytes``: shared memory of the newest iterator.
         - ``left_out``: count of the samples of each dataset that were left out, by reason, see ``describe``.

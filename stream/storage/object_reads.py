@@ -4,48 +4,42 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import contextlib
 import math
 import os
+import random
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Future
 from functools import cache, partial
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from stream.storage.errors import FormatError, StreamError
 from stream.storage.extras import missing
-from stream.storage.object_stores import object_key, open_store
-from stream.storage.remote import RemoteError, explain
+from stream.storage.object_stores import locate
+from stream.storage.remote import RemoteError, Traffic, explain, is_final
 
 _IN_FLIGHT = 64
 """Requests of one process at the same time."""
-_MOST_ASKED = 4
-"""Requests for one range, of which the first answer counts."""
-_MOST_AGAIN = 8
-"""Ranges asked for again at the same time: where all are late, the store is slow, and more requests make it slower."""
-_PATIENCE_S = (0.06, 5.0)
-"""Least and longest time after which a range is asked for again, twice the usual time between them."""
+_MOST_HEDGES = 8
+"""Second requests at the same time: where all answers are late, the store is slow, and more requests make it slower."""
+_LATE_S = (0.06, 5.0)
+"""Least and longest time after which an answer is late, twice the usual time between them."""
 _STEP = 1.02
-"""Factor by which a request changes the usual time."""
+"""Factor by which an answer changes the usual time."""
+_PAUSE_S = (0.02, 2.0)
+"""First and longest pause after a request that failed; each is twice the one before."""
 DEADLINE_S, OPENING_S = 100, 10
-"""Seconds after which what a store has not answered is an error, while training runs and when a root is opened."""
-_REASON = 0.8
-"""Share of the deadline for which obstore repeats a request; then it tells the reason of the last failure."""
+"""Seconds for which a request is repeated, while training runs and when a root is opened."""
 _LOOK_S = 0.005
 """Time after which a range that another process reads is looked at again."""
 _LEAVE_S = 0.1
 """Time for the threads of obstore to leave Python."""
 
 _Answer = TypeVar("_Answer")
-
-
-class Claim(Protocol):
-    """A claim of a range against other processes."""
-
-    def __call__(self, begin: int, end: int, *, take: bool) -> bool | None:
-        """Claim or release a range; return None if its bytes are here, False if another process is reading them."""
+Claim = Callable[..., bool | None]
+"""``claim(begin, end, take=...)`` claims or releases a range against other processes; it returns None if its bytes are
+here, False if another process is reading them."""
 
 
 class Read(NamedTuple):
@@ -56,6 +50,7 @@ class Read(NamedTuple):
         begin, end: Bytes of the object.
         keep: Called with ``begin`` and the bytes, in the thread of the reads.
         claim: Claims the range against other processes, and releases it; None if they do not share ranges.
+        traffic: Counts the requests and their bytes.
     """
 
     url: str
@@ -63,13 +58,7 @@ class Read(NamedTuple):
     end: int
     keep: Callable[[int, memoryview], None]
     claim: Claim | None = None
-
-
-class Outcome(NamedTuple):
-    """Outcome of a read: the error, or the number of bytes that came."""
-
-    error: Exception | None
-    num_bytes: int = 0
+    traffic: Traffic | None = None
 
 
 class ObjectReads:
@@ -80,30 +69,81 @@ class ObjectReads:
         self._loop = asyncio.new_event_loop()
         self._slots = asyncio.Semaphore(_IN_FLIGHT)
         self._usual, self._answered = 0.1, 0.0
-        self._again: set[asyncio.Future[Any]] = set()
-        self._under_way: dict[tuple[Any, ...], asyncio.Task[Outcome]] = {}
+        self._hedges: set[asyncio.Future[Any]] = set()
+        self._under_way: dict[tuple[Any, ...], asyncio.Task[Exception | None]] = {}
         threading.Thread(target=self._loop.run_forever, name="stream-objects", daemon=True).start()
         atexit.register(self._leave)
 
-    def start(self, reads: Sequence[Read]) -> Future[list[Outcome]]:
-        """Start reads that go on while this process does something else; raises as ``read`` does."""
+    def start(self, reads: Sequence[Read]) -> Future[list[Exception | None]]:
+        """Start reads that go on while this process does something else; the result has the error of each."""
         return self._run(self._read_all(reads))
 
-    def read(self, url: str, begin: int, end: int, *, patience_s: float | None = None) -> bytes:
+    def read(
+        self, url: str, begin: int, end: int, *, late_s: float | None = None, traffic: Traffic | None = None
+    ) -> bytes:
         """Return bytes of an object, fewer if it ends before.
 
         Args:
             url: Address of the object.
             begin: First byte.
             end: Byte after the last.
-            patience_s: Seconds after which the range is asked for again; None for the usual time of records.
+            late_s: Seconds after which the range is asked for a second time; None for the usual time of records.
+            traffic: Counts the requests and their bytes.
 
         Raises:
             FormatError: There is no such object, or it ends before ``begin``.
             RemoteError: The store did not fulfil the request before the deadline, or refuses it.
             StreamError: The process was forked after the first read.
         """
-        return bytes(self.wait(self._read(url, begin, end, patience_s)))
+        read = Read(url, begin, end, lambda begin, content: None, None, traffic)
+        return bytes(self.wait(self._read(read, time.monotonic(), late_s)))
+
+    async def repeat(
+        self, send: Callable[[], Awaitable[_Answer]], left: Callable[[], float], *, late_s: float = math.inf
+    ) -> _Answer:
+        """Return the answer to a request, which is repeated until it comes.
+
+        Args:
+            send: Sends the request, and returns its answer.
+            left: Returns the seconds until the deadline, which may move.
+            late_s: Seconds after which the same request is sent a second time; the first answer counts.
+
+        Raises:
+            Exception: The error of a request that would fail again, or the last one before the deadline.
+        """
+        reason: BaseException = TimeoutError()
+        pause, wait_s = _PAUSE_S[0], late_s
+        pending: set[asyncio.Future[_Answer]] = set()
+        try:
+            while (seconds := left()) > 0:
+                if not pending:
+                    pending, wait_s = {asyncio.ensure_future(send())}, late_s
+                done, pending = await asyncio.wait(
+                    pending, timeout=min(seconds, wait_s), return_when=asyncio.FIRST_COMPLETED
+                )
+                errors = [request.exception() for request in done]
+                if None in errors:
+                    return next(request.result() for request in done if request.exception() is None)
+                for error in filter(None, errors):
+                    if is_final(error):
+                        raise error
+                    reason = error
+                if not pending:
+                    # Requests that failed together are not repeated together.
+                    await asyncio.sleep(min(pause * random.uniform(0.5, 1), max(0, left())))
+                    pause = min(2 * pause, _PAUSE_S[1])
+                elif not done and seconds > wait_s:
+                    if len(self._hedges) < _MOST_HEDGES:
+                        hedge, wait_s = asyncio.ensure_future(send()), math.inf
+                        pending.add(hedge)
+                        self._hedges.add(hedge)
+                        hedge.add_done_callback(self._hedges.discard)
+                    else:
+                        wait_s *= 2
+            raise reason
+        finally:
+            for request in pending:
+                request.cancel()
 
     def wait(self, work: Coroutine[Any, Any, _Answer]) -> _Answer:
         """Return the answer of a coroutine that runs in this thread; Ctrl-C ends both."""
@@ -145,20 +185,20 @@ class ObjectReads:
             )
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
-    async def _read_all(self, reads: Sequence[Read]) -> list[Outcome]:
-        # One task a range: a gather, a wait or a timeout of asyncio would each add a tenth to its cost.
+    async def _read_all(self, reads: Sequence[Read]) -> list[Exception | None]:
+        # One task a range: a gather or a timeout of asyncio would each add a tenth to its cost.
         asked = self._loop.time()
         begun = [self._begin(read, asked) for read in reads]
-        outcomes = []
+        errors = []
         for read, (task, is_shared) in zip(reads, begun, strict=True):
-            outcome = await task
-            if is_shared and outcome.error is not None:
+            error = await task
+            if is_shared and error is not None:
                 # It was asked for before this read, and has ended before this one's deadline.
-                outcome = await self._begin(read, asked)[0]
-            outcomes.append(Outcome(outcome.error) if is_shared else outcome)
-        return outcomes
+                error = await self._begin(read, asked)[0]
+            errors.append(error)
+        return errors
 
-    def _begin(self, read: Read, asked: float) -> tuple[asyncio.Task[Outcome], bool]:
+    def _begin(self, read: Read, asked: float) -> tuple[asyncio.Task[Exception | None], bool]:
         """Return the task of a range, and whether another read began it."""
         key = read[:3]
         if task := self._under_way.get(key):
@@ -178,115 +218,48 @@ class ObjectReads:
         """
         return min(began, max(asked, self._answered)) + DEADLINE_S - self._loop.time()
 
-    async def _bring(self, read: Read, asked: float) -> Outcome:
-        url, begin, end, keep, claim = read
+    async def _bring(self, read: Read, asked: float) -> Exception | None:
+        url, begin, end, keep, claim, _ = read
         while claim is not None and not (claimed := claim(begin, end, take=True)):
             if claimed is None:
-                return Outcome(None)
+                return None
             if self._left(asked) <= 0:
                 where = f"{url}, bytes {begin:,} to {end:,}"
                 reason = f"another process of this machine reads it for {DEADLINE_S} seconds; end that one if it hangs"
-                return Outcome(RemoteError(f"{where}: cannot be read: {reason}"))
+                return RemoteError(f"{where}: cannot be read: {reason}")
             await asyncio.sleep(_LOOK_S)
         try:
-            content = await self._read(url, begin, end, asked=asked)
-            keep(begin, content)
+            keep(begin, await self._read(read, asked))
         except (FormatError, StreamError, OSError) as error:
-            return Outcome(error)
+            return error
         finally:
             if claim is not None:
                 claim(begin, end, take=False)
-        return Outcome(None, len(content))
+        return None
 
-    async def _read(
-        self, url: str, begin: int, end: int, patience_s: float | None = None, *, asked: float | None = None
-    ) -> memoryview:
-        asked = self._loop.time() if asked is None else asked
-        async with self._slots:
-            began, (least, longest) = self._loop.time(), _PATIENCE_S
-            with explained(url, begin, end):
-                requests = _Asked(partial(self._left, asked, began), self._again, *_locate(url), begin, end)
-                # Until the first answer: a request that stalls may never end.
-                requests.ask(patience_s or min(longest, max(least, 2 * self._usual)))
-                try:
-                    content = memoryview(await requests.answer)
-                finally:
-                    requests.end()
-            self._answered = self._loop.time()
-            if patience_s is None:
-                # Towards the median, by small steps: a store that hangs for a moment does not make all reads patient.
-                self._usual *= _STEP if self._answered - began > self._usual else 1 / _STEP
-            return content
-
-
-class _Asked:
-    """Requests for one range, of which the first answer counts.
-
-    Args:
-        left: Returns the seconds until the deadline.
-        again: Requests for ranges of this process that were asked for before.
-        store, key: Object.
-        begin, end: Bytes of the object.
-    """
-
-    def __init__(
-        self,
-        left: Callable[[], float],
-        again: set[asyncio.Future[Any]],
-        store: Any,
-        key: str,
-        begin: int,
-        end: int,
-    ) -> None:
-        self._left, self._again, self._range = left, again, (store, key, begin, end)
-        self._loop = asyncio.get_running_loop()
-        self._requests: list[asyncio.Future[Any]] = []
-        self._timer: asyncio.TimerHandle | None = None
-        self.answer: asyncio.Future[Any] = self._loop.create_future()
-
-    def ask(self, patience: float) -> None:
-        """Send a request, and another one if no answer comes within some seconds, until the deadline."""
-        left, sent = self._left(), len(self._requests)
-        if left <= 0:
-            return self._give_up()
-        if may := not sent or (len(self._again) < _MOST_AGAIN and sent < _MOST_ASKED and patience < left):
-            self._send()
-        wait = patience if sent < _MOST_ASKED else left
-        self._timer = self._loop.call_later(min(wait, left), self.ask, 2 * patience if may else patience)
-
-    def _give_up(self) -> None:
-        if not self.answer.done():
-            reasons = (each.exception() for each in self._requests if each.done() and not each.cancelled())
-            self.answer.set_exception(next(filter(None, reasons), None) or TimeoutError())
-
-    def _send(self) -> None:
+    async def _read(self, read: Read, asked: float, late_s: float | None = None) -> memoryview:
         from obstore import get_range_async
 
-        store, key, begin, end = self._range
-        request = asyncio.ensure_future(get_range_async(store, key, start=begin, end=end))
-        if self._requests:
-            self._again.add(request)
-            request.add_done_callback(self._again.discard)
-        request.add_done_callback(self._take)
-        self._requests.append(request)
+        traffic = read.traffic or Traffic()
 
-    def end(self) -> None:
-        """Give up the requests that were not answered."""
-        if self._timer:
-            self._timer.cancel()
-        for each in self._requests:
-            each.cancel()
+        def send() -> Awaitable[Any]:
+            traffic.requests += 1
+            return get_range_async(store, key, start=read.begin, end=read.end)
 
-    def _take(self, request: asyncio.Future[Any]) -> None:
-        if request.cancelled() or self.answer.done():
-            return
-        if (error := request.exception()) is None:
-            self.answer.set_result(request.result())
-        elif len(self._requests) < _MOST_ASKED and "body error" in str(error):
-            # The connection was lost in the middle of an answer; obstore goes on only if the answer had an ETag.
-            return
-        elif all(each.done() for each in self._requests):
-            self.answer.set_exception(error)
+        async with self._slots:
+            began, usual_s = self._loop.time(), min(_LATE_S[1], max(_LATE_S[0], 2 * self._usual))
+            try:
+                store, key = locate(read.url)
+                answer = await self.repeat(send, partial(self._left, asked, began), late_s=late_s or usual_s)
+            except Exception as error:
+                raise _explained(error, read) from None
+            content = memoryview(answer)
+            traffic.num_bytes += len(content)
+            self._answered = self._loop.time()
+            if late_s is None:
+                # Towards the median, by small steps: a store that hangs for a moment does not make all answers late.
+                self._usual *= _STEP if self._answered - began > self._usual else 1 / _STEP
+            return content
 
 
 @cache
@@ -300,24 +273,14 @@ def object_reads() -> ObjectReads:
     return ObjectReads()
 
 
-@contextlib.contextmanager
-def explained(url: str, begin: int = 0, end: int = 0) -> Any:
-    """Turn the errors of obstore into one that names the object and the bytes."""
-    where = f"{url}, bytes {begin:,} to {end:,}" if end else url
-    try:
-        yield
-    except FileNotFoundError:
-        raise FormatError(f"{url}: no such object") from None
-    except (FormatError, StreamError):
-        raise
-    except Exception as error:
-        if "status code: 416 " in str(error):
-            raise FormatError(f"{url}: ends before byte {begin:,}; it was replaced or damaged") from None
-        reason, refused = explain(error)
-        raise RemoteError(f"{where}: cannot be read: {reason}", refused=refused) from None
-
-
-def _locate(url: str) -> tuple[Any, str]:
-    """Return the store of an address, and the name of its object."""
-    scheme, _, path = url.partition("://")
-    return open_store(scheme, path.partition("/")[0], deadline_s=_REASON * DEADLINE_S), object_key(url)
+def _explained(error: Exception, read: Read) -> Exception:
+    """Return an error of a request as one that names the object and the bytes."""
+    if isinstance(error, FileNotFoundError):
+        return FormatError(f"{read.url}: no such object")
+    if "status code: 416 " in str(error):
+        return FormatError(f"{read.url}: ends before byte {read.begin:,}; it was replaced or damaged")
+    if isinstance(error, StreamError):
+        return error
+    reason, refused = explain(error)
+    where = f"{read.url}, bytes {read.begin:,} to {read.end:,}"
+    return RemoteError(f"{where}: cannot be read: {reason}", refused=refused)

@@ -31,25 +31,26 @@ def object_key(url: str) -> str:
     return unquote(key) if url.startswith("http") else key
 
 
+def locate(url: str) -> tuple[Any, str]:
+    """Return the store of an address, and the name of its object."""
+    scheme, _, path = url.partition("://")
+    return open_store(scheme, path.partition("/")[0]), object_key(url)
+
+
 @cache
-def open_store(scheme: str, place: str, *, deadline_s: float, timeout_s: float = _TIMEOUT_S) -> Any:
+def open_store(scheme: str, place: str, *, timeout_s: float = _TIMEOUT_S, repeats: int = 0) -> Any:
     """Return a store of obstore.
 
     Args:
         scheme: ``s3``, ``gs``, ``http`` or ``https``.
         place: Bucket, or host and port.
-        deadline_s: Seconds for which requests are repeated.
         timeout_s: Seconds that one request may take.
+        repeats: Times that obstore repeats a request, which ``ObjectReads.repeat`` does better: for parts of an object.
     """
     from obstore.store import GCSStore, HTTPStore, S3Store
 
-    longest = timedelta(seconds=max(0.1, deadline_s / 20))
     common: dict[str, Any] = {
-        "retry_config": {
-            "max_retries": 1000,
-            "backoff": {"init_backoff": timedelta(seconds=0.02), "max_backoff": longest, "base": 2},
-            "retry_timeout": timedelta(seconds=deadline_s),
-        },
+        "retry_config": {"max_retries": repeats},
         "client_options": {**_CLIENT, "timeout": timedelta(seconds=timeout_s)},
     }
     if scheme == "s3":

@@ -35,6 +35,14 @@ class RemoteError(StreamError):
         self.refused = refused
 
 
+@dataclass
+class Traffic:
+    """Requests that were sent to a store, and the bytes of their answers."""
+
+    requests: int = 0
+    num_bytes: int = 0
+
+
 def is_remote(path: str | Path) -> bool:
     """Return whether a path is a URL; a ``Path`` of a URL has lost one slash.
 
@@ -208,6 +216,14 @@ class Folder(Protocol):
         """Return the bytes [start, stop) of a file."""
 
 
+def is_final(error: BaseException) -> bool:
+    """Return whether a request that failed would fail again: any other failure may be an outage."""
+    if not isinstance(error, Exception) or isinstance(error, StreamError | FileNotFoundError | ImportError):
+        return True
+    text = f"{type(error).__name__} {error}"
+    return bool(re.search(r"AlreadyExistsError|status code: (404|416) |NoSuchBucket", text)) or explain(error)[1]
+
+
 def explain(error: Exception) -> tuple[str, bool]:
     """Return the reason of an error of the libraries, and whether retrying cannot help."""
     kind = type(error).__name__
@@ -218,6 +234,8 @@ def explain(error: Exception) -> tuple[str, bool]:
         # The rest of an answer may repeat credentials.
         text = ": ".join((f"the server answered {answer[1]}", *re.findall("<(?:Code|Message)>([^<]+)<", answer[2])))
     text = text[:300].rstrip(": ") or kind
+    if re.search(r"credential provider: \w*(?:Connect|Timeout|Transport)", text):
+        return f"no answer from the service of credentials ({text}); try again", False
     if kind in _NO_CREDENTIALS or re.search("answered 401|: ExpiredToken|: InvalidToken", text):
         return f"no credentials that are valid ({text}); docs/object-stores.md says how to set them", True
     if kind == "PermissionDeniedError" or isinstance(error, PermissionError) or "answered 403" in text:
@@ -226,9 +244,7 @@ def explain(error: Exception) -> tuple[str, bool]:
         return "the server does not answer requests for ranges of a file; use one that does, such as nginx", True
     if "incorrectly configured region" in text:
         return "the bucket lies in another region; set AWS_REGION to it", True
-    if "error sending request" in text or isinstance(error, TimeoutError):
+    if re.search("error sending request|body error", text) or isinstance(error, TimeoutError):
         where = f" from {server[1]}" if server else ""
         return f"no answer{where}; check the address, the network and the server, and try again", False
-    if "body error" in text:
-        return "no answer came in full; check the network and the server, and try again", False
     return text if answer else f"{kind}: {text}", False

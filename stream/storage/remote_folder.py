@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Iterator
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any, ClassVar, Self
 
 from stream.storage.errors import ArgumentError, FormatError, StreamError
@@ -17,7 +18,7 @@ from stream.storage.remote import RemoteError, checked_url, explain
 LISTING = "info.json"
 """List of the datasets of a root, which a web server has no other way to tell: that of ``python -m stream.info``."""
 _WEB = ("http", "https")
-_PATIENCE_S, _SLOW = 2, 128 << 10
+_LATE_S, _SLOW = 2, 128 << 10
 """Seconds after which an answer is late, and bytes a second of a slow one: a thin link is not asked for files twice."""
 
 
@@ -38,7 +39,8 @@ class RemoteFolder:
         "gs": "gs://BUCKET/...",
         **dict.fromkeys(_WEB, "https://HOST/..."),
     }
-    patience: ClassVar[dict[str, float]] = {"deadline_s": OPENING_S, "timeout_s": 0.8 * OPENING_S}
+    deadline_s: ClassVar[float] = OPENING_S
+    timeout_s: ClassVar[float] = 0.8 * OPENING_S
 
     def __init__(self, url: str, *, root: str = "") -> None:
         try:
@@ -56,7 +58,7 @@ class RemoteFolder:
             raise RemoteError(f"{url}: expected {expected}", refused=True)
         object_reads()  # raises now
         with self.explained("opened"):
-            self.store = open_store(self.scheme, self.bucket, **self.patience)
+            self.store = open_store(self.scheme, self.bucket, timeout_s=self.timeout_s)
 
     def __str__(self) -> str:
         return self.url
@@ -83,7 +85,7 @@ class RemoteFolder:
         """Return the size of each object by its key, and the keys of the subfolders."""
         prefix = self.key("")
         with self.explained("listed"):
-            found = object_reads().wait(self.store.list_with_delimiter_async(prefix or None))
+            found = self._wait(lambda: self.store.list_with_delimiter_async(prefix or None))
         # A store may list an object with the folder's own name.
         sizes = {str(each["path"]): int(each["size"]) for each in found["objects"] if each["path"] != prefix}
         return sizes, list(map(str, found["common_prefixes"]))
@@ -92,7 +94,7 @@ class RemoteFolder:
         """Return the size of an object in bytes, or None if it does not exist."""
         try:
             with self.explained("read", name):
-                return int(object_reads().wait(self.store.head_async(self.key(name)))["size"])
+                return int(self._wait(lambda: self.store.head_async(self.key(name)))["size"])
         except FileNotFoundError:
             return None
         except RemoteError as error:
@@ -106,15 +108,27 @@ class RemoteFolder:
         return object_reads().wait(self._read(name))
 
     async def _read(self, name: str) -> bytes:
+        async def send() -> bytes:
+            answer = await self.store.get_async(self.key(name))
+            return bytes(await answer.bytes_async())
+
         with self.explained("read", name):
-            found = await self.store.get_async(self.key(name))
-            return bytes(await found.bytes_async())
+            return await self._repeat(send)
+
+    def _repeat(self, send: Callable[[], Awaitable[Any]], *, num_bytes: int = 0) -> Coroutine[Any, Any, Any]:
+        """Return the coroutine of a request that is repeated until the deadline, a second later for each MiB sent."""
+        deadline = time.monotonic() + self.deadline_s + (num_bytes >> 20)
+        return object_reads().repeat(send, lambda: deadline - time.monotonic())
+
+    def _wait(self, send: Callable[[], Awaitable[Any]], *, num_bytes: int = 0) -> Any:
+        """Return the answer of a request that is repeated until the deadline."""
+        return object_reads().wait(self._repeat(send, num_bytes=num_bytes))
 
     def read_range(self, name: str, start: int, stop: int) -> bytes:
         """Return the bytes [start, stop) of an object; raise RemoteError if it is shorter."""
         try:
-            patience_s = _PATIENCE_S + (stop - start) / _SLOW
-            content = object_reads().read(f"{self.url}/{name}", start, stop, patience_s=patience_s)
+            late_s = _LATE_S + (stop - start) / _SLOW
+            content = object_reads().read(f"{self.url}/{name}", start, stop, late_s=late_s)
         except FormatError as error:
             raise RemoteError(str(error)) from None
         if len(content) != stop - start:

@@ -246,7 +246,7 @@ def test_a_store_that_is_down_is_said_before_work_begins(
     address, began = f"http://127.0.0.1:{free_port()}", time.monotonic()
     for name, value in environment_of("s3", address).items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setitem(RemoteFolder.patience, "deadline_s", 0.2)
+    monkeypatch.setattr(RemoteFolder, "deadline_s", 0.2)
     open_store.cache_clear()
     assert main(arguments(dataset, str(dataset.root), "s3://bucket/oxe")) == EXIT_FAILED
     assert f"s3://bucket/oxe: cannot be listed: no answer from {address}; check" in capsys.readouterr().err

@@ -38,7 +38,7 @@ def test_an_answer_that_is_cut_is_asked_for_again(small_root: Path) -> None:
         assert ObjectReads().read(f"{url}/{name}", 100, 150) == (small_root / name).read_bytes()[100:150]
     with (
         web_server(small_root, lambda *_: CUT) as url,
-        pytest.raises(RemoteError, match=rf"{name}, bytes 100 to 150: cannot be read: no answer.* in full"),
+        pytest.raises(RemoteError, match=rf"{name}, bytes 100 to 150: cannot be read: no answer"),
     ):
         ObjectReads().read(f"{url}/{name}", 100, 150)
 
@@ -58,8 +58,8 @@ def test_a_slow_store_is_not_asked_for_everything_again(small_root: Path) -> Non
         begun = ObjectReads().start(reads)
         time.sleep(1.2)
         answers.set()
-        outcomes = begun.result()
-    assert [outcome.error for outcome in outcomes] == [None] * 40 and sorted(came) == list(range(0, 2000, 50))
+        errors = begun.result()
+    assert errors == [None] * 40 and sorted(came) == list(range(0, 2000, 50))
     assert 40 < len(asked) <= 60
 
 
@@ -67,10 +67,10 @@ def test_a_slow_store_is_not_asked_for_everything_again(small_root: Path) -> Non
 def test_all_ranges_of_a_store_that_is_down_end_at_one_deadline(num_ranges: int, impatient: None) -> None:
     url, began = f"http://127.0.0.1:{free_port()}/x", time.monotonic()
     reads = [Read(url, at, at + 1, lambda begin, content: None) for at in range(num_ranges)]
-    outcomes = ObjectReads().start(reads).result()
+    errors = ObjectReads().start(reads).result()
     assert time.monotonic() - began < 1.5
-    for outcome in outcomes:
-        assert isinstance(outcome.error, RemoteError) and "cannot be read: no answer" in str(outcome.error)
+    for error in errors:
+        assert isinstance(error, RemoteError) and "cannot be read: no answer" in str(error)
 
 
 def test_ranges_that_wait_are_not_late_while_answers_come(
@@ -85,16 +85,16 @@ def test_ranges_that_wait_are_not_late_while_answers_come(
     with web_server(small_root, slow) as url:
         shard = f"{url}/demo/1.0.0/train/train-00000-of-00006.arrayrecord"
         reads, began = [Read(shard, at, at + 5, lambda begin, content: None) for at in range(28)], time.monotonic()
-        assert [outcome.error for outcome in ObjectReads().start(reads).result()] == [None] * 28
+        assert ObjectReads().start(reads).result() == [None] * 28
     assert time.monotonic() - began > 1.2
 
 
 def test_a_claim_of_another_process_is_waited_for_until_the_deadline(impatient: None) -> None:
     began = time.monotonic()
     read = Read("http://127.0.0.1:1/x", 0, 9, lambda begin, content: None, lambda begin, end, *, take: False)
-    (outcome,) = ObjectReads().start([read]).result()
-    assert "bytes 0 to 9: cannot be read: another process of this machine reads it" in str(outcome.error)
-    assert isinstance(outcome.error, RemoteError) and 0.9 < time.monotonic() - began < 1.5
+    (error,) = ObjectReads().start([read]).result()
+    assert "bytes 0 to 9: cannot be read: another process of this machine reads it" in str(error)
+    assert isinstance(error, RemoteError) and 0.9 < time.monotonic() - began < 1.5
 
 
 def test_a_read_does_not_end_with_the_deadline_of_an_older_one(impatient: None, small_root: Path) -> None:
@@ -105,6 +105,6 @@ def test_a_read_does_not_end_with_the_deadline_of_an_older_one(impatient: None, 
         older = reads.start([read])
         time.sleep(0.6)
         newer = reads.start([read])
-        assert isinstance(older.result()[0].error, RemoteError)
+        assert isinstance(older.result()[0], RemoteError)
         is_down = False
-        assert newer.result()[0].error is None
+        assert newer.result() == [None]

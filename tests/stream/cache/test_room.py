@@ -66,6 +66,46 @@ def test_whole_shards_leave_least_recently_used_first_and_who_reads_them_goes_on
         assert shards[1].read_bytes()[:5] == b"again"
 
 
+def test_a_sparse_copy_counts_with_what_it_takes_of_the_disk(tmp_path: Path) -> None:
+    folder = tmp_path / "demo/1.0.0/train/cached"
+    folder.mkdir(parents=True)
+    for number in range(4):
+        (folder / f"{number}.arrayrecord").write_bytes(os.urandom(40_960))
+        os.truncate(folder / f"{number}.arrayrecord", 100 << 20)
+    assert taken(tmp_path) == 4 * 40_960
+    Room(tmp_path, 200_000).make(200_000)
+    assert taken(tmp_path) == 4 * 40_960
+    Room(tmp_path, 150_000).make(150_000)
+    assert taken(tmp_path) == 3 * 40_960
+
+
+def test_a_copy_in_use_is_marked_and_stays_longest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cached_file, "_TOUCH_S", 0)
+    folder = tmp_path / "demo/1.0.0/train"
+    room = Room(tmp_path, None)
+    files = [
+        CachedFile(str(folder / f"{number}.arrayrecord"), url="s3://b/x", size=50_000, room=room) for number in range(3)
+    ]
+    copies = [folder / f"cached/{number}.arrayrecord" for number in range(3)]
+    for number, path in enumerate(copies):
+        path.write_bytes(os.urandom(50_000))
+        os.utime(path, (1000 + number,) * 2)
+    files[0].ahead([(20_000, 100)])
+    room.make(120_000)
+    assert [path.stat().st_blocks > 0 for path in copies] == [True, False, True]
+
+
+def test_neighbours_are_asked_for_with_one_request_and_records_far_apart_with_several(tmp_path: Path) -> None:
+    file = CachedFile(str(tmp_path / "x.arrayrecord"), url="s3://b/x", size=16 << 20, room=Room(tmp_path, None))
+    (read,) = file.ahead([(at, 900) for at in range(100_000, 150_000, 1000)])
+    assert (read.begin, read.end) == (98_304, 151_552)
+    gap = 64 << 10
+    assert [(r.begin, r.end) for r in file.ahead([(8192, 10), (12_288 + gap, 10)])] == [(8192, 12_288 + gap + 4096)]
+    assert len(file.ahead([(8192, 10), (12_288 + gap + 4096, 10)])) == 2
+    every = file.ahead([(at, 4000) for at in range(0, 12 << 20, 4096)])
+    assert [(r.begin, r.end) for r in every] == [(at, at + (4 << 20)) for at in range(0, 12 << 20, 4 << 20)]
+
+
 def test_a_full_disk_is_one_warning_and_every_batch(
     bucket: str, cache: Path, small_root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -26,7 +26,7 @@ from tests.fixtures.object_stores import environment_of, free_port, web_server
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(object_reads, "DEADLINE_S", 0.2)
-    monkeypatch.setitem(RemoteFolder.patience, "deadline_s", 0.2)
+    monkeypatch.setattr(RemoteFolder, "deadline_s", 0.2)
     object_stores.open_store.cache_clear()
     yield
     object_stores.open_store.cache_clear()

@@ -1,0 +1,115 @@
+"""Outages of seconds, and the counts of what was sent meanwhile."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from bench.chaos.outage import FORMS, FailingServer, Form
+from stream import digest, make_loader
+from stream.storage.object_reads import ObjectReads, Read
+from stream.storage.remote import RemoteError, Traffic
+from tests.fixtures.object_stores import web_server
+
+SHARD = "demo/1.0.0/train/train-00000-of-00006.arrayrecord"
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_reads_that_begin_before_and_in_an_outage_are_answered_after_it(form: Form, small_root: Path) -> None:
+    content, came = (small_root / SHARD).read_bytes(), dict[int, bytes]()
+
+    def keep(begin: int, answer: memoryview) -> None:
+        came[begin] = bytes(answer)
+
+    traffic = Traffic()
+    with FailingServer(small_root).serving() as server:
+        reads = [Read(f"{server.url}/{SHARD}", at, at + 50, keep, None, traffic) for at in range(0, 1000, 50)]
+        store = ObjectReads()
+        assert store.start(reads[:1]).result() == [None]
+        failing = threading.Thread(target=server.fail, args=(form,), kwargs={"seconds": 0.7})
+        failing.start()
+        while server.form is None:
+            pass
+        assert store.start(reads[1:]).result(timeout=60) == [None] * 19
+        failing.join()
+    assert came == {at: content[at : at + 50] for at in range(0, 1000, 50)}
+    assert traffic.requests > 20 and traffic.num_bytes == 1000
+
+
+@pytest.mark.parametrize(("status", "asked"), [(403, 1), (404, 1), (416, 1), (401, 1)])
+def test_a_request_that_is_refused_is_sent_once(status: int, asked: int, small_root: Path) -> None:
+    traffic = Traffic()
+    with web_server(small_root, lambda *_: status) as url, pytest.raises((RemoteError, ValueError)):
+        ObjectReads().read(f"{url}/{SHARD}", 0, 9, late_s=60, traffic=traffic)
+    assert (traffic.requests, traffic.num_bytes) == (asked, 0)
+
+
+@pytest.mark.parametrize("status", [400, 408, 429, 500, 502, 503, 504])
+def test_the_first_failure_of_another_kind_does_not_end_a_read(status: int, small_root: Path) -> None:
+    answers, traffic = iter([status, status]), Traffic()
+    with web_server(small_root, lambda method, path, body: next(answers, body)) as url:
+        content = ObjectReads().read(f"{url}/{SHARD}", 0, 9, late_s=60, traffic=traffic)
+    assert content == (small_root / SHARD).read_bytes()[:9]
+    assert (traffic.requests, traffic.num_bytes) == (3, 9)
+
+
+def test_a_late_range_has_one_second_request_at_most(small_root: Path) -> None:
+    asked, ends, traffic = list[str](), threading.Event(), Traffic()
+
+    def late(method: str, path: str, body: bytes) -> bytes:
+        asked.append(path)
+        ends.wait(1.5)
+        return body
+
+    with web_server(small_root, late) as url:
+        ObjectReads().read(f"{url}/{SHARD}", 0, 9, late_s=0.1, traffic=traffic)
+        ends.set()
+    assert len(asked) == traffic.requests == 2
+
+
+def test_records_that_are_read_again_count_as_requests(small_root: Path, cache: Path) -> None:
+    with web_server(small_root) as url:
+        loader = make_loader(url, "demo", batch_size=12, seed=5, num_steps=25, num_workers=0, cache=cache)
+        expected = [digest(batch) for batch in loader]
+        before = loader.stats()
+        for path in cache.rglob("cached/*.arrayrecord"):
+            with path.open("r+b") as file:
+                file.write(bytes(byte ^ 0x55 for byte in path.read_bytes()))
+        assert [digest(batch) for batch in loader] == expected
+        after = loader.stats()
+    assert after["requests"] > before["requests"] + 20
+    assert after["remote_bytes"] > before["remote_bytes"] + 20_000
+
+
+def test_requests_that_failed_count(small_root: Path, cache: Path) -> None:
+    asked = list[str]()
+
+    def every_second_fails(method: str, path: str, body: bytes) -> bytes | int:
+        if "arrayrecord" not in path:
+            return body
+        asked.append(path)
+        return 503 if len(asked) % 2 else body
+
+    with web_server(small_root, every_second_fails) as url:
+        loader = make_loader(url, "demo", batch_size=12, seed=5, num_steps=5, num_workers=0, cache=cache)
+        list(loader)
+        assert loader.stats()["requests"] == len(asked) > 10
+
+
+def test_after_many_quick_answers_a_range_is_late_soon(small_root: Path) -> None:
+    asked, ends = list[str](), threading.Event()
+
+    def last_stalls(method: str, path: str, body: bytes) -> bytes:
+        asked.append(path)
+        if len(asked) == 101:
+            ends.wait(3)
+        return body
+
+    with web_server(small_root, last_stalls) as url:
+        store = ObjectReads()
+        for at in range(101):
+            store.read(f"{url}/{SHARD}", at, at + 5)
+        ends.set()
+    assert len(asked) == 102
