@@ -192,12 +192,13 @@ def test_a_resumed_run_with_workers_goes_on_with_the_same_draws(root: Path, tmp_
 
 def test_a_state_is_bound_to_the_column_and_its_content(root: Path, tmp_path: Path) -> None:
     state = make_loader(root, "alpha", batch_size=4, sample_weights="weight").state_at(3)
+    by_weight = "sample_weights: None was 'weight'|data of 'alpha', .* labelled again: other column of sample_weights="
     for other in (None, "count_of_all", "three_times"):
         folder = write_dataset(tmp_path / str(other), "alpha", LENGTHS)
         if other:
             change_table(folder, "steps", lambda table: table.append_column("weight", pa.array(np.ones(len(table)))))
         loader = make_loader(tmp_path / str(other), "alpha", batch_size=4, sample_weights="weight" if other else None)
-        with pytest.raises(StateError, match=r"datasets\.alpha"):
+        with pytest.raises(StateError, match=by_weight):
             loader.step_of(state)
 
 
