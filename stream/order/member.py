@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -133,11 +134,26 @@ class OpenMember:
 
 
 def split_ranges(split: str, dataset: Dataset) -> list[EpisodeRange]:
-    """Return the episodes of a split expression; raise ArgumentError if the dataset has no such split."""
+    """Return the episodes of a split expression.
+
+    Raises:
+        ArgumentError: The dataset has no such split, or terms of the expression overlap, which would give the same
+            samples twice.
+    """
     try:
-        return resolve_split(split, dataset.shard_lengths)
+        ranges = resolve_split(split, dataset.shard_lengths)
     except SplitError as error:
         raise ArgumentError(f"dataset {dataset.name}: {error}") from None
+    in_order = sorted((each for each in ranges if each.start < each.stop), key=lambda each: (each.split, each.start))
+    for first, second in pairwise(in_order):
+        if first.split == second.split and second.start < first.stop:
+            last = min(first.stop, second.stop) - 1
+            raise ArgumentError(
+                f"dataset {dataset.name}: split={split!r:.200} names episodes {second.start} to {last} of "
+                f"{first.split!r} twice, so a pass would have their samples twice; take terms that do not overlap, or "
+                "a second member with a weight to draw some episodes more often"
+            )
+    return ranges
 
 
 def touched_shards(episodes: EpisodeRange, dataset: Dataset) -> list[str]:
