@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,8 @@ with imports_of("torch", by="stream.torch"):
     import torch.distributed
     import torch.utils.data
 
+_SHARDING = frozenset({"DataLoaderDispatcher", "DataLoaderShard", "IterableDatasetShard"})
+"""Classes of accelerate, and of transformers, that give each process some of the batches of a dataset."""
 _PARTS = tuple(field.name for field in fields(Affine))
 
 
@@ -76,7 +79,8 @@ class PairDataset(torch.utils.data.IterableDataset[Batch]):
         step: Step of the next batch.
 
     Raises:
-        ArgumentError: As for ``make_loader``; from ``iter``, in a DataLoader with a ``batch_size``.
+        ArgumentError: As for ``make_loader``; from ``iter``, in a DataLoader with a ``batch_size``, or one that shards
+            or dispatches batches, as Accelerate prepares it.
         RuntimeError: From ``iter``, in a worker process of a DataLoader.
     """
 
@@ -90,12 +94,7 @@ class PairDataset(torch.utils.data.IterableDataset[Batch]):
         self._finds_ranks = not self.loader.knows_ranks
 
     def __iter__(self) -> Ahead:
-        # DataLoader does not tell its dataset that it collates; the object that calls this does.
-        if getattr(sys._getframe(1).f_locals.get("self"), "auto_collation", False):
-            raise ArgumentError(
-                "a DataLoader with a batch_size makes batches of PairDataset's batches; give it batch_size=None, and "
-                "PairDataset the rows of the global batch as batch_size"
-            )
+        _check_callers(sys._getframe(1))
         return self.carry(Here(), prefetch=0)
 
     def carry(self, carrier: Carrier, *, prefetch: int) -> Ahead:
@@ -122,6 +121,8 @@ class PairDataset(torch.utils.data.IterableDataset[Batch]):
 
     def set_epoch(self, epoch: int) -> None:
         """Begin the next iteration with a pass, from 0; raises ArgumentError if passes have no end."""
+        # Accelerate's loaders call this before their first batch, and would lose a restored step.
+        _check_callers(sys._getframe(1))
         length = self.loader.num_steps
         if check_whole("epoch", epoch, least=0) and length is None:
             raise ArgumentError(f"epoch {epoch}: the first pass has no end; give PairDataset num_steps")
@@ -138,6 +139,27 @@ class PairDataset(torch.utils.data.IterableDataset[Batch]):
 
     def _note(self, step: int) -> None:
         self.step = step
+
+
+def _check_callers(frame: FrameType | None) -> None:
+    """Raise ArgumentError if a caller collates, shards or dispatches the batches that it iterates.
+
+    A DataLoader does not tell its dataset, so this looks at the objects whose methods are running.
+    """
+    while frame is not None:
+        caller = frame.f_locals.get("self")
+        if getattr(caller, "auto_collation", False):
+            raise ArgumentError(
+                "a DataLoader with a batch_size makes batches of PairDataset's batches; give it batch_size=None, and "
+                "PairDataset the rows of the global batch as batch_size"
+            )
+        if sharding := _SHARDING.intersection(each.__name__ for each in type(caller).__mro__):
+            raise ArgumentError(
+                f"{min(sharding)} shards or dispatches the batches of PairDataset, which has the rows of its rank "
+                "already, so rows would be lost; do not give its DataLoader to accelerator.prepare: iterate "
+                "DataLoader(dataset, batch_size=None) as it is, or stream.torch.to_device(dataset, accelerator.device)"
+            )
+        frame = frame.f_back
 
 
 class _Pass(LoaderIterator):

@@ -26,11 +26,11 @@ from stream.loader.rank_plan import RankPlan
 from stream.loader.run_log import RunLog
 from stream.loader.running import Running
 from stream.loader.saved import read_saved, save_loader
-from stream.loader.state import make_state, read_state
+from stream.loader.state import describe_content, make_state, read_state
 from stream.order.filters import Missing
 from stream.order.reference import SampleRef
 from stream.order.window import Bounds
-from stream.statistics.normalize import Normalize, bind_transforms
+from stream.statistics.normalize import Normalize, bind_transforms, describe_transforms
 from stream.storage.arguments import check_names, with_known_names
 from stream.storage.errors import ArgumentError
 from stream.storage.remote import cached_root
@@ -420,7 +420,8 @@ class Loader(grain.IterDataset[Batch]):
     def save(self, path: str | Path) -> None:
         """Write ``loader.json``, for ``load_loader`` and ``python -m stream.replay``.
 
-        The file defines the batches, except for transforms: they are code, and the file has only their names.
+        The file defines the batches, the numbers of a normalisation included. Other transforms are code, of which the
+        file has only the names.
 
         Args:
             path: File to write; an old file is replaced atomically.
@@ -436,13 +437,24 @@ class Loader(grain.IterDataset[Batch]):
         """Everything that defines the order of samples, and nothing else; states are bound to it."""
         return {"batch_size": self.batch_size, **self.data.fingerprint()}
 
+    @cached_property
+    def content(self) -> dict[str, Any]:
+        """Everything that defines the batches beside the order of samples; states have it too."""
+        return {**self.data.content(), **describe_transforms(self.running.transforms)}
+
     def state_at(self, step: int) -> dict[str, Any]:
         """Return the state of an iterator whose next batch is that of ``step``."""
-        return make_state(step, self.fingerprint, random_ranks=self.running.random_ranks)
+        return make_state(step, self.fingerprint, content=self.content, random_ranks=self.running.random_ranks)
 
     def step_of(self, state: Any) -> int:
-        """Return the step of a state; raises StateError if it belongs to another order of samples."""
-        return read_state(state, self.fingerprint, random_ranks=self.running.random_ranks)
+        """Return the step of a state; raises StateError if it belongs to another order of samples.
+
+        A warning names what differs in the content of batches, such as ``normalize`` or ``image_size``.
+        """
+        step = read_state(state, self.fingerprint, random_ranks=self.running.random_ranks)
+        if difference := describe_content(state.get("content"), self.content):
+            _log.warning("the state is of the same samples in the same order, but of other batches: %s", difference)
+        return step
 
 
 def load_loader(
@@ -450,14 +462,16 @@ def load_loader(
 ) -> Loader:
     """Make the loader that a ``loader.json`` describes.
 
-    The file has only the names of transforms, so give them again. A warning names those that are missing.
+    The normalisation is that of the file. It has only the names of other transforms, so give them again. A warning
+    names those that are missing.
 
     Args:
         path: File that ``Loader.save`` wrote.
         root: Place of the converted data, if they were moved.
         cache: Cache of a remote root, as for ``make_loader``.
         overrides: ``rank``, ``world_size``, ``num_workers``, ``threads``, ``prefetch``, ``transforms``, ``on_error``,
-            ``num_steps`` or ``decode``, as for ``make_loader``. Others would define another run.
+            ``num_steps`` or ``decode``, as for ``make_loader``; or ``normalize=False``, for values as stored. Others
+            would define another run.
 
     Raises:
         StateError: The file is not a loader.json, or the data differ from those of the run; the message names the
@@ -465,17 +479,22 @@ def load_loader(
         ArgumentError: An override is wrong.
     """
     _check_platform()
+    keeps_values = overrides.get("normalize") is False
+    if keeps_values:
+        del overrides["normalize"]
     for name in overrides:
-        if name in Options.__dataclass_fields__ or name == "batch_size":
+        if name in Options.__dataclass_fields__ or name in ("batch_size", "normalize"):
             raise ArgumentError(f"{name}: {path} defines it, as another would be another run; use make_loader")
     check_names(overrides, Running.__dataclass_fields__)
-    data, running, transforms = read_saved(path, root=root, cache=cache, overrides=overrides)
-    if transforms and "transforms" not in overrides:
+    data, running, saved = read_saved(path, root=root, cache=cache, overrides=overrides)
+    if saved.code and "transforms" not in overrides:
         _log.warning(
             "%s: loaded without the transforms of the run, which are code: %s; give transforms=, [] for none",
             path,
-            ", ".join(transforms),
+            ", ".join(saved.code),
         )
+    if keeps_values:
+        running = replace(running, transforms=[t for t in running.transforms if not isinstance(t, Normalize)])
     return Loader(data, running, knows_ranks=bool({"rank", "world_size"} & set(overrides)))
 
 

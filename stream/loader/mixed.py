@@ -261,7 +261,10 @@ class MixedData:
         return found
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return everything that defines the order of samples, and nothing else, as a small JSON object for states."""
+        """Return everything that defines the order of samples, and nothing else, as a small JSON object for states.
+
+        Its values are those of arguments, so that a message can name them; data are hashes.
+        """
         options = self.options
         members = {
             name: {"index": number, **member.fingerprint(self.views.splits_of(number))}
@@ -271,13 +274,25 @@ class MixedData:
             "seed": options.seed,
             "shuffle": options.shuffle,
             "samples_per_episode": options.samples_per_episode,
-            "passes": options.passes is not None,
+            "passes": "complete passes" if options.passes else None,
             "datasets": members,
             "phases": [
                 {"until": until, "weights": dict(zip(self.names, weights, strict=True))}
                 for until, weights in zip([*self.mixture.until, None], self.phase_weights, strict=True)
             ],
         }
+
+    def content(self) -> dict[str, Any]:
+        """Return what defines the batches beside the order of samples, as a small JSON object for states.
+
+        ``data`` has a hash by dataset of the columns that batches read, which hold the hash of every record.
+        """
+        read: dict[str, list[tuple[str, TableKind, str]]] = {}
+        for split in self.spec.splits:
+            columns = [(split.split, *column) for column in self.spec.used_columns(split)]
+            read.setdefault(self.names[split.member], []).extend(columns)
+        hashes = {dataset.name: dataset.fingerprint(read.get(dataset.name, ())) for dataset in self.datasets}
+        return {**self.options.content, "data": hashes}
 
     def _action_margins(self, dataset: Dataset) -> tuple[int, int]:
         """Return the steps at either end of an episode that have too few actions to be samples."""

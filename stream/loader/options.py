@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -44,6 +45,13 @@ _CHOICES: dict[str, tuple[str | None, ...]] = {
 
 _BY_MEMBER = ("filters", "episodes", "keep_ranges", "sample_weights", "action_columns", "state_columns")
 """Arguments that may be mappings of members."""
+_RESIZING = ("image_fit", "image_filter")
+_CONTENT = (
+    *("cameras", "image_size", *_RESIZING, "frames", "bounds", "metadata", "columns", "language"),
+    *("action", "action_from", "horizon", "action_columns", "action_space"),
+    *("state_from", "state_horizon", "state_columns", "state_space"),
+)
+"""Arguments that define the content of batches, whether or not they choose samples too."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,6 +157,13 @@ class Options:
         """Canonical space of each vector that is loaded in one."""
         chosen: dict[VectorName, SpaceName | None] = {"action": self.action_space, "state": self.state_space}
         return {which: space for which, space in chosen.items() if space is not None}
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """Arguments that define the content of batches, in their JSON form."""
+        names = [name for name in _CONTENT if self.image_size is not None or name not in _RESIZING]
+        arguments: dict[str, Any] = json.loads(json.dumps({name: getattr(self, name) for name in names}))
+        return arguments
 
     def without(self, members: Collection[str]) -> Options:
         """Return the options without what they say of some members."""

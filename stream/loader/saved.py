@@ -2,22 +2,53 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from stream.loader.mixed import MixedData
 from stream.loader.options import Options
 from stream.loader.running import Running
-from stream.loader.state import STATE_VERSION, first_difference, read_json, write_json
+from stream.loader.state import STATE_VERSION, describe_content, describe_order, read_json, write_json
 from stream.order.filters import canonical_filters
 from stream.order.mixture import Member, Mixture
+from stream.statistics.normalize import Normalize, bind_transforms
 from stream.storage.errors import ArgumentError, StateError
 from stream.storage.plain_values import canonical_choice
 from stream.storage.remote import CachedRoot, cached_root, is_remote
 
+_log = logging.getLogger("stream")
 _KEPT = ("batch_size", "on_error", "num_steps", "decode")
+
+
+@dataclass(frozen=True)
+class SavedTransforms:
+    """The transforms of a ``loader.json``, in order: normalisations, and texts of those that are code."""
+
+    entries: tuple[Normalize | str, ...]
+
+    @property
+    def code(self) -> list[str]:
+        """Texts of the transforms that the file does not hold."""
+        return [entry for entry in self.entries if isinstance(entry, str)]
+
+    def restore(self, transforms: Sequence[Any] = ()) -> list[Any]:
+        """Return transforms with the file's normalisations at their places among them.
+
+        Args:
+            transforms: Transforms that are code; if they normalise already, they stay as they are.
+        """
+        if any(isinstance(each, Normalize) for each in transforms):
+            return list(transforms)
+        code = iter(transforms)
+        restored: list[Any] = []
+        for entry in self.entries:
+            restored.extend([entry] if isinstance(entry, Normalize) else islice(code, 1))
+        return [*restored, *code]
 
 
 def save_loader(path: str | Path, data: MixedData, running: Running) -> None:
@@ -54,7 +85,9 @@ def save_loader(path: str | Path, data: MixedData, running: Running) -> None:
         "until": data.mixture.until,
         "options": {name: getattr(options, name) for name in Options.__dataclass_fields__},
         "fingerprint": data.fingerprint(),
-        "transforms": [repr(transform) for transform in running.transforms],
+        "data": data.content()["data"],
+        # A subclass of Normalize is code.
+        "transforms": [each.to_json() if type(each) is Normalize else repr(each) for each in running.transforms],
     }
     write_json(Path(path), content)
 
@@ -65,8 +98,10 @@ def read_saved(
     root: str | Path | CachedRoot | None = None,
     cache: str | Path | None = None,
     overrides: Mapping[str, Any] | None = None,
-) -> tuple[MixedData, Running, list[str]]:
-    """Open the data and settings of a ``loader.json``; also return the names of its transforms, which it does not have.
+) -> tuple[MixedData, Running, SavedTransforms]:
+    """Open the data and settings of a ``loader.json``, with its normalisation; also return its transforms.
+
+    A warning says which data that batches read are no longer those of the run.
 
     Args:
         path: File.
@@ -87,15 +122,24 @@ def read_saved(
         running = {name: content[name] for name in (*_KEPT, "rank", "world_size")}
         where: Any = root or _text(content["root"])
         fingerprint = content["fingerprint"]
-        transforms = list(map(_text, content["transforms"]))
+        data_hashes = dict(content["data"])
+        saved = SavedTransforms(
+            tuple(
+                Normalize.from_json(entry, where=path) if isinstance(entry, Mapping) else _text(entry)
+                for entry in content["transforms"]
+            )
+        )
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise StateError(f"{path}: field missing or of the wrong type ({error!r:.100})") from None
-    chosen = Running(**{**running, **(overrides or {})})
+    running |= overrides or {}
+    chosen = Running(**running)
     data = MixedData(cached_root(where, cache), mixture, options, batch_size=chosen.batch_size)
-    difference = first_difference(fingerprint, data.fingerprint())
-    if difference:
+    if difference := describe_order(fingerprint, data.fingerprint()):
         raise StateError(f"{path}: the data below {where} are not those of the run: {difference}")
-    return data, chosen, transforms
+    if difference := describe_content({"data": data_hashes}, data.content()):
+        _log.warning("%s: batches are not those of the run: %s", path, difference)
+    transforms = bind_transforms(saved.restore(chosen.transforms), data)
+    return data, replace(chosen, transforms=transforms), saved
 
 
 def _own(what: str, value: Any) -> Any:

@@ -39,7 +39,7 @@ class Choice(ABC):
     @property
     @abstractmethod
     def fingerprint(self) -> str:
-        """Hash of the choice, which does not depend on the process."""
+        """Text of the choice for people, with a hash where it is long; it does not depend on the process."""
 
     @abstractmethod
     def used_columns(self, index: SplitIndex, samples: Samples) -> Iterator[tuple[TableKind, str]]:
@@ -151,8 +151,9 @@ class EpisodeChoice(_ByEpisode):
 
     @property
     def fingerprint(self) -> str:
-        """Hash of the choice."""
-        return hash_content([self.listed.keeps, self.listed.names])
+        """Count of the episodes, and a hash of their names."""
+        kind = "" if self.listed.keeps else "all but "
+        return f"{kind}{len(self.listed.names)} episodes ({hash_content(self.listed.names)})"
 
     def select(self, index: SplitIndex, rows: slice, samples: TableKind) -> np.ndarray:
         """Return which samples, or rows of ``episodes``, are kept."""
@@ -182,8 +183,8 @@ class KeepRanges(_ByEpisode):
 
     @property
     def fingerprint(self) -> str:
-        """Hash of the choice."""
-        return hash_content(self.ranges)
+        """Count of the episodes, and a hash of their ranges."""
+        return f"ranges of {len(self.ranges)} episodes ({hash_content(self.ranges)})"
 
     @cached_property
     def _edges(self) -> np.ndarray:

@@ -69,8 +69,9 @@ class Filter(Choice):
 
     @property
     def fingerprint(self) -> str:
-        """Hash of the condition, which does not depend on the process."""
-        return hash_content([[self.column, self.how, self.value]])
+        """The condition as a text, of a long one its begin and a hash."""
+        text = repr((self.column, self.how, self.value))
+        return text if len(text) <= 80 else f"{text[:60]}... ({hash_content(text)})"
 
     def used_columns(self, index: SplitIndex, samples: Samples = "records") -> Iterator[tuple[TableKind, str]]:
         """Yield the columns that ``select`` reads of an index."""

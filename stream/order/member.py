@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,8 @@ from stream.storage.errors import ArgumentError
 
 _HOLES = ("corrupt_frame", "missing_camera")
 """Reasons in a manifest that mean holes in the layout ``frames``."""
+_HOLE_COLUMNS = ("num_bytes", "camera", "steps_row", "step", "episode")
+"""Columns of ``records`` that say which frames exist."""
 _IDENTITY: tuple[tuple[TableKind, str], ...] = (
     ("episodes", "episode_id"),
     ("episodes", "num_steps"),
@@ -84,45 +87,73 @@ class OpenMember:
 
     def used_columns(self, index: SplitIndex) -> Iterator[tuple[TableKind, str]]:
         """Yield the columns of a split that decide which samples it has, and in which order."""
-        if self.samples == "records":
-            yield "episodes", "first_record"
-        else:
-            yield from (("episodes", name) for name in ("first_steps_row", "num_steps"))
+        for columns in self._columns(index).values():
+            yield from columns
+
+    def _columns(self, index: SplitIndex) -> dict[str, list[tuple[TableKind, str]]]:
+        """Return the columns that decide about the samples of a split, by what reads them."""
+        named = ["first_record"] if self.samples == "records" else ["first_steps_row", "num_steps"]
+        columns: dict[str, list[tuple[TableKind, str]]] = {"episodes": [("episodes", name) for name in named]}
         if self.has_holes:
-            yield from (("records", name) for name in ("num_bytes", "camera", "steps_row", "step", "episode"))
+            columns["holes"] = [("records", name) for name in _HOLE_COLUMNS]
         for choice in self.selection:
-            yield from choice.used_columns(index, self.samples)
+            reader = "filters" if choice.reason == "filters" else "episodes"
+            columns.setdefault(reader, []).extend(choice.used_columns(index, self.samples))
         if self.weights is not None:
-            yield from used_by(index, self.weights, self.samples, what="sample_weights")
+            columns["sample_weights"] = [*used_by(index, self.weights, self.samples, what="sample_weights")]
+        return columns
 
     def fingerprint(self, splits: Iterable[SplitIndex]) -> dict[str, Any]:
-        """Return what defines the samples in these splits of the member, and nothing else, as JSON."""
-        columns = [(split.split, *column) for split in splits for column in (*_IDENTITY, *self.used_columns(split))]
+        """Return what defines the samples in these splits of the member, and nothing else, as JSON.
+
+        Values have the form in which a caller gives them; ``data`` has hashes of the columns that decide.
+        """
+        columns: dict[str, list[tuple[str, TableKind, str]]] = {}
+        for split in splits:
+            for reader, read in self._columns(split).items():
+                columns.setdefault(reader, []).extend((split.split, *column) for column in read)
+            columns["episodes"].extend((split.split, *column) for column in _IDENTITY)
         reasons: dict[str, list[str]] = {}
-        for choice in self.selection:
+        for choice in self.choices:
             reasons.setdefault(choice.reason, []).append(choice.fingerprint)
-        found = {
+        fields: dict[str, Any] = {
             "dataset": self.dataset.manifest.dataset,
             "version": self.dataset.version,
-            "data": self.dataset.fingerprint(columns),
             "split": self.entry.split,
-            "choices": {reason: " ".join(sorted(prints)) for reason, prints in reasons.items()},
-            "margins": [list(self.margins), list(self.action_margins)],
+            **{reason: sorted(texts) for reason, texts in reasons.items()},
+            "margins": list(self.margins),
+            "action_margins": list(self.action_margins),
         }
         if self.weights is not None:
-            found["weights"] = self.weights
+            fields["sample_weights"] = self.weights
         if self.has_holes:
             window = self.window
-            found["holes"] = {"cameras": list(self.cameras), "frames": window.fixed, "last": window.takes_last}
-        return found
+            fields["holes"] = {"cameras": list(self.cameras), "frames": window.fixed, "last": window.takes_last}
+        fields["data"] = {reader: self.dataset.fingerprint(read) for reader, read in columns.items()}
+        return fields
 
 
 def split_ranges(split: str, dataset: Dataset) -> list[EpisodeRange]:
-    """Return the episodes of a split expression; raise ArgumentError if the dataset has no such split."""
+    """Return the episodes of a split expression.
+
+    Raises:
+        ArgumentError: The dataset has no such split, or terms of the expression overlap, which would give the same
+            samples twice.
+    """
     try:
-        return resolve_split(split, dataset.shard_lengths)
+        ranges = resolve_split(split, dataset.shard_lengths)
     except SplitError as error:
         raise ArgumentError(f"dataset {dataset.name}: {error}") from None
+    in_order = sorted((each for each in ranges if each.start < each.stop), key=lambda each: (each.split, each.start))
+    for first, second in pairwise(in_order):
+        if first.split == second.split and second.start < first.stop:
+            last = min(first.stop, second.stop) - 1
+            raise ArgumentError(
+                f"dataset {dataset.name}: split={split!r:.200} names episodes {second.start} to {last} of "
+                f"{first.split!r} twice, so a pass would have their samples twice; take terms that do not overlap, or "
+                "a second member with a weight to draw some episodes more often"
+            )
+    return ranges
 
 
 def touched_shards(episodes: EpisodeRange, dataset: Dataset) -> list[str]:

@@ -27,8 +27,8 @@ from stream.storage.progress import Progress
 
 _EPILOG = """\
 The digest equals stream.digest(batch) of the same rank's batch in training, as the loader returns it (with
-decode="device" before its frames are decoded). Transforms are code, and loader.json has only their names: give them
-with --transforms, or see the data before them.
+decode="device" before its frames are decoded), with the normalisation of the run. Other transforms are code, and
+loader.json has only their names: give them with --transforms, or see the data before them.
 
 exit codes:
   0    done
@@ -57,10 +57,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _replay(parsed: argparse.Namespace) -> None:
     # A RankPlan, not a Loader, which would import Grain.
     overrides = {} if parsed.rank is None else {"rank": parsed.rank}
-    data, running, _ = read_saved(parsed.loader, root=parsed.root, cache=parsed.cache, overrides=overrides)
+    data, running, saved = read_saved(parsed.loader, root=parsed.root, cache=parsed.cache, overrides=overrides)
     plan = RankPlan(data, running)
     if parsed.transforms is not None:
-        plan = with_transforms(plan, parsed.transforms)
+        plan = with_transforms(plan, parsed.transforms, saved)
     if parsed.range is None:
         _show(plan, parsed)
     else:

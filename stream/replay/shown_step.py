@@ -14,6 +14,7 @@ from typing import Any
 from stream.batch.spec import Batch
 from stream.loader.mixed import MixedData
 from stream.loader.rank_plan import RankPlan
+from stream.loader.saved import SavedTransforms
 from stream.order.reference import SampleRef
 from stream.replay.faults import find_faults, find_nonfinite
 from stream.statistics.normalize import bind_transforms
@@ -101,11 +102,12 @@ def find_transforms(name: str) -> Any:
         raise ArgumentError(f"--transforms {name}: {type(error).__name__}: {error}") from None
 
 
-def with_transforms(plan: RankPlan, name: str) -> RankPlan:
-    """Return a plan whose batches have transforms.
+def with_transforms(plan: RankPlan, name: str, saved: SavedTransforms) -> RankPlan:
+    """Return a plan whose batches have transforms, and the normalisation of the run at its place among them.
 
     Args:
         plan: Plan.
+        saved: Transforms of the run's ``loader.json``.
         name: ``MODULE:NAME`` or ``FILE.py:NAME``: a transform, a list of transforms, or a function of the loader's
             ``data`` that returns them.
 
@@ -120,7 +122,8 @@ def with_transforms(plan: RankPlan, name: str) -> RankPlan:
         raise ArgumentError(f"--transforms {name}: {type(error).__name__}: {error}") from None
     transforms: Sequence[Any] = [found] if _is_transform(found) else found
     running = replace(plan.running, transforms=transforms)
-    return RankPlan(plan.data, replace(running, transforms=bind_transforms(running.transforms, plan.data, None)))
+    bound = bind_transforms(saved.restore(running.transforms), plan.data)
+    return RankPlan(plan.data, replace(running, transforms=bound))
 
 
 def _is_transform(value: Any) -> bool:

@@ -19,25 +19,26 @@ _MAX_BYTES = 50_000_000
 _HEAD = {"format": "stream-normalize", "version": 1}
 
 
-def save_statistics(path: str | Path, statistics: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
-    """Write the file of ``Normalize.save`` atomically; raise OSError if it cannot be written."""
+def encode_statistics(statistics: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the JSON of ``Normalize.save``."""
     sets = {key: {name: _to_json(one) for name, one in each.items()} for key, each in statistics.items()}
-    write_json(path, {**_HEAD, "settings": settings, "statistics": sets})
+    return {**_HEAD, "settings": dict(settings), "statistics": sets}
 
 
-def load_statistics(path: str | Path) -> tuple[dict[Any, dict[str, VectorStatistics]], dict[str, Any]]:
-    """Return statistics by key and dataset, and settings; raise ArgumentError if the file is missing or another."""
-    content = read_json(path)
-    if {name: content.get(name) for name in _HEAD} != _HEAD:
-        raise ArgumentError(f"{path}: not a file of Normalize.save of version {_HEAD['version']}")
+def decode_statistics(
+    content: Any, *, where: str | Path
+) -> tuple[dict[Any, dict[str, VectorStatistics]], dict[str, Any]]:
+    """Return statistics by key and dataset, and settings; raise ArgumentError if ``content`` is something else."""
+    if not isinstance(content, Mapping) or {name: content.get(name) for name in _HEAD} != _HEAD:
+        raise ArgumentError(f"{where}: not a normalisation of Normalize.save of version {_HEAD['version']}")
     try:
         sets = {
-            key: {name: from_json(one, tuple(one["names"]), f"{path}: {key} of {name}") for name, one in each.items()}
+            key: {name: from_json(one, tuple(one["names"]), f"{where}: {key} of {name}") for name, one in each.items()}
             for key, each in content["statistics"].items()
         }
         return sets, dict(content["settings"])
     except (AttributeError, KeyError, TypeError) as error:
-        raise ArgumentError(f"{path}: field missing or of the wrong type ({error!r:.100})") from None
+        raise ArgumentError(f"{where}: field missing or of the wrong type ({error!r:.100})") from None
 
 
 def from_json(content: Any, names: tuple[str, ...], where: str) -> VectorStatistics:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -15,7 +16,7 @@ from stream.batch.spec import Batch, BatchSpec
 from stream.batch.vectors import Vector
 from stream.format.names import VECTORS, VectorName
 from stream.statistics.affine import Affine, AffineMap
-from stream.statistics.files import load_statistics, save_statistics
+from stream.statistics.files import decode_statistics, encode_statistics, read_json, write_json
 from stream.statistics.methods import METHODS, MethodName
 from stream.statistics.trainer_files import FILES, export_file, import_file
 from stream.statistics.vectors import Mixture, Over, Per, Statistics, VectorStatistics, measure, used_data, used_splits
@@ -207,7 +208,38 @@ class Normalize:
         Raises:
             OSError: The file cannot be written.
         """
-        save_statistics(path, self.statistics, {name: getattr(self, name) for name in SETTINGS})
+        write_json(path, self.to_json())
+
+    def to_json(self) -> dict[str, Any]:
+        """Return statistics and settings as JSON."""
+        return encode_statistics(self.statistics, {name: getattr(self, name) for name in SETTINGS})
+
+    @classmethod
+    def from_json(cls, content: Any, *, where: str | Path) -> Self:
+        """Return the normalisation of ``to_json``, without tables; raise ArgumentError if it is something else.
+
+        Args:
+            content: JSON.
+            where: Beginning of messages.
+        """
+        statistics, settings = decode_statistics(content, where=where)
+        made = cls.__new__(cls)
+        try:
+            settings |= {"keys": tuple(statistics), "clip": float(settings["clip"])}
+            made._set(statistics, **settings)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise ArgumentError(f"{where}: field missing or of the wrong type ({error!r:.100})") from None
+        return made
+
+    def describe(self) -> str:
+        """Return method, settings and a hash of the tables as one text; equal texts normalise alike."""
+        numbers = hashlib.sha256()
+        for key in self.keys:
+            for part in vars(self._tables[key]).values():
+                numbers.update(part.tobytes())
+        kind = type(self).__name__ if type(self) is not Normalize else self.method
+        vectors = " and ".join(self.keys)
+        return f"{kind} of {vectors}, per={self.per}, over={self.over}, statistics {numbers.hexdigest()[:12]}"
 
     def export(self, path: str | Path, *, format: Literal["openpi", "openvla", "octo"]) -> None:
         """Write the statistics as another trainer reads them: ``norm_stats.json`` or ``dataset_statistics.json``.
@@ -260,15 +292,9 @@ def load_normalize(path: str | Path, data: Any = None, *, format: Format | str =
     Raises:
         ArgumentError: The file is not one, or belongs to other data; the message names the difference.
     """
-    made = Normalize.__new__(Normalize)
     if format == "stream":
-        statistics, settings = load_statistics(path)
-        try:
-            settings |= {"keys": tuple(statistics), "clip": float(settings["clip"])}
-            made._set(statistics, **settings)
-        except (KeyError, TypeError, ValueError) as error:
-            raise ArgumentError(f"{path}: field missing or of the wrong type ({error!r:.100})") from None
-        return made if data is None else made.bind(data, where=f"{path}: ")
+        saved = Normalize.from_json(read_json(path), where=path)
+        return saved if data is None else saved.bind(data, where=f"{path}: ")
     if format not in get_args(Format):
         hint = ", as norm_stats.json does not tell its model" if format == "openpi" else ""
         raise ArgumentError(f"format={format!r:.100}; expected one of {', '.join(get_args(Format))}{hint}")
@@ -283,6 +309,7 @@ def load_normalize(path: str | Path, data: Any = None, *, format: Format | str =
         key: {name: replace(one, mask=method.mask(one, left=~one.mask, flags=~one.mask)) for name, one in each.items()}
         for key, each in import_file(path, names, method=format).items()
     }
+    made = Normalize.__new__(Normalize)
     made._set(found, method=format, per="dataset", over="dataset", split="", clip=method.clip, keys=tuple(found))
     return made.bind(data, where=f"{path}: ")
 
@@ -311,6 +338,14 @@ def bind_transforms(transforms: Sequence[Any], data: Mixture, normalize: Any = N
                 "or give normalize=False"
             )
     return made
+
+
+def describe_transforms(transforms: Sequence[Any]) -> dict[str, Any]:
+    """Return what a state says of transforms: the normalisations, and the names of those that are code."""
+    return {
+        "normalize": "; ".join(each.describe() for each in transforms if isinstance(each, Normalize)) or None,
+        "transforms": [type(each).__name__ for each in transforms if not isinstance(each, Normalize)],
+    }
 
 
 def _choose(chosen: Any, data: Mixture) -> Normalize | None:

@@ -18,7 +18,7 @@ from stream.browse.shell import page_frame
 from stream.loader.mixed import MixedData
 from stream.loader.rank_plan import RankPlan
 from stream.loader.running import Running
-from stream.loader.saved import read_saved
+from stream.loader.saved import SavedTransforms, read_saved
 from stream.order.reference import SampleRef
 from stream.replay.contact_sheet import ROWS_PER_PAGE, draw_cells
 from stream.replay.shown_step import ShownStep, marks_of, sheet_names, show_step, with_transforms
@@ -103,10 +103,10 @@ def find_runs(opened: Opened) -> list[Path]:
 
 def _make(opened: Opened, loader: str, step: int, rank: int | None, first: int) -> _Page:
     overrides = {} if rank is None else {"rank": rank}
-    data, running = _read(opened, loader, overrides)
+    data, running, saved = _read(opened, loader, overrides)
     plan = RankPlan(data, running)
     if opened.transforms is not None:
-        plan = with_transforms(plan, opened.transforms)
+        plan = with_transforms(plan, opened.transforms, saved)
     shown = show_step(plan, step)
     bad = [row for row in range(len(shown.refs)) if row in shown.faults or row in shown.replaced_rows]
     order = bad + [row for row in range(len(shown.refs)) if row not in bad]
@@ -117,16 +117,15 @@ def _make(opened: Opened, loader: str, step: int, rank: int | None, first: int) 
     return _Page(plan, shown, "".join(cells), stop if stop < len(order) else None)
 
 
-def _read(opened: Opened, loader: str, overrides: dict[str, int]) -> tuple[MixedData, Running]:
+def _read(opened: Opened, loader: str, overrides: dict[str, int]) -> tuple[MixedData, Running, SavedTransforms]:
     """Open the data of a run where it read them, or in this root if they are no longer there."""
     try:
-        data, running, _ = read_saved(loader, overrides=overrides)
+        return read_saved(loader, overrides=overrides)
     except ArgumentError as error:
         try:
-            data, running, _ = read_saved(loader, root=opened.catalog.place, overrides=overrides)
+            return read_saved(loader, root=opened.catalog.place, overrides=overrides)
         except (StreamError, FormatError):
             raise error from None
-    return data, running
 
 
 def _cell(row: int, shown: ShownStep, picture: Image.Image, data: MixedData, opened: Opened) -> str:

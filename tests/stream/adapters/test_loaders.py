@@ -88,7 +88,7 @@ def test_a_batch_becomes_tensors_with_its_dicts(name: str, frames_root: Path) ->
 
 def test_a_state_of_another_chunk_is_refused(frames_root: Path) -> None:
     state = open_adapter("oft", frames_root).state_at(3)
-    with pytest.raises(StateError, match="margins"):
+    with pytest.raises(StateError, match="min_actions= and action_space= leave out"):
         open_adapter("oft", frames_root, chunk=5).step_of(state)
 
 

@@ -183,5 +183,5 @@ def test_orbax_saves_an_iterator_beside_the_model(oxe_root: Path, tmp_path: Path
             ),
         )
         assert _steps(restored.loader, 2) == [3, 4]
-        with pytest.raises(StateError, match="seed is 0 in the state and 1 here"):
+        with pytest.raises(StateError, match="seed: 1 was 0"):
             manager.restore(3, args=ocp.args.Composite(loader=grain.checkpoint.CheckpointRestore(make(seed=1))))

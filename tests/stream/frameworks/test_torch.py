@@ -112,7 +112,7 @@ def test_loading_while_iterating_is_for_the_next_iterator(dataset: PairDataset) 
 
 def test_a_state_of_another_order_is_refused_when_it_is_loaded(dataset: PairDataset, oxe_root: Path) -> None:
     other = PairDataset(oxe_root, MIXTURE, batch_size=4, seed=1)
-    with pytest.raises(StateError, match="seed is 1 in the state and 0 here"):
+    with pytest.raises(StateError, match="seed: 0 was 1"):
         dataset.load_state_dict(other.state_dict())
 
 

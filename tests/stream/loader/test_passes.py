@@ -104,7 +104,7 @@ def test_a_pass_goes_on_from_its_state_and_from_its_file(root: Path, tmp_path: P
     again.set_state(loader.state_at(loader.num_steps or 0))
     with pytest.raises(StopIteration):
         next(again)
-    with pytest.raises(StateError, match="passes is True in the state and False here"):
+    with pytest.raises(StateError, match="passes: None was 'complete passes'"):
         make_loader(root, MIXTURE, batch_size=4).step_of(state)
 
 

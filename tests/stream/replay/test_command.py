@@ -213,9 +213,11 @@ def test_data_that_moved_are_found_with_root(
 
 def test_data_that_changed_are_refused_with_what_differs(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
     content = json.loads(saved.read_text())
-    content["fingerprint"]["datasets"]["bridge"]["data"] = "0" * 16
+    content["fingerprint"]["datasets"]["bridge"]["data"]["episodes"] = "0" * 16
     saved.write_text(json.dumps(content))
-    assert "datasets.bridge.data" in refused(capsys, "--loader", saved, "--step", 3)
+    assert "data of 'bridge', which were converted or labelled again: other episodes and steps" in refused(
+        capsys, "--loader", saved, "--step", 3
+    )
 
 
 @pytest.mark.parametrize(

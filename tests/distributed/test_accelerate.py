@@ -1,0 +1,37 @@
+"""Processes of Accelerate over gloo: each rank has its rows, or there is one error that says what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.distributed.expected import BATCH_SIZE, make_task
+from tests.distributed.ranks import lines_of, start_ranks
+
+pytest.importorskip("accelerate", reason="accelerate is not installed")
+
+ENDED_S = 60.0
+"""Seconds after which a rank that waits for one that failed is taken to hang."""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("world_size", [1, 2])
+def test_each_rank_has_its_rows_or_a_prepared_loader_is_refused(oxe_root: Path, world_size: int) -> None:
+    sharded = ["sharded"] * (world_size > 1)  # a process alone shards nothing
+    task = make_task(oxe_root, ways=["as it is", "to_device", *sharded, "prepared"])
+    with start_ranks("accelerate_rank", world_size, **task) as ranks:
+        results = [rank.wait() for rank in ranks[:1]] + [rank.wait(ENDED_S) for rank in ranks[1:]]
+    rows = BATCH_SIZE // world_size
+    for rank, result in enumerate(results):
+        assert result.code == 1, result.err
+        told = lines_of(result)
+        for read in told[:2]:
+            assert read["ranks"] == [rank, world_size]
+            firsts = [BATCH_SIZE * step + rank * rows for step in range(3)]
+            assert read["samples"] == [list(range(first, first + rows)) for first in firsts]
+        refused = [each["refused"] for each in told[2:]]
+        assert len(refused) == len(sharded) + 1, result.err
+        for message in refused:
+            assert "shards or dispatches the batches of PairDataset, which has the rows of its rank" in message
+            assert "do not give its DataLoader to accelerator.prepare" in message

@@ -1,0 +1,151 @@
+"""What defines the batches beside their order: ``loader.json`` restores it, and a state says what of it differs."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import stream
+from stream import ArgumentError, Loader, Normalize, digest, load_loader, load_normalize, make_loader
+from stream.replay.command import main as replay
+from tests.stream.index_root import write_dataset
+from tests.stream.transforms import Halve
+
+
+def load(root: Path, mixture: Any = "bridge,kuka", **arguments: Any) -> Loader:
+    return make_loader(root, mixture, batch_size=6, **arguments)
+
+
+def normalisations(root: Path, folder: Path) -> dict[str, Any]:
+    """Return the forms of ``normalize=``; the last have numbers that this loader's data do not give."""
+    load(root, "bridge,kuka,rt1", normalize={"method": "min_max", "clip": 2.0}).normalize.save(folder / "n.json")  # type: ignore[union-attr]
+    return {
+        "a method": "q01_q99",
+        "settings": {"method": "mean_std", "over": "samples", "leave": ["x"]},
+        "a file": load_normalize(folder / "n.json"),
+        "another loader's": load(root, filters=[("step", ">", 2)], normalize={"over": "samples"}).normalize,
+    }
+
+
+@pytest.mark.parametrize("form", ["a method", "settings", "a file", "another loader's"])
+def test_a_normalisation_comes_back_from_loader_json(
+    form: str, oxe_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    loader = load(oxe_root, normalize=normalisations(oxe_root, tmp_path)[form])
+    loader.save(tmp_path / "loader.json")
+    again = load_loader(tmp_path / "loader.json")
+    assert digest(again.batch_at(2)) == digest(loader.batch_at(2)) != digest(load(oxe_root).batch_at(2))
+    assert again.content == loader.content
+    assert replay(["--loader", str(tmp_path / "loader.json"), "--step", "2", "--digest"]) == 0
+    assert capsys.readouterr().out.split() == ["2", digest(loader.batch_at(2))]
+    stored = load_loader(tmp_path / "loader.json", normalize=False)
+    assert digest(stored.batch_at(2)) == digest(load(oxe_root).batch_at(2))
+
+
+def test_a_normalisation_keeps_its_place_among_transforms_that_are_given_again(
+    oxe_root: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    normalize = Normalize(load(oxe_root), method="q01_q99")
+    path = tmp_path / "loader.json"
+    for transforms in ([Halve(), normalize], [normalize, Halve()]):
+        loader = load(oxe_root, transforms=transforms)
+        loader.save(path)
+        wanted = digest(loader.batch_at(1))
+        assert digest(load_loader(path, transforms=[Halve()]).batch_at(1)) == wanted
+        assert digest(load_loader(path, transforms=transforms).batch_at(1)) == wanted
+    caplog.clear()
+    assert digest(load_loader(path).batch_at(1)) == digest(load(oxe_root, normalize=normalize).batch_at(1))
+    assert "loaded without the transforms of the run, which are code: " in caplog.text
+    with pytest.raises(ArgumentError, match=r"normalize: .*loader\.json defines it"):
+        load_loader(path, normalize="mean_std")
+
+
+@pytest.mark.parametrize("entry", [5, None, [], {}, {"format": "stream-normalize", "version": 1, "settings": 5}])
+def test_a_damaged_normalisation_of_loader_json_is_refused(oxe_root: Path, tmp_path: Path, entry: Any) -> None:
+    path = tmp_path / "loader.json"
+    load(oxe_root, normalize="mean_std").save(path)
+    content = json.loads(path.read_text())
+    content["transforms"] = [entry]
+    path.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=r"loader\.json: (field missing or of the wrong type|not a normalisation)"):
+        load_loader(path)
+
+
+CHANGES: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    ({"normalize": "q01_q99"}, {"normalize": "mean_std"}, "normalize: 'mean_std of .*' was 'q01_q99 of .*'"),
+    ({"normalize": "q01_q99"}, {}, "normalize: None was 'q01_q99 of .*'"),
+    ({"image_size": (8, 8)}, {"image_size": (9, 8)}, r"image_size: \[9, 8\] was \[8, 8\]"),
+    ({"image_size": (8, 9)}, {"image_size": (8, 9), "image_fit": "pad"}, "image_fit: 'pad' was 'stretch'"),
+    ({"image_size": (8, 9), "image_filter": "lanczos"}, {"image_size": (8, 9)}, "image_filter: 'area' was 'lanczos'"),
+    ({"cameras": ["primary"]}, {}, r"cameras: None was \['primary'\]"),
+    ({"metadata": "none"}, {}, "metadata: 'full' was 'none'"),
+    ({"horizon": 3}, {"horizon": 4, "action_from": 1}, "action_from: 1 was 0; horizon: 4 was 3"),
+    ({}, {"state_horizon": 2}, "state_horizon: 2 was 1"),
+    ({}, {"columns": ["is_first"]}, r"columns: \['is_first'\] was \[\]"),
+    ({"state_space": "eef", "unknown_units": "keep"}, {}, "state_space: None was 'eef'"),
+    ({"transforms": [Halve()]}, {}, r"transforms: \[\] was \['Halve'\]"),
+]
+
+
+@pytest.mark.parametrize(("before", "now", "message"), CHANGES)
+def test_a_state_names_what_differs_in_the_content_of_batches(
+    before: Any, now: Any, message: str, oxe_root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    state = json.loads(json.dumps(load(oxe_root, "bridge", **before).state_at(3)))
+    assert load(oxe_root, "bridge", **before).step_of(state) == 3
+    assert not caplog.records
+    assert load(oxe_root, "bridge", **now).step_of(state) == 3
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert re.search(f"but of other batches: {message}$", record.getMessage())
+
+
+def test_other_frames_within_clamped_bounds_are_named(frames_root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    state = load(frames_root, frames=[-1, 0], bounds="clamp").state_at(3)
+    assert load(frames_root, frames=[-2, 0], bounds="clamp").step_of(state) == 3
+    assert "other batches: frames: [-2, 0] was [-1, 0]" in caplog.text
+
+
+def test_what_changes_nothing_of_a_batch_is_not_named(oxe_root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    state = load(oxe_root, normalize="q01_q99", on_error="replace", num_workers=1).state_at(3)
+    other = load(oxe_root, normalize={"method": "q01_q99"}, image_fit="pad", image_filter="lanczos", num_steps=9)
+    assert other.step_of(state) == 3
+    assert not caplog.records
+
+
+def test_data_that_were_labelled_again_are_named_where_batches_read_them(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("arm", "hand"):
+        write_dataset(tmp_path, name, {"train": [[3, 2]]}, offset=1, size=(8, 8))
+
+    def attach(values: list[float]) -> None:
+        steps = {"episode": [0, 0, 0, 1, 1], "step": [0, 1, 2, 0, 1]}
+        for name in ("arm", "hand"):
+            table = pa.table({**steps, "value": values if name == "hand" else [1.0] * 5})
+            stream.add_labels(tmp_path, name, table, split="train", overwrite=True)
+
+    attach([1.0, 2.0, 3.0, 4.0, 5.0])
+    reading, blind = load(tmp_path, "arm,hand", columns=["value"]), load(tmp_path, "arm,hand")
+    reading.save(tmp_path / "loader.json")
+    attach([1.0, 2.0, 3.0, 4.0, 6.0])
+    assert load(tmp_path, "arm,hand").step_of(blind.state_at(3)) == 3
+    assert not caplog.records
+    assert load(tmp_path, "arm,hand", columns=["value"]).step_of(reading.state_at(3)) == 3
+    load_loader(tmp_path / "loader.json")
+    assert [record.getMessage().partition("batches")[2] for record in caplog.records] == [
+        ": data of 'hand', which were converted or labelled again",
+        " are not those of the run: data of 'hand', which were converted or labelled again",
+    ]
+
+
+@pytest.mark.parametrize("content", [None, 5, [], {"data": 5}, {"data": {"bridge": 5}, "frames": {"a": 1}}, {"x": 1}])
+def test_a_state_whose_content_is_something_else_keeps_its_step(oxe_root: Path, content: Any) -> None:
+    loader = load(oxe_root, "bridge")
+    assert loader.step_of({**loader.state_at(4), "content": content}) == 4
