@@ -146,42 +146,50 @@ class _Decoder:
         self._av, self._codec = av, codec
         self._sizes = coded_sizes(sizes)
         self._reformatter = VideoReformatter()
-        self._context: Any = None
         self._frames: Iterator[Any] = iter(())
         self._chunk: tuple[int, int] | None = None
         self._next = 0
 
     def decode(self, chunk: bytes | memoryview, number: int) -> np.ndarray:
         """Decode a frame, see ``decode_chunk``."""
-        found = len(chunk), xxhash.xxh3_64_intdigest(chunk)
-        if found != self._chunk or number < self._next:
-            self._frames, self._chunk, self._next = self._decoded(bytes(chunk)), found, 0
+        key = len(chunk), xxhash.xxh3_64_intdigest(chunk)
+        if key != self._chunk or number < self._next:
+            self._frames, self._chunk, self._next = self._decoded(bytes(chunk)), key, 0
         try:
             for frame in self._frames:
                 self._next += 1
                 if self._next > number:
                     return self._pixels(frame)
-        except self._av.FFmpegError as error:
-            self._chunk = self._context = None
-            raise FormatError(f"chunk of {len(chunk)} bytes: frame {self._next}: {error.strerror}") from None
+        except BaseException as error:
+            # Frames that an error ended are not continued, so the same chunk gives the same error again.
+            self._chunk = None
+            if isinstance(error, self._av.FFmpegError):
+                text = f"chunk of {len(chunk)} bytes: frame {self._next}: {error.strerror}"
+                raise FormatError(text) from None
+            raise
         raise _TooShort(f"chunk of {len(chunk)} bytes holds {self._next} frames, expected {number + 1} or more")
 
     def _decoded(self, chunk: bytes) -> Iterator[Any]:
-        context = self._context
-        if context is None:
-            context = self._context = self._av.CodecContext.create(_DECODERS[self._codec], "r")
-            context.thread_count, context.options = 1, dict(_OPTIONS)
-            context.flags |= _LOW_DELAY
-        else:
-            context.flush_buffers()
+        # A context that has decoded another chunk would lend this one its parameter sets and its size.
+        context: Any = self._av.CodecContext.create(_DECODERS[self._codec], "r")
+        context.thread_count, context.options = 1, dict(_OPTIONS)
+        context.flags |= _LOW_DELAY
+        size: tuple[int, int] | None = None
         if self._codec == "h264":
-            packets = [*context.parse(chunk), *context.parse()]
+            # Not the decoder's context, which would crop frames to the size that the parser saw.
+            parser: Any = self._av.CodecContext.create("h264", "r")
+            packets = [*parser.parse(chunk), *parser.parse()]
+            size = parser.height, parser.width
         else:
             packets = [self._av.Packet(unit) for unit in _temporal_units(chunk)]
         for packet in (*packets, None):
             for frame in context.decode(packet):
                 if frame.is_corrupt:
                     raise FormatError(f"chunk of {len(chunk)} bytes: frame {self._next} is damaged")
+                coded = frame.height, frame.width
+                size = size or coded
+                if coded != size:
+                    raise FormatError(f"a frame is {coded[0]}x{coded[1]}, its chunk says {size[0]}x{size[1]}")
                 yield frame
 
     def _pixels(self, frame: Any) -> np.ndarray:

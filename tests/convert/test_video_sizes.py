@@ -1,17 +1,34 @@
-"""Frames of sizes that video cannot tell apart, since it has even sides alone, are refused by the conversion."""
+"""Frames of several sizes as video: each keeps its own; sizes that video cannot tell apart are refused."""
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import av
 import numpy as np
 import pytest
 import tensorflow_datasets as tfds
 
 from convert.errors import EXIT_FAILED
+from convert.plan import Options
 from convert.run.command import main
-from tests.fixtures.datasets.rlds_dataset import demo_episode, demo_features, serialise, write_dataset
+from convert.shard.images import FramePolicy
+from stream.format.catalog import Catalog
+from stream.format.frame import decode_frame
+from stream.format.index import open_index
+from stream.view.tracks import open_tracks
+from tests.fixtures.datasets.rlds_dataset import (
+    convert_dataset,
+    demo_episode,
+    demo_features,
+    jpeg,
+    serialise,
+    write_dataset,
+)
+from tests.fixtures.moving_pictures import moving_pictures, psnr
 
 
 @pytest.mark.parametrize("shards", [[[15, 16]], [[15], [16]]], ids=["in one shard", "in two shards"])
@@ -36,3 +53,42 @@ def test_sizes_that_are_one_size_as_video_are_refused_and_named(
     assert "demo, wrist: frames of 15x16 and 16x16 cannot be told apart as video" in told
     assert "Traceback" not in told
     assert not (tmp_path / "out/demo/1.0.0/dataset.json").exists()
+
+
+SIZES = [(100, 100), (104, 108), (63, 81)]
+"""The first two are the same in whole macroblocks of 16 pixels."""
+GOP = 3
+
+
+def test_frames_of_several_sizes_are_stored_read_and_converted_again_at_their_size(tmp_path: Path) -> None:
+    pictures = [moving_pictures(7, size=size, seed=seed) for seed, size in enumerate(SIZES)]
+    episodes = [demo_episode(7, seed=number) for number in range(len(SIZES))]
+    for episode, frames in zip(episodes, pictures, strict=True):
+        for step, pixels in zip(episode["steps"], frames, strict=True):
+            step["observation"]["image"] = jpeg(pixels, 98)
+    dataset = write_dataset(tmp_path / "source", splits={"train": [episodes]})
+    options = Options(layout="frames", policy=FramePolicy(size=None, codec="h264"), gop=GOP, crf=18)
+    convert_dataset(dataset.conversion(tmp_path / "h264", options))
+    again = ["--output", str(tmp_path / "raw"), "--layout", "frames", "--codec", "raw", "--image-size", "native"]
+    assert main(["--datasets", f"root:{tmp_path / 'h264'}", "--num-workers", "1", *again]) == 0
+    stored, raw = (open_all(tmp_path / name, len(SIZES)) for name in ("h264", "raw"))
+    order = np.random.default_rng(0).permutation([(n, t) for n in range(len(SIZES)) for t in range(7)]).tolist()
+    for number, step in order:
+        pixels = decode_frame(stored[number].read(step))
+        np.testing.assert_array_equal(pixels, decode_alone(stored[number].read(step), SIZES[number]))
+        np.testing.assert_array_equal(pixels, decode_frame(raw[number].read(step)))
+        likeness = [psnr(pixels, each) for each in pictures[number]]
+        assert likeness[step] == max(likeness) > 35
+
+
+def open_all(root: Path, count: int) -> list[Any]:
+    dataset = Catalog(root).open("demo")
+    index = open_index(dataset, "train")
+    return [open_tracks(dataset, index, number).cameras[0] for number in range(count)]
+
+
+def decode_alone(frame: Any, size: tuple[int, int]) -> np.ndarray:
+    """Decode a frame by another way: its chunk as a file of its own that FFmpeg's demuxer reads."""
+    with av.open(io.BytesIO(frame.chunk), format="h264") as source:
+        decoded = [each.to_ndarray(format="rgb24") for each in source.decode(video=0)]
+    return np.minimum(decoded[frame.number][: size[0], : size[1]], 254) + 1

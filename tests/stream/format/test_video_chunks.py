@@ -1,0 +1,120 @@
+"""Decoding of chunks one after the other: no chunk changes the frames, or the error, of another."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+
+import av
+import numpy as np
+import pytest
+
+from convert.shard.images import FramePolicy, convert_frame
+from convert.shard.record_file import encode_record
+from convert.shard.video import encode_chunk
+from stream.format.frame import CODECS, Codec, StoredCamera, decode_frame
+from stream.format.video import VIDEO_CODECS, VideoCodec, decode_all, decode_chunk
+from stream.storage.errors import FormatError
+from tests.fixtures.moving_pictures import moving_pictures, psnr
+
+SIZES = ((100, 100), (104, 108), (63, 81), (33, 41), (97, 111))
+"""The first two, and the last one, are the same in whole macroblocks of 16 pixels."""
+COUNT = 5
+
+
+def chunk_of(codec: VideoCodec, frames: Sequence[np.ndarray]) -> bytes:
+    policy = FramePolicy(size=None, codec=codec, gop=len(frames), crf=12)
+    chunk, _ = encode_chunk([convert_frame(frame, policy, channels="rgb") for frame in frames], policy)
+    assert chunk is not None
+    return chunk
+
+
+def records_of(codec: Codec, frames: Sequence[np.ndarray]) -> list[bytes]:
+    """Return the record of each frame; the frames of a chunk share theirs."""
+    if codec in VIDEO_CODECS:
+        return [chunk_of(codec, frames)] * len(frames)
+    policy = FramePolicy(size=None, codec=codec)
+    return [encode_record([convert_frame(frame, policy, channels="rgb").data]) for frame in frames]
+
+
+def decode_alone(chunk: bytes, size: tuple[int, int]) -> list[np.ndarray]:
+    """Decode a chunk by another way: as a file of its own that FFmpeg's demuxer reads."""
+    form = "h264" if chunk.startswith(b"\0\0\0\1") else "obu"
+    with av.open(io.BytesIO(chunk), format=form) as source:
+        frames = [frame.to_ndarray(format="rgb24") for frame in source.decode(video=0)]
+    return [np.minimum(frame[: size[0], : size[1]], 254) + 1 for frame in frames]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_frames_of_chunks_in_any_order_are_of_the_size_of_their_chunk(codec: Codec) -> None:
+    pictures = [moving_pictures(COUNT, size=size, seed=seed) for seed, size in enumerate(SIZES)]
+    records = [records_of(codec, frames) for frames in pictures]
+    camera = StoredCamera("image", "primary", SIZES, codec=codec, gop=COUNT if codec in VIDEO_CODECS else 1)
+    order = np.random.default_rng(0).permutation([(n, t) for n in range(len(SIZES)) for t in range(COUNT)] * 3)
+    # The smaller of two sizes that are the same in macroblocks comes first.
+    for number, step in [[0, 0], *order.tolist()]:
+        place = step if codec in VIDEO_CODECS else 0
+        pixels = decode_frame(camera.frame(records[number][step], place))
+        assert pixels.shape == (*SIZES[number], 3)
+        likeness = [psnr(pixels, each) for each in pictures[number]]
+        assert likeness[step] == max(likeness) > 30
+        if codec in VIDEO_CODECS:
+            np.testing.assert_array_equal(pixels, decode_alone(records[number][step], SIZES[number])[step])
+
+
+@pytest.mark.parametrize("codec", VIDEO_CODECS)
+def test_a_damaged_chunk_gives_the_same_after_any_other_chunk_and_again(codec: VideoCodec) -> None:
+    chunks = [chunk_of(codec, moving_pictures(3, size=size, seed=seed)) for seed, size in enumerate(SIZES[:2])]
+    random = np.random.default_rng(3)
+    for turn in range(60):
+        damaged = bytearray(chunks[turn % 2])
+        # The parameters of the stream are in front.
+        at = int(random.integers(4, 60 if turn % 3 else len(damaged)))
+        if turn % 5:
+            damaged[at] ^= 1 << int(random.integers(8))
+        else:
+            del damaged[at : at + 20]
+        outcomes = []
+        for before in (None, None, *chunks):
+            if before is not None:
+                assert len(list(decode_all(before, SIZES))) == 3
+            outcomes.append(outcome(bytes(damaged)))
+        assert outcomes == outcomes[:1] * 4, turn
+
+
+def outcome(chunk: bytes) -> list[str | bytes]:
+    """Return the frames of a chunk, and the error that ends them."""
+    found: list[str | bytes] = []
+    try:
+        found += [pixels.tobytes() for pixels in decode_all(chunk, SIZES)]
+    except FormatError as error:
+        found.append(str(error))
+    return found
+
+
+def test_a_frame_that_cannot_be_decoded_gives_the_same_error_again() -> None:
+    chunk = chunk_of("h264", moving_pictures(4, size=(64, 80)))
+    middle = chunk.rindex(b"\0\0\1")
+    damaged = chunk[: middle + 12] + bytes(len(chunk) - middle - 12)
+    with pytest.raises(FormatError) as first:
+        decode_chunk(damaged, 3, [(64, 80)])
+    for _ in range(2):
+        with pytest.raises(FormatError) as again:
+            decode_chunk(damaged, 3, [(64, 80)])
+        assert str(again.value) == str(first.value)
+
+
+def test_a_chunk_without_the_parameters_of_its_stream_is_an_error_after_a_complete_one() -> None:
+    chunk = chunk_of("h264", moving_pictures(2, size=(64, 80)))
+    assert len(list(decode_all(chunk, [(64, 80)]))) == 2
+    slices = chunk[:4] + chunk[chunk.index(b"\0\0\1\x65") + 3 :]
+    with pytest.raises(FormatError):
+        decode_chunk(slices, 0, [(64, 80)])
+
+
+@pytest.mark.parametrize("codec", VIDEO_CODECS)
+@pytest.mark.parametrize("level", [0, 255])
+def test_black_and_white_stay_black_and_white(codec: VideoCodec, level: int) -> None:
+    frames = [np.full((32, 48, 3), level, np.uint8)] * 2
+    for pixels in decode_all(chunk_of(codec, frames), [(32, 48)]):
+        assert np.abs(pixels.astype(int) - level).max() <= 1
