@@ -387,7 +387,7 @@ def _read_raw(
 
     Args:
         columns: Position, size, checksum and uses of each record.
-        is_raw: Mask of the cameras.
+        is_raw: Mask of the cameras. A record is read this way if all cameras that show it are in the mask.
         expected: Frames of a record.
 
     Returns:
@@ -396,7 +396,7 @@ def _read_raw(
     others = []
     for record in zip(*columns, strict=True):
         position, num_bytes, xxh3_64, uses = record
-        if not uses or not is_raw[uses[0][0]]:
+        if not uses or not all(is_raw[camera] for camera, _, _ in uses):
             others.append(record)
             continue
         places: list[np.ndarray | None] = [None] * expected
