@@ -127,7 +127,7 @@ class Places:
         return numbers[episodes[order]], episodes[order]
 
     def locate(self, batch: pa.RecordBatch) -> Iterator[Placed]:
-        """Yield the rows of a batch and their steps, some at a time; each step at most once, faults are left out."""
+        """Yield the rows of a batch and their steps, some at a time, and note the rows that do not fit."""
         if not batch.num_rows:
             return
         if "index" in self.keys:
@@ -222,7 +222,7 @@ class Places:
         return start, stop, good
 
     def _once(self, placed: Placed, batch: pa.RecordBatch) -> Placed:
-        """Return the steps that no row named before, and note the others."""
+        """Note the rows that name a step again, and return the steps as they are: a fault ends the command."""
         given, steps = placed
         again = self.seen[steps]
         if len(steps) > 1 and (steps[1:] <= steps[:-1]).any():
@@ -231,7 +231,6 @@ class Places:
         self.seen[steps] = True
         if again.any():
             self._note(batch, "that name a step again", np.bincount(given[again], minlength=batch.num_rows) > 0)
-            return Placed(given[~again], steps[~again])
         return placed
 
     def _texts(self, batch: pa.RecordBatch, key: str) -> pa.Array:

@@ -106,6 +106,9 @@ def random_table(random: np.random.Generator, name: str, episodes: Sequence[Epis
             rows.append({key: episode.key(key) for key in names} | dict.fromkeys(keys, step))
     if random.random() < 0.25:
         _add_fault(random, rows)
+    elif len(names) > 1 and len(inside) > 1 and random.random() < 0.5:
+        # Both keys name an episode, and not the same.
+        rows[-1][names[0]] = next(each.key(names[0]) for each in inside if each.key(names[1]) != rows[-1][names[1]])
     return RandomTable(_with_labels(random, rows), split, str(random.choice(["mapping", "parquet", "folder"])))
 
 

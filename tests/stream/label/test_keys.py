@@ -128,3 +128,16 @@ def test_a_row_without_its_key_is_counted_once(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError) as error:
         label(tmp_path, folder, episode=[None, 0], step=[0, 0], x=[1, 2])
     assert str(error.value).startswith("the table: 1 row without episode (episode None step 0). Dataset demo")
+
+
+@pytest.mark.parametrize("other", [{"episode_id": 1}, {"episode_index": 1}])
+def test_keys_that_name_different_episodes_are_refused_also_where_each_is_one(
+    other: dict[str, int], tmp_path: Path
+) -> None:
+    folder = write_dataset(tmp_path, "demo", {"train": [[3, 3]]})
+    ids = open_split(folder).episodes.take_texts("episode_id", np.arange(2))
+    ((name, number),) = other.items()
+    keys: dict[str, Any] = {name: [ids[number] if name == "episode_id" else number] * 2, "step": [0, 1]}
+    with pytest.raises(ArgumentError, match=r"^the table: 1 row whose keys name different episodes \(episode 0"):
+        label(tmp_path, folder, episode=[1, 0], **keys, x=[1, 2])
+    assert label(tmp_path, folder, episode=[1, 1], **keys, x=[1, 2]) == [None, None, None, 1, 2, None]

@@ -14,6 +14,8 @@ from convert.verify.command import verify_root
 from stream.fetch.command import fetch
 from stream.format.catalog import Catalog
 from stream.format.index import open_index
+from stream.format.manifest import read_manifest
+from stream.format.names import waiting_label
 from tests.fixtures.faults.disk import disks_of, write_tree
 from tests.stream.index_root import write_dataset
 
@@ -77,3 +79,20 @@ def test_a_power_cut_after_a_fetch_leaves_all_that_was_fetched(tmp_path: Path, m
     for number, tree in enumerate(after):
         write_tree(tree, tmp_path / f"left{number}")
         assert value_of(tmp_path / f"left{number}" / "new" / "copy") == 5
+
+
+def test_labels_that_wait_for_their_name_are_removed_and_not_lost_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "root"
+    folder = write_dataset(root, "demo", {"train": [[5, 4]]})
+    attach(5)(root)
+    # A process was killed after the manifest named the new table, and the old one has the name still.
+    path = folder / "train" / "labels" / "value.arrow"
+    entry = read_manifest(folder).splits["train"].labels["value"]
+    path.rename(path.with_name(waiting_label("value", entry.sha256)))
+    path.write_bytes(b"the table of before")
+    during, after = disks_of(remove, root, monkeypatch)
+    for number, tree in enumerate([*during, *after]):
+        write_tree(tree, tmp_path / f"left{number}")
+        assert value_of(tmp_path / f"left{number}") in ((5, None) if number < len(during) else (None,))
