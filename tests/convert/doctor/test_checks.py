@@ -76,6 +76,14 @@ def gripper_that_stays(splits: Splits) -> None:
             set_actions(episode, 1, 1)
 
 
+def gripper_that_hardly_opens(splits: Splits) -> None:
+    # Fewer than 100 steps may use half of a gripper by chance.
+    splits["train"][1] += [sound_episode(100 + number) for number in range(12)]
+    for episode in (episode for shard in splits["train"] for episode in shard):
+        for number, step in enumerate(episode["steps"]):
+            step["action"][1] = 0.7 + 0.3 * (number % 2)
+
+
 def no_instruction(splits: Splits) -> None:
     for step in splits["train"][0][1]["steps"]:
         step["language_instruction"] = " "
@@ -107,6 +115,7 @@ DEFECTS: list[tuple[Callable[[Splits], object], dict[tuple[str, str], int], str]
     (constant_action, {("constant_action", "train"): 1}, "demo-train.tfrecord-00001-of-00002 #0"),
     (gripper_out_of_range, {("gripper_range", "val"): 1}, "demo-val.tfrecord-00000-of-00001 #0 step 3"),
     (gripper_that_stays, {("gripper_still", "train"): 1}, "all"),
+    (gripper_that_hardly_opens, {("gripper_one_sided", "train"): 1}, "all"),
     (no_instruction, {("instruction_empty", "train"): 1}, "demo-train.tfrecord-00000-of-00002 #1 step 0"),
     (no_instructions, {("instructions_missing", "val"): 2}, "demo-val.tfrecord-00000-of-00001 #0 step 0"),
     (leak, {("leakage", "val"): 1}, "demo-val.tfrecord-00000-of-00001 #1"),

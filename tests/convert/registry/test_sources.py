@@ -90,6 +90,14 @@ def test_a_later_file_may_give_a_dataset_a_source(tmp_path: Path) -> None:
     assert found.spec.description == "What it says."
 
 
+def test_a_later_file_may_describe_a_dataset_in_full_in_place_of_its_source(tmp_path: Path, registry: Registry) -> None:
+    first, second = tmp_path / "first.yaml", tmp_path / "second.yaml"
+    first.write_text(yaml.safe_dump({"datasets": {"mine": {"source": "lerobot:org/one"}}}))
+    entry = registry.datasets["bridge"].model_dump(mode="json", exclude_defaults=True)
+    second.write_text(yaml.safe_dump({"datasets": {"mine": {**entry, "name": "mine"}}}))
+    assert load_registry(config=[first, second]).resolve("mine")[0].spec.tfds_name == entry["tfds_name"]
+
+
 def test_a_source_does_not_take_the_name_of_another() -> None:
     with pytest.raises(ConfigError, match="bridge_dataset is the name of a dataset or mixture of the registry"):
         load_registry().resolve("lerobot:bridge/dataset", lambda name, source, layout: ENTRY)

@@ -77,6 +77,22 @@ def test_annotations_are_the_texts_of_their_numbers_and_the_one_that_describes_i
     assert steps[VALIDITY].to_pylist() == steps["task"].to_pylist() == ["valid"] * sum(LENGTHS)
 
 
+def test_of_several_annotations_that_describe_the_task_goes_before_parts_of_it(tmp_path: Path) -> None:
+    write_numbered(tmp_path)
+    names = ["fine.coarse_action", "action.task_description", "other.task_description"]
+    numbered = pa.array([0] * sum(LENGTHS), pa.int64())
+    add_columns(tmp_path, {f"annotation.human.{name}": numbered for name in names})
+    instruction = find(str(tmp_path), [], {}).entry["instruction"]
+    assert instruction == {"path": "annotation.human.action.task_description"}
+
+
+def test_tasks_are_found_by_their_number_and_not_by_their_line(tmp_path: Path) -> None:
+    folder = write_numbered(tmp_path)
+    write_tasks(folder, [{"task_index": number, "task": f"task {number}"} for number in (7, 1, 0)])
+    texts = [set(each.steps["task"].values or ()) for each in read(folder) if isinstance(each, Episode)]
+    assert texts == [{"task 0"}, {"task 1"}, {"task 0"}]
+
+
 def test_a_step_without_an_annotation_has_an_empty_text(tmp_path: Path) -> None:
     texts = [-1, *[0] * (sum(LENGTHS) - 1)]
     first, *_ = read(annotate(tmp_path, texts=texts))

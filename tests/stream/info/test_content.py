@@ -16,17 +16,17 @@ from convert.doctor.command import examine
 from convert.reindex import reindex_root
 from convert.run.command import main
 from convert.verify.command import main as verify
-from stream.format.manifest import Manifest, read_manifest
+from stream.format.manifest import Manifest, SplitEntry, read_manifest
 from stream.info.command import main as info
 from tests.fixtures.datasets.numbered_lerobot import CAMERA, LENGTHS, write_numbered, write_tasks
 
 
-def spoil(folder: Path, column: str, *rows: int) -> None:
-    """Write NaN into a vector at some rows of the dataset."""
+def spoil(folder: Path, column: str, *rows: int, dim: int = 1) -> None:
+    """Write NaN into a dimension of a vector at some rows of the dataset."""
     path = folder / "data/chunk-000/file-000.parquet"
     table = pq.read_table(path)
     values = np.array(table[column].to_pylist(), np.float32)
-    values[list(rows), 1] = np.nan
+    values[list(rows), dim] = np.nan
     place = table.schema.get_field_index(column)
     pq.write_table(table.set_column(place, column, pa.array(list(values), pa.list_(pa.float32()))), path)
 
@@ -49,7 +49,8 @@ def test_episodes_with_values_that_are_not_finite_are_counted_everywhere(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder, out = write_numbered(tmp_path / "robot"), tmp_path / "out"
-    spoil(folder, "action", 0, 1, LENGTHS[0])
+    spoil(folder, "action", 0, 1, dim=1)
+    spoil(folder, "action", LENGTHS[0], dim=2)
     spoil(folder, "observation.state", sum(LENGTHS) - 1)
     manifest = convert(folder, out, "--json")
     printed = capsys.readouterr()
@@ -58,7 +59,7 @@ def test_episodes_with_values_that_are_not_finite_are_counted_everywhere(
         "warning: robot: of 3 episodes, NaN or infinity: 2 in the action and 1 in the state; see docs/debugging.md"
         in printed.err
     )
-    assert manifest.statistics["train"]["action"].nonfinite == (0, 3, 0)
+    assert manifest.statistics["train"]["action"].nonfinite == (0, 2, 1)
     entry, text = described(out, capsys)
     assert entry["nonfinite_episodes"] == {"action": 2, "state": 1}
     assert "episodes with NaN or infinity: robot (action 2, state 1); docs/debugging.md says what to do" in text
@@ -121,12 +122,16 @@ def test_instructions_that_tell_nothing_are_said(name: str, tmp_path: Path, caps
     tasks, expected, warning, line = TEXTS[name]
     folder, out = write_numbered(tmp_path / "robot"), tmp_path / "out"
     write_tasks(folder, [{"task_index": number, "task": text} for number, text in enumerate(tasks)])
-    assert convert(folder, out).instruction == expected
+    manifest = convert(folder, out)
+    index = manifest.splits["train"].index
+    assert manifest.instruction == expected
     error = capsys.readouterr().err
     assert f"warning: robot: {warning}" in error if warning else "warning" not in error
     entry, text = described(out, capsys)
     assert entry["instruction"] == expected
     assert line in text
+    splits = {**manifest.splits, "empty": SplitEntry(episodes=1, steps=0, records=0, shards=(), index=index)}
+    assert manifest.model_copy(update={"splits": splits}).instruction == expected
     same = any(found.rule.name == "instruction_same" for found in examine(out).findings)
     assert same == (name == "a flag")
 
