@@ -115,3 +115,23 @@ def test_after_many_quick_answers_a_range_is_late_soon(small_root: Path, monkeyp
             store.read(f"{url}/{SHARD}", at, at + 5)
         ends.set()
     assert len(asked) == 32
+
+
+def test_a_second_request_that_was_not_needed_is_given_up(small_root: Path) -> None:
+    asked, ends = list[str](), threading.Event()
+
+    def the_second_stalls(method: str, path: str, body: bytes) -> bytes:
+        asked.append(path)
+        is_second = len(asked) % 2 == 0
+        if len(asked) == 17 or (is_second and len(asked) < 17):
+            ends.wait(10)
+        elif not is_second:
+            ends.wait(0.25)
+        return body
+
+    with web_server(small_root, the_second_stalls) as url:
+        store = ObjectReads()
+        for _ in range(9):
+            store.read(f"{url}/{SHARD}", 0, 5, late_s=0.1)
+        ends.set()
+    assert len(asked) == 18
