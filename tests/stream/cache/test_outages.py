@@ -9,6 +9,7 @@ import pytest
 
 from bench.chaos.outage import FORMS, FailingServer, Form
 from stream import digest, make_loader
+from stream.storage import object_reads
 from stream.storage.object_reads import ObjectReads, Read
 from stream.storage.remote import RemoteError, Traffic
 from tests.fixtures.object_stores import web_server
@@ -98,18 +99,39 @@ def test_requests_that_failed_count(small_root: Path, cache: Path) -> None:
         assert loader.stats()["requests"] == len(asked) > 10
 
 
-def test_after_many_quick_answers_a_range_is_late_soon(small_root: Path) -> None:
+def test_after_many_quick_answers_a_range_is_late_soon(small_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(object_reads, "_STEP", 1.2)
     asked, ends = list[str](), threading.Event()
 
     def last_stalls(method: str, path: str, body: bytes) -> bytes:
         asked.append(path)
-        if len(asked) == 101:
+        if len(asked) == 31:
             ends.wait(3)
         return body
 
     with web_server(small_root, last_stalls) as url:
         store = ObjectReads()
-        for at in range(101):
+        for at in range(31):
             store.read(f"{url}/{SHARD}", at, at + 5)
         ends.set()
-    assert len(asked) == 102
+    assert len(asked) == 32
+
+
+def test_a_second_request_that_was_not_needed_is_given_up(small_root: Path) -> None:
+    asked, ends = list[str](), threading.Event()
+
+    def the_second_stalls(method: str, path: str, body: bytes) -> bytes:
+        asked.append(path)
+        is_second = len(asked) % 2 == 0
+        if len(asked) == 17 or (is_second and len(asked) < 17):
+            ends.wait(10)
+        elif not is_second:
+            ends.wait(0.25)
+        return body
+
+    with web_server(small_root, the_second_stalls) as url:
+        store = ObjectReads()
+        for _ in range(9):
+            store.read(f"{url}/{SHARD}", 0, 5, late_s=0.1)
+        ends.set()
+    assert len(asked) == 18

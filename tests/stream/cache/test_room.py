@@ -184,3 +184,12 @@ def test_what_is_in_memory_is_not_asked_for_again(span: int, tmp_path: Path) -> 
         resource.setrlimit(resource.RLIMIT_FSIZE, most)
     assert list(file.ahead([(20_000, 100)])) == []
     assert [each.begin for each in file.ahead([(20_000, 100), (40_000, 100)])] == [32768 if span else 36864]
+
+
+def test_a_record_of_which_a_part_is_a_hole_is_asked_for(tmp_path: Path) -> None:
+    file = CachedFile(str(tmp_path / "x.arrayrecord"), url="s3://b/x", size=50_000, room=Room(tmp_path, None))
+    (read,) = file.ahead([(8192, 8000)])
+    read.keep(8192, memoryview(b"a" * 4096))
+    assert [(again.begin, again.end) for again in file.ahead([(8192, 8000)])] == [(8192, read.end)]
+    read.keep(12_288, memoryview(b"a" * (read.end - 12_288)))
+    assert file.ahead([(8192, 8000)]) == []

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from stream.storage import object_reads, object_stores
-from stream.storage.remote import RemoteError, explain
+from stream.storage.remote import RemoteError, explain, is_final
 from stream.storage.remote_folder import RemoteFolder
 from tests.fixtures.object_stores import environment_of, free_port, web_server
 
@@ -172,6 +172,17 @@ def test_what_a_web_server_refuses_to_those_who_may_not_list_is_missing(tmp_path
 def test_a_bucket_of_another_region_is_said() -> None:
     told = "Received redirect without LOCATION, this normally indicates an incorrectly configured region"
     assert explain(RuntimeError(told)) == ("the bucket lies in another region; set AWS_REGION to it", True)
+
+
+@pytest.mark.parametrize("kind", ["ConnectTimeoutError", "EndpointConnectionError", "TransportError"])
+def test_a_service_of_credentials_that_does_not_answer_is_asked_again(kind: str) -> None:
+    class UnauthenticatedError(Exception):
+        """An error of obstore, by its name."""
+
+    silent = UnauthenticatedError(f"no valid credentials for path External AWS credential provider: {kind}: no route")
+    wrong = UnauthenticatedError("no valid credentials for path External AWS credential provider: RefreshError: wrong")
+    assert (is_final(silent), is_final(wrong)) == (False, True)
+    assert explain(silent)[0].startswith("no answer from the service of credentials")
 
 
 def test_an_answer_is_told_without_its_page() -> None:
