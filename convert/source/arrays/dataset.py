@@ -18,10 +18,10 @@ from convert.source.arrays.layout import Language, Layout
 from convert.source.arrays.opening import open_store
 from convert.source.arrays.preset import complete_entry, layout_of, load_preset, matching_presets
 from convert.source.arrays.rows import EncodedRows, Rows, holds_pictures
-from convert.source.arrays.store import FAULTS, STORES, Store, unreadable
-from convert.source.files.plain import PlainEpisode
-from convert.source.files.source import FileEpisode, FileKind, FileReader, FilesSource, Found, find_paths, open_files
-from convert.source.places import candidates
+from convert.source.arrays.store import FAULTS, STORES, Facts, Store, unreadable
+from convert.source.files.plain import MAX_STEPS, PlainEpisode
+from convert.source.files.source import FileEpisode, FileKind, FileReader, FilesSource, Found, open_files, spread
+from convert.source.places import candidates, find_paths
 from convert.source.protocol import SPLIT
 
 INSTRUCTION = "language_instruction"
@@ -31,6 +31,8 @@ NAME = "episode_name"
 _MASKS = "filter_keys"
 _NUMBERED = re.compile(r"((?:[^/]+/)*?)[^/]*\d+/")
 """The path of the arrays of an episode, in a group whose name ends in a number."""
+_LOOKS = 100
+"""Episodes, from all over a dataset, whose arrays are its features."""
 _SPLITS = ("train", "valid", "val", "validation", "test")
 
 
@@ -41,11 +43,13 @@ class Step(NamedTuple):
         name: Name of its feature.
         path: Its path below the group of steps.
         is_encoded: True for rows of encoded pictures.
+        has_last: True if it has a value more than there are steps: what is observed after the last action.
     """
 
     name: str
     path: str
     is_encoded: bool
+    has_last: bool = False
 
 
 class Place(NamedTuple):
@@ -103,7 +107,13 @@ def suggest_layout(place: str, roots: Sequence[str]) -> dict[str, Any]:
             elif numbered:
                 found["episodes"] = f"{max(numbered, key=numbered.__getitem__)}*"
             for path, facts in arrays.items():
-                if facts.dtype.kind == "f" and len(facts.shape) == 4 and facts.shape[3] in (1, 3) and facts.shape[0]:
+                if (
+                    facts.dtype.kind == "f"
+                    and len(facts.shape) == 4
+                    and facts.shape[3] in (1, 3)
+                    and facts.shape[0]
+                    and facts.is_small
+                ):
                     white = 255 if store.rows(path, facts, 0, 1).max() > 1 else 1
                     found.setdefault("pictures", {})[f"*{path.rpartition('/')[2]}"] = {"floats": white}
     except DamagedEpisode as error:
@@ -134,10 +144,12 @@ def _find_files(place: str, roots: Sequence[str], layout: Layout) -> tuple[str, 
 
 @dataclass(frozen=True, kw_only=True)
 class ArraysKind(FileKind):
-    """A layout, and the arrays of steps that the first episode has; ``remarks`` are for people."""
+    """A layout, the arrays of steps, and the paths of those that are none; ``remarks`` are for people."""
 
+    looks = _LOOKS
     layout: Layout
     steps: tuple[Step, ...] = ()
+    others: tuple[str, ...] = ()
     remarks: list[str] = field(default_factory=list, compare=False)
 
     @property
@@ -149,7 +161,8 @@ class ArraysKind(FileKind):
         """Return the episodes of a file by split."""
         with open_store(path) as store, _reading():
             places = self.places(store)
-            found = [FileEpisode(number, self.length(store, place) or 0) for number, place in enumerate(places)]
+            lengths = [self.length(store, place) or 0 for place in places]
+            found = [FileEpisode(number, 0 if steps > MAX_STEPS else steps) for number, steps in enumerate(lengths)]
             return self._by_split(store, path, places, found)
 
     @contextlib.contextmanager
@@ -177,7 +190,7 @@ class ArraysKind(FileKind):
         """Return the count of an episode's steps, None if it lacks the array that tells."""
         if place.stop is not None:
             return place.stop - place.start
-        path = self.layout.length or next((step.path for step in self.steps), None)
+        path = self.layout.length or next((step.path for step in self.steps if not step.has_last), None)
         found = store.first(self.path(place, path)) if path else None
         facts = store.find(found) if found else None
         return facts.shape[0] if facts is not None and facts.shape else None
@@ -195,6 +208,8 @@ class ArraysKind(FileKind):
         number = self.length(store, place)
         if number is None:
             raise MalformedEpisode(f"has no array {self.layout.length or self.steps[0].path}")
+        if number > MAX_STEPS:
+            raise MalformedEpisode(f"claims {number:,} steps, more than {MAX_STEPS:,}")
         steps: dict[str, Any] = {}
         for step in self.steps:
             path = self.path(place, step.path)
@@ -203,6 +218,8 @@ class ArraysKind(FileKind):
                 continue
             rows = store.facts(path).shape[0] if store.facts(path).shape else 0
             start, stop = place.start, rows if place.stop is None else place.stop
+            if step.has_last and rows == number + 1:
+                stop = number
             if stop > rows:
                 raise MalformedEpisode(f"{step.path} has {rows} steps, and the episode is {start} to {stop}")
             picture = self.layout.picture(step.name)
@@ -211,7 +228,18 @@ class ArraysKind(FileKind):
                 raise MalformedEpisode(f"{fault}; their channels may differ, so convert these files as another dataset")
             kind = EncodedRows if step.is_encoded else Rows
             steps[step.name] = kind(store, path, start=start, stop=stop, picture=picture)
-        return PlainEpisode(steps, self._values(store, file, place))
+        return PlainEpisode(steps | self._unknown(store, place, number), self._values(store, file, place))
+
+    def _unknown(self, store: Store, place: Place, number: int) -> dict[str, Any]:
+        """Return the arrays of steps that no episode had that was looked at, for them to be listed."""
+        if self.layout.steps is not None or place.stop is not None:
+            return {}
+        known = {*self.others, *(step.path for step in self.steps)}
+        return {
+            path: Rows(store, self.path(place, path), start=0, stop=number)
+            for path, facts in store.arrays(self.path(place, "")).items()
+            if path not in known and not self.layout.leaves_out(path) and facts.shape[:1] == (number,)
+        }
 
     def _values(self, store: Store, file: Path, place: Place) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -300,67 +328,101 @@ def _reading() -> Iterator[None]:
 def _choose_steps(
     kind: ArraysKind, root: str, paths: Sequence[Path], *, preset: str | None
 ) -> tuple[ArraysKind, list[str]]:
-    """Return the kind with the arrays of the first episode that can be read, and remarks on those left out.
+    """Return the kind with the arrays of episodes from all over the dataset, and remarks on those left out.
 
     Raises:
-        SourceError: There is none.
+        SourceError: No episode can be read.
     """
     faults: list[str] = []
-    for path in sorted(paths):
+    steps: dict[str, Step] = {}
+    others: dict[str, str] = {}
+    ordered = sorted(paths)
+    looked = spread(ordered, _LOOKS)
+    for path in [*looked, *(path for path in ordered if path not in looked)]:
+        if steps and path not in looked:
+            break
         try:
             with open_store(path) as store:
-                others = [name for name in matching_presets(store) if name != preset]
-                hint = f"; it looks like {' or '.join(others)}" if others else ""
+                alike = [name for name in matching_presets(store) if name != preset]
+                hint = f"; it looks like {' or '.join(alike)}" if alike else ""
                 try:
                     with _reading():
-                        return _first_steps(kind, store)
+                        _add_steps(kind, store, steps, others, most=max(1, _LOOKS // len(ordered)))
                 except DamagedEpisode as error:
                     faults.append(f"{path.relative_to(root)}: {error}{hint}")
         except DamagedEpisode as error:
             faults.append(f"{path.relative_to(root)}: {error}")
+    if steps:
+        fits = {name: fault for name, fault in others.items() if name not in steps}
+        ends = [step.name for step in steps.values() if step.has_last]
+        remarks = [f"arrays that are no steps: {', '.join(f'{name} ({fault})' for name, fault in fits.items())}"]
+        last = f"have a value after the last action, which is left out: {', '.join(ends)}"
+        chosen = replace(kind, steps=tuple(steps.values()), others=tuple(fits))
+        return chosen, [*(remarks if fits else ()), *([last] if ends else ())]
     more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
     raise SourceError(f"{root}: no episode can be read, so its features are not known; {faults[0]}{more}")
 
 
-def _first_steps(kind: ArraysKind, store: Store) -> tuple[ArraysKind, list[str]]:
+def _add_steps(kind: ArraysKind, store: Store, steps: dict[str, Step], others: dict[str, str], *, most: int) -> None:
+    """Add the arrays of steps of some episodes of a file by name, and why other arrays are none.
+
+    Raises:
+        MalformedEpisode: No episode of the file has steps.
+    """
     layout, fault = kind.layout, "has no episode"
     places = kind.places(store)
-    for place in places:
-        group = kind.path(place, "")
-        found = {path: facts for path, facts in store.arrays(group).items() if not layout.leaves_out(path)}
+    looked = spread(places, most)
+    has_steps = False
+    for place in [*looked, *places]:
+        if has_steps and place == places[0]:
+            return
+        arrays = {
+            path: facts for path, facts in store.arrays(kind.path(place, "")).items() if not layout.leaves_out(path)
+        }
+        paths = {path: path for path in arrays} if layout.steps is None else layout.steps
         if layout.steps is not None:
-            named = {name: store.facts(kind.path(place, path)) for name, path in layout.steps.items()}
-            paths = layout.steps
-        else:
-            named, paths = found, {path: path for path in found}
-        lengths = Counter(facts.shape[0] for facts in named.values() if facts.shape)
-        number = kind.length(store, place) if layout.length or place.stop is not None else None
+            arrays = {name: store.facts(kind.path(place, path)) for name, path in paths.items()}
+        number = _count_steps(kind, store, place, arrays)
         if place.stop is not None:
             number = (places[-1].stop or 0) if place.stop > place.start else 0
-        elif layout.length and number is None:
-            fault = f"{place.group}: has no array {layout.length}".removeprefix(": ")
+        if not number or number > MAX_STEPS:
+            missing = f"has no array {layout.length}" if layout.length and number is None else "has no array with steps"
+            fault = f"{place.group}: {missing}".removeprefix(": ")
             continue
-        elif number is None and lengths:
-            number = max(lengths, key=lambda length: (lengths[length], length))
-        if not number:
-            fault = f"{place.group}: has no array with steps".removeprefix(": ")
-            continue
-        steps, others = [], []
-        for name, facts in named.items():
+        has_steps = True
+        for name, facts in arrays.items():
             path, picture = kind.path(place, paths[name]), layout.picture(name)
             stop = number if place.stop is None else place.stop
             encoded = holds_pictures(store, path, facts, start=place.start, stop=stop, picture=picture)
-            if layout.steps is None and (fault_of := _unfit(facts, number, encoded)):
-                others.append(f"{name} ({fault_of})")
+            has_last = place.stop is None and facts.shape[:1] == (number + 1,)
+            if layout.steps is None and (reason := _unfit(name, facts, number + has_last, encoded)):
+                others.setdefault(name, reason)
             else:
-                steps.append(Step(name, paths[name], encoded))
-        remarks = [f"arrays that are no steps: {', '.join(others)}"] if others else []
-        return replace(kind, steps=tuple(steps)), remarks
-    raise MalformedEpisode(fault)
+                step = steps.setdefault(name, Step(name, paths[name], encoded, has_last))
+                steps[name] = step._replace(has_last=step.has_last or has_last)
+    if not has_steps:
+        raise MalformedEpisode(fault)
 
 
-def _unfit(facts: Any, number: int, encoded: bool) -> str | None:
+def _count_steps(kind: ArraysKind, store: Store, place: Place, arrays: Mapping[str, Facts]) -> int | None:
+    """Return the count of steps of an episode before its arrays are chosen: that of most arrays, or of the actions.
+
+    An array of actions that is one shorter than most tells the count: then observations have one after the last action.
+    """
+    if kind.layout.length:
+        return kind.length(store, place)
+    lengths = Counter(facts.shape[0] for facts in arrays.values() if facts.shape)
+    if not lengths:
+        return None
+    most = max(lengths, key=lambda length: (lengths[length], length))
+    actions = [facts for name, facts in arrays.items() if re.search(r"(^|/)actions?(/|$)", name) and facts.shape]
+    return most - 1 if any(facts.shape[0] == most - 1 for facts in actions) else most
+
+
+def _unfit(name: str, facts: Facts, number: int, encoded: bool) -> str | None:
     """Return why an array is no array of steps, None if it is one."""
+    if not name.isprintable():
+        return "its name is not text"
     if not facts.shape or facts.shape[0] != number:
         return f"{facts.shape[0] if facts.shape else 1} values, not {number}"
     if facts.dtype.kind == "V" and not encoded:
