@@ -143,6 +143,11 @@ class Store:
             raise MalformedEpisode(f"{path} is {facts.dtype} {facts.shape}, more than {_MOST_BYTES >> 20} MiB")
         return item[()]
 
+    def attributes(self, path: str) -> dict[str, Any]:
+        """Return the attributes of a group, none if it does not exist."""
+        item = self._item(path)
+        return {} if item is None else dict(item.attrs)
+
     def _item(self, path: str) -> Any:
         try:
             return self._library.item(path.strip("/"))

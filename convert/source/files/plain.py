@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
@@ -67,9 +68,19 @@ def flatten(values: object, *, where: str) -> dict[str, Any]:
         if isinstance(value, Mapping):
             found |= {f"{name}/{key}": each for key, each in flatten(value, where=f"{where}/{name}").items()}
         else:
-            is_tensor = hasattr(value, "__array__") and not _is_array(value)
-            found[str(name)] = np.asarray(value) if is_tensor else value
+            found[str(name)] = _usual(value)
     return found
+
+
+def _usual(value: Any) -> Any:
+    """Return tensors and lists of equal arrays as one array, and an array of encoded pictures as a list."""
+    if isinstance(value, list | tuple) and value and isinstance(value[0], np.ndarray):
+        with contextlib.suppress(ValueError):
+            return np.stack(value)
+    if hasattr(value, "__array__") and not _is_array(value):
+        return np.asarray(value)
+    is_bytes = isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind in "OS" and len(value) > 0
+    return list(value) if is_bytes and isinstance(value[0], bytes) and value[0].startswith(PICTURES) else value
 
 
 def infer_features(episode: PlainEpisode) -> dict[str, Feature]:

@@ -135,7 +135,7 @@ class FilesReader:
     @property
     def digests(self) -> dict[str, str]:
         """Digest of each file in hex by name."""
-        paths = {file.name: Path(self.shard.root, file.name) for file in self.shard.files}
+        paths = {file.title: Path(self.shard.root, file.name) for file in self.shard.files}
         return {name: digest_path(path) if path.exists() else "missing" for name, path in paths.items()}
 
     def __iter__(self) -> Iterator[SourceEpisode]:

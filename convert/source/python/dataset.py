@@ -18,7 +18,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from convert.errors import DamagedEpisode, MalformedEpisode, UsageError
+from convert.errors import DamagedEpisode, MalformedEpisode, SourceError, UsageError
+from convert.source.describe import unlike_pictures
 from convert.source.files.plain import PlainEpisode, flatten
 from convert.source.files.source import FileKind, FileReader, FilesSource, Found, open_files
 from convert.source.places import find_paths
@@ -58,7 +59,14 @@ def find(place: str, roots: Sequence[str], layout: Mapping[str, Any]) -> FilesSo
     root, paths = find_paths(roots[0], ["*"])
     description = f"Episodes of the function {name} of {Path(file).name}."
     facts = {"description": description}
-    return open_files(root, paths, kind, name=name, facts=facts)
+    source = open_files(root, paths, kind, name=name, facts=facts)
+    unlike = [f"{each.name} is {each.dtype} {each.shape}" for each in unlike_pictures(source.features)]
+    if unlike and not source.entry["cameras"]:
+        raise SourceError(
+            f"python:{place}: no feature is pictures: {', '.join(unlike)}; yield uint8 [n, height, width, 3], white as "
+            "255 and channels last, or a list of encoded pictures"
+        )
+    return source
 
 
 @dataclass(frozen=True, kw_only=True)
