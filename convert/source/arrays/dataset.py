@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from convert.errors import DamagedEpisode, MalformedEpisode, SourceError
-from convert.source.arrays.kind import ArraysKind, Step, reading, text_of
+from convert.source.arrays.kind import ArraysKind, Place, Step, reading, text_of
 from convert.source.arrays.layout import Layout
 from convert.source.arrays.opening import open_store
 from convert.source.arrays.preset import complete_entry, layout_of, load_preset, matching_presets

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
@@ -59,30 +58,6 @@ class PlainEpisode(NamedTuple):
     episode: Mapping[str, Any]
 
 
-def flatten(values: object, *, where: str) -> dict[str, Any]:
-    """Return nested mappings as one, names joined with a slash; raises MalformedEpisode if it is none."""
-    if not isinstance(values, Mapping):
-        raise MalformedEpisode(f"{where} is {_describe(values)}, expected a mapping of names to values")
-    found: dict[str, Any] = {}
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            found |= {f"{name}/{key}": each for key, each in flatten(value, where=f"{where}/{name}").items()}
-        else:
-            found[str(name)] = _usual(value)
-    return found
-
-
-def _usual(value: Any) -> Any:
-    """Return tensors and lists of equal arrays as one array, and an array of encoded pictures as a list."""
-    if isinstance(value, list | tuple) and value and isinstance(value[0], np.ndarray):
-        with contextlib.suppress(ValueError):
-            return np.stack(value)
-    if hasattr(value, "__array__") and not _is_array(value):
-        return np.asarray(value)
-    is_bytes = isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind in "OS" and len(value) > 0
-    return list(value) if is_bytes and isinstance(value[0], bytes) and value[0].startswith(PICTURES) else value
-
-
 def infer_features(episode: PlainEpisode) -> dict[str, Feature]:
     """Return the features of an episode by path; none of an episode without steps.
 
@@ -103,9 +78,9 @@ def infer_features(episode: PlainEpisode) -> dict[str, Feature]:
 
 
 def _step_feature(path: str, values: Any) -> Feature:
-    if not _is_array(values) and len(values) and isinstance(values[0], bytes):
+    if not is_array(values) and len(values) and isinstance(values[0], bytes):
         return Feature(path=path, kind="image", level="step", shape=(None, None, 3), dtype="uint8")
-    if _is_array(values):
+    if is_array(values):
         shape = tuple(values.shape[1:])
         colours = values.dtype == np.uint8 and len(shape) == 3 and shape[2] in (1, 3, 4)
         if colours or isinstance(values, Pictures):
@@ -155,14 +130,15 @@ def read_plain(episode: PlainEpisode, wanted: Wanted, *, known: Set[str] = froze
     )
 
 
-def _is_array(values: Any) -> bool:
+def is_array(values: Any) -> bool:
+    """Return whether a value has the shape and dtype of an array of numpy."""
     return hasattr(values, "shape") and isinstance(getattr(values, "dtype", None), np.dtype)
 
 
 def _count(values: Any, name: str) -> int:
-    shape = values.shape if _is_array(values) else None
+    shape = values.shape if is_array(values) else None
     if shape == () or not hasattr(values, "__len__") or isinstance(values, str | bytes | Set):
-        raise MalformedEpisode(f"{name} is {_describe(values)}, expected an array or a list with a value for each step")
+        raise MalformedEpisode(f"{name} is {describe(values)}, expected an array or a list with a value for each step")
     return len(values)
 
 
@@ -204,10 +180,10 @@ def _dtype(array: np.ndarray, name: str) -> str:
 
 
 def _column(values: Any, feature: Feature) -> np.ndarray | list[str]:
-    if _is_array(values) and math.prod(values.shape) * values.dtype.itemsize > _MOST_BYTES:
-        raise MalformedEpisode(f"{feature.path} is {_describe(values)}, more than {_MOST_BYTES >> 30} GiB")
+    if is_array(values) and math.prod(values.shape) * values.dtype.itemsize > _MOST_BYTES:
+        raise MalformedEpisode(f"{feature.path} is {describe(values)}, more than {_MOST_BYTES >> 30} GiB")
     try:
-        array = _numbers(values[:] if _is_array(values) and values.shape else values, feature.path)
+        array = _numbers(values[:] if is_array(values) and values.shape else values, feature.path)
     except _UNREADABLE as error:
         raise DamagedEpisode(
             f"{feature.path}: cannot be read ({' '.join(str(error).split())[:200]})", reason="unreadable"
@@ -231,10 +207,10 @@ def _column(values: Any, feature: Feature) -> np.ndarray | list[str]:
 def _frames(values: Any, camera: Feature) -> Frames:
     if isinstance(values, Pictures):
         return values.read()
-    if not _is_array(values):
+    if not is_array(values):
         return _encoded(values, camera)
     if values.dtype.name != camera.dtype or len(values.shape) not in (3, 4):
-        raise MalformedEpisode(f"{camera.path} is {_describe(values)}, expected pixels of {camera.dtype} [n, H, W, C]")
+        raise MalformedEpisode(f"{camera.path} is {describe(values)}, expected pixels of {camera.dtype} [n, H, W, C]")
     _check_pixels(values, camera.path)
     return _blocks(values, camera)
 
@@ -244,7 +220,7 @@ def _encoded(values: Iterable[Any], camera: Feature) -> Iterator[bytes | np.ndar
         if isinstance(value, bytes | np.ndarray | CorruptFrame):
             yield value
         else:
-            yield CorruptFrame(f"{camera.path}: {_describe(value)}, expected an encoded picture (bytes)")
+            yield CorruptFrame(f"{camera.path}: {describe(value)}, expected an encoded picture (bytes)")
 
 
 def _blocks(values: Any, camera: Feature) -> Iterator[np.ndarray | CorruptFrame]:
@@ -279,5 +255,6 @@ def _corrupt(camera: Feature, error: Exception) -> CorruptFrame:
     return CorruptFrame(f"{camera.path}: cannot be read ({' '.join(str(error).split())[:200]})")
 
 
-def _describe(value: Any) -> str:
-    return f"{value.dtype} {tuple(value.shape)}" if _is_array(value) else f"{type(value).__name__} {value!r:.40}"
+def describe(value: Any) -> str:
+    """Return the type of a value and its shape or beginning, for messages."""
+    return f"{value.dtype} {tuple(value.shape)}" if is_array(value) else f"{type(value).__name__} {value!r:.40}"

@@ -20,9 +20,10 @@ from typing import Any
 
 from convert.errors import DamagedEpisode, MalformedEpisode, SourceError, UsageError
 from convert.source.describe import unlike_pictures
-from convert.source.files.plain import PlainEpisode, flatten
+from convert.source.files.plain import PlainEpisode
 from convert.source.files.source import FileKind, FileReader, FilesSource, Found, open_files
 from convert.source.places import find_paths
+from convert.source.python.values import flatten
 from stream.storage.errors import closest
 
 _KEYS = {"steps", "episode"}

@@ -12,9 +12,10 @@ import pytest
 from convert.errors import EXIT_DAMAGED, EXIT_USAGE, CorruptFrame, MalformedEpisode, SourceError
 from convert.shard.images import decode_frame
 from convert.source.features import Feature, merge_features
-from convert.source.files.plain import PlainEpisode, flatten, infer_features
+from convert.source.files.plain import PlainEpisode, infer_features
 from convert.source.files.source import spread
 from convert.source.kinds import find_source
+from convert.source.python.values import flatten
 from tests.fixtures.arrays.converted import config, convert, episodes, opened
 from tests.fixtures.arrays.written import h5py, jpeg, scene
 

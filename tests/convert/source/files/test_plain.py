@@ -12,8 +12,9 @@ from convert.errors import CorruptFrame, DamagedEpisode, MalformedEpisode
 from convert.shard.images import encode_jpeg
 from convert.source.episode import Episode
 from convert.source.features import Feature
-from convert.source.files.plain import PlainEpisode, flatten, infer_features, read_plain
+from convert.source.files.plain import PlainEpisode, infer_features, read_plain
 from convert.source.protocol import Wanted
+from convert.source.python.values import flatten
 
 PIXELS = np.arange(3 * 4 * 6 * 3, dtype=np.uint8).reshape(3, 4, 6, 3)
 JPEGS = [encode_jpeg(pixels, 95) for pixels in PIXELS]
