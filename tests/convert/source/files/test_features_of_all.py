@@ -25,7 +25,7 @@ def write(path: Path, demos: list[dict[str, Any]]) -> str:
     with h5py.File(path, "w") as file:
         for number, arrays in enumerate(demos):
             steps = 3 if arrays.get("actions") is None else len(arrays["actions"])
-            for name, value in {"obs/front": scene(steps, seed=number), **arrays}.items():
+            for name, value in {"obs/front": scene(max(steps, 1), seed=number), **arrays}.items():
                 if value is not None:
                     file[f"data/demo_{number}/{name}"] = value
             file.require_group(f"data/demo_{number}/obs")
