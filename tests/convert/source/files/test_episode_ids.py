@@ -11,7 +11,9 @@ import pytest
 
 from convert.errors import EXIT_DAMAGED
 from convert.verify.command import verify_root
+from convert.verify.index import check_ids
 from stream import make_loader
+from stream.format.manifest import read_manifest
 from tests.fixtures.arrays.converted import convert, episodes, opened
 from tests.fixtures.arrays.written import h5py, scene
 
@@ -88,3 +90,12 @@ def test_a_name_that_is_no_utf8_is_escaped(tmp_path: Path) -> None:
     os.rename(tmp_path / "src" / "a.hdf5", os.fsencode(tmp_path / "src") + b"/\xff.hdf5")
     assert convert(f"robomimic:{tmp_path / 'src'}", tmp_path / "out") == 0
     assert list(ids(tmp_path / "out")) == [f"\\udcff.hdf5__{number}" for number in range(2)]
+
+
+def test_verify_finds_an_id_of_two_episodes_of_one_dataset(tmp_path: Path, place: str) -> None:
+    assert convert(place, tmp_path / "out") == 0
+    folder = tmp_path / "out/src/1.0.0"
+    split = read_manifest(folder).splits["train"]
+    assert not check_ids(folder, {"train": split}).damage
+    (damage,) = check_ids(folder, {"train": split, "./train": split}).damage
+    assert "episode_id '-x.hdf5__0' is of two episodes" in damage.text and damage.count == 8
