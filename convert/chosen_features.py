@@ -27,11 +27,13 @@ class FeatureFinder:
     def __init__(self, spec: DatasetSpec, source: Source) -> None:
         self._spec = spec
         self._file = f"{source.path}/{source.metadata[-1]}"
+        self._named: set[str] = set()
         self._features = {notation(feature): feature for feature in source.features.values()}
 
     def find(self, path: str, role: str) -> Feature:
         """Return a feature; raises SourceError with the closest ones if it does not exist."""
         if path in self._features:
+            self._named.add(path)
             return self._features[path]
         last = path.rsplit("/", 1)[-1]
         same = [name for name in self._features if name.rsplit("/", 1)[-1] == last]
@@ -101,7 +103,11 @@ class FeatureFinder:
             )
 
     def columns(self, language: tuple[Feature, ...]) -> tuple[Feature, ...]:
-        """Return the features that become columns: all but those of pictures, without values, left out, or coded."""
+        """Return the features that become columns.
+
+        Left out are pictures, features without values, what the entry leaves out, coded instructions, and what varies
+        unless the entry names it.
+        """
         cameras = {camera.path for camera in self._spec.cameras.values()}
         codes = self._spec.instruction is not None and self._spec.instruction.encoding == "utf8_codes"
         found = tuple(
@@ -111,6 +117,7 @@ class FeatureFinder:
             and feature.size != 0
             and name not in cameras
             and not self._spec.leaves_out(name)
+            and (name in self._named or not feature.varies)
             and not (codes and feature in language)
         )
         for feature in (*found, *language):

@@ -15,6 +15,7 @@ if __name__ == "__main__":
 import argparse
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -113,10 +114,21 @@ def _lines(name: str, entry: Mapping[str, Any], source: Source) -> Iterator[str]
             for part in entry[vector]:
                 yield f"      - {_flow({**part, **{key: part.get(key, value) for key, value in _DEFAULTS.items()}})}"
         else:
-            yield f"    # {vector}: [{{path: NAME, dims: 7}}]; numbers are {_few(source, texts=False)}"
+            proposed = _proposed(vector, source)
+            yield f"    # {vector}: [{proposed}]; numbers are {_few(source, texts=False)}"
     rest = {key: value for key, value in entry.items() if key in ("quirks", "leave_out", "spaces", "success_path")}
     if rest:
         yield from (f"    {line}" for line in yaml.safe_dump(rest, sort_keys=False).splitlines())
+
+
+def _proposed(vector: str, source: Source) -> str:
+    """Return the part of a vector that the names of features suggest, as YAML."""
+    words = r"action|command|cmd|target|control|ctrl" if vector == "action" else r"state|joint|pose|pos|proprio"
+    numbers = {each.name: each for each in source.features.values() if each.level == "step" and each.kind == "tensor"}
+    for name, feature in numbers.items():
+        if feature.dtype != "string" and feature.size and len(feature.shape) == 1 and re.search(words, name.lower()):
+            return _flow({"path": name, "dims": feature.size})
+    return "{path: NAME, dims: 7}"
 
 
 def _may_be_depth(feature: Feature) -> bool:

@@ -351,6 +351,8 @@ class DatasetSpec(Entry):
         if len(primary) != 1:
             raise ValueError(
                 f"has {len(primary)} colour cameras with role primary; give it to one of {', '.join(self.cameras)}"
+                if self.cameras
+                else "has no cameras; name a feature of the steps with pictures: uint8 [n, height, width, 3] or encoded"
             )
         if is_seconds(self.offset) and self.control_frequency is None:
             raise ValueError(f"offset {self.offset} is in seconds but there is no control_frequency")

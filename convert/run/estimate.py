@@ -150,9 +150,9 @@ class _Sample:
     def add(self, shard: SourceShard, spans: Sequence[Span]) -> None:
         """Add episodes of a shard; damaged ones are passed over."""
         plan = self._plan
-        rows = PartRows(plan.features, source_file=shard.name, offset=plan.offset, write=self._measure)
+        rows = PartRows(plan.features, offset=plan.offset, write=self._measure)
         with shard.open(plan.wanted, spans) as reader:
-            for position, num_bytes, episode in reader:
+            for source_file, position, num_bytes, episode in reader:
                 if not isinstance(episode, Episode):
                     continue
                 starts = first_steps(episode.num_steps, plan.offsets[-1])
@@ -171,6 +171,7 @@ class _Sample:
                 rows.add(
                     episode,
                     position,
+                    source_file=source_file,
                     status="ok",
                     language=step_language(episode, plan.language, encoding=plan.language_encoding),
                     robot=plan.robot,

@@ -138,7 +138,7 @@ def _write_quarantine(journal: Journal, found: Survey) -> FileEntry | None:
     kept = set(found.before.splits if found.before else ()) - set(found.merged)
     entries = [entry for stem, entries in listed.items() if split_of(stem) in kept for entry in entries]
     entries += [entry for split in found.merged for status in found.shards(split) for entry in status.quarantine]
-    entries.sort(key=lambda entry: (entry.shard, entry.episode, -1 if entry.step is None else entry.step))
+    entries.sort(key=lambda each: (each.shard, each.source_file, each.episode, -1 if each.step is None else each.step))
     content = b"".join(entry.model_dump_json().encode() + b"\n" for entry in entries)
     journal.write_quarantine(content)
     return FileEntry(bytes=len(content), sha256=hashlib.sha256(content).hexdigest()) if entries else None

@@ -256,7 +256,10 @@ def check_size(height: int, width: int) -> None:
 def _three_channels(pixels: np.ndarray) -> np.ndarray:
     if pixels.dtype != np.uint8 or pixels.ndim not in (2, 3) or not pixels.size:
         raise CorruptFrame(f"raw frame is {pixels.dtype} {pixels.shape}, expected pixels of uint8 [H, W] or [H, W, C]")
+    check_size(*pixels.shape[:2])
     pixels = pixels.reshape(*pixels.shape[:2], -1)
+    if pixels.shape[2] > 4:
+        raise CorruptFrame(f"raw frame has {pixels.shape[2]} channels, expected 1 to 4 in the last place")
     if pixels.shape[2] in (1, 2):
         return np.repeat(pixels[:, :, :1], 3, axis=2)
     return pixels[:, :, :3]

@@ -25,7 +25,6 @@ class PartRows:
 
     Args:
         features: Features of the part.
-        source_file: Name of the file of the episodes.
         offset: Distance of a record's last frame from its first.
         write: Takes the batches of each table, in order. ``records`` has one batch, the last of all.
 
@@ -38,11 +37,9 @@ class PartRows:
         self,
         features: Sequence[Feature],
         *,
-        source_file: str,
         offset: int,
         write: Callable[[TableKind, pa.RecordBatch], None],
     ) -> None:
-        self._source_file = source_file
         self._offset = offset
         self._write = write
         self._held = 0
@@ -59,6 +56,7 @@ class PartRows:
         episode: Episode | None,
         position: int,
         *,
+        source_file: str,
         status: str,
         language: Sequence[str],
         robot: str,
@@ -70,6 +68,7 @@ class PartRows:
         Args:
             episode: Episode, None if it could not be read.
             position: Record number in its file.
+            source_file: File of the episode.
             status: See ``stream.format.schema.EPISODE_FIELDS``.
             language: Instruction of each step.
             robot: Name of the robot.
@@ -80,8 +79,8 @@ class PartRows:
         row = {
             "episode": number,
             "shard": 0,
-            "episode_id": episode_id(self._source_file, position),
-            "source_file": self._source_file,
+            "episode_id": episode_id(source_file, position),
+            "source_file": source_file,
             "source_position": position,
             "status": status,
             "num_steps": steps,

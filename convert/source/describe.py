@@ -48,6 +48,19 @@ def describe_features(
     return entry
 
 
+def unlike_pictures(features: Mapping[str, Feature]) -> tuple[Feature, ...]:
+    """Return the features of steps that may be pictures in another form: floats, or with the channels first."""
+    return tuple(
+        feature
+        for feature in features.values()
+        if feature.level == "step"
+        and feature.kind == "tensor"
+        and feature.dtype != "string"
+        and len(feature.shape) == 3
+        if {feature.shape[0], feature.shape[2]} & {1, 3, 4}
+    )
+
+
 def describe_cameras(
     sizes: Mapping[str, Sequence[int | None]], depth: Mapping[str, str] | None = None
 ) -> dict[str, dict[str, Any]]:

@@ -12,14 +12,18 @@ from convert.source.features import Feature
 from stream.format.video import ChunkFrame
 
 MAX_PIXELS = 1 << 26
-"""Most pixels of a frame that is decoded."""
+"""Most pixels of a frame that is read."""
 SourceFrame = bytes | np.ndarray | ChunkFrame
 """An encoded picture, its numbers, or its place in a chunk of video."""
 Frames = Iterable[SourceFrame | CorruptFrame]
 
 
 def episode_id(source_file: str, position: int) -> str:
-    """Return the id of an episode, as TFDS makes it."""
+    """Return the id of an episode, as TFDS makes it; no other file and number give the same id.
+
+    >>> episode_id("day 1/b.hdf5", 2)
+    'day 1/b.hdf5__2'
+    """
     return f"{source_file}__{position}"
 
 
@@ -59,6 +63,7 @@ class Episode:
             be taken once and in order, before the next episode: bytes as stored, a uint8 array [H, W, C], numbers of
             depth [H, W], a place in a chunk of video, or the reason why there is no frame.
         spare: A message for each camera that has frames of no step.
+        dropped: A message for each feature that the dataset does not have, so that it is left out.
     """
 
     num_steps: int
@@ -66,6 +71,7 @@ class Episode:
     episode: Mapping[str, Column]
     cameras: Sequence[Frames | DamagedEpisode | None]
     spare: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
 
     @property
     def frames(self) -> Frames:

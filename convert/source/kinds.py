@@ -47,6 +47,14 @@ _GROUP = "pairstream.sources"
 _TEXT = re.compile(r"([a-z][a-z0-9_]*):(?!/{2})(.*)", re.DOTALL)
 _VERSION = re.compile(r"\d+\.\d+\.\d+")
 _ENDINGS = re.compile(r"(\.(py|hdf5|h5|zarr|zip|bag|mcap|db3|tar|gz))+$")
+_FORMATS = {
+    **dict.fromkeys(("hdf5", "h5", "hdf", "zarr"), "arrays"),
+    **dict.fromkeys(("mcap", "bag", "rosbag2", "ros", "ros2", "db3"), "rosbag"),
+    **dict.fromkeys(("tfds", "tfrecord", "oxe"), "rlds"),
+    **dict.fromkeys(("hub", "hf", "huggingface", "parquet"), "lerobot"),
+    **dict.fromkeys(("py", "npz", "function"), "python"),
+}
+"""Kind of a format or a library by what people call it."""
 _SUFFIXES: Mapping[str, str] = {".py": "python", ".bag": "rosbag", ".mcap": "rosbag"}
 """Kind of a file by the end of its name."""
 
@@ -71,7 +79,8 @@ def split_source(text: str) -> tuple[str, str]:
     else:
         kind, place = recognise(text), text if is_remote(text) else os.path.abspath(text)
     if kind not in kinds():
-        raise ConfigError(f"{text!r:.200}: no kind of source {kind!r}; {closest(kind, kinds(), noun='kinds')}")
+        near = f"did you mean {_FORMATS[kind]!r}?" if kind in _FORMATS else closest(kind, kinds(), noun="kinds")
+        raise ConfigError(f"{text!r:.200}: no kind of source {kind!r}; {near}")
     if not place.rstrip("/"):
         raise ConfigError(f"{text!r:.80} names no dataset; write {kind}:NAME or {kind}:/PATH")
     return kind, place
@@ -147,7 +156,10 @@ def recognise(path: str) -> str:
     if found := recognise_arrays(place):
         return found
     known = ", ".join(sorted(kinds()))
-    raise ConfigError(f"{path}: is no dataset whose kind its content tells; write KIND:{path} with one of {known}")
+    raise ConfigError(
+        f"{path}: is no dataset whose kind its content tells; write KIND:{path} with one of {known}, or read files of "
+        f"another format with a function of your own: python:FILE.py:FUNCTION --source {path} (docs/own-data.md)"
+    )
 
 
 @cache

@@ -51,10 +51,13 @@ class SourceEpisode(NamedTuple):
     """An episode, or why it cannot be converted.
 
     Attributes:
-        position: Number of the episode in its file or dataset, for people.
+        source_file: File of the episode, by its path in the source. The id of the episode is made of it and of
+            ``position``, so neither depends on what else the source holds.
+        position: Number of the episode in its file or dataset.
         num_bytes: Bytes of the source that it takes.
     """
 
+    source_file: str
     position: int
     num_bytes: int
     content: Episode | DamagedEpisode

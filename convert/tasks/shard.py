@@ -151,10 +151,12 @@ class _ShardWriter:
         self._vectors = [feature for feature in plan.features if feature.level == "step" and feature.name in vectors]
         columns = (*plan.features, SUCCESS) if plan.success else plan.features
         self._tables = {kind: TableWriter(folder / kind) for kind in TABLE_KINDS}
-        self._rows = PartRows(columns, source_file=job.shard.name, offset=self._offsets[-1], write=self._write)
+        self._rows = PartRows(columns, offset=self._offsets[-1], write=self._write)
         self._left_out: Counter[str] = Counter()
         self._quarantine: list[QuarantineEntry] = []
         self._sizes: dict[str, Counter[str]] = {camera.name: Counter() for camera in plan.cameras}
+        self._source_file = ""
+        """File of the episode that is being written."""
         self._records: list[int] = []
         """Record of each row of the table of records."""
         self._passed = 0
@@ -179,7 +181,7 @@ class _ShardWriter:
             if error.errno in FULL:  # a table that is closed writes too
                 with writing(self._scratch):
                     raise
-            raise ShardError(f"{shard.path}: {error.strerror or error}") from error
+            raise ShardError(f"{error.filename or shard.path}: {error.strerror or error}") from error
         sizes = {name: total_counts([counts]) for name, counts in self._sizes.items()}
         check_sizes(sizes, {camera.name: camera.policy for camera in self._plan.cameras}, dataset=self._job.dataset)
         entry = ShardEntry(
@@ -224,7 +226,7 @@ class _ShardWriter:
             self._tables[kind].add(batch)
 
     def _add(self, found: SourceEpisode, writer: RecordWriter) -> None:
-        position = found.position
+        position, self._source_file = found.position, found.source_file
         self._bytes_in += found.num_bytes
         episode, status, detail = self._check(found.content)
         if not self._is_chosen(episode, position):
@@ -243,6 +245,8 @@ class _ShardWriter:
             starts, cameras = write(position, episode, writer)
             for detail in episode.spare:
                 self._leave_out("spare_frames", position, detail)
+            for detail in episode.dropped:
+                self._leave_out("unknown_feature", position, detail)
             language = step_language(episode, self._plan.language, encoding=self._plan.language_encoding)
             robot = _robot(episode, self._plan.robot_feature) or robot
             if self._plan.layout == "frames" and episode.num_steps and not starts:
@@ -251,13 +255,22 @@ class _ShardWriter:
             elif self._plan.success:
                 told = {**episode.episode, SUCCESS.name: episode_success(episode, self._plan.success)}
                 episode = replace(episode, episode=told)
-        self._rows.add(episode, position, status=status, language=language, robot=robot, starts=starts, cameras=cameras)
+        self._rows.add(
+            episode,
+            position,
+            source_file=found.source_file,
+            status=status,
+            language=language,
+            robot=robot,
+            starts=starts,
+            cameras=cameras,
+        )
 
     def _is_chosen(self, episode: Episode | None, position: int) -> bool:
         """Return whether the list of episodes has an episode; an unreadable one is known by its place alone."""
         if self._plan.episode_list is None:
             return True
-        names = [episode_id(self._job.shard.name, position)]
+        names = [episode_id(self._source_file, position)]
         texts = [column.values for name in OPENPI if episode and (column := episode.episode.get(name))]
         if len(texts) == len(OPENPI):
             names.append("--".join(str(text[0]) for text in texts if text is not None and len(text)))
@@ -361,15 +374,20 @@ class _ShardWriter:
         return frame
 
     def _leave_out(self, reason: str, position: int, detail: str, *, step: int | None = None) -> None:
-        shard = self._job.shard
         if reason in DAMAGE and self._plan.on_error == "fail":
-            where = f"{self._job.dataset} {shard.path}: episode {position}"
+            path = self._job.shard.path if self._source_file == self._job.shard.name else self._source_file
+            where = f"{self._job.dataset} {path}: episode {position}"
             where += "" if step is None else f" step {step}"
             raise ShardError(f"{where}: {reason}: {detail}; run with --on-error quarantine to leave it out")
         self._left_out[reason] += 1
         self._quarantine.append(
             QuarantineEntry(
-                shard=self._job.stem, source_file=shard.name, episode=position, step=step, reason=reason, detail=detail
+                shard=self._job.stem,
+                source_file=self._source_file,
+                episode=position,
+                step=step,
+                reason=reason,
+                detail=detail.encode("utf-8", "backslashreplace").decode(),
             )
         )
 

@@ -23,7 +23,7 @@ from convert.index.shards import list_shards
 from convert.pool import Crashed, WorkerPool
 from convert.shard.pairs import record_offsets
 from convert.verify.dataset import Surveyed, survey
-from convert.verify.index import check_index
+from convert.verify.index import check_ids, check_index
 from convert.verify.shard import check_shard, stored_cameras
 from stream.format.names import table_file
 from stream.storage.progress import Progress
@@ -120,12 +120,17 @@ def _list_checks(report: Surveyed, *, deep: bool, of_shards: bool) -> Iterator[_
         return
     offsets, cameras = record_offsets(manifest.layout, manifest.parameters), stored_cameras(manifest)
     wrong = {damage.file for damage in report.notes.damage}
+    tables = {split: report.folder / split / table_file("episodes") for split in manifest.splits}
+    if of_shards and (sound := [split for split, path in tables.items() if path.exists() and str(path) not in wrong]):
+        splits = {split: manifest.splits[split] for split in sound}
+        size = sum(entry.index["episodes"].bytes for entry in splits.values())
+        yield _Check(report, partial(check_ids, report.folder, splits), tables[sound[0]], size)
     for split, entry in manifest.splits.items():
         folder, records = report.folder / split, report.folder / split / table_file("records")
         if of_shards and folder.is_dir():
             for shard in list_shards(folder, entry):
-                sound = str(records) not in wrong
-                run = partial(check_shard, shard, offsets=offsets, deep=deep, index_sound=sound, cameras=cameras)
+                is_sound = str(records) not in wrong
+                run = partial(check_shard, shard, offsets=offsets, deep=deep, index_sound=is_sound, cameras=cameras)
                 yield _Check(report, run, shard.path, shard.entry.file.bytes)
         elif folder.is_dir():
             size = sum(table.bytes for table in (*entry.index.values(), *entry.labels.values()))

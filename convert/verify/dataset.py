@@ -161,10 +161,10 @@ def _check_quarantine(path: Path, manifest: Manifest, journal: bool, findings: N
     While a split is added, ``journal`` is true, and the list has entries of a split that the manifest does not have.
     """
     shards = [shard for split in manifest.splits.values() for shard in split.shards]
-    counted, listed = Counter[tuple[str, str, str]](), Counter[tuple[str, str, str]]()
+    counted, listed = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
     for shard in shards:
         for reason in {*shard.left_out} - _UNLISTED:
-            counted[shard.name, shard.source_file, reason] = shard.left_out[reason]
+            counted[shard.name, reason] = shard.left_out[reason]
     try:
         lines = read_whole(path, _MAX_QUARANTINE).splitlines()
     except FileNotFoundError:
@@ -183,13 +183,13 @@ def _check_quarantine(path: Path, manifest: Manifest, journal: bool, findings: N
             findings.add_file(path, f"line {number}: {first_fault(error)}")
         else:
             if not journal or split_of(entry.shard) in manifest.splits:
-                listed[entry.shard, entry.source_file, entry.reason] += 1
-    known = {(shard.name, shard.source_file) for shard in shards}
+                listed[entry.shard, entry.reason] += 1
+    known = {shard.name for shard in shards}
     for key in sorted({*listed, *counted}):
-        name, source_file, reason = key
-        if key[:2] not in known:
-            what = f"shard {name!r:.100} of source file {source_file!r:.100}"
-            findings.add_file(path, f"lists {listed[key]:,} of {reason} for {what}, which the manifest does not have")
+        name, reason = key
+        if name not in known:
+            what = f"lists {listed[key]:,} of {reason} for shard {name!r:.100}"
+            findings.add_file(path, f"{what}, which the manifest does not have")
         elif listed[key] != counted[key]:
             what = f"lists {listed[key]:,} of {reason} for {name}"
             findings.add_file(path, f"{what}, the manifest left out {counted[key]:,} there")

@@ -18,8 +18,9 @@ from convert.index.statistics import differing_statistics
 from convert.registry.dataset import Motion, Vector, derived_vectors
 from convert.report import fault, first_line
 from convert.shard.pairs import record_offsets
+from convert.source.episode import episode_id
 from stream.format.index import label_path
-from stream.format.manifest import Manifest, Statistics, TableEntry
+from stream.format.manifest import Manifest, SplitEntry, Statistics, TableEntry
 from stream.format.names import DERIVED, MANIFEST_NAME, TABLE_KINDS, VECTORS, DerivedName, TableKind, table_file
 from stream.format.statistics import describe_values
 from stream.format.table import Table, hash_column, open_table
@@ -61,6 +62,23 @@ def check_index(folder: Path, manifest: Manifest, *, deep: bool) -> Notes:
         findings.add_file(
             paths["episodes"], f"tables could not be compared: {type(error).__name__}: {first_line(error)}"
         )
+    return findings
+
+
+def check_ids(folder: Path, splits: Mapping[str, SplitEntry]) -> Notes:
+    """Check that no two episodes of a dataset have the same id; ``splits`` are those whose tables are sound."""
+    findings, seen = Notes(), set[str]()
+    for split, entry in splits.items():
+        path = folder / split / table_file("episodes")
+        table = open_table(path, "episodes", rows=entry.episodes)
+        repeated = []
+        for name in table.take_texts("episode_id", np.arange(len(table))):
+            if name in seen:
+                repeated.append(name)
+            seen.add(name)
+        if repeated:
+            text = f"episode_id {repeated[0]!r:.200} is of two episodes; labels, marks and lists cannot tell them apart"
+            findings.add_file(path, text, check="ids", count=len(repeated))
     return findings
 
 
@@ -240,9 +258,10 @@ def _check_episodes(rows: _ShardRows, offset: int | None) -> bool:
         rows.check_count("records", records.sum(), entry.records),
     ]
     rows.compare("status", np.where(np.isin(status, _STATUSES), status, " or ".join(_STATUSES)))
-    rows.check_order("source_position", np.zeros(len(position)))
-    rows.compare("source_file", entry.source_file)
-    rows.compare("episode_id", np.array([f"{entry.source_file}__{number}" for number in position], object))
+    files = rows["source_file"]
+    rows.check_order("source_position", np.cumsum(files != np.roll(files, 1)))
+    ids = [episode_id(*source) for source in zip(files, position.tolist(), strict=True)]
+    rows.compare("episode_id", np.array(ids, object))
     rows.check_count("episodes with records", np.count_nonzero(records > 0), entry.paired_episodes)
     for reason in _NO_RECORDS:
         found = np.count_nonzero(status == reason)

@@ -32,6 +32,7 @@ from stream.storage.files import FileTooLarge, check_regular, read_whole, write_
 NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.+-]*$"
 """Pattern of the names of datasets, splits and labels."""
 _NAME = Annotated[str, Field(pattern=NAME, max_length=200)]
+_SOURCE = Annotated[str, Field(min_length=1, max_length=8192)]
 _COUNT = Annotated[int, Field(ge=0, lt=1 << 48)]
 """The limit is beyond any dataset, and keeps sums of counts within 64 bits."""
 _MAX_BYTES = 1 << 30
@@ -71,7 +72,8 @@ class ShardEntry(_Model):
 
     Attributes:
         name: File name without its ending.
-        source_file, source_bytes: Source file of the shard, and its size.
+        source_file, source_bytes: Source file of the shard, or the first and how many more, and their size. The file of
+            each episode is in ``episodes``.
         source_digest: SHA-256 over the lengths and checksums that the source file stores.
         paired_episodes: Count of the episodes with records.
         left_out: Count of the episodes left out, by reason.
@@ -82,7 +84,7 @@ class ShardEntry(_Model):
     """
 
     name: _NAME
-    source_file: _NAME
+    source_file: _SOURCE
     source_bytes: _COUNT
     source_digest: str = Field(max_length=200)
     episodes: _COUNT

@@ -21,7 +21,7 @@ class SampleRef:
     Attributes:
         sample: Global number of the sample.
         dataset, split: Names of dataset and split.
-        source_file: TFRecord file that was converted.
+        source_file: Source file of the episode, by its path in the source.
         episode_id: TFDS's id of the episode.
         episode: Number of the episode in the split, in the order of the shards.
         step: t, from 0.

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import h5py
+import numpy as np
 import pytest
 
 from convert.draft import main as draft
@@ -97,3 +99,18 @@ def test_features_with_the_form_of_depth_maps_are_a_comment(tmp_path: Path, caps
     assert draft([source, *more]) == 0
     line = "# depth: {path: observation/depth, role: other, kind: depth, unit: mm or m}  # if these are depth maps"
     assert f"      {line}" in capsys.readouterr().out.splitlines()
+
+
+def test_attributes_are_listed_and_an_action_is_proposed_by_its_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with h5py.File(tmp_path / "a.hdf5", "w") as file:
+        file["demo_0/front"] = np.zeros((3, 16, 16, 3), np.uint8)
+        file["demo_0/joint_cmd"] = np.zeros((3, 7))
+        file["demo_0"].attrs["task"] = "fold the towel"
+        file.attrs["robot"] = "arm"
+    assert draft([f"arrays:{tmp_path / 'a.hdf5'}"]) == 0
+    shown = capsys.readouterr().out
+    assert "# attributes of the file: @robot = arm" in shown
+    assert "# attributes of demo_0: @task = fold the towel" in shown
+    assert "# action: [{path: joint_cmd, dims: 7}]; numbers are" in shown

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ from pydantic import Field, ValidationError
 from convert.errors import ConfigError, DamagedEpisode
 from convert.source.arrays.layout import Layout, read_layout
 from convert.source.arrays.opening import open_store
-from convert.source.arrays.store import Store, is_hdf5, is_zarr
+from convert.source.arrays.store import STORES, Store, is_hdf5, is_zarr
 from convert.source.features import STEPS, Feature
+from convert.source.places import walk
 from stream.storage.configs import CONFIGS, Entry, list_faults, read_yaml
 
 _FOLDER = CONFIGS / "layouts"
@@ -94,12 +96,8 @@ def matching_presets(store: Store) -> list[str]:
 
 def _first_file(folder: Path) -> Path | None:
     """Return the first file of arrays in a folder and those below it."""
-    for number, path in enumerate(sorted(folder.rglob("*"))):
-        if number >= _LOOKED:
-            break
-        if (path.suffix in (".hdf5", ".h5") and is_hdf5(path)) or (path.suffix != ".zip" and is_zarr(path)):
-            return path
-    return None
+    files = islice(walk(folder, ("*.hdf5", "*.h5"), STORES), _LOOKED)
+    return next((path for path in files if path.is_dir() or is_hdf5(path)), None)
 
 
 def complete_entry(

@@ -155,6 +155,8 @@ def _decode(picture: bytes | np.ndarray) -> np.ndarray:
 def holds_pictures(store: Store, path: str, facts: Facts, *, start: int, stop: int, picture: Picture | None) -> bool:
     """Return whether an array has rows of encoded pictures, which their first bytes tell; or raw ones, if declared."""
     by_bytes = len(facts.shape) == 1 and facts.dtype.kind in "OSV" and facts.dtype.names is None
+    if not facts.is_small or not stop > start:
+        return False
     if not by_bytes and (len(facts.shape) != 2 or facts.dtype != np.uint8):
         return False
     data = EncodedRows(store, path, start=start, stop=stop)[0]

@@ -18,8 +18,10 @@ STORES = ("zarr.json", ".zgroup", ".zarray")
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _DEEPEST = 16
 """Most levels of groups; links may form circles."""
-FAULTS = (OSError, RuntimeError, ValueError, KeyError, EOFError)
+FAULTS = (OSError, RuntimeError, ValueError, KeyError, EOFError, MemoryError)
 """Errors of the libraries for damaged files."""
+_MOST_BYTES = 256 << 20
+"""Most bytes of a value of an episode, and of a row that may be an encoded picture."""
 
 
 class Facts(NamedTuple):
@@ -33,6 +35,11 @@ class Facts(NamedTuple):
     def row_bytes(self) -> int:
         """Bytes of the values of one step."""
         return max(1, math.prod(self.shape[1:]) * self.dtype.itemsize)
+
+    @property
+    def is_small(self) -> bool:
+        """True if one step may be read at once."""
+        return self.row_bytes <= _MOST_BYTES
 
     @property
     def band(self) -> int:
@@ -120,12 +127,26 @@ class Store:
             raise OSError(f"{type(error).__name__}: {error}") from None
 
     def value(self, path: str) -> Any:
-        """Return a whole array, or the attribute of ``PATH@ATTRIBUTE``; None if it does not exist."""
+        """Return a whole array, or the attribute of ``PATH@ATTRIBUTE``; None if it does not exist.
+
+        Raises:
+            MalformedEpisode: It takes more than 256 MiB.
+        """
         place, at, attribute = path.partition("@")
         item = self._item(place)
         if at:
             return None if item is None else item.attrs.get(attribute)
-        return None if item is None or self._library.is_group(item) else item[()]
+        if item is None or self._library.is_group(item):
+            return None
+        facts = _facts(item)
+        if math.prod(facts.shape) * facts.dtype.itemsize > _MOST_BYTES:
+            raise MalformedEpisode(f"{path} is {facts.dtype} {facts.shape}, more than {_MOST_BYTES >> 20} MiB")
+        return item[()]
+
+    def attributes(self, path: str) -> dict[str, Any]:
+        """Return the attributes of a group, none if it does not exist."""
+        item = self._item(path)
+        return {} if item is None else dict(item.attrs)
 
     def _item(self, path: str) -> Any:
         try:

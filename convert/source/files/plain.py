@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from convert.errors import CorruptFrame, DamagedEpisode, MalformedEpisode
-from convert.source.episode import Column, Episode, Frames, absent_column
+from convert.source.episode import MAX_PIXELS, Column, Episode, Frames, absent_column
 from convert.source.features import STEPS, Feature
 from convert.source.protocol import Wanted
 
 PICTURES = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"RIFF")
 """First bytes of JPEG, PNG and WebP."""
-_UNREADABLE = (OSError, RuntimeError, ValueError)
+_UNREADABLE = (OSError, RuntimeError, ValueError, MemoryError)
 """Errors of arrays on the disk for damage."""
 _BLOCK = 8 << 20
 """Bytes of pictures that are read at once from an array on the disk."""
+_MOST_BYTES = 4 << 30
+"""Most bytes of a feature in one episode; pictures have a limit of their own."""
+MAX_STEPS = 10_000_000
+"""Most steps of an episode: a file may claim any number."""
 
 
 @dataclass(frozen=True)
@@ -53,53 +58,47 @@ class PlainEpisode(NamedTuple):
     episode: Mapping[str, Any]
 
 
-def flatten(values: object, *, where: str) -> dict[str, Any]:
-    """Return nested mappings as one, names joined with a slash; raises MalformedEpisode if it is none."""
-    if not isinstance(values, Mapping):
-        raise MalformedEpisode(f"{where} is {_describe(values)}, expected a mapping of names to values")
-    found: dict[str, Any] = {}
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            found |= {f"{name}/{key}": each for key, each in flatten(value, where=f"{where}/{name}").items()}
-        else:
-            found[str(name)] = value
-    return found
-
-
 def infer_features(episode: PlainEpisode) -> dict[str, Feature]:
-    """Return the features of an episode by path.
+    """Return the features of an episode by path; none of an episode without steps.
 
     Arrays of uint8 [n, H, W, 3] are pictures (also with 1 or 4 channels), as are lists of encoded ones.
 
     Raises:
-        MalformedEpisode: A value has no steps, is neither numbers, texts nor pictures, or a shape that varies.
+        MalformedEpisode: A value has no steps, is neither numbers, texts nor pictures, has a shape that varies, or
+            pictures of more than 64 megapixels.
     """
-    found = []
-    for name, values in episode.steps.items():
-        path = f"{STEPS}/{name}"
-        if _is_array(values):
-            shape = tuple(values.shape[1:])
-            colours = values.dtype == np.uint8 and len(shape) == 3 and shape[2] in (1, 3, 4)
-            if colours or isinstance(values, Pictures):
-                found.append(Feature(path=path, kind="image", level="step", shape=shape, dtype=values.dtype.name))
-                continue
-        elif len(values) and isinstance(values[0], bytes):
-            found.append(Feature(path=path, kind="image", level="step", shape=(None, None, 3), dtype="uint8"))
-            continue
-        array = _numbers(values[:1] if _is_array(values) else values, path)
-        found.append(Feature(path=path, kind="tensor", level="step", shape=array.shape[1:], dtype=_dtype(array, path)))
+    counts = [_count(values, name) for name, values in episode.steps.items()]
+    if not any(counts):
+        return {}
+    found = [_step_feature(f"{STEPS}/{_text(name)}", values) for name, values in episode.steps.items()]
     for name, value in episode.episode.items():
-        array = _numbers(value, name)
+        array = _numbers(value, _text(name))
         found.append(Feature(path=name, kind="tensor", level="episode", shape=array.shape, dtype=_dtype(array, name)))
     return {feature.path: feature for feature in found}
 
 
-def read_plain(episode: PlainEpisode, wanted: Wanted) -> Episode:
-    """Return the wanted parts of an episode.
+def _step_feature(path: str, values: Any) -> Feature:
+    if not is_array(values) and len(values) and isinstance(values[0], bytes):
+        return Feature(path=path, kind="image", level="step", shape=(None, None, 3), dtype="uint8")
+    if is_array(values):
+        shape = tuple(values.shape[1:])
+        colours = values.dtype == np.uint8 and len(shape) == 3 and shape[2] in (1, 3, 4)
+        if colours or isinstance(values, Pictures):
+            _check_pixels(values, path)
+            return Feature(path=path, kind="image", level="step", shape=shape, dtype=values.dtype.name)
+        if values.dtype.kind in "biuf":
+            return Feature(path=path, kind="tensor", level="step", shape=shape, dtype=_dtype(values, path))
+        values = values[:1]
+    array = _numbers(values, path)
+    return Feature(path=path, kind="tensor", level="step", shape=array.shape[1:], dtype=_dtype(array, path))
+
+
+def read_plain(episode: PlainEpisode, wanted: Wanted, *, known: Set[str] = frozenset()) -> Episode:
+    """Return the wanted parts of an episode; ``known`` are the paths of all features of the dataset.
 
     Raises:
-        MalformedEpisode: The values of the steps differ in number, or a value has another type or shape than in the
-            first episode.
+        MalformedEpisode: The values of the steps differ in number, or a value has another type or shape than the
+            feature.
     """
     steps = {name: _count(values, name) for name, values in episode.steps.items()}
     wanted_steps = {each.name for each in (*wanted.cameras, *wanted.features) if each.level == "step"}
@@ -108,6 +107,10 @@ def read_plain(episode: PlainEpisode, wanted: Wanted) -> Episode:
         least, most = min(counts, key=counts.__getitem__), max(counts, key=counts.__getitem__)
         raise MalformedEpisode(f"{least} has {counts[least]} values and {most} has {counts[most]}, expected one a step")
     number = next(iter(counts.values()), 0)
+    if number > MAX_STEPS:
+        raise MalformedEpisode(f"has {number:,} steps, more than {MAX_STEPS:,}")
+    paths = [*(f"{STEPS}/{name}" for name in episode.steps), *episode.episode]
+    dropped = [f"{path}: no other episode that was looked at has it" for path in paths if known and path not in known]
     columns: dict[str, dict[str, Column]] = {"step": {}, "episode": {}}
     for feature in wanted.features:
         given, rows = (episode.steps, number) if feature.level == "step" else (episode.episode, 1)
@@ -118,17 +121,24 @@ def read_plain(episode: PlainEpisode, wanted: Wanted) -> Episode:
             columns[feature.level][feature.name] = Column(feature=feature, values=stored, lengths=(), rows=rows)
     taken = [(each, episode.steps.get(each.name)) for each in wanted.cameras]
     cameras = [None if values is None else _frames(values, camera) for camera, values in taken]
-    return Episode(num_steps=number, steps=columns["step"], episode=columns["episode"], cameras=cameras)
+    return Episode(
+        num_steps=number,
+        steps=columns["step"],
+        episode=columns["episode"],
+        cameras=cameras,
+        dropped=tuple(dropped),
+    )
 
 
-def _is_array(values: Any) -> bool:
-    return hasattr(values, "shape") and hasattr(values, "dtype")
+def is_array(values: Any) -> bool:
+    """Return whether a value has the shape and dtype of an array of numpy."""
+    return hasattr(values, "shape") and isinstance(getattr(values, "dtype", None), np.dtype)
 
 
 def _count(values: Any, name: str) -> int:
-    shape = values.shape if _is_array(values) else None
-    if shape == () or not hasattr(values, "__len__") or isinstance(values, str | bytes):
-        raise MalformedEpisode(f"{name} is {_describe(values)}, expected an array or a list with a value for each step")
+    shape = values.shape if is_array(values) else None
+    if shape == () or not hasattr(values, "__len__") or isinstance(values, str | bytes | Set):
+        raise MalformedEpisode(f"{name} is {describe(values)}, expected an array or a list with a value for each step")
     return len(values)
 
 
@@ -141,8 +151,24 @@ def _numbers(values: Any, name: str) -> np.ndarray:
     mixed = array.dtype.kind == "O"
     if array.dtype.kind == "S" or (mixed and all(isinstance(each, str | bytes) for each in array.flat)):
         texts = [each.decode("utf-8", "replace") if isinstance(each, bytes) else each for each in array.flat]
-        array = np.array(texts, dtype=np.dtypes.StringDType()).reshape(array.shape)
+        array = np.array(list(map(_text, texts)), dtype=np.dtypes.StringDType()).reshape(array.shape)
     return array
+
+
+def _text(text: str) -> str:
+    """Return a text; raises MalformedEpisode if it has half of a pair of surrogates, which no file of UTF-8 holds."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise MalformedEpisode(f"{text!r:.80} has a lone surrogate, which is not Unicode text") from None
+    return text
+
+
+def _check_pixels(values: Any, path: str) -> None:
+    """Raise MalformedEpisode for an array [n, H, W, ...] of pictures that are too large to be read."""
+    size = [side or 0 for side in values.shape[1:3]]
+    if size[0] * size[-1] > MAX_PIXELS:
+        raise MalformedEpisode(f"{path} has pictures of {size[0]}x{size[-1]}, more than {MAX_PIXELS:,} pixels")
 
 
 def _dtype(array: np.ndarray, name: str) -> str:
@@ -154,8 +180,10 @@ def _dtype(array: np.ndarray, name: str) -> str:
 
 
 def _column(values: Any, feature: Feature) -> np.ndarray | list[str]:
+    if is_array(values) and math.prod(values.shape) * values.dtype.itemsize > _MOST_BYTES:
+        raise MalformedEpisode(f"{feature.path} is {describe(values)}, more than {_MOST_BYTES >> 30} GiB")
     try:
-        array = _numbers(values[:] if _is_array(values) and values.shape else values, feature.path)
+        array = _numbers(values[:] if is_array(values) and values.shape else values, feature.path)
     except _UNREADABLE as error:
         raise DamagedEpisode(
             f"{feature.path}: cannot be read ({' '.join(str(error).split())[:200]})", reason="unreadable"
@@ -164,14 +192,14 @@ def _column(values: Any, feature: Feature) -> np.ndarray | list[str]:
     found = _dtype(array, feature.path) if array.size else feature.dtype
     if (array.size and shape != feature.shape) or (found == "string") != (feature.dtype == "string"):
         raise MalformedEpisode(
-            f"{feature.path} is {found} {shape}, in the first episode it was {feature.dtype} {feature.shape}"
+            f"{feature.path} is {found} {shape}, in other episodes it is {feature.dtype} {feature.shape}"
         )
     if feature.dtype == "string":
-        return [str(text) for text in array.flat]
+        return [_text(str(text)) for text in array.flat]
     with np.errstate(invalid="ignore"):
         stored = array.astype(feature.dtype)
     if stored.dtype != array.dtype and not np.array_equal(stored, array, equal_nan=stored.dtype.kind == "f"):
-        fault = f"{feature.path} is {found}, which does not fit the {feature.dtype} of the first episode"
+        fault = f"{feature.path} is {found}, which does not fit the {feature.dtype} of other episodes"
         raise MalformedEpisode(fault)
     return stored.reshape(-1)
 
@@ -179,10 +207,11 @@ def _column(values: Any, feature: Feature) -> np.ndarray | list[str]:
 def _frames(values: Any, camera: Feature) -> Frames:
     if isinstance(values, Pictures):
         return values.read()
-    if not _is_array(values):
+    if not is_array(values):
         return _encoded(values, camera)
     if values.dtype.name != camera.dtype or len(values.shape) not in (3, 4):
-        raise MalformedEpisode(f"{camera.path} is {_describe(values)}, expected pixels of {camera.dtype} [n, H, W, C]")
+        raise MalformedEpisode(f"{camera.path} is {describe(values)}, expected pixels of {camera.dtype} [n, H, W, C]")
+    _check_pixels(values, camera.path)
     return _blocks(values, camera)
 
 
@@ -191,7 +220,7 @@ def _encoded(values: Iterable[Any], camera: Feature) -> Iterator[bytes | np.ndar
         if isinstance(value, bytes | np.ndarray | CorruptFrame):
             yield value
         else:
-            yield CorruptFrame(f"{camera.path}: {_describe(value)}, expected an encoded picture (bytes)")
+            yield CorruptFrame(f"{camera.path}: {describe(value)}, expected an encoded picture (bytes)")
 
 
 def _blocks(values: Any, camera: Feature) -> Iterator[np.ndarray | CorruptFrame]:
@@ -226,5 +255,6 @@ def _corrupt(camera: Feature, error: Exception) -> CorruptFrame:
     return CorruptFrame(f"{camera.path}: cannot be read ({' '.join(str(error).split())[:200]})")
 
 
-def _describe(value: Any) -> str:
-    return f"{value.dtype} {tuple(value.shape)}" if _is_array(value) else f"{type(value).__name__} {value!r:.40}"
+def describe(value: Any) -> str:
+    """Return the type of a value and its shape or beginning, for messages."""
+    return f"{value.dtype} {tuple(value.shape)}" if is_array(value) else f"{type(value).__name__} {value!r:.40}"

@@ -9,33 +9,28 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from functools import lru_cache
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from convert.errors import DamagedEpisode, SourceError
 from convert.source.describe import describe_features
-from convert.source.features import Feature
+from convert.source.digest import digest_path, path_size
+from convert.source.features import Feature, merge_features
 from convert.source.files.plain import PlainEpisode, infer_features, read_plain
 from convert.source.protocol import Source, SourceEpisode, SourceShard, Span, Wanted, covers
-from stream.storage.remote import is_remote
 
 FILE = "file"
 """Episode feature with the name of the file that an episode is from."""
 _RUN = 20_000
 """Frames of a shard of several files."""
-_HASHED = 64 << 20
-"""Bytes of a file, or of samples of a larger one, that its digest covers."""
-_LONGEST = 200
-"""Most letters of the name of a shard."""
 _SPLITS = ("train", "val", "valid", "validation", "test")
 """Names of folders that are splits."""
+_Item = TypeVar("_Item")
 
 
 class FileEpisode(NamedTuple):
@@ -50,7 +45,13 @@ Found = tuple[int, PlainEpisode | DamagedEpisode]
 
 
 class FileKind(ABC):
-    """How to read the files of a dataset; goes to the workers, so it can be pickled."""
+    """How to read the files of a dataset; goes to the workers, so it can be pickled.
+
+    Attributes:
+        looks: Count of episodes, from all over the dataset, whose features are the features of the dataset.
+    """
+
+    looks = 1
 
     @abstractmethod
     def survey(self, path: Path) -> Mapping[str, Sequence[FileEpisode]] | None:
@@ -95,14 +96,20 @@ class SourceFile(NamedTuple):
     episodes: tuple[FileEpisode, ...] | None
     bytes: int
 
+    @property
+    def title(self) -> str:
+        """Its name as text: bytes that are not UTF-8 are escaped."""
+        return self.name.encode("utf-8", "backslashreplace").decode()
+
 
 @dataclass(frozen=True, kw_only=True)
 class FilesShard(SourceShard):
-    """Consecutive files of a split; ``root`` is the folder of their names."""
+    """Consecutive files of a split; ``root`` is the folder of their names, ``known`` the paths of all features."""
 
     root: str
     files: tuple[SourceFile, ...] = field(repr=False)
     kind: FileKind = field(repr=False)
+    known: frozenset[str] = field(repr=False)
 
     @property
     def lengths(self) -> tuple[int, ...]:
@@ -128,26 +135,25 @@ class FilesReader:
     @property
     def digests(self) -> dict[str, str]:
         """Digest of each file in hex by name."""
-        paths = {file.name: Path(self.shard.root, file.name) for file in self.shard.files}
+        paths = {file.title: Path(self.shard.root, file.name) for file in self.shard.files}
         return {name: digest_path(path) if path.exists() else "missing" for name, path in paths.items()}
 
     def __iter__(self) -> Iterator[SourceEpisode]:
         first = 0
         for file in self.shard.files:
-            numbers, places = None, {}
+            numbers = None
             if file.episodes is not None:
-                chosen = [each for each in range(len(file.episodes)) if covers(self.spans, first + each)]
-                places = {file.episodes[each].number: first + each for each in chosen}
-                numbers, first = list(places), first + len(file.episodes)
-                if not numbers:
-                    continue
-            yield from self._read(file, numbers, places)
+                numbered = enumerate(file.episodes, first)
+                numbers = [episode.number for place, episode in numbered if covers(self.spans, place)]
+                first += len(file.episodes)
+            if numbers != []:
+                yield from self._read(file, numbers)
 
-    def _read(self, file: SourceFile, numbers: list[int] | None, places: Mapping[int, int]) -> Iterator[SourceEpisode]:
-        """Yield the wanted episodes of a file; of several files, numbered in the shard."""
+    def _read(self, file: SourceFile, numbers: list[int] | None) -> Iterator[SourceEpisode]:
+        """Yield the wanted episodes of a file, all for None."""
         left = None if numbers is None else list(numbers)
-        alone, done, stop = len(self.shard.files) == 1, 0, max(stop for _, stop in self.spans)
-        size = file.bytes // max(len(file.episodes or ()), 1) if file.episodes else 0
+        done, stop = 0, max(stop for _, stop in self.spans)
+        size = file.bytes // len(file.episodes) if file.episodes else 0
         try:
             with self.shard.kind.open(Path(self.shard.root, file.name)) as reader:
                 for number, found in reader.episodes(numbers):
@@ -156,21 +162,19 @@ class FilesReader:
                         break
                     if left is not None:
                         left.remove(number)
-                    yield SourceEpisode(number if alone else places[number], size, self._content(file, found))
+                    yield SourceEpisode(file.title, number, size, self._content(file, found))
             if left:
                 raise DamagedEpisode(f"ends before episode {left[0]}", reason="unreadable")
         except DamagedEpisode as error:
-            damage = DamagedEpisode(f"{file.name}: {error}", reason=error.reason)
+            damage = DamagedEpisode(f"{file.title}: {error}", reason=error.reason)
             for number in [done] if left is None else left:
-                yield SourceEpisode(number if alone else places[number], 0, damage)
+                yield SourceEpisode(file.title, number, 0, damage)
 
     def _content(self, file: SourceFile, found: PlainEpisode | DamagedEpisode) -> Any:
         try:
-            if isinstance(found, DamagedEpisode):
-                raise found
-            return read_plain(found._replace(episode={**found.episode, FILE: file.name}), self.wanted)
+            return read_plain(_named(found, file), self.wanted, known=self.shard.known)
         except DamagedEpisode as error:
-            return DamagedEpisode(f"{file.name}: {error}", reason=error.reason)
+            return DamagedEpisode(f"{file.title}: {error}", reason=error.reason)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,6 +182,7 @@ class FilesSource(Source):
     """A dataset of files."""
 
     kind: FileKind = field(repr=False)
+    known: frozenset[str] = field(repr=False)
     units: Mapping[str, Sequence[Sequence[SourceFile]]] = field(repr=False)
 
     def shards(self, split: str) -> tuple[FilesShard, ...]:
@@ -188,13 +193,14 @@ class FilesSource(Source):
                 split=split,
                 index=index,
                 count=len(units),
-                path=str(Path(self.path, unit[0].name)),
+                path=f"{self.path}/{_unit_name(unit)}",
                 name=_unit_name(unit),
                 records=_count(unit),
                 bytes=sum(file.bytes for file in unit),
                 root=self.path,
                 files=tuple(unit),
                 kind=self.kind,
+                known=self.known,
             )
             for index, unit in enumerate(units)
         )
@@ -223,7 +229,7 @@ def open_files(
     surveys: dict[str, list[SourceFile]] = {}
     faults: list[str] = []
     for path in sorted(paths):
-        file, size = str(path.relative_to(root)), _size(path)
+        file, size = str(path.relative_to(root)), path_size(path)
         folder = file.split("/", 1)[0] if "/" in file else ""
         split = folder if folder in _SPLITS else "train"
         try:
@@ -238,7 +244,8 @@ def open_files(
         for key, episodes in found.items():
             if episodes:
                 surveys.setdefault(key or split, []).append(SourceFile(file, tuple(episodes), size))
-    features = _first_features(root, surveys, kind, faults)
+    known, remarks = _look(root, surveys, kind, faults)
+    features = {path: feature for path, feature in known.items() if feature.size != 0}
     cameras = sum(feature.kind == "image" for feature in features.values())
     units = {split: list(_cut(files, max(cameras, 1))) for split, files in surveys.items()}
     lengths = [each.length or 0 for files in surveys.values() for file in files for each in file.episodes or ()]
@@ -256,72 +263,69 @@ def open_files(
         remarks=(
             f"files: {len(names):,}, {', '.join(names[:3])}{' ...' if len(names) > 3 else ''}",
             *([f"cannot be read: {'; '.join(faults[:3])}{' ...' if len(faults) > 3 else ''}"] if faults else ()),
+            *remarks,
         ),
         libraries=libraries,
         kind=kind,
+        known=frozenset(known),
         units=units,
     )
 
 
-def find_paths(place: str, patterns: Sequence[str], *, stores: Sequence[str] = ()) -> tuple[str, list[Path]]:
-    """Return the folder and the files that a place names: a file, a folder, or a glob.
-
-    Args:
-        place: Absolute path.
-        patterns: Names of files to take of a folder and all below it.
-        stores: Names of files that make a folder one file, such as ``.zgroup``.
-
-    Raises:
-        SourceError: Nothing is there.
-    """
-    if is_remote(place):
-        raise SourceError(f"{place}: only local files can be read as this kind; copy them to this machine")
-    path = Path(place)
-    if any(letter in place for letter in "*?["):
-        fixed = Path(*path.parts[: next(i for i, part in enumerate(path.parts) if set(part) & set("*?["))])
-        matches = sorted(fixed.glob(str(path.relative_to(fixed))))
-        found = [each for each in matches if each.is_file() or any((each / store).exists() for store in stores)]
-        root = fixed
-    elif path.is_file() or any((path / store).exists() for store in stores):
-        return str(path.parent), [path]
-    else:
-        root, found = path, list(_walk(path, patterns, stores))
-    if not found:
-        there = f"no file {' or '.join(patterns)} in this folder" if path.is_dir() else "no such file or folder"
-        raise SourceError(f"{place}: {there}")
-    return str(root), found
-
-
-def _walk(folder: Path, patterns: Sequence[str], stores: Sequence[str]) -> Iterator[Path]:
-    for top, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in list(folders):
-            if any((Path(top, name) / store).exists() for store in stores):
-                folders.remove(name)
-                yield Path(top, name)
-        for name in sorted(names):
-            if not name.startswith(".") and any(Path(name).match(pattern) for pattern in patterns):
-                yield Path(top, name)
-
-
-def _first_features(
+def _look(
     root: str, surveys: Mapping[str, Sequence[SourceFile]], kind: FileKind, faults: list[str]
-) -> dict[str, Feature]:
-    """Return the features of the first episode that can be read."""
-    for file in (file for files in surveys.values() for file in files):
-        try:
-            with kind.open(Path(root, file.name)) as reader:
-                for _, found in reader.episodes(
-                    None if file.episodes is None else [each.number for each in file.episodes]
-                ):
-                    if isinstance(found, DamagedEpisode):
-                        faults.append(f"{file.name}: {found}")
-                        continue
-                    return infer_features(found._replace(episode={**found.episode, FILE: file.name}))
-        except DamagedEpisode as error:
-            faults.append(f"{file.name}: {error}")
-    reason = faults[0] if faults else "no file has an episode"
-    raise SourceError(f"{root}: no episode can be read, so its features are not known; {reason}")
+) -> tuple[dict[str, Feature], list[str]]:
+    """Return the features of episodes from all over the dataset, at least of one with steps, and remarks on them."""
+    files = [file for files in surveys.values() for file in files]
+    chosen = spread(files, kind.looks)
+    looked: list[dict[str, Feature]] = []
+    for file in [*chosen, *(file for file in files if file not in chosen)]:
+        if looked and file is not chosen[0] and file not in chosen:
+            break
+        numbers = None if file.episodes is None else [each.number for each in file.episodes if each.length != 0]
+        most = max(1, kind.looks // len(files))
+        for some in (numbers,) if numbers is None else (spread(numbers, most), numbers):
+            looked += islice(_features_of(root, file, kind, some, faults), most)
+            if looked:
+                break
+    if not looked:
+        reason = faults[0] if faults else "no file has an episode with steps"
+        raise SourceError(f"{root}: no episode can be read, so its features are not known; {reason}")
+    faults[:] = dict.fromkeys(faults)
+    return merge_features(looked)
+
+
+def _features_of(
+    root: str, file: SourceFile, kind: FileKind, numbers: Sequence[int] | None, faults: list[str]
+) -> Iterator[dict[str, Feature]]:
+    """Yield the features of each episode of a file that can be read and has steps; the faults of others are noted."""
+    try:
+        with kind.open(Path(root, file.name)) as reader:
+            for _, found in reader.episodes(numbers):
+                try:
+                    if features := infer_features(_named(found, file)):
+                        yield features
+                except DamagedEpisode as error:
+                    faults.append(f"{file.title}: {error}")
+    except DamagedEpisode as error:
+        faults.append(f"{file.title}: {error}")
+
+
+def _named(found: PlainEpisode | DamagedEpisode, file: SourceFile) -> PlainEpisode:
+    """Return an episode with the name of its file; raises DamagedEpisode if it cannot be read."""
+    if isinstance(found, DamagedEpisode):
+        raise found
+    return found._replace(episode={**found.episode, FILE: file.title})
+
+
+def spread(items: Sequence[_Item], most: int) -> list[_Item]:
+    """Return at most so many items, evenly spread, the first among them.
+
+    >>> spread(range(10), 4)
+    [0, 2, 5, 7]
+    """
+    count = min(len(items), most)
+    return [items[number * len(items) // count] for number in range(count)]
 
 
 def _cut(files: Sequence[SourceFile], cameras: int) -> Iterator[list[SourceFile]]:
@@ -345,49 +349,4 @@ def _count(unit: Sequence[SourceFile]) -> int | None:
 
 
 def _unit_name(unit: Sequence[SourceFile]) -> str:
-    first, last = (name.name.replace("/", "__") for name in (unit[0], unit[-1]))
-    name = first if len(unit) == 1 else f"{first}--{last}"
-    if len(name) <= _LONGEST:
-        return name
-    return f"{name[: _LONGEST - 18]}--{hashlib.sha256(name.encode()).hexdigest()[:16]}"
-
-
-def _size(path: Path) -> int:
-    if path.is_dir():
-        return sum(each.stat().st_size for each in path.rglob("*") if each.is_file())
-    return path.stat().st_size
-
-
-def digest_path(path: Path) -> str:
-    """Return a SHA-256 in hex of a file or of all files of a folder: of large ones of their size and samples."""
-    found = sorted(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]
-    stamps = [_stamp(each) for each in found]
-    # Of a large folder, the content of evenly spaced files, and the size of all.
-    every = max(1, sum(size for size, _ in stamps) // _HASHED)
-    parts = [
-        f"{each.relative_to(path)} {_digest(each, *stamp) if number % every == 0 else stamp[0]}"
-        for number, (each, stamp) in enumerate(zip(found, stamps, strict=True))
-    ]
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
-
-
-def _stamp(path: Path) -> tuple[int, int]:
-    status = path.stat()
-    return status.st_size, status.st_mtime_ns
-
-
-@lru_cache(maxsize=1024)
-def _digest(path: Path, size: int, _changed: int) -> str:
-    """Return the SHA-256 of a file, of a large one of evenly spaced samples; each process reads a file once."""
-    digest = hashlib.sha256(str(size).encode())
-    with path.open("rb") as file:
-        if size <= _HASHED:
-            digest.update(file.read())
-        else:
-            step = 1 << 20
-            for start in range(0, size, max(size // (_HASHED // step), step)):
-                file.seek(start)
-                digest.update(file.read(step))
-            file.seek(size - step)
-            digest.update(file.read(step))
-    return digest.hexdigest()
+    return unit[0].title + (f" and {len(unit) - 1:,} more" if len(unit) > 1 else "")

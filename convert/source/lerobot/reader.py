@@ -66,7 +66,7 @@ class LeRobotReader:
                 content = self._read(files)
             except DamagedEpisode as error:
                 content = error
-            yield SourceEpisode(files.number, round(files.length * self.bytes_per_step), content)
+            yield SourceEpisode(files.data, files.number, round(files.length * self.bytes_per_step), content)
 
     def _read(self, files: EpisodeFiles) -> Episode:
         if files.fault:

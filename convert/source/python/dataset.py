@@ -7,7 +7,9 @@ see ``convert.source.files.plain.PlainEpisode``. The text of the module goes to 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import linecache
+import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,12 +18,19 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from convert.errors import DamagedEpisode, MalformedEpisode, UsageError
-from convert.source.files.plain import PlainEpisode, flatten
-from convert.source.files.source import FileKind, FileReader, FilesSource, Found, find_paths, open_files
+from convert.errors import DamagedEpisode, MalformedEpisode, SourceError, UsageError
+from convert.source.describe import unlike_pictures
+from convert.source.files.plain import PlainEpisode
+from convert.source.files.source import FileKind, FileReader, FilesSource, Found, open_files
+from convert.source.places import find_paths
+from convert.source.python.values import flatten
 from stream.storage.errors import closest
 
 _KEYS = {"steps", "episode"}
+_LOOKS = 8
+"""Episodes, from all over a dataset, whose features are its features: the function has to make each of them."""
+_END = object()
+"""What follows the last episode."""
 
 
 def find(place: str, roots: Sequence[str], layout: Mapping[str, Any]) -> FilesSource:
@@ -51,13 +60,21 @@ def find(place: str, roots: Sequence[str], layout: Mapping[str, Any]) -> FilesSo
     root, paths = find_paths(roots[0], ["*"])
     description = f"Episodes of the function {name} of {Path(file).name}."
     facts = {"description": description}
-    return open_files(root, paths, kind, name=name, facts=facts)
+    source = open_files(root, paths, kind, name=name, facts=facts)
+    unlike = [f"{each.name} is {each.dtype} {each.shape}" for each in unlike_pictures(source.features)]
+    if unlike and not source.entry["cameras"]:
+        raise SourceError(
+            f"python:{place}: no feature is pictures: {', '.join(unlike)}; yield uint8 [n, height, width, 3], white as "
+            "255 and channels last, or a list of encoded pictures"
+        )
+    return source
 
 
 @dataclass(frozen=True, kw_only=True)
 class PythonFiles(FileKind):
     """A function that yields the episodes of a file; ``code`` is the text of its module ``file``."""
 
+    looks = _LOOKS
     code: str
     file: str
     function: str
@@ -75,8 +92,9 @@ class PythonFiles(FileKind):
     def load(self) -> Callable[..., Any]:
         """Return the function. Raises UsageError if the module fails or lacks it."""
         try:
-            module = _load(self.code, self.file)
-        except Exception as error:
+            with contextlib.redirect_stdout(sys.stderr):
+                module = _load(self.code, self.file)
+        except (Exception, SystemExit) as error:
             raise UsageError(f"{self.file}: {_place(error, self.file)}{type(error).__name__}: {error}") from error
         found = getattr(module, self.function, None)
         if not callable(found):
@@ -99,19 +117,28 @@ class PythonReader(FileReader):
     path: Path
 
     def episodes(self, numbers: Sequence[int] | None) -> Iterator[Found]:
-        """Yield all episodes; after a fault in the function none can follow, so it raises DamagedEpisode."""
+        """Yield all episodes; after a fault in the function none can follow, so it raises DamagedEpisode.
+
+        What the function prints goes to standard error: standard output is the command's.
+        """
         number = 0
         try:
-            for found in self.kind.load()(str(self.path), **dict(self.kind.arguments)):
-                try:
-                    episode: PlainEpisode | DamagedEpisode = _plain(found)
-                except MalformedEpisode as error:
-                    episode = error
+            function = self.kind.load()
+            with contextlib.redirect_stdout(sys.stderr):
+                remaining = iter(function(str(self.path), **dict(self.kind.arguments)))
+            while True:
+                with contextlib.redirect_stdout(sys.stderr):
+                    if (found := next(remaining, _END)) is _END:
+                        return
+                    try:
+                        episode: PlainEpisode | DamagedEpisode = _plain(found)
+                    except MalformedEpisode as error:
+                        episode = error
                 yield number, episode
                 number += 1
         except DamagedEpisode:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             fault = f"{_place(error, self.kind.file)}{type(error).__name__}: {error}"
             raise DamagedEpisode(f"episode {number}: {fault}", reason="unreadable") from error
 
@@ -125,9 +152,15 @@ def _plain(found: object) -> PlainEpisode:
 
 @lru_cache(maxsize=8)
 def _load(code: str, file: str) -> ModuleType:
-    """Return a module made of its text; the machine may not have the file."""
-    module = ModuleType(Path(file).stem)
+    """Return a module made of its text; the machine may not have the file.
+
+    Dataclasses, pickle and others find the module of a class by name, so it is registered, under a name that no other
+    module has.
+    """
+    digest = hashlib.sha256(f"{file}\0{code}".encode()).hexdigest()[:16]
+    module = ModuleType(f"{Path(file).stem}_{digest}")
     module.__file__ = file
+    sys.modules[module.__name__] = module
     # So that tracebacks show the lines, on machines without the file too.
     linecache.cache[file] = (len(code), None, code.splitlines(keepends=True), file)
     exec(compile(code, file, "exec"), module.__dict__)

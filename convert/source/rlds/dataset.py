@@ -87,7 +87,7 @@ class RldsReader:
                 content = self.parser.parse(item) if isinstance(item, bytes) else item
             except DamagedEpisode as error:
                 content = error
-            yield SourceEpisode(position, len(item) if isinstance(item, bytes) else 0, content)
+            yield SourceEpisode(self.shard.name, position, len(item) if isinstance(item, bytes) else 0, content)
 
     def records(self) -> Iterator[tuple[int, bytes | DamagedEpisode]]:
         """Yield the number and content of every wanted record; data after the declared records come as one damage."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -167,14 +168,15 @@ def _open(dataset: Dataset) -> RootSource:
     )
 
 
-def _episodes(split: SplitTables) -> tuple[tuple[int, int, int], ...]:
-    """Return count of steps, bytes of the records, and number in its source, of each episode of a split."""
+def _episodes(split: SplitTables) -> tuple[tuple[int, int, str, int], ...]:
+    """Return count of steps, bytes of the records, source file, and number in it, of each episode of a split."""
     names = ("num_steps", "source_position", "first_record", "num_records")
     steps, positions, first, count = (split.episodes.column(name).to_numpy() for name in names)
     ends = np.append(0, np.cumsum(split.records.column("num_bytes").to_numpy(), dtype=np.int64))
     first = np.where(count > 0, first, 0)
     sizes = ends[first + count] - ends[first]
-    return tuple(zip(steps.tolist(), sizes.tolist(), positions.tolist(), strict=True))
+    files = split.episodes.column("source_file").to_pylist()
+    return tuple(zip(steps.tolist(), sizes.tolist(), map(sys.intern, files), positions.tolist(), strict=True))
 
 
 def _features(split: SplitTables) -> dict[str, Feature]:

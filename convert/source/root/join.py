@@ -110,7 +110,7 @@ def _distinct(sources: Sequence[RootSource]) -> list[dict[str, tuple[RootShard, 
         known |= {prefix + name: (record, source.path) for name, record in ids.items()}
         found.append(
             {
-                split: tuple(replace(shard, name=prefix + shard.name) for shard in shards)
+                split: tuple(replace(shard, prefix=prefix, name=prefix + shard.name) for shard in shards)
                 for split, shards in source.shards_of.items()
             }
         )

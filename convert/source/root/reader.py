@@ -61,9 +61,11 @@ class RootReader:
         wanted: Wanted,
         spans: Sequence[Span],
         *,
+        prefix: str,
         digests: Mapping[str, str],
     ) -> None:
         self.digests = digests
+        self._prefix = prefix
         manifest = read_manifest(folder)
         entry = manifest.splits[split]
         fields = read_fields(manifest, where=f"{folder}/{MANIFEST_NAME}")
@@ -88,13 +90,13 @@ class RootReader:
         """Yield the episodes."""
         for number, row in enumerate(self._episodes):
             if covers(self._spans, number):
-                position, size = row["source_position"], self._bytes(row)
+                name, position, size = self._prefix + row["source_file"], row["source_position"], self._bytes(row)
                 steps, status = row["num_steps"], row["status"]
                 if not steps and status not in ("ok", "empty"):
                     fault = DamagedEpisode(f"was left out as {status} when it was converted", reason=status)
-                    yield SourceEpisode(position, size, fault)
+                    yield SourceEpisode(name, position, size, fault)
                 else:
-                    yield SourceEpisode(position, size, self._episode(number, row))
+                    yield SourceEpisode(name, position, size, self._episode(number, row))
 
     def _bytes(self, row: Mapping[str, int]) -> int:
         start = row["first_record"]

@@ -18,34 +18,37 @@ class RootShard(SourceShard):
     Attributes:
         folder: Folder of the dataset's version.
         number: Number of the shard in its split there.
-        episodes: Count of steps, bytes of the records, and number in its source, of each of its episodes.
+        episodes: Count of steps, bytes of the records, source file, and number in it, of each of its episodes.
+        prefix: Text in front of the source files.
         sha256: Hash of its file, as the manifest has it.
     """
 
     folder: str
     number: int
     sha256: str
-    episodes: tuple[tuple[int, int, int], ...] = field(repr=False)
+    episodes: tuple[tuple[int, int, str, int], ...] = field(repr=False)
+    prefix: str = ""
 
     @property
     def lengths(self) -> tuple[int, ...]:
         """Count of the steps of each episode."""
-        return tuple(steps for steps, _, _ in self.episodes)
+        return tuple(steps for steps, *_ in self.episodes)
 
     @property
     def sizes(self) -> tuple[int, ...]:
         """Bytes of the records of each episode."""
-        return tuple(size for _, size, _ in self.episodes)
+        return tuple(size for _, size, *_ in self.episodes)
 
     @property
     def ids(self) -> tuple[str, ...]:
         """Id of each episode."""
-        return tuple(episode_id(self.name, position) for _, _, position in self.episodes)
+        return tuple(episode_id(self.prefix + name, position) for *_, name, position in self.episodes)
 
     @contextlib.contextmanager
     def open(self, wanted: Wanted, spans: Sequence[Span]) -> Iterator[RootReader]:
         """Open the shard."""
-        yield RootReader(self.folder, self.split, self.number, wanted, spans, digests={self.path: self.sha256})
+        digests = {self.path: self.sha256}
+        yield RootReader(self.folder, self.split, self.number, wanted, spans, prefix=self.prefix, digests=digests)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,8 +12,7 @@ from rosbags.highlevel import AnyReader
 from rosbags.typesys import Stores, get_typestore
 
 from convert.errors import ConfigError, DamagedEpisode, MalformedEpisode
-from convert.source.files.source import find_paths
-from convert.source.places import candidates
+from convert.source.places import candidates, find_paths
 from stream.storage.errors import closest
 
 METADATA = "metadata.yaml"

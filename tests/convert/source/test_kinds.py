@@ -100,3 +100,9 @@ def test_a_library_that_is_missing_names_its_extra(monkeypatch: pytest.MonkeyPat
 def test_a_layout_is_refused_where_the_kind_has_one(kind: str) -> None:
     with pytest.raises(UsageError, match=f"layout: files: {kind} datasets have one layout"):
         find_source(f"{kind}:/data", [], {"files": "*"})
+
+
+@pytest.mark.parametrize(("text", "kind"), [("hdf5:/a", "arrays"), ("mcap:/a", "rosbag"), ("tfds:/a", "rlds")])
+def test_the_name_of_a_format_leads_to_the_kind_that_reads_it(text: str, kind: str) -> None:
+    with pytest.raises(ConfigError, match=f"no kind of source '[a-z0-9]+'; did you mean '{kind}'"):
+        split_source(text)

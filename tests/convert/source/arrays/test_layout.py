@@ -9,6 +9,7 @@ import cv2
 import numpy as np
 import pytest
 
+from convert.shard.images import decode_frame
 from convert.source.kinds import find_source, suggest_layout
 from convert.source.protocol import Wanted
 from tests.fixtures.arrays import written as files
@@ -196,3 +197,17 @@ def test_a_draft_of_files_of_ones_own_suggests_where_episodes_and_float_pictures
     assert suggest_layout(f"libero:{tmp_path / 'lift.hdf5'}", []) == {}
     for name, layout in (("lift.hdf5", {"episodes": "data/*"}), ("a.zarr", expected), ("pour", {})):
         assert find_source(f"arrays:{tmp_path / name}", [], layout).entry["cameras"]
+
+
+@pytest.mark.parametrize("turned", [0, 180])
+def test_encoded_rows_of_one_array_of_many_episodes_begin_where_each_episode_does(tmp_path: Path, turned: int) -> None:
+    pictures = scene(9, seed=1)
+    path = write(tmp_path / "own.hdf5", {"data/action": np.ones((9, 2)), "ends": np.array([2, 6, 9])})
+    with h5py.File(path, "a") as file:
+        rows = file.create_dataset("data/front", (9,), dtype=h5py.vlen_dtype(np.dtype("uint8")))
+        for number, each in enumerate(pictures):
+            rows[number] = np.frombuffer(cv2.imencode(".png", each[..., ::-1])[1].tobytes(), np.uint8)
+    found = read(path, {"ends": "ends", "group": "data", "pictures": {"front": {"rotate": turned}}})
+    shown = [decode_frame(frame) for frames in found for frame in frames]
+    assert [len(frames) for frames in found] == [2, 4, 3]
+    np.testing.assert_array_equal(shown, pictures[:, ::-1, ::-1] if turned else pictures)

@@ -12,8 +12,9 @@ from convert.errors import CorruptFrame, DamagedEpisode, MalformedEpisode
 from convert.shard.images import encode_jpeg
 from convert.source.episode import Episode
 from convert.source.features import Feature
-from convert.source.files.plain import PlainEpisode, flatten, infer_features, read_plain
+from convert.source.files.plain import PlainEpisode, infer_features, read_plain
 from convert.source.protocol import Wanted
+from convert.source.python.values import flatten
 
 PIXELS = np.arange(3 * 4 * 6 * 3, dtype=np.uint8).reshape(3, 4, 6, 3)
 JPEGS = [encode_jpeg(pixels, 95) for pixels in PIXELS]
@@ -121,11 +122,11 @@ FIRST = plain(image=PIXELS, action=np.zeros((3, 2), np.float32), number=[1, 2, 3
         ({"action": np.zeros((2, 2), np.float32)}, "action has 2 values and image has 3, expected one a step"),
         (
             {"action": np.zeros((3, 5), np.float32)},
-            r"float32 \(5,\), in the first episode it was float32 \(2,\)",
+            r"float32 \(5,\), in other episodes it is float32 \(2,\)",
         ),
-        ({"number": [1, 2, 2.5]}, "number is float64, which does not fit the int64 of the first episode"),
+        ({"number": [1, 2, 2.5]}, "number is float64, which does not fit the int64 of other episodes"),
         ({"number": [1, 2, float("nan")]}, "number is float64, which does not fit the int64"),
-        ({"text": [1, 2, 3]}, r"text is int64 \(\), in the first episode it was string \(\)"),
+        ({"text": [1, 2, 3]}, r"text is int64 \(\), in other episodes it is string \(\)"),
         ({"action": [[1, 2], [1], [2]]}, "action has values of differing shapes"),
         ({"action": [{}, {}, {}]}, "action is object, expected numbers"),
         ({"action": 5}, "action is int 5, expected an array or a list with a value for each step"),

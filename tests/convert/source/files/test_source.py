@@ -62,8 +62,11 @@ def test_an_episode_that_the_reader_does_not_give_is_damaged(files: int, tmp_pat
     (shard,) = source.shards("train")
     wanted = Wanted(cameras=tuple(each for each in source.features.values() if each.kind == "image"))
     with shard.open(wanted, [shard.every]) as reader:
-        found = [(position, content) for position, _, content in reader]
-    assert [position for position, _ in found] == list(range(4 * files))
-    damaged = {position: str(content) for position, content in found if isinstance(content, DamagedEpisode)}
-    assert list(damaged) == [number for number in range(4 * files) if number % 4 >= 2]
-    assert damaged[2] == "0.bin: ends before episode 2"
+        found = [(name, position, content) for name, position, _, content in reader]
+    every = [(path.name, number) for path in paths for number in range(4)]
+    assert [(name, position) for name, position, _ in found] == every
+    damaged = {
+        (name, position): str(content) for name, position, content in found if isinstance(content, DamagedEpisode)
+    }
+    assert list(damaged) == [(name, number) for name, number in every if number >= 2]
+    assert damaged["0.bin", 2] == "0.bin: ends before episode 2"

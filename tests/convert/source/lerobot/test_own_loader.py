@@ -46,7 +46,7 @@ def episodes(folder: Path) -> dict[int, Episode | DamagedEpisode]:
     found: dict[int, Episode | DamagedEpisode] = {}
     for shard in source.shards("train"):
         with shard.open(Wanted(cameras=(), features=features), [shard.every]) as reader:
-            found |= {position: content for position, _, content in reader}
+            found |= {position: content for _, position, _, content in reader}
     return found
 
 

@@ -40,7 +40,7 @@ def read(folder: Path) -> Iterator[tuple[int, Episode | DamagedEpisode]]:
     )
     for shard in source.shards("train"):
         with shard.open(wanted, [shard.every]) as opened:
-            for position, _, content in opened:
+            for _, position, _, content in opened:
                 yield position, content
 
 

@@ -56,7 +56,7 @@ def read(
     found = {}
     for number, shard in enumerate(source.shards("train")):
         with shard.open(wanted(source), spans[number] if spans else [shard.every]) as reader:
-            for position, _, episode in reader:
+            for _, position, _, episode in reader:
                 assert isinstance(episode, Episode), episode
                 found[position] = (episode, [pixels(frames) for frames in episode.cameras])
     return found
@@ -67,7 +67,7 @@ def faults(source: LeRobotSource) -> dict[int, tuple[str, str]]:
     found = {}
     for shard in source.shards("train"):
         with shard.open(wanted(source), [shard.every]) as reader:
-            for position, _, episode in reader:
+            for _, position, _, episode in reader:
                 if isinstance(episode, DamagedEpisode):
                     found[position] = (episode.reason, str(episode))
                     continue
@@ -149,7 +149,7 @@ def test_frames_of_the_primary_camera_are_read_without_the_others(tmp_path: Path
     front = source.features["steps/observation.images.front"]
     for shard in source.shards("train"):
         with shard.open(Wanted(cameras=(front,)), [shard.every]) as reader:
-            assert all(isinstance(episode, Episode) for _, _, episode in reader)
+            assert all(isinstance(episode, Episode) for *_, episode in reader)
 
 
 def test_a_file_of_several_episodes_that_lacks_frames_tells_none_of_them(tmp_path: Path) -> None:
@@ -368,7 +368,7 @@ def test_flipped_bytes_in_a_video_never_move_frames_to_other_steps(tmp_path: Pat
     holes = 0
     shard = source.shards("train")[0]
     with shard.open(wanted(source), [shard.every]) as reader:
-        for position, _, episode in reader:
+        for _, position, _, episode in reader:
             if isinstance(episode, DamagedEpisode):
                 continue
             for step, frame in enumerate(episode.frames):

@@ -118,7 +118,7 @@ def test_folders_named_like_splits_are_splits_and_a_glob_chooses_files(tmp_path:
     assert convert(given, tmp_path / "out") == 0
     manifest = json.loads((tmp_path / "out/reader/1.0.0/dataset.json").read_text())
     files = {name: [shard["source_file"] for shard in split["shards"]] for name, split in manifest["splits"].items()}
-    assert files == {"train": ["take2.npz", "train__take0.npz"], "val": ["val__take1.npz"]}
+    assert files == {"train": ["take2.npz", "train/take0.npz"], "val": ["val/take1.npz"]}
     given[-1] = str(tmp_path / "files" / "*" / "*.npz")
     assert convert(given, tmp_path / "glob") == 0
 

@@ -188,7 +188,7 @@ def read_source(source: FilesSource) -> list[ReadEpisode | DamagedEpisode]:
     for split in source.splits:
         for shard in source.shards(split):
             with shard.open(wanted, [shard.every]) as reader:
-                for _, _, content in reader:
+                for *_, content in reader:
                     found.append(content if isinstance(content, DamagedEpisode) else _take(content, pictures))
     return found
 

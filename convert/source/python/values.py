@@ -1,0 +1,36 @@
+"""What a function of a user yields as plain values by name."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from convert.errors import MalformedEpisode
+from convert.source.files.plain import PICTURES, describe, is_array
+
+
+def flatten(values: object, *, where: str) -> dict[str, Any]:
+    """Return nested mappings as one, names joined with a slash; raises MalformedEpisode if it is none."""
+    if not isinstance(values, Mapping):
+        raise MalformedEpisode(f"{where} is {describe(values)}, expected a mapping of names to values")
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            found |= {f"{name}/{key}": each for key, each in flatten(value, where=f"{where}/{name}").items()}
+        else:
+            found[str(name)] = _usual(value)
+    return found
+
+
+def _usual(value: Any) -> Any:
+    """Return tensors and lists of equal arrays as one array, and an array of encoded pictures as a list."""
+    if isinstance(value, list | tuple) and value and isinstance(value[0], np.ndarray):
+        with contextlib.suppress(ValueError):
+            return np.stack(value)
+    if hasattr(value, "__array__") and not is_array(value):
+        return np.asarray(value)
+    is_bytes = isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind in "OS" and len(value) > 0
+    return list(value) if is_bytes and isinstance(value[0], bytes) and value[0].startswith(PICTURES) else value
