@@ -64,6 +64,18 @@ def test_depth_takes_values_that_were_measured(fit: ImageFit) -> None:
     np.testing.assert_array_equal(resized(depth, (60, 80), fit)[::2, ::2], depth)
 
 
+@pytest.mark.parametrize("fit", ["stretch", "pad"])
+@pytest.mark.parametrize("size", [(20, 30), (25, 60), (160, 30), (300, 400)], ids=str)
+def test_depth_is_taken_where_its_colours_are(size: tuple[int, int], fit: ImageFit) -> None:
+    # The pixels of both say at which row and column they were.
+    places = np.stack([*np.mgrid[1:161, 1:241], np.zeros((160, 240))], axis=2)
+    colours = resized(places.astype(np.uint8), size, fit).astype(int)
+    depths = np.stack([resized(places[:, :, axis].astype(np.uint16), size, fit) for axis in (0, 1)], axis=2)
+    assert depths.any(axis=2).sum() == colours.any(axis=2).sum() > 0
+    # Half a pixel to the middle of an even number of pixels, and half a level of rounding.
+    assert np.abs(depths - colours[:, :, :2]).max() <= 1
+
+
 def test_datasets_of_several_sizes_make_one_batch(frames_root: Path, tmp_path: Path) -> None:
     from tests.stream.index_root import write_dataset
 
