@@ -17,8 +17,9 @@ import numpy as np
 import simplejpeg
 
 from convert.errors import CorruptFrame
-from convert.source.episode import MAX_PIXELS, SourceFrame
+from convert.source.episode import SourceFrame
 from stream.format.frame import Codec, encode_raw
+from stream.format.names import MAX_PIXELS
 from stream.format.video import ChunkFrame, video_codec
 from stream.storage.errors import FormatError
 

@@ -11,8 +11,6 @@ from convert.errors import CorruptFrame, DamagedEpisode
 from convert.source.features import Feature
 from stream.format.video import ChunkFrame
 
-MAX_PIXELS = 1 << 26
-"""Most pixels of a frame that is read."""
 SourceFrame = bytes | np.ndarray | ChunkFrame
 """An encoded picture, its numbers, or its place in a chunk of video."""
 Frames = Iterable[SourceFrame | CorruptFrame]

@@ -74,6 +74,8 @@ HOLE = RECORD_HEADER.pack(RECORD_MAGIC, 0)
 """Record without frames, of the ``frames`` layout alone."""
 MAX_FRAMES = 1 << 16
 """Largest number of frames in a record."""
+MAX_PIXELS = 1 << 26
+"""Most pixels of a frame: 64 megapixels."""
 
 
 def split_of(stem: str) -> str:

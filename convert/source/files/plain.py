@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from convert.errors import CorruptFrame, DamagedEpisode, MalformedEpisode
-from convert.source.episode import MAX_PIXELS, Column, Episode, Frames, absent_column
+from convert.source.episode import Column, Episode, Frames, absent_column
 from convert.source.features import STEPS, Feature
 from convert.source.protocol import Wanted
+from stream.format.names import MAX_PIXELS
 
 PICTURES = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"RIFF")
 """First bytes of JPEG, PNG and WebP."""

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from convert.errors import CorruptFrame, DamagedEpisode
-from convert.source.episode import MAX_PIXELS
 from convert.source.lerobot.depth import DEEP_PIXELS, DepthCodes
+from stream.format.names import MAX_PIXELS
 from stream.storage.extras import imports_of
 
 with imports_of("lerobot", by="reading videos of LeRobot datasets"):

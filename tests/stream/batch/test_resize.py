@@ -64,6 +64,18 @@ def test_depth_takes_values_that_were_measured(fit: ImageFit) -> None:
     np.testing.assert_array_equal(resized(depth, (60, 80), fit)[::2, ::2], depth)
 
 
+@pytest.mark.parametrize("fit", ["stretch", "pad"])
+@pytest.mark.parametrize("size", [(20, 30), (25, 60), (160, 30), (300, 400)], ids=str)
+def test_depth_is_taken_where_its_colours_are(size: tuple[int, int], fit: ImageFit) -> None:
+    # The pixels of both say at which row and column they were.
+    places = np.stack([*np.mgrid[1:161, 1:241], np.zeros((160, 240))], axis=2)
+    colours = resized(places.astype(np.uint8), size, fit).astype(int)
+    depths = np.stack([resized(places[:, :, axis].astype(np.uint16), size, fit) for axis in (0, 1)], axis=2)
+    assert depths.any(axis=2).sum() == colours.any(axis=2).sum() > 0
+    # Half a pixel to the middle of an even number of pixels, and half a level of rounding.
+    assert np.abs(depths - colours[:, :, :2]).max() <= 1
+
+
 def test_datasets_of_several_sizes_make_one_batch(frames_root: Path, tmp_path: Path) -> None:
     from tests.stream.index_root import write_dataset
 
@@ -98,6 +110,8 @@ def test_each_camera_has_its_own_size(frames_root: Path) -> None:
     [
         ({"image_size": 224}, "image_size=224; expected .height, width. in pixels"),
         ({"image_size": (224, 0)}, "expected .height, width. in pixels"),
+        ({"image_size": (10**6, 10**6)}, r"image_size=.1000000, 1000000.; expected .* at most 67,108,864 pixels in a"),
+        ({"image_size": {"primary": (8193, 8192)}}, r"image_size\['primary'\]=.8193, 8192.; expected .* at most"),
         ({"image_size": {"wrist": (8, 8)}}, "image_size: no camera 'wrist' is loaded"),
         ({"image_fit": "crop"}, "image_fit='crop'; expected one of stretch, pad"),
         ({"image_filter": "nearest"}, "expected one of area, lanczos, bilinear"),
