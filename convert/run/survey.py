@@ -224,7 +224,8 @@ def _missing(
     done = journal.complete_files(entries.values()) - again if indexed else set()
     bytes_read = {stem: status.entry.source_bytes for stem, status in statuses.items()}
     done |= {job.stem for job in jobs if bytes_read.get(job.stem) == job.shard.bytes}
-    return [replace(job, entry=entries.get(job.stem)) for job in jobs if job.stem not in done]
+    missing = (job for job in jobs if job.stem not in done)
+    return [replace(job, entry=entries.get(job.stem), may_differ=job.stem in again) for job in missing]
 
 
 def _differs(found: Sequence[ShardStatus], old: SplitEntry, journal: Journal, *, split: str, withdrawn: bool) -> bool:

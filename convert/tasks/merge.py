@@ -76,6 +76,13 @@ def _merge_split(job: SplitJob, plan: DatasetPlan, journal: Journal) -> IndexSta
             open_table(folder / table_file(kind), kind, entry=index[kind], rows=rows)
         statistics, instruction = split_statistics(folder, plan.vectors), only_instruction(folder)
         if old is not None and old.index != index:
+            if [status.entry for status in ordered] == list(old.shards):
+                tables = ", ".join(kind for kind in TABLE_KINDS if old.index[kind] != index[kind])
+                raise ShardError(
+                    f"{plan.output}: the index of {job.split} was merged again from the shards of the manifest, and "
+                    f"{tables} differ from it, so nothing was replaced; take the versions that wrote the dataset "
+                    '("versions" in dataset.json), or convert it again with --overwrite'
+                )
             journal.withdraw(job.split + INDEX)
         journal.place_index(job.split, folder)
     status = IndexStatus(split=job.split, inputs=inputs, index=index, statistics=statistics, instruction=instruction)

@@ -108,6 +108,8 @@ def _once(job: ShardJob, journal: Journal, make: Callable[[Path], ShardStatus]) 
             status = make(folder)
             if job.entry is not None and job.piece is None and job.entry != status.entry:
                 _check_no_worse(job, job.entry, status.entry, journal)
+                if not job.may_differ:
+                    raise _other_content(job, job.entry, status.entry, journal)
                 journal.withdraw(job.stem)
             journal.place(job.name, folder)
         journal.finish(status)
@@ -127,6 +129,21 @@ def _check_no_worse(job: ShardJob, old: ShardEntry, new: ShardEntry, journal: Jo
             f"{job.shard.path}: {now} damaged, {before} when it was converted, so the converted shard stays as it is; "
             "copy the source file again"
         )
+
+
+def _other_content(job: ShardJob, old: ShardEntry, new: ShardEntry, journal: Journal) -> ShardError:
+    """Return the error about a lost shard that was made again and is not what the manifest says."""
+    if old.source_digest != new.source_digest:
+        why = f"{job.shard.path} is not the file that was converted; copy that file again"
+    else:
+        manifest = journal.manifest() or journal.withdrawn()
+        versions = ", ".join(f"{name} {version}" for name, version in (manifest.versions if manifest else {}).items())
+        why = f"the same source gives other bytes here; take the versions that wrote the dataset ({versions})"
+    return ShardError(
+        f"{journal.output}: {job.stem} was made again and differs from the manifest (SHA-256 {new.file.sha256[:16]}, "
+        f"expected {old.file.sha256[:16]}), so nothing was replaced: {why}; or accept the new shard with "
+        f"--redo {job.stem}"
+    )
 
 
 def _in_manifest(journal: Journal, job: ShardJob) -> bool:
