@@ -75,6 +75,7 @@ def loader(
     return open_loader(
         root,
         mixture,
+        adapter=loader,
         convert=convert,
         own=own,
         free=("bounds", "state_from", "state_horizon", *SIZE),

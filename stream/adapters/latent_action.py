@@ -47,6 +47,7 @@ def lapa_loader(
     return open_loader(
         root,
         mixture,
+        adapter=lapa_loader,
         convert=lambda _: ToLapa(),
         own={**_two_frames(offset, image_size, "bilinear"), "metadata": "dataset_only"},
         free=("bounds",),
@@ -89,6 +90,7 @@ def univla_loader(
     return open_loader(
         root,
         mixture,
+        adapter=univla_loader,
         convert=lambda data: ToUnivla(data.names),
         own={**_two_frames(offset, image_size, "lanczos"), "filters": [("language", "!=", "")]},
         free=("bounds",),

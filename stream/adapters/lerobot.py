@@ -107,6 +107,7 @@ def loader(
     return open_loader(
         root,
         mixture,
+        adapter=loader,
         convert=lambda data: ToLeRobot(views, window.history is not None, -first, data.spec.rates),
         own=own,
         free=SIZE,

@@ -102,6 +102,7 @@ def loader(
     return open_loader(
         root,
         mixture,
+        adapter=loader,
         convert=lambda data: ToOcto(
             names=tuple(name.encode() for name in data.names),
             cameras=tuple(sizes),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -11,6 +12,7 @@ import numpy as np
 
 from stream.adapters.images import BlackCameras
 from stream.batch.resize import check_size
+from stream.storage.arguments import check_names
 from stream.storage.errors import ArgumentError
 from stream.storage.remote import cached_root
 
@@ -46,6 +48,7 @@ def open_loader(
     root: str | Path,
     mixture: Any,
     *,
+    adapter: Callable[..., Loader],
     convert: Callable[[MixedData], Any],
     normalize: bool | str | Path | Normalize = False,
     own: Mapping[str, Any],
@@ -60,6 +63,7 @@ def open_loader(
     Args:
         root: As for ``make_loader``.
         mixture: As for ``make_loader``.
+        adapter: Function of the adapter, whose arguments messages may name.
         convert: Maker of the conversion, from the open data.
         normalize: True takes the statistics of the data, False none; or a file of the trainer, or a normalisation.
         own: Arguments of ``make_loader`` that the trainer sets.
@@ -91,6 +95,8 @@ def open_loader(
                 f"{name}={arguments[name]!r:.100}: the adapter sets {name}, as the batches of its trainer need it; "
                 "leave it out, or open the data with stream.make_loader"
             )
+    open_ones = {*signature(make_loader).parameters} - (set(FIXED) - set(free))
+    check_names(arguments, {*open_ones, *signature(adapter).parameters} - {"arguments"})
     columns, transforms = (arguments.get(name, ()) for name in ("columns", "transforms"))
     for name, value in (("columns", columns), ("transforms", transforms)):
         if not isinstance(value, list | tuple):

@@ -108,6 +108,7 @@ def loader(
     return open_loader(
         root,
         mixture,
+        adapter=loader,
         convert=convert,
         normalize=normalize,
         settings={"method": method, "per": "mixture"},

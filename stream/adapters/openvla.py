@@ -77,6 +77,7 @@ def loader(
     return open_loader(
         root,
         mixture,
+        adapter=loader,
         convert=lambda data: ToOpenvla(data.names, wrist, proprio),
         normalize=normalize,
         settings={"method": "openvla", "keys": ("action", "state") if proprio else ("action",)},

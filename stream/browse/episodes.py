@@ -94,8 +94,8 @@ class EpisodeTable:
     def filter_columns(self) -> list[str]:
         """Columns that a filter may name."""
         tables = (self.index.steps, self.index.episodes)
-        found = [name for table in tables for name, column in table.columns.items() if _is_single(column)]
-        return [name for name in dict.fromkeys(found) if name not in _PLACES[1:4]]
+        named = [name for table in tables for name, column in table.columns.items() if _is_filtered(column)]
+        return [name for name in dict.fromkeys(named) if name not in _PLACES[1:4]]
 
     def find(self, query: Query) -> Found:
         """Return the episodes of a query.
@@ -246,6 +246,11 @@ class EpisodeTable:
 def _is_single(column: Column) -> bool:
     """Return whether a row of a column is one number or text."""
     return (column.dtype is not None or column.texts is not None) and (column.width or 1) == 1
+
+
+def _is_filtered(column: Column) -> bool:
+    """Return whether a filter takes a column: numbers and texts, and vectors by ``is_finite``."""
+    return column.dtype is not None or column.texts is not None
 
 
 def _short(value: float | int) -> float | int:

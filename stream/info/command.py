@@ -61,6 +61,8 @@ def parse_condition(text: str) -> tuple[str, str, Any]:
 
     >>> parse_condition("success == true"), parse_condition("robot in widowx,jaco")
     (('success', '==', True), ('robot', 'in', ['widowx', 'jaco']))
+    >>> parse_condition("action is_finite false")
+    ('action', 'is_finite', False)
     """
     column, _, rest = text.strip().partition(" ")
     how = next((each for each in sorted(OPERATORS, key=len, reverse=True) if rest.strip().startswith(f"{each} ")), None)

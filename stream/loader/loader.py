@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any, Literal, NoReturn, overload
 
 from stream.batch.cameras import Cameras
 from stream.batch.resize import ImageFilter, ImageFit, ImageSize
@@ -36,6 +36,10 @@ from stream.storage.errors import ArgumentError
 from stream.storage.remote import cached_root
 
 _log = logging.getLogger("stream")
+_WAYS = (
+    "iter(loader) gives its batches in turn, loader.batch_at(step) one of them, and a DataLoader of torch takes "
+    "stream.torch.PairDataset with batch_size=None"
+)
 
 
 @with_known_names
@@ -296,6 +300,19 @@ class Loader(grain.IterDataset[Batch]):
 
     def __iter__(self) -> LoaderIterator:
         return LoaderIterator(self)
+
+    # Python's own messages would not say what to do.
+    def __next__(self) -> NoReturn:
+        raise TypeError(f"a Loader is not an iterator; {_WAYS}")
+
+    def __len__(self) -> int:
+        raise TypeError(f"a Loader has no length; {_WAYS}")
+
+    def __getitem__(self, index: Any) -> NoReturn:
+        raise TypeError(f"a Loader has no elements by number; {_WAYS}")
+
+    def __bool__(self) -> bool:
+        return True
 
     def __str__(self) -> str:
         counts = f"batch_size={self.batch_size}, num_workers={self.num_workers}"

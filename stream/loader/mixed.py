@@ -24,7 +24,7 @@ from stream.format.fields import Fields
 from stream.format.index import IndexCheck, UsedColumn, used_columns
 from stream.format.names import VECTORS, TableKind
 from stream.format.spaces import derived_column
-from stream.loader.options import STEPS, Options
+from stream.loader.options import MOST_STEPS, STEPS, Options
 from stream.order.choices import Choice, parse_episodes, parse_keep_ranges
 from stream.order.filters import check_stored, parse_filters, settle_missing
 from stream.order.member import OpenMember
@@ -167,7 +167,9 @@ class MixedData:
         given = {name: getattr(options, name) for name in STEPS}
         fields = [dataset.fields for dataset in self.datasets]
         steps = {
-            name: self.offsets if value is None else resolve_steps(name, value, fields, self.names, least=STEPS[name])
+            name: self.offsets
+            if value is None
+            else resolve_steps(name, value, fields, self.names, least=STEPS[name], most=MOST_STEPS)
             for name, value in given.items()
         }
         spec = BatchSpec(

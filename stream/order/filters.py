@@ -36,7 +36,8 @@ _MATCH: dict[str, Callable[[str, str], bool]] = {
 _log = logging.getLogger("stream")
 _LINKS: dict[TableKind, str] = {"episodes": "episode", "steps": "steps_row"}
 """Column of a sample's table with its row in another table."""
-OPERATORS = (*_COMPARE, "in", "not in", *_MATCH)
+IS_FINITE = "is_finite"
+OPERATORS = (*_COMPARE, "in", "not in", *_MATCH, IS_FINITE)
 
 Missing = Literal["error", "keep", "drop"]
 MISSING: tuple[Missing, ...] = get_args(Missing)
@@ -48,8 +49,10 @@ class Filter(Choice):
 
     A column is looked up in ``steps``, ``episodes`` and ``records``, in this order, so ``language`` is that of the
     sample's step t, as in its batch; ``episodes.language`` names another table. ``contains`` and ``matches`` (a regular
-    expression, found anywhere) compare texts. A missing value and NaN fulfil no condition, ``!=`` and ``not in``
-    included. Numbers are compared in the type of the column: a value for a float32 column is rounded to float32 first.
+    expression, found anywhere) compare texts. ``is_finite`` with True holds where a number, or every number of a
+    vector, is neither NaN nor infinite, and with False where one is. A missing value fulfils no condition, ``!=`` and
+    ``not in`` included, and NaN none but ``is_finite``. Numbers are compared in the type of the column: a value for a
+    float32 column is rounded to float32 first.
 
     Attributes:
         column: Column.
@@ -121,7 +124,7 @@ def parse_filters(filters: Any, datasets: Sequence[str]) -> dict[str, list[Filte
 
     Args:
         filters: None, a list of ``(column, operator, value)`` for all datasets, or a mapping of dataset names to such
-            lists. Operators: == != < <= > >= in "not in" contains matches.
+            lists. Operators: == != < <= > >= in "not in" contains matches is_finite.
         datasets: Names of the datasets.
 
     Raises:
@@ -207,13 +210,18 @@ def _conditions(conditions: Any) -> list[list[Any]]:
 
 def _condition(condition: Any) -> list[Any]:
     where = f"filters: {condition!r:.100}"
-    if not isinstance(condition, list | tuple) or len(condition) != 3:
+    if not isinstance(condition, list | tuple) or len(condition) not in (2, 3):
         raise ArgumentError(f"{where}; expected (column, operator, value)")
-    column, how, value = condition
+    column, how, *values = condition
+    if not values and how != IS_FINITE:
+        raise ArgumentError(f"{where}; expected (column, operator, value)")
+    value: Any = values[0] if values else True
     if how not in OPERATORS or not isinstance(column, str):
         raise ArgumentError(f"{where}; operators are {' '.join(OPERATORS)}")
     if how in ("in", "not in"):
         return [column, how, plain_values(value, where=where)]
+    if how == IS_FINITE and kind_of(plain_scalar(value, where=where)) != "true or false":
+        raise ArgumentError(f"{where}; {how} takes True, or False for what is not finite")
     if how in _MATCH and not isinstance(value, str):
         raise ArgumentError(f"{where}; {how} takes a text")
     if how == "matches":
@@ -305,11 +313,19 @@ def _candidates(column: str, samples: Samples) -> Iterator[tuple[TableKind, str]
 def _holds(table: Table, name: str, rows: np.ndarray, how: str, value: Any, *, where: str) -> np.ndarray:
     """Return for which rows of a column a condition holds, bool [n]; it does not hold for missing values and NaN."""
     column = table.columns[name]
-    if (column.dtype is None and column.texts is None) or (column.width or 1) > 1:
-        raise ArgumentError(f"{where}: its values are vectors or lists; filter on columns of one number or text")
+    if how == IS_FINITE and (column.dtype is None or column.texts is not None):
+        raise ArgumentError(f"{where}: its values are texts or lists; {how} is for columns of numbers and vectors")
+    if how != IS_FINITE and ((column.dtype is None and column.texts is None) or (column.width or 1) > 1):
+        raise ArgumentError(
+            f"{where}: its values are vectors or lists; filter on columns of one number or text, or vectors by "
+            f"{IS_FINITE}"
+        )
     valid = table.valid(name, rows)
     present = rows if valid is None else rows[valid]
-    values = present if column.dtype is None else table.take(name, present).reshape(len(present))
+    values = present if column.dtype is None else table.take(name, present).reshape(len(present), -1)
+    if how == IS_FINITE:
+        return _among(rows, valid, np.isfinite(values).all(axis=1) == value)
+    values = values.reshape(len(present))
     place: Any = slice(None)
     if column.texts is not None:
         # Each distinct text is compared once, however many rows have it.
@@ -324,9 +340,16 @@ def _holds(table: Table, name: str, rows: np.ndarray, how: str, value: Any, *, w
         raise ArgumentError(f"{where}: cannot compare {kind} by {how} with {value!r:.60} ({error})") from None
     if values.dtype.kind == "f":
         found &= ~np.isnan(values)
-    holds = np.zeros(len(rows), bool)
-    holds[slice(None) if valid is None else valid] = found
-    return holds
+    return _among(rows, valid, found)
+
+
+def _among(rows: np.ndarray, valid: np.ndarray | None, holds: np.ndarray) -> np.ndarray:
+    """Return for which rows a condition holds, bool [n], from its result for those that have a value."""
+    if valid is None:
+        return holds
+    result = np.zeros(len(rows), bool)
+    result[valid] = holds
+    return result
 
 
 def _compare(values: np.ndarray, how: str, given: Any) -> np.ndarray:

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from stream.format.catalog import Catalog
 from stream.format.mixture_file import MixtureFile, SizePower, Weight, in_folder, member_content
+from stream.order.splits import near_split
 from stream.storage.configs import CONFIGS, list_faults, read_yaml
 from stream.storage.errors import ArgumentError, closest
 
@@ -88,6 +89,8 @@ def resolve_mixture(mixture: Any, split: str, catalog: Catalog) -> Mixture:
         raise ArgumentError(f"split={split!r:.100}; expected a text, such as 'train' or 'train[:90%]'")
     if isinstance(mixture, list | tuple) and mixture and all(isinstance(name, str) for name in mixture):
         mixture = ",".join(mixture)
+    if isinstance(mixture, Mapping | list | tuple) and not mixture:
+        raise ArgumentError(f"mixture={mixture!r} names no dataset; expected {_EXPECTED}")
     if isinstance(mixture, Mapping):
         return _read({"members": dict(mixture)}, split, where=f"mixture {dict(mixture)!r:.200}")
     if isinstance(mixture, list | tuple):
@@ -179,8 +182,10 @@ def _read(content: Any, role: str, *, where: str, folder: Path | None = None) ->
         given = folder is None and "splits" not in entry.model_fields_set
         split = (entry.split or role) if given else entry.split_of(role)
         if split is None:
+            near = near_split(role, entry.splits)
+            hint = f"did you mean {near!r}? With" if near else "with"
             raise ArgumentError(
-                f"{where}: members.{name}: split={role!r} is none of its roles ({', '.join(entry.splits)}); with a "
+                f"{where}: members.{name}: split={role!r} is none of its roles ({', '.join(entry.splits)}); {hint} a "
                 "named mixture or a file `split` is a role; for split expressions give a mapping of names to weights"
             )
         own: Any = {key: getattr(entry, key) for key in ("offset", "root", "filters", "episodes", "keep_ranges")}

@@ -21,6 +21,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 _MAX_CHARACTERS = 10_000
+_HELD_OUT = ("val", "validation", "valid", "eval", "dev")
+"""Names of the part that validates."""
 _NAME = re.compile(r"[\w-]+")
 # TFDS too allows a final newline (`$`). No two repeats can share a character, so a match takes linear time.
 _TERM = re.compile(r"(?P<name>[\w-]+)(?:\[(?P<selector>[\w%:.-]+)\])?$")
@@ -87,6 +89,18 @@ def resolve_split(expression: str, shard_lengths: Mapping[str, Sequence[int]]) -
     return ranges
 
 
+def near_split(name: str, splits: Iterable[str]) -> str | None:
+    """Return the split that a wrong name probably means, or None.
+
+    >>> near_split("validation", ["train", "val"]), near_split("trian", ["train", "val"]), near_split("dev", ["train"])
+    ('val', 'train', None)
+    """
+    if name.lower() in _HELD_OUT:
+        return next((split for split in splits if split.lower() in _HELD_OUT), None)
+    near = difflib.get_close_matches(name[:80].lower(), splits, n=1, cutoff=0.4)
+    return near[0] if near else None
+
+
 def _resolve_term(term: str, shard_lengths: Mapping[str, Sequence[int]]) -> list[EpisodeRange]:
     match = _TERM.match(term)
     if not match:
@@ -104,8 +118,8 @@ def _resolve_term(term: str, shard_lengths: Mapping[str, Sequence[int]]) -> list
         return [EpisodeRange(split, 0, sum(map(int, lengths))) for split, lengths in shard_lengths.items()]
     if name not in shard_lengths:
         known = ", ".join(map(_quote, shard_lengths)) or "none"
-        near = difflib.get_close_matches(name[:80].lower(), shard_lengths, n=1, cutoff=0.4)
-        hint = f"; did you mean {_quote(near[0])}?" if near else ""
+        near = near_split(name, shard_lengths)
+        hint = f"; did you mean {_quote(near)}?" if near else ""
         raise SplitError(f"no split {_quote(name)}, there are {known}{hint}")
     lengths = [int(length) for length in shard_lengths[name]]
     start, stop = _resolve_slice(selector, lengths) if selector else (0, sum(lengths))

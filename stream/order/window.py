@@ -24,7 +24,7 @@ BOUNDS: tuple[Bounds, ...] = ("inside", "clamp")
 
 _SECONDS = re.compile(r"(-?[0-9]{1,9}(?:\.[0-9]{1,9})?)\s*s")
 _RANGE = re.compile(r"(-?[0-9]{1,9})\s*\.\.\s*(-?[0-9]{1,9})")
-_GEOMETRIC = re.compile(r"goal:geometric:(0?\.[0-9]{1,9})")
+_GEOMETRIC = re.compile(r"goal:geometric:([0-9]*\.?[0-9]{1,9})")
 _NAMED = ("offset", "goal", "last")
 _FORMS = "a number of steps, seconds ('0.6s'), a range ('1..10'), 'offset', 'goal', 'goal:geometric:0.99' or 'last'"
 _MOST_FRAMES = 1024
@@ -111,26 +111,26 @@ def canonical_steps(name: str, value: Any, *, least: int, most: int) -> int | st
 
 
 def resolve_steps(
-    name: str, value: int | str, fields: Sequence[Fields], names: Sequence[str], *, least: int
+    name: str, value: int | str, fields: Sequence[Fields], names: Sequence[str], *, least: int, most: int
 ) -> tuple[int, ...]:
     """Return a count of steps, or seconds by the rate of each member, in steps.
 
     Raises:
-        ArgumentError: Datasets have no fixed rate, or too low a rate; names all of them.
+        ArgumentError: Datasets have no fixed rate, or seconds are too few or too many steps; names all of them.
     """
     if isinstance(value, int):
         return (value,) * len(names)
     check_rates(f"{name}={value!r}", fields, names)
     found = tuple(_at(float(value[:-1]), each.control_frequency) for each in fields)
     wrong = [
-        f"{own} ({each.control_frequency} Hz)"
+        f"{steps:,} at the {each.control_frequency} Hz of {own}"
         for own, each, steps in zip(names, fields, found, strict=True)
-        if not least <= steps <= _FARTHEST
+        if not least <= steps <= most
     ]
     if wrong:
         raise ArgumentError(
-            f"{name}={value!r}: expected {least} to {_FARTHEST:,} steps, and it is not at the rate of "
-            f"{', '.join(wrong)}; give another time or steps, or load these datasets apart"
+            f"{name}={value!r}: expected {least:,} to {most:,} steps, and it is {', '.join(wrong)}; give another time "
+            "or steps, or load these datasets apart"
         )
     return found
 
@@ -180,7 +180,7 @@ def _canonical_frame(frame: Any) -> int | str:
     if match := _GEOMETRIC.fullmatch(frame):
         if not 0 < float(match[1]) <= _MOST_DISCOUNT:
             raise ArgumentError(f"{where}; expected a discount above 0, at most {_MOST_DISCOUNT}")
-        return f"goal:geometric:{float(match[1])}"
+        return f"goal:geometric:{float(match[1]):.9f}".rstrip("0")
     if frame not in _NAMED:
         raise ArgumentError(f"{where}; expected {_FORMS}")
     return frame

@@ -37,6 +37,8 @@ def show(batch: Mapping[str, Any], loader: Loader | None = None, *, rows: int = 
     Raises:
         ArgumentError: The batch has no frames, is not of this loader, or does not say where its rows come from.
     """
+    if not isinstance(batch, Mapping):
+        raise ArgumentError(f"show: {batch!s:.100}; expected a batch, such as loader.batch_at(0) or next(iter(loader))")
     count = min(check_whole("rows", rows, least=1), ROWS_PER_PAGE)
     if not any(key.partition("/")[0] in ("frames", "depth") for key in batch):
         hint = "; take the batch of loader.batch_on_host(step)" if "frames_jpeg" in batch else ""

@@ -9,7 +9,7 @@ import operator
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from importlib import import_module
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
@@ -17,6 +17,16 @@ from stream.storage.errors import ArgumentError, FormatError, StreamError, close
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
+
+_SYNONYMS = {
+    **dict.fromkeys(("chunk_size", "chunk", "action_horizon"), ("action_horizon", "chunk", "horizon")),
+    **dict.fromkeys(("weights", "weight"), ("mixture", "sample_weights")),
+    **dict.fromkeys(("dataset", "datasets"), ("mixture",)),
+    **dict.fromkeys(("epochs", "num_epochs"), ("passes",)),
+}
+"""Names of our arguments, by those that other programs have for them."""
+_ADVICE = {"device": "stream.torch.to_device(loader, device) moves batches to a device"}
+"""What to do instead of giving an argument that other programs have."""
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -115,11 +125,13 @@ def interrupt_on_kill() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
-def check_names(given: Iterable[str], known: Iterable[str]) -> None:
-    """Raise ArgumentError for the first unknown name of an argument, with the closest known one."""
+def check_names(given: Iterable[str], known: Collection[str]) -> None:
+    """Raise ArgumentError for the first unknown name of an argument, with the closest known one, or a synonym."""
     for name in given:
         if name not in known:
-            raise ArgumentError(f"unknown argument {name!r}; {closest(name, known, noun='arguments')}")
+            synonyms = [repr(each) for each in _SYNONYMS.get(name, ()) if each in known]
+            hint = f"did you mean {' or '.join(synonyms)}?" if synonyms else closest(name, known, noun="arguments")
+            raise ArgumentError(f"unknown argument {name!r}; {_ADVICE.get(name, hint)}")
 
 
 def with_known_names(function: Callable[_P, _R]) -> Callable[_P, _R]:

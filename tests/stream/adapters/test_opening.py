@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -121,6 +122,24 @@ def test_a_wrong_argument_is_named_when_the_loader_is_opened(
 ) -> None:
     with pytest.raises(ArgumentError, match=message):
         LOADERS[name](frames_root, "droid", batch_size=4, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("name", "argument", "message"),
+    [
+        ("openpi", "chunk_size", "unknown argument 'chunk_size'; did you mean 'action_horizon'?"),
+        ("openvla", "chunk_size", "unknown argument 'chunk_size'; did you mean 'chunk'?"),
+        ("openvla", "horizn", "unknown argument 'horizn'; arguments there: action_columns, action_space"),
+        ("octo", "camera", "unknown argument 'camera'; arguments there: action_columns"),
+        ("gr00t", "frame", "unknown argument 'frame'; did you mean 'frames'?"),
+        ("lapa", "metadat", "unknown argument 'metadat'; arguments there: "),
+    ],
+)
+def test_an_unknown_argument_leads_to_none_that_the_adapter_refuses(
+    frames_root: Path, name: str, argument: str, message: str
+) -> None:
+    with pytest.raises(ArgumentError, match=re.escape(message)):
+        LOADERS[name](frames_root, "droid", batch_size=4, **{argument: 3})
 
 
 def test_a_window_of_a_policy_has_whole_numbers() -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import inspect
 import logging
+import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,8 +15,9 @@ import pytest
 
 from stream import ArgumentError, Loader, StateError, digest, load_loader, make_loader
 from stream.loader import loader as module
-from stream.loader.options import Options
+from stream.loader.options import MOST_STEPS, Options
 from stream.loader.running import Running
+from stream.order.window import resolve_steps
 from tests.stream.index_root import write_dataset
 from tests.stream.transforms import Negative
 
@@ -23,7 +26,7 @@ from tests.stream.transforms import Negative
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("arguments")
     for name in ("arm", "hand"):
-        write_dataset(folder, name, {"train": [[9, 9], [7]]}, offset=1, size=(8, 8))
+        write_dataset(folder, name, {"train": [[9, 9], [7]], "val": [[3]]}, offset=1, size=(8, 8))
     return folder
 
 
@@ -53,6 +56,46 @@ def test_an_unknown_argument_suggests_the_closest(root: Path, name: str, closest
     loader_of(root).save(tmp_path / "loader.json")
     with pytest.raises(ArgumentError, match="unknown argument 'treads'; did you mean 'threads'"):
         load_loader(tmp_path / "loader.json", treads=1)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"chunk_size": 8}, "unknown argument 'chunk_size'; did you mean 'horizon'?"),
+        ({"action_horizon": 8}, "unknown argument 'action_horizon'; did you mean 'horizon'?"),
+        ({"weights": {"arm": 1}}, "unknown argument 'weights'; did you mean 'mixture' or 'sample_weights'?"),
+        ({"num_epochs": 2}, "unknown argument 'num_epochs'; did you mean 'passes'?"),
+        ({"device": "cuda"}, "unknown argument 'device'; stream.torch.to_device(loader, device) moves batches"),
+        ({"mixture": {}}, "mixture={} names no dataset; expected a name, a list of dataset names, a mapping"),
+        ({"mixture": []}, "mixture=[] names no dataset; expected a name, a list"),
+        ({"split": "validation"}, "no split 'validation', there are 'train', 'val'; did you mean 'val'?"),
+        ({"mixture": "oxe29", "split": "validation"}, "is none of its roles (train, val); did you mean 'val'? With a"),
+        ({"mixture": "oxe29", "split": "x"}, "split='x' is none of its roles (train, val); with a named mixture"),
+    ],
+)
+def test_words_of_other_programs_lead_to_the_argument(root: Path, given: Any, message: str) -> None:
+    with pytest.raises(ArgumentError, match=re.escape(message)):
+        loader_of(root, **{"mixture": "arm", **given})
+
+
+@pytest.mark.parametrize("use", [next, len, lambda loader: loader[0], lambda loader: next(torch_loader(loader))])
+def test_a_loader_that_is_used_as_a_sequence_or_iterator_says_what_gives_batches(root: Path, use: Any) -> None:
+    loader = loader_of(root, num_steps=2)
+    with pytest.raises(TypeError, match=r"^a Loader .*; iter\(loader\) gives .* stream\.torch\.PairDataset"):
+        use(loader)
+    assert loader and len(list(loader)) == 2
+
+
+def torch_loader(loader: Loader) -> Any:
+    return iter(pytest.importorskip("torch.utils.data").DataLoader(loader, batch_size=None))
+
+
+def test_a_number_of_seconds_is_bounded_as_steps_are() -> None:
+    fields: Any = [SimpleNamespace(control_frequency=rate) for rate in (5.0, 15.0)]
+    assert resolve_steps("horizon", "6000s", fields, ("slow", "fast"), least=1, most=MOST_STEPS) == (30_000, 90_000)
+    message = "horizon='9999s': expected 1 to 100,000 steps, and it is 149,985 at the 15.0 Hz of fast; give another"
+    with pytest.raises(ArgumentError, match=re.escape(message)):
+        resolve_steps("horizon", "9999s", fields, ("slow", "fast"), least=1, most=MOST_STEPS)
 
 
 def test_numbers_of_numpy_are_numbers(root: Path) -> None:

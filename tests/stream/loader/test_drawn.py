@@ -117,6 +117,16 @@ def test_a_text_is_drawn_evenly_from_those_that_are_not_empty(told: Path) -> Non
         assert all(abs(count - mean) < 5 * np.sqrt(mean) for count in own.values())
 
 
+def test_the_seed_of_the_loader_draws_the_texts(told: Path) -> None:
+    given: Any = {"batch_size": 64, "shuffle": "none", "language": ("first", "second", "third")}
+    loaders = [make_loader(told, "demo", seed=seed, **given) for seed in (1, 1, 2)]
+    first, same_seed, other = ([loader.batch_at(step) for step in range(3)] for loader in loaders)
+    for step in range(3):
+        assert first[step]["step"].tolist() == other[step]["step"].tolist()
+        assert first[step]["language"] == same_seed[step]["language"] != other[step]["language"]
+        assert [ref.language for ref in loaders[2].describe(step)] == other[step]["language"]
+
+
 def test_one_other_column_of_texts_is_the_language(told: Path) -> None:
     batch = make_loader(told, "demo", batch_size=20, language="first", columns=["first"]).batch_at(0)
     assert batch["language"] == batch["first"]
@@ -133,7 +143,9 @@ def test_one_other_column_of_texts_is_the_language(told: Path) -> None:
         ({"cameras": {"a": ("primary", "primary")}}, "expected the role or name of a camera"),
         ({"cameras": {"a": 3}}, "expected the role or name of a camera"),
         ({"cameras": {"a": ("primary", "left")}}, "no dataset of the mixture stores 'primary'"),
-        ({"frames": ["goal:geometric:1.0"]}, "'goal:geometric:1.0'; expected"),
+        ({"frames": ["goal:geometric:1.0"]}, "'goal:geometric:1.0'; expected a discount above 0, at most 0.9999"),
+        ({"frames": ["goal:geometric:1"]}, "'goal:geometric:1'; expected a discount above 0, at most 0.9999"),
+        ({"frames": ["goal:geometric:0"]}, "'goal:geometric:0'; expected a discount above 0, at most 0.9999"),
         ({"frames": ["goal:geometric:0.99999"]}, "expected a discount above 0, at most 0.9999"),
     ],
 )
@@ -155,6 +167,16 @@ def goals(discount: float, *, step: int, num_steps: int, count: int = 20_000) ->
     found, mask = WindowTable(windows, seed=1).steps(zero, zero + step, zero + num_steps, np.arange(count))
     assert mask.all() == (step < num_steps - 1)
     return found[:, 0]
+
+
+def test_a_small_discount_is_that_of_the_loader_after_saving(frames_root: Path, tmp_path: Path) -> None:
+    given: Any = {"frames": [0, "goal:geometric:0.00001"], "shuffle": "none"}
+    loader = make_loader(frames_root, "bridge", batch_size=64, **given)
+    assert loader.data.options.frames == [0, "goal:geometric:0.00001"]
+    batch = loader.batch_at(0)
+    assert (batch["frame_step"][:, 1] == batch["step"] + 1).all()
+    loader.save(tmp_path / "loader.json")
+    assert same(load_loader(tmp_path / "loader.json").batch_at(0), batch)
 
 
 @pytest.mark.parametrize("discount", [0.5, 0.9, 0.99])

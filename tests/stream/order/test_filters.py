@@ -12,7 +12,7 @@ import pytest
 from stream import load_loader, make_loader
 from stream.order.filters import _MATCH, Filter, canonical_filters, parse_filters
 from stream.storage.errors import ArgumentError, FormatError, StateError
-from tests.stream.index_root import write_dataset
+from tests.stream.index_root import change_table, write_dataset
 from tests.stream.small_index import RECORDS, SmallIndex, small_index
 
 GRIP = np.array([-0.34516162, 0.1, np.nan, 2.0] * 6, np.float32)[:18]
@@ -32,12 +32,18 @@ def index(tmp_path: Path) -> SmallIndex:
         ),
         "observation/state": pa.FixedSizeListArray.from_arrays(pa.array(range(54), pa.int32()), 3),
         "note": pa.array([None, "a", "b"] * 6, pa.large_string()).dictionary_encode(),
+        "vector": pa.FixedSizeListArray.from_arrays(
+            pa.array([x for i in range(18) for x in (i, (1.0, np.nan, np.inf, -np.inf)[i % 4])], pa.float32()),
+            2,
+            mask=pa.array([i == 0 for i in range(18)]),
+        ),
         "plain note": pa.array([None, "a", "b"] * 6, pa.large_string()),
         "step_": pa.array(range(100, 118), pa.int32()),
         "action": pa.FixedSizeListArray.from_arrays(pa.array(GRIP), 1),
         "action_": pa.array(range(18), pa.int32()),
     }
-    return small_index(tmp_path, steps=steps, episodes={"success": [True, False, True]})
+    score = pa.array([1.0, float("nan"), None], pa.float64())
+    return small_index(tmp_path, steps=steps, episodes={"success": [True, False, True], "score": score})
 
 
 def selected(index: SmallIndex, *conditions: tuple[str, str, Any]) -> list[int]:
@@ -81,9 +87,13 @@ def test_a_text_is_found_by_a_part_or_an_expression(
         (("note", "matches", "("), "the regular expression has an error: missing"),
         (("note", "contains", 3), "contains takes a text"),
         (("step", "contains", "3"), "cannot compare int32 by contains with '3'"),
+        (("note", "is_finite", True), "its values are texts or lists; is_finite is for columns of numbers and vectors"),
+        (("grip", "is_finite", 1), "is_finite takes True, or False for what is not finite"),
+        (("vector", ">", 1), "filter on columns of one number or text, or vectors by is_finite"),
+        (("grip", ">"), "expected (column, operator, value)"),
     ],
 )
-def test_a_wrong_search_in_texts_is_an_error(index: SmallIndex, condition: tuple[str, str, Any], message: str) -> None:
+def test_a_search_that_does_not_fit_the_column_is_an_error(index: SmallIndex, condition: Any, message: str) -> None:
     with pytest.raises(ArgumentError, match=re.escape(message)):
         selected(index, condition)
 
@@ -173,6 +183,37 @@ def test_nan_fulfils_no_condition(index: SmallIndex, column: str, operator: str)
     expected = [i for i, number in numbers if number == number and COMPARED[operator](number, value)]
     assert selected(index, (column, operator, value)) == expected
     assert any(number != number for _, number in numbers)
+
+
+@pytest.mark.parametrize("column", ["vector", "grip", "half", "action", "gap", "score", "step", "is_first", "single"])
+def test_is_finite_holds_for_numbers_and_vectors_of_which_every_number_is(index: SmallIndex, column: str) -> None:
+    kind = "episodes" if column == "score" else "steps"
+    name = "action_" if column == "action" else column  # the dataset's own feature
+    values = [row[f"{kind}.{name}"] for row in index.rows]
+    finite = {row: bool(np.isfinite(value).all()) for row, value in enumerate(values) if value is not None}
+    kept = selected(index, (column, "is_finite", True))
+    assert kept == [row for row, holds in finite.items() if holds]
+    assert selected(index, (column, "is_finite", False)) == [row for row, holds in finite.items() if not holds]
+    assert selected(index, (column, "is_finite")) == kept  # type: ignore[arg-type]
+    assert selected(index, (f"{kind}.{name}", "is_finite", np.True_)) == kept
+
+
+def test_steps_without_a_finite_action_are_no_samples(tmp_path: Path) -> None:
+    folder = write_dataset(tmp_path, "demo", {"train": [[5, 5]]}, offset=1, size=(8, 8))
+    actions = np.arange(20, dtype=np.float32).reshape(10, 2)
+    actions[[1, 7], [0, 1]] = np.nan, np.inf
+
+    def add(table: pa.Table) -> pa.Table:
+        return table.append_column("command", pa.FixedSizeListArray.from_arrays(pa.array(actions.ravel()), 2))
+
+    change_table(folder, "steps", add)
+    given: Any = {"batch_size": 4, "passes": 1, "columns": ["command"]}
+    batches = list(make_loader(tmp_path, "demo", filters=[("command", "is_finite", True)], **given))
+    assert all(np.isfinite(batch["command"]).all() for batch in batches)
+    bad = list(make_loader(tmp_path, "demo", filters={"demo": [("command", "is_finite", False)]}, **given))
+    found = {(int(e), int(s)) for batch in bad for e, s in zip(batch["episode"], batch["step"], strict=True)}
+    assert found == {(0, 1), (1, 2)}
+    assert sum(len(batch["step"]) for batch in batches) == make_loader(tmp_path, "demo", **given).sizes["demo"] - 2
 
 
 @pytest.mark.parametrize("samples", ["records", "steps"])

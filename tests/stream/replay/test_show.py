@@ -95,3 +95,8 @@ def test_texts_of_the_data_are_no_markup(loader: Loader) -> None:
 def test_depth_and_empty_depth_become_pictures() -> None:
     for depth in (np.zeros((4, 4), np.uint16), np.full((4, 4), 900, np.uint16)):
         assert html_picture(depth, 'step "1"').startswith('<img src="data:image/png;base64,')
+
+
+def test_a_loader_in_place_of_a_batch_is_named(loader: Loader) -> None:
+    with pytest.raises(ArgumentError, match=r"show: Loader\(2 datasets.*; expected a batch, such as loader\.batch_at"):
+        stream.show(loader)  # type: ignore[arg-type]
