@@ -89,6 +89,6 @@ def open_all(root: Path, count: int) -> list[Any]:
 
 def decode_alone(frame: Any, size: tuple[int, int]) -> np.ndarray:
     """Decode a frame by another way: its chunk as a file of its own that FFmpeg's demuxer reads."""
-    with av.open(io.BytesIO(frame.chunk), format="h264") as source:
+    with av.open(io.BytesIO(frame.chunk), "r", format="h264") as source:
         decoded = [each.to_ndarray(format="rgb24") for each in source.decode(video=0)]
     return np.minimum(decoded[frame.number][: size[0], : size[1]], 254) + 1

@@ -34,7 +34,7 @@ def noise(size: tuple[int, int], count: int) -> list[np.ndarray]:
 def encode(codec: Codec, frames: list[np.ndarray]) -> bytes:
     policy = FramePolicy(size=None, codec=codec)
     if codec in VIDEO_CODECS:
-        policy = FramePolicy(size=None, codec=codec, gop=len(frames), crf=CRF[codec])  # type: ignore[index]
+        policy = FramePolicy(size=None, codec=codec, gop=len(frames), crf=CRF[codec])
         chunk, _ = encode_chunk([convert_frame(frame, policy, channels="rgb") for frame in frames], policy)
         assert chunk is not None
         return chunk

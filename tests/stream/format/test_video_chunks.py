@@ -40,7 +40,7 @@ def records_of(codec: Codec, frames: Sequence[np.ndarray]) -> list[bytes]:
 def decode_alone(chunk: bytes, size: tuple[int, int]) -> list[np.ndarray]:
     """Decode a chunk by another way: as a file of its own that FFmpeg's demuxer reads."""
     form = "h264" if chunk.startswith(b"\0\0\0\1") else "obu"
-    with av.open(io.BytesIO(chunk), format=form) as source:
+    with av.open(io.BytesIO(chunk), "r", format=form) as source:
         frames = [frame.to_ndarray(format="rgb24") for frame in source.decode(video=0)]
     return [np.minimum(frame[: size[0], : size[1]], 254) + 1 for frame in frames]
 

@@ -62,7 +62,7 @@ def read(folder: Path) -> list[Episode | DamagedEpisode]:
     found: list[Episode | DamagedEpisode] = []
     for shard in source.shards("train"):
         with shard.open(Wanted(cameras=(), features=features), [shard.every]) as reader:
-            found += [content for _, _, content in reader]
+            found += [episode.content for episode in reader]
     return found
 
 
