@@ -34,7 +34,7 @@ class ShardJob:
     Attributes:
         spans: Wanted ranges [start, stop) of its episodes.
         entry: Entry of the manifest, if the shard of a complete dataset is converted again.
-        may_differ: Whether the result may differ from ``entry``: the source was repaired, or ``--redo`` names the shard.
+        may_differ: Whether the result may differ from ``entry``, since the source was repaired or ``--redo`` names it.
         cut: Ranges of episodes of a large shard that are converted apart and joined; else empty.
         piece: The one of these ranges that this job converts; None for the shard.
     """

@@ -9,10 +9,9 @@ import numpy as np
 
 from convert.errors import CorruptFrame, DamagedEpisode
 from convert.source.features import Feature
+from stream.format.video import MAX_PIXELS as MAX_PIXELS
 from stream.format.video import ChunkFrame
 
-MAX_PIXELS = 1 << 26
-"""Most pixels of a frame that is decoded."""
 SourceFrame = bytes | np.ndarray | ChunkFrame
 """An encoded picture, its numbers, or its place in a chunk of video."""
 Frames = Iterable[SourceFrame | CorruptFrame]

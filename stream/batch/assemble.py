@@ -386,7 +386,8 @@ def _read_raw(
     others = []
     for record in zip(*columns, strict=True):
         position, num_bytes, xxh3_64, uses = record
-        if not uses or not is_raw[uses[0][0]]:
+        # A key that resizes the same camera takes the pixels from a copy.
+        if not uses or not all(is_raw[camera] for camera, _, _ in uses):
             others.append(record)
             continue
         places: list[np.ndarray | None] = [None] * expected

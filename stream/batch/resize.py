@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from stream.format.video import MAX_PIXELS
 from stream.storage.arguments import check_whole
 from stream.storage.errors import ArgumentError
 
@@ -63,7 +64,7 @@ def _nearest(new: int, old: int) -> np.ndarray:
 
 
 def check_size(name: str, size: Any) -> tuple[int, int]:
-    """Return a size as (height, width); raise ArgumentError if it is not two whole numbers from 1 to 10,000.
+    """Return a size as (height, width); raise ArgumentError if it is not two whole numbers, or beyond 64 megapixels.
 
     >>> check_size("image_size", [224, 224])
     (224, 224)
@@ -72,8 +73,10 @@ def check_size(name: str, size: Any) -> tuple[int, int]:
         height, width = (check_whole(name, each, least=1) for each in size)
     except (TypeError, ValueError):
         height, width = 0, 0
-    if not 0 < height <= 10_000 or not 0 < width <= 10_000:
-        raise ArgumentError(f"{name}={size!r:.100}; expected (height, width) in pixels")
+    if not 0 < height * width <= MAX_PIXELS:
+        raise ArgumentError(
+            f"{name}={size!r:.100}; expected (height, width) in pixels, of which a frame has at most {MAX_PIXELS:,}"
+        )
     return height, width
 
 

@@ -23,9 +23,11 @@ VideoCodec = Literal["h264", "av1"]
 VIDEO_CODECS: tuple[VideoCodec, ...] = get_args(VideoCodec)
 MAX_GOP = 64
 """Most frames of a chunk."""
+MAX_PIXELS = 1 << 26
+"""Most pixels of a frame."""
 _STARTS: dict[bytes, VideoCodec] = {b"\0\0\0\1": "h264", b"\x12\0": "av1"}
 _DECODERS: dict[VideoCodec, str] = {"h264": "h264", "av1": "libdav1d"}
-_OPTIONS = {"err_detect": "explode+crccheck+bitstream+buffer", "max_pixels": str(1 << 26)}
+_OPTIONS = {"err_detect": "explode+crccheck+bitstream+buffer", "max_pixels": str(MAX_PIXELS)}
 _LOW_DELAY = 1 << 19
 """FFmpeg's flag: a frame is returned for its packet, without waiting for more."""
 _DELIMITER = 2

@@ -9,8 +9,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from convert.plan import Options
+from convert.shard.images import FramePolicy
 from stream import ArgumentError, make_loader
 from stream.batch.resize import ImageFilter, ImageFit, Resize
+from tests.fixtures.datasets.rlds_dataset import convert_dataset, demo_episode
+from tests.fixtures.datasets.rlds_dataset import write_dataset as write_source
 
 
 def picture(height: int, width: int) -> np.ndarray:
@@ -64,6 +68,29 @@ def test_depth_takes_values_that_were_measured(fit: ImageFit) -> None:
     np.testing.assert_array_equal(resized(depth, (60, 80), fit)[::2, ::2], depth)
 
 
+def test_depth_is_taken_under_the_middle_of_its_new_pixel() -> None:
+    columns = np.broadcast_to(np.arange(1, 65, dtype=np.uint16), (64, 64))
+    expected = [4 + 8 * place + 1 for place in range(8)]
+    assert resized(columns, (8, 8), "stretch")[0].tolist() == expected
+    assert resized(columns.T, (8, 8), "stretch")[:, 0].tolist() == expected
+
+
+def test_a_raw_camera_under_two_keys_is_resized_under_one_of_them(tmp_path: Path) -> None:
+    dataset = write_source(tmp_path / "source", splits={"train": [[demo_episode(6)]]})
+    convert_dataset(
+        dataset.conversion(tmp_path / "root", Options(layout="frames", policy=FramePolicy(size=None, codec="raw")))
+    )
+    options: dict[str, Any] = {"batch_size": 4, "frames": (0, 1), "num_workers": 0}
+    alone = make_loader(tmp_path / "root", "demo", cameras="image", **options).batch_at(0)["frames"]
+    for keys in (("whole", "small"), ("small", "whole")):
+        cameras = dict.fromkeys(keys, "image")
+        loader = make_loader(tmp_path / "root", "demo", cameras=cameras, image_size={"small": (8, 12)}, **options)
+        batch = loader.batch_at(0)
+        np.testing.assert_array_equal(batch["frames/whole"], alone)
+        for frame, small in zip(alone.reshape(-1, 24, 32, 3), batch["frames/small"].reshape(-1, 8, 12, 3), strict=True):
+            np.testing.assert_array_equal(small, resized(frame, (8, 12), "stretch"))
+
+
 def test_datasets_of_several_sizes_make_one_batch(frames_root: Path, tmp_path: Path) -> None:
     from tests.stream.index_root import write_dataset
 
@@ -97,6 +124,8 @@ def test_each_camera_has_its_own_size(frames_root: Path) -> None:
     ("given", "message"),
     [
         ({"image_size": 224}, "image_size=224; expected .height, width. in pixels"),
+        ({"image_size": (10**6, 10**6)}, "pixels, of which a frame has at most 67,108,864"),
+        ({"image_size": (-224, -224)}, "expected .height, width. in pixels"),
         ({"image_size": (224, 0)}, "expected .height, width. in pixels"),
         ({"image_size": {"wrist": (8, 8)}}, "image_size: no camera 'wrist' is loaded"),
         ({"image_fit": "crop"}, "image_fit='crop'; expected one of stretch, pad"),
