@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -154,8 +155,9 @@ class FrameFinder:
             row, small, large = row[order], small[order], large[order]
             is_next = (np.diff(row, prepend=-1) == 0) & (np.diff(large[:, 0], prepend=-1) == 0)
             begins = np.flatnonzero(~is_next)
-            ends = [*begins[1:].tolist(), len(order)]
-            uses = [tuple(uses[o][0] for o in order[a:b].tolist()) for a, b in zip(begins.tolist(), ends, strict=True)]
+            # None if no row has a frame.
+            spans = itertools.pairwise([*begins.tolist(), len(order)])
+            uses = [tuple(uses[o][0] for o in order[begin:end].tolist()) for begin, end in spans]
             row, small, large = row[begins], small[begins], large[begins]
         begins = np.searchsorted(row, np.arange(count + 1))
         shards = np.zeros(count, np.int64)

@@ -16,7 +16,17 @@ from stream import make_loader
 from stream.storage.errors import ArgumentError
 from tests.reference.configurations import Configuration
 from tests.reference.rows import Rows
-from tests.reference.samples import Member, Refused, Sample, of_epoch, settle, value_of, weights_of
+from tests.reference.samples import (
+    Member,
+    Refused,
+    Sample,
+    loaded_cameras,
+    of_epoch,
+    requests,
+    settle,
+    value_of,
+    weights_of,
+)
 
 FAR = 10**7
 """A step whose batch is compared too."""
@@ -56,14 +66,13 @@ def compare(given: Configuration, folder: Path, *, workers: int = 0) -> str:
         _check_weights([member for member, _ in drawn], loader, given, rows.members)
     for step in {0, batches // 2, batches - 1} | (set() if passes else {FAR}):
         _check_batch(loader.batch_at(step), loader.describe(step), rows)
-    if given.number % 3 == 1:
-        _check_ranks(arguments, loader, batches if passes else 2, workers=workers)
+    if given.number % 3 == 1 or given.case["sample_weights"]:
+        _check_ranks(arguments, loader, batches if passes else 2, ranks=given.ranks, workers=workers)
     return "compared"
 
 
-def _check_ranks(arguments: Mapping[str, Any], loader: Any, steps: int, *, workers: int) -> None:
+def _check_ranks(arguments: Mapping[str, Any], loader: Any, steps: int, *, ranks: int, workers: int) -> None:
     """The batches of all ranks make the global batch, bitwise; only the last one of complete passes has more rows."""
-    ranks = 2
     parts = [make_loader(**arguments, rank=rank, world_size=ranks, num_workers=workers) for rank in range(ranks)]
     iterators = [iter(part) for part in parts]
     for step in range(steps):
@@ -88,15 +97,14 @@ def _reference(given: Configuration) -> tuple[Rows, list[list[Sample]]]:
         weights_of(member, epoch, case)
     if case["bounds"] == "clamp" and any(member.is_pairs for member in members):
         raise Refused("pairs have no edges to repeat")
-    wanted = case["cameras"]
-    listed = [wanted] if wanted is None or isinstance(wanted, str) else wanted
-    for camera in listed:
-        found = {member.camera(camera) for member in members} - {None}
-        if not found:
-            raise Refused(f"nobody has {camera}")
-        if len({camera == "hand" for camera in found}) > 1:
+    for request in requests(case):
+        shown = [(member, member.camera(request.camera)) for member in members]
+        sizes = [member.source.sizes(camera) for member, camera in shown if camera is not None]
+        if not sizes:
+            raise Refused(f"nobody has {request.camera}")
+        if request.size is None and len(set.union(*sizes)) > 1:
             raise Refused("pictures of two sizes")
-    if any(all(member.camera(camera) is None for camera in listed) for member in members):
+    if not all(loaded_cameras(member, case) for member in members):
         raise Refused("a member without any of the cameras")
     for column in case["columns"]:
         if not any(_has(member, column) for member in members):

@@ -9,13 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from tests.reference.samples import Member, of_split
-from tests.reference.source import Source
+from tests.reference.source import CODEC_ROOTS, Source
 
 _FRAMES: list[int | str] = [*range(-3, 4), "offset", "goal", "last", "0..2", "-2..1", "1..1", "0.2s", "-0.4s", "0.1s"]
+_TWO_KEYS: dict[str, str] = {"large": "primary", "small": "primary"}
 _CAMERAS = (
     *(None, None, "primary", ["primary"], ["primary", "wrist"], ["wrist", "primary"], ["hand", "side", "primary"]),
     *("depth/primary", ["primary", "depth/primary"], ["far", "hand", "image"]),
+    *(_TWO_KEYS, ["image", "primary"], {"one": "hand", "other": "wrist", "third": "primary"}),
+    {"near": "depth/primary", "again": "far", "colour": "primary"},
 )
+_IMAGE_SIZES = ((8, 8), (16, 16), (6, 4), (31, 17), (12, 21))
 _SPLITS = ("train", "train", "train[:50%]", "train[40%:]", "train[1:-1]", "train[1shard:]", "train[:2]+train[3:]")
 _CONDITIONS: list[tuple[str, str, Any]] = [
     ("step", ">=", 2),
@@ -90,6 +94,9 @@ PLAIN: dict[str, Any] = {
     "keep_ranges": None,
     "sample_weights": None,
     "language": "language",
+    "image_size": None,
+    "image_fit": "stretch",
+    "image_filter": "area",
 }
 """The arguments of a loader by default."""
 
@@ -104,6 +111,7 @@ class Configuration:
     phases: tuple[int, ...]
     case: dict[str, Any]
     batch_size: int
+    ranks: int = 2
 
     @property
     def early(self) -> list[str]:
@@ -135,12 +143,12 @@ class Configuration:
 def configuration(number: int, sources: Mapping[str, Source]) -> Configuration:
     """The configuration of a number."""
     draw = random.Random(number)
-    root = draw.choice(("frames", "frames", "frames", "pairs", "clips"))
-    is_clamp = root == "frames" and draw.random() < 0.4
+    root = draw.choice(("frames", "frames", "frames", "pairs", "clips", *CODEC_ROOTS))
+    is_clamp = root not in ("pairs", "clips") and draw.random() < 0.4
     members = [_member(draw, place, sources, root, is_clamp) for place in range(draw.choice((1, 2, 2, 3)))]
     has_rates = all(member.source.rate for member in members)
     has_frames = all(not member.is_pairs for member in members)
-    cameras = draw.choice(_CAMERAS if has_frames else (None, None, "primary", ["primary"]))
+    cameras = draw.choice(_CAMERAS if has_frames else (None, None, "primary", ["primary"], _TWO_KEYS))
     metadata = draw.choice(("full",) * 8 + ("dataset_only", "none"))
     action = draw.choice(("window",) * 6 + ("first", "mean", "sum"))
     case: dict[str, Any] = {
@@ -178,7 +186,24 @@ def configuration(number: int, sources: Mapping[str, Source]) -> Configuration:
         if (has_rates or draw.random() < 0.03) and draw.random() < 0.1 and action == "window":
             case[name] = draw.choice(times)
     phases = (draw.randrange(1, 5),) if draw.random() < 0.15 and (not case["passes"] or draw.random() < 0.1) else ()
-    return Configuration(number, root, tuple(members), phases, case, draw.choice((4, 6, 12)))
+    case |= _image_sizes(draw, cameras, is_needed=any(member.source.name == "delta" for member in members))
+    batch_size = draw.choice((4, 6, 12))
+    ranks = draw.choice([ranks for ranks in (2, 2, 3, 4) if batch_size % ranks == 0])
+    return Configuration(number, root, tuple(members), phases, case, batch_size, ranks)
+
+
+def _image_sizes(draw: random.Random, cameras: Any, *, is_needed: bool) -> dict[str, Any]:
+    """The sizes of all cameras, or of some; mostly where frames of one camera have several sizes."""
+    if draw.random() > (0.9 if is_needed else 0.3):
+        return {"image_size": None, "image_fit": "stretch", "image_filter": "area"}
+    keys = [cameras or "primary"] if cameras is None or isinstance(cameras, str) else list(cameras)
+    chosen = draw.sample(keys, draw.randrange(1, len(keys) + 1))
+    by_key = {key: draw.choice(_IMAGE_SIZES) for key in chosen}
+    return {
+        "image_size": draw.choice((by_key, draw.choice(_IMAGE_SIZES))),
+        "image_fit": draw.choice(("stretch", "stretch", "pad")),
+        "image_filter": draw.choice(("area", "area", "lanczos", "bilinear")),
+    }
 
 
 def _drawn(draw: random.Random, members: Sequence[Member], case: Mapping[str, Any]) -> dict[str, Any]:
@@ -200,6 +225,8 @@ def _drawn(draw: random.Random, members: Sequence[Member], case: Mapping[str, An
 def _member(draw: random.Random, place: int, sources: Mapping[str, Source], root: str, is_clamp: bool) -> Member:
     source = sources[draw.choice(sorted(sources))]
     roots = [root] * 6 + (["frames"] if is_clamp else ["frames", "pairs"])
+    if root not in ("pairs", "clips"):
+        roots += draw.sample(CODEC_ROOTS, 2)
     if source.name != "beta" and root == "frames" and draw.random() < 0.3:
         roots.append("wrists")
     own = draw.random() < 0.3

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import io
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
-from tests.reference.samples import Member, Reach, Refused, Sample, at, reaches, value_of
+from tests.reference.samples import Member, Reach, Refused, Sample, at, reaches, requests, value_of
 from tests.reference.source import Vector
 
 
@@ -31,6 +32,31 @@ def decode(encoded: bytes) -> np.ndarray:
     """The picture of a JPEG, or the depth of a PNG, by another library than the loader's."""
     opened = Image.open(io.BytesIO(encoded))
     return np.asarray(opened if opened.format == "PNG" else opened.convert("RGB"))
+
+
+_FILTERS = {
+    "area": Image.Resampling.BOX,
+    "lanczos": Image.Resampling.LANCZOS,
+    "bilinear": Image.Resampling.BILINEAR,
+}
+
+
+def resize(picture: np.ndarray, size: tuple[int, int], *, fit: str, filter: str) -> np.ndarray:
+    """A picture at a size, or depth with the value at the middle of each new pixel; the rest is black."""
+    (height, width), (old_height, old_width) = size, picture.shape[:2]
+    if fit == "pad":
+        ratio = max(old_width / width, old_height / height)
+        height, width = max(1, int(old_height / ratio)), max(1, int(old_width / ratio))
+    if picture.ndim == 3:
+        inner = np.asarray(Image.fromarray(picture).resize((width, height), _FILTERS[filter]))
+    else:
+        rows = [math.floor((row + 0.5) * old_height / height) for row in range(height)]
+        columns = [math.floor((column + 0.5) * old_width / width) for column in range(width)]
+        inner = np.array([[picture[row, column] for column in columns] for row in rows])
+    whole = np.zeros((*size, *picture.shape[2:]), picture.dtype)
+    top, left = (size[0] - height) // 2, (size[1] - width) // 2
+    whole[top : top + height, left : left + width] = inner
+    return whole
 
 
 class Rows:
@@ -105,17 +131,14 @@ class Rows:
         last = episode.length - 1
         most = max(map(len, self.windows))
         taken = row["frame_step"].tolist() if self.chooses else None
-        wanted = self.case["cameras"]
-        listed: list[str | None] = [wanted] if wanted is None or isinstance(wanted, str) else list(wanted)
-        for each in listed:
-            suffix = f"/{each}".replace("/depth/", "/") if isinstance(wanted, list) else ""
-            camera = member.camera(each)
-            is_depth = each in ("far", "depth/primary")
-            key = "depth" if is_depth else "frames"
-            pictures = row[f"{key}{suffix}"]
-            has_mask = f"{key}_mask{suffix}" in row
+        for request in requests(self.case):
+            camera = member.camera(request.camera)
+            key = "depth" if request.is_depth else "frames"
+            pictures = row[f"{key}{request.suffix}"]
+            has_mask = f"{key}_mask{request.suffix}" in row
             assert has_mask == (self.chooses or len(set(map(len, self.windows))) > 1)
-            mask = row[f"{key}_mask{suffix}"] if has_mask else [True] * len(window)
+            mask = row[f"{key}_mask{request.suffix}"] if has_mask else [True] * len(window)
+            tolerance = 0 if request.is_depth else member.tolerance + 2 * (request.size is not None)
             assert len(pictures) == most
             for place in range(most):
                 if place >= len(window):
@@ -128,9 +151,15 @@ class Rows:
                 shown = episode.pictures[camera][step] if camera else None
                 possible = {is_real and shown is not None for moved, is_real in allowed if moved == step}
                 assert bool(mask[place]) in possible
-                found = decode(shown) if shown is not None else np.zeros_like(pictures[place])
-                assert np.abs(pictures[place].astype(int) - found).max() <= 2 * (not is_depth), (
-                    f"{each}: frame {place} of step {step}"
+                expected = np.zeros_like(pictures[place])
+                if shown is not None:
+                    expected = decode(shown)
+                    if request.size is not None:
+                        case = self.case
+                        expected = resize(expected, request.size, fit=case["image_fit"], filter=case["image_filter"])
+                assert pictures[place].shape == expected.shape
+                assert np.abs(pictures[place].astype(int) - expected).max() <= tolerance, (
+                    f"{request}: frame {place} of step {step}"
                 )
         return taken
 

@@ -54,6 +54,11 @@ class Member:
     def is_pairs(self) -> bool:
         return self.root in ("pairs", "clips")
 
+    @property
+    def tolerance(self) -> int:
+        """Levels by which a frame may differ from its picture, for another decoder and for what the codec loses."""
+        return 16 if self.root in ("h264", "av1", "raw_and_h264") else 2
+
     def find(self, sample: Sample) -> Episode:
         return self.source.episodes(sample.split)[sample.episode]
 
@@ -74,6 +79,9 @@ def reaches(frames: Sequence[int | str] | None, member: Member) -> list[Reach]:
     if frames is None:
         return [Reach(step, step) for step in sorted(held or {0, source.offset})]
     found = [_reach(frame, source) for frame in frames]
+    times = {Fraction(frame[:-1]) for frame in frames if str(frame).endswith("s")} | {Fraction(0)}
+    if len(times) > 1 and len({at(f"{float(time)}s", source) for time in times}) < len(times):
+        raise Refused("two times at one step")
     if held is not None:
         for low, high, name in found:
             if name or not set(range(low, high + 1)) <= held:
@@ -190,11 +198,35 @@ def of_epoch(member: Member, case: Mapping[str, Any]) -> list[Sample]:
     return found
 
 
+class Request(NamedTuple):
+    """A camera of a batch: the ending of its keys, its name or role, and its size if it is resized."""
+
+    suffix: str
+    camera: str | None
+    size: tuple[int, int] | None
+
+    @property
+    def is_depth(self) -> bool:
+        return self.camera in ("far", "depth/primary")
+
+
+def requests(case: Mapping[str, Any]) -> list[Request]:
+    """The cameras of a batch."""
+    cameras, sizes = case["cameras"], case["image_size"]
+    if cameras is None or isinstance(cameras, str):
+        size = sizes.get(cameras or "primary") if isinstance(sizes, Mapping) else sizes
+        return [Request("", cameras, size)]
+    by_key = cameras if isinstance(cameras, Mapping) else {camera: camera for camera in cameras}
+    return [
+        Request(f"/{key.removeprefix('depth/')}", camera, sizes.get(key) if isinstance(sizes, Mapping) else sizes)
+        for key, camera in by_key.items()
+    ]
+
+
 def loaded_cameras(member: Member, case: Mapping[str, Any]) -> list[str]:
     """The cameras that are loaded of a member, without those that it lacks."""
-    wanted = case["cameras"]
-    listed = [wanted] if wanted is None or isinstance(wanted, str) else wanted
-    return [camera for camera in map(member.camera, listed) if camera is not None]
+    cameras = [member.camera(request.camera) for request in requests(case)]
+    return [camera for camera in cameras if camera is not None]
 
 
 def stored_length(member: Member, episode: Episode) -> int:

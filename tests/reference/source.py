@@ -29,8 +29,23 @@ ROOTS: dict[str, Options] = {
     "pairs": Options(policy=FramePolicy(size=None)),
     "clips": Options(frames="all", policy=FramePolicy(size=None)),
     "wrists": Options(layout="frames", cameras=("wrist",), policy=FramePolicy(size=None)),
+    "raw": Options(layout="frames", cameras=("all", "depth"), policy=FramePolicy(size=None, codec="raw")),
+    "h264": Options(
+        layout="frames", cameras=("all", "depth"), policy=FramePolicy(size=None, codec="h264"), gop=3, crf=4
+    ),
+    "av1": Options(layout="frames", cameras=("all", "depth"), policy=FramePolicy(size=None, codec="av1"), gop=5, crf=4),
+    "raw_and_h264": Options(
+        layout="frames",
+        cameras=("all", "depth"),
+        codecs={"primary": "raw"},
+        policy=FramePolicy(size=None, codec="h264"),
+        gop=4,
+        crf=4,
+    ),
 }
-"""Options of the conversion into each root; datasets without a wrist camera are not in the last one."""
+"""Options of the conversion into each root; datasets without a wrist camera are not in ``wrists``."""
+CODEC_ROOTS = ("raw", "h264", "av1", "raw_and_h264")
+"""Roots that store the frames of ``frames`` by another codec, losslessly in the first one."""
 
 
 @dataclass(frozen=True)
@@ -40,12 +55,14 @@ class Episode:
     steps: values by column of ``steps``, a list with an entry a step; None for a value that the source lacks.
     facts: values by column of ``episodes``.
     pictures: JPEG of each step by camera, of depth a PNG; None for one that is missing or damaged.
+    sizes: height and width of the pictures by camera.
     """
 
     length: int
     steps: dict[str, list[Any]]
     facts: dict[str, Any]
     pictures: dict[str, list[bytes | None]]
+    sizes: dict[str, tuple[int, int]]
 
 
 @dataclass(frozen=True)
@@ -83,15 +100,23 @@ class Source:
 
     def stored_cameras(self, root: str) -> list[str]:
         """The cameras whose frames a root has, in the order of their numbers."""
-        wanted = {"frames": ("primary", "wrist", "depth/primary"), "wrists": ("wrist",)}.get(root, ("primary",))
-        return [camera for camera, role in self.cameras.items() if role in wanted]
+        roles = {"wrists": ("wrist",), "pairs": ("primary",), "clips": ("primary",)}.get(root)
+        return [camera for camera, role in self.cameras.items() if roles is None or role in roles]
+
+    def sizes(self, camera: str) -> set[tuple[int, int]]:
+        """Heights and widths of the frames of a camera."""
+        episodes = [episode for split in self.splits for episode in self.episodes(split)]
+        return {episode.sizes[camera] for episode in episodes if any(episode.pictures[camera])}
 
 
 LENGTHS = {
     "alpha": {"train": [[7, 3, 9], [5], [1, 8, 11, 6]], "val": [[4, 6]]},
     "beta": {"train": [[6, 10, 2], [5, 12, 7, 9]]},
     "gamma": {"train": [[4, 6], [3, 9, 1, 5, 12, 8]], "val": [[7, 5]]},
+    "delta": {"train": [[5, 8, 3], [9, 2, 6, 7]]},
 }
+_SIZES = ((17, 19), (26, 30), (23, 31), (16, 16))
+"""Sizes of delta's first camera, one of which each episode has; H.264 codes the first three in the same 32x32 pixels."""
 _CAMERAS: dict[str, dict[str, Any]] = {
     "image": {"path": "observation/image", "role": "primary", "storage": "jpeg", "shape": [16, 16, 3]},
     "hand": {"path": "hand", "role": "wrist", "storage": "jpeg", "shape": [8, 8, 3]},
@@ -102,7 +127,10 @@ _PATHS = {"image": "observation/image", "hand": "hand", "side": "side", "far": "
 
 
 def make_sources() -> dict[str, Source]:
-    """The datasets: two cameras and depth, one, and two and depth; with and without a state, a rate and a space."""
+    """The datasets: two cameras and depth, one, two and depth, and two of which one has frames of several sizes.
+
+    They are with and without a state, a rate and a space.
+    """
     return {
         "alpha": _source(
             "alpha",
@@ -118,6 +146,7 @@ def make_sources() -> dict[str, Source]:
         "gamma": _source(
             "gamma", 1, None, ("hand", "side", "far"), action=("displacement",) * 4, state=2, first=0, last=0
         ),
+        "delta": _source("delta", 2, 10.0, ("image", "hand"), action=("absolute",) * 2, state=2, first=0, last=0),
     }
 
 
@@ -237,8 +266,12 @@ def _episode(rng: np.random.Generator, source: Source, length: int, file: str, p
         if rng.random() < 0.3:
             steps[name] = [None] * length
     pictures: dict[str, list[bytes | None]] = {}
+    sizes: dict[str, tuple[int, int]] = {}
     for camera in source.cameras:
         size = (8, 8) if camera == "hand" else (16, 16)
+        if source.name == "delta":
+            size = (10, 14) if camera == "hand" else _SIZES[rng.integers(len(_SIZES))]
+        sizes[camera] = size
         # The last picture of an episode is missing more often.
         missing = rng.random(length) < np.where(np.arange(length) == length - 1, 0.25, 0.05)
         pictures[camera] = [None if each else _picture(rng, camera, size) for each in missing]
@@ -259,11 +292,15 @@ def _episode(rng: np.random.Generator, source: Source, length: int, file: str, p
     }
     if source.name == "alpha":
         facts["episode_metadata/recording_folderpath"] = f"gs://{folder}_{place % 2}"
-    return Episode(length, steps, facts, pictures)
+    return Episode(length, steps, facts, pictures, sizes)
 
 
 def _picture(rng: np.random.Generator, camera: str, size: tuple[int, int]) -> bytes:
-    return png(rng.integers(0, 1 << 16, size, dtype=np.uint16)) if camera == "far" else jpeg(picture(rng, size))
+    if camera == "far":
+        return png(rng.integers(0, 1 << 16, size, dtype=np.uint16))
+    # One colour in several shades, which lose little where colours are stored at half the size.
+    shades = picture(rng, size)[:, :, :1] * 0.6 + 30
+    return jpeg((shades + rng.uniform(0, 60, 3)).astype(np.uint8), 98)
 
 
 def _records(source: Source, episodes: list[Episode]) -> Iterator[bytes]:
