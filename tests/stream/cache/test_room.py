@@ -16,6 +16,7 @@ from stream import digest, make_loader
 from stream.cache import cached_file
 from stream.cache.cached_file import CachedFile
 from stream.cache.room import Room, sparse_copies
+from tests.fixtures.command import wait_until
 
 OPTIONS: dict[str, Any] = {"batch_size": 12, "seed": 5, "num_steps": 25}
 
@@ -193,3 +194,19 @@ def test_a_record_of_which_a_part_is_a_hole_is_asked_for(tmp_path: Path) -> None
     assert [(again.begin, again.end) for again in file.ahead([(8192, 8000)])] == [(8192, read.end)]
     read.keep(12_288, memoryview(b"a" * (read.end - 12_288)))
     assert file.ahead([(8192, 8000)]) == []
+
+
+def test_written_records_make_room_by_themselves(tmp_path: Path) -> None:
+    folder, room = tmp_path / "demo/1.0.0/train", Room(tmp_path, 100_000)
+    files = [
+        CachedFile(str(folder / f"{number}.arrayrecord"), url="s3://b/x", size=50_000, room=room) for number in range(4)
+    ]
+    reads = [file.ahead([(0, 48_000)])[0] for file in files]
+    for read in reads:
+        read.keep(0, memoryview(os.urandom(49_152)))
+
+    def holds_after_another_record() -> bool:
+        reads[-1].keep(0, memoryview(os.urandom(4096)))
+        return taken(tmp_path) <= 100_000
+
+    assert wait_until(holds_after_another_record, seconds=20)
