@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from convert.shard.images import decode_frame
+from convert.source.arrays.opening import open_store
+from convert.source.arrays.rows import EncodedRows
 from convert.source.kinds import find_source, suggest_layout
 from convert.source.protocol import Wanted
 from tests.fixtures.arrays import written as files
@@ -211,3 +213,6 @@ def test_encoded_rows_of_one_array_of_many_episodes_begin_where_each_episode_doe
     shown = [decode_frame(frame) for frames in found for frame in frames]
     assert [len(frames) for frames in found] == [2, 4, 3]
     np.testing.assert_array_equal(shown, pictures[:, ::-1, ::-1] if turned else pictures)
+    with open_store(path) as store:
+        rows = EncodedRows(store, "data/front", start=6, stop=9)
+        np.testing.assert_array_equal(decode_frame(rows[0]), pictures[6])

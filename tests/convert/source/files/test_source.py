@@ -70,3 +70,16 @@ def test_an_episode_that_the_reader_does_not_give_is_damaged(files: int, tmp_pat
     }
     assert list(damaged) == [(name, number) for name, number in every if number >= 2]
     assert damaged["0.bin", 2] == "0.bin: ends before episode 2"
+
+
+def test_a_range_of_a_shard_of_several_files_begins_and_ends_within_files(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{number}.bin" for number in range(3)]
+    for path in paths:
+        path.write_bytes(b"x")
+    source = open_files(str(tmp_path), paths, Short(4), name="short", facts={})
+    (shard,) = source.shards("train")
+    for spans in ([(3, 6)], [(1, 2), (9, 11)]):
+        with shard.open(Wanted(cameras=()), spans) as reader:
+            found = [(name, position) for name, position, *_ in reader]
+        expected = [number for start, stop in spans for number in range(start, stop)]
+        assert found == [(f"{number // 4}.bin", number % 4) for number in expected]
