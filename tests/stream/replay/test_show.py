@@ -99,4 +99,4 @@ def test_depth_and_empty_depth_become_pictures() -> None:
 
 def test_a_loader_in_place_of_a_batch_is_named(loader: Loader) -> None:
     with pytest.raises(ArgumentError, match=r"show: Loader\(2 datasets.*; expected a batch, such as loader\.batch_at"):
-        stream.show(loader)  # type: ignore[arg-type]
+        stream.show(loader)
