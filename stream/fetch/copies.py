@@ -44,8 +44,8 @@ from stream.label.commit import settle_labels
 from stream.storage.errors import ArgumentError, FormatError
 from stream.storage.files import alone, make_folder, write_whole
 from stream.storage.progress import human_bytes
-from stream.storage.remote import Folder, LocalFolder, checked_url, is_remote
-from stream.storage.remote_folder import RemoteFolder
+from stream.storage.remote import LocalFolder, checked_url, is_remote
+from stream.storage.remote_folder import Folder, RemoteFolder
 
 _MOST_COMPARED = 16 << 20
 """Bytes of the largest table of a cache that is compared with its hash whenever the cache is opened."""

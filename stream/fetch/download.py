@@ -18,7 +18,8 @@ from stream.format.names import cached_copy
 from stream.storage.errors import StreamError
 from stream.storage.files import make_folder, place_file
 from stream.storage.progress import Progress
-from stream.storage.remote import Folder, RemoteError
+from stream.storage.remote import RemoteError
+from stream.storage.remote_folder import Folder
 
 _CHUNK = 1 << 20
 """Bytes of one request."""

@@ -7,7 +7,6 @@ import os
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
 
 from stream.storage.errors import ArgumentError, StreamError
 
@@ -196,24 +195,6 @@ class LocalFolder:
         with (self.path / name).open("rb") as file:
             file.seek(start)
             return file.read(stop - start)
-
-
-class Folder(Protocol):
-    """Reading methods of folders of every kind."""
-
-    def __truediv__(self, name: str) -> Folder: ...
-
-    def folders(self) -> list[str]:
-        """Return the names of the subfolders."""
-
-    def size(self, name: str) -> int | None:
-        """Return the size of a file in bytes, or None if it does not exist."""
-
-    def read(self, name: str) -> bytes:
-        """Return the content of a file; raise FileNotFoundError if it does not exist."""
-
-    def read_range(self, name: str, start: int, stop: int) -> bytes:
-        """Return the bytes [start, stop) of a file."""
 
 
 def is_final(error: BaseException) -> bool:

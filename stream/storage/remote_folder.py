@@ -13,7 +13,7 @@ from stream.storage.errors import ArgumentError, FormatError, StreamError
 from stream.storage.extras import missing
 from stream.storage.object_reads import OPENING_S, object_reads
 from stream.storage.object_stores import object_key, open_store
-from stream.storage.remote import RemoteError, checked_url, explain
+from stream.storage.remote import LocalFolder, RemoteError, checked_url, explain
 
 LISTING = "info.json"
 """List of the datasets of a root, which a web server has no other way to tell: that of ``python -m stream.info``."""
@@ -172,3 +172,6 @@ class RemoteFolder:
                 f"with `python -m stream.info ROOT --json > ROOT/{LISTING}`",
                 refused=True,
             ) from None
+
+
+Folder = LocalFolder | RemoteFolder

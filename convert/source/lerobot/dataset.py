@@ -48,7 +48,7 @@ class LeRobotShard(SourceShard):
     @property
     def ids(self) -> tuple[str, ...]:
         """Id of each episode."""
-        return tuple(episode_id(self.name, episode.number) for episode in self.episodes)
+        return tuple(episode_id(episode.data, episode.number) for episode in self.episodes)
 
     @property
     def is_fetched(self) -> bool:

@@ -22,6 +22,16 @@ class _Draw(grain.transforms.RandomMap):
         return {**element, "drawn": rng.random(len(element["sample"]))}
 
 
+class _Wrapped(torch.utils.data.IterableDataset[Any]):  # type: ignore[name-defined]
+    """A dataset of a user around another."""
+
+    def __init__(self, batches: Any) -> None:
+        self.batches = batches
+
+    def __iter__(self) -> Any:
+        yield from self.batches
+
+
 @pytest.fixture
 def environment(monkeypatch: pytest.MonkeyPatch) -> Any:
     """A function that sets RANK and WORLD_SIZE as torchrun does."""
@@ -75,6 +85,19 @@ def test_statistics_of_a_loader_stay_while_its_ranks_do(oxe_root: Path, environm
     for _ in range(2):
         assert len(list(dataset)) == 2
     assert dataset.loader.stats()["samples"] == 2 * 2 * 4
+
+
+def test_a_dataset_that_accelerate_shards_says_to_leave_it_unprepared(oxe_root: Path, environment: Any) -> None:
+    shard = pytest.importorskip("accelerate.data_loader").IterableDatasetShard
+    environment(1, 2)
+    dataset = PairDataset(oxe_root, "bridge", batch_size=8, metadata="dataset_only")
+    sharded = shard(dataset, batch_size=2, num_processes=2, process_index=1)
+    message = "IterableDatasetShard shards or dispatches .* do not give its DataLoader to accelerator\\.prepare"
+    inside_another = shard(_Wrapped(dataset), batch_size=2, num_processes=2, process_index=1)
+    for use in (lambda: next(iter(sharded)), lambda: next(iter(inside_another)), lambda: sharded.set_epoch(0)):
+        with pytest.raises(ArgumentError, match=message):
+            use()
+    assert _rows(torch.utils.data.DataLoader(dataset, batch_size=None)) == [4, 5, 6, 7]
 
 
 @pytest.mark.parametrize("rank", [None, "first"])

@@ -13,6 +13,7 @@ import pytest
 
 import stream
 from stream import ArgumentError, Loader, Normalize, digest, load_loader, load_normalize, make_loader
+from stream.loader.options import Options
 from stream.replay.command import main as replay
 from tests.stream.index_root import write_dataset
 from tests.stream.transforms import Halve
@@ -106,6 +107,26 @@ def test_a_state_names_what_differs_in_the_content_of_batches(
     assert re.search(f"but of other batches: {message}$", record.getMessage())
 
 
+def test_every_argument_that_defines_samples_is_of_their_order_or_of_their_content() -> None:
+    order = {"seed", "shuffle", "samples_per_episode", "passes", "min_actions", "sample_weights"}
+    order |= {"filters", "episodes", "keep_ranges"}
+    only_which_datasets_load = {"missing", "unmapped", "unknown_units"}
+    content = {*Options(image_size=(8, 8)).content}
+    assert content == {*Options.__dataclass_fields__} - order - only_which_datasets_load
+
+
+def test_a_normalisation_is_described_by_all_of_its_numbers(oxe_root: Path) -> None:
+    normalize = Normalize(load(oxe_root), method="mean_std")
+    texts = {normalize.describe(), Normalize(load(oxe_root), method="mean_std", clip=2.0).describe()}
+    for key in ("action", "state"):
+        for number in ("mean", "std"):
+            content = normalize.to_json()
+            content["statistics"][key]["kuka"][number][0] += 0.5
+            texts.add(Normalize.from_json(content, where="a test").describe())
+    assert len(texts) == 6
+    assert Normalize.from_json(normalize.to_json(), where="a test").describe() == normalize.describe()
+
+
 def test_other_frames_within_clamped_bounds_are_named(frames_root: Path, caplog: pytest.LogCaptureFixture) -> None:
     state = load(frames_root, frames=[-1, 0], bounds="clamp").state_at(3)
     assert load(frames_root, frames=[-2, 0], bounds="clamp").step_of(state) == 3
@@ -143,6 +164,12 @@ def test_data_that_were_labelled_again_are_named_where_batches_read_them(
         ": data of 'hand', which were converted or labelled again",
         " are not those of the run: data of 'hand', which were converted or labelled again",
     ]
+
+
+def test_members_that_only_a_later_phase_draws_are_not_named(oxe_root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    state = load(oxe_root, [(10, {"bridge": 1}), (None, {"kuka": 1})]).state_at(5)
+    assert load(oxe_root, [(10, {"bridge": 1}), (None, {"rt1": 1})]).step_of(state) == 5
+    assert not caplog.records
 
 
 @pytest.mark.parametrize("content", [None, 5, [], {"data": 5}, {"data": {"bridge": 5}, "frames": {"a": 1}}, {"x": 1}])

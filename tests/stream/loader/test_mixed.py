@@ -247,6 +247,15 @@ def test_frames_that_may_be_missing_are_bound_to_their_order(
         step_of_the_others_state()
 
 
+def test_which_frames_are_missing_is_bound_where_it_decides(frames_root: Path, tmp_path: Path) -> None:
+    shutil.copytree(frames_root / "viola", tmp_path / "viola")
+    rewritten(tmp_path, lambda m: m.model_copy(update={"left_out": {"missing_camera": 1}}), "viola")
+    before = mix(tmp_path, "viola").fingerprint()["datasets"]["viola"]["data"]
+    rewritten(tmp_path, another_column("records", "num_bytes"), "viola")
+    after = mix(tmp_path, "viola").fingerprint()["datasets"]["viola"]["data"]
+    assert [name for name in before if before[name] != after[name]] == ["holes"]
+
+
 def test_choices_of_the_call_and_of_the_member_are_both_bound(oxe_root: Path) -> None:
     def bound(own: Any, common: Any) -> str:
         member = {"bridge": {"weight": 1, "filters": own}}

@@ -190,6 +190,11 @@ def test_a_resumed_run_with_workers_goes_on_with_the_same_draws(root: Path, tmp_
     again.close()
 
 
+def test_a_weight_below_a_unit_is_rounded_up_to_one_and_never_to_zero() -> None:
+    shares = opened([1.0, 2.0**-90, 0.0, 1.0]).shares(0)
+    assert shares[0] == shares[3] and 0 < shares[1] < 2.0**-50 and shares[2] == 0
+
+
 def test_a_state_is_bound_to_the_column_and_its_content(root: Path, tmp_path: Path) -> None:
     state = make_loader(root, "alpha", batch_size=4, sample_weights="weight").state_at(3)
     by_weight = "sample_weights: None was 'weight'|data of 'alpha', .* labelled again: other column of sample_weights="
