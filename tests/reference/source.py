@@ -116,7 +116,7 @@ LENGTHS = {
     "delta": {"train": [[5, 8, 3], [9, 2, 6, 7]]},
 }
 _SIZES = ((17, 19), (26, 30), (23, 31), (16, 16))
-"""Sizes of delta's first camera, one of which each episode has; H.264 codes the first three in the same 32x32 pixels."""
+"""Sizes of the frames of delta's first camera, one an episode; H.264 codes the first three in the same 32x32 pixels."""
 _CAMERAS: dict[str, dict[str, Any]] = {
     "image": {"path": "observation/image", "role": "primary", "storage": "jpeg", "shape": [16, 16, 3]},
     "hand": {"path": "hand", "role": "wrist", "storage": "jpeg", "shape": [8, 8, 3]},
@@ -270,7 +270,7 @@ def _episode(rng: np.random.Generator, source: Source, length: int, file: str, p
     for camera in source.cameras:
         size = (8, 8) if camera == "hand" else (16, 16)
         if source.name == "delta":
-            size = (10, 14) if camera == "hand" else _SIZES[rng.integers(len(_SIZES))]
+            size = (10, 14) if camera == "hand" else _SIZES[length % len(_SIZES)]
         sizes[camera] = size
         # The last picture of an episode is missing more often.
         missing = rng.random(length) < np.where(np.arange(length) == length - 1, 0.25, 0.05)

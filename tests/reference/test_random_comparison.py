@@ -16,11 +16,11 @@ from tests.fixtures.shared_folder import run_folder, shared_folder
 from tests.reference.comparison import compare
 from tests.reference.configurations import PLAIN, Configuration, configuration
 from tests.reference.samples import Member
-from tests.reference.source import convert_sources, make_sources
+from tests.reference.source import CODEC_ROOTS, convert_sources, make_sources
 
 SHORT = 40
 """Configurations that `make test` compares."""
-LONG = int(os.environ.get("PAIRSTREAM_CONFIGURATIONS", "1500"))
+LONG = int(os.environ.get("PAIRSTREAM_CONFIGURATIONS", "2000"))
 FIRST = int(os.environ.get("PAIRSTREAM_FIRST_CONFIGURATION", str(SHORT)))
 """Number of the first one of the long comparison, which prints it: others are tried with another number."""
 SOURCES = make_sources()
@@ -80,6 +80,14 @@ def test_rare_combinations_give_what_loops_over_the_sources_give(
     size = (12, 21) if name == "delta" else None
     given = Configuration(1, "frames", (member,), (), {**PLAIN, **chosen, "image_size": size}, 6)
     assert compare(given, roots) == ("refused" if without_rate else "compared")
+
+
+@pytest.mark.parametrize("root", CODEC_ROOTS)
+@pytest.mark.parametrize("fit", ["stretch", "pad"])
+def test_frames_of_several_sizes_are_decoded_in_any_order(root: str, fit: str, roots: Path) -> None:
+    chosen = {"frames": [0, "-1..1"], "bounds": "clamp", "image_size": (12, 21), "image_fit": fit}
+    given = Configuration(1, root, (Member("delta", SOURCES["delta"], root, "train"),), (), {**PLAIN, **chosen}, 6)
+    assert compare(given, roots) == "compared"
 
 
 @pytest.mark.parametrize("cameras", [None, "primary", ["primary", "wrist"]])
