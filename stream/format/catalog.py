@@ -18,6 +18,7 @@ from stream.format.names import FETCHED_NAME, MANIFEST_NAME, TableKind
 from stream.format.shards import SplitShards
 from stream.storage.errors import ArgumentError, FormatError, closest
 from stream.storage.remote import CachedRoot, LocalFolder, checked_url, is_remote
+from stream.storage.remote_folder import Folder
 
 _THREADS = 16
 _LISTED = 5
@@ -126,7 +127,7 @@ class Catalog:
         if not found:
             raise ArgumentError(f"{self.root}: no such folder; give the --output of a conversion")
         self.place: Path | CachedRoot = self.root
-        self._source = LocalFolder(self.root)
+        self._source: Folder = LocalFolder(self.root)
         self._open: dict[str, Dataset] = {}
 
     @cached_property
