@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -225,7 +225,7 @@ class Assembler:
     def _report_traffic(self, work: Work) -> None:
         """Add the requests that no batch has reported yet."""
         with self._lock:
-            traffic, reported = replace(self._traffic), self._reported
+            traffic, reported = Traffic(self._traffic.requests, self._traffic.num_bytes), self._reported
             work.requests += traffic.requests - reported.requests
             work.remote_bytes += traffic.num_bytes - reported.num_bytes
             self._reported = traffic
