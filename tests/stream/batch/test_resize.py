@@ -77,10 +77,8 @@ def test_depth_is_taken_under_the_middle_of_its_new_pixel() -> None:
 
 def test_a_raw_camera_under_two_keys_is_resized_under_one_of_them(tmp_path: Path) -> None:
     dataset = write_source(tmp_path / "source", splits={"train": [[demo_episode(6)]]})
-    convert_dataset(
-        dataset.conversion(tmp_path / "root", Options(layout="frames", policy=FramePolicy(size=None, codec="raw")))
-    )
-    options: dict[str, Any] = {"batch_size": 4, "frames": (0, 1), "num_workers": 0}
+    convert_dataset(dataset.conversion(tmp_path / "root", Options(policy=FramePolicy(size=None, codec="raw"))))
+    options: dict[str, Any] = {"batch_size": 4, "num_workers": 0}
     alone = make_loader(tmp_path / "root", "demo", cameras="image", **options).batch_at(0)["frames"]
     for keys in (("whole", "small"), ("small", "whole")):
         cameras = dict.fromkeys(keys, "image")
