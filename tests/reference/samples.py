@@ -79,7 +79,7 @@ def reaches(frames: Sequence[int | str] | None, member: Member) -> list[Reach]:
     if frames is None:
         return [Reach(step, step) for step in sorted(held or {0, source.offset})]
     found = [_reach(frame, source) for frame in frames]
-    times = {Fraction(str(frame)[:-1]) for frame in frames if str(frame).endswith("s")} | {Fraction(0)}
+    times = {Fraction(0)} | {Fraction(frame[:-1]) for frame in frames if isinstance(frame, str) and frame.endswith("s")}
     if len(times) > 1 and len({at(f"{float(time)}s", source) for time in times}) < len(times):
         raise Refused("two times at one step")
     if held is not None:
