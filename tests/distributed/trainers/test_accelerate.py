@@ -20,7 +20,7 @@ ENDED_S = 60.0
 def test_each_rank_has_its_rows_or_a_prepared_loader_is_refused(oxe_root: Path, world_size: int) -> None:
     sharded = ["sharded"] * (world_size > 1)  # a process alone shards nothing
     task = make_task(oxe_root, ways=["as it is", "to_device", *sharded, "prepared"])
-    with start_ranks("accelerate_rank", world_size, **task) as ranks:
+    with start_ranks("trainers.accelerate_rank", world_size, **task) as ranks:
         results = [rank.wait() for rank in ranks[:1]] + [rank.wait(ENDED_S) for rank in ranks[1:]]
     rows = BATCH_SIZE // world_size
     for rank, result in enumerate(results):

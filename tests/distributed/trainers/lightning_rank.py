@@ -1,4 +1,4 @@
-"""A fit of Lightning in several processes, ``python -m tests.distributed.lightning_rank TASK``; see ``ranks``.
+"""A fit of Lightning in several processes, ``python -m tests.distributed.trainers.lightning_rank TASK``; see ``ranks``.
 
 Lightning starts the other ranks itself, by running this again.
 """

@@ -1,4 +1,4 @@
-"""A rank of Hugging Face's Accelerate, ``python -m tests.distributed.accelerate_rank TASK``; see ``ranks``."""
+"""A rank of Hugging Face's Accelerate, ``python -m tests.distributed.trainers.accelerate_rank TASK``; see ``ranks``."""
 
 from __future__ import annotations
 

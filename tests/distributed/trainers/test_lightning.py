@@ -15,7 +15,7 @@ pytest.importorskip("lightning.pytorch", reason="lightning is not installed")
 
 def _fit(root: Path, folder: Path, devices: int, max_steps: int, ckpt: str = "") -> list[dict[str, Any]]:
     task = {"root": str(root), "folder": str(folder), "devices": devices, "max_steps": max_steps, "ckpt": ckpt}
-    run_ranks("lightning_rank", 1, batch_size=8, **task)
+    run_ranks("trainers.lightning_rank", 1, batch_size=8, **task)
     names = [f"to-{max_steps}-rank-{rank}-of-{devices}.json" for rank in range(devices)]
     return [json.loads((folder / name).read_text()) for name in names]
 
