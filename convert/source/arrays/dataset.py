@@ -19,7 +19,7 @@ from convert.source.arrays.store import STORES, Facts, Store
 from convert.source.describe import unlike_pictures
 from convert.source.files.plain import MAX_STEPS
 from convert.source.files.source import FilesSource, open_files, spread
-from convert.source.places import candidates, find_paths, walk
+from convert.source.places import find_files, walk
 
 _NUMBERED = re.compile(r"((?:[^/]+/)*?)[^/]*\d+/")
 """The path of the arrays of an episode, in a group whose name ends in a number."""
@@ -42,7 +42,7 @@ def find(place: str, roots: Sequence[str], layout: Mapping[str, Any], *, preset:
     """
     chosen = load_preset(preset) if preset else None
     known = layout_of(chosen, layout)
-    root, paths = _find_files(place, roots, known)
+    root, paths = find_files(place, roots, known.files, stores=STORES)
     kind, remarks = _choose_steps(ArraysKind(layout=known), root, paths, preset=preset)
     name = Path(place.rstrip("/")).name
     facts = {"description": f"{chosen.description} ({name})." if chosen else f"Arrays of {name}."}
@@ -59,7 +59,7 @@ def suggest_layout(place: str, roots: Sequence[str]) -> dict[str, Any]:
     Raises:
         SourceError: No file, or the first cannot be read.
     """
-    _, paths = _find_files(place, roots, Layout())
+    _, paths = find_files(place, roots, Layout().files, stores=STORES)
     found: dict[str, Any] = {}
     try:
         with open_store(sorted(paths)[0]) as store, reading():
@@ -101,18 +101,6 @@ def _hint(source: FilesSource) -> str:
         f"; pictures and videos in files beside the arrays, such as {beside.relative_to(source.path)}, are not read: "
         "read both with a function of your own, python:FILE.py:FUNCTION (docs/own-data.md)"
     )
-
-
-def _find_files(place: str, roots: Sequence[str], layout: Layout) -> tuple[str, list[Path]]:
-    """Return the folder and the files of a place, of the first folder of ``--source`` that has them."""
-    places = candidates(place, roots)
-    faults = []
-    for each in places:
-        try:
-            return find_paths(each, layout.files, stores=STORES)
-        except SourceError as error:
-            faults.append(str(error))
-    raise SourceError(faults[0] if faults else f"{place}: no such file or folder here; give its folder as --source")
 
 
 def _choose_steps(
