@@ -157,6 +157,10 @@ def recognise(path: str) -> str:
     if found := recognise_arrays(place):
         return found
     known = ", ".join(sorted(kinds()))
+    from convert.source.picture_names import describe_parquet
+
+    if names := describe_parquet(place) if place.is_dir() else "":
+        raise ConfigError(f"{path}: its kind cannot be told{names}")
     raise ConfigError(
         f"{path}: is no dataset whose kind its content tells; write KIND:{path} with one of {known}, or read files of "
         f"another format with a function of your own: python:FILE.py:FUNCTION --source {path} (docs/own-data.md)"
