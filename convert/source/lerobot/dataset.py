@@ -143,8 +143,8 @@ def _open(folder: Folder, *, name: str) -> LeRobotSource:
     path = str(folder)
     info = _read_info(folder)
     if all(map(info.is_depth, info.cameras)):
-        names = describe_parquet(folder.path) if isinstance(folder, LocalFolder) else ""
-        raise SourceError(f"{path}: has no colour camera, so no frame to convert{names}")
+        named = describe_parquet(folder.path) if isinstance(folder, LocalFolder) else ""
+        raise SourceError(f"{path}: has no colour camera, so no frame to convert{named}")
     if info.videos and importlib.util.find_spec("av") is None:
         raise UsageError(missing("av", "lerobot", by=f"lerobot:{name}"))
     files = read_files(folder, (*episode_files(folder, info), *tasks_file(info)))

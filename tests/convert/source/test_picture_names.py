@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -52,7 +53,7 @@ def test_a_parquet_column_of_names_of_pictures_is_named(tmp_path: Path) -> None:
         recognise(str(tmp_path))
 
 
-def replace_camera(folder: Path, values: list[object], kind: pa.DataType) -> str:
+def replace_camera(folder: Path, values: Sequence[object], kind: pa.DataType) -> str:
     table = pq.read_table(folder / DATA)
     camera = next(name for name in table.schema.names if "image" in name)
     position = table.schema.get_field_index(camera)
