@@ -18,7 +18,7 @@ from convert.shard.depth import convert_depth
 from convert.shard.images import EncodedFrame, FramePolicy, convert_frame
 from convert.shard.pairs import check_frames, frame_offsets, is_seconds, offset_in_steps
 from convert.shard.video import CRF
-from convert.source.episode import SourceFrame
+from convert.source.episode import EPISODE_IDS, SourceFrame
 from convert.source.features import Feature
 from convert.source.protocol import Source, Wanted
 from stream.format.episode_list import EpisodeList
@@ -417,6 +417,7 @@ def _parameters(plan: DatasetPlan, options: Options) -> dict[str, Any]:
         **({"gop": {camera.name: camera.policy.gop for camera in video}} if video else {}),
         **({"crf": {camera.name: camera.policy.crf for camera in video}} if video else {}),
         "offset": plan.offset,
+        "episode_ids": EPISODE_IDS,
         "episodes": plan.episode_list.describe() if plan.episode_list else options.episodes,
         "columns": [notation(feature) for feature in plan.features],
         "language": [notation(feature) for feature in plan.language],

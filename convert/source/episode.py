@@ -16,6 +16,10 @@ SourceFrame = bytes | np.ndarray | ChunkFrame
 Frames = Iterable[SourceFrame | CorruptFrame]
 
 
+EPISODE_IDS = "source_file__episode"
+"""Form of the ids, a parameter of each conversion: one that was started with ids of another form is not continued."""
+
+
 def episode_id(source_file: str, position: int) -> str:
     """Return the id of an episode, as TFDS makes it; no other file and number give the same id.
 

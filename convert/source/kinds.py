@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 from convert.errors import ConfigError, UsageError
 from convert.source.describe import valid_name
 from convert.source.lerobot.hub import PLACE
-from convert.source.places import JOIN
+from convert.source.places import JOIN, walk
+from convert.source.rosbag.names import METADATA, PATTERNS
 from stream.format.names import MANIFEST_NAME
 from stream.storage.configs import CONFIGS
 from stream.storage.errors import closest
@@ -149,13 +150,17 @@ def recognise(path: str) -> str:
         return "root"
     if (place / "dataset_info.json").is_file() or any(place.glob("*/dataset_info.json")):
         return "rlds"
-    if (place / "metadata.yaml").is_file() or any((*place.glob("*.bag"), *place.glob("*.mcap"), *place.glob("*.db3"))):
+    if (place / METADATA).is_file() or (place.is_dir() and any(walk(place, PATTERNS))):
         return "rosbag"
     from convert.source.arrays.preset import recognise_arrays
 
     if found := recognise_arrays(place):
         return found
     known = ", ".join(sorted(kinds()))
+    from convert.source.picture_names import describe_parquet
+
+    if names := describe_parquet(place) if place.is_dir() else "":
+        raise ConfigError(f"{path}: its kind cannot be told{names}")
     raise ConfigError(
         f"{path}: is no dataset whose kind its content tells; write KIND:{path} with one of {known}, or read files of "
         f"another format with a function of your own: python:FILE.py:FUNCTION --source {path} (docs/own-data.md)"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +40,30 @@ def refuse_layout(kind: str, layout: Mapping[str, Any]) -> None:
         raise UsageError(f"layout: {', '.join(layout)}: {kind} datasets have one layout of their files; leave it out")
 
 
+def find_files(
+    place: str, roots: Sequence[str], patterns: Sequence[str], *, stores: Sequence[str] = ()
+) -> tuple[str, list[Path]]:
+    """Return the folder and the files that a place names, in the first folder of ``roots`` that has them.
+
+    The arguments, apart from ``roots``, are those of ``find_paths``.
+
+    Raises:
+        SourceError: Nothing exists there, or a folder cannot be read.
+    """
+    faults = []
+    for path in candidates(place, roots):
+        try:
+            return find_paths(path, patterns, stores=stores)
+        except SourceError as error:
+            faults.append(str(error))
+    raise SourceError(faults[0] if faults else f"{place}: no such file or folder here; give its folder as --source")
+
+
 def find_paths(place: str, patterns: Sequence[str], *, stores: Sequence[str] = ()) -> tuple[str, list[Path]]:
     """Return the folder and the files that a place names: a file, a folder, or a glob.
 
-    A path that exists is that path, whatever letters it has; only other texts are globs.
+    A path that exists is that path, whatever letters it has; only other texts are globs. A file in a store means the
+    store.
 
     Args:
         place: Absolute path.
@@ -55,27 +76,40 @@ def find_paths(place: str, patterns: Sequence[str], *, stores: Sequence[str] = (
     if is_remote(place):
         raise SourceError(f"{place}: only local files can be read as this kind; copy them to this machine")
     path = Path(place)
-    if path.is_file() or _is_store(path, stores):
-        return str(path.parent), [path]
-    if path.exists() or not _WILD & set(place):
-        root, paths = path, list(walk(path, patterns, stores)) if path.exists() else []
-    else:
-        root = Path(*path.parts[: next(i for i, part in enumerate(path.parts) if _WILD & set(part))])
-        paths = list(_matches(root, str(path.relative_to(root)), stores))
-    if not paths:
+    root = next(folder for folder in (path, *path.parents) if os.path.exists(folder))
+    files: dict[Path, None] = {}
+    for match in _matches(root, path.relative_to(root).parts, stores):
+        store = next((each for each in (match, match.parent) if _is_store(each, stores)), None)
+        is_folder = store is None and match.is_dir()
+        files |= dict.fromkeys(walk(match, patterns, stores) if is_folder else [store or match])
+    if not files:
         reason = f"no file {' or '.join(patterns)} in this folder" if path.is_dir() else "no such file or folder"
         raise SourceError(f"{place}: {reason}")
-    return str(root), paths
+    return str(root if root.is_dir() and root not in files else min(files).parent), list(files)
 
 
-def _matches(root: Path, pattern: str, stores: Sequence[str]) -> Iterator[Path]:
-    """Yield the files of a glob, in order; what follows ``**`` matches in folders behind links too."""
-    head, deep, tail = pattern.partition("**")
-    if not deep:
-        yield from sorted(path for path in root.glob(pattern) if path.is_file() or _is_store(path, stores))
-        return
-    for folder in sorted(root.glob(head)) if head else [root]:
-        yield from walk(folder, [tail.strip("/") or "*"], stores)
+def _matches(folder: Path, parts: Sequence[str], stores: Sequence[str]) -> Iterator[Path]:
+    """Yield the paths of a glob, in order, hidden ones excepted.
+
+    What follows ``**`` matches files in folders behind links too.
+    """
+    if not parts:
+        yield folder
+    elif os.path.lexists(folder / parts[0]):
+        yield from _matches(folder / parts[0], parts[1:], stores)
+    elif parts[0] == "**":
+        yield from walk(folder, ["/".join(parts[1:]) or "*"], stores)
+    elif folder.is_dir():
+        for path in _children(folder):
+            if not path.name.startswith(".") and fnmatchcase(path.name, parts[0]):
+                yield from _matches(path, parts[1:], stores)
+
+
+def _children(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except OSError as error:
+        raise _unreadable(error) from None
 
 
 def walk(folder: Path, patterns: Sequence[str], stores: Sequence[str] = ()) -> Iterator[Path]:
@@ -118,15 +152,19 @@ def _walk_real(
 
 
 def _is_new(path: Path, seen: set[tuple[int, int]]) -> bool:
-    status = path.stat()
+    status = os.stat(path)
     is_new = (status.st_dev, status.st_ino) not in seen
     seen.add((status.st_dev, status.st_ino))
     return is_new
 
 
 def _refuse(error: OSError) -> None:
-    raise SourceError(f"{error.filename}: cannot be read ({error.strerror}); give permission, or name other files")
+    raise _unreadable(error)
+
+
+def _unreadable(error: OSError) -> SourceError:
+    return SourceError(f"{error.filename}: cannot be read ({error.strerror}); give permission, or name other files")
 
 
 def _is_store(path: Path, stores: Sequence[str]) -> bool:
-    return any((path / store).exists() for store in stores)
+    return any(os.path.exists(path / store) for store in stores)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from convert.errors import DamagedEpisode, MalformedEpisode, SourceError
 from convert.source.arrays.kind import ArraysKind, Place, Step, reading, text_of
@@ -17,13 +20,13 @@ from convert.source.arrays.preset import complete_entry, layout_of, load_preset,
 from convert.source.arrays.rows import holds_pictures
 from convert.source.arrays.store import STORES, Facts, Store
 from convert.source.describe import unlike_pictures
-from convert.source.files.plain import MAX_STEPS
+from convert.source.files.plain import MAX_STEPS, PlainEpisode
 from convert.source.files.source import FilesSource, open_files, spread
-from convert.source.places import candidates, find_paths, walk
+from convert.source.picture_names import FUNCTION, PICTURE_FILES, describe_names
+from convert.source.places import find_files, walk
 
 _NUMBERED = re.compile(r"((?:[^/]+/)*?)[^/]*\d+/")
 """The path of the arrays of an episode, in a group whose name ends in a number."""
-_PICTURE_FILES = tuple(f"*.{ending}" for ending in ("mp4", "avi", "mkv", "mov", "svo", "png", "jpg", "jpeg", "webp"))
 
 
 def find(place: str, roots: Sequence[str], layout: Mapping[str, Any], *, preset: str | None = None) -> FilesSource:
@@ -42,7 +45,7 @@ def find(place: str, roots: Sequence[str], layout: Mapping[str, Any], *, preset:
     """
     chosen = load_preset(preset) if preset else None
     known = layout_of(chosen, layout)
-    root, paths = _find_files(place, roots, known)
+    root, paths = find_files(place, roots, known.files, stores=STORES)
     kind, remarks = _choose_steps(ArraysKind(layout=known), root, paths, preset=preset)
     name = Path(place.rstrip("/")).name
     facts = {"description": f"{chosen.description} ({name})." if chosen else f"Arrays of {name}."}
@@ -59,7 +62,7 @@ def suggest_layout(place: str, roots: Sequence[str]) -> dict[str, Any]:
     Raises:
         SourceError: No file, or the first cannot be read.
     """
-    _, paths = _find_files(place, roots, Layout())
+    _, paths = find_files(place, roots, Layout().files, stores=STORES)
     found: dict[str, Any] = {}
     try:
         with open_store(sorted(paths)[0]) as store, reading():
@@ -94,25 +97,25 @@ def _hint(source: FilesSource) -> str:
             seen = f"if {feature.name}, {feature.dtype} {feature.shape}, is one"
             scale = ", or floats: 1" if "floats: 255" in keys else ""
             return f"; {seen}, write in the layout `pictures: {{{feature.name}: {{{', '.join(keys)}}}}}`{scale}"
-    beside = next(walk(Path(source.path), _PICTURE_FILES), None)
-    if beside is None:
+    root = Path(source.path)
+    file = root / next(file.name for units in source.units.values() for unit in units for file in unit)
+    if names := describe_names(_texts(source, file), file, root):
+        return names
+    if (beside := next(walk(root, PICTURE_FILES), None)) is None:
         return ""
-    return (
-        f"; pictures and videos in files beside the arrays, such as {beside.relative_to(source.path)}, are not read: "
-        "read both with a function of your own, python:FILE.py:FUNCTION (docs/own-data.md)"
-    )
+    example = beside.relative_to(root)
+    return f"; pictures and videos in files beside the arrays, such as {example}, are not read: {FUNCTION}"
 
 
-def _find_files(place: str, roots: Sequence[str], layout: Layout) -> tuple[str, list[Path]]:
-    """Return the folder and the files of a place, of the first folder of ``--source`` that has them."""
-    places = candidates(place, roots)
-    faults = []
-    for each in places:
-        try:
-            return find_paths(each, layout.files, stores=STORES)
-        except SourceError as error:
-            faults.append(str(error))
-    raise SourceError(faults[0] if faults else f"{place}: no such file or folder here; give its folder as --source")
+def _texts(source: FilesSource, file: Path) -> dict[str, str]:
+    """Return the first text of each feature of texts in the first episode of a file that can be read."""
+    names = {feature.name for feature in source.features.values() if feature.dtype == "string"}
+    with contextlib.suppress(DamagedEpisode), source.kind.open(file) as reader, reading():
+        for _, episode in reader.episodes(None):
+            if isinstance(episode, PlainEpisode):
+                steps = {name: np.asarray(episode.steps[name][:1]) for name in names & episode.steps.keys()}
+                return {name: text_of(values.flat[0]) for name, values in steps.items() if values.size}
+    return {}
 
 
 def _choose_steps(

@@ -229,7 +229,7 @@ def open_files(
     surveys: dict[str, list[SourceFile]] = {}
     faults: list[str] = []
     for path in sorted(paths):
-        file, size = str(path.relative_to(root)), path_size(path)
+        file, size = str(path.relative_to(root)), path_size(path) if path.exists() else 0
         folder = file.split("/", 1)[0] if "/" in file else ""
         split = folder if folder in _SPLITS else "train"
         try:

@@ -27,11 +27,13 @@ from convert.source.lerobot.files import Folder, LocalFiles, open_files, read_fi
 from convert.source.lerobot.hub import PLACE, HubFolder, find_dataset
 from convert.source.lerobot.info import INFO, Info, parse_info
 from convert.source.lerobot.reader import LeRobotReader, file_names
+from convert.source.picture_names import describe_parquet
 from convert.source.places import candidates, refuse_layout
 from convert.source.protocol import Source, SourceShard, Span, Wanted, covers
 from stream.storage.errors import closest
 from stream.storage.extras import missing
 from stream.storage.hub import SCHEME
+from stream.storage.remote import LocalFolder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,7 +143,8 @@ def _open(folder: Folder, *, name: str) -> LeRobotSource:
     path = str(folder)
     info = _read_info(folder)
     if all(map(info.is_depth, info.cameras)):
-        raise SourceError(f"{path}: has no colour camera, so no frame to convert")
+        named = describe_parquet(folder.path) if isinstance(folder, LocalFolder) else ""
+        raise SourceError(f"{path}: has no colour camera, so no frame to convert{named}")
     if info.videos and importlib.util.find_spec("av") is None:
         raise UsageError(missing("av", "lerobot", by=f"lerobot:{name}"))
     files = read_files(folder, (*episode_files(folder, info), *tasks_file(info)))

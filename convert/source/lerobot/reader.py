@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -102,7 +101,7 @@ class LeRobotReader:
     def _open_data(self, name: str) -> DataFile:
         if self._data is None or self._data.name != name:
             self._data = None
-            self._data = DataFile(self.files.path(name), self.wanted, name=name)
+            self._data = DataFile(self.files, name, self.wanted)
         return self._data
 
     def _data_name(self, files: EpisodeFiles) -> str:
@@ -119,7 +118,7 @@ class LeRobotReader:
         top = self.info.data_path.partition("/")[0]
         for name in sorted(list_files(self.files.folder, top)) if self.info.codebase_version == "v3.0" else ():
             with contextlib.suppress(DamagedEpisode):
-                found = {**dict.fromkeys(DataFile(self.files.path(name), self.wanted, name=name).spans, name), **found}
+                found = {**dict.fromkeys(DataFile(self.files, name, self.wanted).spans, name), **found}
         return found
 
     def _column(self, feature: Feature, table: pa.Table, files: EpisodeFiles) -> Column:
@@ -204,8 +203,10 @@ class DataFile:
             ``episode_index`` has other than integers.
     """
 
-    def __init__(self, path: Path, wanted: Wanted, *, name: str) -> None:
+    def __init__(self, files: LocalFiles, name: str, wanted: Wanted) -> None:
         self.name = name
+        self._files = files
+        path = files.path(name)
         try:
             # A buffer, so that the pictures of a whole row group are not read at once.
             self._file = pq.ParquetFile(path, buffer_size=_BUFFER, pre_buffer=False)
@@ -252,22 +253,33 @@ class DataFile:
         kind = stored = cursor.schema.field(camera).type
         if pa.types.is_struct(stored) and stored.get_field_index("bytes") >= 0:
             kind = stored.field("bytes").type
-        if not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
-            raise MalformedEpisode(f"{self.name}: {camera} is stored as {stored}, expected encoded pictures (binary)")
+        is_text = pa.types.is_string(stored) or pa.types.is_large_string(stored)
+        if not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or is_text):
+            raise MalformedEpisode(
+                f"{self.name}: {camera} is stored as {stored}, expected encoded pictures (binary) or names of files"
+            )
         return self._read_pictures(cursor, start, stop)
 
     def _read_pictures(self, cursor: _Cursor, start: int, stop: int) -> Frames:
         done = start
         try:
             for batch in cursor.rows(start, stop):
-                stored = batch.column(0)
-                values = stored.field("bytes") if pa.types.is_struct(stored.type) else stored
-                for value in values:
-                    yield value.as_py() or CorruptFrame(f"{self.name}: row {done} has no picture")
+                for value in batch.column(0):
+                    yield self._picture(value.as_py(), row=done)
                     done += 1
         except (pa.ArrowException, OSError, KeyError) as error:
             for row in range(done, stop):
                 yield CorruptFrame(f"{self.name}: row {row} cannot be read ({' '.join(str(error).split())[:200]})")
+
+    def _picture(self, value: dict[str, Any] | bytes | str | None, *, row: int) -> bytes | CorruptFrame:
+        """Return an encoded picture: a value that has its bytes, or else the name of its file."""
+        data = value.get("bytes") or value.get("path") if isinstance(value, dict) else value
+        if isinstance(data, str) and data:
+            try:
+                return self._files.path(data).read_bytes()
+            except (DamagedEpisode, OSError, ValueError) as error:
+                return CorruptFrame(f"{self.name}: row {row}: {' '.join(str(error).split())[:200]}")
+        return data or CorruptFrame(f"{self.name}: row {row} has no picture")
 
     def _unreadable(self, error: Exception) -> DamagedEpisode:
         text = " ".join(str(error).split())[:200]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,13 +11,9 @@ from rosbags.highlevel import AnyReader
 from rosbags.typesys import Stores, get_typestore
 
 from convert.errors import ConfigError, DamagedEpisode, MalformedEpisode
-from convert.source.places import candidates, find_paths
+from convert.source.rosbag.names import METADATA
 from stream.storage.errors import closest
 
-METADATA = "metadata.yaml"
-"""File that makes a folder a ROS 2 bag."""
-PATTERNS = ("*.bag", "*.mcap", "*.db3", "*.bag.active")
-"""Names of the files that are bags, or parts of a folder that lacks its metadata."""
 _DISTRIBUTIONS = {
     store.value.removeprefix("ros2_"): store for store in Stores if store.value.startswith(("ros1_", "ros2_"))
 }
@@ -114,15 +109,6 @@ def open_bag(path: Path, *, distribution: str | None = None) -> Iterator[Bag]:
             bag = Bag(reader, path)
         _check_count(path, reader)
         yield bag
-
-
-def find_bags(place: str, roots: Sequence[str]) -> tuple[str, list[Path]]:
-    """Return the folder and the bags that a place names; raises SourceError if there are none."""
-    tried = candidates(place, roots) or [os.path.abspath(place)]
-    path = next((each for each in tried if set("*?[") & set(each) or Path(each).exists()), tried[0])
-    if Path(path).is_file() and (Path(path).parent / METADATA).exists():
-        path = str(Path(path).parent)
-    return find_paths(path, PATTERNS, stores=[METADATA])
 
 
 def list_topics(bag: Bag) -> list[str]:

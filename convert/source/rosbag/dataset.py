@@ -10,11 +10,12 @@ from typing import Any
 
 from convert.errors import ConfigError, DamagedEpisode, MalformedEpisode, SourceError, UsageError
 from convert.source.files.source import FileEpisode, FileKind, FileReader, FilesSource, Found, open_files
-from convert.source.rosbag.bag import Bag, find_bags, list_topics, open_bag
+from convert.source.rosbag.bag import Bag, list_topics, open_bag
 from convert.source.rosbag.cuts import Cut, Row, cut_by_rows, cut_by_topic, read_rows
 from convert.source.rosbag.draft import draft
 from convert.source.rosbag.episode import read_episode
 from convert.source.rosbag.layout import Layout, parse_layout
+from convert.source.rosbag.names import find_bags
 from convert.source.rosbag.streams import Streams, first_joints
 
 _TRIED = 8

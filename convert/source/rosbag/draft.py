@@ -12,8 +12,9 @@ import numpy as np
 
 from convert.errors import DamagedEpisode, MalformedEpisode, SourceError
 from convert.source.describe import camera_names, camera_roles
-from convert.source.rosbag.bag import Bag, find_bags, list_topics, open_bag
+from convert.source.rosbag.bag import Bag, list_topics, open_bag
 from convert.source.rosbag.fields import find_field, has_header
+from convert.source.rosbag.names import find_bags
 from convert.source.rosbag.pictures import COMPRESSED, Look, is_picture, look_at
 
 _PARTS = re.compile(r"/(image_raw|image_rect|image_color|image|raw|compressed|compressedDepth|color|rgb)(?=/|$)")

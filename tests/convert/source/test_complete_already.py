@@ -18,6 +18,7 @@ from tests.fixtures.command import tree
 from tests.fixtures.datasets.lerobot_dataset import edit_info
 from tests.fixtures.datasets.numbered_lerobot import TASKS, write_numbered, write_tasks
 from tests.fixtures.datasets.own_files import write_files
+from tests.fixtures.faults.conversion_damage import edit_manifest
 
 
 class Made(NamedTuple):
@@ -135,3 +136,25 @@ def test_a_change_beside_the_files_of_episodes_is_another_conversion(
     assert "se another --output" in capsys.readouterr().err
     assert tree(out) == before
     assert main([*command, "--overwrite"]) == 0
+
+
+@pytest.mark.parametrize("is_complete", [False, True])
+def test_a_conversion_with_episode_ids_of_another_form_is_not_continued(
+    tmp_path: Path, is_complete: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write_numbered(tmp_path / "robot")
+    command = ["--datasets", f"lerobot:{folder}", "--output", str(tmp_path / "out"), "--num-workers", "1"]
+    assert main(command) == 0
+    output = tmp_path / "out" / "robot" / "3.0.0"
+    edit_manifest(output, lambda manifest: manifest["parameters"].pop("episode_ids"))
+    if not is_complete:
+        manifest = json.loads((output / "dataset.json").read_text())
+        started = manifest["parameters"] | {"source": manifest["source"]["fingerprint"]}
+        (output / "dataset.json").unlink()
+        (output / ".convert").mkdir()
+        (output / ".convert" / "parameters.json").write_text(json.dumps(started))
+    before = tree(tmp_path / "out")
+    assert main(command) == EXIT_USAGE
+    message = "holds a conversion with other parameters: episode_ids was None, now 'source_file__episode'."
+    assert message in capsys.readouterr().err
+    assert tree(tmp_path / "out") == before

@@ -1,0 +1,113 @@
+"""Names of bags with spaces, accents and dashes, and symbolic links among folders of bags."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from convert.errors import EXIT_DAMAGED, SourceError
+from convert.run.command import main
+from convert.source.kinds import recognise
+from convert.source.rosbag.dataset import find
+from convert.verify.command import verify_root
+from stream import make_loader
+from stream.replay.command import main as replay
+from tests.convert.source.rosbag.bags import FORMS, LAYOUT, Form, recording, write
+from tests.fixtures.command import REPOSITORY
+
+FORM_ENDINGS = {"ros1": ".bag", "plain": ".mcap", "mcap": "", "sqlite3": ""}
+
+
+def convert(source: Path, out: Path) -> int:
+    entry = {"source": f"rosbag:{source}", "layout": LAYOUT}
+    config = out.with_suffix(".yaml")
+    config.write_text(yaml.safe_dump({"datasets": {"own": entry}}))
+    command = ["--datasets", str(config), "--output", str(out), "--num-workers", "1"]
+    return main([*command, "--layout", "frames", "--image-size", "24x32"])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("form", FORMS)
+def test_bags_of_any_name_are_converted_verified_and_replayed(
+    tmp_path: Path, form: Form, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "all [bags]*"
+    for name in ("my bag", "été [1]", "-dash"):
+        write(folder / name, form, recording(form, seconds=0.5))
+    elsewhere = write(tmp_path / "elsewhere" / "é x", form, recording(form, seconds=0.5))
+    (folder / "linked").symlink_to(elsewhere.parent)
+    assert convert(folder, tmp_path / "out") == 0
+    assert verify_root(tmp_path / "out", jobs=1).ok
+    make_loader(tmp_path / "out", "own", batch_size=20, horizon=1, frames=[0]).save(tmp_path / "loader.json")
+    capsys.readouterr()
+    assert replay(["--loader", str(tmp_path / "loader.json"), "--step", "0", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    expected = {f"{name}{FORM_ENDINGS[form]}" for name in ("my bag", "été [1]", "-dash", "linked/é x")}
+    assert {row["source_file"] for row in rows["rows"]} == expected
+
+
+@pytest.mark.parametrize("glob", ["runs/*", "runs/*.mcap", "run[12]/*", "**/b.mcap"])
+def test_globs_find_bags_in_folders_of_any_name(tmp_path: Path, glob: str) -> None:
+    folder = tmp_path / "day [1]"
+    bag = write(tmp_path / "elsewhere" / "b", "plain", recording("plain", seconds=0.5))
+    (folder / "run1").mkdir(parents=True)
+    (folder / "runs").symlink_to(bag.parent)
+    (folder / "run1" / "b.mcap").symlink_to(bag)
+    source = find(str(folder / glob), [], LAYOUT)
+    assert source.path == str(folder if glob.startswith(("run[", "**")) else folder / "runs")
+    assert len(source.splits["train"]) == (2 if "**" in glob else 1)
+
+
+def test_a_glob_of_the_files_of_a_bag_is_the_bag_once(tmp_path: Path) -> None:
+    write(tmp_path / "a", "sqlite3", recording("sqlite3", seconds=0.5))
+    for glob in ("*/*.db3", "*", "a/*"):
+        source = find(str(tmp_path / glob), [], LAYOUT)
+        assert [file.name for unit in source.units["train"] for file in unit] == ["a"]
+
+
+def test_bags_behind_links_and_below_folders_are_recognised(tmp_path: Path) -> None:
+    write(tmp_path / "elsewhere" / "deep" / "b", "mcap", recording("mcap", seconds=0.2))
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "-linked é").symlink_to(tmp_path / "elsewhere")
+    assert recognise(str(tmp_path / "source")) == "rosbag"
+
+
+def test_the_first_source_folder_that_has_bags_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "[a]" / "bags").mkdir(parents=True)
+    write(tmp_path / "b" / "bags" / "x", "plain", recording("plain", seconds=0.5))
+    assert find("bags", [str(tmp_path / "[a]"), str(tmp_path / "b")], LAYOUT).path == str(tmp_path / "b" / "bags")
+    with pytest.raises(SourceError, match=r"none: no such file or folder"):
+        find("none", [str(tmp_path / "[a]")], LAYOUT)
+
+
+@pytest.mark.parametrize("place", ["", "*/*.mcap", "*", "closed/b.mcap"])
+def test_a_folder_of_bags_without_permission_is_an_error_that_names_it(tmp_path: Path, place: str) -> None:
+    folder = tmp_path / "bags"
+    for name in ("a", "closed"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "b.mcap").write_bytes(b"x")
+    for path in (tmp_path, *tmp_path.parents[:2]):
+        path.chmod(0o755)
+    (folder / "closed").chmod(0)
+    code = (
+        "import os, sys\n"
+        "from convert.source.rosbag.names import find_bags\n"
+        "os.setuid(65534) if os.getuid() == 0 else None\n"
+        f"find_bags({str(folder / place)!r}, [])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    (folder / "closed").chmod(0o755)
+    assert f"SourceError: {folder}/closed: cannot be read (Permission denied)" in done.stderr
+
+
+def test_a_link_to_nothing_is_one_listed_bag(tmp_path: Path) -> None:
+    write(tmp_path / "bags" / "x", "plain", recording("plain", seconds=0.5))
+    (tmp_path / "bags" / "lost.mcap").symlink_to(tmp_path / "none.mcap")
+    assert convert(tmp_path / "bags", tmp_path / "out") == EXIT_DAMAGED
+    (row,) = (tmp_path / "out/own/1.0.0/quarantine.jsonl").read_text().splitlines()
+    assert json.loads(row)["source_file"] == "lost.mcap"

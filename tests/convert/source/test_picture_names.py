@@ -1,0 +1,109 @@
+"""Columns of texts that name picture files: one sentence says so, or LeRobot's own are read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from convert.errors import ConfigError, CorruptFrame, SourceError
+from convert.source.episode import Episode
+from convert.source.kinds import find_source, recognise
+from convert.source.lerobot.dataset import find
+from convert.source.protocol import Wanted
+from tests.fixtures.arrays.written import h5py, jpeg, scene
+from tests.fixtures.datasets.lerobot_dataset import copy_dataset, edit_info
+
+DATA = "data/chunk-000/file-000.parquet"
+FUNCTION = r"read both with a function of your own, python:FILE\.py:FUNCTION \(docs/own-data\.md\)"
+
+
+def write_pictures(folder: Path, count: int) -> list[str]:
+    """Write pictures; return their names relative to the folder above."""
+    folder.mkdir(parents=True)
+    for number, picture in enumerate(scene(count, seed=1)):
+        (folder / f"{number} é.jpg").write_bytes(jpeg(picture))
+    return [f"{folder.name}/{number} é.jpg" for number in range(count)]
+
+
+@pytest.mark.parametrize("where", ["beside", "above", "absolute"])
+def test_an_hdf5_column_of_names_of_pictures_is_named(tmp_path: Path, where: str) -> None:
+    names = write_pictures(tmp_path / "pictures", 3)
+    path = tmp_path / "run" / "a.hdf5" if where == "above" else tmp_path / "a.hdf5"
+    path.parent.mkdir(exist_ok=True)
+    with h5py.File(path, "w") as file:
+        file["data/demo_0/actions"] = np.ones((3, 2))
+        file["data/demo_0/obs/front"] = [str(tmp_path / name) if where == "absolute" else name for name in names]
+        file["data/demo_0/obs/note"] = ["none.jpg"] * 3
+    with pytest.raises(
+        SourceError, match=rf"has no pictures, .*; obs/front in .*a.hdf5 is text .*0 é.jpg': {FUNCTION}"
+    ):
+        find_source(f"robomimic:{tmp_path}", [], {})
+
+
+def test_a_parquet_column_of_names_of_pictures_is_named(tmp_path: Path) -> None:
+    names = write_pictures(tmp_path / "pictures", 3)
+    pq.write_table(pa.table({"action": [1.0] * 3, "note": ["x"] * 3, "image": names}), tmp_path / "a.parquet")
+    message = rf"image in a.parquet is text with names of picture files, 'pictures/0 é.jpg': {FUNCTION}"
+    with pytest.raises(ConfigError, match=message):
+        recognise(str(tmp_path))
+
+
+def replace_camera(folder: Path, values: Sequence[object], kind: pa.DataType) -> str:
+    table = pq.read_table(folder / DATA)
+    camera = next(name for name in table.schema.names if "image" in name)
+    position = table.schema.get_field_index(camera)
+    pq.write_table(table.set_column(position, camera, pa.array(values, kind)), folder / DATA)
+    return camera
+
+
+def stored_rows(folder: Path) -> list[bytes]:
+    table = pq.read_table(folder / DATA)
+    camera = next(name for name in table.schema.names if "image" in name)
+    return [row["bytes"] for row in table.column(camera).to_pylist()]
+
+
+def frames(folder: Path) -> list[object]:
+    source = find(str(folder), [], {})
+    camera = next(feature for feature in source.features.values() if feature.kind == "image")
+    (shard, *_) = source.shards("train")
+    values: list[object] = []
+    with shard.open(Wanted(cameras=(camera,)), [shard.every]) as reader:
+        for *_, content in reader:
+            assert isinstance(content, Episode) and content.cameras[0] is not None
+            values += list(content.frames)
+    return values
+
+
+@pytest.mark.parametrize("form", ["struct", "text", "absolute"])
+def test_lerobot_s_pictures_without_bytes_are_read_from_the_files_that_they_name(tmp_path: Path, form: str) -> None:
+    folder = copy_dataset("v3_images", tmp_path)
+    expected = frames(folder)
+    rows = stored_rows(folder)
+    (folder / "images").mkdir()
+    names = [f"images/{number} é.png" for number in range(len(rows))]
+    for name, content in zip(names, rows, strict=True):
+        (folder / name).write_bytes(content)
+    (folder / names[1]).unlink()
+    if form == "absolute":
+        names = [str(folder / name) for name in names]
+    values = names if form == "text" else [{"bytes": None, "path": name} for name in names]
+    kind = pa.string() if form == "text" else pa.struct({"bytes": pa.binary(), "path": pa.string()})
+    replace_camera(folder, values, kind)
+    found = frames(folder)
+    assert isinstance(found[1], CorruptFrame) and "row 1: " in str(found[1]) and "missing" in str(found[1])
+    assert found[:1] + found[2:] == expected[:1] + expected[2:]
+
+
+def test_a_lerobot_dataset_whose_pictures_are_declared_as_text_is_named(tmp_path: Path) -> None:
+    folder = copy_dataset("v3_images", tmp_path)
+    names = write_pictures(folder / "images", len(stored_rows(folder)))
+    camera = replace_camera(folder, names, pa.string())
+    edit_info(folder, lambda info: info["features"].update({camera: {"dtype": "string", "shape": [1], "names": None}}))
+    message = rf"has no colour camera, so no frame to convert; {camera} in .*is text with names of picture files"
+    with pytest.raises(SourceError, match=message):
+        find(str(folder), [], {})
