@@ -21,8 +21,9 @@ from stream.storage.remote import CachedRoot, LocalFolder, checked_url, is_remot
 from stream.storage.remote_folder import Folder
 
 _THREADS = 16
-_LISTED = 5
 """Folders listed at the same time."""
+_MOST_LISTED = 5
+"""Roots that a message lists."""
 _TFDS_FILE = "dataset_info.json"
 
 
@@ -160,8 +161,10 @@ class Catalog:
             raise ArgumentError(f"{self.root}: is the folder of one dataset; give the root that holds all of them")
         manifests = self.root.glob(f"[!.]*/*/*/{MANIFEST_NAME}")
         if roots := sorted({str(manifest.parents[2]) for manifest in manifests}):
-            more = f" and {len(roots) - _LISTED} more" if len(roots) > _LISTED else ""
-            raise ArgumentError(f"{self.root}: holds roots, not datasets; give {' or '.join(roots[:_LISTED])}{more}")
+            more = f" and {len(roots) - _MOST_LISTED} more" if len(roots) > _MOST_LISTED else ""
+            raise ArgumentError(
+                f"{self.root}: holds roots, not datasets; give {' or '.join(roots[:_MOST_LISTED])}{more}"
+            )
         raise ArgumentError(
             f"{self.root}: holds no complete conversion; expected <dataset>/<version>/{MANIFEST_NAME} below the root"
         )

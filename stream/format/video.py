@@ -8,6 +8,7 @@ heights and widths are stored with the last row or column again (see ``coded_sid
 from __future__ import annotations
 
 import itertools
+import re
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ _OPTIONS = {"err_detect": "explode+crccheck+bitstream+buffer", "max_pixels": str
 _LOW_DELAY = 1 << 19
 """FFmpeg's flag: a frame is returned for its packet, without waiting for more."""
 _DELIMITER = 2
+_SLICE = re.compile(rb"\x00\x00\x01[\x01\x05\x21\x25\x41\x45\x61\x65]")
+"""Begin of a NAL unit with a part of a frame."""
 _Sizes = Sequence[tuple[int, int]]
 _local = threading.local()
 
@@ -146,6 +149,8 @@ class _Decoder:
         self._av, self._codec = av, codec
         self._sizes = coded_sizes(sizes)
         self._reformatter = VideoReformatter()
+        self._contexts: tuple[bytes, Any, Any] | None = None
+        """Parameter sets, decoder and parser of the last chunk."""
         self._frames: Iterator[Any] = iter(())
         self._chunk: tuple[int, int] | None = None
         self._next = 0
@@ -162,7 +167,7 @@ class _Decoder:
                     return self._pixels(frame)
         except BaseException as error:
             # Frames that an error ended are not continued, so the same chunk gives the same error again.
-            self._chunk = None
+            self._chunk = self._contexts = None
             if isinstance(error, self._av.FFmpegError):
                 text = f"chunk of {len(chunk)} bytes: frame {self._next}: {error.strerror}"
                 raise FormatError(text) from None
@@ -170,14 +175,9 @@ class _Decoder:
         raise _TooShort(f"chunk of {len(chunk)} bytes holds {self._next} frames, expected {number + 1} or more")
 
     def _decoded(self, chunk: bytes) -> Iterator[Any]:
-        # A context that has decoded another chunk would lend this one its parameter sets and its size.
-        context: Any = self._av.CodecContext.create(_DECODERS[self._codec], "r")
-        context.thread_count, context.options = 1, dict(_OPTIONS)
-        context.flags |= _LOW_DELAY
+        context, parser = self._open(chunk)
         size: tuple[int, int] | None = None
         if self._codec == "h264":
-            # Not the decoder's context, which would crop frames to the size that the parser saw.
-            parser: Any = self._av.CodecContext.create("h264", "r")
             packets = [*parser.parse(chunk), *parser.parse()]
             size = parser.height, parser.width
         else:
@@ -192,6 +192,22 @@ class _Decoder:
                     raise FormatError(f"a frame is {coded[0]}x{coded[1]}, its chunk says {size[0]}x{size[1]}")
                 yield frame
 
+    def _open(self, chunk: bytes) -> tuple[Any, Any]:
+        """Return a decoder and a parser for a chunk: those of the last one, if it has the same parameter sets."""
+        head = _head(chunk)
+        if self._contexts is not None and self._contexts[0] == head:
+            _, context, parser = self._contexts
+            context.flush_buffers()
+            return context, parser
+        # A context that has decoded another chunk would lend this one its parameter sets and its size.
+        context = self._av.CodecContext.create(_DECODERS[self._codec], "r")
+        context.thread_count, context.options = 1, dict(_OPTIONS)
+        context.flags |= _LOW_DELAY
+        # Not the decoder's context, which would crop frames to the size that the parser saw.
+        parser = self._av.CodecContext.create("h264", "r") if self._codec == "h264" else None
+        self._contexts = head, context, parser
+        return context, parser
+
     def _pixels(self, frame: Any) -> np.ndarray:
         coded = frame.height, frame.width
         if coded not in self._sizes:
@@ -205,6 +221,15 @@ class _Decoder:
         np.minimum(rows, 254, out=rows)
         rows += 1
         return rows[:height, : 3 * width].reshape(height, width, 3)
+
+
+def _head(chunk: bytes) -> bytes:
+    """Return the part of a chunk that has its parameter sets: all before the first slice, or the first two OBUs."""
+    if chunk[:4] == b"\0\0\0\1":
+        slice_begin = _SLICE.search(chunk)
+        return chunk[: slice_begin.start()] if slice_begin else chunk
+    # A temporal delimiter of two bytes, and a sequence header with its size in one byte.
+    return chunk[: 4 + chunk[3]] if chunk[2:3] == b"\x0a" and chunk[3:4] < b"\x80" else chunk
 
 
 def _temporal_units(chunk: bytes) -> Iterator[bytes]:

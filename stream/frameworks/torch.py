@@ -142,18 +142,19 @@ class PairDataset(torch.utils.data.IterableDataset[Batch]):
 
 
 def _check_callers(frame: FrameType | None) -> None:
-    """Raise ArgumentError if a caller collates, shards or dispatches the batches that it iterates.
+    """Raise ArgumentError if the caller collates the batches that it iterates, or any above it shards them.
 
-    A DataLoader does not tell its dataset, so this looks at the objects whose methods are running.
+    A DataLoader does not tell its dataset, so this looks at the objects whose methods are running. A dataset between
+    the two may make rows of batches, which its DataLoader collates rightly.
     """
+    if frame is not None and getattr(frame.f_locals.get("self"), "auto_collation", False):
+        raise ArgumentError(
+            "a DataLoader with a batch_size makes batches of PairDataset's batches; give it batch_size=None, and "
+            "PairDataset the rows of the global batch as batch_size"
+        )
     while frame is not None:
-        caller = frame.f_locals.get("self")
-        if getattr(caller, "auto_collation", False):
-            raise ArgumentError(
-                "a DataLoader with a batch_size makes batches of PairDataset's batches; give it batch_size=None, and "
-                "PairDataset the rows of the global batch as batch_size"
-            )
-        if sharding := _SHARDING.intersection(each.__name__ for each in type(caller).__mro__):
+        kinds = type(frame.f_locals.get("self")).__mro__
+        if sharding := _SHARDING.intersection(kind.__name__ for kind in kinds):
             raise ArgumentError(
                 f"{min(sharding)} shards or dispatches the batches of PairDataset, which has the rows of its rank "
                 "already, so rows would be lost; do not give its DataLoader to accelerator.prepare: iterate "

@@ -322,7 +322,7 @@ def _holds(table: Table, name: str, rows: np.ndarray, how: str, value: Any, *, w
         )
     valid = table.valid(name, rows)
     present = rows if valid is None else rows[valid]
-    values = present if column.dtype is None else table.take(name, present).reshape(len(present), -1)
+    values = present if column.dtype is None else table.take(name, present).reshape(len(present), column.width or 1)
     if how == IS_FINITE:
         return _among(rows, valid, np.isfinite(values).all(axis=1) == value)
     values = values.reshape(len(present))

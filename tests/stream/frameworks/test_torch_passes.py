@@ -135,6 +135,16 @@ def test_a_dataloader_with_a_batch_size_is_refused(dataset: PairDataset, workers
         next(iter(torch.utils.data.DataLoader(dataset, batch_size=16, **workers)))
 
 
+def test_a_dataset_that_makes_rows_of_batches_may_be_collated(oxe_root: Path) -> None:
+    class Rows(torch.utils.data.IterableDataset[Any]):  # type: ignore[name-defined]
+        def __iter__(self) -> Any:
+            for batch in _make(oxe_root, num_steps=2):
+                yield from batch["sample"]
+
+    batches = torch.utils.data.DataLoader(Rows(), batch_size=2)
+    assert [row for batch in batches for row in batch.tolist()] == list(range(8))
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("persistent", [False, True])
 def test_in_a_dataloader_s_worker_the_error_says_which_num_workers_to_set(

@@ -37,6 +37,10 @@ def index(tmp_path: Path) -> SmallIndex:
             2,
             mask=pa.array([i == 0 for i in range(18)]),
         ),
+        "empty": pa.nulls(18, pa.float32()),
+        "empty vector": pa.FixedSizeListArray.from_arrays(
+            pa.array([0.0] * 36, pa.float32()), 2, mask=pa.array([True] * 18)
+        ),
         "plain note": pa.array([None, "a", "b"] * 6, pa.large_string()),
         "step_": pa.array(range(100, 118), pa.int32()),
         "action": pa.FixedSizeListArray.from_arrays(pa.array(GRIP), 1),
@@ -196,6 +200,19 @@ def test_is_finite_holds_for_numbers_and_vectors_of_which_every_number_is(index:
     assert selected(index, (column, "is_finite", False)) == [row for row, holds in finite.items() if not holds]
     assert selected(index, (column, "is_finite")) == kept  # type: ignore[arg-type]
     assert selected(index, (f"{kind}.{name}", "is_finite", np.True_)) == kept
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        ("empty", "<", 1),
+        ("empty", "in", [1]),
+        *((name, "is_finite", how) for name in ("empty", "empty vector") for how in (True, False)),
+    ],
+)
+def test_no_condition_holds_where_every_value_of_a_column_is_missing(index: SmallIndex, condition: Any) -> None:
+    assert selected(index, condition) == []
+    assert chosen(condition).select(index, slice(0, 0)).tolist() == []
 
 
 def test_steps_without_a_finite_action_are_no_samples(tmp_path: Path) -> None:
