@@ -139,13 +139,11 @@ class CachedFile(RecordFile):
         if not self._is_sparse:
             # A damaged file of ``stream.fetch`` stays what it is.
             return self._room.keep(self._kept, begin, content)
-        written, reason = 0, os.strerror(errno.ENOSPC)
         try:
-            written = os.pwrite(self._fd, content, begin)
+            if os.pwrite(self._fd, content, begin) < len(content):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
-            reason = error.strerror or reason
-        if written < len(content):
-            self._room.tell_refused(reason)
+            self._room.tell_refused(error)
             return self._room.keep(self._kept, begin, content)
         self._room.took(len(content))
 
@@ -154,8 +152,7 @@ class CachedFile(RecordFile):
         if not self._is_sparse or self._in_memory(begin, end) is not None:
             return True
         try:
-            is_data = os.lseek(self._fd, begin, os.SEEK_DATA) == begin
-            return is_data and os.lseek(self._fd, begin, os.SEEK_HOLE) >= end
+            return os.lseek(self._fd, begin, os.SEEK_HOLE) >= end
         except OSError:
             return False
 
@@ -186,7 +183,7 @@ class CachedFile(RecordFile):
         except OSError as error:
             if limit_of(error):
                 raise
-            self._room.tell_refused(error.strerror or str(error))
+            self._room.tell_refused(error)
             return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         with contextlib.suppress(OSError):
             if os.fstat(file).st_size != self._size:

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from stream.storage.progress import human_bytes
 from stream.storage.remote import MEMBERS
 
 _COPIES = "*/*/*/cached/*.arrayrecord"
@@ -65,7 +64,7 @@ class Room:
             other, first = self._kept.popleft()
             self._kept_bytes -= len(other.pop(first))
 
-    def tell_refused(self, reason: str) -> None:
+    def tell_refused(self, error: OSError) -> None:
         """Tell once that the disk takes no records, so that they are read again and again."""
         if not self._is_warned:
             self._is_warned = True
@@ -73,7 +72,7 @@ class Room:
                 "%s: cannot be written (%s), so records are read from the store without being kept; free some space, "
                 "or give another folder or a smaller bound: cache='%s:200GB'",
                 self._folder,
-                reason,
+                error.strerror or error,
                 self._folder,
             )
 
@@ -97,7 +96,6 @@ class Room:
                     os.truncate(path, 0)
                     os.truncate(path, size)
                     taken -= held
-            _log.debug("%s: %s are taken", self._folder, human_bytes(taken))
 
 
 def sparse_copies(folder: Path) -> Iterator[Path]:

@@ -205,8 +205,8 @@ def _order(dataset: Dataset, needed: frozenset[str], source: Folder, local: Path
             path, is_table = target / split / name, name in tables
             intact = _is_intact(path, file, most=most_compared if is_table else 0)
             if not intact or (reindexed and is_table):
-                damaged = not (intact or reindexed) and path.exists()
-                files.append(Download(folder=folder / split, target=path, entry=file, replaces_damaged=damaged))
+                damaged = path if path.exists() and not (intact or reindexed) else None
+                files.append(Download(folder=folder / split, target=path, entry=file, damaged=damaged))
         before = old.splits[split].labels if old and split in old.splits else {}
         for name, file in entry.labels.items() if touched else ():
             path = label_path(target / split, name, file)
@@ -214,8 +214,8 @@ def _order(dataset: Dataset, needed: frozenset[str], source: Folder, local: Path
                 place, waiting = folder / split / LABELS, waiting_label(name, file.sha256)
                 stored = label_file(name) if place.size(waiting) is None else waiting
                 copy = target / split / LABELS / waiting
-                damaged = before.get(name) == file and path.exists()
-                files.append(Download(folder=place, target=copy, entry=file, source=stored, replaces_damaged=damaged))
+                damaged = path if path.exists() and before.get(name) == file else None
+                files.append(Download(folder=place, target=copy, entry=file, source=stored, damaged=damaged))
         known_labels = known_labels and before.items() >= entry.labels.items()
         if mirrors:
             known_labels = known_labels and before.keys() == entry.labels.keys()

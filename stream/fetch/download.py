@@ -40,19 +40,19 @@ class Download:
         target: Path of the copy.
         entry: Size and SHA-256 in the manifest.
         source: File name at the source, by default that of the copy.
-        replaces_damaged: Whether the target has a damaged copy.
+        damaged: Damaged file that the copy replaces.
     """
 
     folder: Folder
     target: Path
     entry: FileEntry
     source: str = ""
-    replaces_damaged: bool = False
+    damaged: Path | None = None
 
 
 def count_damaged(files: Iterable[Download]) -> dict[str, int]:
     """Return the numbers of damaged shards and tables that files replace."""
-    shards = [file.target.suffix == ".arrayrecord" for file in files if file.replaces_damaged]
+    shards = [file.target.suffix == ".arrayrecord" for file in files if file.damaged]
     return {"shards_damaged": sum(shards), "tables_damaged": len(shards) - sum(shards)}
 
 

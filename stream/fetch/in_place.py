@@ -50,8 +50,8 @@ class InPlaceCatalog(RemoteCatalog):
             by_folder = {dataset.folder: dataset for dataset in new.values()}
             _, files = self.copy([(each, ()) for each in by_folder.values()], self.root, jobs=_JOBS, whole_index=True)
             for file in files:
-                if file.replaces_damaged:
-                    _log.warning("%s: was damaged, and was fetched again", file.target)
+                if file.damaged:
+                    _log.warning("%s: was damaged, and was fetched again", file.damaged)
         for name, far in new.items():
             remote, manifest = self._remote / far.name / far.version, read_manifest(far.folder)
             found[name] = Dataset.of(far.name, far.version, far.folder, manifest, remote=remote)

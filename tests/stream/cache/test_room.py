@@ -171,19 +171,20 @@ def test_what_is_kept_again_counts_once(tmp_path: Path) -> None:
     assert list(kept) == [4 << 20]
 
 
+@pytest.mark.parametrize("disk_end", [4096, 18_000], ids=["nothing written", "a part written"])
 @pytest.mark.parametrize("span", [0, 16384])
-def test_what_is_in_memory_is_not_asked_for_again(span: int, tmp_path: Path) -> None:
+def test_what_is_in_memory_is_not_asked_for_again(span: int, disk_end: int, tmp_path: Path) -> None:
     file = CachedFile(
         str(tmp_path / "x.arrayrecord"), url="s3://b/x", size=50_000, room=Room(tmp_path, None), span=span
     )
     most = resource.getrlimit(resource.RLIMIT_FSIZE)
     (read,) = file.ahead([(20_000, 100)])
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, most[1]))  # as if the disk were full
+    resource.setrlimit(resource.RLIMIT_FSIZE, (disk_end, most[1]))  # as if the disk were full
     try:
-        read.keep(read.begin, memoryview(bytes(read.end - read.begin)))
+        read.keep(read.begin, memoryview(b"a" * (read.end - read.begin)))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, most)
-    assert list(file.ahead([(20_000, 100)])) == []
+    assert list(file.ahead([(20_000, 100)])) == [] and bytes(file.pread(100, 20_000)) == b"a" * 100
     assert [each.begin for each in file.ahead([(20_000, 100), (40_000, 100)])] == [32768 if span else 36864]
 
 

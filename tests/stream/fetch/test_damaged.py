@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
-from stream import digest, make_loader
+from stream import add_labels, digest, make_loader, remove_labels
 from stream.fetch import copies
 from stream.fetch.command import fetch, main
 from stream.storage.errors import FormatError
@@ -33,20 +34,29 @@ def damage(path: Path) -> None:
     flip(path, path.stat().st_size // 2)
 
 
-def batches(root: Path | str, cache: Path | None = None) -> list[str]:
-    return [digest(batch) for batch in make_loader(str(root), "demo", batch_size=4, num_steps=8, cache=cache)]
+def batches(root: Path | str, cache: Path | None = None, columns: tuple[str, ...] = ()) -> list[str]:
+    loader = make_loader(str(root), "demo", batch_size=4, num_steps=8, columns=columns, cache=cache)
+    return [digest(batch) for batch in loader]
 
 
-def test_a_damaged_table_and_a_shard_of_another_size_are_fetched_again_and_counted(
+def attach(root: Path, values: tuple[float, float]) -> None:
+    """Attach labels ``value`` to the two episodes."""
+    table = root.with_name("value.csv")
+    table.write_text("episode,value\n" + "".join(f"{number},{value}\n" for number, value in enumerate(values)))
+    add_labels(root, "demo", table, split="train")
+
+
+def test_damaged_tables_and_a_shard_of_another_size_are_fetched_again_and_counted(
     root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first = fetch(str(root), tmp_path / "local", "demo")
     assert (first["tables_damaged"], first["shards_damaged"]) == (0, 0)
     shard = next((tmp_path / "local" / FOLDER).glob("*.arrayrecord"))
-    damage(tmp_path / "local" / FOLDER / "steps.arrow")
+    for table in ("steps", "episodes"):
+        damage(tmp_path / "local" / FOLDER / f"{table}.arrow")
     os.truncate(shard, shard.stat().st_size - 1)
     assert main([str(root), str(tmp_path / "local"), "--mixture", "demo"]) == 0
-    assert "damaged, and fetched again: 1 tables, 1 shards\n2 files fetched" in capsys.readouterr().out
+    assert "damaged, and fetched again: 2 tables, 1 shards\n3 files fetched" in capsys.readouterr().out
     for path in (root / FOLDER).iterdir():
         assert (tmp_path / "local" / FOLDER / path.name).read_bytes() == path.read_bytes()
     assert batches(tmp_path / "local") == batches(root)
@@ -64,6 +74,25 @@ def test_a_damaged_table_of_a_cache_mends_itself(
         damage(path)
         assert batches(url, tmp_path) == batches(root)
     assert [record.getMessage() for record in caplog.records] == [f"{path}: was damaged, and was fetched again"]
+
+
+def test_damaged_labels_of_a_cache_mend_themselves_and_new_ones_are_not_reported_as_damage(
+    root: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    source, cache = Path(shutil.copytree(root, tmp_path / "root")), tmp_path / "cache"
+    attach(source, (1.5, 2.5))
+    labels = Path(FOLDER, "labels", "value.arrow")
+    with web_server(source) as url, caplog.at_level(logging.WARNING, "stream"):
+        batches(url, cache, ("value",))
+        damage(cache / labels)
+        assert batches(url, cache, ("value",)) == batches(source, columns=("value",))
+        assert (cache / labels).read_bytes() == (source / labels).read_bytes()
+        remove_labels(source, "demo", "value", split="train")
+        attach(source, (3.5, 4.5))
+        assert batches(url, cache, ("value",)) == batches(source, columns=("value",))
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{cache / labels}: was damaged, and was fetched again"
+    ]
 
 
 @pytest.mark.parametrize("position", [0, None], ids=["its format", "a column"])

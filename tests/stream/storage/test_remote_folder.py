@@ -11,13 +11,14 @@ from collections.abc import Iterator
 from functools import partial
 from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from urllib.parse import parse_qs
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from stream.storage import object_reads, object_stores
+from stream.storage import object_reads, object_stores, remote_folder
 from stream.storage.remote import RemoteError, explain, is_final
 from stream.storage.remote_folder import RemoteFolder
 from tests.fixtures.object_stores import environment_of, free_port, web_server
@@ -26,7 +27,8 @@ from tests.fixtures.object_stores import environment_of, free_port, web_server
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(object_reads, "DEADLINE_S", 0.2)
-    monkeypatch.setattr(RemoteFolder, "deadline_s", 0.2)
+    # A clock that runs fast, so that the real deadline of a folder ends after a fifth of a second too.
+    monkeypatch.setattr(remote_folder, "time", SimpleNamespace(monotonic=lambda: 50 * time.monotonic()))
     object_stores.open_store.cache_clear()
     yield
     object_stores.open_store.cache_clear()
@@ -123,6 +125,16 @@ def test_an_answer_is_told_by_its_status(tmp_path: Path) -> None:
     with web_server(tmp_path, lambda *_: 503) as url, pytest.raises(RemoteError) as caught:
         RemoteFolder(url).read("one")
     assert str(caught.value) == f"{url}/one: cannot be read: the server answered 503 Service Unavailable"
+
+
+def test_a_server_that_answers_after_the_deadline_is_not_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "one").write_bytes(b"first")
+    answers = iter([503] * 8)
+    with (
+        web_server(tmp_path, lambda method, path, body: next(answers, body)) as url,
+        pytest.raises(RemoteError, match="503 Service Unavailable"),
+    ):
+        RemoteFolder(url).read("one")
 
 
 def test_an_answer_that_repeats_a_token_is_told_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
