@@ -13,8 +13,8 @@ from convert.shard.images import FramePolicy
 from stream import Loader, digest, make_loader
 from tests.fixtures.datasets.rlds_dataset import convert_dataset, demo_episode, write_dataset
 from tests.fixtures.object_stores import object_store, seen_through, unreliable, upload_tree
+from tests.stream.batch import test_raw as raw
 from tests.stream.loader import test_loader as plain
-from tests.stream.loader import test_raw as raw
 from tests.stream.loader import test_windows as windows
 
 pytestmark = pytest.mark.long
