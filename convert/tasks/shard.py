@@ -133,6 +133,7 @@ def _check_no_worse(job: ShardJob, old: ShardEntry, new: ShardEntry, journal: Jo
 
 def _other_content(job: ShardJob, old: ShardEntry, new: ShardEntry, journal: Journal) -> ShardError:
     """Return the error about a lost shard that was made again and is not what the manifest says."""
+    fields = ", ".join(name for name in ShardEntry.model_fields if getattr(old, name) != getattr(new, name))
     if old.source_digest != new.source_digest:
         why = f"{job.shard.path} is not the file that was converted; copy that file again"
     else:
@@ -140,9 +141,8 @@ def _other_content(job: ShardJob, old: ShardEntry, new: ShardEntry, journal: Jou
         versions = ", ".join(f"{name} {version}" for name, version in (manifest.versions if manifest else {}).items())
         why = f"the same source gives other bytes here; take the versions that wrote the dataset ({versions})"
     return ShardError(
-        f"{journal.output}: {job.stem} was made again and differs from the manifest (SHA-256 {new.file.sha256[:16]}, "
-        f"expected {old.file.sha256[:16]}), so nothing was replaced: {why}; or accept the new shard with "
-        f"--redo {job.stem}"
+        f"{journal.output}: {job.stem} was made again and differs from the manifest in {fields}, so nothing was "
+        f"replaced: {why}; or accept the new shard with --redo {job.stem}"
     )
 
 
