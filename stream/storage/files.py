@@ -79,7 +79,7 @@ def write_whole(path: Path, content: bytes | str, *, suffix: str = "", parents: 
 
 
 def place_file(path: Path, target: Path) -> None:
-    """Rename a file that is on the disk, over another if there is one, and wait until its name is too."""
+    """Rename a file or folder that is on the disk, over a file of that name, and wait until its name is too."""
     path.replace(target)
     sync_folder(target.parent)
 
@@ -159,8 +159,7 @@ def new_folder(path: Path) -> Iterator[Path]:
         if os.path.lexists(path):
             raise ArgumentError(f"{path}: was made by another program meanwhile; choose another folder, or remove it")
         _sync_tree(temporary)
-        temporary.rename(path)
-        sync_folder(path.parent)
+        place_file(temporary, path)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise

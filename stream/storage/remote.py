@@ -12,13 +12,7 @@ from stream.storage.errors import ArgumentError, StreamError
 
 MEMBERS = ".members"
 """Folder of a cache with the members of a mixture that lie elsewhere than its root."""
-_NO_CREDENTIALS = (
-    "NoCredentialsError",
-    "DefaultCredentialsError",
-    "ProfileNotFound",
-    "RefreshError",
-    "UnauthenticatedError",
-)
+_NO_CREDENTIALS = re.compile("(NoCredentials|DefaultCredentials|Refresh|Unauthenticated)Error|ProfileNotFound")
 _REMOTE = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(/|$)")
 
 
@@ -217,7 +211,7 @@ def explain(error: Exception) -> tuple[str, bool]:
     text = text[:300].rstrip(": ") or kind
     if re.search(r"credential provider: \w*(?:Connect|Timeout|Transport)", text):
         return f"no answer from the service of credentials ({text}); try again", False
-    if kind in _NO_CREDENTIALS or re.search("answered 401|: ExpiredToken|: InvalidToken", text):
+    if _NO_CREDENTIALS.fullmatch(kind) or re.search("answered 401|: ExpiredToken|: InvalidToken", text):
         return f"no credentials that are valid ({text}); docs/object-stores.md says how to set them", True
     if kind == "PermissionDeniedError" or isinstance(error, PermissionError) or "answered 403" in text:
         return f"not allowed with these credentials ({text}); docs/object-stores.md says how to set others", True
