@@ -74,6 +74,17 @@ def test_a_feature_of_an_episode_that_nobody_looked_at_is_listed_and_the_episode
     assert [each["status"] for each in episodes(opened(tmp_path / "out", "a"))] == ["ok", "ok"]
 
 
+@pytest.mark.parametrize("files", [1, 4])
+def test_the_episodes_that_are_looked_at_come_from_all_over_the_dataset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: int
+) -> None:
+    monkeypatch.setattr("convert.source.arrays.dataset.ArraysKind.looks", 2)
+    demos = [{"actions": np.ones((3, 2))} | ({"reward": np.ones(3)} if number == 2 else {}) for number in range(4)]
+    for number in range(files):
+        write(tmp_path / f"{number}.hdf5", demos if files == 1 else demos[number : number + 1])
+    assert "steps/reward" in find_source(f"robomimic:{tmp_path}", [], {}).features
+
+
 @pytest.mark.parametrize("kind", ["robomimic", "arrays"])
 def test_one_observation_more_than_actions_is_left_out_and_named(tmp_path: Path, kind: str) -> None:
     write(
