@@ -79,10 +79,13 @@ def test_the_episodes_that_are_looked_at_come_from_all_over_the_dataset(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: int
 ) -> None:
     monkeypatch.setattr("convert.source.arrays.dataset.ArraysKind.looks", 2)
-    demos = [{"actions": np.ones((3, 2))} | ({"reward": np.ones(3)} if number == 2 else {}) for number in range(4)]
+    encoded = [jpeg(picture) for picture in scene(3, seed=1)]
+    rows = np.array([list(data.ljust(max(map(len, encoded)), b"\0")) for data in encoded], np.uint8)
+    demos: list[dict[str, Any]] = [{"actions": np.ones((3, 2))} for _ in range(4)]
+    demos[2]["obs/wrist"] = rows
     for number in range(files):
         write(tmp_path / f"{number}.hdf5", demos if files == 1 else demos[number : number + 1])
-    assert "steps/reward" in find_source(f"robomimic:{tmp_path}", [], {}).features
+    assert find_source(f"robomimic:{tmp_path}", [], {}).features["steps/obs/wrist"].kind == "image"
 
 
 @pytest.mark.parametrize("kind", ["robomimic", "arrays"])
