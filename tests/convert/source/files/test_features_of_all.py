@@ -74,6 +74,20 @@ def test_a_feature_of_an_episode_that_nobody_looked_at_is_listed_and_the_episode
     assert [each["status"] for each in episodes(opened(tmp_path / "out", "a"))] == ["ok", "ok"]
 
 
+@pytest.mark.parametrize("files", [1, 4])
+def test_the_episodes_that_are_looked_at_come_from_all_over_the_dataset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: int
+) -> None:
+    monkeypatch.setattr("convert.source.arrays.dataset.ArraysKind.looks", 2)
+    encoded = [jpeg(picture) for picture in scene(3, seed=1)]
+    rows = np.array([list(data.ljust(max(map(len, encoded)), b"\0")) for data in encoded], np.uint8)
+    demos: list[dict[str, Any]] = [{"actions": np.ones((3, 2))} for _ in range(4)]
+    demos[2]["obs/wrist"] = rows
+    for number in range(files):
+        write(tmp_path / f"{number}.hdf5", demos if files == 1 else demos[number : number + 1])
+    assert find_source(f"robomimic:{tmp_path}", [], {}).features["steps/obs/wrist"].kind == "image"
+
+
 @pytest.mark.parametrize("kind", ["robomimic", "arrays"])
 def test_one_observation_more_than_actions_is_left_out_and_named(tmp_path: Path, kind: str) -> None:
     write(
