@@ -17,7 +17,9 @@ from tests.fixtures.object_stores import web_server
 SHARD = "demo/1.0.0/train/train-00000-of-00006.arrayrecord"
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    "form", [pytest.param(form, marks=pytest.mark.long) if form == "stalled" else form for form in FORMS]
+)
 def test_reads_that_begin_before_and_in_an_outage_are_answered_after_it(form: Form, small_root: Path) -> None:
     content, came = (small_root / SHARD).read_bytes(), dict[int, bytes]()
 

@@ -36,6 +36,10 @@ def test_an_answer_that_is_cut_is_asked_for_again(small_root: Path) -> None:
     name = "demo/1.0.0/train/train-00000-of-00006.arrayrecord"
     with web_server(small_root, lambda method, path, body: next(answers, body)) as url:
         assert ObjectReads().read(f"{url}/{name}", 100, 150) == (small_root / name).read_bytes()[100:150]
+
+
+def test_answers_that_are_always_cut_are_one_error(small_root: Path, impatient: None) -> None:
+    name = "demo/1.0.0/train/train-00000-of-00006.arrayrecord"
     with (
         web_server(small_root, lambda *_: CUT) as url,
         pytest.raises(RemoteError, match=rf"{name}, bytes 100 to 150: cannot be read: no answer"),
