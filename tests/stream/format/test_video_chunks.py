@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import av
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 from convert.shard.images import FramePolicy, convert_frame
 from convert.shard.record_file import encode_record
 from convert.shard.video import encode_chunk
+from stream.format import video
 from stream.format.frame import CODECS, Codec, StoredCamera, decode_frame
 from stream.format.video import VIDEO_CODECS, VideoCodec, decode_all, decode_chunk
 from stream.storage.errors import FormatError
@@ -118,3 +120,32 @@ def test_black_and_white_stay_black_and_white(codec: VideoCodec, level: int) -> 
     frames = [np.full((32, 48, 3), level, np.uint8)] * 2
     for pixels in decode_all(chunk_of(codec, frames), [(32, 48)]):
         assert np.abs(pixels.astype(int) - level).max() <= 1
+
+
+@pytest.mark.parametrize("codec", VIDEO_CODECS)
+def test_frames_that_are_read_in_order_are_decoded_once(codec: VideoCodec, monkeypatch: pytest.MonkeyPatch) -> None:
+    chunk = chunk_of(codec, moving_pictures(6, size=(32, 48)))
+    decode, starts = video._Decoder._decoded, []
+
+    def decode_from_the_start(decoder: video._Decoder, content: bytes) -> Iterator[Any]:
+        starts.append(content)
+        return decode(decoder, content)
+
+    monkeypatch.setattr(video._Decoder, "_decoded", decode_from_the_start)
+    for number in (0, 1, 3, 5):
+        decode_chunk(chunk, number, [(32, 48)])
+    assert starts == [chunk]
+    # An earlier frame, and the same one again, need the frames before them.
+    decode_chunk(chunk, 2, [(32, 48)])
+    decode_chunk(chunk, 2, [(32, 48)])
+    assert starts == [chunk] * 3
+
+
+@pytest.mark.parametrize("codec", VIDEO_CODECS)
+@pytest.mark.parametrize("order", [SIZES[:2], SIZES[1::-1]], ids=["growing", "shrinking"])
+def test_a_chunk_whose_frames_change_their_size_is_an_error(
+    codec: VideoCodec, order: Sequence[tuple[int, int]]
+) -> None:
+    joined = b"".join(chunk_of(codec, moving_pictures(2, size=size)) for size in order)
+    with pytest.raises(FormatError, match=r"a frame is 1.*, its chunk says 1"):
+        list(decode_all(joined, SIZES))
