@@ -149,3 +149,28 @@ def test_a_chunk_whose_frames_change_their_size_is_an_error(
     joined = b"".join(chunk_of(codec, moving_pictures(2, size=size)) for size in order)
     with pytest.raises(FormatError, match=r"a frame is 1.*, its chunk says 1"):
         list(decode_all(joined, SIZES))
+
+
+def test_a_frame_whose_damage_the_decoder_conceals_is_an_error() -> None:
+    chunk = chunk_of("h264", moving_pictures(2, size=(64, 80)))
+    first = chunk.index(b"\0\0\1\x65") + 4
+    errors = []
+    for bit in range(8 * first, 8 * (first + 180)):
+        damaged = bytearray(chunk)
+        damaged[bit // 8] ^= 128 >> bit % 8
+        try:
+            list(decode_all(bytes(damaged), [(64, 80)]))
+        except FormatError as error:
+            errors.append(str(error))
+    # Most flips are errors of the decoder; about one in a hundred is a picture that it has completed by guessing.
+    assert f"chunk of {len(chunk)} bytes: frame 0 is damaged" in errors
+
+
+def test_an_av1_stream_is_cut_before_each_temporal_delimiter() -> None:
+    chunk = chunk_of("av1", moving_pictures(4, size=(32, 48)))
+    units = list(video._temporal_units(chunk))
+    assert b"".join(units) == chunk
+    assert [unit[:2] for unit in units] == [b"\x12\0"] * 4
+    # An OBU with an extension, one whose size takes two bytes, and one without a size, which holds all that follows.
+    units = [b"\x12\0\x36\x08\x03abc", b"\x12\0\x32\x80\x01" + bytes(128), b"\x12\0\x30de\x12\0"]
+    assert list(video._temporal_units(b"".join(units))) == units
