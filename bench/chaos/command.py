@@ -47,7 +47,7 @@ class ChaosOptions(Output):
     kills: int = option(100, whole(1), "kills of a conversion")
     seed: int = option(0, whole(0), "seed of moments and limits")
     jobs: int = option(2, whole(1), "faults to try at once")
-    short: bool = option(False, bool, "one of each of the shorter faults, in half a minute")
+    short: bool = option(False, bool, "one of each of the shorter faults, in about a minute")
     codec: Codec = option("jpeg", one_of(CODECS), "codec of the frames")
     work: Path | None = option(None, Path, "folder to work in; by default the temporary one", metavar="DIR")
 

@@ -300,7 +300,7 @@ FAULTS: tuple[tuple[str, Callable[[Place, Fault], None], tuple[int, ...], tuple[
     ("merging killed", merging_killed, (8, 6, 2, 0), (1, 0, 0, 0)),
     ("files lost", files_lost, (8, 6, 2, 0), (1, 0, 0, 0)),
     ("worker of a conversion killed", worker_killed, (0, 4, 2, 0), (0, 0, 0, 0)),
-    ("conversion stopped, continued or killed", partial(stopped, who="all"), (3, 3, 3, 0), (0, 0, 0, 0)),
+    ("conversion stopped, continued or killed", partial(stopped, who="all"), (3, 3, 3, 0), (1, 0, 0, 0)),
     ("two conversions at once", two_at_once, (3, 3, 3, 0), (0, 0, 0, 0)),
     ("source changed between runs", source_changed, (5, 5, 0, 0), (1, 0, 0, 0)),
     ("disk full", disk_full, (8, 4, 4, 0), (1, 0, 0, 0)),

@@ -36,6 +36,18 @@ def test_a_few_faults_of_each_kind_lose_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+def test_a_conversion_to_video_that_is_killed_or_stopped_or_fills_the_disk_gives_the_same_bytes(tmp_path: Path) -> None:
+    names = ["conversion killed", "conversion stopped", "disk full"]
+    only = [word for name in names for word in ("--only", name)]
+    result = run_chaos(
+        COMMAND.parse(["--short", "--codec", "h264", "--jobs", "1", "--work", str(tmp_path / "work"), *only])
+    )
+    assert all(any(fault["fault"].startswith(name) for fault in result["faults"]) for name in names)
+    for fault in result["faults"]:
+        assert fault["skipped"] or fault["survived"] == fault["tried"] > 0, fault["problems"]
+
+
+@pytest.mark.long
 def test_an_output_that_differs_in_one_byte_is_noticed(tmp_path: Path) -> None:
     def damage(yard: Yard) -> None:
         name = next(name for name in yard.reference if name.endswith("/steps.arrow"))

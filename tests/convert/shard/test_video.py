@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+import av
 import numpy as np
 import pytest
+from av.video.frame import PictureType
 
 from convert.shard.images import EncodedFrame, FramePolicy
 from convert.shard.video import CRF, encode_chunk
@@ -131,6 +134,19 @@ def test_another_frame_than_there_is_is_an_error(
 def test_what_is_no_chunk_is_an_error() -> None:
     with pytest.raises(FormatError, match="4 bytes that are no chunk of video, starting with b'FRM1'"):
         decode_chunk(b"FRM1", 0, [SIZE])
+
+
+def test_a_chunk_says_its_colours_and_has_one_key_frame_whatever_it_shows(codec: VideoCodec) -> None:
+    # A camera that switches to another scene.
+    chunk, _ = encode(codec, [*moving_pictures(5), *moving_pictures(6, seed=9)])
+    with av.open(io.BytesIO(chunk), "r", format={"h264": "h264", "av1": "obu"}[codec]) as source:
+        frames = list(source.decode(video=0))
+    assert [PictureType(frame.pict_type) for frame in frames] == [PictureType.I] + [PictureType.P] * 10
+    assert [frame.key_frame for frame in frames] == [True] + [False] * 10
+    for frame in frames:
+        assert frame.format.name == "yuv420p"
+        # BT.601 and the limited range, in the numbers of ITU-T H.273.
+        assert (frame.colorspace, frame.color_range) == (5, 1)
 
 
 @pytest.mark.skipif(shutil.which("ffprobe") is None, reason="needs ffmpeg")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import av
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 from convert.shard.images import FramePolicy, convert_frame
 from convert.shard.record_file import encode_record
 from convert.shard.video import encode_chunk
+from stream.format import video
 from stream.format.frame import CODECS, Codec, StoredCamera, decode_frame
 from stream.format.video import VIDEO_CODECS, VideoCodec, decode_all, decode_chunk
 from stream.storage.errors import FormatError
@@ -118,3 +120,57 @@ def test_black_and_white_stay_black_and_white(codec: VideoCodec, level: int) -> 
     frames = [np.full((32, 48, 3), level, np.uint8)] * 2
     for pixels in decode_all(chunk_of(codec, frames), [(32, 48)]):
         assert np.abs(pixels.astype(int) - level).max() <= 1
+
+
+@pytest.mark.parametrize("codec", VIDEO_CODECS)
+def test_frames_that_are_read_in_order_are_decoded_once(codec: VideoCodec, monkeypatch: pytest.MonkeyPatch) -> None:
+    chunk = chunk_of(codec, moving_pictures(6, size=(32, 48)))
+    decode, starts = video._Decoder._decoded, []
+
+    def decode_from_the_start(decoder: video._Decoder, content: bytes) -> Iterator[Any]:
+        starts.append(content)
+        return decode(decoder, content)
+
+    monkeypatch.setattr(video._Decoder, "_decoded", decode_from_the_start)
+    for number in (0, 1, 3, 5):
+        decode_chunk(chunk, number, [(32, 48)])
+    assert starts == [chunk]
+    # An earlier frame, and the same one again, need the frames before them.
+    decode_chunk(chunk, 2, [(32, 48)])
+    decode_chunk(chunk, 2, [(32, 48)])
+    assert starts == [chunk] * 3
+
+
+@pytest.mark.parametrize("codec", VIDEO_CODECS)
+@pytest.mark.parametrize("order", [SIZES[:2], SIZES[1::-1]], ids=["growing", "shrinking"])
+def test_a_chunk_whose_frames_change_their_size_is_an_error(
+    codec: VideoCodec, order: Sequence[tuple[int, int]]
+) -> None:
+    joined = b"".join(chunk_of(codec, moving_pictures(2, size=size)) for size in order)
+    with pytest.raises(FormatError, match=r"a frame is 1.*, its chunk says 1"):
+        list(decode_all(joined, SIZES))
+
+
+def test_a_frame_whose_damage_the_decoder_conceals_is_an_error() -> None:
+    chunk = chunk_of("h264", moving_pictures(2, size=(64, 80)))
+    first = chunk.index(b"\0\0\1\x65") + 4
+    errors = []
+    for bit in range(8 * first, 8 * (first + 180)):
+        damaged = bytearray(chunk)
+        damaged[bit // 8] ^= 128 >> bit % 8
+        try:
+            list(decode_all(bytes(damaged), [(64, 80)]))
+        except FormatError as error:
+            errors.append(str(error))
+    # Most flips are errors of the decoder; about one in a hundred is a picture that it has completed by guessing.
+    assert f"chunk of {len(chunk)} bytes: frame 0 is damaged" in errors
+
+
+def test_an_av1_stream_is_cut_before_each_temporal_delimiter() -> None:
+    chunk = chunk_of("av1", moving_pictures(4, size=(32, 48)))
+    units = list(video._temporal_units(chunk))
+    assert b"".join(units) == chunk
+    assert [unit[:2] for unit in units] == [b"\x12\0"] * 4
+    # An OBU with an extension, one whose size takes two bytes, and one without a size, which holds all that follows.
+    units = [b"\x12\0\x36\x08\x03abc", b"\x12\0\x32\x80\x01" + bytes(128), b"\x12\0\x30de\x12\0"]
+    assert list(video._temporal_units(b"".join(units))) == units
