@@ -33,7 +33,8 @@ def test_every_block_of_python_is_run_by_a_test() -> None:
     }
     marks |= {
         "images, actions, real",
-        "num_steps=1000",
+        "num_workers=4, num_steps=1000",
+        "Accelerator()",
         "shared_episodes(",
         "# mixture, split, seed",
         "load_loader(",

@@ -37,10 +37,22 @@ def test_a_torch_loop(oxe_root: Path, closing: dict[str, Any]) -> None:
 def test_epochs_of_a_torch_dataset(oxe_root: Path) -> None:
     torch = pytest.importorskip("torch", reason="torch is not installed")
     seen: list[Any] = []
-    code = block_with(oxe_root, "num_steps=1000", **{"num_steps=1000": "num_steps=2", "num_workers=4": "num_workers=1"})
+    mark = "num_workers=4, num_steps=1000"
+    code = block_with(oxe_root, mark, **{mark: "num_workers=1, num_steps=2"})
     names = run_block(code, {"train_step": lambda model, batch: seen.append(batch["sample"]), "model": None})
     torch.testing.assert_close(torch.cat(seen), torch.arange(TURNS * 2 * 64))
     assert names["state"]["step"] == 2 * TURNS
+
+
+def test_a_loop_of_accelerate(oxe_root: Path) -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    pytest.importorskip("accelerate", reason="accelerate is not installed")
+    seen: list[Any] = []
+    model = torch.nn.Linear(1, 1)
+    names = {"model": model, "optimizer": torch.optim.SGD(model.parameters())}
+    code = block_with(oxe_root, "Accelerator()")
+    run_block(code, {**names, "train_step": lambda model, batch: seen.append(batch["sample"])})
+    torch.testing.assert_close(torch.cat(seen), torch.arange(TURNS * 64))
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -87,6 +87,8 @@ def test_json_gives_the_result_of_each_dataset(convert: Convert, folder: Path, d
                 "shards": SHARDS,
                 "shards_converted": SHARDS,
                 "left_out": {},
+                "nonfinite_episodes": {},
+                "instruction": None,
             }
         ],
         "waiting": [],

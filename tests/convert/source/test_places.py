@@ -12,6 +12,7 @@ import pytest
 from convert.errors import SourceError
 from convert.source.places import candidates, find_paths
 from tests.fixtures.command import REPOSITORY
+from tests.fixtures.faults.other_user import open_to_others
 
 
 def names(place: Path, root: Path) -> list[str]:
@@ -50,8 +51,7 @@ def test_a_store_behind_a_link_is_one_file_and_comes_once(tmp_path: Path) -> Non
 
 def test_a_folder_without_permission_is_an_error_that_names_it(tmp_path: Path) -> None:
     folder = made(tmp_path / "source", "a.bin", "closed/b.bin")
-    for path in (tmp_path, *tmp_path.parents[:2]):
-        path.chmod(0o755)
+    open_to_others(tmp_path)
     (folder / "closed").chmod(0)
     code = (
         "import os, sys\n"

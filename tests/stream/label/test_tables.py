@@ -15,6 +15,7 @@ import stream
 from stream.label.command import main
 from stream.storage.errors import ArgumentError
 from tests.fixtures.command import tree
+from tests.fixtures.faults.other_user import open_to_others
 from tests.stream.index_root import open_split, write_dataset
 
 
@@ -142,9 +143,7 @@ def test_a_root_of_somebody_else_is_one_error_and_stays_as_it_is(root: Path, tmp
     pq.write_table(pa.table({"episode": [0], "x": [1]}), tmp_path / "x.parquet")
     stream.add_labels(root, "demo", {"episode": [0], "old": [1]})
     before = tree(root)
-    # Folders of pytest are for their user alone.
-    for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(0o755)
+    open_to_others(tmp_path)
     for arguments in ([str(tmp_path / "x.parquet")], ["--remove", "old"]):
         assert as_another_user([str(root), "demo", *arguments], tmp_path / "error") == 1
         error = (tmp_path / "error").read_text()

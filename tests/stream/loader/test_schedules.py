@@ -125,7 +125,7 @@ def test_a_schedule_survives_saving(oxe_root: Path, tmp_path: Path) -> None:
 
 
 WRONG: list[tuple[Any, str]] = [
-    ([], "members: Dictionary should have at least 1 item"),
+    ([], r"mixture=\[\] names no dataset; expected "),
     ([(None, {"bridge": 0})], "phase 1: no member has a weight above 0"),
     (
         [(5, {"bridge": 1})],

@@ -199,5 +199,7 @@ def test_steps_that_a_space_drops_are_no_samples(frames_root: Path, min_actions:
     kept = make_loader(frames_root, "bridge", action_space="eef_delta", action_columns=own, **arguments)
     assert kept.describe()["bridge"]["left_out"] == {}
     dropped = make_loader(frames_root, "bridge", action_space="eef_delta", **arguments)
-    with pytest.raises(StateError, match="margins"):
+    with pytest.raises(
+        StateError, match="steps at either end of an episode that min_actions= and action_space= leave out"
+    ):
         kept.step_of(dropped.state_at(0))

@@ -96,7 +96,7 @@ def test_a_root_of_tfds_datasets_says_that_it_is_not_converted(tmp_path: Path, m
 
 def test_a_tfds_dataset_among_converted_ones_is_named(tmp_path: Path, oxe_root: Path) -> None:
     (tmp_path / "kuka").symlink_to(oxe_root / "kuka")
-    (tmp_path / "bridge" / "0.1.0").mkdir(parents=True)
+    (tmp_path / "pictures" / "day").mkdir(parents=True)
     (tmp_path / "bridge" / "0.1.0" / "dataset_info.json").write_text("{}")
     with pytest.raises(ArgumentError, match=r"bridge/0\.1\.0: is a TFDS dataset that is not converted"):
         open_mixture(tmp_path, "bridge,kuka", split="train", options=Options())
@@ -205,8 +205,9 @@ def test_a_root_that_is_one_of_its_datasets_is_said(oxe_root: Path, levels: int)
         resolve_mixture("bridge", "train", inside)
 
 
-def test_a_root_without_a_conversion_says_so_in_place_of_the_names_of_its_folders(oxe_root: Path) -> None:
-    above = Catalog(oxe_root.parent)
+def test_a_root_without_a_conversion_says_so_in_place_of_the_names_of_its_folders(tmp_path: Path) -> None:
+    (tmp_path / "pictures" / "day").mkdir(parents=True)
+    above = Catalog(tmp_path)
     message = f"{above.root}: holds no complete conversion; expected <dataset>/<version>/dataset.json below the root"
     with pytest.raises(ArgumentError, match=message):
         resolve_mixture("bridge", "train", above)

@@ -19,6 +19,7 @@ from stream import make_loader
 from stream.replay.command import main as replay
 from tests.convert.source.rosbag.bags import FORMS, LAYOUT, Form, recording, write
 from tests.fixtures.command import REPOSITORY
+from tests.fixtures.faults.other_user import open_to_others
 
 FORM_ENDINGS = {"ros1": ".bag", "plain": ".mcap", "mcap": "", "sqlite3": ""}
 
@@ -91,8 +92,7 @@ def test_a_folder_of_bags_without_permission_is_an_error_that_names_it(tmp_path:
     for name in ("a", "closed"):
         (folder / name).mkdir(parents=True)
         (folder / name / "b.mcap").write_bytes(b"x")
-    for path in (tmp_path, *tmp_path.parents[:2]):
-        path.chmod(0o755)
+    open_to_others(tmp_path)
     (folder / "closed").chmod(0)
     code = (
         "import os, sys\n"
