@@ -288,19 +288,12 @@ def test_a_column_of_other_lists_than_the_shape_is_malformed(tmp_path: Path) -> 
         (
             "v3_images",
             "observation.image",
-            lambda values: ["text"] * len(values),
-            pa.string(),
-            "observation.image is stored as string, expected encoded pictures",
-        ),
-        (
-            "v3_images",
-            "observation.image",
             lambda values: [[1, 2]] * len(values),
             _LIST,
             "observation.image is stored as list<element: float>, expected encoded pictures",
         ),
     ],
-    ids=["null number", "text number", "text picture", "list picture"],
+    ids=["null number", "text number", "list picture"],
 )
 def test_a_column_of_another_type_makes_the_episodes_of_its_file_malformed(
     name: str,
