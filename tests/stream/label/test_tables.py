@@ -149,3 +149,14 @@ def test_a_root_of_somebody_else_is_one_error_and_stays_as_it_is(root: Path, tmp
         error = (tmp_path / "error").read_text()
         assert error.startswith("error: ") and "Permission denied" in error and error.count("\n") == 1, error
         assert tree(root) == before
+
+
+def test_values_stay_when_their_memory_is_given_back_after_each_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stream.label.columns._KEPT", 0)
+    write_dataset(tmp_path, "demo", {"train": [[600]]}, offset=1, size=(8, 8))
+    rows = {"episode": [0] * 600, "step": list(range(600)), "value": [step * 0.5 for step in range(600)]}
+    parts = pa.Table.from_batches(pa.table(rows).to_batches(max_chunksize=200))
+    stream.add_labels(tmp_path, "demo", parts, name="value")
+    assert labels(tmp_path, "value") == rows["value"]
