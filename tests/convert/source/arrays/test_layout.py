@@ -9,6 +9,7 @@ import cv2
 import numpy as np
 import pytest
 
+from convert.errors import CorruptFrame
 from convert.shard.images import decode_frame
 from convert.source.arrays.opening import open_store
 from convert.source.arrays.rows import EncodedRows
@@ -17,6 +18,7 @@ from convert.source.protocol import Wanted
 from tests.fixtures.arrays import written as files
 from tests.fixtures.arrays.converted import config, convert, episodes, opened
 from tests.fixtures.arrays.written import scene
+from tests.fixtures.command import flip
 
 h5py = files.h5py
 
@@ -216,3 +218,19 @@ def test_encoded_rows_of_one_array_of_many_episodes_begin_where_each_episode_doe
     with open_store(path) as store:
         rows = EncodedRows(store, "data/front", start=6, stop=9)
         np.testing.assert_array_equal(decode_frame(rows[0]), pictures[6])
+
+
+def test_encoded_rows_beside_a_damaged_one_stay_those_of_their_steps(tmp_path: Path) -> None:
+    pictures = scene(9, seed=1)
+    encoded = [np.frombuffer(cv2.imencode(".png", each[..., ::-1])[1].tobytes(), np.uint8) for each in pictures]
+    longest = max(map(len, encoded))
+    path = write(tmp_path / "own.hdf5", {"data/action": np.ones((9, 2)), "ends": np.array([2, 6, 9])})
+    with h5py.File(path, "a") as file:
+        rows = file.create_dataset("data/front", (9, longest), np.uint8, chunks=(1, longest), fletcher32=True)
+        for number, picture in enumerate(encoded):
+            rows[number, : len(picture)] = picture
+        damaged = rows.id.get_chunk_info(7).byte_offset + 20
+    flip(path, damaged)
+    third = read(path, {"ends": "ends", "group": "data"})[2]
+    assert isinstance(third[1], CorruptFrame)
+    np.testing.assert_array_equal([decode_frame(third[number]) for number in (0, 2)], pictures[[6, 8]])
