@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from stream.format.episode_list import read_list, read_value
-from stream.storage.errors import ArgumentError
+from stream.storage.errors import ArgumentError, StreamError
 from stream.storage.files import write_whole
 from stream.storage.remote import check_local
 
@@ -84,7 +84,12 @@ class Marks:
         return self._by_dataset[dataset].use if dataset in self._by_dataset else "leave_out"
 
     def set(self, dataset: str, episode_id: str, marked: bool) -> None:
-        """Mark an episode, or take its mark away, and write the file; raise OSError if it cannot be written."""
+        """Mark an episode, or take its mark away, and write the file.
+
+        Raises:
+            ArgumentError: The file holds something else now.
+            StreamError: It cannot be written.
+        """
         with self._lock:
             self._read()
             ids = self._by_dataset.setdefault(dataset, _Marked("leave_out", set())).ids
@@ -92,7 +97,7 @@ class Marks:
             self._write()
 
     def set_use(self, dataset: str, use: Use) -> None:
-        """Choose the use of the marked episodes of a dataset, and write the file."""
+        """Choose the use of the marked episodes of a dataset, and write the file; raises as ``set`` does."""
         with self._lock:
             self._read()
             self._by_dataset.setdefault(dataset, _Marked(use, set())).use = use
@@ -104,4 +109,7 @@ class Marks:
         return json.dumps({**(self.others if with_others else {}), **content}, indent=1, ensure_ascii=False) + "\n"
 
     def _write(self) -> None:
-        write_whole(self.path, self.to_json(with_others=True))
+        try:
+            write_whole(self.path, self.to_json(with_others=True))
+        except OSError as error:
+            raise StreamError(f"{self.path}: cannot be written ({error.strerror})") from None

@@ -243,8 +243,8 @@ class _Page:
             episode_id = self.table.values("episode_id", np.array([number]))[0]
             try:
                 self.opened.marks.set(self.name, episode_id, bool(marked))
-            except OSError as error:
-                ui.notify(f"{self.opened.marks.path}: {error.strerror}", type="negative")
+            except StreamError as error:
+                ui.notify(str(error), type="negative")
             for row in grid.rows:
                 if row["episode"] == number:
                     row["mark"] = self.opened.marks.has(self.name, episode_id)

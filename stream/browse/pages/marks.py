@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from html import escape
+from typing import Any
 
 from nicegui import ui
 
 from stream.browse.opened import Opened, episode_url
 from stream.browse.shell import page_frame
+from stream.storage.errors import StreamError
 
 _USES = {"leave_out": "leave these out", "keep": "keep these alone"}
 
@@ -43,15 +46,19 @@ def show(opened: Opened) -> None:
 def _build_dataset(opened: Opened, dataset: str, refresh: Callable[[], None]) -> None:
     marks = opened.marks
     places = find_marked(opened, dataset)
+
+    def change(write: Callable[..., None], *arguments: Any) -> None:
+        try:
+            write(dataset, *arguments)
+        except StreamError as error:
+            ui.notify(str(error), type="negative")
+        refresh()
+
     with ui.row().classes("items-center"):
         ui.html(f"<h2>{escape(dataset)}</h2>", sanitize=False)
-        ui.radio(_USES, value=marks.use(dataset), on_change=lambda event: marks.set_use(dataset, event.value)).props(
+        ui.radio(_USES, value=marks.use(dataset), on_change=lambda event: change(marks.set_use, event.value)).props(
             "inline dense"
         ).mark(f"use-{dataset}")
-
-    def remove(episode_id: str) -> None:
-        marks.set(dataset, episode_id, False)
-        refresh()
 
     for episode_id in marks.ids(dataset):
         with ui.row().classes("items-center gap-2"):
@@ -59,7 +66,7 @@ def _build_dataset(opened: Opened, dataset: str, refresh: Callable[[], None]) ->
                 split, number = places[episode_id]
                 ui.link(f"{split} {number}", episode_url(dataset, split, number)).classes("plain")
             ui.label(episode_id)
-            button = ui.button(icon="close", on_click=lambda each=episode_id: remove(each))
+            button = ui.button(icon="close", on_click=partial(change, marks.set, episode_id, False))
             button.props("flat dense size=sm aria-label=unmark")
 
 

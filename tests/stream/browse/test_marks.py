@@ -9,7 +9,7 @@ import pytest
 
 from stream.browse.marks import Marks
 from stream.format.episode_list import read_list
-from stream.storage.errors import ArgumentError
+from stream.storage.errors import ArgumentError, StreamError
 
 
 def test_marks_are_written_at_once_and_read_again(tmp_path: Path) -> None:
@@ -86,3 +86,9 @@ def test_a_file_that_was_damaged_meanwhile_is_not_written_over(tmp_path: Path) -
     with pytest.raises(ArgumentError, match=r"marks.json: not a JSON file"):
         marks.set("bridge", "a", True)
     assert path.read_text() == "{"
+
+
+def test_marks_that_cannot_be_written_are_one_error(tmp_path: Path) -> None:
+    marks = Marks(tmp_path / "gone" / "marks.json", ["bridge"])
+    with pytest.raises(StreamError, match=r"gone/marks.json: cannot be written \(No such file or directory\)"):
+        marks.set("bridge", "a", True)
