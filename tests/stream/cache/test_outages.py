@@ -116,7 +116,8 @@ def test_after_many_quick_answers_a_range_is_late_soon(small_root: Path, monkeyp
         for at in range(31):
             store.read(f"{url}/{SHARD}", at, at + 5)
         ends.set()
-    assert len(asked) == 32
+    # A busy machine may make another answer late.
+    assert len(asked) >= 32
 
 
 def test_a_second_request_that_was_not_needed_is_given_up(small_root: Path) -> None:

@@ -96,7 +96,7 @@ def test_a_root_of_tfds_datasets_says_that_it_is_not_converted(tmp_path: Path, m
 
 def test_a_tfds_dataset_among_converted_ones_is_named(tmp_path: Path, oxe_root: Path) -> None:
     (tmp_path / "kuka").symlink_to(oxe_root / "kuka")
-    (tmp_path / "pictures" / "day").mkdir(parents=True)
+    (tmp_path / "bridge" / "0.1.0").mkdir(parents=True)
     (tmp_path / "bridge" / "0.1.0" / "dataset_info.json").write_text("{}")
     with pytest.raises(ArgumentError, match=r"bridge/0\.1\.0: is a TFDS dataset that is not converted"):
         open_mixture(tmp_path, "bridge,kuka", split="train", options=Options())
