@@ -26,7 +26,7 @@ _SYNONYMS = {
 }
 """Names of our arguments, by those that other programs have for them."""
 _ADVICE = {"device": "stream.torch.to_device(loader, device) moves batches to a device"}
-"""What to do instead of giving an argument that other programs have."""
+"""Advice for arguments that only other programs have."""
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2

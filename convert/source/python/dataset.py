@@ -30,7 +30,7 @@ _KEYS = {"steps", "episode"}
 _LOOKS = 8
 """Episodes, from all over a dataset, whose features are its features: the function has to make each of them."""
 _END = object()
-"""What follows the last episode."""
+"""Mark that follows the last episode."""
 
 
 def find(place: str, roots: Sequence[str], layout: Mapping[str, Any]) -> FilesSource:

@@ -1,4 +1,4 @@
-"""What a function of a user yields as plain values by name."""
+"""Plain values by name from what a function of a user yields."""
 
 from __future__ import annotations
 

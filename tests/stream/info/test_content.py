@@ -1,4 +1,4 @@
-"""What a conversion and ``info`` say of content that is bad to train on: NaN, and instructions that tell nothing."""
+"""Warnings of a conversion and ``info`` about content that is bad to train on: NaN, and instructions that tell nothing."""
 
 from __future__ import annotations
 
