@@ -1,4 +1,4 @@
-"""Warnings of a conversion and ``info`` about content that is bad to train on: NaN, and instructions that tell nothing."""
+"""Warnings of a conversion and ``info`` about bad content: NaN, and instructions that say nothing."""
 
 from __future__ import annotations
 
