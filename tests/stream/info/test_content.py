@@ -38,7 +38,7 @@ def convert(folder: Path, out: Path, *more: str) -> Manifest:
 
 
 def described(out: Path, capsys: pytest.CaptureFixture[str]) -> tuple[dict[str, Any], str]:
-    """What ``info`` gives as JSON, and as text."""
+    """Return the JSON of ``info``, and its text."""
     capsys.readouterr()
     assert info([str(out), "--json"]) == info([str(out)]) == 0
     (entry,), after = json.JSONDecoder().raw_decode(text := capsys.readouterr().out)[0]["datasets"], text

@@ -1,4 +1,4 @@
-"""What defines the batches beside their order: ``loader.json`` restores it, and a state says what of it differs."""
+"""Content of batches beside their order: ``loader.json`` restores it, and a state says what of it differs."""
 
 from __future__ import annotations
 
