@@ -40,18 +40,18 @@ help: ## list the targets
 venv: $(STAMP) ## make .venv and install everything needed below, if not done yet
 
 demo: $(STAMP) ## make a small sample of all 29 datasets, convert it in both layouts, check it, train on it, show a step again
-	$(BIN)/python -m convert.sample --datasets oxe29 --output $(DEMO)/source --episodes 5 --steps 30
+	$(BIN)/pairstream sample --datasets oxe29 --output $(DEMO)/source --episodes 5 --steps 30
 	$(BIN)/python -m convert.run --datasets oxe29 --source $(DEMO)/source --output $(DEMO)/oxe
 	$(BIN)/python -m convert.run --datasets oxe29 --source $(DEMO)/source --output $(DEMO)/frames --layout frames \
 		--cameras all
-	$(BIN)/python -m convert.verify $(DEMO)/oxe
+	$(BIN)/pairstream verify $(DEMO)/oxe
 	test -f $(DEMO)/run/checkpoint.pt || $(BIN)/python examples/train_torch.py --root $(DEMO)/oxe --steps 40 --every 10 \
 		--batch-size 16 --out $(DEMO)/run
-	$(BIN)/python -m stream.replay --loader $(DEMO)/run/loader.json --step 12 --out $(DEMO)/replay
+	$(BIN)/pairstream replay --loader $(DEMO)/run/loader.json --step 12 --out $(DEMO)/replay
 	@printf '%s\n' '' 'Look at it:' \
-		'  $(BIN)/python -m stream.browse $(DEMO)/frames' \
-		'  $(BIN)/python -m stream.view $(DEMO)/frames bridge 0' \
-		'  $(BIN)/python -m stream.replay --loader $(DEMO)/run/loader.json --step 12 --out $(DEMO)/replay'
+		'  $(BIN)/pairstream browse $(DEMO)/frames' \
+		'  $(BIN)/pairstream view $(DEMO)/frames bridge 0' \
+		'  $(BIN)/pairstream replay --loader $(DEMO)/run/loader.json --step 12 --out $(DEMO)/replay'
 
 test: lint ## lint, then the tests that cover every subject, 7 minutes (ARGS='-k pairs' to choose)
 	$(BIN)/python -m pytest -n $(JOBS) -m "not long and not slow" $(ARGS)

@@ -28,7 +28,7 @@ from beam_jobs.job_server import PORTABLE_RUNNERS, check_jar, reach_job_server
 from beam_jobs.worker import RUNNER_PID
 from convert.errors import UsageError
 from convert.storage.staging import stage, staging_base
-from stream.storage.errors import closest
+from stream.base.errors import closest
 
 LOCAL_RUNNERS = ("FnApiRunner", "DirectRunner")
 """Names of Beam's in-process FnApiRunner: its DirectRunner would try to download a Go binary (Prism) first."""

@@ -1,4 +1,4 @@
-"""``python -m bench.browse``: the pages of ``stream.browse`` on a root of 29 datasets and 6*10^7 steps, in Chromium.
+"""``python -m bench.browse``: the pages of ``pairstream browse`` for 29 datasets and 6*10^7 steps, in Chromium.
 
 The root is synthetic (`bench.synthetic`), made in ``--work`` and removed again. Every repeat starts the command
 anew and drives its pages with Debian's Chromium through playwright. A page counts as shown when its content is, not
@@ -29,7 +29,7 @@ from bench.measure.options import option, wholes
 from bench.measure.points import Point, Prepared, Repeated, study
 from bench.measure.tables import Table, figure, point_table
 from bench.synthetic import Scale, make_root
-from stream.storage.arguments import whole
+from stream.base.arguments import whole
 
 _DATASET = "synthetic_14"
 _FRAMES = 300
@@ -96,12 +96,23 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     with contextlib.ExitStack() as stack:
         marks = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "marks.json"
         began = time.perf_counter()
-        command = [sys.executable, "-m", "stream.browse", request["root"], "--port", "0", "--no-open", "--marks", marks]
+        command = [
+            sys.executable,
+            "-m",
+            "pairstream",
+            "browse",
+            request["root"],
+            "--port",
+            "0",
+            "--no-open",
+            "--marks",
+            marks,
+        ]
         process = stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
         stack.callback(process.send_signal, signal.SIGINT)
         line = process.stdout.readline() if process.stdout else ""
         if not line:
-            raise BenchFailed("stream.browse ended without an address")
+            raise BenchFailed("pairstream.browse ended without an address")
         found = {"start_s": time.perf_counter() - began}
         address = line.partition(" is at ")[2].split(" ")[0]
         found |= _look(address)
@@ -184,7 +195,7 @@ def _table(result: Result) -> Table:
 
 COMMAND = study(
     name="browse",
-    about="Measure how long the pages of stream.browse take on a large root.",
+    about="Measure how long the pages of pairstream.browse take on a large root.",
     options=BrowseOptions,
     prepare=_prepare,
     describe=lambda run: f"first page {run['first_page_s']:.2f} s, episode {run['episode_s']:.2f} s",

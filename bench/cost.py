@@ -29,8 +29,8 @@ from convert.plan import Conversion, Options, plan_conversion
 from convert.registry.registry import Selected, load_registry
 from convert.source.rlds.dataset import find_dataset
 from convert.tasks.shard import convert_shard
-from stream.storage.arguments import whole
-from stream.storage.configs import CONFIGS
+from stream.base.arguments import whole
+from stream.base.configs import CONFIGS
 
 _LIBRARIES = ("array-record", "numpy", "opencv-python-headless", "pyarrow", "simplejpeg")
 

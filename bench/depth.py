@@ -23,11 +23,11 @@ from bench.measure.options import option
 from bench.measure.tables import markdown_table
 from convert.shard.depth import encode_depth, scale_nearest
 from convert.shard.record_file import RecordWriter, encode_record
+from stream.base.arguments import whole
+from stream.base.errors import ArgumentError
 from stream.format.frame import decode_depth
 from stream.format.names import frame_views
 from stream.format.record_file import RecordFile
-from stream.storage.arguments import whole
-from stream.storage.errors import ArgumentError
 
 _MADE = {"simulated": 0.0, "sensor, 1 mm of noise at 1 m": 1.0, "sensor, 4 mm of noise at 1 m": 4.0}
 """Noise of the made maps at 1 m, in mm."""

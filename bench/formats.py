@@ -19,7 +19,7 @@ from bench.peers.comparison import ComparisonOptions, comparison, make_points
 from bench.peers.export import export_frames
 from bench.peers.list import Peer
 from bench.peers.protocol import ORDERS
-from stream.storage.arguments import whole
+from stream.base.arguments import whole
 
 _ADAPTERS = {
     "jpeg": ("peers.loaders.stores:Jpeg", "two files a pair, torch DataLoader"),

@@ -24,10 +24,10 @@ from convert.registry.registry import Selected, load_registry
 from convert.shard.images import FramePolicy
 from convert.source.rlds.dataset import find_dataset
 from convert.tasks.shard import convert_shard
+from stream.base.arguments import whole
+from stream.base.errors import ArgumentError
 from stream.format.catalog import Catalog
 from stream.format.frame import CODECS as CODEC_NAMES
-from stream.storage.arguments import whole
-from stream.storage.errors import ArgumentError
 
 LAYOUTS = {
     "pairs, endpoints": Options(),

@@ -30,10 +30,10 @@ from bench.measure.tables import markdown_table
 from bench.network_disk import missing, mounted
 from bench.synthetic import DATASETS, EPISODE_PAIRS, Scale, make_root
 from stream import make_loader
+from stream.base.arguments import whole
 from stream.batch.assemble import Assembled, Assembler
 from stream.batch.spec import Batch
 from stream.order.rows import Rows
-from stream.storage.arguments import whole
 
 _BATCH = 64
 _MANY = 64

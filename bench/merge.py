@@ -26,8 +26,8 @@ from bench.synthetic import ACTION, EPISODE_PAIRS, OFFSET, STATE, make_parts
 from convert.index.statistics import split_statistics
 from convert.index.tables import merge_index
 from convert.registry.dataset import Part, Vector
+from stream.base.arguments import whole
 from stream.format.names import TABLE_KINDS, DerivedName, table_file
-from stream.storage.arguments import whole
 
 _EPISODES = 23
 """Episodes of a shard, of 65 steps each: 1,495 steps, as a split of 30 million in 20,000 shards has."""

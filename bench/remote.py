@@ -33,9 +33,9 @@ from bench.measure.command import Command, Output, Result, say, work_folder
 from bench.measure.options import number, option
 from bench.measure.session import wait_until
 from bench.measure.tables import markdown_table
+from pairstream.info.overview import describe, open_root
 from stream import make_loader
-from stream.info.overview import describe, open_root
-from stream.storage.arguments import whole
+from stream.base.arguments import whole
 from stream.storage.object_reads import Read, object_reads
 
 SHUFFLES = ("global", "block:64")

@@ -28,9 +28,9 @@ from bench.measure.points import Point, Prepared, Repeated, study
 from bench.measure.tables import Table, figure, point_table
 from bench.synthetic import DATASETS, Scale, make_root
 from stream import Normalize, make_loader
+from stream.base.arguments import whole
 from stream.loader.iterator import LoaderIterator
 from stream.loader.loader import Loader
-from stream.storage.arguments import whole
 
 FAR = 10**8
 _PLANNED = 256

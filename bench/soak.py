@@ -36,10 +36,10 @@ from bench.measure.session import is_mapped_elsewhere, shared_memory, wait_until
 from bench.measure.tables import markdown_table, new_figure, save_figure
 from bench.remote import WebServer, served
 from stream import WorkerError, digest, make_loader
+from stream.base.arguments import whole
+from stream.base.errors import FormatError, StreamError
+from stream.base.progress import human_seconds
 from stream.cache.room import sparse_copies
-from stream.storage.arguments import whole
-from stream.storage.errors import FormatError, StreamError
-from stream.storage.progress import human_seconds
 
 RESULT_FILE = "soak.json"
 CHECKED = 24

@@ -1,8 +1,8 @@
 """``python -m bench.windows``: the same windows of frames and actions in loaders that store each frame once.
 
-A dataset of a root in the layout ``frames`` is exported with ``stream.export`` as a LeRobot dataset, its frames as the
-stored JPEGs. Ours reads the root. LeRobotDataset reads the export with ``delta_timestamps``, and its frames as the AV1
-video that LeRobot makes of them; LanceDBDataset of lerobot-lancedb reads tables of that video, all in the environment
+A dataset of a root in the layout ``frames`` is exported with ``pairstream export`` as a LeRobot dataset, its frames as
+the stored JPEGs. Ours reads the root. LeRobotDataset reads the export with ``delta_timestamps``, and its frames as the
+AV1 video that LeRobot makes of them; LanceDBDataset of lerobot-lancedb reads tables of that video, all in the environment
 that ``python -m bench.peers --install lerobot`` makes. Plain Grain and LMDB read copies with a record for each frame,
 and decode with simplejpeg as ours does. The samples are a window around every step: ``--window`` frames up to it and
 ``--horizon`` actions from it on; beyond an episode the closest step is repeated and masked.
@@ -27,10 +27,10 @@ from bench.peers.comparison import SAMPLES, ComparisonOptions, comparison, make_
 from bench.peers.list import PEERS, VENVS, Peer
 from bench.peers.loaders.windows import LEROBOT
 from bench.peers.protocol import pixel_hash, window_hash
-from stream.export.command import export
-from stream.export.selection import Selection, select
-from stream.storage.arguments import whole
-from stream.storage.errors import ArgumentError
+from pairstream.export.command import export
+from pairstream.export.selection import Selection, select
+from stream.base.arguments import whole
+from stream.base.errors import ArgumentError
 
 _LOADERS = "bench.peers.loaders"
 _TORCH = "delta_timestamps, torch DataLoader"
@@ -84,7 +84,7 @@ def export_windows(given: WindowsOptions, parameters: Parameters, folder: Path) 
 
     Raises:
         ArgumentError: The dataset does not exist, has too many steps, holes or no action, or is one of pairs.
-        stream.storage.errors.FormatError: A file is damaged.
+        stream.base.errors.FormatError: A file is damaged.
     """
     selection = select(parameters.root, parameters.mixture, parameters.split, cameras=[given.camera])
     _check(selection, given)

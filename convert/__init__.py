@@ -3,7 +3,7 @@
 import importlib.util
 import sys
 
-from stream.storage.extras import missing
+from stream.base.extras import missing
 
 __version__ = "0.1.0"
 

@@ -13,7 +13,7 @@ from convert.registry.dataset import WIDE, Camera, DatasetSpec, Part
 from convert.registry.space import Term
 from convert.source.features import SUCCESS, Feature
 from convert.source.protocol import Source
-from stream.storage.errors import closest
+from stream.base.errors import closest
 
 
 def notation(feature: Feature) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from convert.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, ConvertError, UsageError
-from stream.storage.arguments import Parser, interrupt_on_kill
+from stream.base.arguments import Parser, interrupt_on_kill
 from stream.storage.remote import RemoteError
 
 

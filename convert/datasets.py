@@ -12,10 +12,10 @@ from convert.errors import UsageError
 from convert.journal.journal import FOLDER
 from convert.registry.dataset import reindex_hint
 from convert.registry.registry import load_registry
+from stream.base.errors import closest
 from stream.format.index import label_path
 from stream.format.manifest import FileEntry, Manifest, SplitEntry
 from stream.format.names import FETCHED_NAME, MANIFEST_NAME, QUARANTINE_NAME, shard_file, table_file
-from stream.storage.errors import closest
 
 _VERSION = re.compile(r"\d+\.\d+\.\d+")
 
@@ -77,7 +77,7 @@ def find_datasets(root: str | os.PathLike[str], names: Sequence[str] | None) -> 
     """
     if "://" in str(root):
         raise UsageError(
-            f"{root}: only local folders can be checked; copy it with `python -m stream.fetch`, which checks every file"
+            f"{root}: only local folders can be checked; copy it with `pairstream fetch`, which checks every file"
         )
     top = Path(root)
     if not top.is_dir():
@@ -103,7 +103,7 @@ def find_datasets(root: str | os.PathLike[str], names: Sequence[str] | None) -> 
     for folder in chosen:
         if (folder / FETCHED_NAME).exists():
             raise UsageError(
-                f"{folder}: was fetched in part ({FETCHED_NAME}), and stream.fetch checked its files; check the "
+                f"{folder}: was fetched in part ({FETCHED_NAME}), and pairstream.fetch checked its files; check the "
                 "complete dataset at its source"
             )
     return chosen

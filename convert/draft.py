@@ -1,4 +1,4 @@
-"""``python -m convert.draft KIND:PLACE``: print the registry entry that a dataset makes of itself, to be corrected.
+"""``pairstream draft KIND:PLACE``: print the registry entry that a dataset makes of itself, to be corrected.
 
 It has all that the data say; comments stand where a person has to decide. ``convert.run --dry-run`` and
 ``convert.doctor`` go on from there.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 if __name__ == "__main__":
     # Before the slow imports.
-    from stream.storage.arguments import run_program
+    from stream.base.arguments import run_program
 
     run_program("convert.draft")
 
@@ -29,7 +29,7 @@ from convert.source.describe import valid_name
 from convert.source.features import Feature
 from convert.source.kinds import dataset_name, find_source, split_source, suggest_layout
 from convert.source.protocol import Source
-from stream.storage.arguments import Parser
+from stream.base.arguments import Parser
 from stream.storage.remote import is_remote
 
 _MEANING = (
@@ -44,9 +44,9 @@ _DEFAULTS = {"quantity": "other", "kind": "absolute"}
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
     parser = Parser(
-        prog="python -m convert.draft",
+        prog="pairstream draft",
         description="Print what a dataset says of itself as YAML for --config, with comments where you have to decide.",
-        epilog="example:\n  python -m convert.draft lerobot:/data/mine > mine.yaml\n"
+        epilog="example:\n  pairstream draft lerobot:/data/mine > mine.yaml\n"
         "  python -m convert.run --config mine.yaml --datasets mine.yaml --output data/mine --dry-run",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,

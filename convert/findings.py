@@ -10,9 +10,9 @@ from typing import Any
 from convert.datasets import VersionFolder
 from convert.report import count_noun, fault, format_table
 from convert.rules import MAX_EXAMPLES, RULES, SEVERITIES, Rule
+from stream.base.arguments import printable
+from stream.base.progress import human_bytes, human_seconds
 from stream.format.manifest import FileEntry, describe_file
-from stream.storage.arguments import printable
-from stream.storage.progress import human_bytes, human_seconds
 
 _PER_FILE = 10
 """Damages of a file that are told one by one."""

@@ -21,11 +21,11 @@ from convert.shard.video import CRF
 from convert.source.episode import EPISODE_IDS, SourceFrame
 from convert.source.features import Feature
 from convert.source.protocol import Source, Wanted
+from stream.base.errors import closest
 from stream.format.episode_list import EpisodeList
 from stream.format.frame import Codec
 from stream.format.names import FORMAT_VERSION, DerivedName, Layout
 from stream.format.video import VIDEO_CODECS, ChunkFrame
-from stream.storage.errors import closest
 
 _NO_UNIT = "nobody says its unit; write unit: m or mm, or scale, into the registry"
 
@@ -188,7 +188,7 @@ class Conversion:
         if unsure:
             found.append(
                 f"red and blue of {', '.join(unsure)} may be swapped, nobody says, and frames stay as they are; look "
-                "at some with stream.replay, and write channels: rgb or bgr into the registry"
+                "at some with pairstream.replay, and write channels: rgb or bgr into the registry"
             )
         if unsure := [camera.name for camera in plan.cameras if camera.is_depth and camera.millimetres is None]:
             found.append(

@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import TypeVar, cast
 
-from stream.storage.progress import Progress
+from stream.base.progress import Progress
 
 Result = TypeVar("Result")
 

@@ -1,4 +1,4 @@
-"""``python -m convert.reindex ROOT``: make derived columns, statistics and registry entries again from raw columns.
+"""``pairstream reindex ROOT``: make derived columns, statistics and registry entries again from raw columns.
 
 A fix in the registry reaches converted datasets without reading images. New files are written into the journal first.
 Then the manifest waits in the journal while they are put into place: after a kill at any moment the same command
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 if __name__ == "__main__":
     # Before the slow imports.
-    from stream.storage.arguments import run_program
+    from stream.base.arguments import run_program
 
     run_program("convert.reindex")
 
@@ -30,11 +30,11 @@ from convert.registry.dataset import DatasetSpec
 from convert.registry.registry import Registry, load_registry
 from convert.report import format_table
 from convert.storage.durable import writing
+from stream.base.errors import FormatError, closest
+from stream.base.progress import Progress
 from stream.format.manifest import Manifest, SplitEntry, TableEntry, describe_file, encode_manifest
 from stream.format.names import DERIVED, MANIFEST_NAME, table_file
 from stream.format.table import open_table
-from stream.storage.errors import FormatError, closest
-from stream.storage.progress import Progress
 from stream.storage.remote import is_remote
 
 _STORED = ("cameras", "instruction", "robot", "robot_path", "leave_out", "offset", "success_path")
@@ -48,8 +48,8 @@ exit codes:
   130  interrupted; run the same command again
 
 examples:
-  python -m convert.reindex data/oxe
-  python -m convert.reindex data/oxe --datasets bridge,rt1 --config mine.yaml
+  pairstream reindex data/oxe
+  pairstream reindex data/oxe --datasets bridge,rt1 --config mine.yaml
 """
 
 
@@ -76,7 +76,7 @@ def reindex_root(
     """
     if is_remote(root):
         raise UsageError(
-            f"{root}: only local folders are reindexed; bring it here with `python -m stream.fetch`, reindex it, and "
+            f"{root}: only local folders are reindexed; bring it here with `pairstream fetch`, reindex it, and "
             "copy it back"
         )
     registry = load_registry(config=config)

@@ -80,12 +80,12 @@ _REMAKE = (
     f"remove the named files and run the same convert.run command, which makes them again; for {MANIFEST_NAME} or "
     f"{QUARANTINE_NAME} run it with --overwrite"
 )
-_MEND = "correct `spaces` in the registry, then run python -m convert.reindex"
+_MEND = "correct `spaces` in the registry, then run pairstream reindex"
 _ALL = (
     Rule("incomplete", "error", "manifests", "not complete or not usable; run the same convert.run command again"),
     Rule("damaged", "error", "places", f"not what the manifest says; {_REMAKE}"),
-    Rule("unreadable", "error", "files", "training would stop here; python -m convert.verify lists all damage"),
-    Rule("frame_damaged", "error", "pairs", "cannot be decoded; python -m convert.verify --deep finds all of them"),
+    Rule("unreadable", "error", "files", "training would stop here; pairstream verify lists all damage"),
+    Rule("frame_damaged", "error", "pairs", "cannot be decoded; pairstream verify --deep finds all of them"),
     Rule("nonfinite_action", "error", "episodes", "NaN or infinity in the action makes the loss NaN"),
     Rule("nonfinite_state", "error", "episodes", "NaN or infinity in the state makes the loss NaN"),
     Rule("frames_blank", "error", "frames", "half of the frames or more show nothing; is it the right camera?"),
@@ -112,7 +112,7 @@ _ALL = (
     Rule("extreme_values", "warning", "dimensions", "scaled by minimum and maximum, all other values are one point"),
     Rule("instruction_empty", "warning", "episodes", "has no instruction at some step, but the registry says they do"),
     Rule("duplicate_episode", "warning", "episodes", "exists twice; a cut such as train[90%:] may part the copies"),
-    Rule("registry_changed", "hint", "datasets", "python -m convert.reindex brings vectors and statistics up to date"),
+    Rule("registry_changed", "hint", "datasets", "pairstream reindex brings vectors and statistics up to date"),
     Rule("unfinished", "hint", "splits", "another split is being added; the same convert.run command resumes it"),
     Rule("without_pairs", "hint", "episodes", "gave no pair: the offset is long for this dataset"),
     Rule("gripper_one_sided", "hint", "dimensions", "never comes near one of its ends: another scale?"),

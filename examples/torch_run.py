@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from stream import StreamError, make_loader
-from stream.storage.errors import FormatError
+from stream.base.errors import FormatError
 from stream.torch import ranks, to_device
 
 

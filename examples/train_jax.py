@@ -28,8 +28,8 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from stream import StreamError, make_loader
+from stream.base.errors import FormatError
 from stream.jax import ranks, to_devices
-from stream.storage.errors import FormatError
 
 SIZE = 32  # frames are made this small, so that the model trains on a CPU
 

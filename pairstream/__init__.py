@@ -1,14 +1,18 @@
 """The loader under the name of its distribution: ``import pairstream as ps; ps.make_loader(...)``.
 
-It has all names of ``stream``, and ``ps.torch`` and ``ps.jax`` for ``stream.torch`` and ``stream.jax``.
+It has all names of ``stream``, ``ps.torch`` and ``ps.jax`` for ``stream.torch`` and ``stream.jax``, and ``ps.show``,
+which draws a batch in a notebook.
 """
 
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import stream
+
+if TYPE_CHECKING:
+    from pairstream.replay.show import show as show
 
 if not hasattr(stream, "make_loader"):
     raise ImportError(
@@ -16,12 +20,14 @@ if not hasattr(stream, "make_loader"):
         "pairstream; rename it, or start Python in another folder"
     )
 
-__all__ = [*stream.__all__]
+__all__ = sorted([*stream.__all__, "show"])
 
 
 def __getattr__(name: str) -> Any:
     if name in ("jax", "torch"):
         return importlib.import_module(f"stream.{name}")
+    if name == "show":
+        return importlib.import_module("pairstream.replay.show").show
     return getattr(stream, name)
 
 

@@ -2,52 +2,51 @@
 
 from __future__ import annotations
 
-import runpy
 import sys
 from collections.abc import Sequence
 
 from convert import __version__
-from stream.storage.errors import closest
+from stream.base.arguments import EXIT_USAGE, run_program
+from stream.base.errors import closest
 
 COMMANDS = {
-    "convert": ("convert.run", "convert datasets"),
-    "draft": ("convert.draft", "print what a dataset says of itself, as YAML to correct"),
-    "verify": ("convert.verify", "check the files of a converted root against its manifests"),
-    "doctor": ("convert.doctor", "find mistakes in the data itself"),
-    "sample": ("convert.sample", "generate small datasets with the real schemas, for trials"),
+    "convert": ("convert.run.command", "convert datasets"),
+    "draft": ("convert.draft", "describe a dataset as YAML, to be corrected"),
+    "verify": ("convert.verify.command", "check the files of a converted root against its manifests"),
+    "doctor": ("convert.doctor.command", "find mistakes in the data itself"),
+    "sample": ("convert.sample.command", "generate small datasets with the real schemas, for trials"),
     "reindex": ("convert.reindex", "compute derived columns and statistics again, without reading images"),
-    "info": ("stream.info", "print what a converted root holds, and what filters leave of it"),
-    "browse": ("stream.browse", "look at converted data in a browser: datasets, episodes, mixtures, runs"),
-    "view": ("stream.view", "show an episode in Rerun, or save it as a recording"),
-    "replay": ("stream.replay", "show the batch of any step of a run"),
-    "fetch": ("stream.fetch", "copy the shards and index of a mixture to this machine"),
-    "label": ("stream.label", "add columns to the steps of a converted dataset"),
-    "export": ("stream.export", "write episodes of a converted root as a LeRobot dataset"),
+    "info": ("pairstream.info.command", "show the content of a converted root, and what filters leave of it"),
+    "browse": ("pairstream.browse.command", "look at converted data in a browser: datasets, episodes, mixtures, runs"),
+    "view": ("pairstream.view.command", "show an episode in Rerun, or save it as a recording"),
+    "replay": ("pairstream.replay.command", "show the batch of any step of a run"),
+    "fetch": ("pairstream.fetch.command", "copy the shards and index of a mixture to this machine"),
+    "label": ("pairstream.label.command", "add columns to the steps of a converted dataset"),
+    "export": ("pairstream.export.command", "write episodes of a converted root as a LeRobot dataset"),
 }
-"""Module and purpose of each subcommand."""
+"""Module with the function ``main`` of each command, and the purpose of the command."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the module of a subcommand, as ``python -m`` does; return the exit code."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    if not given or given[0] in ("-h", "--help"):
+    """Run a command and return its exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or words[0] in ("-h", "--help"):
         print(_help())
-        return 0 if given else 2
-    if given[0] == "--version":
+        return 0 if words else EXIT_USAGE
+    if words[0] == "--version":
         print(f"pairstream {__version__}")
         return 0
-    name, *rest = given
+    name, *options = words
     if name not in COMMANDS:
         print(f"error: no command {name!r}; {closest(name, COMMANDS, noun='commands')}", file=sys.stderr)
-        return 2
-    sys.argv = [name, *rest]
-    runpy.run_module(COMMANDS[name][0], run_name="__main__", alter_sys=True)
-    return 0
+        return EXIT_USAGE
+    sys.argv = [f"pairstream {name}", *options]
+    run_program(COMMANDS[name][0])
 
 
 def _help() -> str:
     lines = ["usage: pairstream COMMAND ...", "", "commands:"]
-    lines += [f"  {name:<8} {purpose} (python -m {module})" for name, (module, purpose) in COMMANDS.items()]
+    lines += [f"  {name:<8} {purpose}" for name, (_, purpose) in COMMANDS.items()]
     return "\n".join(
         [*lines, "", "`pairstream COMMAND --help` lists the options of a command, `pairstream --version` the version."]
     )

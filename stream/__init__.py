@@ -10,6 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from stream.base.errors import ArgumentError as ArgumentError
+    from stream.base.errors import RecordError as RecordError
+    from stream.base.errors import RingError as RingError
+    from stream.base.errors import StateError as StateError
+    from stream.base.errors import StreamError as StreamError
+    from stream.base.errors import WorkerError as WorkerError
     from stream.frameworks.grain import PairSource as PairSource
     from stream.frameworks.grain import pairs as pairs
     from stream.label.attach import add_labels as add_labels
@@ -24,27 +30,19 @@ if TYPE_CHECKING:
     from stream.order.random_numbers import row_random as row_random
     from stream.order.reference import EpisodeRef as EpisodeRef
     from stream.order.reference import SampleRef as SampleRef
-    from stream.replay.show import show as show
     from stream.statistics.normalize import Normalize as Normalize
     from stream.statistics.normalize import load_normalize as load_normalize
-    from stream.storage.errors import ArgumentError as ArgumentError
-    from stream.storage.errors import RecordError as RecordError
-    from stream.storage.errors import RingError as RingError
-    from stream.storage.errors import StateError as StateError
-    from stream.storage.errors import StreamError as StreamError
-    from stream.storage.errors import WorkerError as WorkerError
 
 
 # Imported when first used: a worker needs none of these modules, and Grain is slow to import.
 _MODULES = {
     "loader.digest": ("digest",),
-    "storage.errors": ("ArgumentError", "RecordError", "RingError", "StateError", "StreamError", "WorkerError"),
+    "base.errors": ("ArgumentError", "RecordError", "RingError", "StateError", "StreamError", "WorkerError"),
     "frameworks.grain": ("PairSource", "pairs"),
     "label.attach": ("add_labels", "list_labels", "remove_labels"),
     "loader.iterator": ("LoaderIterator",),
     "loader.loader": ("Loader", "load_loader", "make_loader"),
     "loader.shared": ("shared_episodes",),
-    "replay.show": ("show",),
     "order.random_numbers": ("row_random",),
     "order.reference": ("EpisodeRef", "SampleRef"),
     "statistics.normalize": ("Normalize", "load_normalize"),

@@ -26,10 +26,10 @@ from bench.chaos.yard import Fault, Yard
 from bench.measure.command import Command, Output, Result, say, work_folder
 from bench.measure.options import one_of, option
 from bench.measure.tables import markdown_table
+from stream.base.arguments import whole
+from stream.base.errors import ArgumentError
+from stream.base.progress import human_seconds
 from stream.format.frame import CODECS, Codec
-from stream.storage.arguments import whole
-from stream.storage.errors import ArgumentError
-from stream.storage.progress import human_seconds
 
 RESULT_FILE = "chaos.json"
 _DATASETS = "berkeley_fanuc_manipulation,kuka"

@@ -17,7 +17,7 @@ from urllib.parse import unquote
 
 from bench.chaos.programs import Training
 from bench.chaos.yard import Broken, Fault, Place
-from stream.info.overview import describe, open_root
+from pairstream.info.overview import describe, open_root
 
 Form = Literal["refused", "reset", "closed", "stalled"]
 FORMS: tuple[Form, ...] = ("refused", "reset", "closed", "stalled")

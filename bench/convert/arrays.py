@@ -27,7 +27,7 @@ from convert.sample.scene import Scene
 from convert.shard.images import FramePolicy
 from convert.source.kinds import find_source
 from convert.tasks.shard import convert_shard
-from stream.storage.arguments import Parser, whole
+from stream.base.arguments import Parser, whole
 
 _HEIGHT, _WIDTH = 480, 640
 _CAMERA = "obs/front_image"

@@ -39,9 +39,9 @@ from bench.measure.options import known, option, several
 from bench.measure.tables import Table, megabytes
 from bench.synthetic import VERSION
 from convert.jobs import shard_stem
+from stream.base.arguments import whole
+from stream.base.errors import ArgumentError
 from stream.format.names import decode_record, shard_file
-from stream.storage.arguments import whole
-from stream.storage.errors import ArgumentError
 
 SIZE = 256
 QUALITY = 95

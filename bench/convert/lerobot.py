@@ -31,7 +31,7 @@ from convert.sample.scene import Scene
 from convert.shard.images import FramePolicy
 from convert.source.lerobot.dataset import find
 from convert.tasks.shard import convert_shard
-from stream.storage.arguments import Parser, whole
+from stream.base.arguments import Parser, whole
 
 _HEIGHT, _WIDTH, _FPS = 480, 640, 30
 _QUALITY = JPEG[1]

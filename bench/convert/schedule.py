@@ -28,7 +28,7 @@ from convert.plan import Options, plan_conversion
 from convert.registry.registry import load_registry
 from convert.source.protocol import Span, Wanted
 from convert.source.rlds.dataset import RldsReader, RldsShard, find_dataset
-from stream.storage.arguments import whole
+from stream.base.arguments import whole
 
 _SIDE = 16
 _BYTES_A_SECOND = 1 << 20

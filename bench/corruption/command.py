@@ -24,13 +24,13 @@ from convert.registry.registry import load_registry
 from convert.run.command import main as convert
 from convert.sample.command import make_sample
 from convert.verify.command import verify_root
+from stream.base.errors import FormatError, StreamError
 from stream.format.catalog import Catalog
 from stream.format.frame import CODECS, Codec
 from stream.format.names import MANIFEST_NAME, TABLE_KINDS, shard_file, table_file
 from stream.format.video import VIDEO_CODECS
 from stream.loader.digest import digest
 from stream.loader.loader import make_loader
-from stream.storage.errors import FormatError, StreamError
 from stream.storage.files import write_whole
 
 DATASET = "bridge"

@@ -30,8 +30,8 @@ from bench.measure.command import Command, Output, Result, tell, work_folder
 from bench.measure.options import number, option, usable_device
 from bench.measure.session import run
 from bench.measure.tables import markdown_table
-from stream.storage.arguments import whole
-from stream.storage.machine import usable_processors
+from stream.base.arguments import whole
+from stream.base.machine import usable_processors
 
 DATASETS = "viola,droid"
 """Datasets with several cameras, of sizes other than 256x256, so that their frames are encoded anew."""

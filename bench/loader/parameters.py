@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bench.measure.options import number, one_of, option
+from stream.base.arguments import whole
+from stream.base.errors import ArgumentError, closest
 from stream.batch.spaces import SPACES
 from stream.batch.spec import METADATA
 from stream.format.catalog import Catalog
@@ -18,8 +20,6 @@ from stream.loader.running import Running
 from stream.order.mixture import Member, Mixture, resolve_mixture
 from stream.order.window import BOUNDS
 from stream.statistics.normalize import Normalize
-from stream.storage.arguments import whole
-from stream.storage.errors import ArgumentError, closest
 
 
 def _weights_of(text: str) -> dict[str, float]:
@@ -75,7 +75,7 @@ def open_loader(parameters: Parameters) -> Loader:
 
     Raises:
         ArgumentError: The root, mixture or another argument does not exist.
-        stream.storage.errors.FormatError: A manifest or an index is damaged.
+        stream.base.errors.FormatError: A manifest or an index is damaged.
     """
     catalog = Catalog(parameters.root)
     members = resolve_mixture(parameters.mixture, parameters.split, catalog).members

@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from stream.storage.arguments import whole
-from stream.storage.errors import ArgumentError, closest
+from stream.base.arguments import whole
+from stream.base.errors import ArgumentError, closest
 
 
 def option(default: Any, read: Callable[[str], Any], what: str, **more: Any) -> Any:

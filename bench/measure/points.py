@@ -21,9 +21,9 @@ from bench.measure.child import BenchFailed, ChildFailed
 from bench.measure.command import Command, Output, Result, tell
 from bench.measure.options import option, options_of
 from bench.measure.tables import Table
-from stream.storage.arguments import whole
-from stream.storage.errors import ArgumentError, closest
-from stream.storage.progress import human_seconds
+from stream.base.arguments import whole
+from stream.base.errors import ArgumentError, closest
+from stream.base.progress import human_seconds
 
 
 @dataclass

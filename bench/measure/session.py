@@ -94,14 +94,14 @@ def start(
 
     Args:
         *arguments: Arguments of ``python -m module``.
-        module: Module to run.
+        module: Module to run, or ``pairstream`` and a command.
         cwd: Working directory.
         environment: Variables to set, or to leave out (None), besides those of this process.
         through: Command that takes the complete command as arguments and becomes it (``prlimit --nofile=64``).
     """
     variables = {**os.environ, **(environment or {})}
     process = subprocess.Popen(
-        [*through, sys.executable, "-m", module, *arguments],
+        [*through, sys.executable, "-m", *module.split(), *arguments],
         cwd=cwd,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

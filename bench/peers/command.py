@@ -27,7 +27,7 @@ from bench.measure.points import Point
 from bench.peers.comparison import ComparisonOptions, comparison, make_points
 from bench.peers.export import export_mixture
 from bench.peers.list import PEERS, VENVS, InstallFailed, Peer
-from stream.storage.arguments import whole
+from stream.base.arguments import whole
 
 
 def _peer(text: str) -> str:

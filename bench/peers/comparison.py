@@ -20,7 +20,7 @@ from bench.measure.points import Point, Prepared, Repeated, combine, study
 from bench.peers.list import VENVS, Peer
 from bench.peers.protocol import PIXEL_DIGITS, Export
 from bench.peers.table import SETTING, comparison_table, mixing, plot
-from stream.storage.arguments import whole
+from stream.base.arguments import whole
 from stream.storage.files import write_whole
 
 _PATIENCE = 300.0

@@ -13,6 +13,7 @@ import numpy as np
 
 from bench.loader.parameters import Parameters, open_loader
 from bench.peers.protocol import pixel_hash
+from stream.base.errors import ArgumentError
 from stream.batch.encoded import decode_frames, encoded_frames
 from stream.batch.spec import Batch, Decode
 from stream.format.catalog import Dataset
@@ -21,7 +22,6 @@ from stream.loader.loader import Loader
 from stream.loader.mixed import MixedData
 from stream.loader.running import Running
 from stream.order.mixture import Member, Mixture
-from stream.storage.errors import ArgumentError
 
 
 def export_mixture(parameters: Parameters, folder: Path, *, most: int) -> set[str]:
@@ -34,7 +34,7 @@ def export_mixture(parameters: Parameters, folder: Path, *, most: int) -> set[st
 
     Raises:
         ArgumentError: The mixture does not exist, has more pairs, or no pairs of two frames of one size.
-        stream.storage.errors.FormatError: A file is damaged.
+        stream.base.errors.FormatError: A file is damaged.
     """
     loader, total = _open(parameters)
     if total > most:
@@ -62,7 +62,7 @@ def export_frames(parameters: Parameters, folder: Path, *, pairs: int | None) ->
 
     Raises:
         ArgumentError: The mixture does not exist, has fewer pairs, or no pairs of two frames of one size.
-        stream.storage.errors.FormatError: A file is damaged.
+        stream.base.errors.FormatError: A file is damaged.
     """
     loader, total = _open(parameters)
     count = total if pairs is None else pairs

@@ -23,12 +23,12 @@ from bench.measure.command import Result
 from bench.measure.options import number, one_of, option, usable_device
 from bench.measure.points import Prepared, Repeated, prepare_sweep, study, sweep_over
 from bench.measure.tables import Table, figure, point_table, spread
+from stream.base.arguments import whole
+from stream.base.errors import ArgumentError
 from stream.batch.spec import METADATA
 from stream.loader.mixed import open_mixture
 from stream.loader.options import Options
 from stream.loader.running import Running
-from stream.storage.arguments import whole
-from stream.storage.errors import ArgumentError
 
 RESULT_FILE = "train.json"
 _STEP_MS = 50.0

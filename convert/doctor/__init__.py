@@ -1,1 +1,1 @@
-"""``python -m convert.doctor``: look for mistakes in the data themselves."""
+"""``pairstream doctor``: look for mistakes in the data themselves."""

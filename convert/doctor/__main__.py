@@ -1,6 +1,6 @@
-"""``python -m convert.doctor``."""
+"""``pairstream doctor``."""
 
-from stream.storage.arguments import run_program
+from stream.base.arguments import run_program
 
 if __name__ == "__main__":
     run_program("convert.doctor.command")

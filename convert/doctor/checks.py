@@ -20,8 +20,8 @@ from convert.findings import Example, Notes
 from convert.index.statistics import differing_statistics, robust_scores, split_statistics
 from convert.registry.dataset import Part, derived_vectors
 from convert.report import fault
+from stream.base.errors import FormatError
 from stream.format.statistics import EXTREME_RANGES
-from stream.storage.errors import FormatError
 
 
 def check_statistics(split: OpenSplit, notes: Notes) -> None:

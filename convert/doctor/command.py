@@ -1,4 +1,4 @@
-"""``python -m convert.doctor ROOT``: look for what makes converted data bad to train on, before training does.
+"""``pairstream doctor ROOT``: look for what makes converted data bad to train on, before training does.
 
 ``convert.verify`` checks the files, this command their content: all columns of the indexes, and some of the pictures.
 Nothing is changed. ``convert.rules`` has the rules and thresholds.
@@ -22,8 +22,8 @@ from convert.errors import UsageError
 from convert.findings import Report, count_severities
 from convert.pool import Crashed, WorkerPool
 from convert.rules import RULES, SEVERITIES
-from stream.storage.arguments import whole
-from stream.storage.progress import Progress
+from stream.base.arguments import whole
+from stream.base.progress import Progress
 
 _RULES = "\n".join(f"  {rule.severity:<8} {rule.name:<21} {rule.meaning}" for rule in RULES.values())
 
@@ -38,8 +38,8 @@ exit codes:
   130  interrupted
 
 examples:
-  python -m convert.doctor data/oxe
-  python -m convert.doctor data/oxe --datasets bridge,rt1 --frames 512 --strict
+  pairstream doctor data/oxe
+  pairstream doctor data/oxe --datasets bridge,rt1 --frames 512 --strict
 """
 
 

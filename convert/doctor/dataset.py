@@ -19,9 +19,9 @@ from convert.report import fault, first_line
 from convert.rules import DAMAGED_SHARE, PAIRLESS_SHARE
 from convert.shard.counts import DAMAGED_EPISODE, total_counts
 from convert.verify.index import check_index
+from stream.base.errors import FormatError
 from stream.format.manifest import Manifest, read_manifest
 from stream.format.names import MANIFEST_NAME
-from stream.storage.errors import FormatError
 
 _LEAST_OF_A_SPLIT = 4
 """Pairs to look at, however small a split is beside the others."""

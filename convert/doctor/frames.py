@@ -13,7 +13,7 @@ from convert.doctor.split import FrameFacts, OpenSplit
 from convert.errors import CorruptFrame
 from convert.findings import Notes
 from convert.report import first_line
-from stream.storage.errors import FormatError
+from stream.base.errors import FormatError
 
 
 def check_frames(split: OpenSplit, notes: Notes) -> None:

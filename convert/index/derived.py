@@ -11,10 +11,10 @@ from pydantic import ValidationError
 from convert.index.operations import Rows, distance, map_vector
 from convert.registry.dataset import Motion, Part, Vector, Vectors, derived_vectors
 from convert.registry.space import MappedVector, Term
+from stream.base.errors import FormatError, first_fault
 from stream.format.manifest import Manifest
 from stream.format.names import MOTION
 from stream.format.schema import feature_column
-from stream.storage.errors import FormatError, first_fault
 
 
 def read_vectors(manifest: Manifest) -> Vectors:

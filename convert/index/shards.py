@@ -6,10 +6,10 @@ import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 
+from stream.base.reading import check_regular
 from stream.format.manifest import ShardEntry, SplitEntry
 from stream.format.names import TABLE_KINDS, TableKind, shard_file
 from stream.format.record_file import RecordFile
-from stream.storage.files import check_regular
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,11 +10,11 @@ import numpy as np
 
 from convert.index.derived import part_names
 from convert.registry.dataset import Vector
+from stream.base.errors import FormatError
 from stream.format.manifest import Statistics
 from stream.format.names import VECTORS, DerivedName, table_file
 from stream.format.statistics import NUMBERS, describe_values
 from stream.format.table import Table, open_table
-from stream.storage.errors import FormatError
 
 _BLOCK = 4 << 20
 _SPREAD_FLOOR = 0.01

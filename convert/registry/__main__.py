@@ -4,7 +4,7 @@ from __future__ import annotations
 
 if __name__ == "__main__":
     # Before the slow imports.
-    from stream.storage.arguments import run_program
+    from stream.base.arguments import run_program
 
     run_program("convert.registry.__main__")
 
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from convert.command import print_result, run_command, split_names
 from convert.registry.dataset import DatasetSpec, Part, motion_of
 from convert.registry.registry import load_registry
-from stream.storage.arguments import Parser
+from stream.base.arguments import Parser
 
 _HEADS = (
     *("dataset, robot, Hz", "cameras", "action as stored", "state as stored"),

@@ -17,11 +17,11 @@ from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_v
 from convert.errors import ConfigError
 from convert.registry.space import FeaturePath, Int, MappedVector, Number, Space, StepPath, Text, inherit
 from convert.shard.pairs import is_seconds
+from stream.base.configs import Entry
 from stream.format.fields import Kind
 from stream.format.mixture_file import Offset
 from stream.format.names import DERIVED, MOTION, DerivedName
 from stream.format.spaces import SpaceName
-from stream.storage.configs import Entry
 
 WIDE = 1024
 """Most numbers a step that a column has without a word in the registry."""

@@ -16,9 +16,9 @@ from convert.errors import ConfigError
 from convert.registry.dataset import DatasetSpec, Name, Part
 from convert.registry.space import Text
 from convert.source.kinds import dataset_name, is_source, split_source
+from stream.base.configs import CONFIGS, Entry, list_faults, read_yaml
+from stream.base.errors import closest
 from stream.format.mixture_file import MemberEntry, MixtureFile
-from stream.storage.configs import CONFIGS, Entry, list_faults, read_yaml
-from stream.storage.errors import closest
 
 __all__ = ["DatasetSpec", "MemberEntry", "Mixture", "Part", "Registry", "Selected", "load_registry"]
 

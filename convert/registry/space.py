@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from stream.base.configs import Entry
 from stream.format.names import DERIVED, DerivedName
 from stream.format.spaces import SpaceName, space_names
-from stream.storage.configs import Entry
 
 Int = Annotated[int, Field(ge=0, lt=2**31)]
 Number = Annotated[float, Field(allow_inf_nan=False)]

@@ -14,12 +14,12 @@ from convert.plan import Options
 from convert.shard.images import FramePolicy
 from convert.shard.pairs import check_frames, check_offset
 from convert.shard.video import MOST_CRF, check_encoder
+from stream.base.errors import ArgumentError, closest
+from stream.base.machine import usable_processors
 from stream.format.episode_list import EpisodeList, read_by_name, read_list
 from stream.format.frame import CODECS, Codec
 from stream.format.names import LAYOUTS
 from stream.format.video import MAX_GOP, VIDEO_CODECS
-from stream.storage.errors import ArgumentError, closest
-from stream.storage.machine import usable_processors
 
 _SIZE = re.compile(r"([0-9]{1,5})(?:x([0-9]{1,5}))?")
 _MAX_SIDE = 8192

@@ -10,7 +10,7 @@ from typing import TextIO
 
 from convert.jobs import ShardJob
 from convert.journal.journal import Journal
-from stream.storage.progress import Progress
+from stream.base.progress import Progress
 from stream.storage.remote import RemoteError, is_remote
 
 _PAUSE_REMOTE = 5.0

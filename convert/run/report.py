@@ -15,10 +15,10 @@ from convert.report import format_table
 from convert.run.estimate import estimate
 from convert.run.survey import Survey
 from convert.source.protocol import counts_sum
+from stream.base.machine import available_memory
+from stream.base.progress import human_bytes
 from stream.format.manifest import Manifest
 from stream.format.names import LAYOUTS
-from stream.storage.machine import available_memory
-from stream.storage.progress import human_bytes
 from stream.storage.remote import is_remote
 
 _LISTED = 20

@@ -16,8 +16,8 @@ from convert.journal.status import IndexStatus, ShardStatus
 from convert.plan import Conversion, no_pair
 from convert.tasks.merge import index_inputs
 from convert.tasks.shard import count_damage
+from stream.base.errors import FormatError, closest
 from stream.format.manifest import Manifest, SplitEntry
-from stream.storage.errors import FormatError, closest
 
 
 @dataclass(frozen=True, kw_only=True)

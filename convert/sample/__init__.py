@@ -1,1 +1,1 @@
-"""``python -m convert.sample``: generated small datasets with the true schemas."""
+"""``pairstream sample``: generated small datasets with the true schemas."""

@@ -12,7 +12,7 @@ import yaml
 from convert.errors import UsageError
 from convert.registry.dataset import DatasetSpec, Part
 from convert.source.rlds.features import flatten_features
-from stream.storage.configs import CONFIGS
+from stream.base.configs import CONFIGS
 
 
 class SampleSource:

@@ -24,8 +24,8 @@ from convert.sample.record import encode_example
 from convert.sample.source import SampleSource
 from convert.source.rlds.tfrecord import encode_tfrecord
 from convert.storage.staging import stage
-from stream.storage.machine import usable_processors
-from stream.storage.progress import Progress
+from stream.base.machine import usable_processors
+from stream.base.progress import Progress
 
 SAMPLE_FORMAT = 3
 """Raised when the same parameters give other files; samples of another format are out of date."""

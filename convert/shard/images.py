@@ -18,10 +18,10 @@ import simplejpeg
 
 from convert.errors import CorruptFrame
 from convert.source.episode import SourceFrame
+from stream.base.errors import FormatError
 from stream.format.frame import Codec, encode_raw
 from stream.format.names import MAX_PIXELS
 from stream.format.video import ChunkFrame, video_codec
-from stream.storage.errors import FormatError
 
 _JPEG = b"\xff\xd8\xff"
 PNG = b"\x89PNG\r\n\x1a\n"

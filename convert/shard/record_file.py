@@ -20,9 +20,9 @@ import xxhash
 from array_record.python import array_record_module
 
 from convert.errors import ShardError
+from stream.base.errors import FormatError
 from stream.format.names import BLOCK, BLOCK_HEADER, MAX_FRAMES, RECORD_HEADER, RECORD_MAGIC
 from stream.format.record_file import RecordFile
-from stream.storage.errors import FormatError
 
 OPTIONS = "group_size:1,uncompressed"
 """One record per chunk for random reads; JPEG does not compress."""

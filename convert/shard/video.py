@@ -16,9 +16,9 @@ import numpy as np
 
 from convert.errors import ShardError, UsageError
 from convert.shard.images import EncodedFrame, FramePolicy
+from stream.base.errors import FormatError
+from stream.base.extras import missing
 from stream.format.video import VIDEO_CODECS, ChunkFrame, VideoCodec, coded_side, coded_sizes
-from stream.storage.errors import FormatError
-from stream.storage.extras import missing
 
 _ENCODERS: dict[str, str] = {"h264": "libx264", "av1": "libsvtav1"}
 _OPTIONS = {

@@ -21,10 +21,10 @@ from convert.source.describe import valid_name
 from convert.source.lerobot.hub import PLACE
 from convert.source.places import JOIN, walk
 from convert.source.rosbag.names import METADATA, PATTERNS
+from stream.base.configs import CONFIGS
+from stream.base.errors import closest
+from stream.base.extras import missing
 from stream.format.names import MANIFEST_NAME
-from stream.storage.configs import CONFIGS
-from stream.storage.errors import closest
-from stream.storage.extras import missing
 from stream.storage.remote import is_remote
 
 if TYPE_CHECKING:

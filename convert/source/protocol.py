@@ -20,8 +20,8 @@ import numpy as np
 from convert.errors import DamagedEpisode, SourceError, UsageError
 from convert.source.episode import Episode
 from convert.source.features import Feature
+from stream.base.errors import closest
 from stream.format.episode_list import OPENPI, EpisodeList
-from stream.storage.errors import closest
 
 _MANY = 1 << 62
 _NEAR = 500

@@ -19,10 +19,10 @@ from convert.journal.journal import INDEX, Journal
 from convert.journal.status import IndexStatus, QuarantineEntry, ShardStatus, parse_quarantine
 from convert.plan import DatasetPlan
 from convert.storage.durable import describe_durably, writing
+from stream.base.errors import FormatError
 from stream.format.manifest import SplitEntry
 from stream.format.names import TABLE_KINDS, table_file
 from stream.format.table import open_table
-from stream.storage.errors import FormatError
 
 
 def merge_split(job: SplitJob, plan: DatasetPlan) -> IndexStatus | None:

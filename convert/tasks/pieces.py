@@ -15,10 +15,10 @@ from convert.shard.counts import total_counts
 from convert.shard.record_file import RecordWriter
 from convert.source.protocol import join_digests
 from convert.storage.durable import describe_durably, writing
+from stream.base.errors import FormatError
 from stream.format.names import TABLE_KINDS
 from stream.format.record_file import RecordFile
 from stream.format.table import open_table
-from stream.storage.errors import FormatError
 
 _SUMS = ("episodes", "steps", "records", "paired_episodes", "passed")
 

@@ -1,1 +1,1 @@
-"""``python -m convert.verify``: check that files are what their manifests say."""
+"""``pairstream verify``: check that files are what their manifests say."""

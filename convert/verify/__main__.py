@@ -1,6 +1,6 @@
-"""``python -m convert.verify``."""
+"""``pairstream verify``."""
 
-from stream.storage.arguments import run_program
+from stream.base.arguments import run_program
 
 if __name__ == "__main__":
     run_program("convert.verify.command")

@@ -1,4 +1,4 @@
-"""``python -m convert.verify ROOT``: check that converted datasets are what their manifests say.
+"""``pairstream verify ROOT``: check that converted datasets are what their manifests say.
 
 The manifest is compared with the files, the tables of each index with each other, and the shards with the index.
 """
@@ -25,8 +25,8 @@ from convert.shard.pairs import record_offsets
 from convert.verify.dataset import Surveyed, survey
 from convert.verify.index import check_ids, check_index
 from convert.verify.shard import check_shard, stored_cameras
+from stream.base.progress import Progress
 from stream.format.names import table_file
-from stream.storage.progress import Progress
 
 _EPILOG = """\
 exit codes:
@@ -36,9 +36,9 @@ exit codes:
   130  interrupted
 
 examples:
-  python -m convert.verify data/oxe
-  python -m convert.verify data/oxe --deep --datasets bridge,rt1 --jobs 8
-  python -m convert.verify data/oxe/bridge/0.1.0 --json
+  pairstream verify data/oxe
+  pairstream verify data/oxe --deep --datasets bridge,rt1 --jobs 8
+  pairstream verify data/oxe/bridge/0.1.0 --json
 """
 
 

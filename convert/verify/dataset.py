@@ -17,6 +17,8 @@ from convert.journal.status import QuarantineEntry
 from convert.report import fault
 from convert.shard.counts import count_frames, total_counts
 from convert.shard.pairs import record_offsets
+from stream.base.errors import FormatError, first_fault
+from stream.base.reading import FileTooLarge, read_whole
 from stream.format.manifest import Manifest, ShardEntry, read_manifest
 from stream.format.names import (
     LABELS,
@@ -28,8 +30,6 @@ from stream.format.names import (
     split_of,
     table_file,
 )
-from stream.storage.errors import FormatError, first_fault
-from stream.storage.files import FileTooLarge, read_whole
 
 _SHARD = re.compile(r"(?P<index>\d{5,})-of-(?P<count>\d{5,})")
 _SHARD_FILE = re.compile(r".*\d{5,}-of-\d{5,}.*\.arrayrecord", re.DOTALL)

@@ -19,12 +19,12 @@ from convert.registry.dataset import Motion, Vector, derived_vectors
 from convert.report import fault, first_line
 from convert.shard.pairs import record_offsets
 from convert.source.episode import episode_id
+from stream.base.errors import FormatError
 from stream.format.index import label_path
 from stream.format.manifest import Manifest, SplitEntry, Statistics, TableEntry
 from stream.format.names import DERIVED, MANIFEST_NAME, TABLE_KINDS, VECTORS, DerivedName, TableKind, table_file
 from stream.format.statistics import describe_values
 from stream.format.table import Table, hash_column, open_table
-from stream.storage.errors import FormatError
 
 _TOLERANCE = 1e-6
 _NO_STEPS = ("empty", "unreadable", "malformed", "missing_frames", "unmatched_frames")

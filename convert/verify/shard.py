@@ -13,6 +13,7 @@ from convert.errors import CorruptFrame
 from convert.findings import Notes
 from convert.index.shards import Shard
 from convert.report import first_line
+from stream.base.errors import FormatError
 from stream.format.fields import read_fields
 from stream.format.frame import DEPTH_MAGIC, Codec, StoredCamera, decode_depth, decode_frame, depth_shape, frame_shape
 from stream.format.manifest import Manifest
@@ -20,7 +21,6 @@ from stream.format.names import HOLE, MANIFEST_NAME, decode_record, table_file
 from stream.format.record_file import RecordFile
 from stream.format.table import open_table
 from stream.format.video import MAX_GOP, VIDEO_CODECS, decode_all, video_codec
-from stream.storage.errors import FormatError
 
 _READER_OPTIONS = "readahead_buffer_size:0,max_parallelism:1"
 _COLUMNS = ("episode", "step", "camera", "position", "num_bytes", "xxh3_64")

@@ -27,8 +27,8 @@ def normalization(loader: Loader, key: Literal["action", "state"] = "action") ->
         ArgumentError: The loader does not normalise the vector.
     """
     # Workers import this package, and need no Grain.
+    from stream.base.errors import ArgumentError
     from stream.statistics.normalize import Normalize
-    from stream.storage.errors import ArgumentError
 
     for transform in loader.running.transforms:
         if isinstance(transform, Normalize) and key in transform.keys:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from stream.storage.errors import ArgumentError
+from stream.base.errors import ArgumentError
 
 if TYPE_CHECKING:
     from stream.loader.mixed import MixedData

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stream.adapters.opening import SIZE, check_mapping, conversion, open_loader
+from stream.base.arguments import check_whole
+from stream.base.errors import ArgumentError, closest
 from stream.statistics.vectors import mixture_statistics
-from stream.storage.arguments import check_whole
-from stream.storage.errors import ArgumentError, closest
 
 if TYPE_CHECKING:
     from stream.batch.spec import Batch

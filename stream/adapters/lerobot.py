@@ -12,9 +12,9 @@ import numpy as np
 from stream.adapters.chunks import repeat_edges
 from stream.adapters.images import as_float
 from stream.adapters.opening import SIZE, check_mapping, conversion, open_loader
+from stream.base.arguments import check_whole
+from stream.base.errors import ArgumentError
 from stream.statistics.vectors import mixture_statistics
-from stream.storage.arguments import check_whole
-from stream.storage.errors import ArgumentError
 
 if TYPE_CHECKING:
     from stream.batch.spec import Batch

@@ -11,10 +11,10 @@ import numpy as np
 
 from stream.adapters.chunks import repeat_edges, take_steps
 from stream.adapters.opening import check_mapping, open_loader
+from stream.base.arguments import check_whole
+from stream.base.errors import ArgumentError
 from stream.batch.resize import check_size
 from stream.order.random_numbers import row_random
-from stream.storage.arguments import check_whole
-from stream.storage.errors import ArgumentError
 
 if TYPE_CHECKING:
     from stream.batch.spec import Batch

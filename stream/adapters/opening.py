@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from stream.adapters.images import BlackCameras
+from stream.base.arguments import check_names
+from stream.base.errors import ArgumentError
 from stream.batch.resize import check_size
-from stream.storage.arguments import check_names
-from stream.storage.errors import ArgumentError
 from stream.storage.remote import cached_root
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def open_loader(
         if lacking := [name for name, size in sizes.items() if not size]:
             raise ArgumentError(
                 f"{key}: {', '.join(lacking)} have none, and this trainer would learn zeros; declare the parts in a "
-                "file for `python -m convert.reindex --config`, or leave these datasets out"
+                "file for `pairstream reindex --config`, or leave these datasets out"
             )
     steps = [normalize] if isinstance(normalize, Normalize) else []
     if isinstance(normalize, str | Path):

@@ -11,8 +11,8 @@ import numpy as np
 
 from stream.adapters.chunks import check_dims, pad_dims, repeat_edges
 from stream.adapters.opening import check_mapping, open_loader
-from stream.storage.arguments import check_whole
-from stream.storage.errors import ArgumentError
+from stream.base.arguments import check_whole
+from stream.base.errors import ArgumentError
 
 if TYPE_CHECKING:
     from stream.batch.spec import Batch

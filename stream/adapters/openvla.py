@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stream.adapters.opening import open_loader
-from stream.storage.arguments import check_whole
+from stream.base.arguments import check_whole
 
 if TYPE_CHECKING:
     from stream.batch.spec import Batch

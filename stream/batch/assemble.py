@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from stream.base.errors import FormatError, RecordError, RingError
+from stream.base.machine import available_memory, default_max_open, limit_of
 from stream.batch.encoded import EncodedRow, pack_frames
 from stream.batch.frames import Frames
 from stream.batch.layout import empty_array
@@ -25,8 +27,6 @@ from stream.format.names import frame_views
 from stream.format.record_file import RecordFile
 from stream.format.video import ChunkFrame, video_codec
 from stream.order.rows import Rows
-from stream.storage.errors import FormatError, RecordError, RingError
-from stream.storage.machine import available_memory, default_max_open, limit_of
 from stream.storage.remote import RemoteError, Traffic
 
 if TYPE_CHECKING:

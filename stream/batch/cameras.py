@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from stream.base.errors import ArgumentError, FormatError, closest
 from stream.batch.resize import ImageSize, Resize
 from stream.format.video import VIDEO_CODECS, check_decoder, coded_sizes
-from stream.storage.errors import ArgumentError, FormatError, closest
 
 if TYPE_CHECKING:
     from stream.format.fields import Fields

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stream.base.errors import ArgumentError, closest
 from stream.format.index import SplitIndex
 from stream.format.names import SEARCHED, TableKind, tables_of
 from stream.order.random_numbers import uniform
 from stream.order.shuffle import make_key
-from stream.storage.errors import ArgumentError, closest
 
 
 @dataclass(frozen=True)

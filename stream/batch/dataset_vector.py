@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from stream.base.errors import ArgumentError, FormatError, closest, first_fault
 from stream.batch.spaces import space_vector
 from stream.batch.vectors import Vector
 from stream.format.catalog import Dataset
@@ -15,7 +16,6 @@ from stream.format.names import DERIVED, VectorName
 from stream.format.schema import feature_column
 from stream.format.spaces import SpaceName, derived_column
 from stream.format.table import Column, Table
-from stream.storage.errors import ArgumentError, FormatError, closest, first_fault
 
 
 def dataset_vector(
@@ -50,7 +50,7 @@ def dataset_vector(
         if vector.size and (found is None or (found.dtype, found.width) != ("<f4", vector.size)):
             raise FormatError(
                 f"{steps.path}: column {column!r} is not the {vector.size} numbers of the manifest's spec; run "
-                "`python -m convert.reindex` on this root"
+                "`pairstream reindex` on this root"
             )
         return vector
     where = f"dataset {dataset.name}: {which}"

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import simplejpeg
 
-from stream.storage.errors import FormatError
+from stream.base.errors import FormatError
 
 JPEG_KEY = "frames_jpeg"
 SPAN_KEY = "frames_span"

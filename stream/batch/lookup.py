@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from stream.base.errors import FormatError
 from stream.batch.columns import Column, draw_texts
 from stream.batch.frames import FrameFinder, Frames
 from stream.batch.mapped import MappedIndex
@@ -17,7 +18,6 @@ from stream.format.index import SplitIndex
 from stream.format.names import VECTORS, TableKind, VectorName
 from stream.order.rows import Rows
 from stream.order.window import StepSpan
-from stream.storage.errors import FormatError
 
 _MOST_TEXTS = 1 << 16
 """Instructions that stay decoded."""

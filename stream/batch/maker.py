@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from stream.base.errors import FormatError, StreamError
 from stream.batch.assemble import Assembled, Assembler, Begun
 from stream.batch.layout import Layout
 from stream.batch.spec import Batch, BatchSpec, Decode
 from stream.order.rows import ROW_TYPE, Rows
-from stream.storage.errors import FormatError, StreamError
 
 
 @dataclass(frozen=True)

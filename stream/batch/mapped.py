@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
+from stream.base.errors import FormatError
 from stream.batch.region import Region
 from stream.format.index import SplitIndex
 from stream.format.names import TABLE_KINDS, TableKind
 from stream.format.table import Table
-from stream.storage.errors import FormatError
 
 
 class MappedIndex:

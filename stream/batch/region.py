@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from stream.storage.machine import available_memory
+from stream.base.machine import available_memory
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p

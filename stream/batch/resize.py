@@ -8,9 +8,9 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from stream.base.arguments import check_whole
+from stream.base.errors import ArgumentError
 from stream.format.names import MAX_PIXELS
-from stream.storage.arguments import check_whole
-from stream.storage.errors import ArgumentError
 
 ImageFit = Literal["stretch", "pad"]
 ImageFilter = Literal["area", "lanczos", "bilinear"]

@@ -6,11 +6,11 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Literal, get_args
 
+from stream.base.errors import ArgumentError
 from stream.batch.vectors import Vector
 from stream.format.catalog import Dataset
 from stream.format.names import VectorName
 from stream.format.spaces import SpaceName
-from stream.storage.errors import ArgumentError
 
 ActionSpace = Literal["oxe", "eef_delta", "joint"]
 StateSpace = Literal["eef", "joint"]
@@ -54,7 +54,7 @@ def check_spaces(
                 continue
             found = dataset.fields.spaces.get(space)
             if found is None:
-                reason = "its manifest has no such space; run `python -m convert.reindex` if its registry entry has one"
+                reason = "its manifest has no such space; run `pairstream reindex` if its registry entry has one"
             elif not found.names(space, which):
                 reason = found.unmapped or f"it has no {which} of this space"
             else:

@@ -7,8 +7,8 @@ from typing import Literal
 
 import numpy as np
 
+from stream.base.errors import ArgumentError
 from stream.format.table import Table
-from stream.storage.errors import ArgumentError
 
 Reduction = Literal["window", "sum", "mean", "first"]
 REDUCTIONS: tuple[Reduction, ...] = ("window", "sum", "mean", "first")

@@ -11,11 +11,11 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from stream.base.errors import FormatError
+from stream.base.machine import limit_of
 from stream.cache.room import Room
 from stream.format.names import cached_copy
 from stream.format.record_file import RecordFile, cut_record, stored_size
-from stream.storage.errors import FormatError
-from stream.storage.machine import limit_of
 from stream.storage.object_reads import Read, object_reads
 from stream.storage.remote import Traffic
 
@@ -36,8 +36,8 @@ class CachedFile(RecordFile):
     damage and another process that makes room cost a request, and nothing else.
 
     Args:
-        path: File of the shard in the cache if ``stream.fetch`` has brought all of it; else ``cached_copy`` of it has
-            the records that were read.
+        path: File of the shard in the cache if ``pairstream fetch`` has brought all of it; else ``cached_copy`` of it
+            has the records that were read.
         url: Address of the shard.
         size: Size in bytes that the manifest gives.
         span: Bytes that are read together, about.
@@ -137,7 +137,7 @@ class CachedFile(RecordFile):
     def _keep(self, begin: int, content: memoryview) -> None:
         """Write bytes of the store into the copy, or keep them in memory if the disk does not take them."""
         if not self._is_sparse:
-            # A damaged file of ``stream.fetch`` stays what it is.
+            # A damaged file of ``pairstream.fetch`` stays what it is.
             return self._room.keep(self._kept, begin, content)
         try:
             if os.pwrite(self._fd, content, begin) < len(content):

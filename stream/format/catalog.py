@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from stream.base.errors import ArgumentError, FormatError, closest
 from stream.format.fields import Fields, read_fields
 from stream.format.manifest import Fetched, Manifest, read_fetched, read_manifest
 from stream.format.names import FETCHED_NAME, MANIFEST_NAME, TableKind
 from stream.format.shards import SplitShards
-from stream.storage.errors import ArgumentError, FormatError, closest
 from stream.storage.remote import CachedRoot, LocalFolder, checked_url, is_remote
 from stream.storage.remote_folder import Folder
 
@@ -116,7 +116,7 @@ class Catalog:
         if is_remote(root):
             root = checked_url(root)
             raise ArgumentError(
-                f"{root}: this reads local folders; bring what a mixture needs with `python -m stream.fetch {root} "
+                f"{root}: this reads local folders; bring what a mixture needs with `pairstream fetch {root} "
                 "LOCAL --mixture MIXTURE`, and open LOCAL"
             )
         # Files are opened later too, also by processes with another current folder.
@@ -200,7 +200,7 @@ class Catalog:
             if not version or not self._has(MANIFEST_NAME, base, version):
                 if any(self._has(FETCHED_NAME, base, each) for each in self.versions[base]):
                     raise ArgumentError(
-                        f"{place}: its fetch is not complete; run the same `python -m stream.fetch` "
+                        f"{place}: its fetch is not complete; run the same `pairstream fetch` "
                         "command again to finish it"
                     )
                 self.check_converted(f"{base}/{version or '*'}")

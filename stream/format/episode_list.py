@@ -11,8 +11,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from stream.storage.errors import ArgumentError, closest
-from stream.storage.files import read_whole
+from stream.base.errors import ArgumentError, closest
+from stream.base.reading import read_whole
 
 OPENPI = ("episode_metadata/recording_folderpath", "episode_metadata/file_path")
 """Features of a DROID episode that openpi joins with ``--`` to its key

@@ -11,12 +11,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AliasPath, BaseModel, Field, StringConstraints, ValidationError, model_validator
 
+from stream.base.errors import FormatError, first_fault
 from stream.format.frame import Codec, StoredCamera
 from stream.format.manifest import Manifest
 from stream.format.names import MAX_FRAMES, Layout
 from stream.format.spaces import Space, SpaceName
 from stream.format.video import MAX_GOP, VIDEO_CODECS
-from stream.storage.errors import FormatError, first_fault
 
 _Index = Annotated[int, Field(strict=True, ge=0, lt=2**20)]
 _Size = Annotated[str, StringConstraints(pattern=r"^[1-9][0-9]{0,4}x[1-9][0-9]{0,4}$")]

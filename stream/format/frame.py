@@ -19,9 +19,9 @@ from typing import Any, Literal
 import numpy as np
 import simplejpeg
 
+from stream.base.errors import FormatError
 from stream.format.names import RECORD_HEADER, RECORD_MAGIC, frame_views
 from stream.format.video import VIDEO_CODECS, ChunkFrame, VideoCodec, video_codec
-from stream.storage.errors import FormatError
 
 Codec = Literal["jpeg", "raw", VideoCodec]
 CODECS: tuple[Codec, ...] = ("jpeg", "raw", *VIDEO_CODECS)

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import xxhash
 
+from stream.base.arguments import check_whole
+from stream.base.errors import ArgumentError, FormatError
+from stream.base.machine import available_memory
 from stream.format.names import LABELS, TABLE_KINDS, TableKind, label_file, shard_file, table_file, waiting_label
 from stream.format.shards import SplitShards
 from stream.format.table import Column, Table, open_table
-from stream.storage.arguments import check_whole
-from stream.storage.errors import ArgumentError, FormatError
-from stream.storage.machine import available_memory
 from stream.storage.remote import CachedRoot
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ def find_episode(dataset: Dataset, index: SplitIndex, episode: int) -> EpisodeRo
     if fetched is not None and 0 <= shard < len(index.shards) and index.shards.stem(shard) not in fetched.shards:
         raise ArgumentError(
             f"{where}: episode {episode} lies in {index.shards.stem(shard)}, which was not fetched; bring it from "
-            f"{fetched.source} with `python -m stream.fetch`"
+            f"{fetched.source} with `pairstream fetch`"
         )
     first, count, steps_row, steps = (
         int(index.episodes.array(name)[episode])
@@ -316,7 +316,7 @@ def _check(columns: Iterable[UsedColumn], *, pause: float = 0.0) -> None:
             with open(path, "rb", buffering=0) as file:
                 for column in same:
                     if _hash(file.fileno(), column, pause) != column.xxh3:
-                        what_to_do = "Check it with `python -m convert.verify`, or copy it again"
+                        what_to_do = "Check it with `pairstream verify`, or copy it again"
                         raise FormatError(
                             f"{path}: column {column.name!r} is not the one that the manifest describes; the file is "
                             "damaged or belongs to another conversion. "

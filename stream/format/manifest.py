@@ -15,6 +15,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from stream.base.errors import FormatError, first_fault
+from stream.base.reading import FileTooLarge, check_regular, read_whole
 from stream.format.names import (
     FETCHED_NAME,
     FORMAT_VERSION,
@@ -26,8 +28,7 @@ from stream.format.names import (
     TableKind,
     split_of,
 )
-from stream.storage.errors import FormatError, first_fault
-from stream.storage.files import FileTooLarge, check_regular, read_whole, write_whole
+from stream.storage.files import write_whole
 
 NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.+-]*$"
 """Pattern of the names of datasets, splits and labels."""
@@ -349,7 +350,7 @@ def _wrong_totals(what: str, whole: Manifest | SplitEntry, parts: Sequence[Split
 
 
 class Fetched(_Model):
-    """Content of ``fetched.json``, which lists the shards that are present where ``stream.fetch`` copied only some.
+    """Content of ``fetched.json``, which lists the shards that are present where ``pairstream.fetch`` copied only some.
 
     Manifest and indexes are those of the complete dataset, so samples have the same numbers, batches the same content
     and ``loader.json`` the same fingerprints as on the source root. A dataset without this file is complete.

@@ -16,8 +16,8 @@ from pydantic import (
     model_validator,
 )
 
-from stream.storage.configs import Entry
-from stream.storage.errors import closest
+from stream.base.configs import Entry
+from stream.base.errors import closest
 
 _BOUND = r"-?[0-9][0-9_]*(\.[0-9]+)?(%|shard)?"
 _TERM = rf"\s*[A-Za-z0-9_-]+(\[({_BOUND})?(:({_BOUND})?)?\])?\s*"

@@ -31,7 +31,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Literal, get_args
 
-from stream.storage.errors import FormatError
+from stream.base.errors import FormatError
 
 FORMAT_VERSION = 2
 MANIFEST_NAME = "dataset.json"

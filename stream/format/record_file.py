@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import xxhash
 
+from stream.base.errors import FormatError
 from stream.format.names import BLOCK, BLOCK_HEADER
-from stream.storage.errors import FormatError
 
 if TYPE_CHECKING:
     from stream.storage.object_reads import Read

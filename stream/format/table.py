@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import xxhash
 
+from stream.base.errors import FormatError
 from stream.format.names import TableKind
-from stream.storage.errors import FormatError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from stream.format.manifest import TableEntry
 
 _CHUNK = 4 << 20
-_LABEL = "copy it again, or take it away with `python -m stream.label ROOT DATASET --remove NAME`"
+_LABEL = "copy it again, or take it away with `pairstream label ROOT DATASET --remove NAME`"
 _OTHER = "the file is damaged or belongs to another conversion"
 _FLOATS = {"halffloat": "float16", "float": "float32", "double": "float64"}
 """numpy's names of the types that Arrow names differently."""

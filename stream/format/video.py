@@ -17,8 +17,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 import xxhash
 
-from stream.storage.errors import ArgumentError, FormatError
-from stream.storage.extras import missing
+from stream.base.errors import ArgumentError, FormatError
+from stream.base.extras import missing
 
 VideoCodec = Literal["h264", "av1"]
 VIDEO_CODECS: tuple[VideoCodec, ...] = get_args(VideoCodec)

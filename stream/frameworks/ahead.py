@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from stream.base.arguments import check_whole
+from stream.base.errors import ArgumentError
 from stream.batch.spec import Batch
 from stream.loader.iterator import LoaderIterator, StepIterator
 from stream.loader.loader import Loader
-from stream.storage.arguments import check_whole
-from stream.storage.errors import ArgumentError
 
 
 class Carrier(abc.ABC):

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 from absl import flags
 
+from stream.base.arguments import check_names
+from stream.base.errors import ArgumentError
 from stream.batch.maker import BatchMaker, Setup
 from stream.loader.mixed import MixedData, open_mixture
 from stream.loader.options import Options
 from stream.loader.quiet_grain import grain
 from stream.order.mixture import Mixture
 from stream.order.rows import Rows
-from stream.storage.arguments import check_names
-from stream.storage.errors import ArgumentError
 from stream.storage.remote import CachedRoot, cached_root
 from stream.workers.source import Replacer, make_here
 

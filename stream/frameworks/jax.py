@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from stream.base.errors import ArgumentError
+from stream.base.extras import imports_of
 from stream.batch.spec import Batch, map_values
 from stream.frameworks.ahead import Ahead, Carrier, begin, is_numeric
 from stream.loader.iterator import LoaderIterator
 from stream.loader.loader import Loader
 from stream.statistics.affine import Affine, apply_tables
-from stream.storage.errors import ArgumentError
-from stream.storage.extras import imports_of
 
 with imports_of("jax", by="stream.jax"):
     import jax

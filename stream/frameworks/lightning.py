@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from stream.base.errors import ArgumentError
+from stream.base.extras import missing
 from stream.batch.spec import Batch
 from stream.frameworks.torch import PairDataset
 from stream.loader.loader import Loader
-from stream.storage.errors import ArgumentError
-from stream.storage.extras import missing
 
 
 def _import_lightning() -> Any:

@@ -12,15 +12,15 @@ from typing import Any
 
 import numpy as np
 
+from stream.base.arguments import check_whole
+from stream.base.errors import ArgumentError
+from stream.base.extras import imports_of
 from stream.batch.spec import Batch
 from stream.frameworks.ahead import Ahead, Carrier, begin
 from stream.frameworks.torch_carriers import Decoder, Here, OnCuda
 from stream.loader.iterator import LoaderIterator
 from stream.loader.loader import Loader, make_loader
 from stream.statistics.affine import Affine, apply_tables
-from stream.storage.arguments import check_whole
-from stream.storage.errors import ArgumentError
-from stream.storage.extras import imports_of
 
 with imports_of("torch", by="stream.torch"):
     import torch

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import simplejpeg
 
+from stream.base.errors import ArgumentError, FormatError
+from stream.base.extras import imports_of
 from stream.batch.encoded import SPAN_KEY, decode_frames, encoded_frames, with_frames
 from stream.batch.spec import Batch, map_values
 from stream.frameworks.ahead import Carrier, is_numeric
 from stream.loader.loader import Loader
-from stream.storage.errors import ArgumentError, FormatError
-from stream.storage.extras import imports_of
 from stream.workers.ring import Slot, slot_of
 
 with imports_of("torch", by="stream.torch"):

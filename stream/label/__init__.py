@@ -1,1 +1,1 @@
-"""``python -m stream.label``: columns that are added to the steps of a converted dataset."""
+"""``pairstream label``: columns that are added to the steps of a converted dataset."""

@@ -13,6 +13,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from stream.base.arguments import with_known_names
+from stream.base.errors import ArgumentError, closest
 from stream.format.catalog import Catalog, Dataset
 from stream.format.index import SplitIndex, open_index, open_labels
 from stream.format.manifest import NAME, Manifest, SplitEntry, TableEntry, read_manifest
@@ -23,8 +25,6 @@ from stream.label.columns import LabelColumn, blocks
 from stream.label.commit import commit_labels, settle_labels
 from stream.label.given import GivenTable, open_given
 from stream.label.places import Places
-from stream.storage.arguments import with_known_names
-from stream.storage.errors import ArgumentError, closest
 from stream.storage.files import alone, make_folder, place_file
 from stream.storage.remote import is_remote
 
@@ -55,7 +55,7 @@ def add_labels(
     value NaN, 0 for a whole number, False, or an empty text.
 
     Args:
-        root: Local folder that ``convert.run`` wrote, or ``stream.fetch`` copied.
+        root: Local folder that ``convert.run`` wrote, or ``pairstream.fetch`` copied.
         dataset: Name of a dataset, or ``name:version``.
         table: Parquet, CSV or Arrow file, a folder of such files, a table of pyarrow or pandas, or a mapping of names
             to columns.
@@ -70,7 +70,7 @@ def add_labels(
     Raises:
         ArgumentError: An argument is wrong, or the table does not fit the dataset; the message has the counts and the
             first five. Nothing was written.
-        stream.storage.errors.FormatError: The dataset is damaged.
+        stream.base.errors.FormatError: The dataset is damaged.
         OSError: The folder cannot be written.
     """
     if columns is not None and (isinstance(columns, str) or not all(isinstance(each, str) for each in columns)):
@@ -146,7 +146,7 @@ def list_labels(root: str | Path, dataset: str) -> Listed:
 
     Raises:
         ArgumentError: There is no such dataset.
-        stream.storage.errors.FormatError: A table of labels is missing or damaged.
+        stream.base.errors.FormatError: A table of labels is missing or damaged.
     """
     return _listed(_catalog(root).open(dataset))
 
@@ -177,7 +177,7 @@ def _type(field: Any) -> str:
 def _catalog(root: str | Path) -> Catalog:
     if is_remote(root):
         raise ArgumentError(
-            f"{root}: labels are attached to local roots; bring it here with `python -m stream.fetch`, attach them, "
+            f"{root}: labels are attached to local roots; bring it here with `pairstream fetch`, attach them, "
             "and copy the dataset back"
         )
     return Catalog(root)

@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from stream.base.errors import ArgumentError
 from stream.format.schema import TEXT
 from stream.format.table import number_type
 from stream.label.places import Placed
-from stream.storage.errors import ArgumentError
 
 _BLOCK = 8 << 20
 _KEPT = 64 << 20

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from stream.storage.errors import ArgumentError
+from stream.base.errors import ArgumentError
 
 SHOWN = 5
 

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from stream.storage.errors import ArgumentError, closest
+from stream.base.errors import ArgumentError, closest
 from stream.storage.remote import is_remote
 
 _FORMATS = {".parquet": "parquet", ".csv": "csv", ".arrow": "ipc", ".feather": "ipc", ".ipc": "ipc"}

@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from stream.base.errors import ArgumentError
 from stream.format.catalog import Dataset
 from stream.format.index import SplitIndex
 from stream.format.manifest import Manifest
 from stream.label.faults import SHOWN, Faults
 from stream.label.given import EPISODE_KEYS, RANGE_KEYS, STEP_KEYS, GivenTable
-from stream.storage.errors import ArgumentError
 
 _AT_ONCE = 1 << 20
 """Steps of ranges that are expanded together."""

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from stream.base.errors import RecordError
 from stream.batch.assemble import Work
-from stream.storage.errors import RecordError
 from stream.workers.ring import Ring
 from stream.workers.source import Made
 

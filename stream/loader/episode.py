@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from stream.base.errors import ArgumentError, FormatError, closest
+from stream.base.html import Markup, html_picture, html_table
 from stream.batch.assemble import Assembled, Assembler
-from stream.display.html import Markup, html_picture, html_table
 from stream.format.index import find_episode
 from stream.format.video import ChunkFrame
 from stream.order.rows import Rows
 from stream.order.window import resolve_windows
-from stream.storage.errors import ArgumentError, FormatError, closest
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -122,7 +122,7 @@ def read_episode(data: MixedData, dataset: str, episode: int, *, split: str | No
 
     Raises:
         ArgumentError: The dataset, split or episode does not exist.
-        stream.storage.errors.FormatError: A record is damaged.
+        stream.base.errors.FormatError: A record is damaged.
     """
     place = _find(data, dataset, episode, split)
     cameras = {}
@@ -142,7 +142,7 @@ def read_stored_episode(data: MixedData, dataset: str, episode: int, *, split: s
 
     Raises:
         ArgumentError: The dataset, split or episode does not exist.
-        stream.storage.errors.FormatError: A record is damaged.
+        stream.base.errors.FormatError: A record is damaged.
     """
     place = _find(data, dataset, episode, split)
     cameras: list[list[bytes | ChunkFrame | None]] = []

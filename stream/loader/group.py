@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from stream.storage.errors import ArgumentError
+from stream.base.errors import ArgumentError
 
 
 def check_alone() -> None:

@@ -9,12 +9,12 @@ import traceback
 import weakref
 from typing import Any
 
+from stream.base.arguments import check_whole
 from stream.batch.spec import Batch
 from stream.loader.group import check_alone
 from stream.loader.quiet_grain import grain
 from stream.loader.rank_plan import RankPlan
 from stream.order.rows import Rows
-from stream.storage.arguments import check_whole
 from stream.workers.source import BatchSource
 
 _PLAN_AHEAD = 1024

@@ -11,12 +11,14 @@ from html import escape
 from pathlib import Path
 from typing import Any, Literal, NoReturn, overload
 
+from stream.base.arguments import check_names, with_known_names
+from stream.base.errors import ArgumentError
+from stream.base.html import html_table
 from stream.batch.cameras import Cameras
 from stream.batch.resize import ImageFilter, ImageFit, ImageSize
 from stream.batch.spaces import ActionSpace, StateSpace, UnknownUnits, Unmapped
 from stream.batch.spec import Batch, Decode, Metadata
 from stream.batch.vectors import Reduction
-from stream.display.html import html_table
 from stream.loader.episode import Episode, read_episode
 from stream.loader.iterator import LoaderIterator
 from stream.loader.mixed import MixedData, open_mixture
@@ -31,8 +33,6 @@ from stream.order.filters import Missing
 from stream.order.reference import SampleRef
 from stream.order.window import Bounds
 from stream.statistics.normalize import Normalize, bind_transforms, describe_transforms
-from stream.storage.arguments import check_names, with_known_names
-from stream.storage.errors import ArgumentError
 from stream.storage.remote import cached_root
 
 _log = logging.getLogger("stream")
@@ -94,7 +94,7 @@ def make_loader(
     """Open a converted root and mix its datasets.
 
     Args:
-        root: Folder that ``convert.run`` wrote, or ``stream.fetch`` copied; or ``s3://...``, ``gs://...`` or
+        root: Folder that ``convert.run`` wrote, or ``pairstream.fetch`` copied; or ``s3://...``, ``gs://...`` or
             ``https://...``, to be read in place.
         mixture: Name of a mixture (``oxe29``) or dataset, a list of datasets, a mapping of names to weights, or a YAML
             file. A weight is a number, ``"size"``, or ``{"size_power": p, "factor": f}``; 0 leaves the dataset out. A
@@ -177,14 +177,14 @@ def make_loader(
         decode: ``host`` decodes JPEGs where the batch is made; ``device`` leaves frames encoded
             (``stream.batch.encoded``) until ``stream.torch.to_device`` decodes them.
         cache: Local folder of what was read of a remote root, and a bound for its records: ``"DIR:200GB"``, or
-            ``"DIR"`` for none. Loaders and ranks of a machine share it, and ``stream.fetch`` fills it.
+            ``"DIR"`` for none. Loaders and ranks of a machine share it, and ``pairstream.fetch`` fills it.
 
     Returns:
         The loader. It starts no workers yet.
 
     Raises:
         ArgumentError: An argument is wrong; the message says what was found and what exists.
-        stream.storage.errors.FormatError: A manifest or an index is damaged.
+        stream.base.errors.FormatError: A manifest or an index is damaged.
         stream.storage.remote.RemoteError: A remote root cannot be read.
     """
     _check_platform()
@@ -388,7 +388,7 @@ class Loader(grain.IterDataset[Batch]):
 
         Raises:
             ArgumentError: The dataset, split or episode does not exist.
-            stream.storage.errors.FormatError: A record is damaged.
+            stream.base.errors.FormatError: A record is damaged.
         """
         return read_episode(self.data, dataset, episode, split=split)
 
@@ -435,7 +435,7 @@ class Loader(grain.IterDataset[Batch]):
             self.counters.watchers.append(RunLog(self.rank_plan, target, every=every))
 
     def save(self, path: str | Path) -> None:
-        """Write ``loader.json``, for ``load_loader`` and ``python -m stream.replay``.
+        """Write ``loader.json``, for ``load_loader`` and ``pairstream replay``.
 
         The file defines the batches, the numbers of a normalisation included. Other transforms are code, of which the
         file has only the names.

@@ -12,13 +12,15 @@ from typing import Any
 
 import numpy as np
 
+from stream.base.arguments import check_whole
+from stream.base.errors import ArgumentError, closest
 from stream.batch.cameras import find_cameras
 from stream.batch.columns import draw_texts, find_column, find_texts
 from stream.batch.dataset_vector import dataset_vector
 from stream.batch.resize import Resize
 from stream.batch.spaces import check_spaces, dropped_steps
 from stream.batch.spec import BatchSpec
-from stream.fetch.in_place import open_catalog
+from stream.cache.in_place import open_catalog
 from stream.format.catalog import Catalog, Dataset
 from stream.format.fields import Fields
 from stream.format.index import IndexCheck, UsedColumn, used_columns
@@ -37,8 +39,6 @@ from stream.order.shuffle import Shuffle
 from stream.order.views import Views
 from stream.order.weights import parse_weights
 from stream.order.window import StepSpan, resolve_steps, resolve_windows
-from stream.storage.arguments import check_whole
-from stream.storage.errors import ArgumentError, closest
 from stream.storage.remote import CachedRoot, cached_root, is_remote
 
 _log = logging.getLogger("stream")

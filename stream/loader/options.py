@@ -7,6 +7,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from stream.base.arguments import check_whole
+from stream.base.errors import ArgumentError
+from stream.base.plain_values import canonical_choice, canonical_columns
 from stream.batch.cameras import Cameras, canonical_cameras
 from stream.batch.resize import FILTERS, FITS, ImageFilter, ImageFit, ImageSize, canonical_size
 from stream.batch.spaces import SPACES, UNKNOWN_UNITS, UNMAPPED, ActionSpace, StateSpace, UnknownUnits, Unmapped
@@ -16,9 +19,6 @@ from stream.format.names import VectorName
 from stream.format.spaces import SpaceName
 from stream.order.filters import MISSING, Missing, canonical_filters
 from stream.order.window import BOUNDS, Bounds, canonical_frames, canonical_steps
-from stream.storage.arguments import check_whole
-from stream.storage.errors import ArgumentError
-from stream.storage.plain_values import canonical_choice, canonical_columns
 
 _NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "seed": (None, None),

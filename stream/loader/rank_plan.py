@@ -8,13 +8,13 @@ from functools import cached_property
 
 import numpy as np
 
+from stream.base.arguments import check_whole
+from stream.base.errors import ArgumentError
 from stream.batch.maker import BatchMaker, Setup
 from stream.loader.counters import Counters
 from stream.loader.mixed import MixedData
 from stream.loader.running import Running
 from stream.order.rows import Rows
-from stream.storage.arguments import check_whole
-from stream.storage.errors import ArgumentError
 from stream.workers.ring import Ring
 from stream.workers.source import BatchSource, Made, ProcessSource, Replacer, ThreadSource, make_here
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from stream.base.arguments import check_whole
+from stream.base.errors import ArgumentError
 from stream.loader.rank_plan import RankPlan
-from stream.storage.arguments import check_whole
-from stream.storage.errors import ArgumentError
 from stream.workers.source import Made
 
 _log = logging.getLogger("stream")

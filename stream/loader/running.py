@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from stream.base.arguments import check_whole
+from stream.base.errors import ArgumentError
+from stream.base.machine import usable_processors
 from stream.batch.spec import DECODE, Decode
-from stream.storage.arguments import check_whole
-from stream.storage.errors import ArgumentError
-from stream.storage.machine import usable_processors
 
 MAX_BATCH_SIZE = 1 << 20
 """Limit on rows: the plan of a made-up number would fill the memory before the frames do."""

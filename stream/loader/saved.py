@@ -10,6 +10,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from stream.base.errors import ArgumentError, StateError
+from stream.base.plain_values import canonical_choice
 from stream.loader.mixed import MixedData
 from stream.loader.options import Options
 from stream.loader.running import Running
@@ -17,8 +19,6 @@ from stream.loader.state import STATE_VERSION, describe_content, describe_order,
 from stream.order.filters import canonical_filters
 from stream.order.mixture import Member, Mixture
 from stream.statistics.normalize import Normalize, bind_transforms
-from stream.storage.errors import ArgumentError, StateError
-from stream.storage.plain_values import canonical_choice
 from stream.storage.remote import CachedRoot, cached_root, is_remote
 
 _log = logging.getLogger("stream")

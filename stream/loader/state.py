@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from stream.storage.arguments import check_whole
-from stream.storage.errors import ArgumentError, StateError
-from stream.storage.files import FileTooLarge, read_whole, write_whole
+from stream.base.arguments import check_whole
+from stream.base.errors import ArgumentError, StateError
+from stream.base.reading import FileTooLarge, read_whole
+from stream.storage.files import write_whole
 
 STATE_VERSION = 2
 _MAX_BYTES = 1 << 30

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
+from stream.base.arguments import check_whole
+from stream.base.errors import ArgumentError, FormatError
 from stream.format.episode_list import OPENPI, EpisodeList, read_by_name, read_list, read_value
-from stream.storage.arguments import check_whole
-from stream.storage.errors import ArgumentError, FormatError
 
 if TYPE_CHECKING:
     from stream.format.index import SplitIndex

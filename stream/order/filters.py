@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
+from stream.base.errors import ArgumentError, FormatError, closest
+from stream.base.plain_values import kind_of, plain_scalar, plain_values
 from stream.format.names import DERIVED, SEARCHED, TableKind, tables_of
 from stream.order.choices import Choice, Samples, hash_content
-from stream.storage.errors import ArgumentError, FormatError, closest
-from stream.storage.plain_values import kind_of, plain_scalar, plain_values
 
 if TYPE_CHECKING:
     from stream.format.catalog import Dataset
@@ -299,7 +299,7 @@ def _check_rows(index: SplitIndex, kind: TableKind, samples: Samples, rows: np.n
     if len(rows) and not 0 <= rows.min() <= rows.max() < len(index.table(kind)):
         raise FormatError(
             f"{index.table(samples).path}: names rows {rows.min():,} to {rows.max():,} of {kind}, which has "
-            f"{len(index.table(kind)):,}; the index is damaged, check it with `python -m convert.verify`"
+            f"{len(index.table(kind)):,}; the index is damaged, check it with `pairstream verify`"
         )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from stream.base.errors import ArgumentError
 from stream.format.catalog import Dataset
 from stream.format.index import SplitIndex
 from stream.format.names import TableKind
@@ -17,7 +18,6 @@ from stream.order.filters import used_by
 from stream.order.mixture import Member
 from stream.order.splits import EpisodeRange, SplitError, resolve_split
 from stream.order.window import Window
-from stream.storage.errors import ArgumentError
 
 _HOLES = ("corrupt_frame", "missing_camera")
 """Reasons in a manifest that mean holes in the layout ``frames``."""

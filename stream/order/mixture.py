@@ -9,11 +9,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from stream.base.configs import CONFIGS, list_faults, read_yaml
+from stream.base.errors import ArgumentError, closest
 from stream.format.catalog import Catalog
 from stream.format.mixture_file import MixtureFile, SizePower, Weight, in_folder, member_content
 from stream.order.splits import near_split
-from stream.storage.configs import CONFIGS, list_faults, read_yaml
-from stream.storage.errors import ArgumentError, closest
 
 _MIXTURES = CONFIGS / "mixtures"
 _EXPECTED = (

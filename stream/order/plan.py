@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from stream.base.errors import ArgumentError
 from stream.order.mix import MixSchedule, Passes
 from stream.order.rows import Rows
 from stream.order.shuffle import Shuffle, derive_keys, make_key
 from stream.order.views import Views
-from stream.storage.errors import ArgumentError
 
 MAX_SAMPLE = 1 << 61
 """Samples of a mixture; sums of sample numbers stay within int64."""

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from stream.base.arguments import check_whole
+from stream.base.errors import ArgumentError
 from stream.order.shuffle import derive_keys, make_key
-from stream.storage.arguments import check_whole
-from stream.storage.errors import ArgumentError
 
 _MANTISSA = 53
 """Bits of a float64."""
@@ -25,7 +25,7 @@ def row_random(batch: Mapping[str, Any], seed: int = 0, size: int = 1) -> np.nda
     """Return random numbers for each row of a batch, as a function of seed and sample alone.
 
     A sample gets the same numbers in any batch: for any number of ranks and workers, any batch size, after any resume,
-    in ``batch_at``, in ``stream.replay`` and in ``stream.pairs``. An epoch has samples of its own, except in
+    in ``batch_at``, in ``pairstream.replay`` and in ``stream.pairs``. An epoch has samples of its own, except in
     ``stream.PairSource``. Give each transform its own ``seed``; two transforms with the same seed get the same numbers.
 
     Args:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stream.display.html import html_table
+from stream.base.html import html_table
 from stream.format.index import SplitIndex
 from stream.format.names import Layout
 from stream.order.rows import Rows

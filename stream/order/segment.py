@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from stream.base.errors import FormatError
 from stream.format.index import SplitIndex
 from stream.format.names import HOLE
 from stream.order.choices import Choice, Samples
 from stream.order.member import OpenMember
 from stream.order.splits import EpisodeRange
 from stream.order.window import Window
-from stream.storage.errors import FormatError
 
-_DAMAGED = "the file is damaged. Check it with `python -m convert.verify`, or copy it again"
+_DAMAGED = "the file is damaged. Check it with `pairstream verify`, or copy it again"
 
 _CHUNK = 1 << 20
 """Samples that a choice looks at together."""

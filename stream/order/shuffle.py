@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stream.storage.errors import ArgumentError
+from stream.base.errors import ArgumentError
 
 # With fewer rounds, domains of less than ten places are visibly uneven (chi-squared over 20,000 keys).
 _ROUNDS = 12

@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
+from stream.base.errors import ArgumentError
 from stream.format.index import SplitIndex, open_index
 from stream.order.choices import Choice
 from stream.order.filters import SampleColumn
@@ -16,7 +17,6 @@ from stream.order.segment import Segment
 from stream.order.shuffle import derive_keys, make_key, permute
 from stream.order.splits import EpisodeRange
 from stream.order.weights import SampleWeights
-from stream.storage.errors import ArgumentError
 
 _LISTED = 5
 """Datasets that an error names."""
@@ -218,7 +218,7 @@ def _ranges(member: OpenMember) -> list[EpisodeRange]:
             raise ArgumentError(
                 f"dataset {dataset.name}: split {member.entry.split!r} needs {len(missing):,} shards that were not "
                 f"fetched, such as {missing[0]}; bring them from {dataset.fetched.source} with "
-                "`python -m stream.fetch` and this mixture and split"
+                "`pairstream fetch` and this mixture and split"
             )
     return [episodes for episodes in ranges if episodes.stop > episodes.start]
 

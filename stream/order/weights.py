@@ -20,8 +20,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stream.base.errors import ArgumentError, closest
 from stream.order.shuffle import make_key
-from stream.storage.errors import ArgumentError, closest
 
 BLOCK = 64
 """Samples whose sum is kept in memory."""

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from stream.base.arguments import check_whole
+from stream.base.errors import ArgumentError
 from stream.order.random_numbers import uniform
 from stream.order.shuffle import make_key
-from stream.storage.arguments import check_whole
-from stream.storage.errors import ArgumentError
 
 if TYPE_CHECKING:
     # At run time it would bring pydantic into every worker.

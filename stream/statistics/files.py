@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from stream.base.errors import ArgumentError
+from stream.base.reading import FileTooLarge, read_whole
 from stream.format.statistics import NUMBERS
 from stream.statistics.vectors import VectorStatistics
-from stream.storage.errors import ArgumentError
-from stream.storage.files import FileTooLarge, read_whole, write_whole
+from stream.storage.files import write_whole
 
 _MAX_BYTES = 50_000_000
 _HEAD = {"format": "stream-normalize", "version": 1}

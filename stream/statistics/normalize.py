@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
+from stream.base.errors import ArgumentError, closest
 from stream.batch.spec import Batch, BatchSpec
 from stream.batch.vectors import Vector
 from stream.format.names import VECTORS, VectorName
@@ -20,7 +21,6 @@ from stream.statistics.files import decode_statistics, encode_statistics, read_j
 from stream.statistics.methods import METHODS, MethodName
 from stream.statistics.trainer_files import FILES, export_file, import_file
 from stream.statistics.vectors import Mixture, Over, Per, Statistics, VectorStatistics, measure, used_data, used_splits
-from stream.storage.errors import ArgumentError, closest
 
 if TYPE_CHECKING:
     from typing import Self

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from stream.base.errors import ArgumentError
 from stream.format.names import VectorName
 from stream.format.statistics import NUMBERS
 from stream.statistics.files import from_json, plain_numbers, read_json, write_json
 from stream.statistics.methods import METHODS, Method
 from stream.statistics.vectors import Statistics, VectorStatistics
-from stream.storage.errors import ArgumentError
 
 Names = Mapping[VectorName, Mapping[str, tuple[str, ...]]]
 """Names of dimensions by vector and dataset."""

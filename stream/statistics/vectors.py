@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
+from stream.base.errors import ArgumentError
 from stream.batch.spec import BatchSpec
 from stream.batch.vectors import Vector
 from stream.format.index import open_index
 from stream.format.names import VectorName, table_file
 from stream.format.statistics import NUMBERS, describe_values, describe_weighted
 from stream.format.table import Table
-from stream.storage.errors import ArgumentError
 
 if TYPE_CHECKING:
     from stream.format.catalog import Dataset

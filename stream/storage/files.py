@@ -1,50 +1,18 @@
-"""Files and folders: read whole if they are what they should be, written atomically and durably."""
+"""Files and folders, written atomically and durably."""
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import os
 import shutil
-import stat
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from stream.storage.errors import ArgumentError
+from stream.base.errors import ArgumentError
 from stream.storage.remote import check_local
-
-
-class FileTooLarge(ValueError):
-    """A file with more bytes than the limit; the message gives the limit."""
-
-
-def check_regular(path: str | Path) -> int:
-    """Return the size of a file in bytes; symbolic links are followed.
-
-    Raises:
-        OSError: The file is missing, or it is a folder, a device or a pipe; reading a device might never end.
-    """
-    found = os.stat(path)
-    if stat.S_ISDIR(found.st_mode):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    if not stat.S_ISREG(found.st_mode):
-        raise OSError(errno.EINVAL, "it is a device or pipe, expected a file", str(path))
-    return found.st_size
-
-
-def read_whole(path: str | Path, limit: int) -> bytes:
-    """Return the content of a file of at most ``limit`` bytes; symbolic links are followed.
-
-    Raises:
-        FileTooLarge: The file has more bytes.
-        OSError: The file cannot be read, or ``check_regular`` refuses it.
-    """
-    if check_regular(path) > limit:
-        raise FileTooLarge(f"larger than {limit:,} bytes")
-    return Path(path).read_bytes()
 
 
 def write_whole(path: Path, content: bytes | str, *, suffix: str = "", parents: bool = False) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from stream.storage.extras import missing
+from stream.base.extras import missing
 from stream.storage.remote import RemoteError
 
 SCHEME = "hf://datasets/"

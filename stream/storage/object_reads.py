@@ -14,8 +14,8 @@ from concurrent.futures import Future
 from functools import cache, partial
 from typing import Any, NamedTuple, TypeVar
 
-from stream.storage.errors import FormatError, StreamError
-from stream.storage.extras import missing
+from stream.base.errors import FormatError, StreamError
+from stream.base.extras import missing
 from stream.storage.object_stores import locate
 from stream.storage.remote import RemoteError, Traffic, explain, is_final
 

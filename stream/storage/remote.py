@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from stream.storage.errors import ArgumentError, StreamError
+from stream.base.errors import ArgumentError, StreamError
 
 MEMBERS = ".members"
 """Folder of a cache with the members of a mixture that lie elsewhere than its root."""
@@ -138,7 +138,7 @@ def cached_root(
         raise ArgumentError(
             f"{url}: to read it in place, name a local folder for what was read, and a bound: "
             "cache='/scratch/oxe:200GB' (--cache for a command); or copy what a mixture needs with "
-            f"`python -m stream.fetch {url} LOCAL --mixture MIXTURE`, and open LOCAL"
+            f"`pairstream fetch {url} LOCAL --mixture MIXTURE`, and open LOCAL"
         )
     if not isinstance(cache, str | Path):
         raise ArgumentError(f"cache={cache!r:.100}; expected a local folder, with a bound such as /scratch/oxe:200GB")

@@ -9,14 +9,14 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any, ClassVar, Self
 
-from stream.storage.errors import ArgumentError, FormatError, StreamError
-from stream.storage.extras import missing
+from stream.base.errors import ArgumentError, FormatError, StreamError
+from stream.base.extras import missing
 from stream.storage.object_reads import OPENING_S, object_reads
 from stream.storage.object_stores import object_key, open_store
 from stream.storage.remote import LocalFolder, RemoteError, checked_url, explain
 
 LISTING = "info.json"
-"""List of the datasets of a root, which a web server has no other way to tell: that of ``python -m stream.info``."""
+"""List of the datasets of a root, which a web server has no other way to tell: that of ``pairstream info``."""
 _WEB = ("http", "https")
 _LATE_S, _SLOW = 2, 128 << 10
 """Seconds after which an answer is late, and bytes a second of a slow one: a thin link is not asked for files twice."""
@@ -169,7 +169,7 @@ class RemoteFolder:
         except (FileNotFoundError, KeyError, TypeError, ValueError):
             raise RemoteError(
                 f"{self._root}/{LISTING}: no list of datasets, which a web server cannot tell by itself; write it "
-                f"with `python -m stream.info ROOT --json > ROOT/{LISTING}`",
+                f"with `pairstream info ROOT --json > ROOT/{LISTING}`",
                 refused=True,
             ) from None
 

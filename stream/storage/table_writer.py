@@ -17,7 +17,7 @@ from typing import IO, Any, Self
 import numpy as np
 import pyarrow as pa
 
-from stream.storage.errors import FormatError
+from stream.base.errors import FormatError
 
 _BLOCK = 4 << 20
 

@@ -14,8 +14,8 @@ from multiprocessing.reduction import send_handle
 
 import cloudpickle
 
+from stream.base.errors import WorkerError
 from stream.batch.maker import Setup
-from stream.storage.errors import WorkerError
 from stream.workers.protocol import Reply, Request
 from stream.workers.ring import Slot
 

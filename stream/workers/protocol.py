@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from stream.base.errors import FormatError, RecordError, RingError, StreamError
+from stream.base.machine import available_memory
 from stream.batch.assemble import Begun, Work
 from stream.batch.layout import Layout, aligned
 from stream.batch.maker import BatchMaker
 from stream.batch.spec import Batch, map_values
 from stream.order.rows import ROW_TYPE, Rows
-from stream.storage.errors import FormatError, RecordError, RingError, StreamError
-from stream.storage.machine import available_memory
 
 
 class Request(NamedTuple):

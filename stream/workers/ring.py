@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from stream.storage.errors import RingError
-from stream.storage.machine import available_memory
+from stream.base.errors import RingError
+from stream.base.machine import available_memory
 
 _REMEDY = "take a smaller batch_size, fewer num_workers or a smaller prefetch"
 

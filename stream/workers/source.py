@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from stream.base.errors import ArgumentError, FormatError, RecordError, StreamError, WorkerError
 from stream.batch.assemble import Begun, Work
 from stream.batch.maker import BatchMaker
 from stream.batch.spec import Batch
 from stream.order.plan import Plan
 from stream.order.rows import ROW_TYPE, Rows
-from stream.storage.errors import ArgumentError, FormatError, RecordError, StreamError, WorkerError
 from stream.workers.pool import Job, Worker, WorkerPool
 from stream.workers.protocol import COPIED, read_batch
 from stream.workers.ring import Ring, Slot

@@ -17,15 +17,15 @@ from convert.doctor.command import main as doctor
 from convert.errors import EXIT_DAMAGED, EXIT_USAGE
 from convert.run.command import main
 from convert.verify.command import main as verify
+from pairstream.export.command import main as export
+from pairstream.replay.contact_sheet import draw_sheets
+from pairstream.view.tracks import open_tracks
 from stream import make_loader
 from stream.adapters import lerobot as lerobot_adapter
-from stream.display.depth_colours import colour_depth
-from stream.export.command import main as export
+from stream.base.depth_colours import colour_depth
+from stream.base.errors import ArgumentError, RecordError
 from stream.format.catalog import Catalog
 from stream.format.index import open_index
-from stream.replay.contact_sheet import draw_sheets
-from stream.storage.errors import ArgumentError, RecordError
-from stream.view.tracks import open_tracks
 from tests.fixtures.command import flip, tree
 from tests.fixtures.datasets.rlds_dataset import RldsDataset, demo_episode, demo_features, png, write_dataset
 from tests.fixtures.faults.conversion_damage import edit_manifest
@@ -267,8 +267,8 @@ def test_the_picture_of_a_batch_shows_depth(root: Path) -> None:
 
 def test_the_tracks_of_an_episode_and_its_recording_have_depth(root: Path, tmp_path: Path) -> None:
     pytest.importorskip("rerun", reason="needs the extra view")
-    from stream.view.recording import save
-    from tests.stream.view.recorded import read_recording
+    from pairstream.view.recording import save
+    from tests.pairstream.view.recorded import read_recording
 
     dataset = Catalog(root).open("demo")
     tracks = open_tracks(dataset, open_index(dataset, "train"), 0)

@@ -18,10 +18,10 @@ from tensorflow_datasets.proto import tf_example_pb2
 from convert.errors import EXIT_DAMAGED, EXIT_USAGE
 from convert.run.command import main
 from stream import make_loader
+from stream.base.errors import ArgumentError
 from stream.format.frame import decode_frame, encode_raw
 from stream.format.names import HOLE, decode_record
 from stream.format.video import ChunkFrame, video_codec
-from stream.storage.errors import ArgumentError
 from tests.fixtures.command import flip, is_written, run, start, tree, wait_until
 from tests.fixtures.datasets.rlds_dataset import (
     RldsDataset,
@@ -360,14 +360,14 @@ def copy(root: Path, tmp_path: Path) -> Path:
 
 
 def verify(root: Path, *more: str) -> Any:
-    return run(str(root), *more, module="convert.verify")
+    return run(str(root), *more, module="pairstream verify")
 
 
 @pytest.mark.long
 def test_verify_and_doctor_find_nothing_wrong(root: Path) -> None:
     done = verify(root, "--deep")
     assert done.code == 0, done.out
-    assert run(str(root), module="convert.doctor").code == 0
+    assert run(str(root), module="pairstream doctor").code == 0
 
 
 def test_verify_finds_a_flipped_bit_in_a_frame(copy: Path) -> None:
@@ -399,14 +399,16 @@ def test_reindex_follows_a_changed_registry_without_touching_a_frame(dataset: Rl
     parts = [{"path": "action", "dims": 1, "select": [1], "quantity": "ee_position", "kind": "displacement"}]
     registry = dataset.registry(cameras=CAMERAS, action=parts)
     frames = {name: digest for name, digest in tree(copy).items() if name.endswith(".arrayrecord")}
-    done = run(str(copy), "--config", str(registry), module="convert.reindex")
+    done = run(str(copy), "--config", str(registry), module="pairstream reindex")
     assert done.code == 0, done.err
     assert make_loader(copy, "demo", batch_size=2, frames=(0,)).batch_at(0)["action"].shape[-1] == 1
     assert {name: digest for name, digest in tree(copy).items() if name.endswith(".arrayrecord")} == frames
 
 
 def test_fetch_brings_the_shards_of_a_split_and_the_same_windows(root: Path, tmp_path: Path) -> None:
-    done = run(str(root), str(tmp_path / "local"), "--mixture", "demo", "--split", "train[:2]", module="stream.fetch")
+    done = run(
+        str(root), str(tmp_path / "local"), "--mixture", "demo", "--split", "train[:2]", module="pairstream fetch"
+    )
     assert done.code == 0, done.err
     assert len(list((tmp_path / "local" / FOLDER / "train").glob("*.arrayrecord"))) == 1
     options: dict[str, Any] = {"batch_size": 4, "frames": (-1, 0, 1), "cameras": ("primary", "wrist")}

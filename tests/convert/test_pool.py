@@ -8,7 +8,7 @@ import sys
 from functools import partial
 
 from convert.pool import Crashed, WorkerPool
-from stream.storage.progress import Progress
+from stream.base.progress import Progress
 
 
 def test_a_process_that_dies_costs_only_its_task() -> None:
@@ -23,7 +23,7 @@ def test_no_process_gets_ctrl_c_while_it_starts() -> None:
     code = """
 import functools, signal
 from convert.pool import WorkerPool
-from stream.storage.progress import Progress
+from stream.base.progress import Progress
 blocked = functools.partial(signal.pthread_sigmask, signal.SIG_BLOCK, ())
 with WorkerPool(2) as pool:
     found = pool.run([blocked, blocked], shown=Progress(2, "tasks", stream=None), sizes=[1, 1])

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convert.report import format_table
-from stream.storage.progress import human_bytes, human_seconds
+from stream.base.progress import human_bytes, human_seconds
 
 
 @pytest.mark.parametrize(

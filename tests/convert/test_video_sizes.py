@@ -16,10 +16,10 @@ from convert.errors import EXIT_FAILED
 from convert.plan import Options
 from convert.run.command import main
 from convert.shard.images import FramePolicy
+from pairstream.view.tracks import open_tracks
 from stream.format.catalog import Catalog
 from stream.format.frame import decode_frame
 from stream.format.index import open_index
-from stream.view.tracks import open_tracks
 from tests.fixtures.datasets.rlds_dataset import (
     convert_dataset,
     demo_episode,

@@ -69,8 +69,8 @@ def test_there_are_commands() -> None:
     assert {
         "convert.run",
         "convert.sample",
-        "stream.replay",
-        "stream.fetch",
+        "pairstream.replay",
+        "pairstream.fetch",
         "bench.loader",
         "examples.train_jax",
     } < modules

@@ -29,6 +29,7 @@ from convert.source.rlds.dataset import find_dataset
 from convert.source.rlds.features import flatten_features
 from convert.source.rlds.parser import EpisodeParser
 from convert.source.rlds.tfrecord import TFRecordFile, encode_tfrecord
+from stream.base.errors import ArgumentError, FormatError, StateError, StreamError
 from stream.format.catalog import Catalog
 from stream.format.fields import read_fields
 from stream.format.manifest import read_manifest
@@ -37,7 +38,6 @@ from stream.format.table import open_table
 from stream.loader.loader import Loader, load_loader, make_loader
 from stream.order.mixture import resolve_mixture
 from stream.order.splits import SplitError, resolve_split
-from stream.storage.errors import ArgumentError, FormatError, StateError, StreamError
 from tests.fixtures.datasets.rlds_dataset import demo_episode, demo_features, jpeg, png, serialise, write_dataset
 from tests.fuzz.mutations import mutate_bytes, mutate_json
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from stream import make_loader
-from stream.storage.errors import ArgumentError
+from stream.base.errors import ArgumentError
 from tests.reference.configurations import Configuration
 from tests.reference.rows import Rows
 from tests.reference.samples import (

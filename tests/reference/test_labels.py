@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import stream
+from stream.base.errors import ArgumentError
 from stream.label import given as given_module
 from stream.label import places
-from stream.storage.errors import ArgumentError
 from tests.reference import labels as reference
 from tests.stream.index_root import open_split
 

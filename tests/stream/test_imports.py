@@ -43,12 +43,16 @@ def test_the_loader_brings_nothing_that_grain_does_not() -> None:
 
 
 def test_exporting_images_brings_no_framework_and_no_pyav() -> None:
-    command = f"import sys, stream.export.command; print([m for m in (*{HEAVY}, 'grain', 'av') if m in sys.modules])"
+    command = (
+        f"import sys, pairstream.export.command; print([m for m in (*{HEAVY}, 'grain', 'av') if m in sys.modules])"
+    )
     assert python(command) == "[]\n"
 
 
 def test_fetching_from_a_folder_brings_no_framework_and_no_store() -> None:
-    assert python(f"import sys, stream.fetch; print([m for m in (*{HEAVY}, 'grain') if m in sys.modules])") == "[]\n"
+    assert (
+        python(f"import sys, pairstream.fetch; print([m for m in (*{HEAVY}, 'grain') if m in sys.modules])") == "[]\n"
+    )
 
 
 def test_object_stores_are_known_to_two_modules_only() -> None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
 
 from convert.errors import ConfigError
-from stream.storage.configs import Entry, list_faults
+from stream.base.configs import Entry, list_faults
 
 FILES = ("*.hdf5", "*.h5", "*.zarr", "*.zarr.zip")
 

@@ -16,7 +16,7 @@ from convert.source.arrays.opening import open_store
 from convert.source.arrays.store import STORES, Store, is_hdf5, is_zarr
 from convert.source.features import STEPS, Feature
 from convert.source.places import walk
-from stream.storage.configs import CONFIGS, Entry, list_faults, read_yaml
+from stream.base.configs import CONFIGS, Entry, list_faults, read_yaml
 
 _FOLDER = CONFIGS / "layouts"
 _LOOKED = 1000
@@ -79,7 +79,7 @@ def recognise_arrays(path: Path) -> str | None:
     kind = "HDF5" if is_hdf5(file) else "Zarr"
     told = f"it may be {' or '.join(found)}" if found else f"it is none of {', '.join(preset_names())}"
     raise ConfigError(
-        f"{path}: holds {kind}, and {told}; write KIND:{path}, or describe it in YAML: `python -m convert.draft "
+        f"{path}: holds {kind}, and {told}; write KIND:{path}, or describe it in YAML: `pairstream draft "
         f"arrays:{path}` prints a beginning"
     )
 

@@ -30,8 +30,8 @@ from convert.source.lerobot.reader import LeRobotReader, file_names
 from convert.source.picture_names import describe_parquet
 from convert.source.places import candidates, refuse_layout
 from convert.source.protocol import Source, SourceShard, Span, Wanted, covers
-from stream.storage.errors import closest
-from stream.storage.extras import missing
+from stream.base.errors import closest
+from stream.base.extras import missing
 from stream.storage.hub import SCHEME
 from stream.storage.remote import LocalFolder
 

@@ -11,7 +11,7 @@ from convert.errors import DamagedEpisode, SourceError
 from convert.source.lerobot.hub import HubFolder, open_dataset
 from convert.storage.object_store import StoreFolder, open_folder
 from convert.storage.staging import stage, staging_base
-from stream.storage.errors import closest
+from stream.base.errors import closest
 from stream.storage.hub import SCHEME
 from stream.storage.remote import LocalFolder
 

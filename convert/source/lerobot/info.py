@@ -13,8 +13,8 @@ from convert.errors import SourceError
 from convert.source.features import STEPS, Feature
 from convert.source.lerobot.depth import DEEP_PIXELS, DepthCodes
 from convert.source.protocol import SPLIT
+from stream.base.errors import first_fault
 from stream.format.schema import feature_column
-from stream.storage.errors import first_fault
 
 INFO = "meta/info.json"
 VERSIONS = ("v3.0", "v2.1", "v2.0")

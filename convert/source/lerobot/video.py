@@ -10,8 +10,8 @@ import numpy as np
 
 from convert.errors import CorruptFrame, DamagedEpisode
 from convert.source.lerobot.depth import DEEP_PIXELS, DepthCodes
+from stream.base.extras import imports_of
 from stream.format.names import MAX_PIXELS
-from stream.storage.extras import imports_of
 
 with imports_of("lerobot", by="reading videos of LeRobot datasets"):
     import av

@@ -24,7 +24,7 @@ from convert.source.files.plain import PlainEpisode
 from convert.source.files.source import FileKind, FileReader, FilesSource, Found, open_files
 from convert.source.places import find_paths
 from convert.source.python.values import flatten
-from stream.storage.errors import closest
+from stream.base.errors import closest
 
 _KEYS = {"steps", "episode"}
 _LOOKS = 8

@@ -24,7 +24,7 @@ from convert.source.rlds.parser import EpisodeParser
 from convert.source.rlds.tfrecord import TFRecordFile
 from convert.storage.object_store import StoreFolder, open_folder
 from convert.storage.staging import stage, staging_base
-from stream.storage.errors import closest
+from stream.base.errors import closest
 from stream.storage.remote import LocalFolder, join
 
 _FORMATS = ("tfrecord", "array_record")

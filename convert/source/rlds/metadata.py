@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from convert.errors import SourceError
-from stream.storage.files import read_whole
+from stream.base.reading import read_whole
 
 NAMES = ("dataset_info.json", "features.json")
 MAX_BYTES = 64 << 20

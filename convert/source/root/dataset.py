@@ -18,11 +18,11 @@ from convert.source.places import JOIN, candidates, refuse_layout
 from convert.source.root.join import join_sources
 from convert.source.root.reader import SplitTables, open_split
 from convert.source.root.source import RootShard, RootSource
+from stream.base.errors import ArgumentError, FormatError
 from stream.format.catalog import Catalog, Dataset
 from stream.format.manifest import read_manifest
 from stream.format.names import DERIVED, MANIFEST_NAME, TableKind, shard_file
 from stream.format.schema import FIRST_FIELDS, feature_column
-from stream.storage.errors import ArgumentError, FormatError
 from stream.storage.remote import is_remote
 
 LANGUAGE = Feature(path=f"{STEPS}/language", kind="tensor", level="step", shape=(), dtype="string")
@@ -85,7 +85,7 @@ def _open_dataset(place: str, roots: Sequence[str]) -> Dataset:
     faults = []
     for path in tried:
         if is_remote(path):
-            raise UsageError(f"root:{place}: a bucket is no source; bring it with `python -m stream.fetch` first")
+            raise UsageError(f"root:{place}: a bucket is no source; bring it with `pairstream fetch` first")
         parent, name = os.path.split(path)
         version = ""
         if os.path.isfile(os.path.join(path, MANIFEST_NAME)):
@@ -109,7 +109,7 @@ def _open(dataset: Dataset) -> RootSource:
     try:
         splits = {name: open_split(path, name, entry) for name, entry in manifest.splits.items()}
     except (FormatError, OSError) as error:
-        raise SourceError(f"{path}: {error}; check it with `python -m convert.verify`") from None
+        raise SourceError(f"{path}: {error}; check it with `pairstream verify`") from None
     stored = dataset.fields.stored_cameras
     entry = copy.deepcopy(manifest.spec)
     # Splits may have different labels.

@@ -13,6 +13,7 @@ from convert.errors import CorruptFrame, DamagedEpisode
 from convert.source.episode import Column, Episode, SourceFrame, absent_column
 from convert.source.features import Feature
 from convert.source.protocol import SourceEpisode, Span, Wanted, covers
+from stream.base.errors import FormatError
 from stream.format.fields import Fields, read_fields
 from stream.format.frame import DEPTH_MAGIC, RAW_MAGIC, decode_depth, decode_frame
 from stream.format.index import open_labels, record_number
@@ -22,7 +23,6 @@ from stream.format.record_file import RecordFile
 from stream.format.schema import feature_column
 from stream.format.table import Table, open_table
 from stream.format.video import ChunkFrame
-from stream.storage.errors import FormatError
 
 _PLACE = ("position", "num_bytes", "xxh3_64")
 

@@ -12,7 +12,7 @@ from rosbags.typesys import Stores, get_typestore
 
 from convert.errors import ConfigError, DamagedEpisode, MalformedEpisode
 from convert.source.rosbag.names import METADATA
-from stream.storage.errors import closest
+from stream.base.errors import closest
 
 _DISTRIBUTIONS = {
     store.value.removeprefix("ros2_"): store for store in Stores if store.value.startswith(("ros1_", "ros2_"))

@@ -12,7 +12,7 @@ from convert.errors import ConfigError, MalformedEpisode
 from convert.source.rosbag.bag import Bag
 from convert.source.rosbag.fields import find_field
 from convert.source.rosbag.layout import MARK, Cuts
-from stream.storage.errors import closest
+from stream.base.errors import closest
 
 _COLUMNS = ("file", "start", "stop")
 

@@ -196,6 +196,6 @@ def _without_layout(place: str, paths: Sequence[Path]) -> str:
             continue
         break
     return (
-        f"rosbag:{place}: bags need a layout, which says what the topics are; print one with python -m convert.draft "
+        f"rosbag:{place}: bags need a layout, which says what the topics are; print one with pairstream draft "
         f"rosbag:{place}\n  {path.name} has\n  {topics}"
     )

@@ -11,7 +11,7 @@ import numpy as np
 from rosbags.interfaces import Nodetype
 
 from convert.errors import MalformedEpisode
-from stream.storage.errors import closest
+from stream.base.errors import closest
 
 JOINT_STATE = "sensor_msgs/msg/JointState"
 _MAIN = {

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError, model_validator
 
 from convert.errors import ConfigError
-from stream.storage.configs import Entry, list_faults
+from stream.base.configs import Entry, list_faults
 
 Text = Annotated[str, Field(min_length=1)]
 STAMP = "stamp"

@@ -13,7 +13,7 @@ from bench.measure.child import ChildFailed
 from bench.measure.command import run_command
 from bench.measure.points import Point, Prepared, Repeated, study
 from bench.measure.tables import figure, point_table
-from stream.storage.errors import ArgumentError, RingError
+from stream.base.errors import ArgumentError, RingError
 
 
 @pytest.mark.parametrize(

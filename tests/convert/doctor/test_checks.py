@@ -222,7 +222,7 @@ def test_a_registry_entry_that_has_changed_since_is_a_hint_that_names_the_comman
     edit_manifest(root / "rt1" / "0.1.0", lambda manifest: manifest["spec"].update(control_frequency=99.0))
     (finding,) = (finding for finding in diagnose(root).findings if finding.rule.name == "registry_changed")
     assert (finding.rule.severity, finding.split, finding.count) == ("hint", None, 1)
-    assert f"`python -m convert.reindex {root} --datasets rt1`" in finding.examples[0].text
+    assert f"`pairstream reindex {root} --datasets rt1`" in finding.examples[0].text
     assert finding.to_lines("rt1")[0].startswith("hint: rt1: registry_changed, 1 dataset: ")
     assert finding.to_json()["unit"] == "dataset"
 

@@ -53,7 +53,7 @@ def dubious(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_command_ends_with_0_where_nothing_is_wrong(sound: Path) -> None:
-    done = run(str(sound), "--strict", module="convert.doctor")
+    done = run(str(sound), "--strict", module="pairstream doctor")
     assert (done.code, done.err) == (0, "")
     assert done.out.splitlines()[-1].startswith("0 errors, 0 warnings, 0 hints in 1 dataset: ")
 

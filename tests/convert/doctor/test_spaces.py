@@ -18,7 +18,7 @@ from convert.sample.command import make_sample
 from tests.fixtures.datasets.doctor_root import diagnose
 
 DROID = load_registry().dataset("droid")
-REMEDY = "correct `spaces` in the registry, then run python -m convert.reindex"
+REMEDY = "correct `spaces` in the registry, then run pairstream reindex"
 Entry = dict[str, Any]
 
 

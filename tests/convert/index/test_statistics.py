@@ -15,11 +15,11 @@ from convert.index import statistics
 from convert.index.derived import part_names, vector_field
 from convert.index.statistics import split_statistics
 from convert.registry.dataset import Part
+from stream.base.errors import FormatError
 from stream.format.manifest import Statistics
 from stream.format.names import DerivedName, table_file
 from stream.format.schema import STEP_FIELDS
 from stream.format.statistics import describe_values
-from stream.storage.errors import FormatError
 from tests.fixtures.datasets.arrow_part import write_part
 
 NUMBERS = ("mean", "std", "min", "max", "q01", "q99")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from convert.errors import ConfigError
 from convert.registry.registry import load_registry
-from stream.storage.configs import MAX_BYTES, read_yaml
+from stream.base.configs import MAX_BYTES, read_yaml
 
 GOOD = """\
 datasets:

@@ -20,7 +20,7 @@ ONE = "bridge-train.tfrecord-00000-of-00002__1"
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("lists") / "source"
     size = ("--episodes", "4", "--steps", "8", "--jobs", "1")
-    done = run("--datasets", "bridge,droid", "--output", str(folder), *size, module="convert.sample")
+    done = run("--datasets", "bridge,droid", "--output", str(folder), *size, module="pairstream sample")
     assert done.code == 0, done.err
     return folder
 
@@ -48,7 +48,7 @@ def test_listed_episodes_alone_are_converted(source: Path, tmp_path: Path, layou
     assert ids(tmp_path / "out", "bridge") == [ONE]
     # One of the sample's droid episodes failed.
     assert [name.rpartition("__")[2] for name in ids(tmp_path / "out", "droid")] == ["0", "1", "1"]
-    assert run(str(tmp_path / "out"), "--deep", module="convert.verify").code == 0
+    assert run(str(tmp_path / "out"), "--deep", module="pairstream verify").code == 0
     again = convert(source, tmp_path / "out", lists, "--splits", "train", "--layout", layout)
     assert again.code == 0
     assert "2 of 2 were complete already" in again.out

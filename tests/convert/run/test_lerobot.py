@@ -20,8 +20,8 @@ from convert.reindex import main as reindex
 from convert.run.command import main
 from convert.shard.images import decode_jpeg
 from convert.verify.command import main as verify
+from pairstream.fetch.command import main as fetch
 from stream import make_loader
-from stream.fetch.command import main as fetch
 from stream.format.names import HOLE
 from tests.fixtures.command import is_written, run, start, tree, wait_until
 from tests.fixtures.datasets.converted_dataset import open_converted

@@ -19,8 +19,8 @@ from convert.shard.images import decode_jpeg
 from stream import make_loader
 from stream.adapters import lerobot as lerobot_adapter
 from stream.adapters import openpi
+from stream.base.errors import ArgumentError
 from stream.format.names import HOLE
-from stream.storage.errors import ArgumentError
 from tests.fixtures.datasets.converted_dataset import ConvertedDataset, open_converted
 from tests.fixtures.datasets.lerobot_dataset import edit_info
 from tests.fixtures.datasets.numbered_lerobot import CAMERA, LENGTHS, number_of, numbers, write_numbered

@@ -8,7 +8,7 @@ from convert.journal.journal import Journal
 from convert.plan import Conversion
 from convert.run.progress import ShardProgress
 from convert.tasks.shard import convert_shard
-from stream.storage import progress
+from stream.base import progress
 from tests.fixtures.command import wait_until
 from tests.fixtures.datasets.rlds_dataset import demo_episode, write_dataset
 

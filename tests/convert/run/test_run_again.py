@@ -295,7 +295,7 @@ def test_a_changed_registry_entry_is_told_with_the_command_that_applies_it(
     assert main(command) == 0
     told = capsys.readouterr().err
     assert f"warning: {output / FOLDER} was converted with another registry entry of demo (control_frequency" in told
-    assert f"`python -m convert.reindex {output} --datasets demo --config {config}`" in told
+    assert f"`pairstream reindex {output} --datasets demo --config {config}`" in told
     assert tree(output) == tree(complete)
 
 

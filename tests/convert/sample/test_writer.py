@@ -11,7 +11,7 @@ import tensorflow_datasets as tfds
 
 from convert.errors import ConflictError, UsageError
 from convert.sample.command import make_sample
-from stream.storage.configs import CONFIGS
+from stream.base.configs import CONFIGS
 from tests.fixtures.datasets.sampled import (
     EPISODES,
     NAMES,

@@ -16,8 +16,8 @@ from av.video.frame import PictureType
 
 from convert.shard.images import EncodedFrame, FramePolicy
 from convert.shard.video import CRF, encode_chunk
+from stream.base.errors import FormatError
 from stream.format.video import VIDEO_CODECS, VideoCodec, decode_all, decode_chunk, video_codec
-from stream.storage.errors import FormatError
 from tests.fixtures.moving_pictures import moving_pictures, psnr
 
 SIZE = (64, 80)

@@ -7,7 +7,7 @@ import os
 import sys
 from typing import Any
 
-from stream.storage.errors import ArgumentError
+from stream.base.errors import ArgumentError
 from tests.distributed.ranks import tell
 
 

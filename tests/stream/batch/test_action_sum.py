@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from stream import ArgumentError, make_loader
+from stream.base.errors import FormatError
 from stream.batch.vectors import Reduction, Vector, check_reduction, sum_scale
-from stream.storage.errors import FormatError
 from tests.stream.crafted_root import CraftedRoot
 
 VECTOR = Vector(("x", "y", "open", "z"), ("displacement", "velocity", "flag", "velocity"))

@@ -17,13 +17,13 @@ import simplejpeg
 
 import stream.batch.assemble
 from convert.shard.record_file import RecordWriter, encode_record
+from stream.base.errors import LimitError, RecordError, RingError
+from stream.base.machine import default_max_open
 from stream.batch.assemble import Assembled, Assembler
 from stream.format.manifest import FileEntry, ShardEntry, describe_file, encode_manifest, read_manifest
 from stream.format.record_file import RecordFile
 from stream.loader.mixed import MixedData
 from stream.order.rows import Rows
-from stream.storage.errors import LimitError, RecordError, RingError
-from stream.storage.machine import default_max_open
 from tests.fixtures.faults.memory_limit import memory_limit
 from tests.fixtures.faults.open_files import open_files
 from tests.stream.index_root import change_table, encoded_frame, open_data, read_table, with_values, write_dataset

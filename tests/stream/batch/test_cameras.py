@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from stream.base.errors import ArgumentError
 from stream.batch.cameras import LoadedCamera, find_cameras
 from stream.format.frame import StoredCamera
-from stream.storage.errors import ArgumentError
 
 HAND = StoredCamera("hand", "wrist", ((8, 8),))
 SIDE = StoredCamera("wrist", "side", ((8, 8),))

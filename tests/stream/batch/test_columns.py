@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from stream.base.errors import ArgumentError
 from stream.batch.columns import find_column
 from stream.format.catalog import Catalog
 from stream.format.index import SplitIndex, open_index
 from stream.format.names import TableKind
 from stream.format.table import Column, Table, Texts
-from stream.storage.errors import ArgumentError
 
 NAMES = ["bridge", "kuka", "rt1"]
 TEXT = Column(None, None, 0, False, None, Texts(1, 0, 8), ())

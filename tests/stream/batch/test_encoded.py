@@ -15,11 +15,11 @@ import simplejpeg
 
 from convert.shard.record_file import encode_record
 from stream import ArgumentError, RecordError, digest, make_loader
+from stream.base.errors import FormatError
 from stream.batch.encoded import decode_frames, encoded_frames, pack_frames, with_frames
 from stream.format.manifest import read_manifest
 from stream.format.names import decode_record, frame_views
 from stream.loader.loader import Loader
-from stream.storage.errors import FormatError
 from tests.fixtures.datasets.rewritten_records import rewrite_records
 from tests.stream.transforms import Halve
 

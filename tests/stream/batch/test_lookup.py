@@ -17,13 +17,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import stream.batch.lookup
+from stream.base.errors import ArgumentError, FormatError
 from stream.batch.frames import Frames
 from stream.batch.lookup import Lookup
 from stream.format.names import TABLE_KINDS
 from stream.format.table import Table
 from stream.loader.mixed import MixedData
 from stream.order.rows import Rows
-from stream.storage.errors import ArgumentError, FormatError
 from tests.stream.index_root import change_table, open_data, read_table, with_values, write_dataset
 
 KINDS = {

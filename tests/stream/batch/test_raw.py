@@ -13,12 +13,12 @@ import pytest
 
 from convert.plan import Options
 from convert.shard.images import FramePolicy
+from pairstream.view.tracks import open_tracks
 from stream import make_loader
+from stream.base.errors import ArgumentError
 from stream.format.catalog import Catalog
 from stream.format.frame import decode_frame
 from stream.format.index import open_index
-from stream.storage.errors import ArgumentError
-from stream.view.tracks import open_tracks
 from tests.fixtures.command import run
 from tests.fixtures.datasets.rlds_dataset import convert_dataset, demo_episode, write_dataset
 
@@ -80,7 +80,7 @@ def test_a_damaged_record_of_raw_frames_is_replaced_as_any_other(roots: dict[str
         batch = pairs.batch_at(step)
         for row, episode in enumerate(batch["episode"]):
             np.testing.assert_array_equal(batch["frames"][row, 0], PIXELS[episode][batch["step"][row]])
-    result = run(str(tmp_path / "copy"), "--deep", module="convert.verify")
+    result = run(str(tmp_path / "copy"), "--deep", module="pairstream verify")
     assert result.code == 1
     assert "does not read" in result.out
 
@@ -92,7 +92,7 @@ def test_the_device_decodes_no_raw_pixels(roots: dict[str, Path]) -> None:
 
 def test_an_export_has_jpegs_of_raw_frames(roots: dict[str, Path], tmp_path: Path) -> None:
     result = run(
-        str(roots["frames"]), "--dataset", "demo", "--output", str(tmp_path / "lerobot"), module="stream.export"
+        str(roots["frames"]), "--dataset", "demo", "--output", str(tmp_path / "lerobot"), module="pairstream export"
     )
     assert result.code == 0, result.err
     for table in (tmp_path / "lerobot").rglob("data/**/*.parquet"):
@@ -108,8 +108,8 @@ def test_an_episode_is_seen_and_recorded_with_the_pixels_of_the_source(
     layout: str, roots: dict[str, Path], tmp_path: Path
 ) -> None:
     pytest.importorskip("rerun", reason="needs the extra view")
-    from stream.view.recording import save
-    from tests.stream.view.recorded import read_recording
+    from pairstream.view.recording import save
+    from tests.pairstream.view.recorded import read_recording
 
     dataset = Catalog(roots[layout]).open("demo")
     tracks = open_tracks(dataset, open_index(dataset, "train"), 1)

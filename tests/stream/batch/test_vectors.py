@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convert.registry.registry import load_registry
+from stream.base.errors import ArgumentError, FormatError
 from stream.batch.dataset_vector import dataset_vector
 from stream.batch.vectors import REDUCTIONS, Vector, kind_codes, reduce_window, sum_scale
 from stream.format.catalog import Catalog, Dataset
 from stream.format.index import SplitIndex, open_index
 from stream.format.schema import STEP_FIELDS, feature_column
 from stream.format.table import Table, open_table
-from stream.storage.errors import ArgumentError, FormatError
 from tests.fixtures.datasets.arrow_part import write_part
 
 NAMES = [selected.spec.name for selected in load_registry().resolve("oxe29")]
@@ -168,7 +168,7 @@ def test_a_derived_column_that_does_not_fit_the_manifest_is_refused(
     kind = other(size)
     derived = {} if kind is None else {"action": pa.nulls(3, kind)}
     steps = made_steps(tmp_path, reward=pa.array([1, 2, 3]), **derived)
-    told = f"column 'action' is not the {size} numbers of the manifest's spec; run `python -m convert.reindex`"
+    told = f"column 'action' is not the {size} numbers of the manifest's spec; run `pairstream reindex`"
     with pytest.raises(FormatError, match=told):
         dataset_vector(bridge, "action", None, steps=steps)
 

@@ -18,15 +18,15 @@ from array_record.python.array_record_module import ArrayRecordReader
 from convert.plan import Options
 from convert.shard.images import FramePolicy
 from convert.verify.command import main as verify
+from pairstream.view.tracks import open_tracks
 from stream import RecordError, digest, make_loader
+from stream.base.errors import ArgumentError
 from stream.batch.assemble import Assembler
 from stream.format.catalog import Catalog
 from stream.format.frame import decode_frame
 from stream.format.index import open_index
 from stream.format.names import shard_file
 from stream.format.video import VideoCodec, decode_chunk
-from stream.storage.errors import ArgumentError
-from stream.view.tracks import open_tracks
 from tests.fixtures.command import flip, run
 from tests.fixtures.datasets.rewritten_records import rewrite_records
 from tests.fixtures.datasets.rlds_dataset import convert_dataset, demo_episode, jpeg, write_dataset
@@ -179,7 +179,7 @@ def test_a_chunk_with_sound_hashes_and_wrong_content_is_an_error_and_found_when_
 @pytest.mark.long
 def test_verify_and_doctor_find_nothing_wrong(root: Path) -> None:
     assert verify([str(root), "--deep"]) == 0
-    assert run(str(root), module="convert.doctor").code == 0
+    assert run(str(root), module="pairstream doctor").code == 0
 
 
 def test_the_device_decodes_no_video(root: Path, codec: VideoCodec) -> None:
@@ -196,7 +196,7 @@ def test_a_loader_without_pyav_says_what_to_install(
 
 
 def test_an_export_has_jpegs_of_the_frames(root: Path, tmp_path: Path) -> None:
-    done = run(str(root), "--dataset", "demo", "--output", str(tmp_path / "out"), module="stream.export")
+    done = run(str(root), "--dataset", "demo", "--output", str(tmp_path / "out"), module="pairstream export")
     assert done.code == 0, done.err
     (table,) = (tmp_path / "out" / "data").rglob("*.parquet")
     stored = pq.read_table(table)
@@ -206,7 +206,7 @@ def test_an_export_has_jpegs_of_the_frames(root: Path, tmp_path: Path) -> None:
 
 
 def test_a_video_export_copies_h264_and_encodes_all_else(root: Path, codec: VideoCodec, tmp_path: Path) -> None:
-    done = run(str(root), "--dataset", "demo", "--output", str(tmp_path / "out"), "--video", module="stream.export")
+    done = run(str(root), "--dataset", "demo", "--output", str(tmp_path / "out"), "--video", module="pairstream export")
     assert done.code == 0, done.err
     (path,) = (tmp_path / "out").rglob("*.mp4")
     tracks = [track for number in range(3) for track in open_episode(root, number).cameras]
@@ -245,8 +245,8 @@ def open_episode(root: Path, number: int) -> Any:
 
 def test_an_episode_is_seen_and_recorded(root: Path, tmp_path: Path) -> None:
     pytest.importorskip("rerun", reason="needs the extra view")
-    from stream.view.recording import save
-    from tests.stream.view.recorded import read_recording
+    from pairstream.view.recording import save
+    from tests.pairstream.view.recorded import read_recording
 
     tracks = open_episode(root, 2)
     assert save(tracks, tmp_path / "e.rrd") == []

@@ -14,13 +14,13 @@ import cloudpickle
 import pytest
 
 from convert.storage.object_store import StoreFolder
+from pairstream.browse.opened import Opened
+from pairstream.browse.static import write_static
+from pairstream.fetch.command import main as fetch
 from stream import add_labels, digest, load_loader, make_loader, pairs, remove_labels
-from stream.browse.opened import Opened
-from stream.browse.static import write_static
+from stream.base.errors import ArgumentError, FormatError, RecordError, StreamError
 from stream.cache.room import Room
-from stream.fetch.command import main as fetch
 from stream.format.names import FETCHED_NAME, MANIFEST_NAME
-from stream.storage.errors import ArgumentError, FormatError, RecordError, StreamError
 from stream.storage.remote import RemoteError, cached_root
 from tests.documentation.blocks import python_blocks
 from tests.fixtures.command import run, start, wait_until
@@ -83,7 +83,7 @@ def test_batches_states_and_files_are_those_of_the_local_root(
     assert (sample["frames"] == near.batch_at(1)["frames"][0]).all()
     if not flaky.startswith("gs"):
         given = ("--loader", str(tmp_path / "loader.json"), "--step", "9", "--digest", "--cache", str(cache))
-        assert run(*given, module="stream.replay").out == f"9 {expected[9]}\n"
+        assert run(*given, module="pairstream replay").out == f"9 {expected[9]}\n"
 
 
 def test_the_second_epoch_asks_for_nothing(bucket: str, cache: Path, expected: list[str]) -> None:
@@ -192,7 +192,7 @@ def test_any_kill_leaves_the_cache_sound(bucket: str, cache: Path, expected: lis
 def test_two_processes_fill_one_cache_at_the_same_time(bucket: str, cache: Path, expected: list[str]) -> None:
     make_loader(bucket, "demo", **OPTIONS, cache=cache).save(cache.parent / "loader.json")
     given = ("--loader", str(cache.parent / "loader.json"), "--range", f"0:{STEPS}", "--digest", "--cache", f"{cache}2")
-    with start(*given, module="stream.replay") as one, start(*given, module="stream.replay") as other:
+    with start(*given, module="pairstream replay") as one, start(*given, module="pairstream replay") as other:
         results = [one.wait(), other.wait()]
     assert [result.out.split()[1::2] for result in results] == [expected, expected]
 
@@ -352,7 +352,7 @@ def test_the_doctor_of_the_browser_names_the_bucket(bucket: str, cache: Path, tm
 def test_a_web_server_without_a_list_is_told_how_to_make_one(tmp_path: Path, cache: Path) -> None:
     with (
         web_server(tmp_path) as url,
-        pytest.raises(RemoteError, match=rf"{url}/info.json: no list .* stream.info ROOT --json > ROOT/info.json"),
+        pytest.raises(RemoteError, match=rf"{url}/info.json: no list .* pairstream.info ROOT --json > ROOT/info.json"),
     ):
         make_loader(url, "demo", **OPTIONS, cache=cache)
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from pairstream.info.command import main as info
+from pairstream.view.command import main as view
 from stream import ArgumentError, digest, load_loader, make_loader
 from stream.cache.room import Room, sparse_copies
-from stream.info.command import main as info
-from stream.view.command import main as view
 from tests.fixtures.command import run
 from tests.fixtures.object_stores import web_server
 
@@ -33,7 +33,7 @@ def test_a_member_in_a_bucket_uses_the_cache_of_a_local_root(
     assert [digest(batch) for batch in again] == expected
     assert again.stats()["requests"] == 0
     given = ("--loader", str(tmp_path / "loader.json"), "--step", "2", "--digest", "--cache", str(cache))
-    assert run(*given, module="stream.replay").out == f"2 {expected[2]}\n"
+    assert run(*given, module="pairstream replay").out == f"2 {expected[2]}\n"
 
 
 def test_the_same_dataset_of_several_roots_is_in_one_mixture(

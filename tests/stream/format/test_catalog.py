@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from stream.base.errors import ArgumentError, FormatError
 from stream.format.catalog import Catalog
 from stream.format.manifest import read_manifest
 from stream.format.names import MANIFEST_NAME
-from stream.storage.errors import ArgumentError, FormatError
 from tests.stream.index_root import write_dataset
 
 

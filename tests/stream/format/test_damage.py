@@ -24,9 +24,9 @@ from stream import (
     make_loader,
     pairs,
 )
+from stream.base.errors import FormatError
 from stream.format.names import TABLE_KINDS, TableKind
 from stream.loader.loader import Loader
-from stream.storage.errors import FormatError
 from tests.fixtures.command import LIGHT
 
 MIXTURE = {"bridge": 1, "kuka": 1}
@@ -279,7 +279,7 @@ def test_a_lack_of_file_handles_is_no_damage_and_nothing_stands_in_for_the_recor
     code = f"""{LIGHT}
 import os, resource
 from stream import make_loader
-from stream.storage.errors import LimitError
+from stream.base.errors import LimitError
 held = []
 resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 32, 4096))
 loader = make_loader({str(oxe_root)!r}, {MIXTURE!r}, batch_size=1, on_error="replace")

@@ -7,8 +7,8 @@ import pytest
 
 from convert.shard.images import encode_jpeg
 from convert.shard.record_file import encode_record
+from stream.base.errors import FormatError
 from stream.format.frame import RAW_MAGIC, RawRecord, as_jpeg, decode_frame, encode_raw, frame_shape
-from stream.storage.errors import FormatError
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (6, 10, 3), np.uint8)
 RAW, JPEG = encode_raw(PIXELS), encode_jpeg(PIXELS, 95)

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from convert.shard.depth import encode_depth
+from stream.base.errors import FormatError
 from stream.format.frame import DEPTH_HEADER, DEPTH_MAGIC, decode_depth, depth_shape
-from stream.storage.errors import FormatError
 
 DEPTH = np.random.default_rng(0).integers(0, 4000, (12, 17), dtype=np.uint16)
 

@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from stream.base.errors import FormatError, StreamError
 from stream.format.manifest import read_manifest
 from stream.format.names import TableKind
 from stream.frameworks.grain import PairSource, pairs
-from stream.storage.errors import FormatError, StreamError
 from tests.fixtures.faults.memory_limit import memory_limit
 from tests.stream.crafted_root import CraftedRoot, with_column
 

@@ -15,10 +15,10 @@ import pytest
 
 import stream.format.index
 from stream import make_loader
+from stream.base.errors import FormatError
 from stream.format.catalog import Catalog
 from stream.format.index import IndexCheck, SplitIndex, UsedColumn, open_index, used_columns
 from stream.format.names import TABLE_KINDS, TableKind, table_file
-from stream.storage.errors import FormatError
 from tests.stream.index_root import change_table, open_data, open_split, read_table, with_values, write_dataset
 
 

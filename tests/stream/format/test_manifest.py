@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from stream.base.errors import FormatError
 from stream.format.manifest import Manifest, encode_manifest, read_manifest
 from stream.format.names import TABLE_KINDS
-from stream.storage.errors import FormatError
 
 
 def shard(name: str, **more: Any) -> dict[str, Any]:

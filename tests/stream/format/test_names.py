@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from convert.jobs import shard_stem
 from convert.shard.record_file import encode_record
+from stream.base.errors import FormatError
 from stream.format.names import (
     DERIVED,
     TABLE_KINDS,
@@ -20,7 +21,6 @@ from stream.format.names import (
     table_file,
 )
 from stream.format.schema import FIRST_FIELDS, feature_column
-from stream.storage.errors import FormatError
 
 FRAMES = st.lists(st.binary(max_size=200), min_size=1, max_size=8)
 

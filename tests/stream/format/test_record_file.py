@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from convert.shard.record_file import RecordWriter
+from stream.base.errors import FormatError
 from stream.format.names import BLOCK
 from stream.format.record_file import RecordFile
-from stream.storage.errors import FormatError
 from tests.fixtures.faults.open_files import open_files
 
 SIZES = [10, 50_000, 70_000, 200_000, 0, 65_536]

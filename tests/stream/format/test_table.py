@@ -17,9 +17,9 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stream.base.errors import FormatError
 from stream.format.schema import STEP_FIELDS, TEXT
 from stream.format.table import Table, describe_table, hash_column, map_file, open_table
-from stream.storage.errors import FormatError
 from tests.fixtures.datasets.arrow_part import write_part
 from tests.fixtures.faults.memory_limit import memory_limit
 from tests.fixtures.parameters import long_but

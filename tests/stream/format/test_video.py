@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from stream.base.errors import FormatError
 from stream.format.index import SplitIndex
 from stream.format.video import coded_sizes
-from stream.storage.errors import FormatError
 
 
 def test_a_size_is_known_by_the_one_that_is_encoded() -> None:

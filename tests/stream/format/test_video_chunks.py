@@ -13,10 +13,10 @@ import pytest
 from convert.shard.images import FramePolicy, convert_frame
 from convert.shard.record_file import encode_record
 from convert.shard.video import encode_chunk
+from stream.base.errors import FormatError
 from stream.format import video
 from stream.format.frame import CODECS, Codec, StoredCamera, decode_frame
 from stream.format.video import VIDEO_CODECS, VideoCodec, decode_all, decode_chunk
-from stream.storage.errors import FormatError
 from tests.fixtures.moving_pictures import moving_pictures, psnr
 
 SIZES = ((100, 100), (104, 108), (63, 81), (33, 41), (97, 111))

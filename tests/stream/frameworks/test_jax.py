@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import stream
+from stream.base.errors import StateError
 from stream.loader.loader import Loader
-from stream.storage.errors import StateError
 from tests.fixtures.command import REPOSITORY
 
 jax = pytest.importorskip("jax", reason="jax is not installed")

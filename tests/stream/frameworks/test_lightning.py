@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stream.storage.errors import ArgumentError, StateError
+from stream.base.errors import ArgumentError, StateError
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pl = pytest.importorskip("lightning.pytorch", reason="lightning is not installed")

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import stream
+from stream.base.errors import ArgumentError, StateError, WorkerError
 from stream.loader.loader import Loader
-from stream.storage.errors import ArgumentError, StateError, WorkerError
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import stream
-from stream.storage.errors import ArgumentError
+from stream.base.errors import ArgumentError
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import stream
-from stream.storage.errors import ArgumentError
+from stream.base.errors import ArgumentError
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 

@@ -17,10 +17,10 @@ import pytest
 
 import stream
 from convert.verify.command import verify_root
+from stream.base.errors import ArgumentError, StateError, StreamError
 from stream.format.manifest import read_manifest
 from stream.format.names import MANIFEST_NAME
 from stream.label import given
-from stream.storage.errors import ArgumentError, StateError, StreamError
 from tests.stream.index_root import open_split, write_dataset
 
 LENGTHS = {"train": [[5, 4], [6]], "val": [[3]]}
@@ -336,7 +336,7 @@ def test_two_commands_at_once_lose_nothing(root: Path, tmp_path: Path) -> None:
     for number in range(4):
         path = tmp_path / f"label{number}.csv"
         pyarrow.csv.write_csv(some(np.arange(STEPS), **{f"label{number}": np.arange(15.0)}), path)
-        command = [sys.executable, "-m", "stream.label", str(root), "demo", str(path), "--split", "train"]
+        command = [sys.executable, "-m", "pairstream", "label", str(root), "demo", str(path), "--split", "train"]
         started.append(subprocess.Popen(command, stderr=subprocess.PIPE, text=True))
     assert [process.wait() for process in started] == [0] * 4, [process.communicate()[1] for process in started]
     assert list(stream.list_labels(root, "demo")["train"]) == [f"label{number}" for number in range(4)]
@@ -398,7 +398,7 @@ def test_a_root_in_an_object_store_is_refused() -> None:
 
 
 def test_the_command_attaches_lists_and_removes(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from stream.label.command import main
+    from pairstream.label.command import main
 
     pyarrow.csv.write_csv(some(ROWS, value=np.arange(12) + 0.5), tmp_path / "value.csv")
     arguments = [str(root), "demo"]

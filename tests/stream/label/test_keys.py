@@ -12,7 +12,7 @@ import pytest
 
 import stream
 from convert.run.command import main as convert
-from stream.storage.errors import ArgumentError
+from stream.base.errors import ArgumentError
 from tests.fixtures.datasets.numbered_lerobot import write_numbered
 from tests.stream.index_root import change_table, open_split, write_dataset
 

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import stream
-from stream.label.command import main
-from stream.storage.errors import ArgumentError
+from pairstream.label.command import main
+from stream.base.errors import ArgumentError
 from tests.fixtures.command import tree
 from tests.fixtures.faults.other_user import open_to_others
 from tests.stream.index_root import open_split, write_dataset

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 import stream
+from pairstream.replay.command import main as replay
 from stream import ArgumentError, Loader, Normalize, digest, load_loader, load_normalize, make_loader
 from stream.loader.options import Options
-from stream.replay.command import main as replay
 from tests.stream.index_root import write_dataset
 from tests.stream.transforms import Halve
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from stream.base.errors import FormatError, StreamError
 from stream.format.catalog import Catalog
 from stream.format.names import TABLE_KINDS
 from stream.frameworks.grain import PairSource
 from stream.loader.digest import digest
-from stream.storage.errors import FormatError, StreamError
 from tests.fixtures.parameters import long_but
 
 NAMES = ("bridge", "kuka")

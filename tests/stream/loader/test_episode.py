@@ -11,9 +11,9 @@ import pytest
 import simplejpeg
 
 from stream import Loader, make_loader
+from stream.base.errors import ArgumentError, FormatError
 from stream.format.manifest import encode_manifest, read_manifest
 from stream.loader.episode import Episode
-from stream.storage.errors import ArgumentError, FormatError
 from tests.stream.index_root import change_table, encoded_frame, read_table, with_values, write_dataset
 
 LENGTHS = {"train": [[5, 1, 4], [], [6, 9]], "test": [[7]]}

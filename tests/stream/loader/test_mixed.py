@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from stream import Loader, digest, load_loader, make_loader, shared_episodes
+from stream.base.errors import ArgumentError, StateError
 from stream.batch.cameras import find_cameras
 from stream.format.manifest import encode_manifest, read_manifest
 from stream.loader.mixed import MixedData, open_mixture
 from stream.loader.options import Options
-from stream.storage.errors import ArgumentError, StateError
 
 
 def mix(root: Path, mixture: Any, *, split: str = "train", **options: Any) -> MixedData:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from stream import load_loader, make_loader
-from stream.storage.errors import ArgumentError
+from stream.base.errors import ArgumentError
 from tests.fixtures.command import run
 
 
@@ -49,7 +49,7 @@ def test_a_root_that_is_not_there_is_named(oxe_root: Path) -> None:
 def test_fetch_leaves_other_roots_alone(oxe_root: Path, mine: Path, tmp_path: Path) -> None:
     soup = tmp_path / "soup.yaml"
     soup.write_text("members: {bridge: 1, kuka: {root: mine}}")
-    done = run(str(oxe_root), str(tmp_path / "local"), "--mixture", str(soup), module="stream.fetch")
+    done = run(str(oxe_root), str(tmp_path / "local"), "--mixture", str(soup), module="pairstream fetch")
     assert done.code == 2
     assert "member kuka has a root of its own" in done.err
     assert not (tmp_path / "local").exists()

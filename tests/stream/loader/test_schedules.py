@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from stream import load_loader, make_loader, pairs
+from stream.base.errors import ArgumentError, StateError
 from stream.loader.loader import Loader
 from stream.order.mix import MixTable
-from stream.storage.errors import ArgumentError, StateError
 
 SCHEDULE: list[tuple[int | None, dict[str, Any]]] = [
     (10, {"bridge": 3, "kuka": 1}),

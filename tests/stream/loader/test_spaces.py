@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from stream import Normalize, load_loader, load_normalize, make_loader
+from stream.base.errors import ArgumentError, StateError
 from stream.format.spaces import EEF_NAMES
-from stream.storage.errors import ArgumentError, StateError
 from tests.fixtures.datasets.oxe29_sample import NAMES
 
 # fractal's rotation is complete; language_table moves in a plane; bridge drops steps.

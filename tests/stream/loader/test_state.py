@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from stream import Loader, make_loader, row_random
+from stream.base.errors import StateError
 from stream.loader.mixed import open_mixture
 from stream.loader.options import Options
 from stream.loader.state import make_state, read_json, read_state, write_json
-from stream.storage.errors import StateError
 
 
 @pytest.fixture

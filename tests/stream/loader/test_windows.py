@@ -19,9 +19,9 @@ import simplejpeg
 from array_record.python.array_record_module import ArrayRecordReader
 
 from stream import make_loader
+from stream.base.errors import ArgumentError
 from stream.batch.assemble import Assembler
 from stream.format.names import HOLE, decode_record
-from stream.storage.errors import ArgumentError
 from tests.fixtures.datasets.oxe29_sample import SELECTED
 from tests.fixtures.parameters import long_but
 from tests.stream.crafted_root import CraftedRoot, with_column

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from stream import make_loader
+from stream.base.errors import ArgumentError, StateError
 from stream.loader.loader import Loader, load_loader
 from stream.order import segment
-from stream.storage.errors import ArgumentError, StateError
 
 BRIDGE = {"bridge": 1}
 OPENPI = ("episode_metadata/recording_folderpath", "episode_metadata/file_path")

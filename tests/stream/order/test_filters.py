@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from stream import load_loader, make_loader
+from stream.base.errors import ArgumentError, FormatError, StateError
 from stream.order.filters import _MATCH, Filter, canonical_filters, parse_filters
-from stream.storage.errors import ArgumentError, FormatError, StateError
 from tests.stream.index_root import change_table, write_dataset
 from tests.stream.small_index import RECORDS, SmallIndex, small_index
 

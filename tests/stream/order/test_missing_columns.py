@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from stream import load_loader, make_loader
-from stream.storage.errors import ArgumentError
+from stream.base.errors import ArgumentError
 
 MIXTURE = {"bridge": 1, "kuka": 2, "rt1": 1}
 SUCCESS = [("success", "==", True), ("step", ">", 0)]

@@ -4,10 +4,10 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stream.base.configs import CONFIGS
 from stream.format.mixture_file import SizePower
 from stream.order.mix import PERIOD, MixSchedule, MixTable, Passes, build_mix
 from stream.order.shuffle import Shuffle
-from stream.storage.configs import CONFIGS
 
 MILLION, BILLION = 10**6, 10**9
 

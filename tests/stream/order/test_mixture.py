@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from convert.registry.registry import load_registry
+from stream.base.errors import ArgumentError
 from stream.format.catalog import Catalog
 from stream.format.mixture_file import SizePower
 from stream.loader.mixed import open_mixture
 from stream.loader.options import Options
 from stream.order.mixture import Member, packaged_mixtures, resolve_mixture
-from stream.storage.errors import ArgumentError
 
 PACKAGED = packaged_mixtures()
 

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stream.base.errors import ArgumentError
 from stream.format.catalog import Catalog, Dataset
 from stream.order.mix import MixSchedule, build_mix
 from stream.order.plan import Plan
 from stream.order.rows import ROW_NAMES, Rows
 from stream.order.shuffle import Shuffle
 from stream.order.views import Views
-from stream.storage.errors import ArgumentError
 from tests.stream.index_root import write_dataset
 from tests.stream.order.test_views import open_member
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from convert.registry.registry import load_registry
 from convert.run.command import main as convert
 from convert.sample.command import make_sample
+from stream.base.errors import ArgumentError
 from stream.format.catalog import Catalog, Dataset
 from stream.order.filters import parse_filters
 from stream.order.member import OpenMember, touched_shards
@@ -23,7 +24,6 @@ from stream.order.mixture import Member
 from stream.order.splits import EpisodeRange
 from stream.order.views import Views
 from stream.order.window import resolve_windows
-from stream.storage.errors import ArgumentError
 from tests.fixtures.datasets.converted_dataset import open_converted
 from tests.fixtures.shared_folder import run_folder, shared_folder
 

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 from stream import Loader, make_loader
+from stream.base.errors import ArgumentError
 from stream.loader.mixed import open_mixture
 from stream.loader.options import Options
 from stream.statistics.normalize import Normalize, load_normalize
-from stream.storage.errors import ArgumentError
 from tests.stream.crafted_root import CraftedRoot
 
 WEIGHTS = {"bridge": 1, "kuka": 1, "taco_play": 1, "rt1": 1, "language_table": 1}

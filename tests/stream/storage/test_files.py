@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from stream.browse.marks import Marks
-from stream.replay.contact_sheet import write_sheets
-from stream.storage.errors import ArgumentError
+from pairstream.browse.marks import Marks
+from pairstream.replay.contact_sheet import write_sheets
+from stream.base.errors import ArgumentError
 from stream.storage.files import new_folder, write_whole
 from tests.fixtures.faults.disk import Disk
 

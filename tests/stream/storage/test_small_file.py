@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from stream.storage.files import FileTooLarge, read_whole
+from stream.base.reading import FileTooLarge, read_whole
 
 
 def test_a_file_is_read_up_to_the_limit(tmp_path: Path) -> None:

@@ -21,8 +21,8 @@ import psutil
 import pytest
 
 from stream import WorkerError, digest, make_loader
+from stream.base.errors import FormatError, RingError, StreamError
 from stream.loader.iterator import LoaderIterator
-from stream.storage.errors import FormatError, RingError, StreamError
 from stream.storage.remote import RemoteError
 from tests.fixtures.command import LIGHT, wait_until
 from tests.stream.transforms import FailsAt, Slow

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from stream.base.errors import LimitError, RecordError
 from stream.batch.spec import Batch
 from stream.loader.mixed import MixedData
 from stream.order.rows import ROW_TYPE
-from stream.storage.errors import LimitError, RecordError
 from tests.fixtures.faults.memory_limit import memory_limit
 from tests.stream.index_root import open_data, write_dataset
 from tests.stream.workers.shared_slot import ROWS, Change, SlotOf, assert_same, larger, maker_of, rows_of

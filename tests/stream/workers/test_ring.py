@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stream.base.errors import RingError
+from stream.base.machine import available_memory
 from stream.batch.layout import Layout, empty_array
-from stream.storage.errors import RingError
-from stream.storage.machine import available_memory
 from stream.workers.ring import Ring, slot_of
 from tests.fixtures.faults.open_files import memory_of_slots
 
@@ -205,7 +205,7 @@ def test_memory_that_is_not_there_is_not_asked_for() -> None:
 
 _LIMITED = """
 import numpy as np, resource, sys
-from stream.storage.errors import RingError
+from stream.base.errors import RingError
 from stream.workers.ring import Ring, slot_of
 ring = Ring(1 << 22)
 kept = [np.frombuffer(ring.lend(ring.take()), np.uint8)]

@@ -176,6 +176,6 @@ def test_a_file_that_the_dataset_lacks_is_damage(here: Hub, tmp_path: Path) -> N
 
 def test_without_the_library_the_extra_is_named(tmp_path: Path) -> None:
     (tmp_path / "huggingface_hub.py").write_text("raise ModuleNotFoundError('none', name='huggingface_hub')\n")
-    done = run(PLACE, module="convert.draft", environment={"PYTHONPATH": f"{tmp_path}:{Path.cwd()}"})
+    done = run(PLACE, module="pairstream draft", environment={"PYTHONPATH": f"{tmp_path}:{Path.cwd()}"})
     assert done.code == EXIT_USAGE
     assert "needs huggingface_hub, which is not installed; install pairstream[hub]" in done.error()

@@ -17,12 +17,12 @@ from convert.errors import EXIT_DAMAGED, EXIT_USAGE, SourceError
 from convert.run.command import main
 from convert.source.root.dataset import find
 from convert.verify.command import main as verify
+from pairstream.view.tracks import open_tracks
 from stream import make_loader
+from stream.base.errors import FormatError, RecordError
 from stream.format.catalog import Catalog
 from stream.format.frame import decode_frame
 from stream.format.index import open_index
-from stream.storage.errors import FormatError, RecordError
-from stream.view.tracks import open_tracks
 from tests.fixtures.command import flip, write_damaged_dataset
 from tests.fixtures.datasets.rlds_dataset import RldsDataset, demo_episode, demo_features, png, write_dataset
 
@@ -201,7 +201,7 @@ def test_a_root_is_not_converted_over_itself(
     [
         ("nothing", "nothing: no such folder; give that of a converted dataset, ROOT/<dataset>"),
         ("source/demo", "no dataset.json|TFDS"),
-        ("s3://bucket/converted/demo", "a bucket is no source; bring it with `python -m stream.fetch`"),
+        ("s3://bucket/converted/demo", "a bucket is no source; bring it with `pairstream fetch`"),
     ],
 )
 def test_what_is_no_converted_dataset_is_refused(

@@ -173,7 +173,7 @@ def test_without_a_layout_the_error_lists_the_topics(tmp_path: Path) -> None:
     path = write(tmp_path / "bag", "ros1", recording("ros1"))
     with pytest.raises(UsageError) as error:
         find(str(path), [], {})
-    assert f"python -m convert.draft rosbag:{path}\n" in str(error.value)
+    assert f"pairstream draft rosbag:{path}\n" in str(error.value)
     assert f"{JOINTS}: sensor_msgs/msg/JointState, 101 messages, 50.2 Hz" in str(error.value)
 
 

@@ -15,8 +15,8 @@ from convert.run.command import main
 from convert.source.kinds import recognise
 from convert.source.rosbag.dataset import find
 from convert.verify.command import verify_root
+from pairstream.replay.command import main as replay
 from stream import make_loader
-from stream.replay.command import main as replay
 from tests.convert.source.rosbag.bags import FORMS, LAYOUT, Form, recording, write
 from tests.fixtures.command import REPOSITORY
 from tests.fixtures.faults.other_user import open_to_others

@@ -1,0 +1,1 @@
+"""``pairstream browse``: a local web application to look at converted data."""

@@ -1,0 +1,1 @@
+"""Pages of the browser, one module each; ``pairstream.browse.app`` gives them their addresses."""

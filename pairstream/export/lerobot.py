@@ -1,0 +1,342 @@
+"""LeRobot datasets of format v3.0: their features, and a writer of their files.
+
+The format is described in LeRobot's documentation (docs/source/lerobot-dataset-v3.mdx). A slice takes one file of each
+kind.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import simplejpeg
+
+from pairstream.export.stats import PixelCounts, Statistics, describe_numbers
+from stream.base.errors import FormatError
+from stream.format.frame import StoredFrame, as_jpeg, decode_frame
+from stream.format.video import ChunkFrame
+
+if TYPE_CHECKING:
+    from pairstream.export.video import VideoCopier, VideoWriter
+
+VERSION = "v3.0"
+FRAMES_MASK = "observation.frames_mask"
+_FILE = "chunk-{chunk_index:03d}/file-{file_index:03d}"
+_DATA, _VIDEO = f"data/{_FILE}.parquet", f"videos/{{video_key}}/{_FILE}.mp4"
+_EPISODES = f"meta/episodes/{_FILE}.parquet"
+_FIRST = {"chunk_index": 0, "file_index": 0}
+COUNTERS = {
+    "timestamp": "float32",
+    "frame_index": "int64",
+    "episode_index": "int64",
+    "index": "int64",
+    "task_index": "int64",
+}
+_IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+
+
+@dataclass(frozen=True)
+class Label:
+    """A label of the steps.
+
+    Attributes:
+        dtype: Type of its numbers; ``string`` for texts.
+        size: Numbers of a step.
+        has_missing: Whether steps may lack it, which the feature ``<name>_mask`` tells.
+    """
+
+    dtype: str
+    size: int
+    has_missing: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """Features of a dataset.
+
+    Attributes:
+        cameras: Height and width of each camera's frames, by key.
+        vectors: Names of the numbers of each vector, by feature.
+        fps: Steps per second.
+        robot: Kind of the robot, None if unknown.
+        is_video: Whether frames are videos; else JPEGs in the parquet file.
+        copied: Cameras whose videos are copied from chunks of H.264, not encoded again.
+        has_mask: Whether steps may lack frames.
+        labels: Labels by feature.
+    """
+
+    cameras: Mapping[str, tuple[int, int]]
+    vectors: Mapping[str, Sequence[str]]
+    fps: float
+    robot: str | None
+    is_video: bool
+    copied: frozenset[str]
+    has_mask: bool
+    labels: Mapping[str, Label]
+
+    def image_key(self, camera: str) -> str:
+        """Return the feature of a camera."""
+        return f"observation.images.{camera}"
+
+    @property
+    def numbers(self) -> dict[str, dict[str, Any]]:
+        """Features that are columns of numbers, as ``info.json`` declares them."""
+        found: dict[str, dict[str, Any]] = {
+            name: {"dtype": "float32", "shape": [len(names)], "names": _distinct(names)}
+            for name, names in self.vectors.items()
+        }
+        for name, label in self.labels.items():
+            found[name] = {"dtype": label.dtype, "shape": [label.size], "names": None}
+            if label.has_missing:
+                found[f"{name}_mask"] = {"dtype": "bool", "shape": [1], "names": None}
+        if self.has_mask:
+            found[FRAMES_MASK] = {"dtype": "bool", "shape": [len(self.cameras)], "names": list(self.cameras)}
+        found["next.done"] = {"dtype": "bool", "shape": [1], "names": None}
+        return found | {name: {"dtype": dtype, "shape": [1], "names": None} for name, dtype in COUNTERS.items()}
+
+    @property
+    def features(self) -> dict[str, dict[str, Any]]:
+        """Features as ``info.json`` declares them."""
+        found = {}
+        for camera, (height, width) in self.cameras.items():
+            declared: dict[str, Any] = {
+                "dtype": "video" if self.is_video else "image",
+                "shape": [height, width, 3],
+                "names": ["height", "width", "channels"],
+            }
+            if self.is_video:
+                from pairstream.export.video import CODEC, PIXELS
+
+                about = {"height": height, "width": width, "codec": CODEC, "pix_fmt": PIXELS, "is_depth_map": False}
+                about |= {"fps": as_number(self.fps), "channels": 3}
+                declared["info"] = {**{f"video.{name}": value for name, value in about.items()}, "has_audio": False}
+            found[self.image_key(camera)] = declared
+        return found | self.numbers
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Schema of the parquet file of the steps."""
+        fields, known = [], {}
+        for name, feature in self.numbers.items():
+            kind = pa.type_for_alias(feature["dtype"])
+            value: dict[str, Any] = {"dtype": feature["dtype"], "_type": "Value"}
+            # LeRobot stores a vector of one number as a number.
+            size = feature["shape"][0]
+            known[name] = value if size == 1 else {"feature": value, "length": size, "_type": "List"}
+            fields.append(pa.field(name, kind if size == 1 else pa.list_(kind, size)))
+        for camera in () if self.is_video else self.cameras:
+            known[self.image_key(camera)] = {"_type": "Image"}
+            fields.append(pa.field(self.image_key(camera), _IMAGE))
+        return pa.schema(fields, metadata={"huggingface": json.dumps({"info": {"features": known}})})
+
+
+class LeRobotWriter:
+    """Writer of a dataset; use it in a ``with`` statement, and call ``finish`` after the last episode.
+
+    Args:
+        folder: Empty folder.
+        layout: Features.
+    """
+
+    def __init__(self, folder: Path, layout: Layout) -> None:
+        self._folder = folder
+        self._layout = layout
+        self._tasks: dict[str, int] = {}
+        self._episodes: list[dict[str, Any]] = []
+        # LeRobot has no statistics of texts.
+        counted = [name for name, feature in layout.numbers.items() if feature["dtype"] != "string"]
+        self._columns: dict[str, list[np.ndarray]] = {name: [] for name in counted}
+        self._pixels = {camera: PixelCounts() for camera in layout.cameras}
+        self._steps = 0
+        self._data = pq.ParquetWriter(self._make(_DATA.format(**_FIRST)), layout.schema)
+        self._videos: dict[str, VideoWriter | VideoCopier] = {}
+        if layout.is_video:
+            from pairstream.export.video import VideoCopier, VideoWriter
+
+            for camera, shape in layout.cameras.items():
+                path = self._make(_VIDEO.format(video_key=layout.image_key(camera), **_FIRST))
+                is_copied = camera in layout.copied
+                self._videos[camera] = (
+                    VideoCopier(path, rate=layout.fps) if is_copied else VideoWriter(path, shape=shape, rate=layout.fps)
+                )
+
+    def __enter__(self) -> LeRobotWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._data.close()
+        for video in self._videos.values():
+            video.close()
+
+    def add(
+        self,
+        frames: Mapping[str, Sequence[StoredFrame | None]],
+        vectors: Mapping[str, np.ndarray],
+        tasks: Sequence[str],
+        labels: Mapping[str, np.ndarray],
+    ) -> None:
+        """Write an episode of n steps, n above 0.
+
+        Args:
+            frames: Stored frame of each step by camera; None for a step without a frame, which becomes black.
+            vectors: float32 [n, dims] by feature.
+            tasks: Instruction of each step.
+            labels: Array [n] or [n, size] of each label and mask, by feature.
+
+        Raises:
+            FormatError: A frame cannot be decoded.
+        """
+        layout, steps, number = self._layout, len(tasks), len(self._episodes)
+        numbers: dict[str, np.ndarray] = {
+            **{name: np.asarray(values, np.float32) for name, values in vectors.items()},
+            **labels,
+            "next.done": np.arange(steps) == steps - 1,
+            "timestamp": (np.arange(steps) / layout.fps).astype(np.float32),
+            "frame_index": np.arange(steps),
+            "episode_index": np.full(steps, number),
+            "index": self._steps + np.arange(steps),
+            "task_index": np.array([self._tasks.setdefault(task, len(self._tasks)) for task in tasks]),
+        }
+        if layout.has_mask:
+            has_frame = [[jpeg is not None for jpeg in frames[camera]] for camera in layout.cameras]
+            numbers[FRAMES_MASK] = np.array(has_frame).T
+        arrays = [_array(numbers[field.name], field.type) for field in layout.schema if field.name in numbers]
+        stats: dict[str, Statistics] = {name: describe_numbers(numbers[name]) for name in self._columns}
+        for camera in layout.cameras:
+            jpegs, counts = self._write_frames(camera, frames[camera])
+            stats[layout.image_key(camera)] = counts.describe()
+            if not layout.is_video:
+                cells = [{"bytes": jpeg, "path": f"frame-{step:06d}.jpg"} for step, jpeg in enumerate(jpegs)]
+                arrays.append(pa.array(cells, _IMAGE))
+        self._data.write_table(pa.Table.from_arrays(arrays, schema=layout.schema))
+        for name, column in self._columns.items():
+            column.append(numbers[name])
+        self._episodes.append(self._describe(steps, list(dict.fromkeys(tasks)), stats))
+        self._steps += steps
+
+    def finish(self) -> None:
+        """Write the metadata and complete all files."""
+        for video in self._videos.values():
+            video.finish()
+        self._data.close()
+        pq.write_table(pa.Table.from_pylist(self._episodes), self._make(_EPISODES.format(**_FIRST)))
+        pq.write_table(_tasks_table(list(self._tasks)), self._folder / "meta" / "tasks.parquet")
+        layout = self._layout
+        stats = {name: describe_numbers(np.concatenate(column)) for name, column in self._columns.items()}
+        stats |= {layout.image_key(camera): counts.describe() for camera, counts in self._pixels.items()}
+        info = {
+            "codebase_version": VERSION,
+            "robot_type": layout.robot,
+            "total_episodes": len(self._episodes),
+            "total_frames": self._steps,
+            "total_tasks": len(self._tasks),
+            "chunks_size": 1000,
+            "data_files_size_in_mb": 100,
+            "video_files_size_in_mb": 200,
+            "fps": as_number(layout.fps),
+            "splits": {"train": f"0:{len(self._episodes)}"},
+            "data_path": _DATA,
+            "video_path": _VIDEO if layout.is_video else None,
+            "features": layout.features,
+        }
+        for name, content in (("stats", stats), ("info", info)):
+            (self._folder / "meta" / f"{name}.json").write_text(json.dumps(content, indent=4) + "\n")
+
+    def _write_frames(self, camera: str, frames: Sequence[StoredFrame | None]) -> tuple[list[bytes], PixelCounts]:
+        """Write the frames of an episode to the video, or return their JPEGs; with the histogram of a sample."""
+        height, width = self._layout.cameras[camera]
+        black = np.zeros((height, width, 3), np.uint8)
+        hole = b"" if self._layout.is_video or None not in frames else simplejpeg.encode_jpeg(black, quality=95)
+        counts, sampled = PixelCounts(), PixelCounts.sampled(len(frames))
+        video: Any = self._videos.get(camera)
+        is_copied = camera in self._layout.copied
+        for step, jpeg in enumerate(frames):
+            pixels = black
+            if jpeg is not None and ((video and not is_copied) or step in sampled):
+                try:
+                    pixels = decode_frame(jpeg)
+                except FormatError as error:
+                    raise FormatError(f"camera {camera}, step {step}: a frame cannot be decoded ({error})") from None
+            if jpeg is not None and step in sampled:
+                counts.add(pixels)
+            if video and not is_copied:
+                video.write(pixels)
+            elif is_copied and isinstance(jpeg, ChunkFrame) and not jpeg.number:
+                video.write(bytes(jpeg.chunk))
+        self._pixels[camera].merge(counts)
+        if video:
+            return [], counts
+        return [hole if frame is None else bytes(as_jpeg(frame)) for frame in frames], counts
+
+    def _describe(self, steps: int, tasks: list[str], stats: Mapping[str, Statistics]) -> dict[str, Any]:
+        """Return the row of an episode in ``meta/episodes``."""
+        start, stop = self._steps, self._steps + steps
+        row: dict[str, Any] = {"episode_index": len(self._episodes), "tasks": tasks, "length": steps}
+        row |= {f"data/{name}": place for name, place in _FIRST.items()}
+        row |= {"dataset_from_index": start, "dataset_to_index": stop}
+        for camera in self._videos:
+            key = f"videos/{self._layout.image_key(camera)}"
+            row |= {f"{key}/{name}": place for name, place in _FIRST.items()}
+            row |= {f"{key}/from_timestamp": start / self._layout.fps, f"{key}/to_timestamp": stop / self._layout.fps}
+        for name, statistics in stats.items():
+            row |= {f"stats/{name}/{key}": value for key, value in statistics.items()}
+        return row | {f"meta/episodes/{name}": place for name, place in _FIRST.items()}
+
+    def _make(self, name: str) -> Path:
+        """Return the path of a file, in a folder that exists."""
+        path = self._folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+
+def as_number(rate: float) -> int | float:
+    """Return a rate as LeRobot writes it: a whole number if it is one.
+
+    >>> as_number(5.0), as_number(2.5)
+    (5, 2.5)
+    """
+    return int(rate) if rate == int(rate) else rate
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    """Return names with numbers behind those that come again, since readers tell values by their names.
+
+    >>> _distinct(["x", "y", "x"])
+    ['x', 'y', 'x_2']
+    """
+    found: list[str] = []
+    for name in names:
+        again = (f"{name}_{number}" for number in itertools.count(2))
+        found.append(name if name not in found else next(each for each in again if each not in {*found, *names}))
+    return found
+
+
+def _array(values: np.ndarray, kind: pa.DataType) -> pa.Array:
+    if not pa.types.is_fixed_size_list(kind):
+        return pa.array(values.reshape(-1), kind)
+    return pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1), kind.value_type), kind.list_size)
+
+
+def _tasks_table(tasks: Sequence[str]) -> pa.Table:
+    """Return ``meta/tasks.parquet``: a table of pandas whose index is the text of each task."""
+    index = {"name": "task", "field_name": "task", "pandas_type": "unicode", "numpy_type": "object", "metadata": None}
+    number = {"name": "task_index", "field_name": "task_index", "pandas_type": "int64", "numpy_type": "int64"}
+    about = {
+        "index_columns": ["task"],
+        "column_indexes": [],
+        "columns": [{**number, "metadata": None}, index],
+        "creator": {"library": "pyarrow", "version": pa.__version__},
+        "pandas_version": "2.0.0",
+    }
+    columns = {"task_index": pa.array(range(len(tasks)), pa.int64()), "task": pa.array(tasks, pa.string())}
+    return pa.table(columns).replace_schema_metadata({"pandas": json.dumps(about)})

@@ -1,0 +1,240 @@
+"""Episodes and cameras of a converted dataset to export, checked before anything is written."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from stream.base.errors import ArgumentError
+from stream.batch.cameras import LoadedCamera
+from stream.cache.in_place import open_catalog
+from stream.format.catalog import Dataset
+from stream.format.episode_list import EpisodeList, read_list
+from stream.format.frame import StoredCamera
+from stream.format.index import SplitIndex
+from stream.loader.episode import StoredEpisode, read_stored_episode, stored_steps
+from stream.loader.mixed import MixedData, open_mixture
+from stream.loader.options import Options
+from stream.order.choices import EpisodeChoice
+from stream.storage.remote import CachedRoot
+
+_NUMBERS = re.compile(r"[0-9]{1,15}(?::[0-9]{1,15})?")
+_NO_KEY = re.compile(r"[^A-Za-z0-9_-]")
+
+
+@dataclass(frozen=True)
+class ChosenEpisode:
+    """One episode to export.
+
+    Attributes:
+        split: Name of its split.
+        number: Number of the episode in the split.
+        episode_id: Id of the episode in the source.
+        steps: Count of its steps.
+    """
+
+    split: str
+    number: int
+    episode_id: str
+    steps: int
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """Episodes of one dataset.
+
+    Attributes:
+        data: Mixture of this dataset alone.
+        cameras: Cameras by the last part of their feature's name.
+        episodes: Episodes, in the order of the split.
+        rate: Steps per second.
+        has_holes: Whether steps of the split lack frames.
+        left_out: Count of the episodes without steps or frames, by status.
+    """
+
+    data: MixedData
+    cameras: Mapping[str, LoadedCamera]
+    episodes: tuple[ChosenEpisode, ...]
+    rate: float
+    has_holes: bool
+    left_out: Mapping[str, int]
+
+    @property
+    def dataset(self) -> Dataset:
+        """Dataset of the episodes."""
+        return self.data.datasets[0]
+
+    @property
+    def indexes(self) -> tuple[SplitIndex, ...]:
+        """Index of each split that episodes are of."""
+        used = {episode.split for episode in self.episodes}
+        return tuple(index for index in self.data.views.splits if index.split in used)
+
+    @property
+    def steps(self) -> int:
+        """Count of the steps of all episodes."""
+        return sum(episode.steps for episode in self.episodes)
+
+    def read(self, episode: ChosenEpisode) -> StoredEpisode:
+        """Read an episode; raise FormatError if a record is damaged."""
+        return read_stored_episode(self.data, self.dataset.name, episode.number, split=episode.split)
+
+
+def select(
+    root: str | Path | CachedRoot,
+    dataset: str,
+    split: str,
+    *,
+    episodes: str | None = None,
+    cameras: Sequence[str] | None = None,
+    fps: float | None = None,
+) -> Selection:
+    """Choose episodes of a converted root.
+
+    Args:
+        root: Folder that ``convert.run`` wrote.
+        dataset: Name of a dataset, or ``name:version``.
+        split: Split expression in TFDS's grammar.
+        episodes: Numbers (``3``), ranges (``0:10``) or ids of episodes, with commas between, or a file of ids; all of
+            the split by default.
+        cameras: Roles or names of cameras; by default all of colour that are stored.
+        fps: Steps per second of a dataset that declares none.
+
+    Raises:
+        ArgumentError: The dataset, split, a camera or an episode does not exist; the dataset has no rate; or its pairs
+            lack frames of an episode.
+        stream.base.errors.FormatError: A manifest or an index is damaged.
+    """
+    opened = open_catalog(root).open(dataset)
+    fields = opened.fields
+    is_frames = fields.layout == "frames"
+    every = [camera.name for camera in fields.stored_cameras if is_frames and not camera.is_depth]
+    options = Options(cameras=list(cameras or every) or None, frames=[0] if is_frames else None)
+    data = open_mixture(root, {dataset: 1}, split=split, options=options)
+    if depth := [camera.frames for camera in data.cameras if camera.is_depth]:
+        raise ArgumentError(f"dataset {opened.name}: {', '.join(depth)} cannot be exported; choose --cameras of colour")
+    chosen = [fields.stored_cameras[camera.stored[0][0]] for camera in data.cameras]
+    data.check.start()
+    rate = _rate(opened, fps)
+    found, left_out = _choose(data, episodes)
+    if not is_frames:
+        _check_complete(data, found)
+    return Selection(
+        data=data,
+        cameras=dict(zip(_keys(chosen), data.cameras, strict=True)),
+        episodes=tuple(found),
+        rate=rate,
+        has_holes=data.views.left_out[0].get("holes", 0) > 0,
+        left_out=left_out,
+    )
+
+
+def _rate(dataset: Dataset, fps: float | None) -> float:
+    known = dataset.fields.control_frequency
+    if known is None and fps is None:
+        raise ArgumentError(
+            f"dataset {dataset.name}: declares no rate (control_frequency), and LeRobot needs one; give the steps per "
+            "second with --fps"
+        )
+    if known is not None and fps is not None and fps != known:
+        raise ArgumentError(f"dataset {dataset.name}: --fps {fps:g}, but the dataset declares {known:g}; omit --fps")
+    return float(known if known is not None else fps or 0)
+
+
+def _keys(cameras: Sequence[StoredCamera]) -> list[str]:
+    """Return the key of each camera: its role, or its name where cameras share a role."""
+    roles = [camera.role for camera in cameras]
+    keys = [each.role if each.role and roles.count(each.role) == 1 else each.name for each in cameras]
+    clean = [_NO_KEY.sub("_", key) or "primary" for key in keys]
+    return [key if clean.count(key) == 1 else f"{key}_{number}" for number, key in enumerate(clean)]
+
+
+def _choose(data: MixedData, episodes: str | None) -> tuple[list[ChosenEpisode], dict[str, int]]:
+    """Return the episodes to export, and the count of those left out by status."""
+    by_split = {index.split: index for index in data.views.splits}
+    ranges = [each for each in data.views.members[0].ranges if each.stop > each.start]
+    inside = dict.fromkeys((each.split, number) for each in ranges for number in range(each.start, each.stop))
+    named = None if episodes is None else dict(_named(data, episodes, inside, by_split))
+    found: list[ChosenEpisode] = []
+    left_out: Counter[str] = Counter()
+    for split, number in inside:
+        if named is not None and (split, number) not in named:
+            continue
+        index = by_split[split]
+        row = np.array([number])
+        steps, records = (int(index.episodes.array(name)[number]) for name in ("num_steps", "num_records"))
+        (status,) = index.episodes.take_texts("status", row)
+        (episode_id,) = index.episodes.take_texts("episode_id", row)
+        if steps and (records or data.spec.layouts[0] == "pairs"):
+            found.append(ChosenEpisode(split, number, episode_id, steps))
+        elif named and named[split, number]:
+            raise ArgumentError(
+                f"--episodes: dataset {data.names[0]}, split {split}, episode {number} ({episode_id}) has no "
+                f"{'frames' if steps else 'steps'} (its status is {status!r}); leave it out"
+            )
+        else:
+            left_out[status] += 1
+    return found, dict(left_out)
+
+
+def _named(
+    data: MixedData, text: str, inside: Mapping[tuple[str, int], None], by_split: Mapping[str, SplitIndex]
+) -> Iterator[tuple[tuple[str, int], bool]]:
+    """Yield split and number of the episodes that ``--episodes`` names, and whether by its own number or id."""
+    where = f"dataset {data.names[0]}, split {data.members[0].split!r}"
+    # Not Path.is_file, which raises for a list longer than a file name can be.
+    items = [] if os.path.isfile(text) else [item.strip() for item in text.split(",") if item.strip()]
+    numbers = [item for item in items if _NUMBERS.fullmatch(item)]
+    ids = [item for item in items if item not in numbers]
+    if numbers and len(by_split) > 1:
+        raise ArgumentError(f"--episodes {numbers[0]}: numbers need one split, {where} has several; give ids")
+    for item in numbers:
+        first, _, stop = item.partition(":")
+        (split,) = by_split
+        for number in range(int(first), int(stop or int(first) + 1)):
+            if (split, number) not in inside:
+                known = [each for _, each in inside]
+                raise ArgumentError(
+                    f"--episodes {item}: {where} has no episode {number}; its episodes are {min(known)} to {max(known)}"
+                )
+            yield (split, number), True
+    if ids or not items:
+        yield from _with_ids(read_list(ids or text, "--episodes"), inside, by_split, where)
+
+
+def _with_ids(
+    listed: EpisodeList, inside: Mapping[tuple[str, int], None], by_split: Mapping[str, SplitIndex], where: str
+) -> Iterator[tuple[tuple[str, int], bool]]:
+    choice = EpisodeChoice(listed)
+    unknown = choice.unknown_in(list(by_split.values())) if choice.listed.keeps else []
+    if unknown:
+        index = next(iter(by_split.values()))
+        (known,) = index.episodes.take_texts("episode_id", np.zeros(1, np.int64))
+        more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
+        raise ArgumentError(
+            f"--episodes: {where} has no episode {unknown[0]!r:.120}{more}; its ids look like {known!r}. Give numbers, "
+            "ids with commas between, or a file of ids"
+        )
+    kept = {split: choice.select(index, slice(None), "episodes") for split, index in by_split.items()}
+    found = [(split, number) for split, number in inside if kept[split][number]]
+    if not found:
+        raise ArgumentError(f"--episodes: none of the {len(choice.listed.names):,} episodes is in {where}")
+    yield from ((each, listed.keeps and not listed.patterns) for each in found)
+
+
+def _check_complete(data: MixedData, episodes: Sequence[ChosenEpisode]) -> None:
+    """Raise ArgumentError if records of the layout ``pairs`` lack frames of an episode."""
+    for episode in episodes:
+        held = len(stored_steps(data, data.names[0], episode.number, split=episode.split))
+        if held < episode.steps:
+            raise ArgumentError(
+                f"dataset {data.names[0]}, split {episode.split}, episode {episode.number}: its pairs hold the frames "
+                f"of {held} of {episode.steps} steps, and LeRobot needs all; convert it with `--layout frames`, or "
+                "choose other --episodes"
+            )

@@ -1,0 +1,1 @@
+"""``pairstream fetch``: local copies of the shards and index of a mixture."""

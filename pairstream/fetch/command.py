@@ -1,0 +1,152 @@
+"""Command line of ``pairstream fetch``, which copies the files of a mixture to this machine.
+
+It copies the index of each split that the mixture uses, and the ArrayRecord files with the mixture's episodes. It is
+safe to stop at any time: a file gets its name when it is complete and checked, then ``fetched.json`` lists its shard,
+and the manifest comes last. Fetching again continues, or adds files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from stream.base.arguments import Parser, interrupt_on_kill, run_command, whole
+from stream.base.errors import ArgumentError
+from stream.base.progress import human_bytes
+from stream.cache.copies import RemoteCatalog
+from stream.cache.download import count_damaged
+from stream.format.catalog import Dataset
+from stream.order.member import split_ranges, touched_shards
+from stream.order.mixture import resolve_mixture
+from stream.storage.remote import is_remote
+
+_EPILOG = """\
+The fetched folder is a root like its source: samples, batches and loader.json are the same. The loader refuses a
+split whose shards were not fetched. After an interruption the same command continues, without fetching complete files
+again. A table whose hash differs from the manifest, or a shard whose size does, is damaged: it is fetched again. After
+`pairstream reindex` on the source the same command fetches the new index only.
+
+exit codes:
+  0    the files are complete
+  1    failed; complete files stay, and the same command continues
+  2    a wrong name, path, option, bucket or credential; nothing was fetched
+  130  interrupted; the same command continues
+
+examples:
+  pairstream fetch s3://bucket/oxe /local/oxe --mixture oxe29
+  pairstream fetch gs://bucket/oxe /local/oxe --mixture bridge --split 'train[:10%]' --split test
+  pairstream fetch /nfs/oxe /local/oxe --mixture my_mixture.yaml --split train --jobs 16
+"""
+
+
+def fetch(
+    remote: str, local: str | Path, mixture: Any, *, splits: Sequence[str] = ("train",), jobs: int = 8
+) -> dict[str, Any]:
+    """Copy the files that a mixture needs. After an error complete files stay.
+
+    Args:
+        remote: Converted root: ``s3://...``, ``gs://...``, ``https://...``, or a folder.
+        local: Folder of the copy, for ``make_loader``.
+        mixture: As for ``make_loader``.
+        splits: Splits, each as for ``make_loader``.
+        jobs: Number of files to copy at the same time.
+
+    Returns:
+        Counts of files and shards, as a small JSON object.
+
+    Raises:
+        ArgumentError: An argument is wrong, or the folder holds a different conversion.
+        FetchError: A file differs from its manifest, or the disk is too small.
+        FormatError: A manifest is damaged.
+        RemoteError: The source cannot be read.
+        OSError: The folder cannot be written.
+    """
+    if is_remote(local):
+        raise ArgumentError(f"{local}: expected a local folder to copy to")
+    catalog = RemoteCatalog(remote)
+    needed = _needed_shards(catalog, mixture, splits)
+    orders, files = catalog.copy(needed.values(), Path(local), jobs=jobs)
+    return {
+        "remote": remote,
+        "local": str(local),
+        "files_fetched": len(files),
+        "bytes_fetched": sum(file.entry.bytes for file in files),
+        **count_damaged(files),
+        "datasets": [
+            {
+                "dataset": order.dataset.name,
+                "version": order.dataset.version,
+                "shards_needed": len(order.needed),
+                "shards_here": len(order.known | order.needed),
+                "shards": len(order.names),
+            }
+            for order in orders
+        ],
+    }
+
+
+def _needed_shards(catalog: RemoteCatalog, mixture: Any, splits: Sequence[str]) -> dict[Path, tuple[Dataset, set[str]]]:
+    """Return the datasets of a mixture and the names of their shards in the splits, by folder."""
+    needed: dict[Path, tuple[Dataset, set[str]]] = {}
+    for split in splits:
+        for member in resolve_mixture(mixture, split, catalog).members:
+            if member.root is not None:
+                raise ArgumentError(
+                    f"mixture: member {member.name or member.dataset} has a root of its own, {member.root}; fetch it "
+                    "from there with a mixture of its own, and leave it out here"
+                )
+            dataset = catalog.open(member.dataset)
+            _, names = needed.setdefault(dataset.folder, (dataset, set()))
+            for episodes in split_ranges(member.split, dataset):
+                names.update(touched_shards(episodes, dataset))
+    return needed
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code."""
+    parsed = _parse(arguments)
+    interrupt_on_kill()
+    return run_command(lambda: _fetch(parsed), interrupted="interrupted; run the same command again to go on")
+
+
+def _fetch(parsed: argparse.Namespace) -> None:
+    splits = tuple(dict.fromkeys(parsed.split or ["train"]))
+    done = fetch(parsed.remote, parsed.local, parsed.mixture, splits=splits, jobs=parsed.jobs)
+    if parsed.json:
+        print(json.dumps(done, indent=1))
+        return
+    for entry in done["datasets"]:
+        print(
+            f"{entry['dataset']} {entry['version']}: {entry['shards_needed']:,} shards needed, "
+            f"{entry['shards_here']:,} of {entry['shards']:,} here"
+        )
+    if done["tables_damaged"] or done["shards_damaged"]:
+        print(f"damaged, and fetched again: {done['tables_damaged']:,} tables, {done['shards_damaged']:,} shards")
+    size = human_bytes(done["bytes_fetched"])
+    print(f"{done['files_fetched']:,} files fetched, {size}; {done['local']} is ready")
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = Parser(
+        prog="pairstream fetch",
+        description="Copy the shards and index of a mixture to this machine, and check them.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "remote", metavar="REMOTE", help="a converted root: s3://..., gs://..., https://..., or a folder"
+    )
+    parser.add_argument("local", metavar="LOCAL", help="folder of the copy")
+    parser.add_argument("--mixture", required=True, help="a mixture (oxe29), a dataset, or a YAML file")
+    parser.add_argument(
+        "--split", action="append", help="split as for make_loader; repeat the option for several (default: train)"
+    )
+    parser.add_argument(
+        "--jobs", type=whole(1), default=8, help="files to copy at the same time (default: %(default)s)"
+    )
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    return parser.parse_args(arguments)

@@ -1,0 +1,1 @@
+"""``pairstream label``: columns that are added to the steps of a converted dataset."""

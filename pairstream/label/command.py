@@ -1,0 +1,110 @@
+"""Command line of ``pairstream label``, which adds columns to the steps of a converted dataset."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from stream.base.arguments import Parser, interrupt_on_kill, run_command
+from stream.base.errors import ArgumentError
+from stream.label.attach import add_labels, list_labels, remove_labels
+
+_EPILOG = """\
+TABLE is a parquet, CSV or Arrow file (.parquet, .csv, .arrow, .feather), or a folder of such files. Its keys are
+  the episode: episode (number in the split, as in batches), episode_id, or LeRobot's episode_index
+  the step:    step or frame_index; or start and stop, for the steps [start, stop); or none, for all steps
+or LeRobot's index alone. Every other column becomes a column of the steps: for columns=, filters= and the rest.
+A step that the table does not name is missing: mask False, and NaN, 0, False or an empty text.
+
+Runs that stream from the root go on. A kill at any moment leaves what was there, or what is new.
+
+exit codes:
+  0    done
+  1    a file is damaged, or the root cannot be written; nothing was changed
+  2    a wrong name or option, or a table that does not fit; nothing was changed
+  130  interrupted; the labels are those of before, or the new ones
+
+examples:
+  pairstream label data/oxe bridge advantage.parquet --split train
+  pairstream label data/oxe bridge subtasks.csv --split train --name subtasks
+  pairstream label data/oxe bridge advantage.parquet --split train --overwrite
+  pairstream label data/oxe bridge --remove advantage
+  pairstream label data/oxe bridge
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code."""
+    parsed = _parse(arguments)
+    interrupt_on_kill()
+    return run_command(
+        lambda: _label(parsed), interrupted="interrupted; the labels are those of before, or the new ones"
+    )
+
+
+def _label(parsed: argparse.Namespace) -> None:
+    if parsed.remove is not None:
+        for option in ("table", "name", "columns", "overwrite"):
+            if getattr(parsed, option) not in (None, False):
+                what = "TABLE" if option == "table" else f"--{option}"
+                raise ArgumentError(f"--remove takes labels away; leave out {what}")
+        done: dict[str, Any] = remove_labels(parsed.root, parsed.dataset, parsed.remove, split=parsed.split)
+        text = f"{done['dataset']}: labels {done['name']} removed from {', '.join(done['splits'])}"
+    elif parsed.table is None:
+        for option in ("name", "columns", "overwrite", "split"):
+            if getattr(parsed, option) not in (None, False):
+                raise ArgumentError(
+                    f"--{option} is for a TABLE to attach; without one, the labels of all splits are listed"
+                )
+        done = {"splits": list_labels(parsed.root, parsed.dataset)}
+        lines = [
+            f"{split} {name}: {_columns(columns)}"
+            for split, labels in done["splits"].items()
+            for name, columns in labels.items()
+        ]
+        text = "\n".join(lines) or f"{parsed.dataset}: no labels"
+    else:
+        done = add_labels(
+            parsed.root,
+            parsed.dataset,
+            parsed.table,
+            name=parsed.name,
+            split=parsed.split,
+            columns=parsed.columns.split(",") if parsed.columns is not None else None,
+            overwrite=parsed.overwrite,
+        )
+        text = "\n".join(
+            f"{done['dataset']} {split}: labels {done['name']}: {_columns(columns)}"
+            for split, columns in done["splits"].items()
+        )
+    print(json.dumps(done, indent=1) if parsed.json else text)
+
+
+def _columns(columns: Mapping[str, Mapping[str, Any]]) -> str:
+    return ", ".join(
+        f"{name} {about['type']}" + (f" (missing at {about['missing']:,} steps)" if about["missing"] else "")
+        for name, about in columns.items()
+    )
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = Parser(
+        prog="pairstream label",
+        description="Add columns to the steps of a converted dataset, such as advantages, subtasks or latents.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("root", metavar="ROOT", help="a converted root on this machine")
+    parser.add_argument("dataset", metavar="DATASET", help="a dataset of the root, or NAME:VERSION")
+    parser.add_argument("table", metavar="TABLE", nargs="?", help="table to attach; without one, labels are listed")
+    parser.add_argument("--split", metavar="S", help="split that the table is of (default: all)")
+    parser.add_argument("--name", metavar="N", help="name of the labels (default: their only column, or the file)")
+    parser.add_argument("--columns", metavar="A,B", help="columns to attach (default: all but keys and masks)")
+    parser.add_argument("--overwrite", action="store_true", help="replace labels of this name")
+    parser.add_argument("--remove", metavar="N", help="take these labels away")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    # Options may stand before the table.
+    return parser.parse_intermixed_args(arguments)

@@ -1,0 +1,83 @@
+"""A picture of a batch for notebooks: windows of all cameras with captions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pairstream.replay.contact_sheet import ROWS_PER_PAGE, draw_sheets
+from stream.base.arguments import check_whole
+from stream.base.errors import ArgumentError
+from stream.order.reference import SampleRef
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+    from stream.loader.loader import Loader
+
+_COLUMNS = ("dataset", "episode", "step", "offset", "language")
+"""Keys of a batch that captions are made of."""
+
+
+def show(batch: Mapping[str, Any], loader: Loader | None = None, *, rows: int = 8) -> Image:
+    """Draw the first rows of a batch: frames of all cameras, origin, instruction, and a plot of the actions.
+
+    Frames whose mask is False are left white.
+
+    Args:
+        batch: Batch of a loader, of arrays or tensors.
+        loader: Its loader, for the names of the datasets; needed unless the batch has ``metadata="full"``.
+        rows: Rows to draw, at most 64.
+
+    Returns:
+        A picture, which a notebook shows.
+
+    Raises:
+        ArgumentError: The batch has no frames, is not of this loader, or does not say where its rows come from.
+    """
+    if not isinstance(batch, Mapping):
+        raise ArgumentError(f"show: {batch!s:.100}; expected a batch, such as loader.batch_at(0) or next(iter(loader))")
+    count = min(check_whole("rows", rows, least=1), ROWS_PER_PAGE)
+    if not any(key.partition("/")[0] in ("frames", "depth") for key in batch):
+        hint = "; take the batch of loader.batch_on_host(step)" if "frames_jpeg" in batch else ""
+        raise ArgumentError(f"show: the batch has no frames, its keys are {', '.join(batch)}{hint}")
+    if not getattr(batch.get("sample"), "shape", ()):
+        raise ArgumentError("show: has no dimension of rows, so it is one sample, or no batch of a loader")
+    first = {key: value[:count] if isinstance(value, list) else _array(value)[:count] for key, value in batch.items()}
+    (sheet,) = draw_sheets(first, _refs(first, loader))
+    return sheet
+
+
+def _array(value: Any) -> np.ndarray:
+    """Return an array, also of a tensor on a device."""
+    return np.asarray(value.cpu() if hasattr(value, "cpu") else value)
+
+
+def _refs(batch: Mapping[str, Any], loader: Loader | None) -> list[SampleRef]:
+    samples = batch["sample"].tolist()
+    if loader is not None:
+        refs = loader.describe(samples[0] // loader.batch_size)[: len(samples)]
+        if [ref.sample for ref in refs] != samples:
+            raise ArgumentError(f"show: samples {samples[0]} to {samples[-1]} are no batch of this loader")
+        return refs
+    if missing := [key for key in _COLUMNS if key not in batch]:
+        raise ArgumentError(f"show: the batch lacks {', '.join(missing)}; give its loader: show(batch, loader)")
+    return [
+        SampleRef(
+            sample=sample,
+            dataset=f"dataset {batch['dataset'][row]}",
+            split="",
+            source_file="",
+            episode_id="",
+            episode=int(batch["episode"][row]),
+            step=int(batch["step"][row]),
+            offset=int(batch["offset"][row]),
+            epoch=0,
+            shard="",
+            record=0,
+            language=batch["language"][row],
+        )
+        for row, sample in enumerate(samples)
+    ]

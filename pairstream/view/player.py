@@ -1,0 +1,110 @@
+"""Description of an episode for the player in a browser, ``player.js``, and a page that plays it without a server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pairstream.view.tracks import Curve, Tracks
+
+PLAYER_FILE = Path(__file__).with_name("player.js")
+_RATE = 10.0
+"""Steps per second at which an episode plays whose dataset declares no rate."""
+_DIMS = 64
+"""Most dimensions of a curve that are sent."""
+
+
+def describe_episode(
+    tracks: Tracks, frames: Callable[[int], Any], *, window: tuple[int, int] | None = None
+) -> dict[str, Any]:
+    """Return what the player shows, as JSON.
+
+    Args:
+        tracks: Episode.
+        frames: Function of a camera's number. It returns an address with ``{step}`` in it, or a list with an address,
+            None for no frame, or ``{"fault": text}`` for each step.
+        window: Steps to mark, [start, stop).
+    """
+    return {
+        "title": tracks.title,
+        "steps": tracks.steps,
+        "rate": tracks.rate or _RATE,
+        "knowsRate": tracks.rate is not None,
+        "window": window,
+        "cameras": [
+            {
+                "name": track.camera.name,
+                "role": track.camera.role,
+                "depth": track.camera.is_depth,
+                "size": max(track.camera.sizes, default=(1, 1)),
+                "missing": np.flatnonzero(track.records < 0).tolist(),
+                "frames": frames(number),
+            }
+            for number, track in enumerate(tracks.cameras)
+        ],
+        "curves": [_describe_curve(curve) for curve in tracks.curves()],
+        "lanes": [
+            {"name": lane.name, "bands": [(band.start, band.stop, band.text) for band in lane.bands]}
+            for lane in tracks.lanes()
+        ],
+    }
+
+
+def _describe_curve(curve: Curve) -> dict[str, Any]:
+    dims = list(curve.dims[:_DIMS])
+    values = np.array(curve.values.T[:_DIMS])
+    # Five digits are more than a screen has; JSON has no NaN and no infinity.
+    texts = [[_number(value) for value in row] for row in values.tolist()]
+    return {
+        "name": curve.name,
+        "group": curve.group,
+        "dims": dims,
+        "left": len(curve.dims) - len(dims),
+        "values": texts,
+    }
+
+
+def _number(value: float) -> float | str | None:
+    if value != value:
+        return None
+    return float(f"{value:.6g}") if abs(value) != float("inf") else ("inf" if value > 0 else "-inf")
+
+
+def static_page(tracks: Tracks, frames: Callable[[int], Any], *, above: str = "") -> str:
+    """Return an HTML page that plays an episode without a server.
+
+    Args:
+        tracks, frames: As for ``describe_episode``; addresses are relative to the page.
+        above: HTML above the player.
+    """
+    return (
+        f"<!DOCTYPE html>\n<html lang='en'><meta charset='utf-8'><title>{escape(tracks.title)}</title>\n"
+        "<body style='font: 15px/1.5 system-ui, sans-serif; margin: 1.5rem; color: #1b1e24; background: #fafafb'>\n"
+        f"<h1 style='font-size: 1.4rem; margin: 0'>{escape(tracks.title)}</h1>\n"
+        f"<p>{above}</p><p style='color: #667; font-size: 0.85rem'>{escape(facts_text(tracks))}</p>\n"
+        f"<div id='player'></div>\n<script>{PLAYER_FILE.read_text('utf-8')}</script>\n"
+        f"{player_call(describe_episode(tracks, frames))}</body></html>\n"
+    )
+
+
+def facts_text(tracks: Tracks) -> str:
+    """Return the columns of the episode that have a value, as one line."""
+    return " · ".join(f"{name} {value}" for name, value in tracks.facts.items() if value not in (None, "", []))
+
+
+def player_call(episode: Mapping[str, Any], **options: Any) -> str:
+    """Return the script that starts the player in the element ``player``.
+
+    Args:
+        episode: As ``describe_episode`` returns it.
+        options: ``step`` to open, ``previous`` and ``next`` addresses, ``marked`` and ``mark``, the address that a
+            change of the mark is sent to.
+    """
+    # `</script>` in a text must not end the script.
+    arguments = ", ".join(json.dumps(each, ensure_ascii=True).replace("<", "\\u003c") for each in (episode, options))
+    return f"<script>pairstreamPlayer('player', {arguments});</script>\n"

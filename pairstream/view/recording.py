@@ -1,0 +1,195 @@
+"""Recordings of episodes for Rerun."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import rerun as rr
+import rerun.blueprint as rrb
+
+from pairstream.view.tracks import Band, CameraTrack, Curve, Lane, Tracks
+from pairstream.view.window import SampleWindow
+from stream.base.errors import ArgumentError, FormatError
+from stream.format.frame import as_jpeg, decode_frame
+from stream.format.names import VECTORS
+from stream.storage.remote import check_local
+
+_AT_ONCE = 64
+"""Frames that are read before they are sent."""
+_LEGEND = 4
+"""Most series whose legend does not cover their plot."""
+
+
+def save(tracks: Tracks, path: str | Path, window: SampleWindow | None = None) -> list[str]:
+    """Write a recording of an episode, and return what was left out because it is damaged.
+
+    Args:
+        tracks: Episode.
+        path: File to write, replaced if it exists.
+        window: Window to mark.
+
+    Raises:
+        ArgumentError: The file cannot be written.
+    """
+    check_local(path)
+    path = Path(path)
+    if path.is_dir() or not path.parent.is_dir():
+        raise ArgumentError(f"--save {path}: {'is a folder' if path.is_dir() else 'its folder does not exist'}")
+    recording = _recording(tracks)
+    try:
+        recording.save(path, default_blueprint=_blueprint(tracks, window))
+        faults = list(_log(recording, tracks, window))
+        recording.flush()
+        recording.disconnect()
+    except (OSError, RuntimeError) as error:
+        raise ArgumentError(f"--save {path}: cannot be written ({error})") from None
+    return faults
+
+
+def spawn(tracks: Tracks, window: SampleWindow | None = None) -> list[str]:
+    """Show an episode in Rerun's window, and return what was left out because it is damaged."""
+    recording = _recording(tracks)
+    recording.spawn(default_blueprint=_blueprint(tracks, window))
+    faults = list(_log(recording, tracks, window))
+    recording.flush()
+    return faults
+
+
+def _recording(tracks: Tracks) -> rr.RecordingStream:
+    recording = rr.RecordingStream("pairstream")
+    recording.send_recording_name(tracks.title)
+    return recording
+
+
+def _blueprint(tracks: Tracks, window: SampleWindow | None) -> rrb.Blueprint:
+    cameras = [rrb.Spatial2DView(origin=_camera_path(track), name=track.camera.name) for track in tracks.cameras]
+    curves = list(tracks.curves())
+    plots: list[rrb.Container | rrb.View] = []
+    for group in VECTORS:
+        views = [_plot(f"/{each.name}", each.name, len(each.dims)) for each in curves if each.group == group]
+        plots += [rrb.Tabs(*views, active_tab=0)] if views else []
+    others = sum(len(each.dims) for each in curves if each.group == "column")
+    plots.append(_plot("/columns", "other columns", others))
+    texts = [
+        rrb.TextDocumentView(origin="/language", name="language"),
+        rrb.StateTimelineView(origin="/texts", name="texts and flags"),
+    ]
+    facts = rrb.TextDocumentView(origin="/episode", name="episode")
+    marked = None if window is None else rrb.components.AbsoluteTimeRange(window.start, window.stop - 1)
+    return rrb.Blueprint(
+        rrb.Horizontal(
+            rrb.Vertical(rrb.Grid(*cameras), facts, row_shares=[4, 1]),
+            rrb.Vertical(*texts, *plots, row_shares=[3, 6, *[8] * len(plots)]),
+        ),
+        rrb.TimePanel(timeline="step", fps=tracks.rate or 10.0, time_selection=marked, state="collapsed"),
+        rrb.SelectionPanel(state="collapsed"),
+        rrb.BlueprintPanel(state="collapsed"),
+    )
+
+
+def _plot(origin: str, name: str, series: int) -> rrb.TimeSeriesView:
+    legend = rrb.PlotLegend(visible=series <= _LEGEND)
+    return rrb.TimeSeriesView(origin=origin, name=name, plot_legend=legend)
+
+
+def _camera_path(track: CameraTrack) -> str:
+    return f"/cameras/{rr.escape_entity_path_part(track.camera.name)}"
+
+
+def _times(tracks: Tracks, steps: np.ndarray) -> list[rr.TimeColumn]:
+    """Return the timelines ``step`` and, if the dataset declares a rate, ``seconds``."""
+    found = [rr.TimeColumn("step", sequence=steps)]
+    if tracks.rate is not None:
+        found.append(rr.TimeColumn("seconds", duration=steps / tracks.rate))
+    return found
+
+
+def _log(recording: rr.RecordingStream, tracks: Tracks, window: SampleWindow | None) -> Iterator[str]:
+    """Send an episode, and yield what is damaged."""
+    facts = [f"- {name}: {value}" for name, value in tracks.facts.items() if value not in (None, "")]
+    facts += [] if window is None else [f"- **{window.text}**"]
+    text = "\n".join([f"**{tracks.title}**", *facts])
+    recording.log("/episode", rr.TextDocument(text, media_type="text/markdown"), static=True)
+    for track in tracks.cameras:
+        yield from _log_camera(recording, tracks, track)
+    for curve in tracks.curves():
+        _log_curve(recording, tracks, curve)
+    lanes = list(tracks.lanes())
+    if window is not None:
+        lanes.append(Lane("window", (Band(window.start, window.stop, window.text),)))
+    for lane in lanes:
+        _log_lane(recording, tracks, lane)
+
+
+def _log_lane(recording: rr.RecordingStream, tracks: Tracks, lane: Lane) -> None:
+    # A band that follows at once takes the place of the gap behind the last.
+    changes: dict[int, Any] = {}
+    for band in lane.bands:
+        changes |= {band.start: band.text, band.stop: None}
+    changes.pop(tracks.steps, None)
+    if not lane.bands:
+        return
+    times = _times(tracks, np.array(list(changes)))
+    path = f"/texts/{rr.escape_entity_path_part(lane.name)}"
+    recording.send_columns(path, times, rr.StateChange.columns(state=list(changes.values())))
+    if lane.name == "language":
+        documents = rr.TextDocument.columns(text=[text or "" for text in changes.values()])
+        recording.send_columns("/language", times, documents)
+
+
+def _log_camera(recording: rr.RecordingStream, tracks: Tracks, track: CameraTrack) -> Iterator[str]:
+    path = _camera_path(track)
+    steps = track.steps.tolist()
+    for begin in range(0, len(steps), _AT_ONCE):
+        held: dict[int, bytes] = {}
+        for step in steps[begin : begin + _AT_ONCE]:
+            try:
+                held[step] = _stored(track, step)
+            except (FormatError, OSError) as error:
+                yield str(error)
+        if not held:
+            continue
+        times = _times(tracks, np.array(list(held)))
+        form, count = _form(track), len(held)
+        if form is None:
+            columns = rr.EncodedImage.columns(blob=list(held.values()), media_type=["image/jpeg"] * count)
+        elif track.camera.is_depth:
+            columns = rr.DepthImage.columns(buffer=list(held.values()), format=[form] * count, meter=[1000.0] * count)
+        else:
+            columns = rr.Image.columns(buffer=list(held.values()), format=[form] * count)
+        recording.send_columns(path, times, columns)
+
+
+def _stored(track: CameraTrack, step: int) -> bytes:
+    """Return the JPEG of a step, or the bytes of its pixels."""
+    if track.camera.is_depth:
+        return track.read_depth(step).tobytes()
+    stored = track.read(step)
+    return bytes(as_jpeg(stored)) if track.camera.codec == "jpeg" else decode_frame(stored).tobytes()
+
+
+def _form(track: CameraTrack) -> rr.components.ImageFormat | None:
+    """Return the form of the pixels of a camera, None for JPEGs."""
+    height, width = track.camera.sizes[0]
+    if track.camera.is_depth:
+        return rr.components.ImageFormat(width=width, height=height, channel_datatype="U16", color_model="L")
+    if track.camera.codec == "jpeg":
+        return None
+    return rr.components.ImageFormat(width=width, height=height, channel_datatype="U8", color_model="RGB")
+
+
+def series_names(curve: Curve) -> list[str]:
+    """Return the names of the dimensions; those that are only numbers follow the name of their column."""
+    return [f"{curve.name}{dim}" if dim.startswith("[") else dim for dim in curve.dims]
+
+
+def _log_curve(recording: rr.RecordingStream, tracks: Tracks, curve: Curve) -> None:
+    parts = [rr.escape_entity_path_part(part) for part in curve.name.split("/")]
+    path = "/" + "/".join(["columns", *parts] if curve.group == "column" else parts)
+    recording.log(path, rr.SeriesLines(names=series_names(curve)), static=True)
+    times = _times(tracks, np.arange(tracks.steps))
+    columns = rr.Scalars.columns(scalars=curve.values.ravel()).partition([len(curve.dims)] * tracks.steps)
+    recording.send_columns(path, times, columns)

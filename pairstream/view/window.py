@@ -1,0 +1,63 @@
+"""Window of a sample in its episode: the steps of the frames and actions that a row of a batch has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pairstream.view.tracks import Tracks, open_tracks
+from stream.base.errors import ArgumentError
+from stream.loader.mixed import MixedData
+from stream.loader.rank_plan import RankPlan
+from stream.order.reference import SampleRef
+
+
+@dataclass(frozen=True)
+class SampleWindow:
+    """Steps of a sample.
+
+    Attributes:
+        run_step, row: Step of the run, and row of its batch.
+        ref: Origin of the row.
+        start, stop: Steps of its frames and actions, [start, stop), inside the episode.
+    """
+
+    run_step: int
+    row: int
+    ref: SampleRef
+    start: int
+    stop: int
+
+    @property
+    def text(self) -> str:
+        """Run's step, row, and steps of the episode."""
+        return f"row {self.row} of step {self.run_step} of the run: {steps_text(self.start, self.stop - 1)}"
+
+    @classmethod
+    def find(cls, plan: RankPlan, run_step: int, row: int) -> tuple[Tracks, SampleWindow]:
+        """Return the episode of a row of a batch, and the row's window in it."""
+        refs = plan.data.describe(plan.rows_of([run_step]))
+        if not 0 <= row < len(refs):
+            raise ArgumentError(f"row {row}: step {run_step} has {len(refs)} rows, counted from 0")
+        ref = refs[row]
+        member = plan.data.names.index(ref.dataset)
+        index = next(each for each in plan.data.views.splits if (each.member, each.split) == (member, ref.split))
+        tracks = open_tracks(plan.data.datasets[member], index, ref.episode)
+        start, stop = window_of(ref, plan.data)
+        return tracks, cls(run_step, row, ref, start, min(stop, tracks.steps))
+
+
+def window_of(ref: SampleRef, data: MixedData) -> tuple[int, int]:
+    """Return the steps of a sample's frames and actions, [start, stop); ``stop`` may be behind the episode."""
+    member, span = data.names.index(ref.dataset), data.spec.action_span
+    first, actions = ref.step + span.firsts[member], span.lengths[member]
+    steps = (ref.step, *ref.frame_steps)
+    return max(0, min(*steps, first)), max(*steps, first + actions - 1) + 1
+
+
+def steps_text(first: int, last: int) -> str:
+    """Return the name of some steps.
+
+    >>> steps_text(24, 24), steps_text(3, 8)
+    ('step 24', 'steps 3..8')
+    """
+    return f"step {first}" if first == last else f"steps {first}..{last}"

@@ -1,0 +1,161 @@
+"""Shared parts of commands: one-line errors, exit codes, whole-number options, printable text."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import inspect
+import operator
+import os
+import signal
+import sys
+from collections.abc import Callable, Collection, Iterable
+from importlib import import_module
+from typing import Any, NoReturn, ParamSpec, TypeVar
+
+from stream.base.errors import ArgumentError, FormatError, StreamError, closest
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+_SYNONYMS = {
+    **dict.fromkeys(("chunk_size", "chunk", "action_horizon"), ("action_horizon", "chunk", "horizon")),
+    **dict.fromkeys(("weights", "weight"), ("mixture", "sample_weights")),
+    **dict.fromkeys(("dataset", "datasets"), ("mixture",)),
+    **dict.fromkeys(("epochs", "num_epochs"), ("passes",)),
+}
+"""Names of our arguments, by those that other programs have for them."""
+_ADVICE = {"device": "stream.torch.to_device(loader, device) moves batches to a device"}
+"""Advice for arguments that only other programs have."""
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+EXIT_PIPE = 141
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that prints an error as one line, without the usage text, and ends with exit code 2."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print the message with a hint to ``--help``, and end the program."""
+        self.exit(EXIT_USAGE, f"error: {message}; see {self.prog} --help\n")
+
+
+def run_program(module: str) -> NoReturn:
+    """Import a module, run its ``main``, and end the program with the exit code.
+
+    Ctrl-C is one line and exit code 130, also while the module is imported, which may take seconds.
+    """
+    try:
+        sys.exit(import_module(module).main())
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        sys.exit(EXIT_INTERRUPTED)
+
+
+def run_command(work: Callable[[], None], *, interrupted: str) -> int:
+    """Run a command and return its exit code; an error becomes one line on standard error.
+
+    Args:
+        work: Function that prints the result.
+        interrupted: Line to print after Ctrl-C.
+    """
+    try:
+        work()
+        sys.stdout.flush()
+        return 0
+    except KeyboardInterrupt:
+        print(interrupted, file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # Flushing the rest of the buffer at exit must not fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_PIPE
+    except (StreamError, FormatError, OSError) as error:
+        text = str(error)
+        if isinstance(error, OSError) and error.filename and error.strerror:
+            text = f"{error.filename}: {error.strerror}"
+        print(f"error: {printable(text)}", file=sys.stderr)
+        return EXIT_USAGE if isinstance(error, StreamError) and error.refused else EXIT_FAILED
+
+
+def add_cache(parser: argparse.ArgumentParser) -> None:
+    """Add ``--cache``, for roots that are read in place."""
+    parser.add_argument(
+        "--cache",
+        metavar="DIR:SIZE",
+        help="for s3://, gs:// and https://: folder of what was read, such as /tmp/oxe:9GB",
+    )
+
+
+def whole(least: int) -> Callable[[str], int]:
+    """Return a ``type`` of argparse for whole numbers of at least ``least``.
+
+    >>> whole(1)("64")
+    64
+    """
+
+    def read(text: str) -> int:
+        # int() alone would accept 1_000 and digits of other scripts.
+        if not (text.isascii() and text.isdigit() and len(text) < 19 and int(text) >= least):
+            raise argparse.ArgumentTypeError(f"found {text!r}, expected a whole number of at least {least}")
+        return int(text)
+
+    return read
+
+
+def printable(text: str, *, latin: bool = False) -> str:
+    r"""Return a text as one line, with control characters escaped.
+
+    Args:
+        text: Any text.
+        latin: Escape letters beyond Latin-1 too; Pillow's font lacks them.
+
+    >>> print(printable("put 红 there\x1b"), printable("put 红 there", latin=True))
+    put 红 there\x1b put \u7ea2 there
+    """
+    last = 0xFF if latin else sys.maxunicode
+    shown = (c if c.isprintable() and ord(c) <= last else ascii(c)[1:-1] for c in " ".join(text.split()))
+    return "".join(shown)
+
+
+def interrupt_on_kill() -> None:
+    """Let SIGTERM end the program as Ctrl-C does."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+def check_names(given: Iterable[str], known: Collection[str]) -> None:
+    """Raise ArgumentError for the first unknown name of an argument, with the closest known one, or a synonym."""
+    for name in given:
+        if name not in known:
+            synonyms = [repr(each) for each in _SYNONYMS.get(name, ()) if each in known]
+            hint = f"did you mean {' or '.join(synonyms)}?" if synonyms else closest(name, known, noun="arguments")
+            raise ArgumentError(f"unknown argument {name!r}; {_ADVICE.get(name, hint)}")
+
+
+def with_known_names(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Make a function refuse an unknown keyword argument with the closest name of its signature."""
+    known = tuple(inspect.signature(function).parameters)
+
+    @functools.wraps(function)
+    def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        check_names(kwargs, known)
+        return function(*args, **kwargs)
+
+    return call
+
+
+def check_whole(name: str, value: Any, *, least: int | None) -> int:
+    """Return a whole number of any type as int; raise ArgumentError if it is not one, or less than ``least``.
+
+    >>> check_whole("seed", -3, least=None)
+    -3
+    """
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool) or (least is not None and number < least):
+        raise ArgumentError(f"{name}={value!r:.100}; expected a whole number{'' if least is None else f' >= {least}'}")
+    return number

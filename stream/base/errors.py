@@ -1,0 +1,112 @@
+"""Errors of streaming; each message says what was found, where, and what to do."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+
+
+class StreamError(Exception):
+    """Base class of the errors of streaming.
+
+    Attributes:
+        refused: True if the same call would fail again: the caller has to change something first.
+    """
+
+    refused = False
+
+
+class FormatError(ValueError):
+    """Bytes or names that break the on-disk format."""
+
+
+class ArgumentError(StreamError, ValueError):
+    """A request that cannot be fulfilled: a wrong name, split, weight, size or option."""
+
+    refused = True
+
+
+class StateError(StreamError, ValueError):
+    """A saved state or ``loader.json`` of another order of samples; the message names the field that differs."""
+
+    refused = True
+
+
+class RingError(MemoryError, StreamError):
+    """A lack of memory for the batches; the message says how much is needed."""
+
+
+class LimitError(StreamError, RuntimeError):
+    """A limit of this process or machine that is too low, for example on threads or open files."""
+
+
+class WorkerError(StreamError, RuntimeError):
+    """A worker process that ended, or a transform that failed in one.
+
+    Attributes:
+        step: Batch that the worker was making, -1 if unknown.
+    """
+
+    def __init__(self, message: str, *, step: int = -1) -> None:
+        super().__init__(message)
+        self.step = step
+
+
+@dataclass(eq=False)
+class RecordError(StreamError, RuntimeError):
+    """A record that cannot be read or decoded.
+
+    Attributes:
+        reason: Fault of the record.
+        dataset, split, shard, record: Location of the record.
+        episode: Number of the episode in the split, -1 if unknown.
+        sample: Global number of the sample.
+        step: Batch of the sample, -1 if no batch was asked for.
+    """
+
+    reason: str = ""
+    _: KW_ONLY
+    dataset: str = ""
+    split: str = ""
+    shard: str = ""
+    record: int = -1
+    episode: int = -1
+    sample: int = -1
+    step: int = -1
+
+    def __str__(self) -> str:
+        step = f"step {self.step}, " if self.step >= 0 else ""
+        episode = f", episode {self.episode}" if self.episode >= 0 else ""
+        return (
+            f"{step}sample {self.sample}: dataset {self.dataset}, split {self.split}, shard {self.shard}, record "
+            f"{self.record}{episode}: {self.reason}; check it with `pairstream verify`, or load with "
+            "on_error='replace'"
+        )
+
+
+def closest(name: object, known: Iterable[str], *, noun: str) -> str:
+    """Return a hint for an unknown name: the closest known names in any case, or else the list of known names.
+
+    >>> closest("Brigde", ["bridge", "kuka"], noun="datasets")
+    "did you mean 'bridge'?"
+    >>> closest("xyz", ["bridge", "kuka"], noun="datasets")
+    'datasets there: bridge, kuka'
+    """
+    names = sorted(known)
+    lowered = {candidate.lower(): candidate for candidate in names}
+    near = [lowered[hit] for hit in difflib.get_close_matches(str(name)[:80].lower(), lowered, n=3)]
+    if near:
+        return f"did you mean {' or '.join(map(repr, near))}?"
+    return f"{noun} there: {', '.join(names[:40]) or 'none'}{' ...' if len(names) > 40 else ''}"
+
+
+def first_fault(error: ValidationError) -> str:
+    """Return field, reason and value of the first fault."""
+    detail = error.errors(include_url=False)[0]
+    field = ".".join(str(part) for part in detail["loc"]) or "value"
+    return f"{field}: {detail['msg']} (found {detail['input']!r:.80})"

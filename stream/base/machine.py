@@ -1,0 +1,154 @@
+"""Memory, processors and open files that the machine, its control groups and other ranks leave to this process."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import resource
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from stream.base.errors import LimitError
+
+_MAX_OPEN = 1 << 15
+"""More than the 22,131 shards of the 29 datasets: on a network file system, opening a file costs a request."""
+_FILES = "raise the limit on open files (ulimit -n), or release batches that you keep"
+_LIMITS = {
+    errno.EMFILE: _FILES,
+    errno.ENFILE: _FILES,
+    errno.ENOMEM: "take fewer workers, or raise the limit on memory",
+}
+"""Errors of opening a file that do not mean damage, and the remedy."""
+_V2 = ("memory.max", "memory.current", "inactive_file")
+_V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+"""Files with limit and use of a control group, and the key in ``memory.stat`` of memory the kernel frees on demand."""
+
+
+def available_memory(*, proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """Return the bytes available without swapping, or None if unknown.
+
+    The smallest of the kernel's figure and those of the control groups counts.
+
+    Args:
+        proc: Mount point of ``/proc``.
+        groups: Mount point of the control groups.
+    """
+    own = own_groups("memory", proc=proc, groups=groups)
+    found = [_machine_memory(proc), *(_group_memory(folder, *(_V2 if is_v2 else _V1)) for folder, is_v2 in own)]
+    return min((size for size in found if size is not None), default=None)
+
+
+def _machine_memory(proc: Path) -> int | None:
+    try:
+        for line in (proc / "meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        pass
+    return None
+
+
+def _group_memory(folder: Path, limit: str, used: str, inactive: str) -> int | None:
+    try:
+        cap = (folder / limit).read_text().strip()
+        if cap == "max":
+            return None
+        stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+        return max(0, int(cap) - int((folder / used).read_text()) + int(stat.get(inactive, 0)))
+    except (OSError, ValueError):
+        return None
+
+
+def own_groups(controller: str, *, proc: Path, groups: Path) -> Iterator[tuple[Path, bool]]:
+    """Yield the folders of this process's control groups, from its own group up to the mount point.
+
+    Args:
+        controller: ``memory`` or ``cpu``.
+        proc: Mount point of ``/proc``.
+        groups: Mount point of the control groups.
+
+    Yields:
+        Folder, and whether it is of version 2 of the control groups.
+    """
+    try:
+        lines = (proc / "self" / "cgroup").read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        controllers, _, path = line.partition(":")[2].partition(":")
+        if controllers and controller not in controllers.split(","):
+            continue
+        mount = groups / controller if controllers else groups
+        # A container may mount its own group as the root: then only the mount point itself has these files.
+        folder = mount / path.strip("/")
+        yield from ((each, not controllers) for each in (folder, *folder.parents) if each.is_relative_to(mount))
+
+
+def usable_processors(
+    *,
+    environment: Mapping[str, str] = os.environ,
+    proc: Path = Path("/proc"),
+    groups: Path = Path("/sys/fs/cgroup"),
+) -> int:
+    """Return the number of processors for this process and its children, at least 1.
+
+    It is the share of one rank in the processors that the ranks of this machine have together, and no more than the
+    process's own affinity. A control group's quota is rounded down.
+
+    Args:
+        environment: Environment, which tells the ranks of this machine: ``LOCAL_WORLD_SIZE`` of ``torchrun``, or
+            ``SLURM_STEP_TASKS_PER_NODE`` of ``srun``.
+        proc: Mount point of ``/proc``.
+        groups: Mount point of the control groups.
+    """
+    own = len(os.sched_getaffinity(0))
+    ranks, shared = _local_ranks(environment)
+    quotas = (_quota(folder, is_v2) for folder, is_v2 in own_groups("cpu", proc=proc, groups=groups))
+    together = min([shared or own, *(quota for quota in quotas if quota is not None)])
+    return max(1, min(own, int(together / ranks)))
+
+
+def _local_ranks(environment: Mapping[str, str]) -> tuple[int, int]:
+    """Return the ranks of this machine, and the processors that they share; 0 for this process's own."""
+    ranks = environment.get("LOCAL_WORLD_SIZE", "")
+    if ranks.isdecimal() and int(ranks):
+        try:
+            # A rank may be bound to processors of its own; torchrun, its parent, has those of all.
+            return int(ranks), len(os.sched_getaffinity(os.getppid()))
+        except OSError:
+            return int(ranks), 0
+    # "4(x2),3" is 4 tasks on each of two nodes, and 3 on the third.
+    tasks = re.findall(r"(\d+)(?:\(x(\d+)\))?", environment.get("SLURM_STEP_TASKS_PER_NODE", ""))
+    nodes = [int(count) for count, times in tasks for _ in range(int(times or 1))]
+    node, processors = (environment.get(name, "") for name in ("SLURM_NODEID", "SLURM_CPUS_ON_NODE"))
+    if not (node.isdecimal() and int(node) < len(nodes) and nodes[int(node)]):
+        return 1, 0
+    return nodes[int(node)], int(processors) if processors.isdecimal() else 0
+
+
+def _quota(folder: Path, is_v2: bool) -> float | None:
+    """Return the processors that a control group may keep busy, or None for no limit."""
+    try:
+        if is_v2:
+            quota, period = (folder / "cpu.max").read_text().split()
+        else:
+            quota, period = ((folder / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
+        return int(quota) / int(period) if int(quota) > 0 else None
+    except (OSError, ValueError, ZeroDivisionError):
+        return None  # "max" too
+
+
+def default_max_open() -> int:
+    """Return the number of shards to keep open: half of the file descriptors left to this process, at most 32,768."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    soft = 4096 if soft == resource.RLIM_INFINITY else soft
+    used = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else soft // 2
+    return max(4, min(_MAX_OPEN, (soft - used) // 2))
+
+
+def limit_of(error: Exception) -> LimitError | None:
+    """Return the error of a limit of this process, None if the error is another."""
+    if not isinstance(error, OSError) or error.errno not in _LIMITS:
+        return None
+    return LimitError(f"{error.filename or 'a shard'} cannot be opened: {error.strerror}; {_LIMITS[error.errno]}")

@@ -1,0 +1,122 @@
+"""Conversion of arguments, such as numpy arrays, ranges, sets and generators, to values that JSON can hold."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from stream.base.errors import ArgumentError
+
+Scalar = bool | int | float | str
+
+
+def plain_scalar(value: Any, *, where: str) -> Scalar:
+    """Return a number, text or truth value of any library as Python's own type.
+
+    Raises:
+        ArgumentError: The value is something else, or NaN, which equals nothing.
+
+    >>> plain_scalar(__import__("numpy").int64(3), where="step")
+    3
+    """
+    convert = getattr(value, "item", None) or getattr(value, "as_py", None)
+    if convert is not None:
+        with contextlib.suppress(TypeError, ValueError, RuntimeError):
+            value = convert()
+    # Also converts subclasses, such as numpy's float64 and enumerations of texts.
+    for kind in (bool, int, float, str):
+        if isinstance(value, kind):
+            value = kind(value)
+            if value != value:
+                raise ArgumentError(f"{where}: NaN equals nothing; compare with a number")
+            return value
+    raise ArgumentError(f"{where}: {value!r:.60}; expected a number, a text, or true or false")
+
+
+def kind_of(value: Scalar) -> str:
+    """Return the kind of a value; values of two kinds cannot be compared."""
+    if isinstance(value, bool):
+        return "true or false"
+    return "a text" if isinstance(value, str) else "a number"
+
+
+def plain_values(values: Any, *, where: str) -> list[Scalar]:
+    """Return the distinct values of a collection or iterator, sorted; all are floats if any is.
+
+    Raises:
+        ArgumentError: The argument is no collection, or its values are of several kinds.
+
+    >>> plain_values((3, 1, 3), where="step"), plain_values({2, 0.5}, where="step")
+    ([1, 3], [0.5, 2.0])
+    """
+    try:
+        listed = None if isinstance(values, str | bytes | Mapping) else list(values)
+    except TypeError:
+        listed = None
+    if listed is None:
+        raise ArgumentError(f"{where}: {values!r:.100}; expected a list of values")
+    found = [plain_scalar(value, where=where) for value in listed]
+    kinds = sorted({kind_of(value) for value in found})
+    if len(kinds) > 1:
+        raise ArgumentError(f"{where}: {' and '.join(kinds)} in one list; expected values of one type")
+    if any(isinstance(value, float) for value in found):
+        found = [float(value) for value in found]
+    return sorted(set(found))
+
+
+def canonical_columns(name: str, columns: Any) -> dict[str, list[Any]] | None:
+    """Return ``action_columns`` or ``state_columns`` in JSON form; ranges and arrays of indices become lists.
+
+    Args:
+        name: Name of the argument, for messages.
+        columns: None, or a mapping of dataset names to lists of columns, as ``make_loader`` takes it.
+
+    Raises:
+        ArgumentError: The argument is something else.
+
+    >>> canonical_columns("action_columns", {"bridge": [("state", range(3))]})
+    {'bridge': [['state', [0, 1, 2]]]}
+    """
+    if columns is None:
+        return None
+    if not isinstance(columns, Mapping):
+        raise ArgumentError(f"{name}={columns!r:.100}; expected a mapping of dataset names to lists of columns")
+    return {dataset: value for dataset, value in _as_json(name, columns).items() if value is not None}
+
+
+def canonical_choice(name: str, value: Any) -> Any:
+    """Return ``episodes`` or ``keep_ranges`` in JSON form: arrays and tuples become lists, paths absolute texts.
+
+    Raises:
+        ArgumentError: The argument has another form.
+    """
+    if value is None:
+        return None
+    if isinstance(value, str | Path):
+        return os.path.abspath(value)
+    if not isinstance(value, Mapping):
+        raise ArgumentError(f"{name}={value!r:.100}; expected a mapping of members, or a JSON file of one")
+    # A loader.json is opened in other folders too.
+    found = _as_json(name, value).items()
+    return {key: os.path.abspath(each) if isinstance(each, str) else each for key, each in found}
+
+
+def _as_json(name: str, value: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(json.dumps(dict(value), default=_plain, allow_nan=False))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ArgumentError(f"{name}={value!r:.100}: {error}; expected names and lists of numbers") from None
+    return found
+
+
+def _plain(value: Any) -> Any:
+    """Return a JSON value for a value of another type."""
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, set | frozenset | bytes):
+        raise TypeError(f"{value!r:.60} has no order or is no text")
+    return value.tolist() if hasattr(value, "tolist") else list(value)

@@ -1,1 +1,0 @@
-"""``python -m stream.browse``: a local web application to look at converted data."""

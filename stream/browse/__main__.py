@@ -1,6 +1,0 @@
-"""``python -m stream.browse``."""
-
-from stream.storage.arguments import run_program
-
-if __name__ == "__main__":
-    run_program("stream.browse.command")

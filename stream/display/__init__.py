@@ -1,1 +1,0 @@
-"""Tables, pictures and the colours of depth, for notebooks and pages."""

@@ -1,1 +1,0 @@
-"""``python -m stream.export``: a slice of a converted root as a LeRobot dataset, to look at and to share."""

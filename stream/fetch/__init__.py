@@ -1,1 +1,0 @@
-"""``python -m stream.fetch``: local copies of the shards and index of a mixture."""

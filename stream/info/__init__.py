@@ -1,1 +1,0 @@
-"""``python -m stream.info``: what a converted root holds, and the episodes that filters leave."""

@@ -1,1 +1,0 @@
-"""``python -m stream.view``: one episode in Rerun; and the tracks of an episode, which other rooms show too."""

@@ -1,0 +1,50 @@
+"""The command in its own process, as a user starts it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.fixtures.command import REPOSITORY
+
+
+@dataclass(frozen=True)
+class Site:
+    """A running ``pairstream.browse``: its process, first address ending with ``/``, and file of marks."""
+
+    process: subprocess.Popen[str]
+    address: str
+    marks: Path
+
+
+def start_site(root: Path, marks: Path, *arguments: str) -> Site:
+    """Start the command on a free port, and wait until its pages can be asked for."""
+    command = [
+        sys.executable,
+        "-m",
+        "pairstream",
+        "browse",
+        str(root),
+        "--port",
+        "0",
+        "--no-open",
+        "--marks",
+        str(marks),
+    ]
+    process = subprocess.Popen(
+        [*command, *arguments], cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if not line:
+        raise AssertionError(process.communicate()[1])
+    return Site(process, line.partition(" is at ")[2].split(" ")[0], marks)
+
+
+def end_site(site: Site) -> None:
+    """End the command as Ctrl-C does; it says nothing."""
+    site.process.send_signal(2)
+    out, err = site.process.communicate(timeout=30)
+    assert (site.process.returncode, out, err) == (0, "", "")

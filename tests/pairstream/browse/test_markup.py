@@ -1,0 +1,45 @@
+"""Tables of the pages escape every text of the data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pairstream.browse.doctor import Finding, Place
+from pairstream.browse.facts import DatasetFacts, codec_text
+from pairstream.browse.markup import findings_html, overview_html
+from stream.format.catalog import Catalog
+from stream.format.frame import StoredCamera
+from tests.stream.index_root import write_dataset
+
+EVIL = '<script>alert(1)</script> "put" &'
+
+
+def test_findings_escape_what_the_data_say_and_show_the_frame_of_an_episode() -> None:
+    places = (Place(EVIL, EVIL, 3, 7), Place(EVIL, "", None, 0))
+    finding = Finding("bridge", "train", "nonfinite_action", "error", EVIL, "2 episodes", places)
+    page = findings_html([finding], picture=lambda *_: "a.jpg?x=<", address=lambda _, place: f"/at/{place.step}")
+    assert "<script" not in page
+    assert page.count("&lt;script&gt;") == 4
+    assert page.count("<img") == 1
+    assert 'href="/at/7"' in page
+
+
+def test_no_findings_are_said() -> None:
+    assert "Nothing was found" in findings_html([], picture=lambda *_: "", address=lambda *_: "")
+
+
+def test_the_overview_says_the_codec_of_each_dataset(tmp_path: Path) -> None:
+    write_dataset(tmp_path, "demo", {"train": [[3]]})
+    facts = DatasetFacts.of(Catalog(tmp_path).open("demo"))
+    assert facts.codec == "jpeg" and "codec jpeg" in facts.notes
+    page = overview_html([facts], {"broken": EVIL}, picture=lambda _: "")
+    head, row, broken = page.split("<tr>")[1:]
+    assert head.count("<th") == row.count("<td") == 2 + int(broken.partition('colspan="')[2].partition('"')[0])
+    assert "<td>jpeg</td>" in row
+
+
+def test_codecs_that_differ_are_told_by_camera() -> None:
+    front = StoredCamera("front", "primary", ((8, 8),), codec="av1", gop=4)
+    depth = StoredCamera("depth", "primary", ((8, 8),), is_depth=True)
+    assert codec_text([front, front]) == "av1 (4 frames a chunk)"
+    assert codec_text([front, depth]) == "front av1 (4 frames a chunk), depth depth"

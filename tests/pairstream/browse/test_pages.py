@@ -1,0 +1,167 @@
+"""Every page does what it offers, in a real browser."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from pairstream.browse.opened import Opened
+from pairstream.browse.static import write_static
+from stream import make_loader
+from tests.pairstream.browse.running_site import Site, end_site, start_site
+from tests.stream.crafted_root import CraftedRoot, with_column
+
+pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+from playwright.sync_api import expect
+
+expect.set_options(timeout=20_000)
+pytestmark = pytest.mark.long
+
+
+def rows_of(page: Any) -> list[str]:
+    """Numbers of the episodes that the table shows, in order."""
+    return [text.strip() for text in page.locator("tbody tr td:nth-child(3)").all_inner_texts()]
+
+
+def test_the_overview_has_every_dataset_with_a_frame_and_leads_to_it(page: Any, site: Site, frames_root: Path) -> None:
+    page.goto(site.address)
+    expect(page.locator("#datasets tr")).to_have_count(30)
+    row = page.locator("#datasets tr", has_text="bridge")
+    expect(row.locator("td").nth(6)).to_have_text("5 Hz")
+    page.wait_for_function("document.querySelector('#datasets img').naturalWidth == 64")
+    row.get_by_text("train", exact=True).click()
+    expect(page.locator("h1")).to_have_text("bridge, train")
+
+
+def test_episodes_are_searched_filtered_and_sorted(page: Any, site: Site, frames_root: Path) -> None:
+    page.goto(f"{site.address}dataset/bridge/train")
+    expect(page.get_by_text("4 of 4 episodes")).to_be_visible()
+    first = page.locator("tbody tr").first.locator("td").nth(4).inner_text()
+    page.get_by_label("Instruction, id or number").fill(first)
+    expect(page.get_by_text("1 of 4 episodes")).to_be_visible()
+    assert rows_of(page) == ["0"]
+    page.get_by_label("Instruction, id or number").fill("")
+    expect(page.get_by_text("4 of 4 episodes")).to_be_visible()
+    page.get_by_label("Filter").fill("episode")
+    page.get_by_role("option", name="episode", exact=True).click()
+    page.get_by_label("Value").fill("2")
+    page.get_by_role("button", name="Add").click()
+    expect(page.get_by_text("1 of 4 episodes")).to_be_visible()
+    assert rows_of(page) == ["2"]
+    page.locator(".q-chip__icon--remove").click()
+    expect(page.get_by_text("4 of 4 episodes")).to_be_visible()
+    page.get_by_role("columnheader", name="mean of motion").click()
+    page.wait_for_function("location.search.includes('motion')")
+    page.wait_for_timeout(300)
+    upward = rows_of(page)
+    page.get_by_role("columnheader", name="mean of motion").click()
+    expect(page.locator("tbody tr").first.locator("td").nth(2)).to_have_text(upward[-1])
+    assert rows_of(page) == upward[::-1] != upward
+    page.reload()
+    expect(page.locator("tbody tr").first.locator("td").nth(2)).to_have_text(upward[-1])
+    page.locator("tbody tr").first.locator("a").last.click()
+    expect(page.locator("h1")).to_contain_text(f"episode {upward[-1]}")
+
+
+def test_a_wrong_filter_is_one_sentence(page: Any, site: Site) -> None:
+    state = quote(json.dumps({"filters": [["language", "<", 3]]}))
+    page.goto(f"{site.address}dataset/bridge/train?state={state}")
+    expect(page.get_by_text("cannot compare texts by < with 3")).to_be_visible()
+
+
+def test_marked_episodes_are_left_out_of_a_loader(page: Any, site: Site, frames_root: Path) -> None:
+    page.goto(f"{site.address}dataset/bridge/train")
+    page.get_by_role("checkbox", name="mark 1").click()
+    page.goto(f"{site.address}marks")
+    expect(page.get_by_text(re.compile("^1 marked episodes"))).to_be_visible()
+    with page.expect_download() as saved:
+        page.get_by_text("Download").click()
+    marks = json.loads(Path(saved.value.path()).read_text())
+    assert marks == json.loads(site.marks.read_text())
+    loader = make_loader(frames_root, "bridge", batch_size=4, split="train", episodes=marks)
+    assert loader.describe()["bridge"]["remaining_episodes"] == 3
+    page.get_by_text("keep these alone").click()
+    page.wait_for_timeout(500)
+    loader = make_loader(frames_root, "bridge", batch_size=4, split="train", episodes=str(site.marks))
+    assert loader.describe()["bridge"]["remaining_episodes"] == 1
+    page.get_by_role("button", name="unmark").click()
+    expect(page.get_by_text(re.compile("^0 marked episodes"))).to_be_visible()
+    assert json.loads(site.marks.read_text()) == {}
+
+
+def test_histograms_stand_beside_those_of_other_datasets(page: Any, site: Site) -> None:
+    page.goto(f"{site.address}dataset/bridge/train?tab=Histograms")
+    expect(page.locator("svg text", has_text="yaw")).to_be_visible()
+    expect(page.locator("svg text", has_text="jaco_play")).to_be_visible()
+    page.get_by_label("Vector").click()
+    page.get_by_role("option", name="action, space oxe").click()
+    expect(page.locator("svg text", has_text="gripper")).to_be_visible()
+    page.get_by_label("Values").click()
+    page.get_by_role("option", name="normalised").click()
+    expect(page.locator("svg text", has_text=re.compile("^-1$")).first).to_be_visible()
+
+
+def test_lengths_and_instructions_are_counted(page: Any, site: Site) -> None:
+    page.goto(f"{site.address}dataset/bridge/train?tab=Lengths")
+    expect(page.get_by_text("40 in all")).to_be_visible()
+    page.get_by_role("tab", name="Instructions").click()
+    first = page.locator("#instructions a").first
+    said = first.inner_text()
+    first.click()
+    expect(page.locator("tbody tr").first).to_contain_text(said)
+
+
+def test_a_mixture_shows_its_schedule_and_what_a_filter_leaves(page: Any, site: Site, frames_root: Path) -> None:
+    page.goto(f"{site.address}mixture")
+    expect(page.locator("#members tr")).to_have_count(30)
+    page.get_by_label("Mixture").fill('[[100, {"bridge": 1}], [null, {"bridge": 1, "rt1": 3}]]')
+    page.get_by_label("Filters").fill('[["step", ">", 1]]')
+    page.get_by_role("button", name="Open").click()
+    expect(page.locator("#members tr")).to_have_count(3)
+    cells = page.locator("#members tr", has_text="bridge").locator("td").all_inner_texts()
+    found = make_loader(frames_root, "bridge", batch_size=4, split="train", filters=[("step", ">", 1)]).describe()
+    assert cells[1:4] == ["100.00%", "25.00%", f"{found['bridge']['samples']:,}"]
+    assert "by filters: step > 1" in cells[6]
+    page.get_by_label("Filters").fill("[")
+    page.get_by_role("button", name="Open").click()
+    expect(page.get_by_text("is no JSON")).to_be_visible()
+
+
+def test_findings_of_the_doctor_lead_to_their_episodes(page: Any, tmp_path: Path, frames_root: Path) -> None:
+    crafted = CraftedRoot(frames_root, tmp_path / "root")
+    table = crafted.table("steps")
+    values = table.column("action").combine_chunks()
+    numbers = values.values.to_numpy().copy()
+    numbers[values.type.list_size * 3] = float("nan")
+    import pyarrow as pa
+
+    bad = pa.FixedSizeListArray.from_arrays(pa.array(numbers), values.type.list_size)
+    crafted.write("steps", with_column(table, "action", bad))
+    site = start_site(crafted.root, tmp_path / "marks.json")
+    try:
+        page.goto(f"{site.address}dataset/bridge/train?tab=Findings")
+        page.get_by_role("button", name="Look for mistakes").click()
+        row = page.locator("#findings tr", has_text="nonfinite_action")
+        expect(row).to_be_visible(timeout=60_000)
+        expect(row.locator("a")).to_have_attribute("href", "/episode/bridge/train/0?step=3")
+        page.get_by_role("tab", name="Episodes").click()
+        expect(page.locator("tbody tr").first).to_contain_text("nonfinite_action")
+    finally:
+        end_site(site)
+
+
+def test_files_of_a_root_open_without_a_server(page: Any, tmp_path: Path, frames_root: Path) -> None:
+    opened = Opened.open(frames_root, marks=tmp_path / "marks.json")
+    chosen = [("bridge", "train", 1), ("droid", "train", 0)]
+    written = write_static(opened, tmp_path / "files", episodes=chosen, doctor=False, most_bytes=300_000)
+    page.goto(f"file://{written.index}")
+    expect(page.locator("#datasets tr")).to_have_count(30)
+    page.get_by_role("link", name="droid, train, episode 0").click()
+    expect(page.locator("canvas[data-camera][data-state=shown]")).to_have_count(3)
+    page.get_by_role("button", name="play").click()
+    page.wait_for_function("document.querySelector('canvas').dataset.step > 3")

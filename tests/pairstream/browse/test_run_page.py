@@ -1,0 +1,123 @@
+"""A step of a run shows its rows, marks those with NaN, and leads into their episodes, in a real browser."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from stream import make_loader
+from tests.pairstream.browse.running_site import Site, end_site, start_site
+from tests.stream.crafted_root import CraftedRoot, with_column
+
+pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+from playwright.sync_api import expect
+
+pytestmark = pytest.mark.long
+EPISODE, FIRST = 1, 4
+"""Episode and step from which the gripper is NaN for two steps."""
+
+
+@pytest.fixture(scope="module")
+def root(oxe_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A root with NaN in actions, and the loader.json of a run beside it."""
+    folder = tmp_path_factory.mktemp("run")
+    crafted = CraftedRoot(oxe_root, folder / "oxe")
+    shutil.copytree(oxe_root / "rt1", crafted.root / "rt1")
+    steps = crafted.table("steps")
+    action = np.stack(steps["action"].to_numpy()).astype(np.float32)
+    begin = steps["episode"].to_pylist().index(EPISODE)
+    action[begin + FIRST : begin + FIRST + 2, 6] = np.nan
+    values = pa.FixedSizeListArray.from_arrays(pa.array(action.ravel()), action.shape[1])
+    crafted.write("steps", with_column(steps, "action", values))
+    (folder / "run").mkdir()
+    make_loader(crafted.root, ["bridge", "rt1"], batch_size=8, seed=1).save(folder / "run" / "loader.json")
+    return crafted.root
+
+
+@pytest.fixture(scope="module")
+def site(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    found = start_site(root, tmp_path_factory.mktemp("marks") / "marks.json")
+    yield found
+    end_site(found)
+
+
+def bad_step(root: Path) -> tuple[int, list[int]]:
+    """Return the first step with NaN, and its rows."""
+    loader = make_loader(root, ["bridge", "rt1"], batch_size=8, seed=1)
+    for step in range(100):
+        if len(rows := np.flatnonzero(np.isnan(loader.batch_at(step)["action"]).any(axis=(1, 2)))):
+            return step, rows.tolist()
+    raise AssertionError("no step has NaN")
+
+
+def test_from_the_run_beside_the_root_to_the_nan_in_its_episode(page: Any, site: Site, root: Path) -> None:
+    step, rows = bad_step(root)
+    page.goto(site.address)
+    page.get_by_role("link", name="Run", exact=True).click()
+    page.get_by_role("link", name="run/loader.json").click()
+    page.get_by_label("step").fill(str(step))
+    page.get_by_role("button", name="show").click()
+    page.wait_for_url(f"**step={step}**")
+    bad = page.locator(".batch-row.bad")
+    expect(bad).to_have_count(len(rows))
+    assert [int(each.get_attribute("data-row")) for each in bad.all()] == rows
+    expect(bad.first).to_contain_text("NaN in")
+    expect(page.locator(".batch-row")).to_have_count(8)
+    expect(page.locator(".batch-row").first).to_have_class("batch-row bad")
+    bad.first.get_by_role("link").last.click()
+    page.wait_for_url(f"**/episode/bridge/train/{EPISODE}?**")
+    expect(page.locator("canvas[data-camera][data-state=shown]")).to_have_count(1)
+    expect(page.locator(".ps-window")).to_be_visible()
+    page.keyboard.press("Home")
+    for _ in range(FIRST):
+        page.keyboard.press("ArrowRight")
+    page.wait_for_function("at => document.querySelector('canvas[data-camera]').dataset.step == at", arg=FIRST)
+    expect(page.locator(".ps-row span.ps-fault").first).to_have_text("nan")
+
+
+def test_a_step_without_bad_values_says_so_and_leads_to_its_neighbours(page: Any, site: Site, root: Path) -> None:
+    run = root.parent / "run" / "loader.json"
+    step = next(each for each in range(100) if each != bad_step(root)[0])
+    page.goto(f"{site.address}run?loader={run}&step={step}")
+    expect(page.locator("#bad")).to_contain_text("no NaN")
+    page.get_by_role("link", name=f"step {step + 1} ›").click()
+    page.wait_for_url(f"**step={step + 1}")
+
+
+def test_a_run_of_another_root_leads_to_the_same_episodes_here_or_nowhere(
+    page: Any, site: Site, frames_root: Path, tmp_path: Path
+) -> None:
+    for name, links in (("rt1", 8), ("droid", 0)):
+        make_loader(frames_root, name, batch_size=4, frames=[0]).save(tmp_path / "loader.json")
+        page.goto(f"{site.address}run?loader={tmp_path / 'loader.json'}")
+        expect(page.locator(".batch-row")).to_have_count(4)
+        expect(page.get_by_text(f"The run reads {frames_root}")).to_be_visible()
+        expect(page.locator(".batch-row a")).to_have_count(links)
+
+
+def test_what_is_no_run_is_a_page_of_one_sentence(page: Any, site: Site, frames_root: Path, tmp_path: Path) -> None:
+    (tmp_path / "wrong.json").write_text("{}")
+    make_loader(frames_root, "droid", batch_size=4, frames=[0]).save(tmp_path / "loader.json")
+    gone = (tmp_path / "loader.json").read_text().replace(str(frames_root.resolve()), "/none")
+    (tmp_path / "gone.json").write_text(gone)
+    (tmp_path / "folder.json").mkdir()
+    (tmp_path / "binary.json").write_bytes(bytes(range(256)))
+    (tmp_path / "fields.json").write_text(gone.replace('"members"', '"member"'))
+    told = {
+        "none": "none.json",
+        "wrong": "wrong.json",
+        "gone": "/none: no such folder",
+        "folder": "folder.json: cannot be read (Is a directory)",
+        "binary": "binary.json: not a JSON file",
+        "fields": "fields.json: field missing",
+    }
+    for name, text in told.items():
+        found = page.goto(f"{site.address}run?loader={tmp_path / name}.json")
+        assert found.status == 404
+        expect(page.locator("#error")).to_contain_text(text)

@@ -1,0 +1,75 @@
+"""Training windows of a converted LeRobot dataset are those of ``LeRobotDataset`` with ``delta_timestamps``.
+
+Compared are all samples, with the dataset that was converted (within the error of JPEG), and with its export (exactly).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from convert.run.command import main as convert
+from pairstream.export.command import export
+from stream import make_loader
+from tests.fixtures.datasets.lerobot_dataset import DATA
+from tests.fixtures.lerobot_reader import read_with_lerobot
+
+pytestmark = pytest.mark.slow
+
+FRAMES, HORIZON = [-3, -1, 0], 8
+CAMERAS = {"v3_av1": ["front", "left_wrist"], "v3_images": ["image"]}
+
+
+def _windows(root: Path, dataset: str, cameras: list[str]) -> dict[str, np.ndarray]:
+    """Return all samples of our loader, in the order of episodes and steps."""
+    options = {"cameras": cameras, "frames": FRAMES, "bounds": "clamp", "horizon": HORIZON, "shuffle": "none"}
+    size = sum(make_loader(root, dataset, batch_size=1, **options).sizes.values())  # type: ignore[arg-type]
+    return make_loader(root, dataset, batch_size=size, **options).batch_at(0)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", CAMERAS)
+def test_windows_are_those_of_delta_timestamps(name: str, tmp_path: Path) -> None:
+    given = ["--datasets", f"lerobot:demo/{name}", "--source", str(DATA), "--output", str(tmp_path / "root")]
+    chosen = ["--layout", "frames", "--cameras", "all", "--image-size", "native", "--num-workers", "1"]
+    assert convert([*given, *chosen]) == 0
+    dataset, cameras = f"demo_{name}", CAMERAS[name]
+    ours = _windows(tmp_path / "root", dataset, cameras)
+    export(tmp_path / "root", tmp_path / "exported", dataset=dataset)
+    stored = make_loader(tmp_path / "root", dataset, batch_size=1).data.datasets[0].fields.stored_cameras
+    roles = {camera.name: camera.role for camera in stored}
+    features = {
+        DATA / "demo" / name: {camera: f"observation.images.{camera}" for camera in cameras},
+        tmp_path / "exported": {camera: f"observation.images.{roles[camera]}" for camera in cameras},
+    }
+    if name == "v3_images":
+        features[DATA / "demo" / name] = {"image": "observation.image"}
+    for folder, keys in features.items():
+        times: dict[str, list[float]] = {key: [frame / 10 for frame in FRAMES] for key in keys.values()}
+        theirs = read_with_lerobot(folder, times={**times, "action": [step / 10 for step in range(HORIZON)]})
+        _same(ours, theirs, keys, exact=folder.name == "exported")
+
+
+def _same(ours: dict[str, np.ndarray], theirs: dict[str, np.ndarray], keys: dict[str, str], *, exact: bool) -> None:
+    real = np.asarray(ours["action_mask"].all(axis=2))
+    assert len(real) == len(theirs["index"]) > 20
+    np.testing.assert_array_equal(ours["episode"], theirs["episode_index"])
+    np.testing.assert_array_equal(ours["step"], theirs["frame_index"])
+    np.testing.assert_array_equal(real, ~theirs["action_is_pad"])
+    np.testing.assert_array_equal(ours["action"][real], theirs["action"][real])
+    assert not real.all() and not ours["action"][~real].any()
+    np.testing.assert_array_equal(ours["state"], theirs["observation.state"])
+    assert list(ours["language"]) == theirs["task"].tolist()
+    for camera, key in keys.items():
+        mask = ours[f"frames_mask/{camera}"]
+        np.testing.assert_array_equal(mask, ~theirs[f"{key}_is_pad"])
+        assert not mask.all()
+        frames, expected = ours[f"frames/{camera}"], theirs[key]
+        if exact:
+            np.testing.assert_array_equal(frames, expected)
+            continue
+        error = ((frames.astype(np.float64) - expected) ** 2).mean(axis=(2, 3, 4))
+        ratio = 10 * np.log10(255**2 / np.maximum(error, 1e-9))
+        print(f"{camera}: PSNR {ratio.min():.1f} to {ratio.max():.1f} dB, mean {ratio.mean():.1f}")
+        assert ratio.min() > 29

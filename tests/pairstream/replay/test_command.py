@@ -1,0 +1,358 @@
+"""`pairstream replay` shows a step as it was in training, and says plainly what it cannot do."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import pty
+import shutil
+import signal
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+from rich.cells import cell_len
+from rich.console import Console
+
+from pairstream.replay.command import main, make_table
+from stream import Loader, digest, load_loader, make_loader
+from stream.order.reference import SampleRef
+from tests.fixtures.command import REPOSITORY, run, start
+
+MIXTURE = {"bridge": 2, "language_table": 1, "tidybot": 1}
+SEED = 5
+HEAD = ["row", "dataset", "source", "file", "episode", "steps", "language", "shard", "record", "sample", "epoch"]
+
+
+@pytest.fixture
+def saved(oxe_root: Path, tmp_path: Path) -> Path:
+    """Return the loader.json of a run."""
+    return save(oxe_root, tmp_path / "run" / "loader.json")
+
+
+def save(root: Path, path: Path, **arguments: Any) -> Path:
+    loader_of(root, **arguments).save(path)
+    return path
+
+
+def loader_of(root: Path, **arguments: Any) -> Loader:
+    return make_loader(root, MIXTURE, **{"batch_size": 8, "seed": SEED, **arguments})
+
+
+@pytest.fixture
+def damaged(oxe_root: Path, tmp_path: Path) -> Path:
+    """Return a root in which no record of one shard of bridge is readable."""
+    root = tmp_path / "damaged"
+    for name in MIXTURE:
+        shutil.copytree(oxe_root / name, root / name)
+    shard = next(root.glob("bridge/*/train/*-00000-of-*.arrayrecord"))
+    shard.write_bytes(b"\0" * shard.stat().st_size)
+    return root
+
+
+def replay(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    """Return exit code, standard output and standard error of the command, run in this process."""
+    try:
+        code = main([str(argument) for argument in arguments])
+    except SystemExit as done:
+        code = int(done.code or 0)
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def shown(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    code, out, err = replay(capsys, *arguments)
+    assert (code, err) == (0, "")
+    return out
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 2) -> str:
+    """Return the one line of the error."""
+    found, out, err = replay(capsys, *arguments)
+    assert (found, out) == (code, "")
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    return err
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"world_size": 4, "rank": 2}, {"num_workers": 1}, {"metadata": "none"}, {"decode": "device"}]
+)
+def test_the_digest_is_that_of_the_batch_in_training(
+    options: dict[str, Any], oxe_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = save(oxe_root, tmp_path / "loader.json", **options)
+    iterator = iter(loader_of(oxe_root, **options))
+    trained = [f"{step} {digest(next(iterator))}" for step in range(3)]
+    iterator.close()
+    assert shown(capsys, "--loader", path, "--range", "0:3", "--digest").splitlines() == trained
+    assert shown(capsys, "--loader", path, "--step", 2, "--digest").splitlines() == trained[2:]
+    for further in ((), ("--out", tmp_path / "pictures")):
+        told = json.loads(shown(capsys, "--loader", path, "--step", 2, "--digest", "--json", *further))
+        assert f"{told.pop('step')} {told.pop('digest')}" == trained[2]
+        assert not told
+    assert [path.suffix for path in (tmp_path / "pictures").iterdir()] == [".png"]
+
+
+def test_json_has_all_that_describe_says(saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    loader = load_loader(saved)
+    found = json.loads(shown(capsys, "--loader", saved, "--step", 7, "--json", "--out", tmp_path / "pictures"))
+    refs = [
+        {"row": row, **asdict(ref), "frame_steps": list(ref.frame_steps), "replaced": False, "faults": []}
+        for row, ref in enumerate(loader.describe(7))
+    ]
+    assert found == {
+        "step": 7,
+        "rank": 0,
+        "world_size": 1,
+        "batch_size": 8,
+        "digest": digest(loader.batch_at(7)),
+        "rows": refs,
+        "replaced": [],
+        "pictures": [str(tmp_path / "pictures" / "step-00000007.png")],
+    }
+
+
+def test_the_table_has_a_line_for_each_row_and_cuts_nothing_in_a_pipe(
+    saved: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    loader = load_loader(saved)
+    lines = shown(capsys, "--loader", saved, "--step", 7).splitlines()
+    assert lines[0] == f"step 7, rank 0 of 1, 8 rows, digest {digest(loader.batch_at(7))}"
+    assert lines[2].split() == HEAD
+    assert len(lines) == 3 + 8
+    for row, (line, ref) in enumerate(zip(lines[3:], loader.describe(7), strict=True)):
+        before, _, after = line.partition(ref.language or ref.shard)
+        assert before.split() == [
+            str(row),
+            ref.dataset,
+            ref.source_file,
+            str(ref.episode),
+            f"{ref.step}..{ref.step + ref.offset}",
+        ]
+        assert after.split()[-3:] == [str(ref.record), str(ref.sample), str(ref.epoch)]
+
+
+def test_each_rank_of_the_run_can_be_asked_for(
+    oxe_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = save(oxe_root, tmp_path / "loader.json", world_size=4, rank=3)
+    whole = [ref.sample for ref in loader_of(oxe_root).describe(2)]
+
+    def samples(*arguments: object) -> list[int]:
+        found = json.loads(shown(capsys, "--loader", path, "--step", 2, "--json", *arguments))
+        return [row["sample"] for row in found["rows"]]
+
+    assert [sample for rank in range(4) for sample in samples("--rank", rank)] == whole
+    assert samples() == whole[6:]
+    assert "step-00000002-rank1.png" in shown(
+        capsys, "--loader", path, "--step", 2, "--rank", 1, "--out", tmp_path / "pictures"
+    )
+    assert [file.name for file in (tmp_path / "pictures").iterdir()] == ["step-00000002-rank1.png"]
+
+
+@pytest.mark.parametrize("options", [{}, {"metadata": "dataset_only"}, {"metadata": "none"}, {"action": "mean"}])
+def test_the_picture_is_written_and_named(
+    options: dict[str, Any], oxe_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = save(oxe_root, tmp_path / "loader.json", **options)
+    picture = tmp_path / "deep" / "pictures" / "step-00051234.png"
+    out = shown(capsys, "--loader", path, "--step", 51234, "--out", picture.parent)
+    assert out.splitlines()[-1] == f"picture: {picture}"
+    with Image.open(picture) as sheet:
+        assert len(sheet.convert("RGB").getcolors(1 << 24) or ()) > 1000
+
+
+def test_rows_that_were_replaced_are_marked_and_listed_with_their_error(
+    damaged: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = save(damaged, tmp_path / "loader.json", on_error="replace")
+    made = load_loader(path).rank_plan.make(0)
+    samples = {error.sample for error in made.replaced}
+    assert samples
+    found = json.loads(shown(capsys, "--loader", path, "--step", 0, "--json"))
+    assert {row["sample"] for row in found["rows"] if row["replaced"]} == samples
+    assert [error["sample"] for error in found["replaced"]] == [error.sample for error in made.replaced]
+    assert all(error["shard"] == "train-00000-of-00002" and error["reason"] for error in found["replaced"])
+    assert found["digest"] == digest(made.batch)
+    lines = shown(capsys, "--loader", path, "--step", 0).splitlines()
+    marked = [line.split()[0] for line in lines[3 : 3 + 8] if "*" in line.split()[0]]
+    assert marked == [f"{row['row']}*" for row in found["rows"] if row["replaced"]]
+    assert f"row {marked[0][:-1]}: dataset bridge, split train, shard train-00000-of-00002, record" in "\n".join(lines)
+    # What stands there now is what the frames are of, not what was drawn.
+    assert all(row["shard"] != "train-00000-of-00002" for row in found["rows"] if row["dataset"] == "bridge")
+
+
+def test_a_record_that_cannot_be_read_is_one_line_and_exit_code_1(
+    damaged: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = save(damaged, tmp_path / "loader.json")
+    assert "dataset bridge, split train, shard train-00000-of-00002, record" in refused(
+        capsys, "--loader", path, "--step", 0, code=1
+    )
+
+
+def test_data_that_moved_are_found_with_root(
+    oxe_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before, after = tmp_path / "before", tmp_path / "after"
+    for name in MIXTURE:
+        shutil.copytree(oxe_root / name, before / name)
+    path = save(before, tmp_path / "loader.json")
+    wanted = shown(capsys, "--loader", path, "--step", 3)
+    before.rename(after)
+    assert str(before) in refused(capsys, "--loader", path, "--step", 3)
+    assert shown(capsys, "--loader", path, "--step", 3, "--root", after) == wanted
+
+
+def test_data_that_changed_are_refused_with_what_differs(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    content = json.loads(saved.read_text())
+    content["fingerprint"]["datasets"]["bridge"]["data"]["episodes"] = "0" * 16
+    saved.write_text(json.dumps(content))
+    assert "data of 'bridge', which were converted or labelled again: other episodes and steps" in refused(
+        capsys, "--loader", saved, "--step", 3
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--step", "-1"], "-1"),
+        (["--step", "x"], "expected a whole number"),
+        (["--step", str(10**18 - 1)], "expected 0 to"),
+        (["--step", str(10**25)], "expected a whole number"),
+        (["--step", "1", "--rank", "1"], "rank=1 of world_size=1"),
+        (["--step", "1", "--rank", "-1"], "rank=-1"),
+        (["--step", "1", "--root", "/nowhere"], "/nowhere"),
+        (["--range", "0:3"], "give it with --digest"),
+        (["--range", "3:3", "--digest"], "expected A:B with A < B"),
+        (["--range", "3", "--digest"], "expected A:B"),
+        (["--range", "0:3", "--digest", "--json"], "--range prints digests only"),
+        (["--range", f"0:{10**18 - 1}", "--digest"], "expected 0 to"),
+        ([], "--step"),
+        (["--step", "1", "--range", "0:3"], "not allowed with"),
+        (["--step", "1", "--world-size", "2"], "unrecognized arguments"),
+        (["--step", "1", "--out", "/dev/null/x"], "/dev/null/x"),
+    ],
+)
+def test_wrong_options_are_refused_in_one_line(
+    arguments: list[str], said: str, saved: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert said in refused(capsys, "--loader", saved, *arguments)
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"format": "other"}', '{"format": "stream-loader", "version": 1}'])
+def test_files_that_are_no_loader_json_are_refused(
+    content: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "loader.json"
+    assert str(path) in refused(capsys, "--loader", path, "--step", 0)
+    path.write_text(content)
+    assert str(path) in refused(capsys, "--loader", path, "--step", 0)
+
+
+def ref_of(**fields: Any) -> SampleRef:
+    known = {
+        "sample": 123456,
+        "dataset": "a_dataset_with_a_long_name_converted_externally_to_rlds",
+        "split": "train",
+        "source_file": "a_dataset_with_a_long_name_converted-train.tfrecord-00001-of-00512",
+        "episode_id": "x",
+        "episode": 12,
+        "step": 3,
+        "offset": 5,
+        "epoch": 7,
+        "shard": "train-00001-of-00512",
+        "record": 99,
+        "language": "move the red disc towards you, then stop",
+    }
+    return SampleRef(**{**known, **fields})
+
+
+def lines_of(refs: list[SampleRef], replaced: set[int], *, width: int) -> list[str]:
+    out = io.StringIO()
+    Console(file=out, width=width).print(make_table(refs, replaced=replaced))
+    return out.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("width", [90, 120, 160, 400])
+def test_a_table_fits_the_terminal_and_keeps_the_numbers(width: int) -> None:
+    chinese = "把红色的圆盘移到左边，然后停下来，再把绿色的方块推到右边"
+    refs = [ref_of(), ref_of(dataset="rt1", language=chinese)]
+    lines = lines_of(refs, {1}, width=width)
+    assert max(map(cell_len, lines)) <= width
+    first, second = (next(line for line in lines if line.startswith(row)) for row in ("0", "1*"))
+    for line in (first, second):
+        assert {"12", "3..8", "99", "123456", "7"} <= set(line.split())
+    assert "rt1" in second
+    assert (len(lines) == 3) == (width == 400)
+    assert set(chinese) <= set("".join(lines))
+
+
+def test_an_instruction_cannot_break_the_table_or_move_the_cursor() -> None:
+    refs = [ref_of(language="one\ntwo\x1b[2Jthree [red]")]
+    assert "one two\\x1b[2Jthree [red]" in lines_of(refs, set(), width=400)[1]
+
+
+def test_the_command_runs_as_a_program_of_its_own(saved: Path, tmp_path: Path) -> None:
+    arguments = ("--loader", str(saved), "--step", "3", "--out", str(tmp_path))
+    done = run(*arguments, module="pairstream replay")
+    assert (done.code, done.err) == (0, "")
+    assert done.out.splitlines()[-1] == f"picture: {tmp_path}/step-00000003.png"
+
+
+def test_a_reader_who_has_seen_enough_ends_it_quietly(saved: Path) -> None:
+    arguments = ("--loader", str(saved), "--range", "0:1000000000", "--digest")
+    with start(*arguments, module="pairstream replay") as command:
+        assert command.process.stdout is not None and command.process.stderr is not None
+        assert command.process.stdout.readline().startswith("0 ")
+        command.process.stdout.close()
+        assert command.process.wait(30) == 141
+        assert command.process.stderr.read() == ""
+
+
+def test_ctrl_c_removes_the_progress_from_the_terminal_and_exits_with_130(saved: Path) -> None:
+    terminal, inner = pty.openpty()
+    command = [
+        sys.executable,
+        "-m",
+        "pairstream",
+        "replay",
+        "--loader",
+        str(saved),
+        "--range",
+        "0:1000000000",
+        "--digest",
+    ]
+    with subprocess.Popen(
+        command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=inner, text=True, env={**os.environ, "TERM": "xterm"}
+    ) as process:
+        os.close(inner)
+        try:
+            assert process.stdout is not None
+            seen = ""
+            while "/1,000,000,000" not in seen:
+                os.set_blocking(terminal, False)
+                assert process.stdout.readline()
+                try:
+                    seen += os.read(terminal, 4096).decode()
+                except BlockingIOError:
+                    continue
+            process.send_signal(signal.SIGINT)
+            process.stdout.read()
+            assert process.wait(30) == 130
+            os.set_blocking(terminal, True)
+            with contextlib.suppress(OSError):  # Linux ends a terminal that nobody writes to with EIO
+                while more := os.read(terminal, 4096):
+                    seen += more.decode()
+            progress, _, after = seen.rpartition("/1,000,000,000")
+            assert progress and after.endswith("\x1b[2Kerror: interrupted\r\n"), after
+        finally:
+            process.kill()
+            os.close(terminal)

@@ -1,0 +1,110 @@
+"""Bad values of a batch are found and named: NaN, infinity, and numbers far from those of the dataset."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pairstream.replay.command import main
+from pairstream.replay.faults import find_faults, find_nonfinite
+from stream import make_loader
+from stream.loader.mixed import MixedData
+from stream.order.reference import SampleRef
+
+Made = tuple[dict[str, Any], list[SampleRef], MixedData]
+
+
+@pytest.fixture
+def made(oxe_root: Path) -> Made:
+    loader = make_loader(oxe_root, ["bridge", "rt1"], batch_size=6)
+    return loader.batch_at(0), loader.describe(0), loader.data
+
+
+def test_a_good_batch_has_none(made: Made) -> None:
+    assert find_faults(*made) == {}
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(np.nan, "action: NaN in {name} at step {step}"), (np.inf, "action: infinite in {name}")]
+)
+def test_nan_and_infinity_are_named_with_dimension_and_step(made: Made, value: float, text: str) -> None:
+    batch, refs, data = made
+    batch["action"][4, 1, 2] = value
+    names = data.spec.actions[data.names.index(refs[4].dataset)].names
+    (found,) = find_faults(batch, refs, data)[4]
+    assert found.startswith(text.format(name=names[2], step=refs[4].step + 1))
+
+
+def test_padding_is_no_fault(made: Made) -> None:
+    batch, refs, data = made
+    batch["action"][~batch["action_mask"]] = np.nan
+    assert find_faults(batch, refs, data) == {}
+
+
+def test_a_value_far_outside_of_the_statistics_is_named_with_them(made: Made) -> None:
+    batch, refs, data = made
+    batch["state"][3, 0] = 1e6
+    (found,) = find_faults(batch, refs, data)[3]
+    assert "is 1e+06, 98 % of the dataset is from " in found
+
+
+def test_what_transforms_give_is_checked_under_any_key() -> None:
+    nested = {"a": {"b": np.array([[1.0], [np.nan]])}, "texts": ["x", "y"], "count": np.array([1, 2])}
+    assert find_nonfinite(nested, 2) == {1: ["a/b: 1 values are NaN or infinite"]}
+
+
+TRANSFORMS = """
+import numpy as np
+from tests.stream.transforms import Halve
+
+class Spoil:
+    def map(self, element):
+        element["action"][2] = np.nan
+        return element
+
+halve = Halve()
+spoiled = lambda data: [halve, Spoil()]
+wrong = 3
+"""
+
+
+@pytest.fixture
+def run(oxe_root: Path, tmp_path: Path) -> Path:
+    make_loader(oxe_root, "bridge", batch_size=4).save(tmp_path / "loader.json")
+    (tmp_path / "mine.py").write_text(TRANSFORMS)
+    return tmp_path / "loader.json"
+
+
+def replay(run: Path, capsys: pytest.CaptureFixture[str], *more: str) -> tuple[int, str, str]:
+    code = main(["--loader", str(run), "--step", "3", "--json", *more])
+    return code, *capsys.readouterr()
+
+
+def test_transforms_of_a_file_are_applied_and_their_nan_is_marked(
+    run: Path, oxe_root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from stream import digest
+    from tests.stream.transforms import Halve
+
+    _, plain, _ = replay(run, capsys)
+    code, out, _ = replay(run, capsys, "--transforms", f"{run.parent / 'mine.py'}:halve")
+    trained = make_loader(oxe_root, "bridge", batch_size=4, transforms=[Halve()]).batch_at(3)
+    assert (code, json.loads(out)["digest"]) == (0, digest(trained))
+    assert json.loads(plain)["digest"] != digest(trained)
+    _, out, _ = replay(run, capsys, "--transforms", f"{run.parent / 'mine.py'}:spoiled")
+    faults = [row["faults"] for row in json.loads(out)["rows"]]
+    assert [bool(each) for each in faults] == [False, False, True, False]
+    assert faults[2][0].startswith("after the transforms: action: ")
+
+
+@pytest.mark.parametrize("name", ["none.such:x", "json:nothing", "nonsense", "{folder}/mine.py:wrong", "/none.py:x"])
+def test_transforms_that_cannot_be_had_are_one_sentence(
+    run: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = replay(run, capsys, "--transforms", name.format(folder=run.parent))
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "transforms" in err
