@@ -25,7 +25,7 @@ from bench.measure.tables import markdown_table
 from convert.errors import ConvertError, DamagedEpisode
 from convert.jobs import ShardJob
 from convert.journal.status import ShardStatus
-from convert.plan import Conversion, Options, plan_conversion
+from convert.plan import Conversion, ConvertConfig, plan_conversion
 from convert.registry.registry import Selected, load_registry
 from convert.source.rlds.dataset import find_dataset
 from convert.tasks.shard import convert_shard
@@ -108,7 +108,7 @@ def measure(selected: Selected, source: Path, *, repeat: int) -> DatasetWork:
         raise ConvertError(f"{spec.name}: configs/published.yaml lacks its size; name datasets of the mixture oxe29")
     found = find_dataset([str(source)], spec.tfds_name, spec.version)
     with tempfile.TemporaryDirectory(prefix="bench-cost-") as folder:
-        conversion = plan_conversion(selected, found, Options(), output=str(Path(folder, "out")))
+        conversion = plan_conversion(selected, found, ConvertConfig(), output=str(Path(folder, "out")))
         all_seconds, statuses = _convert(conversion, conversion.jobs, repeat)
         firsts = [dataclasses.replace(job, spans=((0, 1),)) for job in conversion.jobs]
         first_seconds, first_statuses = _convert(conversion, firsts, repeat)

@@ -19,7 +19,7 @@ from bench.measure.command import Command, Output, Result, say, work_folder
 from bench.measure.options import known, option, several
 from bench.measure.tables import markdown_table
 from bench.synthetic import finish
-from convert.plan import Conversion, Options, plan_conversion
+from convert.plan import Conversion, ConvertConfig, plan_conversion
 from convert.registry.registry import Selected, load_registry
 from convert.shard.images import FramePolicy
 from convert.source.rlds.dataset import find_dataset
@@ -30,10 +30,10 @@ from stream.format.catalog import Catalog
 from stream.format.frame import CODECS as CODEC_NAMES
 
 LAYOUTS = {
-    "pairs, endpoints": Options(),
-    "pairs, all frames": Options(frames="all"),
-    "frames, primary camera": Options(layout="frames"),
-    "frames, all cameras": Options(layout="frames", cameras=("all",)),
+    "pairs, endpoints": ConvertConfig(),
+    "pairs, all frames": ConvertConfig(frames="all"),
+    "frames, primary camera": ConvertConfig(layout="frames"),
+    "frames, all cameras": ConvertConfig(layout="frames", cameras=("all",)),
 }
 
 
@@ -103,7 +103,7 @@ def _layouts(given: LayoutOptions, folder: Path, raw: Path) -> dict[str, Any]:
         say(f"{selected.spec.name}: {steps:,} steps")
         if any(status.entry.passed for status in found):
             continue
-        options = Options(layout="frames", policy=dataclasses.replace(policy, codec="raw"), episodes="train[:1]")
+        options = ConvertConfig(layout="frames", policy=dataclasses.replace(policy, codec="raw"), episodes="train[:1]")
         conversion = _plan(selected, given.source, options, raw / selected.spec.name / selected.spec.version)
         conversion.journal.begin(conversion.parameters)
         for job in conversion.jobs:
@@ -113,7 +113,7 @@ def _layouts(given: LayoutOptions, folder: Path, raw: Path) -> dict[str, Any]:
     return {"steps": steps, "layouts": layouts}
 
 
-def _plan(selected: Selected, source: str, options: Options, output: Path) -> Conversion:
+def _plan(selected: Selected, source: str, options: ConvertConfig, output: Path) -> Conversion:
     found = find_dataset([source], selected.spec.tfds_name, selected.spec.version)
     return plan_conversion(selected, found, options, output=str(output))
 

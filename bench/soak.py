@@ -39,7 +39,7 @@ from stream import WorkerError, digest, make_loader
 from stream.base.arguments import whole
 from stream.base.errors import FormatError, StreamError
 from stream.base.progress import human_seconds
-from stream.cache.room import sparse_copies
+from stream.cache.quota import sparse_copies
 
 RESULT_FILE = "soak.json"
 CHECKED = 24

@@ -24,10 +24,10 @@ import yaml
 
 from convert.jobs import shard_stem
 from convert.journal.journal import Journal, part_file
-from convert.plan import Conversion, Options, plan_conversion
+from convert.plan import Conversion, ConvertConfig, plan_conversion
 from convert.registry.registry import load_registry
 from convert.run.finish import finalise
-from convert.run.survey import survey
+from convert.run.status import survey
 from convert.sample.record import encode_example
 from convert.sample.writer import write_metadata
 from convert.shard.images import FramePolicy
@@ -122,7 +122,7 @@ def convert_shards(source: Source, output: Path) -> Conversion:
     """
     (selected,) = load_registry(config=[str(source.config)]).resolve(source.name)
     found = find_dataset([str(source.root)], source.name, VERSION)
-    options = Options(policy=FramePolicy(size=None), on_error="fail")
+    options = ConvertConfig(policy=FramePolicy(size=None), on_error="fail")
     conversion = plan_conversion(selected, found, options, output=str(output / source.name / VERSION))
     Journal(conversion.plan.output).begin(conversion.parameters)
     for job in conversion.jobs:

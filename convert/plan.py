@@ -20,7 +20,7 @@ from convert.shard.pairs import check_frames, frame_offsets, is_seconds, offset_
 from convert.shard.video import CRF
 from convert.source.episode import EPISODE_IDS, SourceFrame
 from convert.source.features import Feature
-from convert.source.protocol import Source, Wanted
+from convert.source.protocol import ReadRequest, Source
 from stream.base.errors import closest
 from stream.format.episode_list import EpisodeList
 from stream.format.frame import Codec
@@ -31,7 +31,7 @@ _NO_UNIT = "nobody says its unit; write unit: m or mm, or scale, into the regist
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class ConvertConfig:
     """The user's choices for all datasets; None means the registry's or mixture's own value.
 
     Attributes:
@@ -133,10 +133,10 @@ class DatasetPlan:
         return (0,) if self.layout == "frames" else frame_offsets(self.frames, self.offset)
 
     @property
-    def wanted(self) -> Wanted:
+    def wanted(self) -> ReadRequest:
         """The parts of an episode that the conversion takes."""
         extra = (*self.language, *(feature for feature in (self.robot_feature, self.success) if feature))
-        return Wanted(
+        return ReadRequest(
             cameras=tuple(camera.feature for camera in self.cameras),
             features=tuple(dict.fromkeys((*self.features, *extra))),
             staging=self.staging,
@@ -237,7 +237,7 @@ def check_rates(selection: Sequence[Selected], offset: str | None) -> None:
 
 
 def plan_conversion(
-    selected: Selected, source: Source, options: Options, *, output: str, target: str = ""
+    selected: Selected, source: Source, options: ConvertConfig, *, output: str, target: str = ""
 ) -> Conversion:
     """Plan the conversion of one dataset, to the folder ``output``, from metadata and file sizes.
 
@@ -291,7 +291,7 @@ def plan_conversion(
 
 
 def _planned_cameras(
-    spec: DatasetSpec, finder: FeatureFinder, options: Options
+    spec: DatasetSpec, finder: FeatureFinder, options: ConvertConfig
 ) -> tuple[tuple[PlannedCamera, ...], tuple[str, ...]]:
     """Return the camera of the layout ``pairs``, or the chosen ones of ``frames``: those of colour, then depth.
 
@@ -339,7 +339,7 @@ def _planned_cameras(
     return tuple(sorted(found, key=lambda camera: camera.is_depth)), tuple(without_unit)
 
 
-def _coded(policy: FramePolicy, codecs: Sequence[Codec], options: Options) -> FramePolicy:
+def _coded(policy: FramePolicy, codecs: Sequence[Codec], options: ConvertConfig) -> FramePolicy:
     """Return the policy with the codec of a camera, and how it is encoded."""
     policy = replace(policy, codec=codecs[0]) if codecs else policy
     if policy.codec not in VIDEO_CODECS:
@@ -351,7 +351,7 @@ def _order(camera: Camera) -> Literal["rgb", "bgr"]:
     return "rgb" if camera.channels == "unknown" else camera.channels
 
 
-def check_cameras(selection: Sequence[Selected], options: Options) -> None:
+def check_cameras(selection: Sequence[Selected], options: ConvertConfig) -> None:
     """Raise UsageError for the first camera that no dataset has."""
     known = {key for selected in selection for name, each in selected.spec.cameras.items() for key in each.keys(name)}
     chosen = {"cameras": options.cameras, "image-size": options.image_sizes, "codec": options.codecs}
@@ -361,7 +361,7 @@ def check_cameras(selection: Sequence[Selected], options: Options) -> None:
                 raise UsageError(f"--{option}: no dataset has {camera!r}; {closest(camera, known, noun='cameras')}")
 
 
-def _jobs(dataset: str, source: Source, options: Options) -> Iterator[ShardJob]:
+def _jobs(dataset: str, source: Source, options: ConvertConfig) -> Iterator[ShardJob]:
     chosen = {} if options.episodes is None else source.select_episodes(options.episodes)
     for split in chosen or source.select_splits(options.splits):
         for shard in source.shards(split):
@@ -388,7 +388,7 @@ def no_pair(dataset: str, split: str, offset: int, longest: int, *, how: str = "
     )
 
 
-def _parameters(plan: DatasetPlan, options: Options) -> dict[str, Any]:
+def _parameters(plan: DatasetPlan, options: ConvertConfig) -> dict[str, Any]:
     channels = {camera.name: camera.channels for camera in plan.cameras if not camera.is_depth}
     depth = {camera.name: camera.millimetres for camera in plan.cameras if camera.is_depth}
     sizes = {camera.name: "x".join(map(str, camera.policy.size or ("native",))) for camera in plan.cameras}

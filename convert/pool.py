@@ -36,7 +36,7 @@ class Crashed:
         )
 
 
-class WorkerPool:
+class ProcessPool:
     """Up to ``jobs`` processes, started on demand and terminated when the context ends.
 
     With one job, tasks run in this process, and a crash ends the caller.
@@ -47,7 +47,7 @@ class WorkerPool:
         self._jobs = jobs
         self._workers: dict[Connection, BaseProcess] = {}
 
-    def __enter__(self) -> WorkerPool:
+    def __enter__(self) -> ProcessPool:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -14,7 +14,7 @@ import stream
 if TYPE_CHECKING:
     from pairstream.replay.show import show as show
 
-if not hasattr(stream, "make_loader"):
+if "make_loader" not in getattr(stream, "__all__", ()):  # hasattr would import the loader
     raise ImportError(
         f"`import stream` finds {stream.__file__ or list(stream.__path__)}, which hides the package `stream` of "
         "pairstream; rename it, or start Python in another folder"

@@ -21,7 +21,7 @@ if __name__ == "__main__":
     # Before the slow imports: Ctrl-C is for the trainer, which then closes the connection.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
-from stream.batch.assemble import Begun
+from stream.batch.assemble import PendingBatch
 from stream.batch.maker import BatchMaker
 from stream.workers.protocol import Reply, Request, SlotWriter
 
@@ -43,7 +43,7 @@ def main(arguments: list[str]) -> int:
             maker = BatchMaker(pickle.load(file))
         os.close(setup_fd)
         slots: dict[int, SlotWriter] = {}
-        waiting: deque[tuple[Request, Begun | None]] = deque()
+        waiting: deque[tuple[Request, PendingBatch | None]] = deque()
         while True:
             # The records of all batches that wait are asked for before the first one is made.
             while not waiting or (maker.asks_ahead and connection.poll()):

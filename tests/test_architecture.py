@@ -66,7 +66,7 @@ WRITERS = {
     "convert.storage.durable": "waits for the disk, on a stage",
     "convert.storage.object_store": "a copy on a stage",
     "pairstream.browse.static": "pages, which are made again",
-    "stream.cache.room": "a lock",
+    "stream.cache.quota": "a lock",
     "pairstream.export.command": "into a new folder",
     "pairstream.export.lerobot": "into a new folder",
     "pairstream.export.video": "into a new folder",

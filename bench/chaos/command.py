@@ -22,7 +22,7 @@ from typing import Any
 
 from bench.chaos.faults import FAULTS, killed
 from bench.chaos.programs import WAYS, Training
-from bench.chaos.yard import Fault, Yard
+from bench.chaos.sandbox import Fault, Sandbox
 from bench.measure.command import Command, Output, Result, say, work_folder
 from bench.measure.options import one_of, option
 from bench.measure.tables import markdown_table
@@ -52,7 +52,7 @@ class ChaosOptions(Output):
     work: Path | None = option(None, Path, "folder to work in; by default the temporary one", metavar="DIR")
 
 
-def plan_faults(yard: Yard, given: ChaosOptions) -> list[Fault]:
+def plan_faults(yard: Sandbox, given: ChaosOptions) -> list[Fault]:
     """Return the faults to try, the longest first; ``--kills`` is spread over the three ways to convert."""
     programs = (*WAYS, Training(yard))
     found = []
@@ -63,7 +63,7 @@ def plan_faults(yard: Yard, given: ChaosOptions) -> list[Fault]:
     return [fault for fault in found if fault.count and any(text in fault.name for text in given.only or [""])]
 
 
-def run_chaos(given: ChaosOptions, *, damage: Callable[[Yard], None] = lambda _: None) -> dict[str, Any]:
+def run_chaos(given: ChaosOptions, *, damage: Callable[[Sandbox], None] = lambda _: None) -> dict[str, Any]:
     """Make the sample, cause the faults, and return the result.
 
     Args:
@@ -76,7 +76,7 @@ def run_chaos(given: ChaosOptions, *, damage: Callable[[Yard], None] = lambda _:
     """
     began = time.monotonic()
 
-    def attempt(yard: Yard, fault: Fault) -> None:
+    def attempt(yard: Sandbox, fault: Fault) -> None:
         fault.try_all(yard, random.Random(f"{given.seed} {fault.name} {fault.program.where}"))
         told = fault.skipped or f"{fault.survived} of {fault.tried} survived"
         lines = [f"{fault.name}, {fault.program.where}: {told}", *(f"! {problem}" for problem in fault.problems)]
@@ -85,7 +85,7 @@ def run_chaos(given: ChaosOptions, *, damage: Callable[[Yard], None] = lambda _:
 
     with work_folder("chaos", given.work) as work:
         shards, size = (4, 128) if given.short else (10, 384)
-        yard = Yard(work, datasets=_DATASETS, shards=shards, size=size, codec=given.codec)
+        yard = Sandbox(work, datasets=_DATASETS, shards=shards, size=size, codec=given.codec)
         faults = plan_faults(yard, given)
         if not faults:
             raise ArgumentError(f"no fault is called {' or '.join(given.only or [])}")

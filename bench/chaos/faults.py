@@ -22,7 +22,7 @@ import psutil
 from bench.chaos.labels import labels_killed
 from bench.chaos.outage import FORMS, SECONDS, outage
 from bench.chaos.programs import IN_MEMORY, Conversion, Training
-from bench.chaos.yard import LIMIT_S, Broken, Fault, NotPossible, Place
+from bench.chaos.sandbox import LIMIT_S, Broken, Fault, NotPossible, Place
 from bench.measure.session import Command, tree
 from convert.errors import EXIT_USAGE
 

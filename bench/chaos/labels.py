@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.chaos.yard import Broken, Fault, Place
+from bench.chaos.sandbox import Broken, Fault, Place
 from convert.verify.command import verify_root
 from stream.label.attach import list_labels
 from stream.storage.remote import LocalFolder

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from urllib.parse import unquote
 
 from bench.chaos.programs import Training
-from bench.chaos.yard import Broken, Fault, Place
+from bench.chaos.sandbox import Broken, Fault, Place
 from pairstream.info.overview import describe, open_root
 
 Form = Literal["refused", "reset", "closed", "stalled"]

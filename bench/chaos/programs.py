@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 
-from bench.chaos.yard import Broken, Place, Program, Yard
+from bench.chaos.sandbox import Broken, Place, Program, Sandbox
 from bench.measure.session import Command, Result
 from bench.soak import fresh_digests
 from convert.run.command import ADDRESS_SPACE
@@ -81,7 +81,7 @@ class Training(Program):
     worker = "stream.worker"
     worker_lost = "was killed by SIGKILL"
 
-    def __init__(self, yard: Yard, *, root: Path | str | None = None, cache: str | None = None) -> None:
+    def __init__(self, yard: Sandbox, *, root: Path | str | None = None, cache: str | None = None) -> None:
         self._yard, self._root, self._cache = yard, root or yard.root, cache
         self._loader = {"mixture": dict.fromkeys(yard.datasets.split(","), 1), "batch_size": _BATCH}
 

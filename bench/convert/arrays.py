@@ -21,7 +21,7 @@ import numpy as np
 
 from bench.convert.processes import JPEG, summarise, timed, to_table
 from convert.journal.journal import Journal
-from convert.plan import Options, plan_conversion
+from convert.plan import ConvertConfig, plan_conversion
 from convert.registry.registry import load_registry
 from convert.sample.scene import Scene
 from convert.shard.images import FramePolicy
@@ -49,7 +49,7 @@ class _Convert:
     def __init__(self, path: Path, output: Path, *, size: int) -> None:
         source = find_source(f"robomimic:{path}", [], {})
         (selected,) = load_registry().resolve(f"robomimic:{path}", lambda *_: source.entry)
-        options = Options(layout="frames", policy=FramePolicy(size=(size, size), quality=95))
+        options = ConvertConfig(layout="frames", policy=FramePolicy(size=(size, size), quality=95))
         self._conversion = plan_conversion(selected, source, options, output=str(output))
         Journal(str(output)).begin(dict(self._conversion.parameters))
 

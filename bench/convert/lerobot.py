@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 
 from bench.convert.processes import JPEG, summarise, timed, to_table
 from convert.journal.journal import Journal
-from convert.plan import Conversion, Options, plan_conversion
+from convert.plan import Conversion, ConvertConfig, plan_conversion
 from convert.registry.registry import load_registry
 from convert.sample.scene import Scene
 from convert.shard.images import FramePolicy
@@ -109,7 +109,7 @@ def plan(folder: Path, output: Path, *, size: int | None) -> Conversion:
     source = find(str(folder), [], {})
     (selected,) = load_registry().resolve(f"lerobot:{folder}", lambda *_: source.entry)
     policy = FramePolicy(size=(size, size) if size else None, quality=_QUALITY)
-    options = Options(layout="frames", cameras=("all",), policy=policy)
+    options = ConvertConfig(layout="frames", cameras=("all",), policy=policy)
     return plan_conversion(selected, source, options, output=str(output))
 
 

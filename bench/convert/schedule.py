@@ -24,9 +24,9 @@ from bench.measure.options import number, option, several
 from bench.synthetic import OFFSET, encode_episode, write_source
 from convert.jobs import ShardJob
 from convert.journal.journal import FOLDER
-from convert.plan import Options, plan_conversion
+from convert.plan import ConvertConfig, plan_conversion
 from convert.registry.registry import load_registry
-from convert.source.protocol import Span, Wanted
+from convert.source.protocol import ReadRequest, Span
 from convert.source.rlds.dataset import RldsReader, RldsShard, find_dataset
 from stream.base.arguments import whole
 
@@ -41,7 +41,7 @@ class SlowShard(RldsShard):
     seconds: float
 
     @contextlib.contextmanager
-    def open(self, wanted: Wanted, spans: Sequence[Span]) -> Iterator[RldsReader]:
+    def open(self, wanted: ReadRequest, spans: Sequence[Span]) -> Iterator[RldsReader]:
         """Wait, and open the file."""
         time.sleep(self.seconds)
         file = {field.name: getattr(self, field.name) for field in fields(RldsShard)}
@@ -85,7 +85,7 @@ def _work(given: ScheduleOptions) -> Iterator[dict[str, Any]]:
         made = write_source(folder, shards, name="bench_wait", shape=shape, encoding="jpeg", offset=OFFSET)
         (selected,) = load_registry(config=[str(made.config)]).resolve(made.name, lambda *_: {})
         source = find_dataset([str(made.root)], made.name, selected.spec.version)
-        conversion = plan_conversion(selected, source, Options(), output=str(folder / "out"))
+        conversion = plan_conversion(selected, source, ConvertConfig(), output=str(folder / "out"))
         conversion.journal.begin(conversion.journal_parameters)
         jobs = [_slow(job, seconds) for job, seconds in zip(conversion.jobs, given.seconds, strict=True)]
         plans = {conversion.name: conversion.plan}

@@ -14,9 +14,9 @@ from stream.batch.spaces import SPACES
 from stream.batch.spec import METADATA
 from stream.format.catalog import Catalog
 from stream.loader.loader import Loader
-from stream.loader.mixed import MixedData
-from stream.loader.options import Options
-from stream.loader.running import Running
+from stream.loader.open_mixture import OpenMixture
+from stream.loader.run_config import RunConfig
+from stream.loader.sample_spec import SampleSpec
 from stream.order.mixture import Member, Mixture, resolve_mixture
 from stream.order.window import BOUNDS
 from stream.statistics.normalize import Normalize
@@ -86,7 +86,7 @@ def open_loader(parameters: Parameters) -> Loader:
             )
         members = tuple(dataclasses.replace(member, weights=(1.0,)) for member in members[: parameters.datasets])
     cameras = parameters.cameras.split("+")
-    options = Options(
+    options = SampleSpec(
         seed=parameters.seed,
         shuffle=parameters.shuffle,
         samples_per_episode=parameters.samples_per_episode,
@@ -100,8 +100,8 @@ def open_loader(parameters: Parameters) -> Loader:
         unmapped="mask",
         unknown_units="keep",
     )
-    data = MixedData(parameters.root, Mixture(_weighted(members, parameters.weight)), options, catalog=catalog)
-    running = Running(
+    data = OpenMixture(parameters.root, Mixture(_weighted(members, parameters.weight)), options, catalog=catalog)
+    running = RunConfig(
         batch_size=parameters.batch_size,
         num_workers=parameters.num_workers,
         threads=parameters.threads,

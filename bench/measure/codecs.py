@@ -16,7 +16,7 @@ import cv2
 import numpy as np
 
 from bench.synthetic import finish
-from convert.plan import Options, plan_conversion
+from convert.plan import ConvertConfig, plan_conversion
 from convert.registry.registry import load_registry
 from convert.shard.images import FramePolicy
 from convert.source.kinds import find_source
@@ -55,7 +55,7 @@ def encode_root(root: Path, output: Path, codec: str, *, gop: int) -> None:
     for dataset in Catalog(root).complete:
         source = find_source(f"root:{root / dataset}", [], {})
         (selected,) = load_registry().resolve(f"root:{root / dataset}", lambda *_, found=source: found.entry)
-        options = Options(layout="frames", policy=policy, gop=gop, crf=int(number) if is_video else None)
+        options = ConvertConfig(layout="frames", policy=policy, gop=gop, crf=int(number) if is_video else None)
         spec = selected.spec
         conversion = plan_conversion(selected, source, options, output=str(output / spec.name / spec.version))
         conversion.journal.begin(conversion.journal_parameters)

@@ -21,8 +21,8 @@ from stream.batch.layout import empty_array
 from stream.format.frame import decode_frame
 from stream.format.video import ChunkFrame
 from stream.loader.loader import Loader, make_loader
-from stream.loader.mixed import MixedData
-from stream.loader.options import Options
+from stream.loader.open_mixture import OpenMixture
+from stream.loader.sample_spec import SampleSpec
 from stream.order.mixture import Mixture
 from stream.storage.remote import CachedRoot
 
@@ -76,7 +76,7 @@ class _Share(NamedTuple):
 
     root: Path | CachedRoot
     mixture: Mixture
-    options: Options
+    options: SampleSpec
     rows: int
     steps: range
     threads: int
@@ -84,7 +84,7 @@ class _Share(NamedTuple):
 
 def _hold(share: _Share) -> int:
     """Read the JPEGs of a share, divide its samples among the threads, and return their number."""
-    data = MixedData(share.root, share.mixture, share.options, batch_size=share.rows)
+    data = OpenMixture(share.root, share.mixture, share.options, batch_size=share.rows)
     assembler = Assembler(data.spec)
     samples = []
     for step in share.steps:

@@ -19,8 +19,8 @@ from stream.batch.spec import Batch, Decode
 from stream.format.catalog import Dataset
 from stream.format.frame import encode_raw
 from stream.loader.loader import Loader
-from stream.loader.mixed import MixedData
-from stream.loader.running import Running
+from stream.loader.open_mixture import OpenMixture
+from stream.loader.run_config import RunConfig
 from stream.order.mixture import Member, Mixture
 
 
@@ -133,8 +133,8 @@ def _stored_pairs(loader: Loader, places: Sequence[int]) -> Iterator[tuple[int, 
     decode: Decode = "host" if "raw" in codecs else "device"
     options = dataclasses.replace(data.options, shuffle="none", metadata="full")
     for number, (member, size) in enumerate(zip(data.members, data.sizes.values(), strict=True)):
-        running = Running(batch_size=1, threads=1, decode=decode)
-        alone = Loader(MixedData(data.root, Mixture((member,)), options), running)
+        running = RunConfig(batch_size=1, threads=1, decode=decode)
+        alone = Loader(OpenMixture(data.root, Mixture((member,)), options), running)
         for place in places:
             if start <= place < start + size:
                 yield number, alone.batch_at(place - start)

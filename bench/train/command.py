@@ -26,9 +26,9 @@ from bench.measure.tables import Table, figure, point_table, spread
 from stream.base.arguments import whole
 from stream.base.errors import ArgumentError
 from stream.batch.spec import METADATA
-from stream.loader.mixed import open_mixture
-from stream.loader.options import Options
-from stream.loader.running import Running
+from stream.loader.open_mixture import open_mixture
+from stream.loader.run_config import RunConfig
+from stream.loader.sample_spec import SampleSpec
 
 RESULT_FILE = "train.json"
 _STEP_MS = 50.0
@@ -96,9 +96,9 @@ def _prepare(given: TrainOptions) -> AbstractContextManager[Prepared]:
 def _check(given: TrainParameters) -> None:
     """Open the loaders of a point; raises ArgumentError."""
     for split in (given.split, given.val_split) if given.val_every else (given.split,):
-        shown = Options(metadata=given.metadata)  # type: ignore[arg-type]
+        shown = SampleSpec(metadata=given.metadata)  # type: ignore[arg-type]
         open_mixture(given.root, given.mixture, split=split, options=shown)
-    Running(batch_size=given.batch_size, decode=given.decode)  # type: ignore[arg-type]
+    RunConfig(batch_size=given.batch_size, decode=given.decode)  # type: ignore[arg-type]
 
 
 def train_table(result: Result) -> Table:

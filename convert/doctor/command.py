@@ -20,7 +20,7 @@ from convert.doctor.dataset import Examined, look_at, read_dataset
 from convert.doctor.frames import swapped_colours
 from convert.errors import UsageError
 from convert.findings import Report, count_severities
-from convert.pool import Crashed, WorkerPool
+from convert.pool import Crashed, ProcessPool
 from convert.rules import RULES, SEVERITIES
 from stream.base.arguments import whole
 from stream.base.progress import Progress
@@ -76,7 +76,7 @@ def examine(
     reports = [read_dataset(folder) for folder in find_datasets(root, datasets)]
     shards = [sum(len(split.shards) for split in report.splits.values()) for report in reports]
     looks = [partial(look_at, report, frames=frames, seed=seed) for report in reports]
-    with Progress(sum(shards), "shards", label="doctor", stream=progress) as shown, WorkerPool(jobs) as pool:
+    with Progress(sum(shards), "shards", label="doctor", stream=progress) as shown, ProcessPool(jobs) as pool:
         results = pool.run(looks, shown=shown, sizes=shards, fails=_is_damaged)
         for number, result in enumerate(results):
             if isinstance(result, Crashed):

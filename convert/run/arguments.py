@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from convert.command import split_names
 from convert.errors import UsageError
-from convert.plan import Options
+from convert.plan import ConvertConfig
 from convert.shard.images import FramePolicy
 from convert.shard.pairs import check_frames, check_offset
 from convert.shard.video import MOST_CRF, check_encoder
@@ -174,7 +174,7 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def check_arguments(arguments: argparse.Namespace) -> Options:
+def check_arguments(arguments: argparse.Namespace) -> ConvertConfig:
     """Return the options of the conversion.
 
     Raises:
@@ -226,7 +226,7 @@ def check_arguments(arguments: argparse.Namespace) -> Options:
         codec=codec,
     )
     splits = split_names(arguments.splits, "splits")
-    return Options(
+    return ConvertConfig(
         layout=arguments.layout,
         cameras=tuple(split_names(arguments.cameras, "cameras") or ("primary",)),
         image_sizes=sizes,
@@ -234,7 +234,7 @@ def check_arguments(arguments: argparse.Namespace) -> Options:
         episodes=None if _is_file(arguments.episodes) else arguments.episodes,
         camera=arguments.camera,
         codecs=codecs,
-        gop=arguments.gop or Options.gop,
+        gop=arguments.gop or ConvertConfig.gop,
         crf=arguments.crf,
         policy=policy,
         offset=arguments.offset,

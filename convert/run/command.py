@@ -23,7 +23,7 @@ from convert.command import print_result, run_command
 from convert.errors import EXIT_DAMAGED, EXIT_FAILED, ConvertError, ShardError, UsageError
 from convert.jobs import ShardJob, SplitJob
 from convert.journal.journal import Journal
-from convert.plan import Conversion, Options, check_cameras, check_rates, plan_conversion
+from convert.plan import Conversion, ConvertConfig, check_cameras, check_rates, plan_conversion
 from convert.registry.dataset import DatasetSpec
 from convert.registry.registry import Selected, load_registry
 from convert.run.arguments import build_parser, check_arguments, read_episode_lists
@@ -40,7 +40,7 @@ from convert.run.report import (
     format_result,
     summarise,
 )
-from convert.run.survey import Survey, barren_split, survey
+from convert.run.status import ConversionStatus, barren_split, survey
 from convert.run.work import find_work, overwriting_work
 from convert.shard.counts import BROKEN_FILE
 from convert.source.kinds import find_source
@@ -176,7 +176,7 @@ def _select(parsed: Any) -> tuple[list[Selected], dict[str, Source]]:
     return load_registry(config=parsed.config).resolve(parsed.datasets, describe), found
 
 
-def _plan(parsed: Any, options: Options) -> list[Conversion]:
+def _plan(parsed: Any, options: ConvertConfig) -> list[Conversion]:
     selection, described = _select(parsed)
     if not parsed.source and any(selected.spec.name not in described for selected in selection):
         raise UsageError("--source: give the folder with the datasets below it")
@@ -219,14 +219,14 @@ def _find_registered(roots: Sequence[str], spec: DatasetSpec) -> Source:
     return find_dataset(roots, spec.tfds_name, spec.version)
 
 
-def _find_work(conversions: Sequence[Conversion], parsed: Any) -> list[Survey]:
+def _find_work(conversions: Sequence[Conversion], parsed: Any) -> list[ConversionStatus]:
     if not parsed.overwrite:
         return find_work(conversions, parsed.redo, config=parsed.config)
     given = [f"--{name} {value}" for name in ("splits", "episodes") if (value := getattr(parsed, name)) is not None]
     return [overwriting_work(each, given[0] if given else None, config=parsed.config) for each in conversions]
 
 
-def _convert(works: Sequence[Survey], parsed: Any, *, begin: bool) -> dict[str, int] | None:
+def _convert(works: Sequence[ConversionStatus], parsed: Any, *, begin: bool) -> dict[str, int] | None:
     """Convert this task's share of the shards that are not finished; returns Beam's counts, None if it has none."""
     unfinished = {(job.dataset, job.name): job for work in works for shard in work.todo for job in shard.pieces()}
     everything = [
@@ -248,7 +248,7 @@ def _convert(works: Sequence[Survey], parsed: Any, *, begin: bool) -> dict[str, 
     return _run_jobs([job for job, _ in jobs], works, parsed, progress=started())
 
 
-def _begin(works: Sequence[Survey], jobs: Sequence[tuple[ShardJob, Survey]]) -> None:
+def _begin(works: Sequence[ConversionStatus], jobs: Sequence[tuple[ShardJob, ConversionStatus]]) -> None:
     """Begin the journals, and forget what is converted again."""
     for work in works:
         if work.discards:
@@ -261,7 +261,7 @@ def _begin(works: Sequence[Survey], jobs: Sequence[tuple[ShardJob, Survey]]) -> 
             work.conversion.journal.forget(again)
 
 
-def _merge(works: Sequence[Survey], parsed: Any) -> dict[str, int] | None:
+def _merge(works: Sequence[ConversionStatus], parsed: Any) -> dict[str, int] | None:
     """Merge the splits whose shards are finished; returns Beam's counts, None if the runner has none."""
     jobs: list[SplitJob] = []
     for work in works:
@@ -275,7 +275,7 @@ def _merge(works: Sequence[Survey], parsed: Any) -> dict[str, int] | None:
 
 def _run_jobs(
     jobs: Sequence[ShardJob] | Sequence[SplitJob],
-    works: Sequence[Survey],
+    works: Sequence[ConversionStatus],
     parsed: Any,
     *,
     progress: contextlib.AbstractContextManager[object],
@@ -324,7 +324,7 @@ def _explain(error: Exception) -> ConvertError:
     return ConvertError(f"the Beam runner failed: {type(error).__name__}: {lines[-1] if lines else ''}")
 
 
-def _finish(works: Sequence[Survey], parsed: Any, *, counters: dict[str, int] | None) -> int:
+def _finish(works: Sequence[ConversionStatus], parsed: Any, *, counters: dict[str, int] | None) -> int:
     """Merge the splits, write the manifests of complete datasets, print the result, and return the exit code."""
     missing = []
     if parsed.finalize:
@@ -381,7 +381,7 @@ def _finish(works: Sequence[Survey], parsed: Any, *, counters: dict[str, int] | 
     return 0
 
 
-def _write_manifest(work: Survey) -> Manifest | None:
+def _write_manifest(work: ConversionStatus) -> Manifest | None:
     """Write the manifest of a dataset if it is complete, and replace what ``--overwrite`` named."""
     conversion = work.conversion
     conversion.journal.remove_stale()

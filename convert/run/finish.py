@@ -11,7 +11,7 @@ from convert.errors import ConvertError
 from convert.journal.journal import MANIFEST, Journal
 from convert.journal.status import parse_quarantine
 from convert.plan import Conversion
-from convert.run.survey import Survey, existing_manifest, survey
+from convert.run.status import ConversionStatus, existing_manifest, survey
 from convert.shard.counts import count_frames, total_counts
 from convert.shard.video import check_sizes
 from convert.storage.durable import writing
@@ -74,7 +74,7 @@ def _finalise(conversion: Conversion, *, again: Set[str]) -> Manifest | None:
     return manifest
 
 
-def _manifest(found: Survey, quarantine: FileEntry | None) -> Manifest:
+def _manifest(found: ConversionStatus, quarantine: FileEntry | None) -> Manifest:
     conversion = found.conversion
     spec, plan = conversion.spec, conversion.plan
     splits: dict[str, SplitEntry] = dict(found.before.splits) if found.before else {}
@@ -133,7 +133,7 @@ def _labels(before: Manifest | None, split: str, index: Mapping[TableKind, Table
     return old.labels
 
 
-def _write_quarantine(journal: Journal, found: Survey) -> FileEntry | None:
+def _write_quarantine(journal: Journal, found: ConversionStatus) -> FileEntry | None:
     listed = parse_quarantine(journal.quarantine())
     kept = set(found.before.splits if found.before else ()) - set(found.merged)
     entries = [entry for stem, entries in listed.items() if split_of(stem) in kept for entry in entries]

@@ -13,7 +13,7 @@ from convert.journal.status import parse_quarantine
 from convert.plan import Conversion
 from convert.report import format_table
 from convert.run.estimate import estimate
-from convert.run.survey import Survey
+from convert.run.status import ConversionStatus
 from convert.source.protocol import counts_sum
 from stream.base.machine import available_memory
 from stream.base.progress import human_bytes
@@ -84,7 +84,7 @@ def describe_content(manifest: Manifest) -> Iterator[str]:
         yield f"{manifest.dataset}: {said}; is instruction: {{path: {declared['path']}}} the right feature?"
 
 
-def describe_plans(works: Sequence[Survey]) -> list[dict[str, Any]]:
+def describe_plans(works: Sequence[ConversionStatus]) -> list[dict[str, Any]]:
     """Return what would be done to each dataset, with the room that all of them take and that there is.
 
     ``fits_memory`` tells whether a loader would find all records in the page cache once they were read.
@@ -107,7 +107,7 @@ def describe_plans(works: Sequence[Survey]) -> list[dict[str, Any]]:
     return [{**row, "total": room} for row in rows]
 
 
-def _describe_plan(found: Survey) -> dict[str, Any]:
+def _describe_plan(found: ConversionStatus) -> dict[str, Any]:
     """Return what would be done to one dataset."""
     conversion = found.conversion
     expected = estimate(conversion)
@@ -200,7 +200,7 @@ def _reasons(left_out: Mapping[str, int]) -> str:
     return ", ".join(f"{reason.replace('_', ' ')} {count:,}" for reason, count in left_out.items()) or "-"
 
 
-def describe_fruitless(found: Survey, manifest: Manifest) -> str:
+def describe_fruitless(found: ConversionStatus, manifest: Manifest) -> str:
     """Return an error about a dataset that has no record, because all of its input is damaged."""
     listed = parse_quarantine(found.conversion.journal.quarantine())
     example = next((entry for entries in listed.values() for entry in entries), None)
@@ -211,7 +211,7 @@ def describe_fruitless(found: Survey, manifest: Manifest) -> str:
     )
 
 
-def describe_missing(found: Survey) -> dict[str, Any]:
+def describe_missing(found: ConversionStatus) -> dict[str, Any]:
     """Return the shards of a dataset that are not finished, with the host and message of their last failure."""
     stems = [job.stem for job in found.todo]
     failures = found.conversion.journal.failures(stems)

@@ -10,12 +10,14 @@ from convert.errors import ConflictError
 from convert.journal.journal import Journal, check_parameters
 from convert.plan import Conversion
 from convert.registry.dataset import reindex_hint
-from convert.run.survey import Survey, find_redo, repaired_sources, survey
+from convert.run.status import ConversionStatus, find_redo, repaired_sources, survey
 
 _LISTED = 5
 
 
-def find_work(conversions: Sequence[Conversion], redo: Sequence[str], *, config: Sequence[str] = ()) -> list[Survey]:
+def find_work(
+    conversions: Sequence[Conversion], redo: Sequence[str], *, config: Sequence[str] = ()
+) -> list[ConversionStatus]:
     """Return the work on each dataset, and print which shards of complete datasets are converted again, and why.
 
     ``redo`` are the stems of shards to convert again, ``config`` the files that the registry was read with.
@@ -28,7 +30,7 @@ def find_work(conversions: Sequence[Conversion], redo: Sequence[str], *, config:
     return [_find_work(conversion, named[conversion.name], config) for conversion in conversions]
 
 
-def overwriting_work(conversion: Conversion, selection: str | None, *, config: Sequence[str] = ()) -> Survey:
+def overwriting_work(conversion: Conversion, selection: str | None, *, config: Sequence[str] = ()) -> ConversionStatus:
     """Return the work on a dataset whose earlier conversion is to be replaced; goes on after an interrupt.
 
     ``selection`` is the option that selects splits, as it was given; None for all splits.
@@ -46,10 +48,12 @@ def overwriting_work(conversion: Conversion, selection: str | None, *, config: S
     try:
         return replace(_find_work(conversion, frozenset(), config), removes=list(existing))
     except ConflictError:
-        return Survey(conversion=conversion, todo=list(conversion.jobs), removes=list(existing), discards=True)
+        return ConversionStatus(
+            conversion=conversion, todo=list(conversion.jobs), removes=list(existing), discards=True
+        )
 
 
-def _find_work(conversion: Conversion, redo: frozenset[str], config: Sequence[str]) -> Survey:
+def _find_work(conversion: Conversion, redo: frozenset[str], config: Sequence[str]) -> ConversionStatus:
     found = survey(conversion, again=redo, redo=redo)
     if (started := conversion.journal.parameters()) is not None:
         check_parameters(started, conversion.journal_parameters, where=conversion.plan.output)
@@ -66,7 +70,7 @@ def _find_work(conversion: Conversion, redo: frozenset[str], config: Sequence[st
     return found
 
 
-def _tell_again(found: Survey, *, reasons: Mapping[str, str]) -> None:
+def _tell_again(found: ConversionStatus, *, reasons: Mapping[str, str]) -> None:
     """Print which shards of a complete dataset are converted again, and why."""
     jobs = [job for job in found.todo if job.entry is not None]
     splits = found.before.splits if found.before and jobs else {}

@@ -33,7 +33,7 @@ Span = tuple[int, int]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
+class ReadRequest:
     """Parts of episodes to read.
 
     Attributes:
@@ -127,14 +127,14 @@ class SourceShard(ABC):
         return False
 
     @abstractmethod
-    def open(self, wanted: Wanted, spans: Sequence[Span]) -> AbstractContextManager[EpisodeReader]:
+    def open(self, wanted: ReadRequest, spans: Sequence[Span]) -> AbstractContextManager[EpisodeReader]:
         """Open the shard to read some of its episodes once.
 
         Raises:
             OSError, stream.storage.remote.RemoteError: A file cannot be read.
         """
 
-    def differs(self, wanted: Wanted, spans: Sequence[Span], *, digest: str, left_out: Mapping[str, int]) -> bool:
+    def differs(self, wanted: ReadRequest, spans: Sequence[Span], *, digest: str, left_out: Mapping[str, int]) -> bool:
         """Return whether the content has changed since it was read with damage.
 
         Args:

@@ -20,7 +20,7 @@ from convert.datasets import find_datasets
 from convert.errors import UsageError
 from convert.findings import Notes, Report
 from convert.index.shards import list_shards
-from convert.pool import Crashed, WorkerPool
+from convert.pool import Crashed, ProcessPool
 from convert.shard.pairs import record_offsets
 from convert.verify.dataset import Surveyed, survey
 from convert.verify.index import check_ids, check_index
@@ -72,7 +72,7 @@ def verify_root(
     total = sum(entry.bytes for report in reports for _, entry in report.files())
     # At least two processes, unless one was asked for: a crash must not end this process.
     workers = jobs if jobs is not None else max(2, os.cpu_count() or 1)
-    with Progress(total, "B", label="verify", stream=progress) as shown, WorkerPool(workers) as pool:
+    with Progress(total, "B", label="verify", stream=progress) as shown, ProcessPool(workers) as pool:
         # The findings of an index decide whether its shards are compared with it.
         for of_shards in (False, True):
             checks = [check for report in reports for check in _list_checks(report, deep=deep, of_shards=of_shards)]

@@ -19,8 +19,8 @@ from stream.format.episode_list import EpisodeList, read_list
 from stream.format.frame import StoredCamera
 from stream.format.index import SplitIndex
 from stream.loader.episode import StoredEpisode, read_stored_episode, stored_steps
-from stream.loader.mixed import MixedData, open_mixture
-from stream.loader.options import Options
+from stream.loader.open_mixture import OpenMixture, open_mixture
+from stream.loader.sample_spec import SampleSpec
 from stream.order.choices import EpisodeChoice
 from stream.storage.remote import CachedRoot
 
@@ -58,7 +58,7 @@ class Selection:
         left_out: Count of the episodes without steps or frames, by status.
     """
 
-    data: MixedData
+    data: OpenMixture
     cameras: Mapping[str, LoadedCamera]
     episodes: tuple[ChosenEpisode, ...]
     rate: float
@@ -115,7 +115,7 @@ def select(
     fields = opened.fields
     is_frames = fields.layout == "frames"
     every = [camera.name for camera in fields.stored_cameras if is_frames and not camera.is_depth]
-    options = Options(cameras=list(cameras or every) or None, frames=[0] if is_frames else None)
+    options = SampleSpec(cameras=list(cameras or every) or None, frames=[0] if is_frames else None)
     data = open_mixture(root, {dataset: 1}, split=split, options=options)
     if depth := [camera.frames for camera in data.cameras if camera.is_depth]:
         raise ArgumentError(f"dataset {opened.name}: {', '.join(depth)} cannot be exported; choose --cameras of colour")
@@ -155,7 +155,7 @@ def _keys(cameras: Sequence[StoredCamera]) -> list[str]:
     return [key if clean.count(key) == 1 else f"{key}_{number}" for number, key in enumerate(clean)]
 
 
-def _choose(data: MixedData, episodes: str | None) -> tuple[list[ChosenEpisode], dict[str, int]]:
+def _choose(data: OpenMixture, episodes: str | None) -> tuple[list[ChosenEpisode], dict[str, int]]:
     """Return the episodes to export, and the count of those left out by status."""
     by_split = {index.split: index for index in data.views.splits}
     ranges = [each for each in data.views.members[0].ranges if each.stop > each.start]
@@ -184,7 +184,7 @@ def _choose(data: MixedData, episodes: str | None) -> tuple[list[ChosenEpisode],
 
 
 def _named(
-    data: MixedData, text: str, inside: Mapping[tuple[str, int], None], by_split: Mapping[str, SplitIndex]
+    data: OpenMixture, text: str, inside: Mapping[tuple[str, int], None], by_split: Mapping[str, SplitIndex]
 ) -> Iterator[tuple[tuple[str, int], bool]]:
     """Yield split and number of the episodes that ``--episodes`` names, and whether by its own number or id."""
     where = f"dataset {data.names[0]}, split {data.members[0].split!r}"
@@ -228,7 +228,7 @@ def _with_ids(
     yield from ((each, listed.keeps and not listed.patterns) for each in found)
 
 
-def _check_complete(data: MixedData, episodes: Sequence[ChosenEpisode]) -> None:
+def _check_complete(data: OpenMixture, episodes: Sequence[ChosenEpisode]) -> None:
     """Raise ArgumentError if records of the layout ``pairs`` lack frames of an episode."""
     for episode in episodes:
         held = len(stored_steps(data, data.names[0], episode.number, split=episode.split))

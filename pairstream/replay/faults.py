@@ -11,14 +11,14 @@ from pairstream.view.window import steps_text
 from stream.format.names import VECTORS, VectorName
 from stream.format.spaces import derived_column
 from stream.format.statistics import EXTREME_RANGES
-from stream.loader.mixed import MixedData
+from stream.loader.open_mixture import OpenMixture
 from stream.order.reference import SampleRef
 
 _MOST = 3
 """Dimensions that are named for a row."""
 
 
-def find_faults(batch: Mapping[str, Any], refs: list[SampleRef], data: MixedData) -> dict[int, list[str]]:
+def find_faults(batch: Mapping[str, Any], refs: list[SampleRef], data: OpenMixture) -> dict[int, list[str]]:
     """Return what is wrong with rows of a batch before its transforms, by row.
 
     Args:
@@ -58,7 +58,7 @@ def arrays_of(batch: Mapping[str, Any], rows: int, prefix: str = "") -> Iterator
 
 
 def _vector_faults(
-    values: np.ndarray, mask: np.ndarray, which: VectorName, ref: SampleRef, data: MixedData
+    values: np.ndarray, mask: np.ndarray, which: VectorName, ref: SampleRef, data: OpenMixture
 ) -> Iterator[str]:
     member = data.names.index(ref.dataset)
     names = (data.spec.actions if which == "action" else data.spec.states)[member].names
@@ -88,7 +88,9 @@ def _named(names: tuple[str, ...], bad: np.ndarray) -> str:
     return ", ".join(dims[:_MOST]) + (f" and {len(dims) - _MOST} more" if len(dims) > _MOST else "")
 
 
-def _range(which: VectorName, ref: SampleRef, data: MixedData, member: int, dims: int) -> tuple[np.ndarray, np.ndarray]:
+def _range(
+    which: VectorName, ref: SampleRef, data: OpenMixture, member: int, dims: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the 1st and 99th percentile of each dimension, NaN where the manifest has none."""
     ends = np.full((2, dims), np.nan)
     column = derived_column(which, data.options.spaces.get(which))

@@ -14,7 +14,7 @@ from typing import Any
 from pairstream.replay.faults import find_faults, find_nonfinite
 from stream.base.errors import ArgumentError, RecordError
 from stream.batch.spec import Batch
-from stream.loader.mixed import MixedData
+from stream.loader.open_mixture import OpenMixture
 from stream.loader.rank_plan import RankPlan
 from stream.loader.saved import SavedTransforms
 from stream.order.reference import SampleRef
@@ -74,7 +74,7 @@ def marks_of(shown: ShownStep) -> dict[str, Any]:
     return {"replaced": shown.replaced_rows, "faults": shown.faults}
 
 
-def sheet_names(data: MixedData) -> dict[str, Any]:
+def sheet_names(data: OpenMixture) -> dict[str, Any]:
     """Return the arguments of ``draw_sheets`` that name cameras and dimensions."""
     cameras: dict[str, dict[str, tuple[str, ...]]] = {}
     for camera in data.cameras:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pairstream.view.tracks import Tracks, open_tracks
 from stream.base.errors import ArgumentError
-from stream.loader.mixed import MixedData
+from stream.loader.open_mixture import OpenMixture
 from stream.loader.rank_plan import RankPlan
 from stream.order.reference import SampleRef
 
@@ -46,7 +46,7 @@ class SampleWindow:
         return tracks, cls(run_step, row, ref, start, min(stop, tracks.steps))
 
 
-def window_of(ref: SampleRef, data: MixedData) -> tuple[int, int]:
+def window_of(ref: SampleRef, data: OpenMixture) -> tuple[int, int]:
     """Return the steps of a sample's frames and actions, [start, stop); ``stop`` may be behind the episode."""
     member, span = data.names.index(ref.dataset), data.spec.action_span
     first, actions = ref.step + span.firsts[member], span.lengths[member]

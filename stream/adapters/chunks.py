@@ -9,7 +9,7 @@ import numpy as np
 from stream.base.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from stream.loader.mixed import MixedData
+    from stream.loader.open_mixture import OpenMixture
 
 
 def repeat_edges(values: np.ndarray, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -51,7 +51,7 @@ def pad_dims(values: np.ndarray, size: int) -> np.ndarray:
     return out
 
 
-def check_dims(data: MixedData, size: int) -> None:
+def check_dims(data: OpenMixture, size: int) -> None:
     """Raise ArgumentError if a vector of the mixture has more dimensions than a model takes."""
     for key in ("action", "state"):
         for name, vector in zip(data.names, data.spec.vectors(key), strict=True):

@@ -19,7 +19,7 @@ from stream.storage.remote import cached_root
 if TYPE_CHECKING:
     from stream.format.names import VectorName
     from stream.loader.loader import Loader
-    from stream.loader.mixed import MixedData
+    from stream.loader.open_mixture import OpenMixture
     from stream.statistics.normalize import Normalize
 
 Converted = TypeVar("Converted")
@@ -49,7 +49,7 @@ def open_loader(
     mixture: Any,
     *,
     adapter: Callable[..., Loader],
-    convert: Callable[[MixedData], Any],
+    convert: Callable[[OpenMixture], Any],
     normalize: bool | str | Path | Normalize = False,
     own: Mapping[str, Any],
     free: Sequence[str] = (),
@@ -79,7 +79,7 @@ def open_loader(
     """
     # Workers import the modules of the conversions, and need no Grain.
     from stream.loader.loader import Loader, make_loader
-    from stream.loader.mixed import read_mixture_fields
+    from stream.loader.open_mixture import read_mixture_fields
     from stream.statistics.normalize import Normalize, load_normalize
 
     is_file = isinstance(normalize, str | Path) and Path(normalize).is_file()

@@ -39,7 +39,7 @@ _LARGE = 256 << 20
 
 
 @dataclass
-class Work:
+class Timings:
     """Work of making batches, added over threads.
 
     Attributes:
@@ -59,7 +59,7 @@ class Work:
     requests: int = 0
     remote_bytes: int = 0
 
-    def add(self, other: Work) -> None:
+    def add(self, other: Timings) -> None:
         """Add other work."""
         for name, amount in vars(other).items():
             setattr(self, name, getattr(self, name) + amount)
@@ -79,11 +79,11 @@ class Assembled:
     texts: dict[str, list[str]] = field(default_factory=dict)
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
     failed: list[tuple[int, RecordError]] = field(default_factory=list)
-    work: Work = field(default_factory=Work)
+    work: Timings = field(default_factory=Timings)
 
 
 @dataclass
-class Begun:
+class PendingBatch:
     """A batch whose rows were looked up, and whose records are on their way if the root is read in place.
 
     Attributes:
@@ -161,7 +161,7 @@ class Assembler:
         except (MemoryError, ValueError):
             raise RingError(f"a batch of {rows} rows needs {needed:,} bytes, which are not available") from None
 
-    def begin(self, rows: Rows, out: Mapping[str, np.ndarray]) -> Begun:
+    def begin(self, rows: Rows, out: Mapping[str, np.ndarray]) -> PendingBatch:
         """Fill all arrays of a batch but the images, and ask for its records if the root is read in place.
 
         Args and errors are those of ``assemble``.
@@ -177,12 +177,12 @@ class Assembler:
             out[mask][:] = self.spec.window_table.used[rows.member]
         frames, done.texts = self._lookup.look_up(rows, out, partial(self._fail, rows, done))
         done.work.metadata_s += time.perf_counter() - began
-        begun = Begun(done, frames)
+        begun = PendingBatch(done, frames)
         if self.spec.is_remote:
             self._ask(rows, begun)
         return begun
 
-    def assemble(self, rows: Rows, out: Mapping[str, np.ndarray], begun: Begun | None = None) -> Assembled:
+    def assemble(self, rows: Rows, out: Mapping[str, np.ndarray], begun: PendingBatch | None = None) -> Assembled:
         """Fill the arrays of a batch.
 
         Args:
@@ -222,7 +222,7 @@ class Assembler:
         self._report_traffic(done.work)
         return done
 
-    def _report_traffic(self, work: Work) -> None:
+    def _report_traffic(self, work: Timings) -> None:
         """Add the requests that no batch has reported yet."""
         with self._lock:
             traffic, reported = Traffic(self._traffic.requests, self._traffic.num_bytes), self._reported
@@ -242,12 +242,12 @@ class Assembler:
         done = Assembled()
         frames, _ = self._lookup.look_up(rows, out, partial(self._fail, rows, done))
         if self.spec.is_remote:
-            begun = Begun(done, frames)
+            begun = PendingBatch(done, frames)
             self._ask(rows, begun)
             self._wait(rows, begun)
         return self._read(range(len(rows)), rows, frames, done), done
 
-    def _ask(self, rows: Rows, begun: Begun) -> None:
+    def _ask(self, rows: Rows, begun: PendingBatch) -> None:
         """Start the reads of the records that the cache lacks."""
         frames, first = begun.frames, dict[tuple[int, int], int]()
         records: dict[tuple[int, int], list[tuple[int, int]]] = {}
@@ -269,7 +269,7 @@ class Assembler:
 
             begun.reads = object_reads().start(reads)
 
-    def _wait(self, rows: Rows, begun: Begun) -> None:
+    def _wait(self, rows: Rows, begun: PendingBatch) -> None:
         """Wait for the reads of a batch; raise RemoteError if the store does not answer."""
         if begun.reads is None:
             return

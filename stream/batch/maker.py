@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from stream.base.errors import FormatError, StreamError
-from stream.batch.assemble import Assembled, Assembler, Begun
+from stream.batch.assemble import Assembled, Assembler, PendingBatch
 from stream.batch.layout import Layout
 from stream.batch.spec import Batch, BatchSpec, Decode
 from stream.order.rows import ROW_TYPE, Rows
@@ -57,7 +57,7 @@ class BatchMaker:
         """True if ``begin`` is worth calling as soon as rows are known: it asks an object store for their records."""
         return self.setup.spec.is_remote
 
-    def begin(self, rows: Rows, out: Mapping[str, np.ndarray]) -> Begun | None:
+    def begin(self, rows: Rows, out: Mapping[str, np.ndarray]) -> PendingBatch | None:
         """Begin a batch in ``out``, or return None where that fails: making it tells why."""
         try:
             return self.assembler.begin(rows, out) if self.asks_ahead else None
@@ -65,7 +65,7 @@ class BatchMaker:
             return None
 
     def make(
-        self, step: int, rows: Rows, out: Mapping[str, np.ndarray] | None = None, begun: Begun | None = None
+        self, step: int, rows: Rows, out: Mapping[str, np.ndarray] | None = None, begun: PendingBatch | None = None
     ) -> tuple[Batch, Assembled]:
         """Make a batch in ``out``, or in new arrays; the batch is empty if rows failed."""
         out = self.assembler.empty(len(rows)) if out is None else out

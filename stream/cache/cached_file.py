@@ -13,7 +13,7 @@ from pathlib import Path
 
 from stream.base.errors import FormatError
 from stream.base.machine import limit_of
-from stream.cache.room import Room
+from stream.cache.quota import CacheQuota
 from stream.format.names import cached_copy
 from stream.format.record_file import RecordFile, cut_record, stored_size
 from stream.storage.object_reads import Read, object_reads
@@ -46,7 +46,7 @@ class CachedFile(RecordFile):
     """
 
     def __init__(
-        self, path: str, *, url: str, size: int, room: Room, span: int = 0, traffic: Traffic | None = None
+        self, path: str, *, url: str, size: int, room: CacheQuota, span: int = 0, traffic: Traffic | None = None
     ) -> None:
         self._url, self._size, self._room, self._traffic = url, size, room, traffic or Traffic()
         self._unit = max(_BLOCK, -(-span // _BLOCK) * _BLOCK)

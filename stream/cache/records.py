@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from stream.cache.room import room_of
+from stream.cache.quota import room_of
 from stream.format.index import SplitIndex
 from stream.format.record_file import RecordFile
 from stream.storage.remote import Traffic

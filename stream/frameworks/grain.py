@@ -16,9 +16,9 @@ from absl import flags
 from stream.base.arguments import check_names
 from stream.base.errors import ArgumentError
 from stream.batch.maker import BatchMaker, Setup
-from stream.loader.mixed import MixedData, open_mixture
-from stream.loader.options import Options
+from stream.loader.open_mixture import OpenMixture, open_mixture
 from stream.loader.quiet_grain import grain
+from stream.loader.sample_spec import SampleSpec
 from stream.order.mixture import Mixture
 from stream.order.rows import Rows
 from stream.storage.remote import CachedRoot, cached_root
@@ -50,10 +50,10 @@ class PairsMapDataset(grain.MapDataset[Sample]):
         data: Mixture.
     """
 
-    def __init__(self, root: Path | CachedRoot, mixture: Mixture, options: Options, on_error: str) -> None:
+    def __init__(self, root: Path | CachedRoot, mixture: Mixture, options: SampleSpec, on_error: str) -> None:
         super().__init__()
         self._arguments = (root, mixture, options, on_error)
-        self.data = MixedData(root, mixture, options)
+        self.data = OpenMixture(root, mixture, options)
         _ = self.data.check  # raises now, not with the first sample
         self._replacer = Replacer(self.data.plan, on_error)
         setup = Setup(spec=self.data.spec, transforms=(), seed=options.seed, rank=0, rows=1, threads=1)
@@ -121,9 +121,9 @@ def pairs(
     return PairsMapDataset(data.root, data.mixture, data.options, on_error)
 
 
-def _options(given: Mapping[str, Any]) -> Options:
-    check_names(given, Options.__dataclass_fields__)
-    return Options(**given)
+def _options(given: Mapping[str, Any]) -> SampleSpec:
+    check_names(given, SampleSpec.__dataclass_fields__)
+    return SampleSpec(**given)
 
 
 class PairSource:

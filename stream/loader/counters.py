@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from stream.base.errors import RecordError
-from stream.batch.assemble import Work
+from stream.batch.assemble import Timings
 from stream.workers.ring import Ring
 from stream.workers.source import Made
 
@@ -36,7 +36,7 @@ class Counters:
         self._lock = threading.Lock()
         self._counts = np.zeros(len(names), np.int64)
         self._batches = self.replaced = 0
-        self._work = Work()
+        self._work = Timings()
         self.waited = 0.0
         self._errors: deque[str] = deque(maxlen=_KEPT)
         self.watchers: list[Callable[[int, Made], None]] = []

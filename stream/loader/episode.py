@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from stream.batch.cameras import LoadedCamera
     from stream.batch.spec import BatchSpec
     from stream.format.index import SplitIndex
-    from stream.loader.mixed import MixedData
+    from stream.loader.open_mixture import OpenMixture
 
 _ROWS = 256
 """Samples whose stored frames are read at once."""
@@ -111,7 +111,7 @@ class _Place:
     where: str
 
 
-def read_episode(data: MixedData, dataset: str, episode: int, *, split: str | None = None) -> Episode:
+def read_episode(data: OpenMixture, dataset: str, episode: int, *, split: str | None = None) -> Episode:
     """Read an episode.
 
     Args:
@@ -134,7 +134,7 @@ def read_episode(data: MixedData, dataset: str, episode: int, *, split: str | No
     return Episode(_table(place), cameras)
 
 
-def read_stored_episode(data: MixedData, dataset: str, episode: int, *, split: str | None = None) -> StoredEpisode:
+def read_stored_episode(data: OpenMixture, dataset: str, episode: int, *, split: str | None = None) -> StoredEpisode:
     """Read an episode without decoding its frames, of all cameras of the mixture.
 
     Args:
@@ -163,7 +163,7 @@ def read_stored_episode(data: MixedData, dataset: str, episode: int, *, split: s
     return StoredEpisode(_table(place), tuple(cameras))
 
 
-def stored_steps(data: MixedData, dataset: str, episode: int, *, split: str | None = None) -> np.ndarray:
+def stored_steps(data: OpenMixture, dataset: str, episode: int, *, split: str | None = None) -> np.ndarray:
     """Return the steps of an episode whose frames its records hold, int64, ascending; holes count as frames.
 
     Args:
@@ -180,7 +180,7 @@ def stored_steps(data: MixedData, dataset: str, episode: int, *, split: str | No
     return np.unique(first[:, None] + distances)
 
 
-def _find(data: MixedData, dataset: str, episode: int, split: str | None) -> _Place:
+def _find(data: OpenMixture, dataset: str, episode: int, split: str | None) -> _Place:
     if dataset not in data.names:
         raise ArgumentError(f"dataset {dataset!r}: {closest(dataset, data.names, noun='members')}")
     member = data.names.index(dataset)
@@ -202,7 +202,7 @@ def _find(data: MixedData, dataset: str, episode: int, split: str | None) -> _Pl
     )
 
 
-def _each_camera(data: MixedData, member: int) -> Iterator[LoadedCamera]:
+def _each_camera(data: OpenMixture, member: int) -> Iterator[LoadedCamera]:
     """Yield the cameras of a member; where samples take one of several, each of them, by its name."""
     stored = data.datasets[member].fields.stored_cameras
     for camera in data.cameras:
@@ -216,7 +216,7 @@ def _each_camera(data: MixedData, member: int) -> Iterator[LoadedCamera]:
             yield camera
 
 
-def _spec(data: MixedData, camera: LoadedCamera) -> BatchSpec:
+def _spec(data: OpenMixture, camera: LoadedCamera) -> BatchSpec:
     """Return the spec of batches of one camera with all frames of their records."""
     windows = resolve_windows(None, [each.fields for each in data.datasets], data.names)
     # A record has all frames of a pair, or one.

@@ -21,12 +21,12 @@ from stream.batch.spec import Batch, Decode, Metadata
 from stream.batch.vectors import Reduction
 from stream.loader.episode import Episode, read_episode
 from stream.loader.iterator import LoaderIterator
-from stream.loader.mixed import MixedData, open_mixture
-from stream.loader.options import Options
+from stream.loader.open_mixture import OpenMixture, open_mixture
 from stream.loader.quiet_grain import grain
 from stream.loader.rank_plan import RankPlan
+from stream.loader.run_config import RunConfig
 from stream.loader.run_log import RunLog
-from stream.loader.running import Running
+from stream.loader.sample_spec import SampleSpec
 from stream.loader.saved import read_saved, save_loader
 from stream.loader.state import describe_content, make_state, read_state
 from stream.order.filters import Missing
@@ -189,8 +189,8 @@ def make_loader(
     """
     _check_platform()
     given = locals()
-    options = Options(**{name: given[name] for name in Options.__dataclass_fields__})
-    running = Running(**{name: given[name] for name in Running.__dataclass_fields__})
+    options = SampleSpec(**{name: given[name] for name in SampleSpec.__dataclass_fields__})
+    running = RunConfig(**{name: given[name] for name in RunConfig.__dataclass_fields__})
     data = open_mixture(cached_root(root, cache), mixture, split=split, options=options, batch_size=running.batch_size)
     return Loader(data, running, normalize=normalize, knows_ranks=rank is not None)
 
@@ -232,7 +232,9 @@ class Loader(grain.IterDataset[Batch]):
         num_steps: Step at which iteration stops, or None.
     """
 
-    def __init__(self, data: MixedData, running: Running, *, normalize: Any = None, knows_ranks: bool = True) -> None:
+    def __init__(
+        self, data: OpenMixture, running: RunConfig, *, normalize: Any = None, knows_ranks: bool = True
+    ) -> None:
         super().__init__()
         self.data = data
         running = replace(running, transforms=bind_transforms(running.transforms, data, normalize))
@@ -500,9 +502,9 @@ def load_loader(
     if keeps_values:
         del overrides["normalize"]
     for name in overrides:
-        if name in Options.__dataclass_fields__ or name in ("batch_size", "normalize"):
+        if name in SampleSpec.__dataclass_fields__ or name in ("batch_size", "normalize"):
             raise ArgumentError(f"{name}: {path} defines it, as another would be another run; use make_loader")
-    check_names(overrides, Running.__dataclass_fields__)
+    check_names(overrides, RunConfig.__dataclass_fields__)
     data, running, saved = read_saved(path, root=root, cache=cache, overrides=overrides)
     if saved.code and "transforms" not in overrides:
         _log.warning(

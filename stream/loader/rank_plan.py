@@ -12,8 +12,8 @@ from stream.base.arguments import check_whole
 from stream.base.errors import ArgumentError
 from stream.batch.maker import BatchMaker, Setup
 from stream.loader.counters import Counters
-from stream.loader.mixed import MixedData
-from stream.loader.running import Running
+from stream.loader.open_mixture import OpenMixture
+from stream.loader.run_config import RunConfig
 from stream.order.rows import Rows
 from stream.workers.ring import Ring
 from stream.workers.source import BatchSource, Made, ProcessSource, Replacer, ThreadSource, make_here
@@ -33,7 +33,7 @@ class RankPlan:
         num_steps: Step at which iteration stops, None for no end.
     """
 
-    def __init__(self, data: MixedData, running: Running) -> None:
+    def __init__(self, data: OpenMixture, running: RunConfig) -> None:
         self.data = data
         self.running = running
         self.counters = Counters(data.names)
@@ -95,7 +95,7 @@ class RankPlan:
         return ThreadSource(maker, replacer=self._replacer, ring=ring), depth
 
 
-def _check_encoded(data: MixedData) -> None:
+def _check_encoded(data: OpenMixture) -> None:
     """Raise ArgumentError if frames cannot stay encoded until they are on a device."""
     if data.options.image_size is not None:
         raise ArgumentError(

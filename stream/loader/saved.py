@@ -12,9 +12,9 @@ from typing import Any
 
 from stream.base.errors import ArgumentError, StateError
 from stream.base.plain_values import canonical_choice
-from stream.loader.mixed import MixedData
-from stream.loader.options import Options
-from stream.loader.running import Running
+from stream.loader.open_mixture import OpenMixture
+from stream.loader.run_config import RunConfig
+from stream.loader.sample_spec import SampleSpec
 from stream.loader.state import STATE_VERSION, describe_content, describe_order, read_json, write_json
 from stream.order.filters import canonical_filters
 from stream.order.mixture import Member, Mixture
@@ -51,7 +51,7 @@ class SavedTransforms:
         return [*restored, *code]
 
 
-def save_loader(path: str | Path, data: MixedData, running: Running) -> None:
+def save_loader(path: str | Path, data: OpenMixture, running: RunConfig) -> None:
     """Write ``loader.json`` atomically.
 
     Raises:
@@ -83,7 +83,7 @@ def save_loader(path: str | Path, data: MixedData, running: Running) -> None:
         **dict(zip(("rank", "world_size"), running.ranks, strict=True)),
         "members": members,
         "until": data.mixture.until,
-        "options": {name: getattr(options, name) for name in Options.__dataclass_fields__},
+        "options": {name: getattr(options, name) for name in SampleSpec.__dataclass_fields__},
         "fingerprint": data.fingerprint(),
         "data": data.content()["data"],
         # A subclass of Normalize is code.
@@ -98,7 +98,7 @@ def read_saved(
     root: str | Path | CachedRoot | None = None,
     cache: str | Path | None = None,
     overrides: Mapping[str, Any] | None = None,
-) -> tuple[MixedData, Running, SavedTransforms]:
+) -> tuple[OpenMixture, RunConfig, SavedTransforms]:
     """Open the data and settings of a ``loader.json``, with its normalisation; also return its transforms.
 
     A warning says which data that batches read are no longer those of the run.
@@ -107,7 +107,7 @@ def read_saved(
         path: File.
         root: Place of the converted data, if they were moved; members with a root of their own keep it.
         cache: Cache of a remote root, as for ``make_loader``.
-        overrides: Fields of ``Running`` that replace those of the file.
+        overrides: Fields of ``RunConfig`` that replace those of the file.
 
     Raises:
         StateError: The file is not a loader.json, or the data differ from those of the run.
@@ -118,7 +118,7 @@ def read_saved(
     content = read_json(Path(path))
     try:
         mixture = Mixture(tuple(_member(each) for each in content["members"]), tuple(map(int, content["until"])))
-        options = Options(**content["options"])
+        options = SampleSpec(**content["options"])
         running = {name: content[name] for name in (*_KEPT, "rank", "world_size")}
         where: Any = root or _text(content["root"])
         fingerprint = content["fingerprint"]
@@ -132,8 +132,8 @@ def read_saved(
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise StateError(f"{path}: field missing or of the wrong type ({error!r:.100})") from None
     running |= overrides or {}
-    chosen = Running(**running)
-    data = MixedData(cached_root(where, cache), mixture, options, batch_size=chosen.batch_size)
+    chosen = RunConfig(**running)
+    data = OpenMixture(cached_root(where, cache), mixture, options, batch_size=chosen.batch_size)
     if difference := describe_order(fingerprint, data.fingerprint()):
         raise StateError(f"{path}: the data below {where} are not those of the run: {difference}")
     if difference := describe_content({"data": data_hashes}, data.content()):

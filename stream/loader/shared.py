@@ -11,7 +11,7 @@ from stream.order.reference import EpisodeRef
 if TYPE_CHECKING:
     from stream.format.index import SplitIndex
     from stream.loader.loader import Loader
-    from stream.loader.mixed import MixedData
+    from stream.loader.open_mixture import OpenMixture
 
 _Split = tuple[str, str, str]
 """Dataset, version and split."""
@@ -36,7 +36,7 @@ def shared_episodes(first: Loader, second: Loader) -> list[EpisodeRef]:
     return found
 
 
-def _episodes(data: MixedData) -> dict[_Split, tuple[SplitIndex, np.ndarray]]:
+def _episodes(data: OpenMixture) -> dict[_Split, tuple[SplitIndex, np.ndarray]]:
     """Return the index and the numbers of the episodes with samples, by split."""
     found: dict[_Split, tuple[SplitIndex, np.ndarray]] = {}
     for index, numbers in zip(data.views.splits, data.views.episodes, strict=True):

@@ -15,8 +15,8 @@ import numpy as np
 from stream.base.errors import ArgumentError
 from stream.order.mix import MixSchedule, Passes
 from stream.order.rows import Rows
+from stream.order.sample_index import SampleIndex
 from stream.order.shuffle import Shuffle, derive_keys, make_key
-from stream.order.views import Views
 
 MAX_SAMPLE = 1 << 61
 """Samples of a mixture; sums of sample numbers stay within int64."""
@@ -36,7 +36,7 @@ class Plan:
     def __init__(
         self,
         mix: MixSchedule | Passes,
-        views: Views,
+        views: SampleIndex,
         *,
         seed: int,
         shuffle: Shuffle,

@@ -18,7 +18,7 @@ from stream.format.table import Table
 
 if TYPE_CHECKING:
     from stream.format.catalog import Dataset
-    from stream.order.views import Views
+    from stream.order.sample_index import SampleIndex
 
 Per = Literal["dataset", "robot", "mixture"]
 Over = Literal["dataset", "samples"]
@@ -31,7 +31,7 @@ class Mixture(Protocol):
 
     names: tuple[str, ...]
     datasets: tuple[Dataset, ...]
-    views: Views
+    views: SampleIndex
     phase_weights: list[list[float]]
 
     @property

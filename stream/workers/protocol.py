@@ -13,7 +13,7 @@ import numpy as np
 
 from stream.base.errors import FormatError, RecordError, RingError, StreamError
 from stream.base.machine import available_memory
-from stream.batch.assemble import Begun, Work
+from stream.batch.assemble import PendingBatch, Timings
 from stream.batch.layout import Layout, aligned
 from stream.batch.maker import BatchMaker
 from stream.batch.spec import Batch, map_values
@@ -66,7 +66,7 @@ class Reply(NamedTuple):
 
     batch: Mapping[str, Any] = {}
     failed: Sequence[tuple[int, RecordError]] = ()
-    work: Work = Work()
+    work: Timings = Timings()
     error: StreamError | FormatError | str = ""
 
 
@@ -96,11 +96,11 @@ class SlotWriter:
         self._maker = maker
         self._map()
 
-    def begin(self, request: Request) -> Begun | None:
+    def begin(self, request: Request) -> PendingBatch | None:
         """Ask for the records of a batch if the root is read in place."""
         return self._maker.begin(*self._open(request)) if self._maker.asks_ahead else None
 
-    def make(self, request: Request, begun: Begun | None = None) -> Reply:
+    def make(self, request: Request, begun: PendingBatch | None = None) -> Reply:
         """Make a batch in the slot, which grows if the batch does not fit."""
         try:
             return self._make(request, begun)
@@ -120,7 +120,7 @@ class SlotWriter:
         rows = Rows(np.frombuffer(self._memory, ROW_TYPE, request.rows))
         return rows, self._maker.layout.arrays(self._memory, request.rows)
 
-    def _make(self, request: Request, begun: Begun | None) -> Reply:
+    def _make(self, request: Request, begun: PendingBatch | None) -> Reply:
         rows, arrays = self._open(request)
         batch, done = self._maker.make(request.step, rows, arrays, begun)
         if done.failed:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from stream.base.errors import ArgumentError, FormatError, RecordError, StreamError, WorkerError
-from stream.batch.assemble import Begun, Work
+from stream.batch.assemble import PendingBatch, Timings
 from stream.batch.maker import BatchMaker
 from stream.batch.spec import Batch
 from stream.order.plan import Plan
@@ -37,7 +37,7 @@ class Made:
 
     rows: Rows
     batch: Batch = field(default_factory=dict)
-    work: Work = field(default_factory=Work)
+    work: Timings = field(default_factory=Timings)
     replaced: list[RecordError] = field(default_factory=list)
     attempts: int = 0
 
@@ -85,7 +85,7 @@ def make_here(
     step: int,
     rows: Rows,
     out: dict[str, np.ndarray] | None = None,
-    begun: Begun | None = None,
+    begun: PendingBatch | None = None,
 ) -> Made:
     """Make a batch in this thread, in ``out`` or in new memory."""
     made = Made(rows)
@@ -243,7 +243,7 @@ class ThreadSource:
         self._ring.close()
 
     def _make(
-        self, step: int, rows: Rows, arrays: dict[str, np.ndarray], begun: Future[Begun | None] | None
+        self, step: int, rows: Rows, arrays: dict[str, np.ndarray], begun: Future[PendingBatch | None] | None
     ) -> Made | Exception:
         try:
             found = None if begun is None else begun.result()

@@ -8,7 +8,7 @@ import pytest
 import tensorflow_datasets as tfds
 
 from convert.errors import SourceError, UsageError
-from convert.plan import Conversion, Options, check_rates
+from convert.plan import Conversion, ConvertConfig, check_rates
 from convert.registry.registry import load_registry
 from convert.shard.images import FramePolicy
 from tests.fixtures.datasets.rlds_dataset import DEMO_FIELDS, RldsDataset, demo_episode, demo_features, write_dataset
@@ -37,7 +37,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> RldsDataset:
     )
 
 
-def plan(dataset: RldsDataset, options: Options | None = None, **fields: Any) -> Conversion:
+def plan(dataset: RldsDataset, options: ConvertConfig | None = None, **fields: Any) -> Conversion:
     return dataset.conversion(Path("out"), options, **fields)
 
 
@@ -53,11 +53,11 @@ def test_a_plan_has_a_job_for_each_shard_of_each_split(dataset: RldsDataset) -> 
 
 
 def test_only_the_splits_that_were_named_are_converted(dataset: RldsDataset) -> None:
-    assert plan(dataset, Options(splits=("val",))).splits == ["val"]
+    assert plan(dataset, ConvertConfig(splits=("val",))).splits == ["val"]
 
 
 def test_only_the_shards_of_the_chosen_episodes_are_converted(dataset: RldsDataset) -> None:
-    (job,) = plan(dataset, Options(episodes="train[5:7]")).jobs
+    (job,) = plan(dataset, ConvertConfig(episodes="train[5:7]")).jobs
     assert (job.stem, job.spans, job.episodes) == ("train-00001-of-00002", ((1, 3),), 2)
     assert job.size == job.shard.bytes * 2 // 6
 
@@ -84,10 +84,10 @@ def test_features_are_left_out_by_the_registrys_patterns(dataset: RldsDataset) -
 
 
 def test_patterns_of_the_user_replace_those_of_the_registry(dataset: RldsDataset) -> None:
-    names = columns(plan(dataset, Options(leave_out=("raw",)), leave_out=["depth"]))
+    names = columns(plan(dataset, ConvertConfig(leave_out=("raw",)), leave_out=["depth"]))
     assert "depth" in names
     assert "raw" not in names
-    assert "depth" in columns(plan(dataset, Options(leave_out=()), leave_out=["depth"]))
+    assert "depth" in columns(plan(dataset, ConvertConfig(leave_out=()), leave_out=["depth"]))
 
 
 def test_embeddings_of_sentences_are_left_out_unless_the_registry_or_the_user_says_what_is(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_embeddings_of_sentences_are_left_out_unless_the_registry_or_the_user_sa
     written = write_dataset(tmp_path, features=features, splits={"train": [[demo_episode(0)]]})
     assert both.isdisjoint(columns(plan(written)))
     assert both <= set(columns(plan(written, leave_out=["depth"])))
-    assert both <= set(columns(plan(written, Options(leave_out=()))))
+    assert both <= set(columns(plan(written, ConvertConfig(leave_out=()))))
 
 
 def columns(conversion: Conversion) -> list[str]:
@@ -108,7 +108,7 @@ def test_what_is_part_of_the_action_cannot_be_left_out(dataset: RldsDataset) -> 
     with pytest.raises(
         UsageError, match=r"demo: action is part of action or state, so it cannot be left out \(act\*\)"
     ):
-        plan(dataset, Options(leave_out=("act*",)))
+        plan(dataset, ConvertConfig(leave_out=("act*",)))
 
 
 def test_the_camera_is_the_primary_one_unless_another_is_named(dataset: RldsDataset) -> None:
@@ -118,7 +118,7 @@ def test_the_camera_is_the_primary_one_unless_another_is_named(dataset: RldsData
     }
     assert plan(dataset, cameras=cameras).plan.cameras[0].feature.path == "steps/observation/image"
     for name in ("raw", "wrist"):
-        (chosen,) = plan(dataset, Options(camera=name), cameras=cameras).plan.cameras
+        (chosen,) = plan(dataset, ConvertConfig(camera=name), cameras=cameras).plan.cameras
         assert (chosen.feature.path, chosen.channels) == ("steps/raw", "bgr")
 
 
@@ -129,7 +129,7 @@ def test_the_pixels_of_a_raw_camera_are_no_column(dataset: RldsDataset) -> None:
 
 def test_an_unknown_camera_lists_the_cameras(dataset: RldsDataset) -> None:
     with pytest.raises(UsageError, match=r"no camera 'imgae'; it has image \(primary\)"):
-        plan(dataset, Options(camera="imgae"))
+        plan(dataset, ConvertConfig(camera="imgae"))
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ def test_a_column_of_no_fixed_size_has_to_be_left_out(tmp_path: Path, shape: tup
     odd_set = write_dataset(tmp_path, features=demo_features(odd=odd), splits={"train": [[b"not read"]]})
     with pytest.raises(UsageError, match=r"demo: odd has the shape .*; columns need a fixed size.*Leave it out"):
         plan(odd_set)
-    assert "odd" not in columns(plan(odd_set, Options(leave_out=("odd",))))
+    assert "odd" not in columns(plan(odd_set, ConvertConfig(leave_out=("odd",))))
 
 
 @pytest.fixture(scope="module")
@@ -262,20 +262,22 @@ def test_a_wide_column_needs_a_word(with_depth: RldsDataset) -> None:
 @pytest.mark.parametrize(
     ("options", "fields"),
     [
-        (Options(), {"wide": ["dep*"]}),
-        (Options(leave_out=()), {}),
-        (Options(), {"action": [{"path": "depth", "select": [0, 1], "dims": 2}], "spaces": None}),
+        (ConvertConfig(), {"wide": ["dep*"]}),
+        (ConvertConfig(leave_out=()), {}),
+        (ConvertConfig(), {"action": [{"path": "depth", "select": [0, 1], "dims": 2}], "spaces": None}),
     ],
     ids=["the registry says so", "all are kept", "a part of the action"],
 )
-def test_a_wide_column_is_kept_with_a_word(with_depth: RldsDataset, options: Options, fields: dict[str, Any]) -> None:
+def test_a_wide_column_is_kept_with_a_word(
+    with_depth: RldsDataset, options: ConvertConfig, fields: dict[str, Any]
+) -> None:
     assert {"depth", "map"} <= set(columns(plan(with_depth, options, **fields)))
 
 
 def test_a_wide_column_that_is_left_out_needs_no_other_word(with_depth: RldsDataset) -> None:
     assert "depth" not in columns(plan(with_depth, leave_out=["depth"]))
     with pytest.raises(UsageError, match="depth is float32"):
-        plan(with_depth, Options(leave_out=("map",)))
+        plan(with_depth, ConvertConfig(leave_out=("map",)))
 
 
 def test_a_camera_whose_colours_nobody_knows_is_kept_as_it_is_with_a_warning(dataset: RldsDataset) -> None:
@@ -284,9 +286,9 @@ def test_a_camera_whose_colours_nobody_knows_is_kept_as_it_is_with_a_warning(dat
     (warning,) = conversion.warnings
     assert "red and blue of image may be swapped" in warning
     assert conversion.plan.cameras[0].channels == "rgb"
-    assert plan(dataset, Options(layout="frames"), cameras=unsure).warnings == [warning]
+    assert plan(dataset, ConvertConfig(layout="frames"), cameras=unsure).warnings == [warning]
     other = {**unsure, "raw": {"path": "raw", "role": "wrist"}}
-    assert plan(dataset, Options(camera="raw"), cameras=other).warnings == []
+    assert plan(dataset, ConvertConfig(camera="raw"), cameras=other).warnings == []
 
 
 def test_a_camera_needs_a_path_and_a_role_and_a_part_its_path_and_size(dataset: RldsDataset) -> None:
@@ -308,13 +310,13 @@ def test_a_success_that_is_not_one_value_is_refused(dataset: RldsDataset, path: 
 
 def test_the_offset_of_the_user_is_before_that_of_the_registry(dataset: RldsDataset) -> None:
     assert plan(dataset).plan.offset == 2
-    assert plan(dataset, Options(offset="0.6s")).plan.offset == 3
+    assert plan(dataset, ConvertConfig(offset="0.6s")).plan.offset == 3
     assert plan(dataset, offset="1.0s").plan.offset == 5
 
 
 def test_seconds_without_a_rate_are_refused(dataset: RldsDataset) -> None:
     with pytest.raises(UsageError, match="demo: offset '1s' is in seconds, but this dataset has no fixed rate"):
-        plan(dataset, Options(offset="1s"), control_frequency=None)
+        plan(dataset, ConvertConfig(offset="1s"), control_frequency=None)
 
 
 def test_seconds_for_all_name_every_dataset_without_a_rate_and_the_way_out() -> None:
@@ -331,33 +333,33 @@ def test_seconds_for_all_name_every_dataset_without_a_rate_and_the_way_out() -> 
 
 
 def test_frames_that_a_record_stores_twice_are_told(dataset: RldsDataset) -> None:
-    assert plan(dataset, Options(frames="fixed:8", offset="5")).warnings == [
+    assert plan(dataset, ConvertConfig(frames="fixed:8", offset="5")).warnings == [
         "--frames fixed:8 at offset 5 stores some frames of a record twice: 8 frames of 6 steps"
     ]
-    assert plan(dataset, Options(frames="fixed:6", offset="5")).warnings == []
+    assert plan(dataset, ConvertConfig(frames="fixed:6", offset="5")).warnings == []
 
 
 def test_an_offset_as_long_as_most_episodes_is_told_before_the_conversion(dataset: RldsDataset) -> None:
-    assert plan(dataset, Options(offset="8"), steps_per_episode=8.5).warnings == []
-    assert plan(dataset, Options(offset="9", layout="frames"), steps_per_episode=8.5).warnings == []
-    assert plan(dataset, Options(offset="9"), steps_per_episode=8.5).warnings == [
+    assert plan(dataset, ConvertConfig(offset="8"), steps_per_episode=8.5).warnings == []
+    assert plan(dataset, ConvertConfig(offset="9", layout="frames"), steps_per_episode=8.5).warnings == []
+    assert plan(dataset, ConvertConfig(offset="9"), steps_per_episode=8.5).warnings == [
         "offset 9 is long: episodes have 8.5 steps on average, a pair takes 10; where none has so many, the conversion "
         "fails at its end"
     ]
 
 
-CHANGES: dict[str, tuple[Options, dict[str, Any]]] = {
-    "image_size": (Options(policy=FramePolicy(size=(8, 16))), {}),
-    "resize": (Options(policy=FramePolicy(resize="pad")), {}),
-    "quality": (Options(policy=FramePolicy(quality=90)), {}),
-    "offset": (Options(offset="3"), {}),
-    "frames": (Options(frames="all"), {}),
-    "episodes": (Options(episodes="train[:1]"), {}),
-    "columns": (Options(leave_out=("depth",)), {}),
-    "language": (Options(), {"instruction": {"path": "robot"}}),
-    "robot": (Options(), {"robot": "xarm"}),
-    "channels": (Options(), {"cameras": {"image": {**CAMERAS["image"], "channels": "bgr"}}}),
-    "camera": (Options(), {"cameras": {"raw": {**CAMERAS["image"], "path": "raw"}}}),
+CHANGES: dict[str, tuple[ConvertConfig, dict[str, Any]]] = {
+    "image_size": (ConvertConfig(policy=FramePolicy(size=(8, 16))), {}),
+    "resize": (ConvertConfig(policy=FramePolicy(resize="pad")), {}),
+    "quality": (ConvertConfig(policy=FramePolicy(quality=90)), {}),
+    "offset": (ConvertConfig(offset="3"), {}),
+    "frames": (ConvertConfig(frames="all"), {}),
+    "episodes": (ConvertConfig(episodes="train[:1]"), {}),
+    "columns": (ConvertConfig(leave_out=("depth",)), {}),
+    "language": (ConvertConfig(), {"instruction": {"path": "robot"}}),
+    "robot": (ConvertConfig(), {"robot": "xarm"}),
+    "channels": (ConvertConfig(), {"cameras": {"image": {**CAMERAS["image"], "channels": "bgr"}}}),
+    "camera": (ConvertConfig(), {"cameras": {"raw": {**CAMERAS["image"], "path": "raw"}}}),
 }
 
 
@@ -371,7 +373,7 @@ def test_what_changes_the_output_changes_its_parameter(dataset: RldsDataset, par
 
 
 def test_what_does_not_change_the_output_is_no_parameter(dataset: RldsDataset) -> None:
-    same = plan(dataset, Options(on_error="fail", splits=("val",)), quirks=["odd"])
+    same = plan(dataset, ConvertConfig(on_error="fail", splits=("val",)), quirks=["odd"])
     assert same.parameters == plan(dataset).parameters
 
 

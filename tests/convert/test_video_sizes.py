@@ -13,7 +13,7 @@ import pytest
 import tensorflow_datasets as tfds
 
 from convert.errors import EXIT_FAILED
-from convert.plan import Options
+from convert.plan import ConvertConfig
 from convert.run.command import main
 from convert.shard.images import FramePolicy
 from pairstream.view.tracks import open_tracks
@@ -67,7 +67,7 @@ def test_frames_of_several_sizes_are_stored_read_and_converted_again_at_their_si
         for step, pixels in zip(episode["steps"], frames, strict=True):
             step["observation"]["image"] = jpeg(pixels, 98)
     dataset = write_dataset(tmp_path / "source", splits={"train": [episodes]})
-    options = Options(layout="frames", policy=FramePolicy(size=None, codec="h264"), gop=GOP, crf=18)
+    options = ConvertConfig(layout="frames", policy=FramePolicy(size=None, codec="h264"), gop=GOP, crf=18)
     convert_dataset(dataset.conversion(tmp_path / "h264", options))
     again = ["--output", str(tmp_path / "raw"), "--layout", "frames", "--codec", "raw", "--image-size", "native"]
     assert main(["--datasets", f"root:{tmp_path / 'h264'}", "--num-workers", "1", *again]) == 0

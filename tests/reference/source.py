@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow_datasets as tfds
 from tensorflow_datasets.proto import tf_example_pb2
 
-from convert.plan import Options
+from convert.plan import ConvertConfig
 from convert.shard.images import FramePolicy
 from tests.fixtures.datasets.rlds_dataset import (
     convert_dataset,
@@ -24,17 +24,19 @@ from tests.fixtures.datasets.rlds_dataset import (
 
 DAMAGED = b"\xff\xd8\xffdamaged"
 WORDS = ("open the drawer", "close the drawer", "wipe the table", "pick up é", "")
-ROOTS: dict[str, Options] = {
-    "frames": Options(layout="frames", cameras=("all", "depth"), policy=FramePolicy(size=None)),
-    "pairs": Options(policy=FramePolicy(size=None)),
-    "clips": Options(frames="all", policy=FramePolicy(size=None)),
-    "wrists": Options(layout="frames", cameras=("wrist",), policy=FramePolicy(size=None)),
-    "raw": Options(layout="frames", cameras=("all", "depth"), policy=FramePolicy(size=None, codec="raw")),
-    "h264": Options(
+ROOTS: dict[str, ConvertConfig] = {
+    "frames": ConvertConfig(layout="frames", cameras=("all", "depth"), policy=FramePolicy(size=None)),
+    "pairs": ConvertConfig(policy=FramePolicy(size=None)),
+    "clips": ConvertConfig(frames="all", policy=FramePolicy(size=None)),
+    "wrists": ConvertConfig(layout="frames", cameras=("wrist",), policy=FramePolicy(size=None)),
+    "raw": ConvertConfig(layout="frames", cameras=("all", "depth"), policy=FramePolicy(size=None, codec="raw")),
+    "h264": ConvertConfig(
         layout="frames", cameras=("all", "depth"), policy=FramePolicy(size=None, codec="h264"), gop=3, crf=4
     ),
-    "av1": Options(layout="frames", cameras=("all", "depth"), policy=FramePolicy(size=None, codec="av1"), gop=5, crf=4),
-    "raw_and_h264": Options(
+    "av1": ConvertConfig(
+        layout="frames", cameras=("all", "depth"), policy=FramePolicy(size=None, codec="av1"), gop=5, crf=4
+    ),
+    "raw_and_h264": ConvertConfig(
         layout="frames",
         cameras=("all", "depth"),
         codecs={"primary": "raw"},

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from stream.batch import assemble
-from stream.order import segment
+from stream.order import sample_run as segment
 from tests.fixtures.shared_folder import run_folder, shared_folder
 from tests.reference.comparison import compare
 from tests.reference.configurations import PLAIN, Configuration, configuration

@@ -30,8 +30,8 @@ from stream.format.manifest import (
 from stream.format.names import TABLE_KINDS, TableKind, shard_file, table_file
 from stream.format.schema import EPISODE_FIELDS, RECORD_FIELDS, STEP_FIELDS, TEXT
 from stream.format.table import describe_table
-from stream.loader.mixed import MixedData, open_mixture
-from stream.loader.options import Options
+from stream.loader.open_mixture import OpenMixture, open_mixture
+from stream.loader.sample_spec import SampleSpec
 from tests.fixtures.datasets.arrow_part import write_part
 
 VERSION = "1.0.0"
@@ -147,9 +147,9 @@ def encoded_frame(name: str, split: str, episode: int, step: int, size: tuple[in
     return simplejpeg.encode_jpeg(image, quality=90)
 
 
-def open_data(root: Path, mixture: Any, *, split: str = "train", **options: Any) -> MixedData:
+def open_data(root: Path, mixture: Any, *, split: str = "train", **options: Any) -> OpenMixture:
     """Open a mixture of a root."""
-    return open_mixture(root, mixture, split=split, options=Options(**options))
+    return open_mixture(root, mixture, split=split, options=SampleSpec(**options))
 
 
 def open_split(folder: Path, split: str = "train") -> SplitIndex:

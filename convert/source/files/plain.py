@@ -12,7 +12,7 @@ import numpy as np
 from convert.errors import CorruptFrame, DamagedEpisode, MalformedEpisode
 from convert.source.episode import Column, Episode, Frames, absent_column
 from convert.source.features import STEPS, Feature
-from convert.source.protocol import Wanted
+from convert.source.protocol import ReadRequest
 from stream.format.names import MAX_PIXELS
 
 PICTURES = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"RIFF")
@@ -94,7 +94,7 @@ def _step_feature(path: str, values: Any) -> Feature:
     return Feature(path=path, kind="tensor", level="step", shape=array.shape[1:], dtype=_dtype(array, path))
 
 
-def read_plain(episode: PlainEpisode, wanted: Wanted, *, known: Set[str] = frozenset()) -> Episode:
+def read_plain(episode: PlainEpisode, wanted: ReadRequest, *, known: Set[str] = frozenset()) -> Episode:
     """Return the wanted parts of an episode; ``known`` are the paths of all features of the dataset.
 
     Raises:

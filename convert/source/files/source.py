@@ -22,7 +22,7 @@ from convert.source.describe import describe_features
 from convert.source.digest import digest_path, path_size
 from convert.source.features import Feature, merge_features
 from convert.source.files.plain import PlainEpisode, infer_features, read_plain
-from convert.source.protocol import Source, SourceEpisode, SourceShard, Span, Wanted, covers
+from convert.source.protocol import ReadRequest, Source, SourceEpisode, SourceShard, Span, covers
 
 FILE = "file"
 """Episode feature with the name of the file that an episode is from."""
@@ -119,7 +119,7 @@ class FilesShard(SourceShard):
         return found if len(found) == len(episodes) else ()
 
     @contextlib.contextmanager
-    def open(self, wanted: Wanted, spans: Sequence[Span]) -> Iterator[FilesReader]:
+    def open(self, wanted: ReadRequest, spans: Sequence[Span]) -> Iterator[FilesReader]:
         """Open the shard; its files are opened one after the other."""
         yield FilesReader(self, wanted, spans)
 
@@ -129,7 +129,7 @@ class FilesReader:
     """A reader of some episodes, see ``convert.source.protocol.EpisodeReader``."""
 
     shard: FilesShard
-    wanted: Wanted
+    wanted: ReadRequest
     spans: Sequence[Span]
 
     @property

@@ -29,7 +29,7 @@ from convert.source.lerobot.info import INFO, Info, parse_info
 from convert.source.lerobot.reader import LeRobotReader, file_names
 from convert.source.picture_names import describe_parquet
 from convert.source.places import candidates, refuse_layout
-from convert.source.protocol import Source, SourceShard, Span, Wanted, covers
+from convert.source.protocol import ReadRequest, Source, SourceShard, Span, covers
 from stream.base.errors import closest
 from stream.base.extras import missing
 from stream.storage.hub import SCHEME
@@ -58,7 +58,7 @@ class LeRobotShard(SourceShard):
         return self.path.startswith(SCHEME)
 
     @contextlib.contextmanager
-    def open(self, wanted: Wanted, spans: Sequence[Span]) -> Iterator[LeRobotReader]:
+    def open(self, wanted: ReadRequest, spans: Sequence[Span]) -> Iterator[LeRobotReader]:
         """Open the shard; files are opened when the first episode in them is read."""
         folder = open_files(self.path)
         info = _read_info(folder)
@@ -101,8 +101,8 @@ class LeRobotSource(Source):
         )
 
 
-def _all_cameras(features: Mapping[str, Feature]) -> Wanted:
-    return Wanted(cameras=tuple(feature for feature in features.values() if feature.kind == "image"))
+def _all_cameras(features: Mapping[str, Feature]) -> ReadRequest:
+    return ReadRequest(cameras=tuple(feature for feature in features.values() if feature.kind == "image"))
 
 
 def find(place: str, roots: Sequence[str], layout: Mapping[str, Any]) -> LeRobotSource:

@@ -24,7 +24,7 @@ from convert.source.lerobot.files import LocalFiles, list_files
 from convert.source.lerobot.info import TASK, Info
 from convert.source.lerobot.matching import match_rows
 from convert.source.lerobot.parquet import MOST, check_claim
-from convert.source.protocol import SourceEpisode, Wanted
+from convert.source.protocol import ReadRequest, SourceEpisode
 
 if TYPE_CHECKING:
     from convert.source.lerobot.video import VideoFile
@@ -44,7 +44,7 @@ class LeRobotReader:
     """
 
     episodes: Sequence[EpisodeFiles]
-    wanted: Wanted
+    wanted: ReadRequest
     files: LocalFiles
     tasks: Mapping[int, str]
     info: Info
@@ -182,7 +182,7 @@ class LeRobotReader:
                 video.close()
 
 
-def file_names(episodes: Iterable[EpisodeFiles], wanted: Wanted) -> list[str]:
+def file_names(episodes: Iterable[EpisodeFiles], wanted: ReadRequest) -> list[str]:
     """Return the names of the files that the wanted parts of some episodes are in, each once."""
     found: list[str] = []
     for episode in episodes:
@@ -203,7 +203,7 @@ class DataFile:
             ``episode_index`` has other than integers.
     """
 
-    def __init__(self, files: LocalFiles, name: str, wanted: Wanted) -> None:
+    def __init__(self, files: LocalFiles, name: str, wanted: ReadRequest) -> None:
         self.name = name
         self._files = files
         path = files.path(name)

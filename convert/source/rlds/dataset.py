@@ -16,7 +16,7 @@ from convert.errors import DamagedEpisode, DamagedRecord, SourceError
 from convert.source.describe import describe_features
 from convert.source.episode import Episode, episode_id
 from convert.source.places import candidates, refuse_layout
-from convert.source.protocol import SPLIT, Source, SourceEpisode, SourceShard, Span, Wanted, covers, join_digests
+from convert.source.protocol import SPLIT, ReadRequest, Source, SourceEpisode, SourceShard, Span, covers, join_digests
 from convert.source.rlds.array_record import ArrayRecordFile
 from convert.source.rlds.features import flatten_features
 from convert.source.rlds.metadata import MAX_BYTES, NAMES, read_metadata
@@ -42,7 +42,7 @@ class RldsShard(SourceShard):
         return tuple(episode_id(self.name, number) for number in range(self.records or 0))
 
     @contextlib.contextmanager
-    def open(self, wanted: Wanted, spans: Sequence[Span]) -> Iterator[RldsReader]:
+    def open(self, wanted: ReadRequest, spans: Sequence[Span]) -> Iterator[RldsReader]:
         """Open the file to read it from its start."""
         folder, path = open_folder(self.path.rpartition("/")[0]), Path(self.path)
         records: TFRecordFile | ArrayRecordFile
@@ -57,7 +57,7 @@ class RldsShard(SourceShard):
                 records = TFRecordFile(stack.enter_context(opened), name=self.name, size=self.bytes)
             yield RldsReader(self, records, EpisodeParser(wanted.cameras, wanted.features), spans)
 
-    def differs(self, wanted: Wanted, spans: Sequence[Span], *, digest: str, left_out: Mapping[str, int]) -> bool:
+    def differs(self, wanted: ReadRequest, spans: Sequence[Span], *, digest: str, left_out: Mapping[str, int]) -> bool:
         """Return whether the file has changed."""
         with self.open(wanted, spans) as reader:
             unread = Counter(item.reason for _, item in reader.records() if isinstance(item, DamagedEpisode))

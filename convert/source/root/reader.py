@@ -12,7 +12,7 @@ import pyarrow as pa
 from convert.errors import CorruptFrame, DamagedEpisode
 from convert.source.episode import Column, Episode, SourceFrame, absent_column
 from convert.source.features import Feature
-from convert.source.protocol import SourceEpisode, Span, Wanted, covers
+from convert.source.protocol import ReadRequest, SourceEpisode, Span, covers
 from stream.base.errors import FormatError
 from stream.format.fields import Fields, read_fields
 from stream.format.frame import DEPTH_MAGIC, RAW_MAGIC, decode_depth, decode_frame
@@ -58,7 +58,7 @@ class RootReader:
         folder: str,
         split: str,
         shard: int,
-        wanted: Wanted,
+        wanted: ReadRequest,
         spans: Sequence[Span],
         *,
         prefix: str,

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from convert.source.episode import episode_id
-from convert.source.protocol import Source, SourceShard, Span, Wanted
+from convert.source.protocol import ReadRequest, Source, SourceShard, Span
 from convert.source.root.reader import RootReader, SplitTables
 
 
@@ -45,7 +45,7 @@ class RootShard(SourceShard):
         return tuple(episode_id(self.prefix + name, position) for *_, name, position in self.episodes)
 
     @contextlib.contextmanager
-    def open(self, wanted: Wanted, spans: Sequence[Span]) -> Iterator[RootReader]:
+    def open(self, wanted: ReadRequest, spans: Sequence[Span]) -> Iterator[RootReader]:
         """Open the shard."""
         digests = {self.path: self.sha256}
         yield RootReader(self.folder, self.split, self.number, wanted, spans, prefix=self.prefix, digests=digests)

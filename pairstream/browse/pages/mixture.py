@@ -17,8 +17,8 @@ from pairstream.browse.drawing import draw_shares
 from pairstream.browse.opened import Opened, dataset_url
 from pairstream.browse.shell import page_frame
 from stream.base.errors import ArgumentError, FormatError, StreamError
-from stream.loader.mixed import open_mixture
-from stream.loader.options import Options
+from stream.loader.open_mixture import open_mixture
+from stream.loader.sample_spec import SampleSpec
 from stream.order.filters import MISSING
 from stream.order.mixture import packaged_mixtures
 
@@ -102,7 +102,7 @@ def open_asked(opened: Opened, asked: Asked) -> Opening:
     """Open a mixture as ``make_loader`` does; raises as it does."""
     mixture, options = asked.read(opened)
     data = open_mixture(
-        opened.catalog.place, mixture, split=asked.split, options=Options(**options), batch_size=asked.batch_size
+        opened.catalog.place, mixture, split=asked.split, options=SampleSpec(**options), batch_size=asked.batch_size
     )
     phases = tuple(tuple(phase) for phase in data.phase_weights)
     return Opening(data.names, phases, data.mixture.until, data.overview(), asked.batch_size)

@@ -19,9 +19,9 @@ from pairstream.replay.contact_sheet import ROWS_PER_PAGE, draw_cells
 from pairstream.replay.shown_step import ShownStep, marks_of, sheet_names, show_step, with_transforms
 from pairstream.view.window import window_of
 from stream.base.errors import ArgumentError, FormatError, StreamError
-from stream.loader.mixed import MixedData
+from stream.loader.open_mixture import OpenMixture
 from stream.loader.rank_plan import RankPlan
-from stream.loader.running import Running
+from stream.loader.run_config import RunConfig
 from stream.loader.saved import SavedTransforms, read_saved
 from stream.order.reference import SampleRef
 
@@ -117,7 +117,7 @@ def _make(opened: Opened, loader: str, step: int, rank: int | None, first: int) 
     return _Page(plan, shown, "".join(cells), stop if stop < len(order) else None)
 
 
-def _read(opened: Opened, loader: str, overrides: dict[str, int]) -> tuple[MixedData, Running, SavedTransforms]:
+def _read(opened: Opened, loader: str, overrides: dict[str, int]) -> tuple[OpenMixture, RunConfig, SavedTransforms]:
     """Open the data of a run where it read them, or in this root if they are no longer there."""
     try:
         return read_saved(loader, overrides=overrides)
@@ -128,7 +128,7 @@ def _read(opened: Opened, loader: str, overrides: dict[str, int]) -> tuple[Mixed
             raise error from None
 
 
-def _cell(row: int, shown: ShownStep, picture: Image.Image, data: MixedData, opened: Opened) -> str:
+def _cell(row: int, shown: ShownStep, picture: Image.Image, data: OpenMixture, opened: Opened) -> str:
     ref = shown.refs[row]
     told = list(shown.faults.get(row, ()))
     told += [f"replaced: {error.reason}" for each, error in shown.replaced if each == row]
@@ -149,7 +149,7 @@ def _cell(row: int, shown: ShownStep, picture: Image.Image, data: MixedData, ope
     )
 
 
-def _episode_address(ref: SampleRef, data: MixedData, opened: Opened) -> str:
+def _episode_address(ref: SampleRef, data: OpenMixture, opened: Opened) -> str:
     """Return the address of the episode with its window marked; nothing if this root does not have it."""
     name = data.members[data.names.index(ref.dataset)].dataset.partition(":")[0]
     try:

@@ -11,7 +11,7 @@ import pytest
 from bench.chaos.command import COMMAND, RESULT_FILE, format_result, main, run_chaos
 from bench.chaos.faults import killed
 from bench.chaos.programs import IN_MEMORY
-from bench.chaos.yard import Broken, Fault, NotPossible, Yard
+from bench.chaos.sandbox import Broken, Fault, NotPossible, Sandbox
 from bench.measure.session import wait_until
 from tests.fixtures.command import Result, flip, run
 
@@ -49,7 +49,7 @@ def test_a_conversion_to_video_that_is_killed_or_stopped_or_fills_the_disk_gives
 
 @pytest.mark.long
 def test_an_output_that_differs_in_one_byte_is_noticed(tmp_path: Path) -> None:
-    def damage(yard: Yard) -> None:
+    def damage(yard: Sandbox) -> None:
         name = next(name for name in yard.reference if name.endswith("/steps.arrow"))
         flip(yard.root / name, 100)
         yard.reference[name] = "0" * 64
@@ -62,12 +62,12 @@ def test_an_output_that_differs_in_one_byte_is_noticed(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def yard(tmp_path: Path) -> Yard:
-    return Yard(tmp_path, datasets="kuka", shards=1, size=64)
+def yard(tmp_path: Path) -> Sandbox:
+    return Sandbox(tmp_path, datasets="kuka", shards=1, size=64)
 
 
 @pytest.mark.long
-def test_what_a_fault_leaves_behind_is_noticed(yard: Yard) -> None:
+def test_what_a_fault_leaves_behind_is_noticed(yard: Sandbox) -> None:
     with yard.place() as place:
         place.check_clean()
         (place.tmp / "forgotten").write_text("x")
@@ -85,15 +85,15 @@ def test_what_a_fault_leaves_behind_is_noticed(yard: Yard) -> None:
     ],
     ids=["no exit code", "two lines", "traceback", "no line"],
 )
-def test_only_one_clear_line_counts_as_refusing(yard: Yard, result: Result) -> None:
+def test_only_one_clear_line_counts_as_refusing(yard: Sandbox, result: Result) -> None:
     with yard.place() as place:
         assert place.check_refused(Result(2, "", "4/8 shards\nerror: one\n")) == "error: one"
         with pytest.raises(Broken):
             place.check_refused(result)
 
 
-def test_a_process_that_stays_is_noticed(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bench.chaos.yard.GONE_S", 0.2)
+def test_a_process_that_stays_is_noticed(yard: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bench.chaos.sandbox.GONE_S", 0.2)
     with yard.place() as place, place.starting("http.server", "0") as command:
         with place.starting("http.server", "0") as other:
             # Just after its start a process may not show its environment yet, by which it is known.

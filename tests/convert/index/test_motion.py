@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from convert.index.derived import derive_vector
-from convert.plan import Options
+from convert.plan import ConvertConfig
 from convert.registry.dataset import Motion, Part, motion_of
 from convert.registry.registry import load_registry
 from convert.reindex import reindex_root
@@ -95,7 +95,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> RldsDataset:
 
 @pytest.mark.long
 def test_a_loader_drops_idle_steps_and_reindex_follows_the_registry(dataset: RldsDataset, tmp_path: Path) -> None:
-    options = Options(policy=FramePolicy(size=None), layout="frames", cameras=("all",))
+    options = ConvertConfig(policy=FramePolicy(size=None), layout="frames", cameras=("all",))
     convert_dataset(dataset.conversion(tmp_path, options, state=STATE))
     folder = tmp_path / "demo" / "1.0.0"
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from convert.errors import UsageError
-from convert.plan import Options
+from convert.plan import ConvertConfig
 from convert.run.arguments import build_parser, check_arguments, parse_size
 from convert.run.inherited import _codecs, fill_in
 from convert.shard.images import FramePolicy
@@ -16,14 +16,14 @@ from convert.shard.images import FramePolicy
 REQUIRED = ["--datasets", "oxe29", "--source", "/mirror", "--output", "out"]
 
 
-def options(*arguments: str) -> Options:
+def options(*arguments: str) -> ConvertConfig:
     parsed = build_parser().parse_args([*REQUIRED, *arguments])
     fill_in(parsed)
     return check_arguments(parsed)
 
 
 def test_without_options_everything_is_as_documented() -> None:
-    assert options() == Options(
+    assert options() == ConvertConfig(
         splits=None,
         episodes=None,
         camera=None,
@@ -49,7 +49,7 @@ def test_workers_are_as_many_as_the_cores_that_the_process_may_use() -> None:
 def test_every_option_of_the_conversion_arrives() -> None:
     given = ["--camera", "wrist", "--image-size", "180x320", "--resize", "crop", "--quality", "90", "--offset", "12s"]
     given += ["--frames", "fixed:3", "--on-error", "fail", "--splits", "train, val,train", "--leave-out", "depth*"]
-    assert options(*given) == Options(
+    assert options(*given) == ConvertConfig(
         splits=("train", "val"),
         camera="wrist",
         policy=FramePolicy(size=(180, 320), resize="crop", quality=90),

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow_datasets as tfds
 
-from convert.plan import Options
+from convert.plan import ConvertConfig
 from convert.run.command import main
 from convert.run.estimate import Estimate, estimate
 from convert.shard.images import FramePolicy, convert_frame
@@ -37,7 +37,7 @@ def test_the_index_counts_with_every_column(tmp_path: Path) -> None:
     episodes = [demo_episode(8, seed=seed, depth=np.ones((40, 50), np.float32)) for seed in range(9)]
     dataset = write_dataset(tmp_path, features=features, splits={"train": [episodes]})
     state = [{"path": "depth", "dims": 2000}]
-    options = Options(policy=FramePolicy(size=(8, 8)))
+    options = ConvertConfig(policy=FramePolicy(size=(8, 8)))
     conversion = dataset.conversion(tmp_path / "out", options, state=state, spaces=None)
     found = estimate(conversion)
     manifest = convert_dataset(conversion)
@@ -59,14 +59,14 @@ def test_the_size_of_frames_is_told_and_what_it_does_to_them(
     tmp_path: Path, policy: FramePolicy, expected: str
 ) -> None:
     dataset = write_dataset(tmp_path, splits={"train": [[demo_episode(8)]]})
-    found = estimate(dataset.conversion(tmp_path / "out", Options(policy=policy)))
+    found = estimate(dataset.conversion(tmp_path / "out", ConvertConfig(policy=policy)))
     assert found.sizes == {"observation/image": expected}
 
 
 def test_more_frames_a_pair_take_more_room(tmp_path: Path) -> None:
     dataset = write_dataset(tmp_path, splits={"train": [[demo_episode(8)] * 60]})
     two, three = (
-        estimate(dataset.conversion(tmp_path / "out", Options(frames=frames))) for frames in ("endpoints", "all")
+        estimate(dataset.conversion(tmp_path / "out", ConvertConfig(frames=frames))) for frames in ("endpoints", "all")
     )
     assert two.records == three.records == pytest.approx(60 * 6, abs=1)
     assert two.bytes is not None
@@ -82,7 +82,9 @@ def first_frame() -> bytes:
 
 def test_only_the_chosen_episodes_count(tmp_path: Path) -> None:
     dataset = write_dataset(tmp_path, splits={"train": [[demo_episode(8, seed=seed) for seed in range(20)]]})
-    whole, half = (estimate(dataset.conversion(tmp_path / "out", Options(episodes=f"train[:{n}]"))) for n in (20, 10))
+    whole, half = (
+        estimate(dataset.conversion(tmp_path / "out", ConvertConfig(episodes=f"train[:{n}]"))) for n in (20, 10)
+    )
     assert whole.records is not None
     assert half.records == pytest.approx(whole.records / 2, abs=1)
 
@@ -111,7 +113,7 @@ def test_frames_that_are_damaged_take_no_room(tmp_path: Path, codec: Literal["ra
     for step in (step for episode in episodes for step in episode["steps"][1::2]):
         step["observation"]["image"] = b"damaged"
     dataset = write_dataset(tmp_path, splits={"train": [episodes]})
-    options = Options(layout="frames", policy=FramePolicy(size=(480, 640), codec=codec))
+    options = ConvertConfig(layout="frames", policy=FramePolicy(size=(480, 640), codec=codec))
     conversion = dataset.conversion(tmp_path / "out", options)
     found = estimate(conversion)
     manifest = convert_dataset(conversion)
@@ -134,7 +136,7 @@ def test_a_file_that_does_not_begin_with_a_record_gives_no_estimate(tmp_path: Pa
 
 def test_nothing_is_written(tmp_path: Path) -> None:
     dataset = write_dataset(tmp_path, splits={"train": [[demo_episode(8)]]})
-    conversion = dataset.conversion(tmp_path / "out", Options(policy=FramePolicy(size=(16, 16))))
+    conversion = dataset.conversion(tmp_path / "out", ConvertConfig(policy=FramePolicy(size=(16, 16))))
     before = sorted(tmp_path.rglob("*"))
     found = estimate(conversion)
     assert sorted(tmp_path.rglob("*")) == before

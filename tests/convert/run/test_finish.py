@@ -9,9 +9,9 @@ import pytest
 
 from convert.errors import ConflictError
 from convert.journal.journal import Journal
-from convert.plan import Conversion, Options
+from convert.plan import Conversion, ConvertConfig
 from convert.run.finish import finalise
-from convert.run.survey import existing_manifest, survey
+from convert.run.status import existing_manifest, survey
 from convert.shard.images import FramePolicy
 from convert.tasks.shard import convert_shard
 from stream.format.manifest import Manifest, TableEntry, describe_file, read_manifest
@@ -22,7 +22,7 @@ from tests.fixtures.datasets.rlds_dataset import RldsDataset, convert_dataset, d
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 POLICY = FramePolicy(size=None)
-NATIVE = Options(policy=POLICY)
+NATIVE = ConvertConfig(policy=POLICY)
 LENGTHS = {"train": [[6, 2, 0], [9]], "val": [[4]]}
 
 
@@ -164,9 +164,9 @@ def test_while_a_shard_is_missing_there_is_no_manifest(dataset: RldsDataset, tmp
 
 
 def test_a_split_that_is_added_later_keeps_the_first(dataset: RldsDataset, manifest: Manifest, tmp_path: Path) -> None:
-    first = convert_dataset(dataset.conversion(tmp_path, Options(policy=POLICY, splits=("val",))))
+    first = convert_dataset(dataset.conversion(tmp_path, ConvertConfig(policy=POLICY, splits=("val",))))
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "demo/1.0.0/val").iterdir()}
-    second = convert_dataset(dataset.conversion(tmp_path, Options(policy=POLICY, splits=("train",))))
+    second = convert_dataset(dataset.conversion(tmp_path, ConvertConfig(policy=POLICY, splits=("train",))))
     assert list(first.splits) == ["val"]
     assert {path: path.stat().st_mtime_ns for path in before} == before
     assert second.splits == manifest.splits
@@ -196,7 +196,7 @@ from convert.run.finish import finalise
 from convert.shard.images import FramePolicy
 from convert.tasks.merge import merge_split
 from convert.plan import Options
-from convert.run.survey import survey
+from convert.run.status import survey
 from tests.fixtures.datasets.rlds_dataset import RldsDataset
 root, output = map(Path, sys.argv[1:])
 conversion = RldsDataset(root, "demo").conversion(output, Options(policy=FramePolicy(size=None)))
@@ -246,7 +246,7 @@ def test_several_processes_may_merge_and_finalise_at_once(
 def test_another_conversion_into_the_same_place_is_refused(
     dataset: RldsDataset, conversion: Conversion, manifest: Manifest
 ) -> None:
-    other = dataset.conversion(Path(conversion.plan.output).parents[1], Options(policy=POLICY, offset="3"))
+    other = dataset.conversion(Path(conversion.plan.output).parents[1], ConvertConfig(policy=POLICY, offset="3"))
     with pytest.raises(ConflictError, match="holds a conversion with other parameters: offset was 2, now 3"):
         existing_manifest(other)
 

@@ -14,9 +14,9 @@ import pytest
 
 from convert.errors import EXIT_DAMAGED, EXIT_FAILED, EXIT_USAGE
 from convert.journal.journal import Journal
-from convert.plan import Options
+from convert.plan import ConvertConfig
 from convert.run.command import main
-from convert.run.survey import survey
+from convert.run.status import survey
 from convert.shard.images import FramePolicy
 from convert.tasks.shard import convert_shard
 from convert.verify.command import verify_root
@@ -238,7 +238,7 @@ def test_another_split_is_not_touched_while_one_is_half_changed(
     dataset, output = write_source(tmp_path / "source", shorten), tmp_path / "out"
     assert main(arguments(dataset, output)) == EXIT_DAMAGED
     shutil.copyfile(whole.shard(index=1, count=3), dataset.shard(index=1, count=3))
-    conversion = dataset.conversion(output, Options(policy=FramePolicy(size=None)))
+    conversion = dataset.conversion(output, ConvertConfig(policy=FramePolicy(size=None)))
     Journal(output / FOLDER).begin({**conversion.parameters, "source": conversion.source.fingerprint})
     found = survey(conversion, again={"train-00001-of-00003"})
     assert [job.stem for job in found.todo] == ["train-00001-of-00003"]

@@ -8,7 +8,7 @@ import pytest
 
 from convert.errors import EXIT_DAMAGED, EXIT_FAILED
 from convert.journal.journal import Journal
-from convert.plan import Options
+from convert.plan import ConvertConfig
 from convert.run.command import main
 from convert.shard.images import FramePolicy
 from convert.tasks.shard import convert_shard
@@ -22,7 +22,7 @@ __all__ = ["convert", "dataset", "folder", "output"]
 
 def convert_shards_only(dataset: RldsDataset, output: Path) -> None:
     """Convert everything but the manifest, as tasks that were killed after their last shard."""
-    conversion = dataset.conversion(output, Options(policy=FramePolicy(size=None)))
+    conversion = dataset.conversion(output, ConvertConfig(policy=FramePolicy(size=None)))
     Journal(conversion.plan.output).begin({**conversion.parameters, "source": conversion.source.fingerprint})
     for job in conversion.jobs:
         assert convert_shard(job, conversion.plan)

@@ -14,7 +14,7 @@ from convert.errors import ConfigError, CorruptFrame, SourceError
 from convert.source.episode import Episode
 from convert.source.kinds import find_source, recognise
 from convert.source.lerobot.dataset import find
-from convert.source.protocol import Wanted
+from convert.source.protocol import ReadRequest
 from tests.fixtures.arrays.written import h5py, jpeg, scene
 from tests.fixtures.datasets.lerobot_dataset import copy_dataset, edit_info
 
@@ -72,7 +72,7 @@ def frames(folder: Path) -> list[object]:
     camera = next(feature for feature in source.features.values() if feature.kind == "image")
     (shard, *_) = source.shards("train")
     values: list[object] = []
-    with shard.open(Wanted(cameras=(camera,)), [shard.every]) as reader:
+    with shard.open(ReadRequest(cameras=(camera,)), [shard.every]) as reader:
         for *_, content in reader:
             assert isinstance(content, Episode) and content.cameras[0] is not None
             values += list(content.frames)

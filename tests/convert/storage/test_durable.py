@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from convert.journal.journal import Journal
-from convert.plan import Conversion, Options
+from convert.plan import Conversion, ConvertConfig
 from convert.shard.images import FramePolicy
 from convert.storage.durable import describe_durably
 from stream.format.manifest import read_manifest
@@ -30,7 +30,7 @@ def source(tmp_path: Path) -> RldsDataset:
 
 
 def conversion_of(source: RldsDataset, output: Path) -> Conversion:
-    return source.conversion(output, Options(policy=FramePolicy(size=None)))
+    return source.conversion(output, ConvertConfig(policy=FramePolicy(size=None)))
 
 
 def after_each_rename(patch: pytest.MonkeyPatch, look: Callable[[str], object]) -> None:

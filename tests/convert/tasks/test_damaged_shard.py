@@ -12,7 +12,7 @@ from tensorflow_datasets.proto import tf_example_pb2
 
 from convert.errors import ShardError, UsageError
 from convert.journal.journal import FOLDER, Journal
-from convert.plan import Options
+from convert.plan import ConvertConfig
 from convert.source.rlds.tfrecord import encode_tfrecord
 from convert.tasks.shard import convert_shard
 from tests.fixtures.converted_shard import EPISODES, NATIVE, POLICY, STEM, Shard, shard_of
@@ -63,7 +63,7 @@ def test_what_cannot_be_read_is_counted_and_listed_and_the_rest_is_converted(tmp
 def test_with_on_error_fail_the_first_damage_stops_and_leaves_nothing_behind(tmp_path: Path, case: str) -> None:
     dataset = write_dataset(tmp_path, splits={"train": [RECORDS]})
     dataset.shard().write_bytes(DAMAGED[case][0])
-    shard = Shard(dataset.conversion(tmp_path / "out", Options(policy=POLICY, on_error="fail")))
+    shard = Shard(dataset.conversion(tmp_path / "out", ConvertConfig(policy=POLICY, on_error="fail")))
     (reason,) = DAMAGED[case][1]
     with pytest.raises(ShardError, match=rf"demo .*/demo-train\.tfrecord-00000-of-00001: episode \d: {reason}: "):
         shard.convert()
@@ -85,7 +85,7 @@ def test_pairs_of_a_corrupt_frame_are_left_out_and_their_step_is_named(tmp_path:
 
 
 def test_episodes_too_short_are_no_damage(tmp_path: Path) -> None:
-    shard = shard_of(tmp_path, [demo_episode(2), demo_episode(0)], Options(policy=POLICY, on_error="fail"))
+    shard = shard_of(tmp_path, [demo_episode(2), demo_episode(0)], ConvertConfig(policy=POLICY, on_error="fail"))
     status = shard.convert()
     assert status.entry.left_out == {"empty": 1, "too_short": 1}
     assert shard.records() == []

@@ -7,8 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from convert.journal.journal import Journal
-from convert.plan import Conversion, Options
-from convert.run.survey import survey
+from convert.plan import Conversion, ConvertConfig
+from convert.run.status import survey
 from convert.shard.images import FramePolicy
 from convert.tasks.merge import merge_split
 from convert.tasks.shard import convert_shard
@@ -21,7 +21,7 @@ def conversion_of(folder: Path, output: Path, seed: int) -> Conversion:
     dataset: RldsDataset = write_dataset(
         folder, splits={"train": [[demo_episode(4, seed=1)], [demo_episode(5, seed=seed)]]}
     )
-    return dataset.conversion(output, Options(policy=FramePolicy(size=None)))
+    return dataset.conversion(output, ConvertConfig(policy=FramePolicy(size=None)))
 
 
 def actions(output: Path) -> list[list[float]]:

@@ -13,7 +13,7 @@ from convert.errors import EXIT_DAMAGED
 from convert.jobs import ShardJob
 from convert.journal.journal import FOLDER, Journal
 from convert.journal.status import ShardStatus
-from convert.plan import Conversion, Options
+from convert.plan import Conversion, ConvertConfig
 from convert.run.command import main
 from convert.shard.images import FramePolicy
 from convert.tasks.pieces import join_pieces
@@ -22,7 +22,7 @@ from tests.fixtures.command import start, tree, wait_until, write_damaged_datase
 from tests.fixtures.datasets.rlds_dataset import RldsDataset, convert_dataset, demo_episode, write_dataset
 from tests.fixtures.same_conversion import arguments, lerobot_arguments
 
-NATIVE = Options(policy=FramePolicy(size=None))
+NATIVE = ConvertConfig(policy=FramePolicy(size=None))
 STEM = "train-00000-of-00001"
 
 
@@ -186,7 +186,7 @@ def test_pieces_may_be_done_in_any_order(make: Callable[[str], Conversion], tmp_
 def test_only_chosen_episodes_are_cut(in_pieces: None, tmp_path: Path) -> None:
     episodes = [demo_episode(5, seed=number) for number in range(6)]
     dataset = write_dataset(tmp_path / "source", splits={"train": [episodes]})
-    (job,) = dataset.conversion(tmp_path / "out", Options(episodes="train[:1]+train[3:5]")).jobs
+    (job,) = dataset.conversion(tmp_path / "out", ConvertConfig(episodes="train[:1]+train[3:5]")).jobs
     assert [(piece.piece, piece.spans) for piece in job.pieces()] == [
         ((0, 1), ((0, 1),)),
         ((3, 4), ((3, 4),)),

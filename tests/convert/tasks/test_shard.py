@@ -11,7 +11,7 @@ import pytest
 from xxhash import xxh3_64_intdigest
 
 from convert.journal.journal import Journal
-from convert.plan import Options
+from convert.plan import ConvertConfig
 from convert.shard.images import FramePolicy, decode_frame
 from convert.shard.record_file import encode_record
 from convert.tasks.shard import convert_shard
@@ -98,7 +98,7 @@ def test_a_row_describes_each_episode_and_why_it_gave_no_pair(tmp_path: Path) ->
     ("frames", "offsets"), [("all", (0, 1, 2, 3)), ("stride:2", (0, 2, 3)), ("fixed:3", (0, 2, 3))]
 )
 def test_the_frames_that_were_asked_for_are_stored(tmp_path: Path, frames: str, offsets: tuple[int, ...]) -> None:
-    shard = shard_of(tmp_path, EPISODES[:1], Options(policy=POLICY, frames=frames, offset="3"))
+    shard = shard_of(tmp_path, EPISODES[:1], ConvertConfig(policy=POLICY, frames=frames, offset="3"))
     shard.convert()
     source = frames_of(EPISODES[0])
     assert shard.records() == [[source[t + offset] for offset in offsets] for t in range(3)]
@@ -106,7 +106,7 @@ def test_the_frames_that_were_asked_for_are_stored(tmp_path: Path, frames: str, 
 
 
 def test_each_frame_is_encoded_once_however_many_pairs_share_it(tmp_path: Path) -> None:
-    shard = shard_of(tmp_path, EPISODES[:1], Options(policy=FramePolicy(size=(12, 16))))
+    shard = shard_of(tmp_path, EPISODES[:1], ConvertConfig(policy=FramePolicy(size=(12, 16))))
     status = shard.convert()
     assert (status.entry.passed, status.entry.sizes) == (0, {"12x16": 6})
     records = shard.records()
@@ -115,7 +115,7 @@ def test_each_frame_is_encoded_once_however_many_pairs_share_it(tmp_path: Path) 
 
 
 def test_only_the_chosen_episodes_are_converted_and_keep_their_place_in_the_source(tmp_path: Path) -> None:
-    shard = shard_of(tmp_path, EPISODES, Options(policy=POLICY, episodes="train[:1]+train[3:]"))
+    shard = shard_of(tmp_path, EPISODES, ConvertConfig(policy=POLICY, episodes="train[:1]+train[3:]"))
     status = shard.convert()
     assert shard.table("episodes")["source_position"] == [0, 3]
     assert shard.table("records")["episode"] == [0, 0, 0, 0, 1, 1, 1]
@@ -126,7 +126,7 @@ def test_the_same_source_gives_the_same_bytes(tmp_path: Path) -> None:
     contents = []
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
-        shard = shard_of(tmp_path / name, EPISODES, Options(policy=FramePolicy(size=(16, 16))))
+        shard = shard_of(tmp_path / name, EPISODES, ConvertConfig(policy=FramePolicy(size=(16, 16))))
         shard.convert()
         contents.append(shard.contents())
     assert contents[0] == contents[1]
@@ -171,7 +171,7 @@ def test_the_real_episodes_give_their_pairs_with_their_own_bytes(shared_data: Pa
 
     (selected,) = load_registry().resolve("bridge_dataset")
     source = find_dataset([str(shared_data)], "bridge_dataset", "1.0.0")
-    options = Options(policy=POLICY, offset="5", splits=(split,))
+    options = ConvertConfig(policy=POLICY, offset="5", splits=(split,))
     conversion = plan_conversion(selected, source, options, output=str(tmp_path))
     Journal(tmp_path).begin(conversion.parameters)
     status = convert_shard(conversion.jobs[0], conversion.plan)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow_datasets as tfds
 
-from convert.plan import Options
+from convert.plan import ConvertConfig
 from convert.shard import part_rows
 from tests.fixtures.converted_shard import POLICY, shard_of
 from tests.fixtures.datasets.rlds_dataset import demo_episode, demo_features, serialise, write_dataset
@@ -107,7 +107,7 @@ def test_the_robot_is_read_from_a_feature_also_if_that_is_left_out(tmp_path: Pat
     features["episode_metadata"]["robot"] = tfds.features.Text()
     episode = demo_episode(3, robot="xarm")
     episode["episode_metadata"]["robot"] = "xarm"
-    options = Options(policy=POLICY, leave_out=(path,))
+    options = ConvertConfig(policy=POLICY, leave_out=(path,))
     shard = shard_of(tmp_path, [episode, b"\xff\xff"], options, features=features, robot_path=path)
     shard.convert()
     assert shard.table("episodes")["robot"] == ["xarm", ""]

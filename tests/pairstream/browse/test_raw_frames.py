@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import simplejpeg
 
-from convert.plan import Options
+from convert.plan import ConvertConfig
 from convert.shard.images import FramePolicy
 from pairstream.browse.opened import Opened
 from stream.format.frame import decode_frame
@@ -18,7 +18,7 @@ from tests.fixtures.moving_pictures import moving_pictures, psnr
 def test_raw_pixels_become_a_picture(tmp_path: Path) -> None:
     episode = demo_episode(3, seed=1)
     dataset = write_dataset(tmp_path / "source", splits={"train": [[episode]]})
-    options = Options(layout="frames", policy=FramePolicy(size=None, codec="raw"))
+    options = ConvertConfig(layout="frames", policy=FramePolicy(size=None, codec="raw"))
     convert_dataset(dataset.conversion(tmp_path / "out", options))
     camera = Opened.open(tmp_path / "out", marks=tmp_path / "marks.json").episode("demo", "train", 0).camera(0)
     for step in range(3):
@@ -32,7 +32,7 @@ def test_each_frame_of_video_is_that_of_its_step(tmp_path: Path) -> None:
     for step, picture in zip(episode["steps"], pictures, strict=True):
         step["observation"]["image"] = jpeg(picture, 98)
     dataset = write_dataset(tmp_path / "source", splits={"train": [[episode]]})
-    options = Options(layout="frames", policy=FramePolicy(size=None, codec="h264"), gop=3, crf=18)
+    options = ConvertConfig(layout="frames", policy=FramePolicy(size=None, codec="h264"), gop=3, crf=18)
     convert_dataset(dataset.conversion(tmp_path / "out", options))
     camera = Opened.open(tmp_path / "out", marks=tmp_path / "marks.json").episode("demo", "train", 0).camera(0)
     for step in (4, 0, 6, 1, 5, 2, 3):

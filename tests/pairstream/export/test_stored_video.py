@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from convert.plan import Options
+from convert.plan import ConvertConfig
 from convert.shard.images import FramePolicy
 from pairstream.export.command import export
 from stream.format.video import VideoCodec
@@ -41,7 +41,7 @@ def exported(codec: VideoCodec, request: pytest.FixtureRequest, tmp_path_factory
     for number, step in HOLES[request.param]:
         episodes[number]["steps"][step]["observation"]["image"] = b"\xff\xd8\xffdamaged"
     dataset = write_dataset(folder / "source", splits={"train": [episodes]})
-    options = Options(layout="frames", policy=FramePolicy(size=None, codec=codec), gop=GOP, crf=18)
+    options = ConvertConfig(layout="frames", policy=FramePolicy(size=None, codec=codec), gop=GOP, crf=18)
     convert_dataset(dataset.conversion(folder / "root", options))
     export(folder / "root", folder / request.param, dataset="demo", video=True)
     return folder / request.param

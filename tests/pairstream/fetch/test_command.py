@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from convert.plan import Options
+from convert.plan import ConvertConfig
 from convert.shard.images import FramePolicy
 from convert.verify.command import main as verify
 from pairstream.fetch.command import main
@@ -47,7 +47,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     }
     splits["val"][1][1]["steps"][2]["observation"]["image"] = b"\xff\xd8\xffdamaged"
     dataset = write_dataset(folder / "source", splits=splits)
-    convert_dataset(dataset.conversion(folder / "oxe", Options(policy=FramePolicy(size=None))))
+    convert_dataset(dataset.conversion(folder / "oxe", ConvertConfig(policy=FramePolicy(size=None))))
     return folder / "oxe"
 
 
@@ -331,7 +331,7 @@ def test_a_folder_with_another_conversion_is_left_alone(
     assert fetch(root, local, split="train[:4]") == 0
     before = tree(local)
     source = RldsDataset(root.parent / "source", "demo")
-    options = Options(policy=FramePolicy(size=None), offset="3")
+    options = ConvertConfig(policy=FramePolicy(size=None), offset="3")
     convert_dataset(source.conversion(tmp_path / "other", options))
     capsys.readouterr()
     assert fetch(tmp_path / "other", local) == EXIT_USAGE

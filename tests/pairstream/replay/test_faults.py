@@ -12,10 +12,10 @@ import pytest
 from pairstream.replay.command import main
 from pairstream.replay.faults import find_faults, find_nonfinite
 from stream import make_loader
-from stream.loader.mixed import MixedData
+from stream.loader.open_mixture import OpenMixture
 from stream.order.reference import SampleRef
 
-Made = tuple[dict[str, Any], list[SampleRef], MixedData]
+Made = tuple[dict[str, Any], list[SampleRef], OpenMixture]
 
 
 @pytest.fixture

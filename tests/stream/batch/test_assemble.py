@@ -22,7 +22,7 @@ from stream.base.machine import default_max_open
 from stream.batch.assemble import Assembled, Assembler
 from stream.format.manifest import FileEntry, ShardEntry, describe_file, encode_manifest, read_manifest
 from stream.format.record_file import RecordFile
-from stream.loader.mixed import MixedData
+from stream.loader.open_mixture import OpenMixture
 from stream.order.rows import Rows
 from tests.fixtures.faults.memory_limit import memory_limit
 from tests.fixtures.faults.open_files import open_files
@@ -47,11 +47,11 @@ def folder(tmp_path: Path) -> Path:
     return write_dataset(tmp_path, "arm", {"train": TRAIN})
 
 
-def data_of(root: Path, names: tuple[str, ...] = NAMES, **options: Any) -> MixedData:
+def data_of(root: Path, names: tuple[str, ...] = NAMES, **options: Any) -> OpenMixture:
     return open_data(root, dict.fromkeys(names, 1), **options)
 
 
-def all_rows(data: MixedData) -> Rows:
+def all_rows(data: OpenMixture) -> Rows:
     """Return a batch with every record, in a shuffled order."""
     return data.plan.rows(np.arange(2 * sum(data.sizes.values())))
 
@@ -68,7 +68,7 @@ def path_of(folder: Path, shard: int) -> Path:
     return folder / "train" / f"train-{shard:05d}-of-00005.arrayrecord"
 
 
-def failed_records(data: MixedData, done: Assembled, rows: Rows) -> set[tuple[str, int]]:
+def failed_records(data: OpenMixture, done: Assembled, rows: Rows) -> set[tuple[str, int]]:
     """Return shard and record of the rows that failed; check that each error names its row."""
     assert [row for row, _ in done.failed] == sorted({row for row, _ in done.failed})
     for row, error in done.failed:

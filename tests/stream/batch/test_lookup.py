@@ -22,7 +22,7 @@ from stream.batch.frames import Frames
 from stream.batch.lookup import Lookup
 from stream.format.names import TABLE_KINDS
 from stream.format.table import Table
-from stream.loader.mixed import MixedData
+from stream.loader.open_mixture import OpenMixture
 from stream.order.rows import Rows
 from tests.stream.index_root import change_table, open_data, read_table, with_values, write_dataset
 
@@ -46,7 +46,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def look_up(data: MixedData, rows: Rows, *, lookup: Lookup | None = None) -> tuple[dict[str, Any], Frames, set[int]]:
+def look_up(data: OpenMixture, rows: Rows, *, lookup: Lookup | None = None) -> tuple[dict[str, Any], Frames, set[int]]:
     """Return the metadata of a batch, the locations of its records, and the rows that failed."""
     fields = data.spec.fields()
     own = {"frames", "frames_mask", "sample", "dataset"}
@@ -72,7 +72,7 @@ def table_rows(folder: str) -> dict[str, list[dict[str, Any]]]:
     return {kind: read_table(path.parent, kind, path.name).to_pylist() for kind in TABLE_KINDS}
 
 
-def expected_row(data: MixedData, rows: Rows, row: int) -> dict[str, Any]:
+def expected_row(data: OpenMixture, rows: Rows, row: int) -> dict[str, Any]:
     """Return the metadata of one row, without padding: vectors as lists with None for a missing value."""
     spec, split = data.spec, data.views.splits[int(rows.split[row])]
     tables = table_rows(split.folder)
@@ -162,7 +162,7 @@ def padded(value: Any, shape: tuple[int, ...], dtype: np.dtype) -> tuple[np.ndar
     return values, mask
 
 
-def assert_equal(data: MixedData, rows: Rows) -> None:
+def assert_equal(data: OpenMixture, rows: Rows) -> None:
     found, located, failed = look_up(data, rows)
     assert not failed
     exact = data.options.action in ("window", "first")
@@ -171,7 +171,7 @@ def assert_equal(data: MixedData, rows: Rows) -> None:
     assert_located(data, rows, located)
 
 
-def assert_located(data: MixedData, rows: Rows, located: Frames) -> None:
+def assert_located(data: OpenMixture, rows: Rows, located: Frames) -> None:
     for row in range(len(rows)):
         split = data.views.splits[int(rows.split[row])]
         record = table_rows(split.folder)["records"][int(rows.record[row])]
@@ -257,7 +257,7 @@ def test_every_record_of_every_split_is_found(root: Path, split: str, horizon: i
     assert_equal(data, rows)
 
 
-def all_rows(data: MixedData) -> Rows:
+def all_rows(data: OpenMixture) -> Rows:
     """Return each record of a mixture once, not in storage order."""
     parts = []
     for member, size in enumerate(data.sizes.values()):

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from convert.plan import Options
+from convert.plan import ConvertConfig
 from convert.shard.images import FramePolicy
 from pairstream.view.tracks import open_tracks
 from stream import make_loader
@@ -33,7 +33,7 @@ def roots(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("raw")
     dataset = write_dataset(folder / "source", splits={"train": [EPISODES[:2], EPISODES[2:]]})
     for layout in ("pairs", "frames"):
-        options = Options(layout=layout, policy=FramePolicy(size=None, codec="raw"))
+        options = ConvertConfig(layout=layout, policy=FramePolicy(size=None, codec="raw"))
         convert_dataset(dataset.conversion(folder / layout, options))
     return {layout: folder / layout for layout in ("pairs", "frames")}
 

@@ -14,7 +14,7 @@ from stream.batch.spec import BatchSpec
 from stream.format.index import SplitIndex
 from stream.format.names import TABLE_KINDS
 from stream.format.table import Table
-from stream.loader.mixed import MixedData
+from stream.loader.open_mixture import OpenMixture
 from stream.order.rows import Rows
 from tests.stream.index_root import open_data, write_dataset
 
@@ -60,7 +60,7 @@ def test_a_batch_has_the_arrays_of_its_spec(root: Path, options: dict[str, Any])
         assert (batch[name].dtype, batch[name].shape) == (np.dtype(dtype), (len(rows), *shape))
 
 
-def planned(root: Path, options: dict[str, Any]) -> tuple[MixedData, Rows]:
+def planned(root: Path, options: dict[str, Any]) -> tuple[OpenMixture, Rows]:
     data = open_data(root, {"arm": 1, "hand": 1}, split="train+test", **options)
     return data, data.plan.rows(np.arange(60))
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow_datasets as tfds
 
-from convert.plan import Options
+from convert.plan import ConvertConfig
 from convert.shard.images import FramePolicy
 from stream import make_loader
 from stream.format.frame import Codec
@@ -50,7 +50,7 @@ def roots(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, (layout, codecs) in ROOTS.items():
         options: dict[str, Any] = {"layout": "frames", "cameras": ("all",)} if layout == "frames" else {}
         policy = FramePolicy(size=None, codec=codecs["primary"])
-        chosen = Options(**options, codecs=codecs if layout == "frames" else {}, gop=2, crf=18, policy=policy)
+        chosen = ConvertConfig(**options, codecs=codecs if layout == "frames" else {}, gop=2, crf=18, policy=policy)
         convert_dataset(dataset.conversion(folder / name, chosen, cameras=CAMERAS))
     return folder
 

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from array_record.python.array_record_module import ArrayRecordReader
 
-from convert.plan import Options
+from convert.plan import ConvertConfig
 from convert.shard.images import FramePolicy
 from convert.verify.command import main as verify
 from pairstream.view.tracks import open_tracks
@@ -55,7 +55,7 @@ def codec(request: pytest.FixtureRequest) -> VideoCodec:
 def root(codec: VideoCodec, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp(codec)
     dataset = write_dataset(folder / "source", splits={"train": [[episode(0), episode(1)], [episode(2)]]})
-    options = Options(layout="frames", policy=FramePolicy(size=None, codec=codec), gop=GOP, crf=18)
+    options = ConvertConfig(layout="frames", policy=FramePolicy(size=None, codec=codec), gop=GOP, crf=18)
     convert_dataset(dataset.conversion(folder / "root", options))
     return folder / "root"
 

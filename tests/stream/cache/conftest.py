@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from convert.plan import Options
+from convert.plan import ConvertConfig
 from convert.shard.images import FramePolicy
 from stream.storage import object_reads, object_stores
 from tests.fixtures.datasets.rlds_dataset import convert_dataset, demo_episode, write_dataset
@@ -26,7 +26,7 @@ def small_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for shard in range(SHARDS + 1)
     ]
     dataset = write_dataset(folder / "source", splits={"train": shards[:SHARDS], "val": shards[SHARDS:]})
-    convert_dataset(dataset.conversion(folder / "oxe", Options(policy=FramePolicy(size=None))))
+    convert_dataset(dataset.conversion(folder / "oxe", ConvertConfig(policy=FramePolicy(size=None))))
     listed = {"datasets": [{"dataset": "demo", "version": "1.0.0"}]}
     (folder / "oxe" / "info.json").write_text(json.dumps(listed))
     return folder / "oxe"
@@ -55,7 +55,7 @@ def cache(tmp_path: Path) -> Path:
 def oxe_like(tmp_path: Path) -> Path:
     """Return a root of a dataset of the same name."""
     dataset = write_dataset(tmp_path / "source", splits={"train": [[demo_episode(8, seed=77, size=(96, 128))]]})
-    convert_dataset(dataset.conversion(tmp_path / "other", Options(policy=FramePolicy(size=None))))
+    convert_dataset(dataset.conversion(tmp_path / "other", ConvertConfig(policy=FramePolicy(size=None))))
     return tmp_path / "other"
 
 

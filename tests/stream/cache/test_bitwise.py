@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from convert.plan import Options
+from convert.plan import ConvertConfig
 from convert.shard.images import FramePolicy
 from stream import Loader, digest, make_loader
 from tests.fixtures.datasets.rlds_dataset import convert_dataset, demo_episode, write_dataset
@@ -55,7 +55,7 @@ def test_raw_pixels_are_those_of_the_source(roots: dict[str, Path]) -> None:
 def test_windows_of_every_codec_are_those_of_the_disk(codec: Any, upload: Any, tmp_path: Path) -> None:
     episodes = [[demo_episode(steps, seed=steps + shard, size=(96, 128)) for steps in (12, 9)] for shard in range(3)]
     dataset = write_dataset(tmp_path / "source", splits={"train": episodes})
-    options = Options(layout="frames", policy=FramePolicy(size=None, codec=codec))
+    options = ConvertConfig(layout="frames", policy=FramePolicy(size=None, codec=codec))
     convert_dataset(dataset.conversion(tmp_path / codec, options))
     given: dict[str, Any] = {"batch_size": 8, "num_steps": 10, "frames": (-2, 0, "1..3", "goal"), "bounds": "clamp"}
     for shuffle in ("global", "block:8"):

@@ -19,7 +19,7 @@ from pairstream.browse.static import write_static
 from pairstream.fetch.command import main as fetch
 from stream import add_labels, digest, load_loader, make_loader, pairs, remove_labels
 from stream.base.errors import ArgumentError, FormatError, RecordError, StreamError
-from stream.cache.room import Room
+from stream.cache.quota import CacheQuota
 from stream.format.names import FETCHED_NAME, MANIFEST_NAME
 from stream.storage.remote import RemoteError, cached_root
 from tests.documentation.blocks import python_blocks
@@ -217,7 +217,7 @@ def test_what_was_fetched_is_read_without_requests_and_does_not_leave(
     assert [digest(batch) for batch in part] == batches(small_root, split="train[:4]")
     assert part.stats()["requests"] == 0
     assert batches(sound, f"{cache}:50KB") == expected
-    Room(cache, 1).make(1)
+    CacheQuota(cache, 1).make(1)
     assert {path: path.stat().st_ino for path in here} == here
     assert [digest(batch) for batch in part] == batches(small_root, split="train[:4]")
     assert part.stats()["requests"] == 0

@@ -10,7 +10,7 @@ import pytest
 from pairstream.info.command import main as info
 from pairstream.view.command import main as view
 from stream import ArgumentError, digest, load_loader, make_loader
-from stream.cache.room import Room, sparse_copies
+from stream.cache.quota import CacheQuota, sparse_copies
 from tests.fixtures.command import run
 from tests.fixtures.object_stores import web_server
 
@@ -52,7 +52,7 @@ def test_the_same_dataset_of_several_roots_is_in_one_mixture(
     assert len(folders) == 2 and folders[0].startswith("http-127.0.0.1-")
     held = list(sparse_copies(cache))
     assert {path.relative_to(cache).parts[0] for path in held} == {"demo", ".members"}
-    Room(cache, 1).make(1)
+    CacheQuota(cache, 1).make(1)
     assert not sum(path.stat().st_blocks for path in held)
 
 

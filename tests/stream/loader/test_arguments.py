@@ -15,8 +15,8 @@ import pytest
 
 from stream import ArgumentError, Loader, StateError, digest, load_loader, make_loader
 from stream.loader import loader as module
-from stream.loader.options import MOST_STEPS, Options
-from stream.loader.running import Running
+from stream.loader.run_config import RunConfig
+from stream.loader.sample_spec import MOST_STEPS, SampleSpec
 from stream.order.window import resolve_steps
 from tests.stream.index_root import write_dataset
 from tests.stream.transforms import Negative
@@ -36,7 +36,7 @@ def loader_of(root: Path, mixture: Any = "arm", **arguments: Any) -> Loader:
 
 def test_the_signature_and_the_settings_state_the_same_arguments() -> None:
     signature = inspect.signature(make_loader).parameters
-    fields = {**Options.__dataclass_fields__, **Running.__dataclass_fields__}
+    fields = {**SampleSpec.__dataclass_fields__, **RunConfig.__dataclass_fields__}
     assert set(signature) == {"root", "mixture", "split", "normalize", "cache", *fields}
     for name, field in fields.items():
         if name != "batch_size":
@@ -205,7 +205,7 @@ def test_an_iterator_ends_where_it_is_told(root: Path) -> None:
 def test_auto_leaves_a_processor_to_the_trainer(
     root: Path, monkeypatch: pytest.MonkeyPatch, processors: int, workers: int
 ) -> None:
-    monkeypatch.setattr("stream.loader.running.usable_processors", lambda: processors)
+    monkeypatch.setattr("stream.loader.run_config.usable_processors", lambda: processors)
     loader = loader_of(root, num_workers="auto")
     assert loader.num_workers == workers
     assert str(loader) == f"Loader(1 datasets, batch_size=4, num_workers={workers})"

@@ -14,7 +14,7 @@ import pytest
 import stream
 from pairstream.replay.command import main as replay
 from stream import ArgumentError, Loader, Normalize, digest, load_loader, load_normalize, make_loader
-from stream.loader.options import Options
+from stream.loader.sample_spec import SampleSpec
 from tests.stream.index_root import write_dataset
 from tests.stream.transforms import Halve
 
@@ -111,8 +111,8 @@ def test_every_argument_that_defines_samples_is_of_their_order_or_of_their_conte
     order = {"seed", "shuffle", "samples_per_episode", "passes", "min_actions", "sample_weights"}
     order |= {"filters", "episodes", "keep_ranges"}
     only_which_datasets_load = {"missing", "unmapped", "unknown_units"}
-    content = {*Options(image_size=(8, 8)).content}
-    assert content == {*Options.__dataclass_fields__} - order - only_which_datasets_load
+    content = {*SampleSpec(image_size=(8, 8)).content}
+    assert content == {*SampleSpec.__dataclass_fields__} - order - only_which_datasets_load
 
 
 def test_a_normalisation_is_described_by_all_of_its_numbers(oxe_root: Path) -> None:

@@ -12,12 +12,12 @@ from stream import Loader, digest, load_loader, make_loader, shared_episodes
 from stream.base.errors import ArgumentError, StateError
 from stream.batch.cameras import find_cameras
 from stream.format.manifest import encode_manifest, read_manifest
-from stream.loader.mixed import MixedData, open_mixture
-from stream.loader.options import Options
+from stream.loader.open_mixture import OpenMixture, open_mixture
+from stream.loader.sample_spec import SampleSpec
 
 
-def mix(root: Path, mixture: Any, *, split: str = "train", **options: Any) -> MixedData:
-    return open_mixture(root, mixture, split=split, options=Options(**options))
+def mix(root: Path, mixture: Any, *, split: str = "train", **options: Any) -> OpenMixture:
+    return open_mixture(root, mixture, split=split, options=SampleSpec(**options))
 
 
 def test_members_keep_their_order_sizes_weights_and_offsets(oxe_root: Path) -> None:
@@ -120,7 +120,7 @@ def test_negative_and_large_seeds_are_seeds(oxe_root: Path) -> None:
 
 
 @pytest.fixture
-def edited(oxe_root: Path, tmp_path: Path) -> MixedData:
+def edited(oxe_root: Path, tmp_path: Path) -> OpenMixture:
     """Return two datasets; the second states a different frame size."""
     for name in ("bridge", "kuka"):
         shutil.copytree(oxe_root / name, tmp_path / name)
@@ -129,7 +129,7 @@ def edited(oxe_root: Path, tmp_path: Path) -> MixedData:
     return data
 
 
-def test_frames_of_different_sizes_are_refused_with_the_sizes(edited: MixedData) -> None:
+def test_frames_of_different_sizes_are_refused_with_the_sizes(edited: OpenMixture) -> None:
     with pytest.raises(ArgumentError, match=r"frames of 2 sizes .*bridge 64x64; kuka 48x64.*--image-size HxW"):
         find_cameras(None, [dataset.fields for dataset in edited.datasets], edited.names)
 

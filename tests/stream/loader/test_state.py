@@ -11,15 +11,15 @@ import pytest
 
 from stream import Loader, make_loader, row_random
 from stream.base.errors import StateError
-from stream.loader.mixed import open_mixture
-from stream.loader.options import Options
+from stream.loader.open_mixture import open_mixture
+from stream.loader.sample_spec import SampleSpec
 from stream.loader.state import make_state, read_json, read_state, write_json
 
 
 @pytest.fixture
 def bound(oxe_root: Path) -> dict[str, Any]:
     """Return the fingerprint of a loader of a real mixture."""
-    options = Options(filters={"kuka": [("step", ">", 1)]})
+    options = SampleSpec(filters={"kuka": [("step", ">", 1)]})
     data = open_mixture(oxe_root, {"bridge": 1, "kuka": 2.5, "rt1": "size"}, split="train", options=options)
     return {"batch_size": 64, **data.fingerprint()}
 
@@ -31,7 +31,7 @@ def test_a_state_survives_json(bound: dict[str, Any]) -> None:
 
 
 def test_a_state_of_all_datasets_is_small(oxe_root: Path) -> None:
-    data = open_mixture(oxe_root, "oxe29", split="train", options=Options())
+    data = open_mixture(oxe_root, "oxe29", split="train", options=SampleSpec())
     assert len(json.dumps(make_state(10**9, data.fingerprint()))) < 10_000
 
 

@@ -11,7 +11,7 @@ import pytest
 from stream import make_loader
 from stream.base.errors import ArgumentError, StateError
 from stream.loader.loader import Loader, load_loader
-from stream.order import segment
+from stream.order import sample_run as segment
 
 BRIDGE = {"bridge": 1}
 OPENPI = ("episode_metadata/recording_folderpath", "episode_metadata/file_path")

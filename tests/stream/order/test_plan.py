@@ -13,8 +13,8 @@ from stream.format.catalog import Catalog, Dataset
 from stream.order.mix import MixSchedule, build_mix
 from stream.order.plan import Plan
 from stream.order.rows import ROW_NAMES, Rows
+from stream.order.sample_index import SampleIndex
 from stream.order.shuffle import Shuffle
-from stream.order.views import Views
 from tests.stream.index_root import write_dataset
 from tests.stream.order.test_views import open_member
 
@@ -44,7 +44,7 @@ def make_plan(
     datasets: list[Dataset], *, weights: list[float] | None = None, shuffle: str = "global", seed: int = 0, **view: Any
 ) -> Plan:
     mix = mixed(tuple(weights or [1.0] * len(datasets)))
-    views = Views([open_member(dataset, "train") for dataset in datasets], **view)
+    views = SampleIndex([open_member(dataset, "train") for dataset in datasets], **view)
     return Plan(mix, views, seed=seed, shuffle=Shuffle.parse(shuffle))
 
 
@@ -186,7 +186,7 @@ def test_replacements_are_drawn_from_the_view_of_the_same_dataset(oxe_root: Path
     members = [open_member(Catalog(oxe_root).open(name), split) for name, split in chosen.items()]
 
     def plan(seed: int = 0) -> Plan:
-        views = Views(members, samples_per_episode=samples_per_episode)
+        views = SampleIndex(members, samples_per_episode=samples_per_episode)
         return Plan(mixed((1, 2)), views, seed=seed, shuffle=Shuffle.parse("global"))
 
     rows = plan().rows(np.arange(300))

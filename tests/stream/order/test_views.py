@@ -21,8 +21,8 @@ from stream.format.catalog import Catalog, Dataset
 from stream.order.filters import parse_filters
 from stream.order.member import OpenMember, touched_shards
 from stream.order.mixture import Member
+from stream.order.sample_index import SampleIndex
 from stream.order.splits import EpisodeRange
-from stream.order.views import Views
 from stream.order.window import resolve_windows
 from tests.fixtures.datasets.converted_dataset import open_converted
 from tests.fixtures.shared_folder import run_folder, shared_folder
@@ -66,11 +66,11 @@ def open_member(dataset: Dataset, split: str, *, filters: Any = None) -> OpenMem
     return OpenMember(Member(dataset.name, split), dataset, window, choices=choices)
 
 
-def make_views(dataset: Dataset, split: str, *, filters: Any = None, **options: Any) -> Views:
-    return Views([open_member(dataset, split, filters=filters)], **options)
+def make_views(dataset: Dataset, split: str, *, filters: Any = None, **options: Any) -> SampleIndex:
+    return SampleIndex([open_member(dataset, split, filters=filters)], **options)
 
 
-def pairs_of_epoch(views: Views, epoch: int = 0, *, member: int = 0, shuffle: bool = False) -> Episode:
+def pairs_of_epoch(views: SampleIndex, epoch: int = 0, *, member: int = 0, shuffle: bool = False) -> Episode:
     """Return shard and record of each position of an epoch."""
     position = np.arange(views.sizes[member])
     members, epochs = np.full(len(position), member), np.full(len(position), epoch)
@@ -251,9 +251,9 @@ def test_members_do_not_get_in_each_others_way(varied: Dataset, oxe_root: Path) 
         open_member(Catalog(oxe_root).open("rt1"), "train"),
     ]
     for samples_per_episode in (0, 2):
-        together = Views(members, samples_per_episode=samples_per_episode)
+        together = SampleIndex(members, samples_per_episode=samples_per_episode)
         for number, member in enumerate(members):
-            alone = Views([member], samples_per_episode=samples_per_episode)
+            alone = SampleIndex([member], samples_per_episode=samples_per_episode)
             assert pairs_of_epoch(together, member=number) == pairs_of_epoch(alone)
             splits, _ = together.locate(np.full(4, number), np.zeros(4, np.int64), np.arange(4), seed=0, shuffle=True)
             assert {together.splits[split].member for split in splits} == {number}

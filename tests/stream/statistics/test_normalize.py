@@ -10,8 +10,8 @@ import pytest
 
 from stream import Loader, make_loader
 from stream.base.errors import ArgumentError
-from stream.loader.mixed import open_mixture
-from stream.loader.options import Options
+from stream.loader.open_mixture import open_mixture
+from stream.loader.sample_spec import SampleSpec
 from stream.statistics.normalize import Normalize, load_normalize
 from tests.stream.crafted_root import CraftedRoot
 
@@ -125,7 +125,9 @@ def test_a_transform_made_of_it_stays_itself(oxe_root: Path) -> None:
 
 
 def test_statistics_of_training_serve_another_split(oxe_root: Path) -> None:
-    data = {split: open_mixture(oxe_root, {"bridge": 1}, split=split, options=Options()) for split in ("train", "test")}
+    data = {
+        split: open_mixture(oxe_root, {"bridge": 1}, split=split, options=SampleSpec()) for split in ("train", "test")
+    }
     tables = {split: Normalize(each).tables["action"] for split, each in data.items()}
     assert np.array_equal(tables["train"].scale, tables["test"].scale)
 
@@ -148,7 +150,7 @@ def test_statistics_of_training_serve_another_split(oxe_root: Path) -> None:
 def test_what_has_no_statistics_is_refused(
     oxe_root: Path, options: dict[str, Any], arguments: dict[str, Any], message: str
 ) -> None:
-    data = open_mixture(oxe_root, {"bridge": 1}, split="train", options=Options(**options))
+    data = open_mixture(oxe_root, {"bridge": 1}, split="train", options=SampleSpec(**options))
     with pytest.raises(ArgumentError, match=message):
         Normalize(data, **arguments)
 

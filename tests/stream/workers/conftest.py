@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stream.loader.mixed import MixedData
+from stream.loader.open_mixture import OpenMixture
 from tests.stream.index_root import open_data, write_dataset
 
 
@@ -19,5 +19,5 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def data(root: Path) -> MixedData:
+def data(root: Path) -> OpenMixture:
     return open_data(root, {"arm": 1, "hand": 1})

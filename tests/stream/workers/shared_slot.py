@@ -12,7 +12,7 @@ import numpy as np
 
 from stream.batch.maker import BatchMaker, Setup
 from stream.batch.spec import Batch, Decode
-from stream.loader.mixed import MixedData
+from stream.loader.open_mixture import OpenMixture
 from stream.order.rows import ROW_TYPE, Rows
 from stream.worker import pack
 from stream.workers.protocol import Reply, Request, SlotWriter, read_batch
@@ -32,7 +32,7 @@ class Apply(grain.transforms.Map):
         return self._change(batch)
 
 
-def maker_of(data: MixedData, *changes: Change, rows: int = ROWS, decode: Decode = "host") -> BatchMaker:
+def maker_of(data: OpenMixture, *changes: Change, rows: int = ROWS, decode: Decode = "host") -> BatchMaker:
     transforms = tuple(Apply(change) for change in changes)
     return BatchMaker(Setup(data.spec, transforms, seed=0, rank=0, rows=rows, threads=1, decode=decode))
 
@@ -61,7 +61,7 @@ class SlotOf:
         return read_batch(reply, self.maker.layout, self.slot.map)
 
 
-def rows_of(data: MixedData, step: int) -> Rows:
+def rows_of(data: OpenMixture, step: int) -> Rows:
     return data.plan.rows(data.plan.batch_samples(step, ROWS))
 
 

@@ -14,14 +14,14 @@ import pytest
 
 from stream.base.errors import LimitError, RecordError
 from stream.batch.spec import Batch
-from stream.loader.mixed import MixedData
+from stream.loader.open_mixture import OpenMixture
 from stream.order.rows import ROW_TYPE
 from tests.fixtures.faults.memory_limit import memory_limit
 from tests.stream.index_root import open_data, write_dataset
 from tests.stream.workers.shared_slot import ROWS, Change, SlotOf, assert_same, larger, maker_of, rows_of
 
 
-def test_a_slot_grows_for_a_larger_batch_and_stays_as_large(data: MixedData) -> None:
+def test_a_slot_grows_for_a_larger_batch_and_stays_as_large(data: OpenMixture) -> None:
     slot = SlotOf(maker_of(data, larger))
     before = slot.slot.size
     sizes = []
@@ -33,7 +33,7 @@ def test_a_slot_grows_for_a_larger_batch_and_stays_as_large(data: MixedData) -> 
     assert os.fstat(slot.slot.fd).st_size == sizes[-1]
 
 
-def test_a_slot_that_another_worker_enlarged_is_mapped_again(data: MixedData) -> None:
+def test_a_slot_that_another_worker_enlarged_is_mapped_again(data: OpenMixture) -> None:
     slot = SlotOf(maker_of(data, larger))
     other = slot.new_worker()
     expected, _ = slot.maker.make(1, rows_of(data, 1))
@@ -45,7 +45,7 @@ def huge(batch: Batch) -> Batch:
     return {**batch, "huge": np.broadcast_to(np.uint8(0), 1 << 45)}
 
 
-def test_a_batch_that_memory_does_not_hold_is_an_error(data: MixedData) -> None:
+def test_a_batch_that_memory_does_not_hold_is_an_error(data: OpenMixture) -> None:
     slot = SlotOf(maker_of(data, huge))
     with memory_limit():
         reply = slot.reply(rows_of(data, 0))
@@ -69,7 +69,7 @@ def stubborn(batch: Batch) -> Batch:
 
 
 @pytest.mark.parametrize(("change", "told"), [(lock, "cannot pickle '_thread.lock'"), (stubborn, "I stay")])
-def test_what_cannot_be_sent_is_an_error_of_the_batch(data: MixedData, change: Change, told: str) -> None:
+def test_what_cannot_be_sent_is_an_error_of_the_batch(data: OpenMixture, change: Change, told: str) -> None:
     reply = SlotOf(maker_of(data, change)).reply(rows_of(data, 0))
     assert str(reply.error).startswith(f"the batch cannot be sent to the trainer: {told}")
     assert reply.batch == {}
@@ -87,14 +87,14 @@ def forget(_: Batch) -> None:
     ("change", "told"),
     [(fail, "ValueError: no such thing"), (forget, "returned NoneType, expected the batch as a dict")],
 )
-def test_a_transform_that_fails_is_told_with_its_place(data: MixedData, change: Change, told: str) -> None:
+def test_a_transform_that_fails_is_told_with_its_place(data: OpenMixture, change: Change, told: str) -> None:
     reply = SlotOf(maker_of(data, change)).reply(rows_of(data, 0))
     assert told in str(reply.error)
     assert "Traceback" in str(reply.error)
     assert (reply.batch, reply.failed) == ({}, ())
 
 
-def test_the_work_of_a_batch_is_told(data: MixedData) -> None:
+def test_the_work_of_a_batch_is_told(data: OpenMixture) -> None:
     reply = SlotOf(maker_of(data)).reply(rows_of(data, 0))
     afar = ("requests", "remote_bytes")
     assert all((amount > 0) != (name in afar) for name, amount in vars(reply.work).items())
@@ -118,7 +118,7 @@ def test_rows_that_cannot_be_read_are_told_and_no_transform_is_applied(tmp_path:
         assert (error.dataset, error.shard, error.sample) == ("arm", "train-00001-of-00002", rows.sample[row])
 
 
-def test_a_limit_on_open_files_is_told_and_the_next_batch_is_made(data: MixedData) -> None:
+def test_a_limit_on_open_files_is_told_and_the_next_batch_is_made(data: OpenMixture) -> None:
     slot = SlotOf(maker_of(data))
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
@@ -131,7 +131,7 @@ def test_a_limit_on_open_files_is_told_and_the_next_batch_is_made(data: MixedDat
     assert slot.batch(rows_of(data, 0))
 
 
-def test_a_slot_has_room_for_the_rows_and_the_arrays(data: MixedData) -> None:
+def test_a_slot_has_room_for_the_rows_and_the_arrays(data: OpenMixture) -> None:
     for rows in (1, 5, 64):
         maker = maker_of(data, rows=rows)
         arrays = maker.layout.arrays(mmap.mmap(-1, maker.layout.nbytes))

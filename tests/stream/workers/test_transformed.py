@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from stream import make_loader
 from stream.batch.spec import Batch, Decode
-from stream.loader.mixed import MixedData
+from stream.loader.open_mixture import OpenMixture
 from stream.workers.protocol import Place
 from tests.fixtures.parameters import long_but
 from tests.stream.workers.shared_slot import ROWS, Apply, Change, SlotOf, assert_same, larger, maker_of, rows_of
@@ -205,7 +205,7 @@ ENCODED = [keep, reorder, swap, swap_views, replace_by_others, masked, no_arrays
     [*((change, "host") for change in CHANGES), *((change, "device") for change in ENCODED)],
     ids=lambda value: getattr(value, "__name__", value),
 )
-def test_what_a_transform_returns_comes_through_a_slot(data: MixedData, change: Change, decode: Decode) -> None:
+def test_what_a_transform_returns_comes_through_a_slot(data: OpenMixture, change: Change, decode: Decode) -> None:
     maker = maker_of(data, change, decode=decode)
     slot = SlotOf(maker)
     for step in range(4):
@@ -220,7 +220,7 @@ def each_in_turn(batch: Batch) -> Any:
 
 
 @pytest.mark.parametrize("num_workers", long_but([0], [0, 2]))
-def test_processes_and_threads_give_the_same(root: Path, data: MixedData, num_workers: int) -> None:
+def test_processes_and_threads_give_the_same(root: Path, data: OpenMixture, num_workers: int) -> None:
     more: dict[str, Any] = {"num_workers": num_workers, "transforms": [Apply(each_in_turn)]}
     loader = make_loader(root, {"arm": 1, "hand": 1}, batch_size=ROWS, **more)
     maker, kept = maker_of(data, each_in_turn), []
@@ -254,7 +254,7 @@ RECIPE = st.dictionaries(
 @settings(max_examples=150)
 @given(recipes=st.lists(RECIPE, min_size=1, max_size=2), keeps=st.booleans())
 def test_any_mix_of_arrays_and_views_comes_through_a_slot(
-    data: MixedData, recipes: list[dict[str, tuple[str, str]]], keeps: bool
+    data: OpenMixture, recipes: list[dict[str, tuple[str, str]]], keeps: bool
 ) -> None:
     def mixed(batch: Batch) -> Batch:
         for recipe in recipes:
@@ -273,7 +273,7 @@ def is_array(batch: Batch, key: str) -> bool:
     return isinstance(batch.get(key), np.ndarray) and len(batch[key]) == ROWS
 
 
-def test_arrays_of_the_layout_lie_in_the_slot_and_are_not_copied(data: MixedData) -> None:
+def test_arrays_of_the_layout_lie_in_the_slot_and_are_not_copied(data: OpenMixture) -> None:
     for change, replaced in ((rename, set()), (swap_views, set()), (replace, {"frames", "state"})):
         slot = SlotOf(maker_of(data, change))
         reply = slot.reply(rows_of(data, 0))
@@ -287,7 +287,7 @@ def with_dicts(batch: Batch) -> Batch:
     return {"image": {"base": batch["frames"], "half": {"small": batch["frames"][:, :, ::2]}}, "texts": ["a"] * ROWS}
 
 
-def test_arrays_in_dicts_lie_in_the_slot(data: MixedData) -> None:
+def test_arrays_in_dicts_lie_in_the_slot(data: OpenMixture) -> None:
     slot = SlotOf(maker_of(data, with_dicts))
     expected, _ = slot.maker.make(0, rows_of(data, 0))
     assert len(pickle.dumps(slot.reply(rows_of(data, 0)))) < 2000

@@ -14,7 +14,7 @@ from convert.shard.images import decode_frame
 from convert.source.arrays.opening import open_store
 from convert.source.arrays.rows import EncodedRows
 from convert.source.kinds import find_source, suggest_layout
-from convert.source.protocol import Wanted
+from convert.source.protocol import ReadRequest
 from tests.fixtures.arrays import written as files
 from tests.fixtures.arrays.converted import config, convert, episodes, opened
 from tests.fixtures.arrays.written import scene
@@ -34,7 +34,7 @@ def write(path: Path, arrays: dict[str, Any], **options: Any) -> Path:
 def read(path: Path, layout: dict[str, Any], camera: str = "front") -> list[list[Any]]:
     """Return the frames of each episode of a file as they are read."""
     source = find_source(f"arrays:{path}", [], layout)
-    wanted = Wanted(cameras=(source.features[f"steps/{camera}"],))
+    wanted = ReadRequest(cameras=(source.features[f"steps/{camera}"],))
     found: list[list[Any]] = []
     for shard in source.shards("train"):
         with shard.open(wanted, [shard.every]) as reader:

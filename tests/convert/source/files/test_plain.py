@@ -13,7 +13,7 @@ from convert.shard.images import encode_jpeg
 from convert.source.episode import Episode
 from convert.source.features import Feature
 from convert.source.files.plain import PlainEpisode, infer_features, read_plain
-from convert.source.protocol import Wanted
+from convert.source.protocol import ReadRequest
 from convert.source.python.values import flatten
 
 PIXELS = np.arange(3 * 4 * 6 * 3, dtype=np.uint8).reshape(3, 4, 6, 3)
@@ -27,7 +27,9 @@ def plain(*, episode: dict[str, Any] | None = None, **steps: Any) -> PlainEpisod
 def read(found: PlainEpisode, first: PlainEpisode | None = None) -> Episode:
     features = infer_features(first or found).values()
     cameras = tuple(each for each in features if each.kind == "image")
-    return read_plain(found, Wanted(cameras=cameras, features=tuple(each for each in features if each not in cameras)))
+    return read_plain(
+        found, ReadRequest(cameras=cameras, features=tuple(each for each in features if each not in cameras))
+    )
 
 
 @pytest.mark.parametrize(
@@ -102,7 +104,7 @@ def test_pictures_on_a_disk_are_read_by_chunks_and_what_cannot_be_read_is_a_hole
     monkeypatch.setattr("convert.source.files.plain._BLOCK", 1)
     array = Chunked()
     (camera,) = infer_features(plain(image=PIXELS)).values()
-    (frames,) = read_plain(plain(image=array), Wanted(cameras=(camera,))).cameras
+    (frames,) = read_plain(plain(image=array), ReadRequest(cameras=(camera,))).cameras
     assert not array.asked
     assert frames is not None and not isinstance(frames, DamagedEpisode)
     found = list(frames)
@@ -160,7 +162,7 @@ def test_what_an_episode_lacks_is_absent() -> None:
 
 def test_a_picture_that_is_none_is_a_corrupt_frame() -> None:
     (camera,) = infer_features(plain(jpeg=JPEGS)).values()
-    (frames,) = read_plain(plain(jpeg=[JPEGS[0], None]), Wanted(cameras=(camera,))).cameras
+    (frames,) = read_plain(plain(jpeg=[JPEGS[0], None]), ReadRequest(cameras=(camera,))).cameras
     first, second = list(frames)  # type: ignore[arg-type]
     assert first == JPEGS[0]
     assert isinstance(second, CorruptFrame)

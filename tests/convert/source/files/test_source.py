@@ -14,7 +14,7 @@ import pytest
 from convert.errors import DamagedEpisode
 from convert.source.files.plain import PlainEpisode
 from convert.source.files.source import FileEpisode, FileKind, FileReader, Found, open_files
-from convert.source.protocol import Wanted
+from convert.source.protocol import ReadRequest
 
 PICTURES = np.zeros((3, 4, 6, 3), np.uint8)
 
@@ -60,7 +60,7 @@ def test_an_episode_that_the_reader_does_not_give_is_damaged(files: int, tmp_pat
         path.write_bytes(b"x")
     source = open_files(str(tmp_path), paths, Short(2), name="short", facts={})
     (shard,) = source.shards("train")
-    wanted = Wanted(cameras=tuple(each for each in source.features.values() if each.kind == "image"))
+    wanted = ReadRequest(cameras=tuple(each for each in source.features.values() if each.kind == "image"))
     with shard.open(wanted, [shard.every]) as reader:
         found = [(name, position, content) for name, position, _, content in reader]
     every = [(path.name, number) for path in paths for number in range(4)]
@@ -79,7 +79,7 @@ def test_a_range_of_a_shard_of_several_files_begins_and_ends_within_files(tmp_pa
     source = open_files(str(tmp_path), paths, Short(4), name="short", facts={})
     (shard,) = source.shards("train")
     for spans in ([(3, 6)], [(1, 2), (9, 11)]):
-        with shard.open(Wanted(cameras=()), spans) as reader:
+        with shard.open(ReadRequest(cameras=()), spans) as reader:
             found = [(name, position) for name, position, *_ in reader]
         expected = [number for start, stop in spans for number in range(start, stop)]
         assert found == [(f"{number // 4}.bin", number % 4) for number in expected]

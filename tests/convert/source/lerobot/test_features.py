@@ -13,7 +13,7 @@ from convert.errors import DamagedEpisode, MalformedEpisode, SourceError
 from convert.run.command import main
 from convert.source.episode import Episode
 from convert.source.lerobot.dataset import find
-from convert.source.protocol import Wanted
+from convert.source.protocol import ReadRequest
 from tests.fixtures.datasets.converted_dataset import open_converted
 from tests.fixtures.datasets.lerobot_dataset import edit_info
 from tests.fixtures.datasets.numbered_lerobot import (
@@ -61,7 +61,7 @@ def read(folder: Path) -> list[Episode | DamagedEpisode]:
     features = tuple(feature for feature in source.features.values() if feature.kind != "image" and feature.size)
     found: list[Episode | DamagedEpisode] = []
     for shard in source.shards("train"):
-        with shard.open(Wanted(cameras=(), features=features), [shard.every]) as reader:
+        with shard.open(ReadRequest(cameras=(), features=features), [shard.every]) as reader:
             found += [episode.content for episode in reader]
     return found
 

@@ -16,7 +16,7 @@ from convert.errors import DamagedEpisode, SourceError
 from convert.source.episode import Episode
 from convert.source.lerobot.dataset import LeRobotSource
 from convert.source.lerobot.dataset import find as find_source
-from convert.source.protocol import Wanted, join_digests
+from convert.source.protocol import ReadRequest, join_digests
 from tests.fixtures.datasets.lerobot_dataset import edit_info
 from tests.fixtures.datasets.numbered_lerobot import (
     CAMERA,
@@ -45,7 +45,7 @@ def episodes(folder: Path) -> dict[int, Episode | DamagedEpisode]:
     features = tuple(feature for feature in source.features.values() if feature.kind != "image")
     found: dict[int, Episode | DamagedEpisode] = {}
     for shard in source.shards("train"):
-        with shard.open(Wanted(cameras=(), features=features), [shard.every]) as reader:
+        with shard.open(ReadRequest(cameras=(), features=features), [shard.every]) as reader:
             found |= {position: content for _, position, _, content in reader}
     return found
 
@@ -159,7 +159,7 @@ def test_a_shard_with_rows_elsewhere_differs_only_when_its_files_do(tmp_path: Pa
     folder = write_numbered(tmp_path)
     split_data(folder)
     (shard,) = find(folder).shards("train")
-    wanted = Wanted(cameras=())
+    wanted = ReadRequest(cameras=())
     with shard.open(wanted, [(0, 3)]) as reader:
         assert len(list(reader)) == 3
         digest = join_digests([reader.digests])

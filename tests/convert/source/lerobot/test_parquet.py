@@ -16,7 +16,7 @@ from convert.source.episode import Episode
 from convert.source.lerobot import episodes, parquet, reader
 from convert.source.lerobot.dataset import find
 from convert.source.lerobot.parquet import check_claim
-from convert.source.protocol import Wanted
+from convert.source.protocol import ReadRequest
 from tests.fixtures.datasets.lerobot_dataset import copy_dataset, edit_info
 
 DATA = "data/chunk-000/file-000.parquet"
@@ -34,7 +34,7 @@ def read(folder: Path) -> Iterator[tuple[int, Episode | DamagedEpisode]]:
     """Yield all episodes, whose pictures can be read until the next is taken."""
     source = find(str(folder), [], {})
     features = list(source.features.values())
-    wanted = Wanted(
+    wanted = ReadRequest(
         cameras=tuple(each for each in features if each.kind == "image"),
         features=tuple(each for each in features if each.kind != "image"),
     )

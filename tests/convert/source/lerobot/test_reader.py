@@ -16,7 +16,7 @@ from convert.shard.images import decode_frame
 from convert.source.episode import Episode, Frames
 from convert.source.lerobot.dataset import LeRobotSource
 from convert.source.lerobot.dataset import find as find_source
-from convert.source.protocol import Span, Wanted
+from convert.source.protocol import ReadRequest, Span
 from tests.fixtures.datasets.lerobot_dataset import (
     CODECS,
     NAMES,
@@ -33,10 +33,10 @@ def find(folder: Path) -> LeRobotSource:
     return find_source(str(folder), [], {})
 
 
-def wanted(source: LeRobotSource) -> Wanted:
+def wanted(source: LeRobotSource) -> ReadRequest:
     features = list(source.features.values())
     cameras = tuple(feature for feature in features if feature.kind == "image")
-    return Wanted(cameras=cameras, features=tuple(feature for feature in features if feature.kind != "image"))
+    return ReadRequest(cameras=cameras, features=tuple(feature for feature in features if feature.kind != "image"))
 
 
 def pixels(frames: Frames | DamagedEpisode | None) -> list[np.ndarray]:
@@ -148,7 +148,7 @@ def test_frames_of_the_primary_camera_are_read_without_the_others(tmp_path: Path
     source = find(folder)
     front = source.features["steps/observation.images.front"]
     for shard in source.shards("train"):
-        with shard.open(Wanted(cameras=(front,)), [shard.every]) as reader:
+        with shard.open(ReadRequest(cameras=(front,)), [shard.every]) as reader:
             assert all(isinstance(episode, Episode) for *_, episode in reader)
 
 

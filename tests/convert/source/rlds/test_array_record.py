@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from convert.plan import Options
+from convert.plan import ConvertConfig
 from stream.format.manifest import Manifest
 from tests.fixtures.datasets.rlds_dataset import RldsDataset, convert_dataset, demo_episode, write_dataset
 
@@ -14,7 +14,7 @@ EPISODES = [demo_episode(steps, seed=steps) for steps in (5, 9, 7)]
 
 
 def converted(dataset: RldsDataset) -> Manifest:
-    return convert_dataset(dataset.conversion(dataset.root / "out", Options(layout="frames")))
+    return convert_dataset(dataset.conversion(dataset.root / "out", ConvertConfig(layout="frames")))
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def damage_the_first_record(dataset: RldsDataset) -> None:
 def test_a_file_that_was_repaired_or_replaced_is_noticed(dataset: RldsDataset) -> None:
     whole = dataset.shard().read_bytes()
     damage_the_first_record(dataset)
-    conversion = dataset.conversion(dataset.root / "out", Options(layout="frames"))
+    conversion = dataset.conversion(dataset.root / "out", ConvertConfig(layout="frames"))
     (entry,) = convert_dataset(conversion).splits["train"].shards
     (job,) = conversion.jobs
 

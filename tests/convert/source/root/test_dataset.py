@@ -226,10 +226,10 @@ def test_the_first_frame_is_the_one_of_the_source(roots: Path, tmp_path: Path) -
     loader = make_loader(roots / "frames", "demo", split="train", batch_size=1, num_workers=0, shuffle="none")
     source = find(str(roots / "frames" / "demo"), [], {})
     (shard, *_) = source.shards("train")
-    from convert.source.protocol import Wanted
+    from convert.source.protocol import ReadRequest
 
     camera = source.features["steps/observation/image"]
-    with shard.open(Wanted(cameras=(camera,)), [(0, 1)]) as reader:
+    with shard.open(ReadRequest(cameras=(camera,)), [(0, 1)]) as reader:
         (episode,) = reader
         assert not isinstance(episode.content, Exception)
         frame = next(iter(episode.content.frames))

@@ -18,7 +18,7 @@ from convert.shard.images import encode_jpeg
 from convert.source.episode import Column, Episode
 from convert.source.features import Feature
 from convert.source.files.source import FilesSource
-from convert.source.protocol import Wanted
+from convert.source.protocol import ReadRequest
 
 Form = Literal["ros1", "sqlite3", "mcap", "plain"]
 FORMS: tuple[Form, ...] = ("ros1", "sqlite3", "mcap", "plain")
@@ -183,7 +183,7 @@ def read_source(source: FilesSource) -> list[ReadEpisode | DamagedEpisode]:
     """All episodes of a source, in order."""
     pictures = tuple(each for each in source.features.values() if each.kind == "image")
     others = tuple(each for each in source.features.values() if each.kind != "image")
-    wanted = Wanted(cameras=pictures, features=others)
+    wanted = ReadRequest(cameras=pictures, features=others)
     found: list[ReadEpisode | DamagedEpisode] = []
     for split in source.splits:
         for shard in source.shards(split):

@@ -21,7 +21,7 @@ from stream.format.manifest import Manifest, SplitEntry
 
 
 @dataclass(frozen=True, kw_only=True)
-class Survey:
+class ConversionStatus:
     """Finished and unfinished parts of a dataset.
 
     Attributes:
@@ -63,7 +63,7 @@ class Survey:
         return not (self.todo or self.merges or self.merged or self.withdrawn or self.before is None)
 
 
-def survey(conversion: Conversion, *, again: Set[str] = frozenset(), redo: Set[str] = frozenset()) -> Survey:
+def survey(conversion: Conversion, *, again: Set[str] = frozenset(), redo: Set[str] = frozenset()) -> ConversionStatus:
     """Find the finished and unfinished parts of a conversion.
 
     Args:
@@ -80,7 +80,7 @@ def survey(conversion: Conversion, *, again: Set[str] = frozenset(), redo: Set[s
     before = existing or _withdrawn_manifest(conversion, journal)
     withdrawn = existing is None and before is not None
     statuses = journal.statuses(job.stem for job in conversion.jobs if job.stem not in redo)
-    found = Survey(conversion=conversion, again=again, before=before, withdrawn=withdrawn, finished=statuses)
+    found = ConversionStatus(conversion=conversion, again=again, before=before, withdrawn=withdrawn, finished=statuses)
     for split in conversion.splits:
         jobs = conversion.split_jobs(split)
         old = before.splits.get(split) if before else None

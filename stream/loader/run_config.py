@@ -29,7 +29,7 @@ _MAY_BE_NONE = ("threads", "num_steps", "rank", "world_size")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Running:
+class RunConfig:
     """Settings of a run, as ``make_loader`` documents them. ``num_workers="auto"`` becomes a number.
 
     Raises:

@@ -13,7 +13,7 @@ from stream.format.index import SplitIndex, open_index
 from stream.order.choices import Choice
 from stream.order.filters import SampleColumn
 from stream.order.member import OpenMember, touched_shards
-from stream.order.segment import Segment
+from stream.order.sample_run import SampleRun
 from stream.order.shuffle import derive_keys, make_key, permute
 from stream.order.splits import EpisodeRange
 from stream.order.weights import SampleWeights
@@ -22,7 +22,7 @@ _LISTED = 5
 """Datasets that an error names."""
 
 
-class Views:
+class SampleIndex:
     """The samples of all members of a mixture, by number.
 
     Position p of a member's epoch is sample p, or with ``samples_per_episode`` a sample of the member's episode
@@ -39,7 +39,7 @@ class Views:
         splits: Splits that contain samples.
         sizes: Count of the samples of one epoch of each member, int64 [M].
         episodes: Episodes with samples of each split in ``splits``, int32, sorted.
-        conditions: Count of the samples of each member that were left out, by condition; see ``Segment``.
+        conditions: Count of the samples of each member that were left out, by condition; see ``SampleRun``.
         left_out: The same by reason: all conditions of ``filters`` together.
         weights: Weights of the samples of the members that have them.
 
@@ -191,7 +191,7 @@ class Views:
             if column is not None
         }
 
-    def _segments(self, number: int) -> list[Segment]:
+    def _segments(self, number: int) -> list[SampleRun]:
         """Open the splits of a member, and return its samples."""
         member = self.members[number]
         opened: dict[str, int] = {}
@@ -202,7 +202,7 @@ class Views:
                 self.splits.append(open_index(member.dataset, episodes.split, member=number))
             split = opened[episodes.split]
             by_episode = self.samples_per_episode > 0
-            segments.append(Segment(self.splits[split], split, episodes, member=member, by_episode=by_episode))
+            segments.append(SampleRun(self.splits[split], split, episodes, member=member, by_episode=by_episode))
         if segments:
             for choice in member.choices:
                 _check_known(choice, member.dataset.name, self.splits_of(number))
@@ -241,7 +241,7 @@ def _by_reason(conditions: Mapping[str, int]) -> dict[str, int]:
     return dict(found)
 
 
-def _nothing_left(member: OpenMember, segments: Sequence[Segment], left_out: Mapping[str, int]) -> str:
+def _nothing_left(member: OpenMember, segments: Sequence[SampleRun], left_out: Mapping[str, int]) -> str:
     dataset = member.dataset
     episodes = sum(each.stop - each.start for each in member.ranges)
     where = f"dataset {dataset.name}: split {member.entry.split!r}"

@@ -26,7 +26,7 @@ from stream.format.fields import Fields
 from stream.format.index import IndexCheck, UsedColumn, used_columns
 from stream.format.names import VECTORS, TableKind
 from stream.format.spaces import derived_column
-from stream.loader.options import MOST_STEPS, STEPS, Options
+from stream.loader.sample_spec import MOST_STEPS, STEPS, SampleSpec
 from stream.order.choices import Choice, parse_episodes, parse_keep_ranges
 from stream.order.filters import check_stored, parse_filters, settle_missing
 from stream.order.member import OpenMember
@@ -35,8 +35,8 @@ from stream.order.mixture import Member, Mixture, resolve_mixture
 from stream.order.plan import MAX_SAMPLE, Plan
 from stream.order.reference import SampleRef, describe_rows
 from stream.order.rows import Rows
+from stream.order.sample_index import SampleIndex
 from stream.order.shuffle import Shuffle
-from stream.order.views import Views
 from stream.order.weights import parse_weights
 from stream.order.window import StepSpan, resolve_steps, resolve_windows
 from stream.storage.remote import CachedRoot, cached_root, is_remote
@@ -46,7 +46,7 @@ _IN_ORDER = 64
 """Records that are read together in storage order."""
 
 
-class MixedData:
+class OpenMixture:
     """An open mixture: its samples by number, and the content of its batches.
 
     Args:
@@ -64,7 +64,7 @@ class MixedData:
         self,
         root: str | Path | CachedRoot,
         mixture: Mixture,
-        options: Options,
+        options: SampleSpec,
         *,
         catalog: Catalog | None = None,
         batch_size: int | None = None,
@@ -101,7 +101,7 @@ class MixedData:
         self.cameras = find_cameras(options.cameras, fields, self.names, size=options.image_size, resize=resize)
         weights = parse_weights(options.sample_weights, self.names)
         check_stored("sample_weights", weights, self.datasets)
-        self.views = Views(
+        self.views = SampleIndex(
             [
                 OpenMember(
                     entry=entry,
@@ -343,11 +343,11 @@ class MixedData:
 
 
 def open_mixture(
-    root: str | Path | CachedRoot, mixture: Any, *, split: str, options: Options, batch_size: int | None = None
-) -> MixedData:
+    root: str | Path | CachedRoot, mixture: Any, *, split: str, options: SampleSpec, batch_size: int | None = None
+) -> OpenMixture:
     """Open a mixture below a root; arguments and errors are those of ``make_loader``."""
     catalog = open_catalog(root)
-    return MixedData(root, resolve_mixture(mixture, split, catalog), options, catalog=catalog, batch_size=batch_size)
+    return OpenMixture(root, resolve_mixture(mixture, split, catalog), options, catalog=catalog, batch_size=batch_size)
 
 
 def read_mixture_fields(root: str | Path | CachedRoot, mixture: Any, *, split: str) -> list[Fields]:
@@ -401,7 +401,7 @@ def _open_datasets(members: Sequence[Member], catalog: Catalog) -> tuple[Dataset
     return tuple(replace(dataset, name=name) for name, dataset in zip(names, datasets, strict=True))
 
 
-def _choices(members: Sequence[Member], names: Sequence[str], options: Options) -> dict[str, list[Choice]]:
+def _choices(members: Sequence[Member], names: Sequence[str], options: SampleSpec) -> dict[str, list[Choice]]:
     """Return the choices among the samples of each member: those of the options, then its own."""
     found: dict[str, list[Choice]] = {}
     for what, parse in (("filters", parse_filters), ("episodes", parse_episodes), ("keep_ranges", parse_keep_ranges)):

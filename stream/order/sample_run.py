@@ -20,7 +20,7 @@ _CHUNK = 1 << 20
 """Samples that a choice looks at together."""
 
 
-class Segment:
+class SampleRun:
     """The samples of a range of episodes.
 
     A sample is a row of ``records`` in the layout ``pairs``, and a row of ``steps`` in the layout ``frames``.

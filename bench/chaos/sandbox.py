@@ -124,7 +124,7 @@ class Fault:
     skipped: str | None = None
     seconds: float = 0.0
 
-    def try_all(self, yard: Yard, chance: random.Random) -> None:
+    def try_all(self, yard: Sandbox, chance: random.Random) -> None:
         """Make all attempts, each in a new place; three problems end the fault."""
         began = time.monotonic()
         try:
@@ -181,7 +181,7 @@ class Fault:
         }
 
 
-class Yard:
+class Sandbox:
     """The source, and an undisturbed conversion of it.
 
     Args:
@@ -244,7 +244,7 @@ class Yard:
 class Place:
     """An output, its own TMPDIR, in which nothing may be left, and the chance that rules the attempt."""
 
-    def __init__(self, yard: Yard, folder: Path, chance: random.Random) -> None:
+    def __init__(self, yard: Sandbox, folder: Path, chance: random.Random) -> None:
         self.yard, self.folder, self.chance = yard, folder, chance
         self.name = f"{yard.folder.name}-{folder.name}"
         self.out, self.tmp = folder / "out", folder / "tmp"

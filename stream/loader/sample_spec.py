@@ -55,7 +55,7 @@ _CONTENT = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class SampleSpec:
     """Arguments of ``make_loader`` that define the samples.
 
     Raises:
@@ -165,7 +165,7 @@ class Options:
         arguments: dict[str, Any] = json.loads(json.dumps({name: getattr(self, name) for name in names}))
         return arguments
 
-    def without(self, members: Collection[str]) -> Options:
+    def without(self, members: Collection[str]) -> SampleSpec:
         """Return the options without what they say of some members."""
         cut: dict[str, Any] = {}
         for name in _BY_MEMBER:

@@ -23,7 +23,7 @@ _LEFT = 0.9
 _log = logging.getLogger("stream")
 
 
-class Room:
+class CacheQuota:
     """The room of a cache, as one process sees it. Processes look at the disk, and share nothing else.
 
     Args:
@@ -105,6 +105,6 @@ def sparse_copies(folder: Path) -> Iterator[Path]:
 
 
 @cache
-def room_of(folder: Path, most: int | None) -> Room:
+def room_of(folder: Path, most: int | None) -> CacheQuota:
     """Return the room of a cache for this process."""
-    return Room(folder, most)
+    return CacheQuota(folder, most)
