@@ -14,17 +14,17 @@ SIZE = 32
 
 def down(channels: int, width: int = 16) -> nn.Module:
     """Return a network from [b, channels, SIZE, SIZE] to [b, 2 * width, SIZE / 4, SIZE / 4]."""
-    one = nn.Conv2d(channels, width, 4, stride=2, padding=1)
-    return nn.Sequential(one, nn.GELU(), nn.Conv2d(width, 2 * width, 4, stride=2, padding=1), nn.GELU())
+    first_layer = nn.Conv2d(channels, width, 4, stride=2, padding=1)
+    return nn.Sequential(first_layer, nn.GELU(), nn.Conv2d(width, 2 * width, 4, stride=2, padding=1), nn.GELU())
 
 
 def up(channels: int, width: int = 16) -> nn.Module:
     """Return the network back to [b, 3, SIZE, SIZE]; it draws nothing at first, as the baseline that nothing moves."""
-    last = nn.ConvTranspose2d(width, 3, 4, stride=2, padding=1)
-    for parameter in last.parameters():
+    last_layer = nn.ConvTranspose2d(width, 3, 4, stride=2, padding=1)
+    for parameter in last_layer.parameters():
         nn.init.zeros_(parameter)
-    middle = nn.ConvTranspose2d(2 * width, width, 4, stride=2, padding=1)
-    return nn.Sequential(nn.Conv2d(channels, 2 * width, 3, padding=1), nn.GELU(), middle, nn.GELU(), last)
+    middle_layer = nn.ConvTranspose2d(2 * width, width, 4, stride=2, padding=1)
+    return nn.Sequential(nn.Conv2d(channels, 2 * width, 3, padding=1), nn.GELU(), middle_layer, nn.GELU(), last_layer)
 
 
 def shrink(frames: torch.Tensor) -> torch.Tensor:
@@ -48,8 +48,8 @@ class LatentAction(nn.Module):
     def predict(self, first: torch.Tensor, last: torch.Tensor) -> torch.Tensor:
         """Return frame t + offset [b, 3, SIZE, SIZE]; of ``last`` it knows the latent's few numbers alone."""
         latent = self.encoder(torch.cat([first, last - first], dim=1))
-        seen = self.look(first)
-        return first + self.draw(torch.cat([seen, self.spread(latent).view_as(seen)], dim=1))
+        features = self.look(first)
+        return first + self.draw(torch.cat([features, self.spread(latent).view_as(features)], dim=1))
 
     def forward(self, batch: dict[str, Any]) -> torch.Tensor:
         """Return the loss of a batch, and that of predicting frame t, float [2]."""

@@ -116,18 +116,18 @@ def _train(args: argparse.Namespace, make: Callable[[], tuple[nn.Module, dict[st
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
     signal.signal(signal.SIGINT, interrupt)
-    began, begin_step = time.perf_counter(), batches.step
+    start_time, start_step = time.perf_counter(), batches.step
     for batch in batches:
-        both = parallel(batch)
+        both_losses = parallel(batch)
         optimizer.zero_grad()
-        both[0].backward()
+        both_losses[0].backward()
         optimizer.step()
-        recent.append(both.detach())
+        recent.append(both_losses.detach())
         stopping = bool(_summed(torch.tensor(int(interrupted))))  # all ranks stop after the same step
         if batches.step % args.every == 0 or batches.step == args.steps or stopping:
             save()
-            seconds, waited = time.perf_counter() - began, loader.stats()["wait_s"]
-            speed = f"{(batches.step - begin_step) / seconds:.1f} steps/s, {waited / seconds:.0%} of the time waiting"
+            seconds, waited = time.perf_counter() - start_time, loader.stats()["wait_s"]
+            speed = f"{(batches.step - start_step) / seconds:.1f} steps/s, {waited / seconds:.0%} of the time waiting"
             if rank == 0:
                 print(f"step {batches.step}: loss {losses[-1][0]:.5f}, {speed} for data", flush=True)
         if stopping:
@@ -141,7 +141,7 @@ def _train(args: argparse.Namespace, make: Callable[[], tuple[nn.Module, dict[st
     if rank > 0:
         return 0
     tenth = max(1, len(losses) // 10)
-    for name, part in (("first", losses[:tenth]), ("last", losses[-tenth:])):
-        loss, still = (sum(column) / len(part) for column in zip(*part, strict=True))
-        print(f"{name} {len(part)} steps: loss {loss:.5f}, that of {baseline} {still:.5f}")
+    for name, part_losses in (("first", losses[:tenth]), ("last", losses[-tenth:])):
+        loss, baseline_loss = (sum(column) / len(part_losses) for column in zip(*part_losses, strict=True))
+        print(f"{name} {len(part_losses)} steps: loss {loss:.5f}, that of {baseline} {baseline_loss:.5f}")
     return 0

@@ -57,15 +57,15 @@ def predict(weights: Any, first: jax.Array, last: jax.Array) -> jax.Array:
     conv = partial(lax.conv_general_dilated, padding="SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
     conv_up = partial(lax.conv_transpose, strides=(2, 2), padding="SAME")
 
-    def down(frames: jax.Array, one: jax.Array, two: jax.Array) -> jax.Array:
-        return jax.nn.gelu(conv(jax.nn.gelu(conv(frames, one, (2, 2))), two, (2, 2)))
+    def down(frames: jax.Array, first_kernel: jax.Array, second_kernel: jax.Array) -> jax.Array:
+        return jax.nn.gelu(conv(jax.nn.gelu(conv(frames, first_kernel, (2, 2))), second_kernel, (2, 2)))
 
     *kernels, matrix = weights["encoder"]
     latent = down(jnp.concatenate([first, last - first], -1), *kernels).reshape(len(first), -1) @ matrix
     *kernels, spread = weights["look"]
-    seen = down(first, *kernels)
+    features = down(first, *kernels)
     one, two, three = weights["draw"]
-    drawn = jax.nn.gelu(conv(jnp.concatenate([seen, (latent @ spread).reshape(seen.shape)], -1), one, (1, 1)))
+    drawn = jax.nn.gelu(conv(jnp.concatenate([features, (latent @ spread).reshape(features.shape)], -1), one, (1, 1)))
     return first + conv_up(jax.nn.gelu(conv_up(drawn, two)), three)
 
 
@@ -94,7 +94,7 @@ def train(args: argparse.Namespace) -> int:
     """Train; return the exit code."""
     if args.processes > 1:
         jax.distributed.initialize(args.coordinator, args.processes, args.process_id)
-    first = jax.process_index() == 0
+    is_first = jax.process_index() == 0
     mesh = Mesh(jax.devices(), ("data",))
     rows, everywhere = NamedSharding(mesh, PartitionSpec("data")), NamedSharding(mesh, PartitionSpec())
     settings = {"batch_size": args.batch_size, "num_workers": args.num_workers, "num_steps": args.steps}
@@ -115,9 +115,9 @@ def train(args: argparse.Namespace) -> int:
         saved = manager.restore(None, args=ocp.args.Composite(**items, losses=ocp.args.JsonRestore()))
         state, losses = saved.state, saved.losses
         batches.set_state(saved.loader)
-        if first:
+        if is_first:
             print(f"going on at step {batches.step}")
-    if first:
+    if is_first:
         loader.save(Path(args.out) / "loader.json")
 
     def save() -> None:
@@ -134,24 +134,24 @@ def train(args: argparse.Namespace) -> int:
         return bool(interrupted if alone else multihost_utils.process_allgather(np.array(len(interrupted))).any())
 
     signal.signal(signal.SIGINT, lambda number, _: interrupted.append(number))
-    began, begin_step = time.perf_counter(), batches.step
+    start_time, start_step = time.perf_counter(), batches.step
     for batch in batches:
         state, loss = step(state, batch["frames"], args.lr)
         losses.append(np.asarray(loss).tolist())  # waits, else the model's time would count as waiting for data
         stopping = stops()
         if batches.step % args.every == 0 or batches.step == args.steps or stopping:
             save()
-            seconds, waited = time.perf_counter() - began, loader.stats()["wait_s"]
-            speed = f"{(batches.step - begin_step) / seconds:.1f} steps/s, {waited / seconds:.0%} of the time waiting"
-            if first:
+            seconds, waited = time.perf_counter() - start_time, loader.stats()["wait_s"]
+            speed = f"{(batches.step - start_step) / seconds:.1f} steps/s, {waited / seconds:.0%} of the time waiting"
+            if is_first:
                 print(f"step {batches.step}: loss {losses[-1][0]:.5f}, {speed} for data", flush=True)
         if stopping:
-            if first:
+            if is_first:
                 print(f"interrupted; saved to {args.out}/checkpoints, go on with --resume", file=sys.stderr)
             return 130
     tenth = max(1, len(losses) // 10)
-    for name, part in (("first", losses[:tenth]), ("last", losses[-tenth:])) if first else ():
-        mean = np.mean(part, axis=0)
+    for name, part_losses in (("first", losses[:tenth]), ("last", losses[-tenth:])) if is_first else ():
+        mean = np.mean(part_losses, axis=0)
         print(f"{name} {tenth} steps: loss {mean[0]:.5f}, that of predicting frame t {mean[1]:.5f}")
     return 0
 

@@ -46,14 +46,14 @@ class Policy(nn.Module):
         """Return the loss of a batch, and that of predicting the mean action, float [2]."""
         parts = []
         for camera, look in self.look.items():
-            seen = look(shrink(batch[f"frames/{camera}"]).flatten(0, 1)).unflatten(0, (-1, len(HISTORY)))
-            parts.append((seen * batch[f"frames_mask/{camera}"][:, :, None]).flatten(1))
+            features = look(shrink(batch[f"frames/{camera}"]).flatten(0, 1)).unflatten(0, (-1, len(HISTORY)))
+            parts.append((features * batch[f"frames_mask/{camera}"][:, :, None]).flatten(1))
         parts.append(self.read(*_words(batch["language"], batch["state"].device)))
         parts.append(self.feel(torch.cat([batch["state"], batch["state_mask"].float()], dim=1)))
-        wanted, real = batch["action"], batch["action_mask"].float()
-        chunk = self.act(torch.cat(parts, dim=1)).view_as(wanted)
-        errors = torch.stack([(chunk - wanted).abs() * real, wanted.abs() * real])
-        return errors.sum(dim=(1, 2, 3)) / real.sum()
+        actions, mask = batch["action"], batch["action_mask"].float()
+        chunk = self.act(torch.cat(parts, dim=1)).view_as(actions)
+        errors = torch.stack([(chunk - actions).abs() * mask, actions.abs() * mask])
+        return errors.sum(dim=(1, 2, 3)) / mask.sum()
 
 
 def _words(texts: list[str], device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:

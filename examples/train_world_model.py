@@ -40,11 +40,11 @@ class WorldModel(nn.Module):
         before, after = clip[:, :-1].flatten(0, 1), clip[:, 1:].flatten(0, 1)
         between = torch.cat([batch["action"], batch["action_mask"].float()], dim=-1)
         between = between.unflatten(1, (FRAMES - 1, STRIDE)).flatten(2).flatten(0, 1)
-        seen = self.look(before)
-        drawn = before + self.draw(torch.cat([seen, self.act(between).view_as(seen)], dim=1))
-        real = batch["frames_mask"][:, 1:].flatten().float()
+        features = self.look(before)
+        drawn = before + self.draw(torch.cat([features, self.act(between).view_as(features)], dim=1))
+        mask = batch["frames_mask"][:, 1:].flatten().float()
         errors = torch.stack([(drawn - after).square(), (before - after).square()]).mean(dim=(2, 3, 4))
-        return (errors * real).sum(dim=1) / real.sum().clamp(min=1)
+        return (errors * mask).sum(dim=1) / mask.sum().clamp(min=1)
 
 
 if __name__ == "__main__":

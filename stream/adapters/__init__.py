@@ -30,9 +30,9 @@ def normalization(loader: Loader, key: Literal["action", "state"] = "action") ->
     from stream.base.errors import ArgumentError
     from stream.statistics.normalize import Normalize
 
-    for transform in loader.running.transforms:
+    for transform in loader.run_config.transforms:
         if isinstance(transform, Normalize) and key in transform.keys:
             return transform
     raise ArgumentError(
-        f"the loader does not normalise the {key}; its transforms are {loader.running.transforms!r:.200}"
+        f"the loader does not normalise the {key}; its transforms are {loader.run_config.transforms!r:.200}"
     )

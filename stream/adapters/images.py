@@ -25,6 +25,9 @@ class BlackCameras:
 
     def map(self, batch: Batch) -> Batch:
         """Return the batch with these cameras."""
-        mask = np.zeros_like(next(value for key, value in batch.items() if key.startswith("frames_mask/")))
-        frames = {f"frames/{name}": np.zeros((*mask.shape, *size, 3), np.uint8) for name, size in self.sizes.items()}
-        return {**batch, **frames, **{f"frames_mask/{name}": mask for name in self.sizes}}
+        mask = np.zeros_like(next(value for batch_key, value in batch.items() if batch_key.startswith("frames_mask/")))
+        frames = {
+            f"frames/{camera_name}": np.zeros((*mask.shape, *image_size, 3), np.uint8)
+            for camera_name, image_size in self.sizes.items()
+        }
+        return {**batch, **frames, **{f"frames_mask/{camera_name}": mask for camera_name in self.sizes}}

@@ -49,7 +49,7 @@ def lapa_loader(
         mixture,
         adapter=lapa_loader,
         convert=lambda _: ToLapa(),
-        own={**_two_frames(offset, image_size, "bilinear"), "metadata": "dataset_only"},
+        preset={**_two_frames(offset, image_size, "bilinear"), "metadata": "dataset_only"},
         free=("bounds",),
         needs=(),
         arguments=arguments,
@@ -91,8 +91,8 @@ def univla_loader(
         root,
         mixture,
         adapter=univla_loader,
-        convert=lambda data: ToUnivla(data.names),
-        own={**_two_frames(offset, image_size, "lanczos"), "filters": [("language", "!=", "")]},
+        convert=lambda opened: ToUnivla(opened.names),
+        preset={**_two_frames(offset, image_size, "lanczos"), "filters": [("language", "!=", "")]},
         free=("bounds",),
         needs=(),
         arguments=arguments,
@@ -100,8 +100,8 @@ def univla_loader(
 
 
 def _two_frames(offset: int | str, image_size: tuple[int, int], image_filter: str) -> dict[str, Any]:
-    images = {"cameras": ["primary"], "image_size": image_size, "image_filter": image_filter}
-    return {**images, "frames": [0, offset], "bounds": "clamp"}
+    image_arguments = {"cameras": ["primary"], "image_size": image_size, "image_filter": image_filter}
+    return {**image_arguments, "frames": [0, offset], "bounds": "clamp"}
 
 
 @dataclass(frozen=True)

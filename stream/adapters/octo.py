@@ -83,9 +83,9 @@ def loader(
         raise ArgumentError(f"keep_image_prob={keep_image_prob!r:.100}; expected a number from 0 to 1")
     optional = tuple(SIZES) if sizes is None else ()
     sizes = check_mapping("sizes", SIZES if sizes is None else sizes, example="{'primary': (256, 256)}")
-    sizes = {name: check_size(f"sizes[{name!r}]", size) for name, size in sizes.items()}
+    sizes = {name: check_size(f"sizes[{name!r}]", image_size) for name, image_size in sizes.items()}
     history = list(range(1 - window_size, 1))
-    own = {
+    preset = {
         "cameras": list(sizes),
         "image_size": sizes,
         "image_filter": "lanczos",
@@ -103,19 +103,19 @@ def loader(
         root,
         mixture,
         adapter=loader,
-        convert=lambda data: ToOcto(
-            names=tuple(name.encode() for name in data.names),
+        convert=lambda opened: ToOcto(
+            names=tuple(name.encode() for name in opened.names),
             cameras=tuple(sizes),
             shape=(window_size, action_horizon),
             goal_prob=keep_image_prob if goals else None,
             proprio=proprio,
-            dropped=np.array([member.action_margins for member in data.views.members], np.int64),
-            seed=data.options.seed,
+            dropped=np.array([member.action_margins for member in opened.views.members], np.int64),
+            seed=opened.sample_spec.seed,
         ),
         normalize=normalize,
         settings={"method": "octo", "keys": ("action", "state") if proprio else ("action",)},
         optional=optional,
-        own=own,
+        preset=preset,
         arguments=arguments,
     )
 
@@ -144,48 +144,55 @@ class ToOcto:
 
     def map(self, batch: Batch) -> Batch:
         """Return the batch of Octo."""
-        width, ahead = self.shape
-        rows, t = len(batch["step"]), batch["step"]
-        first, after = self.dropped[batch["dataset"]].T
-        last = batch["num_steps"].astype(np.int64) - 1 - after
-        history = t[:, None] + np.arange(1 - width, 1)
-        inside = history >= first[:, None]
+        num_observations, action_horizon = self.shape
+        rows, steps = len(batch["step"]), batch["step"]
+        first_step, num_dropped_last = self.dropped[batch["dataset"]].T
+        last_step = batch["num_steps"].astype(np.int64) - 1 - num_dropped_last
+        history = steps[:, None] + np.arange(1 - num_observations, 1)
+        inside = history >= first_step[:, None]
         # Number of each observation in the window; those before the episode are its first step.
-        places = np.maximum(np.arange(width), (first - t)[:, None] + width - 1)
-        images, present = self._images(batch, places, last)
-        real = np.ones((rows, width), bool)
-        seen: Batch = {f"image_{name}": frames[:, :width] for name, frames in images.items()}
-        seen["timestep"] = (np.maximum(history, first[:, None]) - first[:, None]).astype(np.int32)
-        masks = {f"image_{name}": mask[:, :width] for name, mask in present.items()} | {"timestep": real}
+        step_numbers = np.maximum(np.arange(num_observations), (first_step - steps)[:, None] + num_observations - 1)
+        images, present = self._images(batch, step_numbers, last_step)
+        all_real = np.ones((rows, num_observations), bool)
+        observation: Batch = {f"image_{name}": frames[:, :num_observations] for name, frames in images.items()}
+        observation["timestep"] = (np.maximum(history, first_step[:, None]) - first_step[:, None]).astype(np.int32)
+        masks = {f"image_{name}": mask[:, :num_observations] for name, mask in present.items()} | {"timestep": all_real}
         if self.proprio:
-            state, mask = (each.reshape(rows, width, -1) for each in (batch["state"], batch["state_mask"]))
+            state, mask = (
+                values.reshape(rows, num_observations, -1) for values in (batch["state"], batch["state_mask"])
+            )
             filled, _ = repeat_edges(state, mask)
-            seen["proprio"], masks["proprio"] = take_steps(filled, places), real
-        task, goal = self._task(batch, images, present, first, last)
-        completed = (history[:, :, None] + np.arange(ahead)) - 2 >= goal[:, None, None]
+            observation["proprio"], masks["proprio"] = take_steps(filled, step_numbers), all_real
+        task, goal_step = self._task(batch, images, present, first_step, last_step)
+        completed = (history[:, :, None] + np.arange(action_horizon)) - 2 >= goal_step[:, None, None]
         action, mask = batch["action"], batch["action_mask"]
         filled, _ = repeat_edges(action, mask)
-        chosen = np.minimum(places[:, :, None] + np.arange(ahead), action.shape[1] - 1)
+        action_numbers = np.minimum(step_numbers[:, :, None] + np.arange(action_horizon), action.shape[1] - 1)
         return {
-            "observation": {**seen, "timestep_pad_mask": inside, "pad_mask_dict": masks, "task_completed": completed},
+            "observation": {
+                **observation,
+                "timestep_pad_mask": inside,
+                "pad_mask_dict": masks,
+                "task_completed": completed,
+            },
             "task": task,
-            "action": take_steps(filled, chosen),
+            "action": take_steps(filled, action_numbers),
             "action_pad_mask": mask.any(axis=1)[:, None, None, :] & ~completed[..., None],
             "dataset_name": np.array([self.names[number] for number in batch["dataset"].tolist()], object),
         }
 
     def _images(
-        self, batch: Batch, places: np.ndarray, last: np.ndarray
+        self, batch: Batch, step_numbers: np.ndarray, last_step: np.ndarray
     ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """Return the frames of observations and goal, and whether they are real, by camera."""
         if self.goal_prob is not None:
-            drawn, now = batch["frame_step"][:, -1], self.shape[0] - 1
-            own = (drawn > last) | (drawn == batch["step"])
-            places = np.column_stack([places, np.where(own, now, now + 1)])
+            goal_step, current = batch["frame_step"][:, -1], self.shape[0] - 1
+            has_goal_at_t = (goal_step > last_step) | (goal_step == batch["step"])
+            step_numbers = np.column_stack([step_numbers, np.where(has_goal_at_t, current, current + 1)])
         images, present = {}, {}
         for name in self.cameras:
-            images[name] = take_steps(batch[f"frames/{name}"], places)
-            present[name] = take_steps(batch[f"frames_mask/{name}"], places)
+            images[name] = take_steps(batch[f"frames/{name}"], step_numbers)
+            present[name] = take_steps(batch[f"frames_mask/{name}"], step_numbers)
         return images, present
 
     def _task(
@@ -193,20 +200,25 @@ class ToOcto:
         batch: Batch,
         images: dict[str, np.ndarray],
         present: dict[str, np.ndarray],
-        first: np.ndarray,
-        last: np.ndarray,
+        first_step: np.ndarray,
+        last_step: np.ndarray,
     ) -> tuple[Batch, np.ndarray]:
         """Return the task of each row and the step at which it is done, int64 [b]."""
-        texts = np.array([text.encode() for text in batch["language"]], object)
-        told = texts != b""
+        instructions = np.array([text.encode() for text in batch["language"]], object)
+        has_text = instructions != b""
         if self.goal_prob is None:
-            return {"language_instruction": texts, "pad_mask_dict": {"language_instruction": told}}, last
-        keeps = (row_random(batch, seed=self.seed)[:, 0] < self.goal_prob) | ~told
-        drawn = batch["frame_step"][:, -1]
-        goal = np.where(keeps, np.where(drawn > last, batch["step"], drawn), last)
-        task: Batch = {f"image_{name}": frames[:, -1] * keeps[:, None, None, None] for name, frames in images.items()}
-        masks = {f"image_{name}": mask[:, -1] & keeps for name, mask in present.items()}
-        masks |= {"language_instruction": told & ~keeps, "timestep": np.ones(len(goal), bool)}
-        task |= {"language_instruction": np.where(keeps, b"", texts).astype(object)}
-        task |= {"timestep": (goal - first).astype(np.int32), "pad_mask_dict": masks}
-        return task, goal
+            return {
+                "language_instruction": instructions,
+                "pad_mask_dict": {"language_instruction": has_text},
+            }, last_step
+        keeps_goal = (row_random(batch, seed=self.seed)[:, 0] < self.goal_prob) | ~has_text
+        drawn_step = batch["frame_step"][:, -1]
+        goal_step = np.where(keeps_goal, np.where(drawn_step > last_step, batch["step"], drawn_step), last_step)
+        task: Batch = {
+            f"image_{name}": frames[:, -1] * keeps_goal[:, None, None, None] for name, frames in images.items()
+        }
+        masks = {f"image_{name}": mask[:, -1] & keeps_goal for name, mask in present.items()}
+        masks |= {"language_instruction": has_text & ~keeps_goal, "timestep": np.ones(len(goal_step), bool)}
+        task |= {"language_instruction": np.where(keeps_goal, b"", instructions).astype(object)}
+        task |= {"timestep": (goal_step - first_step).astype(np.int32), "pad_mask_dict": masks}
+        return task, goal_step

@@ -86,20 +86,22 @@ def loader(
         )
     action_horizon = check_whole("action_horizon", action_horizon, least=1)
     action_dim = check_whole("action_dim", action_dim, least=1)
-    views = dict(CAMERAS[model])
+    camera_by_image = dict(CAMERAS[model])
     if cameras is not None:
-        views = check_mapping("cameras", cameras, example="{'base_0_rgb': 'primary', 'left_wrist_0_rgb': None}")
-    chosen = {name: camera for name, camera in views.items() if camera}
+        camera_by_image = check_mapping(
+            "cameras", cameras, example="{'base_0_rgb': 'primary', 'left_wrist_0_rgb': None}"
+        )
+    chosen_cameras = {name: camera for name, camera in camera_by_image.items() if camera}
 
-    def convert(data: Any) -> ToOpenpi:
-        check_dims(data, action_dim)
+    def convert(opened: Any) -> ToOpenpi:
+        check_dims(opened, action_dim)
         dims = None if model == "pi0_fast" else action_dim
-        return ToOpenpi(tuple(views), data.cameras[0].shape, dims, model == "pi05", tokenizer)
+        return ToOpenpi(tuple(camera_by_image), opened.cameras[0].shape, dims, model == "pi05", tokenizer)
 
     method = "openpi_pi0" if model == "pi0" else "openpi_pi05"
-    own = {
+    preset = {
         "frames": [0],
-        "cameras": chosen,
+        "cameras": chosen_cameras,
         "image_size": image_size,
         "image_fit": "pad",
         "image_filter": "bilinear",
@@ -112,8 +114,8 @@ def loader(
         convert=convert,
         normalize=normalize,
         settings={"method": method, "per": "mixture"},
-        optional=() if cameras else tuple(chosen),
-        own=own,
+        optional=() if cameras else tuple(chosen_cameras),
+        preset=preset,
         needs=("action", "state"),
         arguments=arguments,
     )
@@ -142,15 +144,15 @@ def droid_loader(
     """
     if not isinstance(model, str) or model not in CAMERAS:
         raise ArgumentError(f"model={model!r}; expected one of {', '.join(CAMERAS)}")
-    views = {"primary": DROID_EXTERIOR, "wrist": DROID_WRIST}
-    own = {
-        "cameras": {name: views[role] if role else None for name, role in CAMERAS[model].items()},
+    cameras_by_role = {"primary": DROID_EXTERIOR, "wrist": DROID_WRIST}
+    preset = {
+        "cameras": {image_name: cameras_by_role[role] if role else None for image_name, role in CAMERAS[model].items()},
         "language": DROID_TEXTS,
         "action_columns": {dataset: ["action_dict/joint_position", "action_dict/gripper_position"]},
         "state_columns": {dataset: ["observation/joint_position", "observation/gripper_position"]},
         "filters": {dataset: [("episode_metadata/file_path", "contains", "success")]},
     }
-    return loader(root, dataset, model=model, action_horizon=action_horizon, **{**own, **arguments})
+    return loader(root, dataset, model=model, action_horizon=action_horizon, **{**preset, **arguments})
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,14 +176,17 @@ class ToOpenpi:
     def map(self, batch: Batch) -> Batch:
         """Return the batch of openpi."""
         rows = len(batch["step"])
-        black = np.zeros((rows, *self.image_size, 3), np.uint8)
-        never = np.zeros(rows, bool)
-        images, masks = dict.fromkeys(self.views, black), dict.fromkeys(self.views, never)
-        for name in self.views:
-            if f"frames/{name}" in batch:
-                images[name], masks[name] = batch[f"frames/{name}"][:, 0], batch[f"frames_mask/{name}"][:, 0]
+        black_image = np.zeros((rows, *self.image_size, 3), np.uint8)
+        never_valid = np.zeros(rows, bool)
+        images, masks = dict.fromkeys(self.views, black_image), dict.fromkeys(self.views, never_valid)
+        for image_name in self.views:
+            if f"frames/{image_name}" in batch:
+                images[image_name], masks[image_name] = (
+                    batch[f"frames/{image_name}"][:, 0],
+                    batch[f"frames_mask/{image_name}"][:, 0],
+                )
         if self.dims is None:
-            masks = dict.fromkeys(masks, ~never)
+            masks = dict.fromkeys(masks, ~never_valid)
         actions, _ = repeat_edges(batch["action"], batch["action_mask"])
         state = batch["state"]
         prompts = self._prompts(batch["language"], state)
@@ -192,6 +197,6 @@ class ToOpenpi:
     def _prompts(self, texts: list[str], state: np.ndarray) -> Batch:
         if self.tokenizer is None:
             return {"prompt": texts}
-        states = list(state) if self.tokenizes_state else [None] * len(texts)
-        tokens, masks = zip(*map(self.tokenizer.tokenize, texts, states), strict=True)
+        states_or_none = list(state) if self.tokenizes_state else [None] * len(texts)
+        tokens, masks = zip(*map(self.tokenizer.tokenize, texts, states_or_none), strict=True)
         return {"tokenized_prompt": np.stack(tokens).astype(np.int32), "tokenized_prompt_mask": np.stack(masks) > 0}

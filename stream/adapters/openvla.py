@@ -63,7 +63,7 @@ def loader(
         ArgumentError: As for ``make_loader``.
     """
     chunk = check_whole("chunk", chunk, least=1)
-    own = {
+    preset = {
         "cameras": ["primary", "wrist"] if wrist else ["primary"],
         "image_size": image_size,
         "image_filter": "lanczos",
@@ -78,27 +78,29 @@ def loader(
         root,
         mixture,
         adapter=loader,
-        convert=lambda data: ToOpenvla(data.names, wrist, proprio),
+        convert=lambda opened: ToOpenvla(opened.names, wrist, proprio),
         normalize=normalize,
         settings={"method": "openvla", "keys": ("action", "state") if proprio else ("action",)},
         optional=("wrist",),
-        own=own,
+        preset=preset,
         arguments=arguments,
     )
 
 
 def examples(batch: Batch) -> list[dict[str, Any]]:
     """Return the rows of a batch as the RLDS elements that ``RLDSBatchTransform`` of OpenVLA and OpenVLA-OFT takes."""
-    found = []
-    for row, name in enumerate(batch["dataset_names"]):
-        seen = {"image_primary": batch["image"][row, None]}
+    elements = []
+    for row, dataset_name in enumerate(batch["dataset_names"]):
+        observation = {"image_primary": batch["image"][row, None]}
         if "image_wrist" in batch:
-            seen["image_wrist"] = batch["image_wrist"][row, None]
+            observation["image_wrist"] = batch["image_wrist"][row, None]
         if "proprio" in batch:
-            seen["proprio"] = batch["proprio"][row, None]
+            observation["proprio"] = batch["proprio"][row, None]
         task = {"language_instruction": batch["language"][row].encode()}
-        found.append({"dataset_name": name, "action": batch["actions"][row], "observation": seen, "task": task})
-    return found
+        elements.append(
+            {"dataset_name": dataset_name, "action": batch["actions"][row], "observation": observation, "task": task}
+        )
+    return elements
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,19 +118,19 @@ class ToOpenvla:
 
     def map(self, batch: Batch) -> Batch:
         """Return the batch of OpenVLA."""
-        texts = [text.lower() for text in batch["language"]]
+        instructions = [text.lower() for text in batch["language"]]
         actions = batch["action"]
         bins = np.digitize(actions.clip(-1, 1), BINS)
-        made: Batch = {
+        converted: Batch = {
             "image": batch["frames/primary"][:, 0],
-            "prompt": [QUESTION.format(text) for text in texts],
+            "prompt": [QUESTION.format(text) for text in instructions],
             "actions": actions,
             "action_bins": bins,
-            "language": texts,
+            "language": instructions,
             "dataset_names": [self.names[number] for number in batch["dataset"].tolist()],
         }
         if self.wrist:
-            made["image_wrist"] = batch["frames/wrist"][:, 0]
+            converted["image_wrist"] = batch["frames/wrist"][:, 0]
         if self.proprio:
-            made["proprio"] = batch["state"]
-        return made
+            converted["proprio"] = batch["state"]
+        return converted

@@ -19,12 +19,12 @@ from stream.loader.loader import Loader
 
 def _import_lightning() -> Any:
     """Import the package that is in use, as a Trainer takes only DataModules of its own package."""
-    names = ["lightning.pytorch", "pytorch_lightning"]
-    for name in sorted(names, key=lambda name: name not in sys.modules):
+    module_names = ["lightning.pytorch", "pytorch_lightning"]
+    for module_name in sorted(module_names, key=lambda module_name: module_name not in sys.modules):
         try:
-            return importlib.import_module(name)
+            return importlib.import_module(module_name)
         except ModuleNotFoundError as error:
-            if error.name not in (name, name.partition(".")[0]):
+            if error.name not in (module_name, module_name.partition(".")[0]):
                 raise
     raise ModuleNotFoundError(missing("lightning", "lightning", by="PairDataModule"), name="lightning")
 

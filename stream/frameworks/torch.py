@@ -16,10 +16,11 @@ from stream.base.arguments import check_whole
 from stream.base.errors import ArgumentError
 from stream.base.extras import imports_of
 from stream.batch.spec import Batch
-from stream.frameworks.ahead import Ahead, Carrier, begin
-from stream.frameworks.torch_carriers import Decoder, Here, OnCuda
+from stream.frameworks.prefetch import Carrier, PrefetchIterator, begin
+from stream.frameworks.torch_carriers import Decoder, OnCuda, OnHost
 from stream.loader.iterator import LoaderIterator
-from stream.loader.loader import Loader, make_loader
+from stream.loader.loader import Loader
+from stream.loader.opening import make_loader
 from stream.statistics.affine import Affine, apply_tables
 
 with imports_of("torch", by="stream.torch"):
@@ -46,14 +47,14 @@ def ranks() -> dict[str, Any]:
     """
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return {"rank": torch.distributed.get_rank(), "world_size": torch.distributed.get_world_size()}
-    size = os.environ.get("WORLD_SIZE") or "1"
-    rank = "0" if size == "1" else os.environ.get("RANK", "")
-    if not (rank.isdecimal() and size.isdecimal()):
+    world_size = os.environ.get("WORLD_SIZE") or "1"
+    rank = "0" if world_size == "1" else os.environ.get("RANK", "")
+    if not (rank.isdecimal() and world_size.isdecimal()):
         raise ArgumentError(
-            f"the environment has RANK={rank!r} and WORLD_SIZE={size!r}; expected two numbers, as torchrun sets them: "
-            "call torch.distributed.init_process_group first, or give rank and world_size"
+            f"the environment has RANK={rank!r} and WORLD_SIZE={world_size!r}; expected two numbers, as torchrun sets "
+            "them: call torch.distributed.init_process_group first, or give rank and world_size"
         )
-    return {"rank": int(rank), "world_size": int(size)}
+    return {"rank": int(rank), "world_size": int(world_size)}
 
 
 class PairDataset(torch.utils.data.IterableDataset[Batch]):
@@ -93,11 +94,11 @@ class PairDataset(torch.utils.data.IterableDataset[Batch]):
         self._start: int | None = None
         self._finds_ranks = not self.loader.knows_ranks
 
-    def __iter__(self) -> Ahead:
+    def __iter__(self) -> PrefetchIterator:
         _check_callers(sys._getframe(1))
-        return self.carry(Here(), prefetch=0)
+        return self.carry(OnHost(), prefetch=0)
 
-    def carry(self, carrier: Carrier, *, prefetch: int) -> Ahead:
+    def carry(self, carrier: Carrier, *, prefetch: int) -> PrefetchIterator:
         """Return an iterator like ``iter``, with batches moved by a carrier of ``to_device``."""
         if torch.utils.data.get_worker_info() is not None:
             raise RuntimeError(
@@ -107,12 +108,14 @@ class PairDataset(torch.utils.data.IterableDataset[Batch]):
         source = _Pass(self.find_ranks())
         source.seek(self.step if self._start is None else self._start)
         self.step, self._start = source.step, None
-        return Ahead(source, carrier, prefetch=prefetch, note=self._note)
+        return PrefetchIterator(source, carrier, prefetch=prefetch, note=self._note)
 
     def find_ranks(self) -> Loader:
         """Return the loader, with the ranks that ``ranks`` finds now if none were given."""
-        if self._finds_ranks and (found := ranks()) != {name: getattr(self.loader.running, name) for name in found}:
-            self.loader = self.loader.with_ranks(**found)
+        if self._finds_ranks and (current_ranks := ranks()) != {
+            name: getattr(self.loader.run_config, name) for name in current_ranks
+        }:
+            self.loader = self.loader.with_ranks(**current_ranks)
         return self.loader
 
     def seek(self, step: int) -> None:
@@ -153,8 +156,8 @@ def _check_callers(frame: FrameType | None) -> None:
             "PairDataset the rows of the global batch as batch_size"
         )
     while frame is not None:
-        kinds = type(frame.f_locals.get("self")).__mro__
-        if sharding := _SHARDING.intersection(kind.__name__ for kind in kinds):
+        caller_classes = type(frame.f_locals.get("self")).__mro__
+        if sharding := _SHARDING.intersection(caller_class.__name__ for caller_class in caller_classes):
             raise ArgumentError(
                 f"{min(sharding)} shards or dispatches the batches of PairDataset, which has the rows of its rank "
                 "already, so rows would be lost; do not give its DataLoader to accelerator.prepare: iterate "
@@ -169,7 +172,7 @@ class _Pass(LoaderIterator):
     def seek(self, step: int) -> None:
         """Go to a step."""
         length = self.loader.num_steps
-        if length and self.loader.data.options.passes:
+        if length and self.loader.data.sample_spec.passes:
             step %= length  # no samples follow
         super().seek(step)
         if length is not None:
@@ -182,7 +185,7 @@ def to_device(
     *,
     prefetch: int = 1,
     pin_memory: bool | None = None,
-) -> Ahead:
+) -> PrefetchIterator:
     """Return an iterator of batches with their tensors on a device.
 
     On CUDA, copies run on a stream of their own while you use the batch before, right from the ring, whose memory is
@@ -224,12 +227,12 @@ def to_device(
         source.find_ranks()
     loader = source if isinstance(source, Loader) else getattr(source, "loader", None)
     decoder = None
-    if isinstance(loader, Loader) and loader.running.decode == "device":
+    if isinstance(loader, Loader) and loader.run_config.decode == "device":
         decoder = Decoder(loader, device if on_cuda else None)
-    carrier = OnCuda(device, decoder, pin=pin_memory is not False) if on_cuda else Here(device, decoder)
+    carrier = OnCuda(device, decoder, pin=pin_memory is not False) if on_cuda else OnHost(device, decoder)
     if isinstance(source, PairDataset):
         return source.carry(carrier, prefetch=prefetch)
-    return Ahead(begin(source), carrier, prefetch=prefetch)
+    return PrefetchIterator(begin(source), carrier, prefetch=prefetch)
 
 
 class Normalize(torch.nn.Module):
@@ -244,11 +247,16 @@ class Normalize(torch.nn.Module):
     def __init__(self, tables: Mapping[str, Affine]) -> None:
         super().__init__()
         self.keys = tuple(tables)
-        for key, table in tables.items():
-            for part in _PARTS:
-                self.register_buffer(f"{key}_{part}", torch.from_numpy(getattr(table, part).astype(np.float32)))
+        for vector_name, table in tables.items():
+            for part_name in _PARTS:
+                self.register_buffer(
+                    f"{vector_name}_{part_name}", torch.from_numpy(getattr(table, part_name).astype(np.float32))
+                )
 
     def forward(self, batch: Batch) -> Batch:
         """Return the batch with normalised vectors, shaped as before, float32; masked values are 0."""
-        tables = {key: Affine(*(getattr(self, f"{key}_{part}") for part in _PARTS)) for key in self.keys}
+        tables = {
+            vector_name: Affine(*(getattr(self, f"{vector_name}_{part_name}") for part_name in _PARTS))
+            for vector_name in self.keys
+        }
         return apply_tables(tables, batch, xp=torch)

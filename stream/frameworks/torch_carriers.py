@@ -16,7 +16,7 @@ from stream.base.errors import ArgumentError, FormatError
 from stream.base.extras import imports_of
 from stream.batch.encoded import SPAN_KEY, decode_frames, encoded_frames, with_frames
 from stream.batch.spec import Batch, map_values
-from stream.frameworks.ahead import Carrier, is_numeric
+from stream.frameworks.prefetch import Carrier, is_numeric
 from stream.loader.loader import Loader
 from stream.workers.ring import Slot, slot_of
 
@@ -47,7 +47,7 @@ def _tensor(array: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(array if array.flags.writeable else array.copy())
 
 
-class Here(Carrier):
+class OnHost(Carrier):
     """Carrier of tensors over the ring's memory, or of copies to a device without streams."""
 
     def __init__(self, device: torch.device | None = None, decoder: Decoder | None = None) -> None:
@@ -84,12 +84,12 @@ class OnCuda(Carrier):
                 batch = self._decoder.decode(batch)
             if self._pins:
                 map_values(lambda _, value: self._lock(slot_of(value)), batch)
-            carried = _moved(as_tensors(batch), self._device, pin=self._pins)
-            copied = torch.cuda.Event()
-            copied.record()
+            moved_batch = _moved(as_tensors(batch), self._device, pin=self._pins)
+            copy_end = torch.cuda.Event()
+            copy_end.record()
         # The slot of the batch returns to the ring with its arrays.
-        self._copying = batch, copied
-        return carried, copied
+        self._copying = batch, copy_end
+        return moved_batch, copy_end
 
     def _end_copy(self) -> None:
         if self._copying is not None:
@@ -118,10 +118,10 @@ class OnCuda(Carrier):
 
     def finish(self, carried: Any) -> Batch:
         """Make the current stream wait for the copy."""
-        batch, copied = carried.result() if isinstance(carried, Future) else carried
+        batch, copy_end = carried.result() if isinstance(carried, Future) else carried
         stream = torch.cuda.current_stream(self._device)
         # The event, not the stream: later batches may still be copied.
-        stream.wait_event(copied)
+        stream.wait_event(copy_end)
 
         def keep(_: str, value: Any) -> Any:
             if isinstance(value, torch.Tensor):
@@ -180,21 +180,21 @@ class Decoder:
         pictures = [torch.from_numpy(jpeg) for *_, jpeg in encoded]
         pictures = decode(pictures, mode="RGB", device=device) if pictures else []
         decoded = {}
-        for key, shape in self._shapes.items():
-            spans = batch[f"{SPAN_KEY}{key.removeprefix('frames')}"]
+        for camera_key, shape in self._shapes.items():
+            spans = batch[f"{SPAN_KEY}{camera_key.removeprefix('frames')}"]
             frames = torch.zeros((*spans.shape[:2], *shape, 3), dtype=torch.uint8, device=device)
-            own = [
+            camera_pictures = [
                 (row, frame, picture)
-                for (name, row, frame, _), picture in zip(encoded, pictures, strict=True)
-                if name == key
+                for (frames_key, row, frame, _), picture in zip(encoded, pictures, strict=True)
+                if frames_key == camera_key
             ]
-            if own:
-                rows, numbers, found = zip(*own, strict=True)
-                pixels = torch.stack(found).permute(0, 2, 3, 1)
+            if camera_pictures:
+                row_numbers, frame_numbers, found_pictures = zip(*camera_pictures, strict=True)
+                pixels = torch.stack(found_pictures).permute(0, 2, 3, 1)
                 if tuple(pixels.shape[1:3]) != shape:
-                    raise FormatError(f"{key} of {tuple(pixels.shape[1:3])}, the manifest says {shape}")
-                frames[torch.tensor(rows, device=device), torch.tensor(numbers, device=device)] = pixels
-            decoded[key] = frames
+                    raise FormatError(f"{camera_key} of {tuple(pixels.shape[1:3])}, the manifest says {shape}")
+                frames[torch.tensor(row_numbers, device=device), torch.tensor(frame_numbers, device=device)] = pixels
+            decoded[camera_key] = frames
         return decoded
 
 

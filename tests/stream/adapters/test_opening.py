@@ -76,7 +76,7 @@ def test_windows_of_the_state_are_chosen_by_the_adapter(frames_root: Path, name:
 def test_arguments_that_the_adapter_leaves_open_can_be_given(frames_root: Path) -> None:
     given: dict[str, Any] = {"batch_size": 4, "unknown_units": "keep", "columns": ["episode_id"], "num_workers": 0}
     loader = octo.loader(frames_root, "droid", action_space="eef_delta", **given)
-    assert loader.data.options.action_space == "eef_delta" and loader.batch_at(0)["action"].shape == (4, 2, 4, 7)
+    assert loader.data.sample_spec.action_space == "eef_delta" and loader.batch_at(0)["action"].shape == (4, 2, 4, 7)
     chosen: dict[str, Any] = {"frames": (-1, 0), "bounds": "clamp", "state_horizon": 2, "action_horizon": 4}
     clamped = gr00t.loader(frames_root, "droid", **chosen, **given, **UNITS)
     assert clamped.batch_at(0)["states"]["state"].shape[:2] == (4, 2)

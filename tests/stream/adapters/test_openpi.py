@@ -111,7 +111,9 @@ def test_droid_draws_cameras_and_instructions_as_openpi_does(frames_root: Path) 
     """openpi takes a camera with probability 1/2 and an instruction with 1/3; empty ones are not drawn here."""
     batches = openpi.droid_loader(frames_root, batch_size=256, image_size=(64, 64), normalize=False)
     given: Any = {"batch_size": 256, "frames": [0], "cameras": list(openpi.DROID_EXTERIOR), "horizon": 16}
-    chosen: Any = {name: getattr(batches.data.options, name) for name in ("filters", "action_columns", "state_columns")}
+    chosen: Any = {
+        name: getattr(batches.data.sample_spec, name) for name in ("filters", "action_columns", "state_columns")
+    }
     plain = make_loader(frames_root, "droid", **given, **chosen, columns=openpi.DROID_TEXTS)
     first, places = 0, Counter[tuple[int, int]]()
     for step in range(6):

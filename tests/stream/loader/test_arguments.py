@@ -180,7 +180,7 @@ def test_ranges_of_very_many_episodes_come_back_from_the_file(root: Path, tmp_pa
 def test_a_file_that_could_not_be_read_again_is_not_written(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stream.loader.state._MAX_BYTES", 1000)
+    monkeypatch.setattr("stream.loader.state._MAX_FILE_BYTES", 1000)
     with pytest.raises(ArgumentError, match="at most 1,000; give episodes and keep_ranges as files"):
         loader_of(root).save(tmp_path / "loader.json")
     assert list(tmp_path.iterdir()) == []

@@ -14,7 +14,7 @@ from stream.base.errors import FormatError, StreamError
 from stream.format.catalog import Catalog
 from stream.format.names import TABLE_KINDS
 from stream.frameworks.grain import PairSource
-from stream.loader.digest import digest
+from stream.loader.comparison import digest
 from tests.fixtures.parameters import long_but
 
 NAMES = ("bridge", "kuka")

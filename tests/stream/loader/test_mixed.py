@@ -17,7 +17,7 @@ from stream.loader.sample_spec import SampleSpec
 
 
 def mix(root: Path, mixture: Any, *, split: str = "train", **options: Any) -> OpenMixture:
-    return open_mixture(root, mixture, split=split, options=SampleSpec(**options))
+    return open_mixture(root, mixture, split=split, spec=SampleSpec(**options))
 
 
 def test_members_keep_their_order_sizes_weights_and_offsets(oxe_root: Path) -> None:

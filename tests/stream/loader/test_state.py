@@ -20,7 +20,7 @@ from stream.loader.state import make_state, read_json, read_state, write_json
 def bound(oxe_root: Path) -> dict[str, Any]:
     """Return the fingerprint of a loader of a real mixture."""
     options = SampleSpec(filters={"kuka": [("step", ">", 1)]})
-    data = open_mixture(oxe_root, {"bridge": 1, "kuka": 2.5, "rt1": "size"}, split="train", options=options)
+    data = open_mixture(oxe_root, {"bridge": 1, "kuka": 2.5, "rt1": "size"}, split="train", spec=options)
     return {"batch_size": 64, **data.fingerprint()}
 
 
@@ -31,7 +31,7 @@ def test_a_state_survives_json(bound: dict[str, Any]) -> None:
 
 
 def test_a_state_of_all_datasets_is_small(oxe_root: Path) -> None:
-    data = open_mixture(oxe_root, "oxe29", split="train", options=SampleSpec())
+    data = open_mixture(oxe_root, "oxe29", split="train", spec=SampleSpec())
     assert len(json.dumps(make_state(10**9, data.fingerprint()))) < 10_000
 
 
@@ -116,7 +116,7 @@ def test_what_is_no_state_is_refused(bound: dict[str, Any], state: Any, message:
 def test_a_state_with_random_numbers_by_rank_goes_on_with_as_many_ranks(bound: dict[str, Any]) -> None:
     state = json.loads(json.dumps(make_state(3, bound, random_ranks=2)))
     assert read_state(state, bound, random_ranks=2) == 3
-    message = r"of 2 ranks, here are 3, and a RandomMap draws .* by rank.*stream\.row_random"
+    message = r"of 2 ranks, this loader of 3, and a RandomMap draws .* by rank.*stream\.row_random"
     with pytest.raises(StateError, match=message):
         read_state(state, bound, random_ranks=3)
 
@@ -143,7 +143,7 @@ def load(root: Path, transform: Any, rank: int, ranks: int) -> Loader:
 
 def test_a_loader_with_a_random_map_refuses_the_state_of_another_number_of_ranks(oxe_root: Path) -> None:
     alone, half = load(oxe_root, Noise(), 0, 1), load(oxe_root, Noise(), 1, 2)
-    with pytest.raises(StateError, match=r"of 1 ranks, here are 2, .*stream\.row_random"):
+    with pytest.raises(StateError, match=r"of 1 ranks, this loader of 2, .*stream\.row_random"):
         iter(half).set_state(alone.state_at(5))
     assert load(oxe_root, Noise(), 0, 2).step_of(half.state_at(5)) == 5
 

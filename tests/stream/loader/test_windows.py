@@ -444,7 +444,7 @@ def test_frames_may_be_a_range_or_an_array(frames: Any, frames_root: Path) -> No
     loader = make_loader(frames_root, "bridge", batch_size=4, frames=frames)
     batch = loader.batch_at(0)
     np.testing.assert_array_equal(batch["frame_step"], batch["step"][:, None] + np.arange(-1, 2))
-    assert loader.data.options.frames == json.loads(json.dumps(loader.data.options.frames)) == [-1, 0, 1]
+    assert loader.data.sample_spec.frames == json.loads(json.dumps(loader.data.sample_spec.frames)) == [-1, 0, 1]
 
 
 def test_a_pairs_root_without_a_camera_names_the_layout_that_stores_several(oxe_root: Path) -> None:

@@ -31,7 +31,7 @@ class Carrier(abc.ABC):
         """End what is under way."""
 
 
-class Ahead(StepIterator):
+class PrefetchIterator(StepIterator):
     """Batches of a loader in turn, the next ``prefetch`` of which are being moved already.
 
     It is a Grain iterator, which Grain's checkpoint handler takes. Its state is the step of the next batch that it
