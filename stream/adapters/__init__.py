@@ -1,4 +1,4 @@
-"""Batches of public trainers, one module a trainer: ``from stream.adapters import openpi``.
+"""Batches of public trainers, one module for each trainer: ``from stream.adapters import openpi``.
 
 Each module has a ``loader`` that takes a root, a mixture and the arguments of ``stream.make_loader``, and returns a
 ``stream.Loader`` whose batches have the trainer's keys, types, image sizes, chunk tails, masks and normalisation. The
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 
 def normalization(loader: Loader, key: Literal["action", "state"] = "action") -> Normalize:
-    """Return the normalisation of a loader, to denormalise a model's output or to export statistics.
+    """Return the ``stream.Normalize`` that an adapter chose, to denormalise a model's output or to export statistics.
+
+    ``Loader.normalize`` is the same for loaders of ``make_loader``, and None where this raises.
 
     Args:
         loader: Loader of an adapter.

@@ -40,12 +40,12 @@ def take_steps(values: np.ndarray, step_numbers: np.ndarray) -> np.ndarray:
     [[1, 1], [5, 6]]
     """
     rows = np.arange(len(values)).reshape(-1, *[1] * (step_numbers.ndim - 1))
-    chosen_steps: np.ndarray = values[rows, step_numbers]
-    return chosen_steps
+    chosen: np.ndarray = values[rows, step_numbers]
+    return chosen
 
 
 def pad_dims(values: np.ndarray, num_dims: int) -> np.ndarray:
-    """Return vectors with zeros up to a count of dimensions, float32 [..., size]."""
+    """Return vectors padded with zeros to a count of dimensions, float32 [..., num_dims]."""
     padded = np.zeros((*values.shape[:-1], num_dims), values.dtype)
     padded[..., : values.shape[-1]] = values
     return padded

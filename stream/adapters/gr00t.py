@@ -38,10 +38,10 @@ def loader(
     - ``states``: dict of float32 [b, 1, D] by key. ``actions``: dict of float32 [b, action_horizon, D] by key. Raw.
     - ``text``: list of str.
 
-    Each chunk is complete: the last ``action_horizon - 1`` steps of an episode are no samples, as in GR00T.
+    Each chunk is complete: the last ``action_horizon - 1`` steps of an episode are not samples, as in GR00T.
 
     Sources: ``gr00t/data/types.py`` and ``gr00t/data/dataset/sharded_single_step_dataset.py``. Not done: the processor,
-    with normalisation (by ``statistics``), image size and tokenizer; and the embodiment tag, which you give to
+    with normalisation (by ``statistics``), image size and tokenizer; and the embodiment tag, an argument of
     ``VLAStepData``.
 
     Args:
@@ -108,17 +108,16 @@ def statistics(loader: Loader, *, split: str = "train") -> dict[str, dict[str, d
         ``mean``, ``std``, ``min``, ``max``, ``q01`` and ``q99`` of each key, of ``state`` and ``action``.
 
     Raises:
-        ArgumentError: The loader is not one of this module.
+        ArgumentError: The loader is of another module.
     """
     to_gr00t = conversion(loader, ToGr00t)
     dims_by_vector = {"state": to_gr00t.states, "action": to_gr00t.actions}
-    return {
-        vector_name: {
-            key: {statistic: values[dims].tolist() for statistic, values in numbers.items()}
-            for key, dims in dims_by_vector[vector_name].items()
-        }
-        for vector_name, numbers in mixture_statistics(loader.data, split=split).items()
-    }
+    result: dict[str, dict[str, dict[str, list[float]]]] = {}
+    for vector_name, numbers in mixture_statistics(loader.data, split=split).items():
+        result[vector_name] = {}
+        for key, dims in dims_by_vector[vector_name].items():
+            result[vector_name][key] = {statistic: values[dims].tolist() for statistic, values in numbers.items()}
+    return result
 
 
 @dataclass(frozen=True)

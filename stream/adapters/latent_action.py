@@ -32,12 +32,13 @@ def lapa_loader(
     - ``video`` float32 [b, 3, 2, 256, 256], from 0 to 1, resized bilinearly: the frames of t and t + offset. Beyond the
       episode the second is the last frame.
 
-    Sources: ``laq/laq_model/data.py`` and ``laq_trainer.py``. LAPA's trainer takes the array alone, ``batch["video"]``.
+    Sources: ``laq/laq_model/data.py`` and ``laq_trainer.py``. LAPA's trainer takes only the array, ``batch["video"]``.
 
     Args:
-        root: As for ``make_loader``. The layout ``pairs`` has complete pairs alone.
+        root: As for ``make_loader``. The layout ``pairs`` has only complete pairs.
         mixture: As for ``make_loader``.
-        offset: Second frame, as in ``frames`` of ``make_loader``: steps, ``"1s"``, ``"1..10"``, or each dataset's own.
+        offset: Second frame, as in ``frames`` of ``make_loader``: steps, ``"1s"``, ``"1..10"``, or each dataset's
+            ``"offset"``.
         image_size: Height and width.
         arguments: Other arguments of ``make_loader``, such as ``batch_size`` and ``transforms``.
 
@@ -75,7 +76,7 @@ def univla_loader(
 
     Sources: ``latent_action_model/genie/dataset.py``, ``prismatic/util/data_utils.py`` (``CollatorForLatentAction``)
     and ``prismatic/vla/datasets/rlds/traj_transforms.py``. Not done: ``action``, which the model does not read; image
-    augmentation; and UniVLA's table of intervals, for which ``offset`` and each dataset's own stand.
+    augmentation; and UniVLA's table of intervals, which ``offset`` replaces.
 
     Args:
         root: As for ``lapa_loader``.

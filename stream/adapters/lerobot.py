@@ -66,12 +66,12 @@ def loader(
 
     - ``observation.images.<camera>`` float32 [b, T, 3, H, W], from 0 to 1, in the stored size, or in ``image_size``;
       its ``_is_pad`` bool [b, T]; and ``_padding_mask`` bool [b], False for a camera that the dataset lacks.
-    - ``observation.state`` float32 [b, T, S], if there is one, and ``observation.state_is_pad`` bool [b, T].
+    - ``observation.state`` float32 [b, T, S], if the data have one, and ``observation.state_is_pad`` bool [b, T].
     - ``action`` float32 [b, W, A] and ``action_is_pad`` bool [b, W]: steps beyond the episode repeat its first or last.
     - ``task``: list of str. ``episode_index``, ``frame_index`` int64 [b]; ``timestamp`` float32 [b], seconds, NaN for a
       dataset without a fixed rate.
 
-    Values are raw: the policy's preprocessor normalises them, by ``dataset_stats(loader)``.
+    Values are raw: the policy's preprocessor normalises them with ``dataset_stats(loader)``.
 
     Sources: ``lerobot/datasets/lerobot_dataset.py``, ``policies/<policy>/configuration_<policy>.py`` and
     ``scripts/lerobot_train.py`` of LeRobot 0.4.4. Not done: the policy's preprocessor, with its tokenizer.
@@ -84,7 +84,7 @@ def loader(
         arguments: Other arguments of ``make_loader``, such as ``batch_size`` and ``transforms``.
 
     Raises:
-        ArgumentError: As for ``make_loader``; or the policy is not known.
+        ArgumentError: As for ``make_loader``; or the policy is unknown.
     """
     if not isinstance(policy, Window) and (not isinstance(policy, str) or policy not in WINDOWS):
         raise ArgumentError(f"policy={policy!r}; expected {', '.join(WINDOWS)}, or a Window(history, actions)")
@@ -126,15 +126,13 @@ def dataset_stats(loader: Loader, *, split: str = "train") -> dict[str, dict[str
         ``mean``, ``std``, ``min``, ``max``, ``q01`` and ``q99`` by key, float32 [dims]; of images [3, 1, 1].
 
     Raises:
-        ArgumentError: The members have different dimensions; load them in one space. Or the loader is not one of this
+        ArgumentError: The members have different dimensions (load them in one space), or the loader is of another
             module.
     """
     image_keys = conversion(loader, ToLeRobot).views
     lerobot_names = {"action": "action", "state": "observation.state"}
-    vector_stats = {
-        lerobot_names[vector_name]: numbers
-        for vector_name, numbers in mixture_statistics(loader.data, split=split).items()
-    }
+    stats = mixture_statistics(loader.data, split=split)
+    vector_stats = {lerobot_names[vector_name]: numbers for vector_name, numbers in stats.items()}
     image_stats = {statistic: np.array(values, np.float32)[:, None, None] for statistic, values in IMAGENET.items()}
     return vector_stats | dict.fromkeys(image_keys, image_stats)
 
@@ -168,10 +166,9 @@ class ToLeRobot:
         if batch["state"].shape[-1]:
             converted["observation.state"] = batch["state"]
             if self.has_steps:
-                windowed = batch["state"].ndim == 3
-                state, mask = (
-                    values if windowed else values[:, None] for values in (batch["state"], batch["state_mask"])
-                )
+                state, mask = batch["state"], batch["state_mask"]
+                if state.ndim == 2:
+                    state, mask = state[:, None], mask[:, None]
                 converted["observation.state"], converted["observation.state_is_pad"] = repeat_edges(state, mask)
         converted["action"], converted["action_is_pad"] = repeat_edges(batch["action"], batch["action_mask"])
         rates = np.array([rate or np.nan for rate in self.rates])[batch["dataset"]]

@@ -37,7 +37,7 @@ def loader(
     normalize: bool | str | Path | Normalize = True,
     **arguments: Any,
 ) -> Loader:
-    """Return a loader of Octo's batches, with W = window_size and H = action_horizon.
+    """Return a loader of Octo's batches, for W = window_size and H = action_horizon.
 
     - ``observation``: ``image_<camera>`` uint8 [b, W, height, width, 3], resized with Lanczos; ``timestep`` int32
       [b, W]; ``timestep_pad_mask`` bool [b, W], False before the episode, where the first step is repeated;
@@ -50,12 +50,12 @@ def loader(
     - ``action_pad_mask`` bool [b, W, H, 7], False where ``task_completed``: as in Octo, from two steps after the goal.
     - ``dataset_name``: array of b bytes.
 
-    With ``goals`` each row keeps its goal images (with ``keep_image_prob``, or if it has no instruction) or its
-    instruction. The goal is a random later step, or t itself if the draw gives a step without an action or t is the
-    last step; Octo may draw t anywhere.
+    With ``goals`` each row keeps either its goal images (with ``keep_image_prob``, or if it has no instruction) or its
+    instruction. The goal is a random later step, or t if the drawn step has no action or t is the last step; Octo may
+    always draw t.
 
-    As in Octo, an episode is first cut to its steps with an action. Steps cut off at either end are neither history nor
-    goals, and ``timestep`` counts from the first step with an action.
+    As in Octo, an episode is first cut to its steps with an action. Other steps are neither history nor goals, and
+    ``timestep`` counts from the first step with an action.
 
     Sources: ``octo/data/traj_transforms.py``, ``obs_transforms.py``, ``utils/goal_relabeling.py`` and
     ``utils/task_augmentation.py``. Not done: the text processor, paraphrases, image augmentation, and the
@@ -68,7 +68,8 @@ def loader(
         action_horizon: Actions from each observation on.
         goals: Whether to load goal images.
         keep_image_prob: Probability of goal images instead of the instruction.
-        sizes: Height and width of each camera. By default those of ``SIZES``; a camera that no dataset stores is black.
+        sizes: Height and width of each camera, by default ``SIZES``. A camera of ``SIZES`` that no dataset stores is
+            black.
         proprio: Whether to load the state.
         normalize: True takes the statistics of each dataset. Give the path of a ``dataset_statistics.json``, a
             ``stream.Normalize``, or False for raw values.
@@ -144,37 +145,37 @@ class ToOcto:
 
     def map(self, batch: Batch) -> Batch:
         """Return the batch of Octo."""
-        num_observations, action_horizon = self.shape
-        rows, steps = len(batch["step"]), batch["step"]
+        width, action_horizon = self.shape
+        num_rows, step = len(batch["step"]), batch["step"]
+        # The episode of Octo: its steps with an action, from first_step to last_step.
         first_step, num_dropped_last = self.dropped[batch["dataset"]].T
         last_step = batch["num_steps"].astype(np.int64) - 1 - num_dropped_last
-        history = steps[:, None] + np.arange(1 - num_observations, 1)
-        inside = history >= first_step[:, None]
-        # Number of each observation in the window; those before the episode are its first step.
-        step_numbers = np.maximum(np.arange(num_observations), (first_step - steps)[:, None] + num_observations - 1)
+        history = step[:, None] + np.arange(1 - width, 1)
+        # Number of each observation in the window; the first step repeats before the episode.
+        step_numbers = np.maximum(np.arange(width), (first_step - step)[:, None] + width - 1)
         images, present = self._images(batch, step_numbers, last_step)
-        all_real = np.ones((rows, num_observations), bool)
-        observation: Batch = {f"image_{name}": frames[:, :num_observations] for name, frames in images.items()}
+        all_valid = np.ones((num_rows, width), bool)
+        observation: Batch = {f"image_{name}": frames[:, :width] for name, frames in images.items()}
         observation["timestep"] = (np.maximum(history, first_step[:, None]) - first_step[:, None]).astype(np.int32)
-        masks = {f"image_{name}": mask[:, :num_observations] for name, mask in present.items()} | {"timestep": all_real}
+        masks = {f"image_{name}": mask[:, :width] for name, mask in present.items()} | {"timestep": all_valid}
         if self.proprio:
-            state, mask = (
-                values.reshape(rows, num_observations, -1) for values in (batch["state"], batch["state_mask"])
-            )
+            state, mask = (batch[key].reshape(num_rows, width, -1) for key in ("state", "state_mask"))
             filled, _ = repeat_edges(state, mask)
-            observation["proprio"], masks["proprio"] = take_steps(filled, step_numbers), all_real
+            observation["proprio"], masks["proprio"] = take_steps(filled, step_numbers), all_valid
         task, goal_step = self._task(batch, images, present, first_step, last_step)
-        completed = (history[:, :, None] + np.arange(action_horizon)) - 2 >= goal_step[:, None, None]
+        # An action completes the task two steps after the goal.
+        action_steps = history[:, :, None] + np.arange(action_horizon)
+        completed = action_steps - 2 >= goal_step[:, None, None]
+        observation |= {
+            "timestep_pad_mask": history >= first_step[:, None],
+            "pad_mask_dict": masks,
+            "task_completed": completed,
+        }
         action, mask = batch["action"], batch["action_mask"]
         filled, _ = repeat_edges(action, mask)
         action_numbers = np.minimum(step_numbers[:, :, None] + np.arange(action_horizon), action.shape[1] - 1)
         return {
-            "observation": {
-                **observation,
-                "timestep_pad_mask": inside,
-                "pad_mask_dict": masks,
-                "task_completed": completed,
-            },
+            "observation": observation,
             "task": task,
             "action": take_steps(filled, action_numbers),
             "action_pad_mask": mask.any(axis=1)[:, None, None, :] & ~completed[..., None],
@@ -186,6 +187,7 @@ class ToOcto:
     ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """Return the frames of observations and goal, and whether they are real, by camera."""
         if self.goal_prob is not None:
+            # The goal is the frame after the observations. Beyond the last action it is the observation at t.
             goal_step, current = batch["frame_step"][:, -1], self.shape[0] - 1
             has_goal_at_t = (goal_step > last_step) | (goal_step == batch["step"])
             step_numbers = np.column_stack([step_numbers, np.where(has_goal_at_t, current, current + 1)])
@@ -207,16 +209,13 @@ class ToOcto:
         instructions = np.array([text.encode() for text in batch["language"]], object)
         has_text = instructions != b""
         if self.goal_prob is None:
-            return {
-                "language_instruction": instructions,
-                "pad_mask_dict": {"language_instruction": has_text},
-            }, last_step
+            masks = {"language_instruction": has_text}
+            return {"language_instruction": instructions, "pad_mask_dict": masks}, last_step
         keeps_goal = (row_random(batch, seed=self.seed)[:, 0] < self.goal_prob) | ~has_text
         drawn_step = batch["frame_step"][:, -1]
         goal_step = np.where(keeps_goal, np.where(drawn_step > last_step, batch["step"], drawn_step), last_step)
-        task: Batch = {
-            f"image_{name}": frames[:, -1] * keeps_goal[:, None, None, None] for name, frames in images.items()
-        }
+        keeps_image = keeps_goal[:, None, None, None]
+        task: Batch = {f"image_{name}": frames[:, -1] * keeps_image for name, frames in images.items()}
         masks = {f"image_{name}": mask[:, -1] & keeps_goal for name, mask in present.items()}
         masks |= {"language_instruction": has_text & ~keeps_goal, "timestep": np.ones(len(goal_step), bool)}
         task |= {"language_instruction": np.where(keeps_goal, b"", instructions).astype(object)}

@@ -52,7 +52,7 @@ def loader(
     - ``image``: dict of uint8 [b, 224, 224, 3], resized bilinearly with black borders.
     - ``image_mask``: dict of bool [b], False for a camera that the dataset lacks; for pi0-FAST always True.
     - ``state`` float32 [b, action_dim] and ``actions`` float32 [b, action_horizon, action_dim], normalised, then padded
-      with zeros. pi0-FAST takes them without padding. Steps beyond the episode repeat the last action.
+      with zeros; without padding for pi0-FAST. Steps beyond the episode repeat the last action.
     - ``prompt``: list of str; with a tokenizer ``tokenized_prompt`` int32 [b, L] and ``tokenized_prompt_mask`` bool
       [b, L] instead.
 
@@ -62,14 +62,14 @@ def loader(
 
     Args:
         root: As for ``make_loader``.
-        mixture: As for ``make_loader``. All members need the same dimensions, so take an ``action_space`` for several.
+        mixture: As for ``make_loader``. All members need the same dimensions; several robots need an ``action_space``.
         model: pi0 is normalised by mean and standard deviation, the others by the quantiles 0.01 and 0.99; as in
-            openpi, in all dimensions. One that does not vary is 0 in pi0, and -1 in the others.
+            openpi, in all dimensions. A constant dimension is 0 in pi0, and -1 in the others.
         action_horizon: Actions of a chunk.
         action_dim: Dimensions of the model.
         image_size: Height and width.
-        cameras: Camera of each image, by role or name, or several to draw one from, None for a black image. By default
-            that of ``CAMERAS``, black where no dataset stores it.
+        cameras: Camera of each image, by role or name; several to draw one from; or None for a black image. By default
+            ``CAMERAS``, black where no dataset stores the camera.
         normalize: True takes statistics of all members together, by their weights. Give the path of a
             ``norm_stats.json``, a ``stream.Normalize``, or False for raw values.
         tokenizer: An object with openpi's ``tokenize(prompt, state)``, such as its ``PaligemmaTokenizer``.
@@ -127,10 +127,11 @@ def droid_loader(
     """Return a loader of DROID as openpi's ``DroidRldsDataset`` gives it, then its ``transform_dataset``.
 
     One of the two exterior cameras and one of the three instructions are drawn for each sample. Actions and state are
-    joint positions and the gripper as stored. Episodes whose path does not tell success are left out.
+    joint positions and the gripper as stored. Episodes without ``success`` in their path are left out.
 
-    openpi draws once for each pass of an episode, and draws an empty instruction as often as the others; here a sample
-    without any instruction alone has an empty one. Give openpi's file of idle steps as ``keep_ranges={"droid": path}``.
+    openpi draws once for each pass of an episode, and draws an empty instruction as often as the others. This loader
+    has an empty instruction only for samples without any. Give openpi's file of idle steps as
+    ``keep_ranges={"droid": path}``.
 
     Args:
         root: As for ``make_loader``, of ``--layout frames --cameras all``.
@@ -180,11 +181,8 @@ class ToOpenpi:
         never_valid = np.zeros(rows, bool)
         images, masks = dict.fromkeys(self.views, black_image), dict.fromkeys(self.views, never_valid)
         for image_name in self.views:
-            if f"frames/{image_name}" in batch:
-                images[image_name], masks[image_name] = (
-                    batch[f"frames/{image_name}"][:, 0],
-                    batch[f"frames_mask/{image_name}"][:, 0],
-                )
+            if (frames := batch.get(f"frames/{image_name}")) is not None:
+                images[image_name], masks[image_name] = frames[:, 0], batch[f"frames_mask/{image_name}"][:, 0]
         if self.dims is None:
             masks = dict.fromkeys(masks, ~never_valid)
         actions, _ = repeat_edges(batch["action"], batch["action_mask"])

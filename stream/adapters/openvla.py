@@ -1,4 +1,4 @@
-"""OpenVLA and OpenVLA-OFT: what their ``RLDSBatchTransform`` takes and makes, before the model's own tokenizer."""
+"""OpenVLA and OpenVLA-OFT: inputs and outputs of their ``RLDSBatchTransform``, before the model's tokenizer."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ def loader(
     - ``image`` uint8 [b, 224, 224, 3], resized with Lanczos, for the model's image transform; ``image_wrist`` alike.
     - ``prompt``: list of str, the question to the model with the instruction in lower case.
     - ``actions`` float32 [b, chunk, 7], in the space ``oxe``: quantiles 0.01 and 0.99 of each dataset become -1 and 1,
-      the gripper stays, dimensions that do not vary are 0.
+      the gripper keeps its values, dimensions that do not vary are 0.
     - ``action_bins`` int64 [b, chunk, 7], from 1 to 256: the token is ``tokenizer.vocab_size - action_bins``.
     - ``proprio`` float32 [b, 7], the space ``eef`` with all dimensions normalised.
     - ``language`` list of str, and ``dataset_names`` list of str.
 
-    Each chunk is complete: the last ``chunk - 1`` steps of an episode are no samples, as in OpenVLA-OFT, and neither
-    are steps without an action. Samples without an instruction are left out, unless you give ``filters``.
+    Each chunk is complete: the last ``chunk - 1`` steps of an episode, and steps without an action, are not samples, as
+    in OpenVLA-OFT. Samples without an instruction are left out, unless you give ``filters``.
 
     Sources: ``prismatic/vla/datasets/datasets.py``, ``rlds/traj_transforms.py``, ``rlds/utils/data_utils.py`` and
     ``vla/action_tokenizer.py`` of both projects. Not done: the model's tokenizer and image transform (``examples``
-    gives what their ``RLDSBatchTransform`` takes), and image augmentation.
+    makes the inputs of their ``RLDSBatchTransform``), and image augmentation.
 
     Args:
         root: As for ``make_loader``.
@@ -97,9 +97,9 @@ def examples(batch: Batch) -> list[dict[str, Any]]:
         if "proprio" in batch:
             observation["proprio"] = batch["proprio"][row, None]
         task = {"language_instruction": batch["language"][row].encode()}
-        elements.append(
-            {"dataset_name": dataset_name, "action": batch["actions"][row], "observation": observation, "task": task}
-        )
+
+        element = {"dataset_name": dataset_name, "action": batch["actions"][row]}
+        elements.append({**element, "observation": observation, "task": task})
     return elements
 
 

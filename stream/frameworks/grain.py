@@ -47,7 +47,7 @@ class PairsMapDataset(grain.MapDataset[Sample]):
     """The dataset that ``pairs`` returns. A pickle has only the arguments, so that Grain's workers open the files.
 
     Attributes:
-        data: Mixture.
+        data: Open mixture.
     """
 
     def __init__(self, root: Path | CachedRoot, mixture: Mixture, spec: SampleSpec, on_error: str) -> None:
@@ -97,8 +97,8 @@ def pairs(
     """Return single samples in the order of ``make_loader``, as a Grain ``MapDataset``: element k is sample k.
 
     Without ``passes`` the dataset has no end: its length is larger than any training, and weights define the shares.
-    Epochs follow one another, each with random frames of its own; a sampler that gives a number twice gives the same
-    sample twice.
+    Epochs follow one another, each with its own random frames. A sampler that gives a number twice gets the same sample
+    twice.
 
     Args:
         root: As for ``make_loader``.
@@ -131,8 +131,8 @@ class PairSource:
 
     ``source[i]`` is a dict like an element of ``pairs``, with ``sample`` i. The pairs are in storage order, one dataset
     after the other; a sampler defines the order of training. Weights have no effect, but 0 leaves a dataset out. A
-    sampler does not tell its epoch, so what an epoch draws anew is refused, and ``row_random`` gives a pair the same
-    numbers in every epoch; ``pairs`` has both, and Grain's ``RandomMap`` draws anew.
+    sampler does not pass its epoch on. So random choices are refused, and ``row_random`` gives a pair the same numbers
+    in every epoch. ``pairs`` draws again in each epoch, and so does Grain's ``RandomMap``.
 
     Args:
         root: As for ``make_loader``.
@@ -173,8 +173,8 @@ class PairSource:
         random_choices += [camera_names for camera_names in cameras.values() if len(camera_names) > 1]
         if random_choices:
             raise ArgumentError(
-                f"PairSource cannot draw {random_choices[0]!r} anew in each epoch, which a sampler does not tell; take "
-                "stream.pairs, or what is not random"
+                f"PairSource cannot draw {random_choices[0]!r} again in each epoch, as a sampler does not pass its "
+                "epoch on; take stream.pairs, or a choice that is not random"
             )
         opened = open_mixture(cached_root(root, cache), mixture, split=split, spec=spec)
         self._samples = PairsMapDataset(opened.root, opened.mixture, opened.sample_spec, "raise")

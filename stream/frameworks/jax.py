@@ -25,8 +25,8 @@ with imports_of("jax", by="stream.jax"):
 def ranks(sharding: jax.sharding.Sharding | None = None) -> dict[str, Any]:
     """Return this process's rank and the number of ranks, for ``make_loader(..., **ranks(sharding))``.
 
-    The sharding decides which rows a process needs: processes that hold the same rows, as those along a model axis do,
-    have one rank. Without a sharding, and with one over the devices of this process alone, each process is a rank.
+    The sharding decides which rows a process needs: processes that hold the same rows, as along a model axis, have one
+    rank. Without a sharding, and with a sharding over only the devices of this process, each process is a rank.
 
     Args:
         sharding: Sharding for ``to_devices``.
@@ -36,7 +36,7 @@ def ranks(sharding: jax.sharding.Sharding | None = None) -> dict[str, Any]:
 
     Raises:
         ArgumentError: The sharding shards other dimensions than the rows, or processes do not hold blocks of successive
-            rows, all of one size.
+            rows of one size.
     """
     if sharding is None or sharding.is_fully_addressable:
         return {"rank": jax.process_index(), "world_size": jax.process_count()}
@@ -64,7 +64,7 @@ def _check_rows(sharding: Any, num_rows: int) -> None:
     except ValueError as error:
         reason = str(error).rstrip(".")
         raise ArgumentError(
-            f"batches of {num_rows} rows and {sharding}: {reason}; take a sharding of the rows alone, and a batch_size "
+            f"batches of {num_rows} rows and {sharding}: {reason}; take a sharding of only the rows, and a batch_size "
             "that its devices divide"
         ) from None
 
@@ -79,11 +79,11 @@ def to_devices(
     (``stream.batch.layout.IMAGE_SHIFT``).
 
     Args:
-        source: A loader, or an iterator of one at any step. A sharding over several processes needs a loader of its
+        source: A loader, or an iterator of a loader at any step. A sharding over several processes needs a loader with
             ``ranks(sharding)``.
         sharding: Sharding over the rows, for example ``NamedSharding(mesh, PartitionSpec("data"))``. By default batches
             go to the default device of this process.
-        prefetch: Batches whose transfer starts before they are asked for.
+        prefetch: Batches whose transfer starts before they are requested.
 
     Returns:
         A Grain iterator with ``get_state``, ``set_state`` and ``close``. Shapes and dtypes are the loader's. With a
@@ -131,7 +131,9 @@ class _OnDevices(Carrier):
 
 
 def normalize(tables: Mapping[str, Affine]) -> Callable[[Batch], Batch]:
-    """Return a pure function that normalises ``action`` and ``state`` of a batch, as ``stream.Normalize`` does.
+    """Return a pure function that normalises batches with the tables of ``stream.Normalize``.
+
+    Use it instead of ``make_loader(normalize=...)`` to normalise on the device, inside of ``jax.jit``.
 
     Args:
         tables: ``stream.Normalize(loader).tables``.

@@ -61,22 +61,22 @@ class PairDataset(torch.utils.data.IterableDataset[Batch]):
     """Batches of ``make_loader`` as dicts of tensors.
 
     Each element is a batch already: iterate it with ``for``, ``DataLoader(dataset, batch_size=None)`` or torchdata's
-    ``StatefulDataLoader(dataset, batch_size=None)``. The dataset has decoding processes of its own (``num_workers``):
+    ``StatefulDataLoader(dataset, batch_size=None)``. The dataset has its own decoding processes (``num_workers``):
     leave the DataLoader's ``num_workers`` at 0.
 
-    An iteration goes on with the batch after the last one that was returned. With ``num_steps`` it ends with its pass:
-    pass n has the steps from ``n * num_steps`` on. To repeat a pass, as in validation, call ``set_epoch``. With
-    ``passes`` the samples begin anew after the last one.
+    An iteration continues with the batch after the last returned batch. With ``num_steps`` it ends with its pass: pass
+    n has the steps from ``n * num_steps`` on. To repeat a pass, as in validation, call ``set_epoch``. With ``passes``
+    the samples start again after the last sample.
 
     Args:
         root: As for ``make_loader``.
         mixture: As for ``make_loader``.
         batch_size: Rows of the global batch, of all ranks together.
         arguments: All other arguments of ``make_loader``. Without ``rank`` and ``world_size`` each iteration finds them
-            when it begins, with ``ranks``.
+            when it starts, with ``ranks``.
 
     Attributes:
-        loader: The ``Loader``; one that finds other ranks replaces it.
+        loader: The ``Loader``; replaced when an iteration finds other ranks.
         step: Step of the next batch.
 
     Raises:
@@ -112,10 +112,10 @@ class PairDataset(torch.utils.data.IterableDataset[Batch]):
 
     def find_ranks(self) -> Loader:
         """Return the loader, with the ranks that ``ranks`` finds now if none were given."""
-        if self._finds_ranks and (current_ranks := ranks()) != {
-            name: getattr(self.loader.run_config, name) for name in current_ranks
-        }:
-            self.loader = self.loader.with_ranks(**current_ranks)
+        if self._finds_ranks:
+            found_ranks = ranks()
+            if any(value != getattr(self.loader.run_config, name) for name, value in found_ranks.items()):
+                self.loader = self.loader.with_ranks(**found_ranks)
         return self.loader
 
     def seek(self, step: int) -> None:
@@ -145,10 +145,10 @@ class PairDataset(torch.utils.data.IterableDataset[Batch]):
 
 
 def _check_callers(frame: FrameType | None) -> None:
-    """Raise ArgumentError if the caller collates the batches that it iterates, or any above it shards them.
+    """Raise ArgumentError if the direct caller collates the batches, or any caller shards them.
 
-    A DataLoader does not tell its dataset, so this looks at the objects whose methods are running. A dataset between
-    the two may make rows of batches, which its DataLoader collates rightly.
+    A DataLoader passes no settings to its dataset, so this inspects the objects whose methods are running. A dataset
+    between the two may make rows of batches, which its DataLoader may collate.
     """
     if frame is not None and getattr(frame.f_locals.get("self"), "auto_collation", False):
         raise ArgumentError(
@@ -167,10 +167,10 @@ def _check_callers(frame: FrameType | None) -> None:
 
 
 class _Pass(LoaderIterator):
-    """Batches up to the end of the pass of the step that it was moved to."""
+    """Batches up to the end of the pass of its first step."""
 
     def seek(self, step: int) -> None:
-        """Go to a step."""
+        """Move to a step."""
         length = self.loader.num_steps
         if length and self.loader.data.sample_spec.passes:
             step %= length  # no samples follow
@@ -188,20 +188,19 @@ def to_device(
 ) -> PrefetchIterator:
     """Return an iterator of batches with their tensors on a device.
 
-    On CUDA, copies run on a stream of their own while you use the batch before, right from the ring, whose memory is
-    page-locked at its first use. On the CPU, tensors share the memory of the ring.
+    On CUDA, copies run on a separate stream while you use the previous batch. They read directly from the ring, whose
+    memory is page-locked at its first use. On the CPU, tensors share the memory of the ring.
 
-    With ``decode="device"`` this iterator decodes the frames: on CUDA with torchvision's nvJPEG, in a thread of its
-    own, else on the host.
-    nvJPEG's pixels differ from the host's by a few levels, and more at edges of colour where the JPEG stores colour at
-    half the size (``--subsampling 420``), which nvJPEG does not smooth. If nvJPEG refuses a frame, the host decodes its
-    batch; a damaged frame is then an error that names its record, or is replaced.
+    With ``decode="device"`` this iterator decodes the frames: on CUDA with torchvision's nvJPEG in a separate thread,
+    else on the host. nvJPEG's pixels differ from the host's by a few levels. They differ more at edges of colour where
+    the JPEG stores colour at half the size (``--subsampling 420``), which nvJPEG does not smooth. If nvJPEG refuses a
+    frame, the host decodes its batch; a damaged frame is then an error that names its record, or is replaced.
 
     Args:
-        source: A loader, an iterator of one at any step, or a PairDataset. The ``state_dict`` of a PairDataset counts
-            the batches that this iterator returns.
+        source: A loader, an iterator of a loader at any step, or a PairDataset. The ``state_dict`` of a PairDataset
+            counts the batches that this iterator returns.
         device: ``"cuda"``, ``"cuda:1"``, ``"cpu"``, ...
-        prefetch: Batches to move before they are asked for.
+        prefetch: Batches to move before they are requested.
         pin_memory: None and True page-lock the memory that is copied to CUDA; False does not, and waits for each copy.
             Batches whose frames are decoded on CUDA are small, and never page-locked.
 
@@ -236,9 +235,10 @@ def to_device(
 
 
 class Normalize(torch.nn.Module):
-    """Normalisation of ``action`` and ``state`` in batches of tensors, as ``stream.Normalize`` does with arrays.
+    """Normalisation of tensors inside a model, with the tables of ``stream.Normalize`` as buffers.
 
-    The tables are buffers: they move with the model, and its state dict has them.
+    Use it instead of ``make_loader(normalize=...)`` if the checkpoint of the model should hold its normalisation: the
+    tables move with the model, and its state dict has them.
 
     Args:
         tables: ``stream.Normalize(loader).tables``.

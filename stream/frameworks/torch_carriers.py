@@ -60,7 +60,7 @@ class OnHost(Carrier):
 
 
 class OnCuda(Carrier):
-    """Carrier that copies on a stream of its own; frames are decoded in a thread of their own, too."""
+    """Carrier that copies on a separate stream; a separate thread decodes frames."""
 
     def __init__(self, device: torch.device, decoder: Decoder | None, *, pin: bool) -> None:
         self._device = device
@@ -112,7 +112,7 @@ class OnCuda(Carrier):
             slot.unlock = unlock
             return
         slot.unlock = lambda: None
-        # CUDA reports the error of the last call once more, with the next kernel.
+        # CUDA reports the error of the last call again, with the next kernel.
         with contextlib.suppress(RuntimeError):
             torch.zeros(1, device=self._device)
 
@@ -132,7 +132,7 @@ class OnCuda(Carrier):
         return map_values(keep, batch)
 
     def close(self) -> None:
-        """Wait for what is under way."""
+        """Wait for copies in progress."""
         if self._thread is not None:
             self._thread.shutdown(cancel_futures=True)
         self._end_copy()
@@ -200,7 +200,7 @@ class Decoder:
 
 def _moved(batch: Batch, device: torch.device | None, *, pin: bool = False) -> Batch:
     """Return the batch with its tensors on a device; with ``pin`` the copies may still run."""
-    # pin_memory() returns what is page-locked already; torch keeps the memory that it copies to until it was read.
+    # pin_memory() returns page-locked memory unchanged; torch keeps its copies until they were read.
 
     def move(_: str, value: Any) -> Any:
         if not isinstance(value, torch.Tensor):

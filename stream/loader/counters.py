@@ -22,7 +22,7 @@ class Counters:
     """Statistics of all iterators of a loader.
 
     Args:
-        names: Names of the datasets.
+        dataset_names: Names of the datasets.
 
     Attributes:
         watchers: Called with step and batch, for each batch that is returned.
@@ -43,7 +43,7 @@ class Counters:
         self.ring: Ring | None = None
 
     def add(self, step: int, result: Made, wait_seconds: float) -> None:
-        """Count the batch of a step, which was returned after ``wait_seconds`` seconds."""
+        """Count the batch of a step, for which ``next`` waited ``wait_seconds``."""
         with self._lock:
             self._counts += np.bincount(result.rows.member, minlength=len(self._names))
             self._batches += 1

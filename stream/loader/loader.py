@@ -31,13 +31,13 @@ _WAYS = (
 
 
 class Loader(grain.IterDataset[Batch]):
-    """Batches of a mixture. ``make_loader`` and ``load_loader`` make one.
+    """Batches of a mixture, made by ``make_loader`` or ``load_loader``.
 
     Iteration returns batches from step 0 on: dicts of arrays and lists with this rank's b rows.
 
     - ``frames`` uint8 [b, F, H, W, 3], RGB; F is 2 for pairs (t, t + offset). With ``decode="device"`` the batch has
       ``frames_jpeg`` and ``frames_span`` instead (``stream.batch.encoded``).
-      With several cameras each has its own, such as ``frames/wrist``.
+      With several cameras each has its own key, such as ``frames/wrist``.
     - ``depth`` (``depth/wrist``) uint16 [b, F, H, W], millimetres, 0 where nothing was measured, if you choose a depth
       camera; with ``depth_mask`` (``depth_mask/wrist``) as ``frames_mask``.
     - ``frames_mask`` (``frames_mask/wrist``) bool [b, F], if you choose frames, cameras or ``bounds="clamp"``, or
@@ -45,8 +45,8 @@ class Loader(grain.IterDataset[Batch]):
       lacks.
     - ``frame_step`` int64 [b, F], the steps of the frames, if you choose frames, cameras or ``bounds="clamp"``.
     - ``action`` float32 [b, W, A], or [b, A] if reduced.
-    - ``action_mask`` bool, shaped as ``action``. Values beyond the dataset's size or the pair's steps are 0 and False,
-      and so are those that a canonical space does not have, such as the rotation of a dataset without one.
+    - ``action_mask`` bool, shaped as ``action``. Vectors are padded to the largest dataset of the mixture. Padding,
+      steps beyond the pair, and features that a dataset lacks are 0, with mask False.
     - ``state`` float32 [b, S], or [b, W, S] with ``state_horizon`` above 1.
     - ``state_mask`` bool, shaped as ``state``.
     - ``language`` list of b str.
@@ -57,7 +57,7 @@ class Loader(grain.IterDataset[Batch]):
     - ``sample`` int64 [b], global number of the sample.
     - ``sample_mask`` bool [b], with ``passes``: False for rows that pad the last batch of several ranks.
 
-    You may write into the arrays. Their memory is reused when the last array, view or tensor over it is gone.
+    The arrays are writable. Their memory is reused when the last array, view or tensor over it is deleted.
 
     Attributes:
         batch_size: Rows of the global batch.
@@ -83,9 +83,7 @@ class Loader(grain.IterDataset[Batch]):
         self.counters = self.rank_plan.counters
 
     def with_ranks(self, rank: int, world_size: int) -> Loader:
-        """Return a loader of the same open data for another rank; its counters begin at 0.
-
-        It logs to the targets of ``log_to`` too.
+        """Return a loader of the same mixture for another rank, with new counters and the same targets of ``log_to``.
 
         Raises:
             ArgumentError: The ranks are wrong, or do not divide ``batch_size``.
@@ -127,7 +125,7 @@ class Loader(grain.IterDataset[Batch]):
 
     @property
     def normalize(self) -> Normalize | None:
-        """The last normalisation of the transforms, to take a model's output back, to save or to export; or None."""
+        """The last normalisation of the transforms, to denormalise a model's output, to save or to export; or None."""
         normalisations = [item for item in self.run_config.transforms if isinstance(item, Normalize)]
         return normalisations[-1] if normalisations else None
 
@@ -139,7 +137,7 @@ class Loader(grain.IterDataset[Batch]):
     def __iter__(self) -> LoaderIterator:
         return LoaderIterator(self)
 
-    # Python's own messages would not say what to do.
+    # Python's messages would not name the remedy.
     def __next__(self) -> NoReturn:
         raise TypeError(f"a Loader is not an iterator; {_WAYS}")
 
@@ -157,29 +155,22 @@ class Loader(grain.IterDataset[Batch]):
         return f"Loader({len(self.dataset_names)} datasets, {counts})"
 
     def _repr_html_(self) -> str:
-        spec, run_config = self.data.sample_spec, self.run_config
-        settings = [f"{self.batch_size} rows a batch", f"{self.steps_per_epoch:,} steps an epoch", f"seed {spec.seed}"]
-        settings += [f"{self.num_workers} workers"]
-        settings += [f"rank {self.rank} of {self.world_size}"] if self.world_size > 1 else []
-        settings += [type(transform).__name__ for transform in run_config.transforms]
+        seed = self.data.sample_spec.seed
+        settings = [f"{self.batch_size} rows a batch", f"{self.steps_per_epoch:,} steps an epoch", f"seed {seed}"]
+        settings.append(f"{self.num_workers} workers")
+        if self.world_size > 1:
+            settings.append(f"rank {self.rank} of {self.world_size}")
+        settings += [type(transform).__name__ for transform in self.run_config.transforms]
+        splits = [member.entry.split for member in self.data.views.members]
         dataset_rows = [
-            (
-                dataset_name,
-                f"{self.weights[dataset_name]:.4f}",
-                f"{num_samples:,}",
-                member.entry.split,
-                ", ".join(self.action_names[dataset_name]),
-            )
-            for (dataset_name, num_samples), member in zip(self.sizes.items(), self.data.views.members, strict=True)
+            (name, f"{self.weights[name]:.4f}", f"{self.sizes[name]:,}", split, ", ".join(self.action_names[name]))
+            for name, split in zip(self.dataset_names, splits, strict=True)
         ]
         dataset_table = html_table(("dataset", "weight", "samples", "split", "action"), dataset_rows)
         return f"<p><b>Loader</b> {escape(', '.join(settings))}</p>{dataset_table}"
 
     def batch_at(self, step: int) -> Batch:
-        """Return the batch of any step, the same as iteration returns, made in this process in new memory.
-
-        Args:
-            step: Step, from 0.
+        """Return the batch of any step from 0 on, as iteration returns it, made in this process in new memory.
 
         Raises:
             RecordError: A record cannot be read, and ``on_error`` is ``raise``.
@@ -204,21 +195,18 @@ class Loader(grain.IterDataset[Batch]):
         The overview has by dataset:
 
         - ``split``, and ``ranges``: the episodes [start, stop) that it names, by TFDS split.
-        - ``episodes``: their count. ``remaining_episodes``: how many of them have samples.
+        - ``episodes``: count of these episodes. ``remaining_episodes``: count of the episodes with samples.
         - ``samples``: count of samples in an epoch.
         - ``left_out``: count of the other samples by reason (``window``, ``actions``, ``filters``, ``episodes``,
           ``keep_ranges``, ``holes``). ``left_out_by_condition``: the same for each condition of the filters. A sample
-          that several would leave out counts for the first.
-        - ``unknown_episodes``: how many of the named episodes its splits lack.
+          with several reasons counts for the first.
+        - ``unknown_episodes``: count of the named episodes that its splits lack.
         - ``labels``: columns that were added after the conversion (``stream.add_labels``).
-        - ``damaged``: what the conversion left out, by reason.
-        - ``weight_0``: of a dataset with ``sample_weights``, the count of samples of weight 0.
+        - ``damaged``: counts of what the conversion left out, by reason.
+        - ``weight_0``: count of samples of weight 0, of a dataset with ``sample_weights``.
 
-        With ``on_error="replace"`` the result has the samples that were drawn; the batch and ``stats()`` have the ones
-        that replaced them.
-
-        Args:
-            step: Step, from 0, or None.
+        With ``on_error="replace"`` the result has the samples that were drawn; the batch and ``stats()`` have their
+        replacements.
         """
         return self.data.overview() if step is None else self.data.describe(self.rank_plan.rows_of([step]))
 
@@ -244,28 +232,28 @@ class Loader(grain.IterDataset[Batch]):
         - ``wait_s``: seconds that ``next`` waited.
         - ``read_s``, ``decode_s``, ``metadata_s``: seconds of work, added over workers and threads.
         - ``bytes``: bytes of records read.
-        - ``requests``, ``remote_bytes``: requests that were sent for records of a remote root, repeated ones too, and
-          bytes of their answers.
+        - ``requests``, ``remote_bytes``: requests for records of a remote root, including repeated requests, and bytes
+          of their responses.
         - ``replaced``, ``replaced_records``: count of replaced rows; the last 100 errors.
         - ``ring_slots``, ``ring_bytes``: shared memory of the newest iterator.
-        - ``left_out``: count of the samples of each dataset that were left out, by reason, see ``describe``.
+        - ``left_out``: count of the left-out samples of each dataset by reason, as in ``describe``.
         """
         left_out = dict(zip(self.data.names, self.data.views.left_out, strict=True))
         return {**self.counters.as_dict(), "left_out": left_out}
 
     def log_to(self, target: Any, every: int = 50) -> None:
-        """Send figures of the iteration to a log of the run, after every some steps.
+        """Send figures of the iteration to a log of the run, every few steps.
 
-        - ``loader/waiting_share``: share of the time since the report before that ``next`` waited for data.
-        - ``loader/samples_per_s``: samples a second, of all ranks together, which go in step.
-        - ``loader/share/<dataset>``, ``loader/weight/<dataset>``: its share of all ranks' samples since the report
-          before, and the share that the mixture asks for.
+        - ``loader/waiting_share``: share of the time since the last report that ``next`` waited for data.
+        - ``loader/samples_per_s``: samples per second of all ranks together.
+        - ``loader/share/<dataset>``, ``loader/weight/<dataset>``: its share of all ranks' samples since the last
+          report, and its share in the mixture.
         - ``loader/epoch/<dataset>``: passes over its samples so far, 0.25 for a quarter of the first.
         - ``loader/replaced_rows``, ``loader/masked_rows``: rows of this rank so far that ``on_error="replace"``
-          replaced, and that have a frame with mask False or pad the batch.
+          replaced, and rows that have a frame with mask False or pad the batch.
 
-        Only rank 0 logs: ranks wait for each other, so each has the rate of all. Batches, their order and
-        states stay as they are. If the target fails, a warning says so, and nothing more is logged.
+        Only rank 0 logs: ranks wait for each other, so all have the same rate. Batches, their order and states do not
+        change. A failing target is reported once, as a warning, and gets no further figures.
 
         Args:
             target: A run of ``wandb.init`` or ``trackio.init``; a TensorBoard ``SummaryWriter``; a function of the
@@ -281,8 +269,8 @@ class Loader(grain.IterDataset[Batch]):
     def save(self, path: str | Path) -> None:
         """Write ``loader.json``, for ``load_loader`` and ``pairstream replay``.
 
-        The file defines the batches, the numbers of a normalisation included. Other transforms are code, of which the
-        file has only the names.
+        The file defines the batches, including the numbers of a normalisation. Of other transforms, which are code, it
+        has only the names.
 
         Args:
             path: File to write; an old file is replaced atomically.
@@ -300,7 +288,7 @@ class Loader(grain.IterDataset[Batch]):
 
     @cached_property
     def content(self) -> dict[str, Any]:
-        """Everything that defines the batches beside the order of samples; states have it too."""
+        """Everything else that defines the batches, in addition to the order of samples; states have it too."""
         return {**self.data.content(), **describe_transforms(self.run_config.transforms)}
 
     def state_at(self, step: int) -> dict[str, Any]:

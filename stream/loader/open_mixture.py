@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import compress
@@ -28,6 +28,7 @@ from stream.format.names import VECTORS, TableKind, VectorName
 from stream.format.spaces import derived_column
 from stream.loader.members import open_datasets, parse_choices
 from stream.loader.sample_spec import MOST_STEPS, STEPS, SampleSpec
+from stream.order.choices import Choice
 from stream.order.filters import check_stored, settle_missing
 from stream.order.member import OpenMember
 from stream.order.mix import MixSchedule, Passes, build_mix
@@ -52,9 +53,9 @@ class OpenMixture:
     Args:
         root: Converted root.
         mixture: Members with split and weights.
-        options: Options.
+        spec: Samples, and content of their batches.
         catalog: Open catalog of the root, to save opening it again.
-        batch_size: Rows of the global batch, which a schedule of weights counts in; None if there are no batches.
+        batch_size: Rows of the global batch, the unit of a schedule of weights; None if no batches are made.
 
     Raises:
         ArgumentError: As for ``make_loader``.
@@ -79,23 +80,18 @@ class OpenMixture:
             unmapped=spec.unmapped,
             unknown_units=spec.unknown_units,
         )
-        spec = spec.without(self._leave(keeps))
+        spec = spec.without(self._drop(keeps))
         members = tuple(compress(mixture.members, keeps))
         choices = parse_choices(members, [dataset.name for dataset in self.datasets], spec)
         choices, keeps = settle_missing(choices, self.datasets, spec.missing)
-        # A saved loader has the members that stay, and says nothing of others.
-        self.sample_spec = spec = spec.without(self._leave(keeps))
-        self.mixture = mixture = replace(mixture, members=tuple(compress(members, keeps)))
-        self.members = members = mixture.members
+        # A saved loader has only the remaining members.
+        self.sample_spec = spec = spec.without(self._drop(keeps))
+        self.mixture = replace(mixture, members=tuple(compress(members, keeps)))
+        self.members = self.mixture.members
         self.names = tuple(dataset.name for dataset in self.datasets)
-        shuffle = Shuffle.parse(spec.shuffle)
         fields = [dataset.fields for dataset in self.datasets]
         self.windows = tuple(resolve_windows(spec.frames, fields, self.names))
-        pair_datasets = [
-            dataset_name
-            for dataset_name, dataset_fields in zip(self.names, fields, strict=True)
-            if dataset_fields.layout == "pairs"
-        ]
+        pair_datasets = [dataset.name for dataset in self.datasets if dataset.fields.layout == "pairs"]
         if spec.bounds == "clamp" and pair_datasets:
             raise ArgumentError(
                 f"bounds='clamp': these datasets hold only complete pairs: {', '.join(pair_datasets)}; convert them "
@@ -103,40 +99,42 @@ class OpenMixture:
             )
         resize = Resize(spec.image_fit, spec.image_filter)
         self.cameras = find_cameras(spec.cameras, fields, self.names, size=spec.image_size, resize=resize)
-        sample_weights = parse_weights(spec.sample_weights, self.names)
-        check_stored("sample_weights", sample_weights, self.datasets)
-        self.views = SampleIndex(
-            [
-                OpenMember(
-                    entry=entry,
-                    dataset=dataset,
-                    window=window,
-                    cameras=[stored for camera in self.cameras for stored in camera.stored[number]],
-                    choices=choices.get(dataset.name, ()),
-                    action_margins=self._action_margins(dataset),
-                    clamps=spec.bounds == "clamp",
-                    weights=sample_weights.get(dataset.name),
-                )
-                for number, (entry, dataset, window) in enumerate(
-                    zip(members, self.datasets, self.windows, strict=True)
-                )
-            ],
-            samples_per_episode=spec.samples_per_episode,
-        )
+        self.views = SampleIndex(self._open_members(choices), samples_per_episode=spec.samples_per_episode)
         self.sizes: dict[str, int] = dict(zip(self.names, self.views.sizes.tolist(), strict=True))
         self.relative_weights = [
-            member.relative_weights(size) for member, size in zip(members, self.sizes.values(), strict=True)
+            member.relative_weights(size) for member, size in zip(self.members, self.sizes.values(), strict=True)
         ]
+        shuffle = Shuffle.parse(spec.shuffle)
         self.phase_weights, schedule = self._passes(shuffle) if spec.passes else self._mix(batch_size)
         num_samples = spec.passes and spec.passes * int(self.views.sizes.sum())
         self.plan = Plan(schedule, self.views, seed=spec.seed, shuffle=shuffle, num_samples=num_samples)
         self._warn_of_offsets()
 
-    def _leave(self, keeps: Sequence[bool]) -> set[str]:
-        """Leave the datasets out that do not stay, and return their names."""
+    def _drop(self, keeps: Sequence[bool]) -> set[str]:
+        """Drop the datasets that are not kept, and return their names."""
         dropped = {dataset.name for dataset, keep in zip(self.datasets, keeps, strict=True) if not keep}
         self.datasets = tuple(compress(self.datasets, keeps))
         return dropped
+
+    def _open_members(self, choices: Mapping[str, Sequence[Choice]]) -> list[OpenMember]:
+        spec = self.sample_spec
+        sample_weights = parse_weights(spec.sample_weights, self.names)
+        check_stored("sample_weights", sample_weights, self.datasets)
+        return [
+            OpenMember(
+                entry=entry,
+                dataset=dataset,
+                window=window,
+                cameras=[stored for camera in self.cameras for stored in camera.stored[number]],
+                choices=choices.get(dataset.name, ()),
+                action_margins=self._action_margins(dataset),
+                clamps=spec.bounds == "clamp",
+                weights=sample_weights.get(dataset.name),
+            )
+            for number, (entry, dataset, window) in enumerate(
+                zip(self.members, self.datasets, self.windows, strict=True)
+            )
+        ]
 
     def weights_at(self, step: int) -> dict[str, float]:
         """Return the share of each dataset in the samples at a step, a multiple of 2^-20."""
@@ -220,16 +218,11 @@ class OpenMixture:
         """Return the origin of each row, without reading images."""
         spec = self.spec
         references = describe_rows(rows, self.views.splits, spec.layouts, spec.window_table)
-        return (
-            [
-                self._told(reference, rows.cut(row_number, row_number + 1))
-                for row_number, reference in enumerate(references)
-            ]
-            if spec.languages
-            else references
-        )
+        if not spec.languages:
+            return references
+        return [self._with_text(reference, rows.cut(row, row + 1)) for row, reference in enumerate(references)]
 
-    def _told(self, reference: SampleRef, row: Rows) -> SampleRef:
+    def _with_text(self, reference: SampleRef, row: Rows) -> SampleRef:
         """Return the origin of a row with the text that was drawn."""
         split, episode = self.views.splits[int(row.split[0])], np.array([reference.episode])
         record_numbers = row.record
@@ -246,30 +239,27 @@ class OpenMixture:
     def overview(self) -> dict[str, dict[str, Any]]:
         """Return the episodes, samples and choices of each dataset, as ``Loader.describe`` documents it."""
         overviews = {}
-        for member_number, (name, member) in enumerate(zip(self.names, self.views.members, strict=True)):
-            splits = self.views.splits_of(member_number)
-            unknown_counts = {
-                choice.reason: len(missing_episodes)
-                for choice in member.choices
-                if (missing_episodes := choice.unknown_in(splits))
-            }
+        for number, (name, member) in enumerate(zip(self.names, self.views.members, strict=True)):
+            splits = self.views.splits_of(number)
             ranges: dict[str, list[list[int]]] = {}
-            for episode_range in member.ranges:
-                ranges.setdefault(episode_range.split, []).append([episode_range.start, episode_range.stop])
+            for episodes in member.ranges:
+                ranges.setdefault(episodes.split, []).append([episodes.start, episodes.stop])
+            unknown = {choice.reason: len(ids) for choice in member.choices if (ids := choice.unknown_in(splits))}
+            damaged = member.dataset.manifest.left_out
             overviews[name] = {
                 "split": member.entry.split,
                 "ranges": ranges,
-                "episodes": sum(stop - start for episode_range in ranges.values() for start, stop in episode_range),
-                "remaining_episodes": self.views.num_episodes(member_number),
+                "episodes": sum(episodes.stop - episodes.start for episodes in member.ranges),
+                "remaining_episodes": self.views.num_episodes(number),
                 "samples": self.sizes[name],
-                "left_out": self.views.left_out[member_number],
-                "left_out_by_condition": self.views.conditions[member_number],
-                "unknown_episodes": unknown_counts,
-                "labels": sorted({name for split in splits for name in split.labels}),
-                "damaged": {reason: count for reason, count in member.dataset.manifest.left_out.items() if count},
+                "left_out": self.views.left_out[number],
+                "left_out_by_condition": self.views.conditions[number],
+                "unknown_episodes": unknown,
+                "labels": sorted({label for split in splits for label in split.labels}),
+                "damaged": {reason: count for reason, count in damaged.items() if count},
             }
             if member.weights is not None:
-                overviews[name]["weight_0"] = self.views.weights.zeros(member_number)
+                overviews[name]["weight_0"] = self.views.weights.zeros(number)
         return overviews
 
     def fingerprint(self) -> dict[str, Any]:
@@ -278,26 +268,27 @@ class OpenMixture:
         Its values are those of arguments, so that a message can name them; data are hashes.
         """
         spec = self.sample_spec
-        members = {
-            dataset_name: {"index": member_number, **member.fingerprint(self.views.splits_of(member_number))}
-            for member_number, (dataset_name, member) in enumerate(zip(self.names, self.views.members, strict=True))
+        datasets = {
+            name: {"index": number, **member.fingerprint(self.views.splits_of(number))}
+            for number, (name, member) in enumerate(zip(self.names, self.views.members, strict=True))
         }
+        phases = [
+            {"until": until, "weights": dict(zip(self.names, weights, strict=True))}
+            for until, weights in zip([*self.mixture.until, None], self.phase_weights, strict=True)
+        ]
         return {
             "seed": spec.seed,
             "shuffle": spec.shuffle,
             "samples_per_episode": spec.samples_per_episode,
             "passes": "complete passes" if spec.passes else None,
-            "datasets": members,
-            "phases": [
-                {"until": until, "weights": dict(zip(self.names, weights, strict=True))}
-                for until, weights in zip([*self.mixture.until, None], self.phase_weights, strict=True)
-            ],
+            "datasets": datasets,
+            "phases": phases,
         }
 
     def content(self) -> dict[str, Any]:
-        """Return what defines the batches beside the order of samples, as a small JSON object for states.
+        """Return everything else that defines the batches, as a small JSON object for states.
 
-        ``data`` has a hash by dataset of the columns that batches read, which hold the hash of every record.
+        ``data`` has a hash by dataset of the columns that batches read, which include the hash of every record.
         """
         read_columns: dict[str, list[tuple[str, TableKind, str]]] = {}
         for split in self.spec.splits:

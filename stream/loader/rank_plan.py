@@ -1,4 +1,4 @@
-"""The steps of one rank of a mixture: the plan of any step, its batch, and sources that make many batches."""
+"""Plan of one rank: the rows of any step, its batch, and sources that make many batches."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ class RankPlan:
 
     Attributes:
         counters: Statistics of all batches.
-        rank, world_size: Number of this rank, and count of ranks.
+        rank: Number of this rank.
+        world_size: Count of ranks.
         rows: Rows of this rank's batches.
         num_steps: Step at which iteration stops, None for no end.
     """
@@ -103,7 +104,7 @@ def _check_encoded(mixture: OpenMixture) -> None:
     """Raise ArgumentError if frames cannot stay encoded until they are on a device."""
     if mixture.sample_spec.image_size is not None:
         raise ArgumentError(
-            "decode='device' gives frames in their stored size; leave image_size out and resize there, or take "
+            "decode='device' gives frames in their stored size; leave image_size out and resize on the device, or take "
             "decode='host'"
         )
     for camera in mixture.cameras:

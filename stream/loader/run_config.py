@@ -12,7 +12,7 @@ from stream.base.machine import usable_processors
 from stream.batch.spec import DECODE, Decode
 
 MAX_BATCH_SIZE = 1 << 20
-"""Limit on rows: the plan of a made-up number would fill the memory before the frames do."""
+"""Limit on rows: the plan of a mistyped number would fill the memory before the frames do."""
 _MINIMUMS = {
     "batch_size": 1,
     "world_size": 1,
@@ -24,7 +24,7 @@ _MINIMUMS = {
 }
 """Least value of each whole number."""
 _MAX_AUTO_WORKERS = 64
-"""Most workers of ``auto``: each has a batch in memory, and one trainer cannot hand out what more of them make."""
+"""Most workers of ``auto``: each has a batch in memory, and one trainer cannot use the batches of more."""
 _MAY_BE_NONE = ("threads", "num_steps", "rank", "world_size")
 
 
@@ -62,14 +62,14 @@ class RunConfig:
             raise ArgumentError(f"batch_size={self.batch_size}; expected at most {MAX_BATCH_SIZE:,}")
         if (self.rank is None) != (self.world_size is None):
             argument = f"rank={self.rank}" if self.world_size is None else f"world_size={self.world_size}"
-            raise ArgumentError(f"{argument} alone; give rank and world_size together, or neither")
+            raise ArgumentError(f"only {argument}; give rank and world_size together, or neither")
         rank, world_size = self.ranks
         if self.batch_size % world_size:
             smaller = self.batch_size // world_size * world_size
             choices = " or ".join(str(batch_size) for batch_size in (smaller, smaller + world_size) if batch_size)
             raise ArgumentError(
-                f"batch_size={self.batch_size} is not divisible by world_size={world_size}; batch_size is that "
-                f"of all ranks together, take {choices}"
+                f"batch_size={self.batch_size} is not divisible by world_size={world_size}; batch_size counts the "
+                f"rows of all ranks together, take {choices}"
             )
         if rank >= world_size:
             raise ArgumentError(f"rank={rank} of world_size={world_size}; expected 0 to {world_size - 1}")

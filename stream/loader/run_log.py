@@ -23,7 +23,7 @@ Send = Callable[[int, dict[str, float]], object]
 
 
 class RunLog:
-    """Watcher of a loader's batches that sends figures every some steps.
+    """Watcher of a loader's batches that sends figures every few steps.
 
     Args:
         plan: Steps of the loader's rank, with its counters.
@@ -31,7 +31,7 @@ class RunLog:
         every: Steps between two reports.
 
     Raises:
-        ArgumentError: ``target`` is none of these, or ``every`` is not a whole number from 1.
+        ArgumentError: ``target`` is something else, or ``every`` is not a whole number from 1.
     """
 
     def __init__(self, rank_plan: RankPlan, target: Any, *, every: int) -> None:
@@ -47,9 +47,9 @@ class RunLog:
         self._waited = 0.0
 
     def __call__(self, step: int, result: Made) -> None:
-        """Note the batch of a step, and send the figures if they are due.
+        """Count the batch of a step, and send the figures if they are due.
 
-        A target that fails is told once, and gets no further figures: training goes on.
+        A failing target is reported once, and gets no further figures: training continues.
         """
         if self._send is None:
             return
@@ -90,10 +90,10 @@ class RunLog:
 
 
 def _masked_rows(result: Made) -> int:
-    """Return how many rows have a frame that is not real, or pad the batch."""
+    """Return the count of rows that have a frame with mask False, or pad the batch."""
     masked = np.zeros(len(result.rows), bool)
     for batch_key, value in result.batch.items():
-        # A transform may have put anything in its place.
+        # A transform may have replaced the mask by anything.
         if batch_key.partition("/")[0] in _MASKS and isinstance(value, np.ndarray) and len(value) == len(masked):
             masked |= ~value.reshape(len(masked), -1).all(axis=1)
     return int(masked.sum())
@@ -130,7 +130,7 @@ def _to_wandb(run: Any) -> Send:
     def send(step: int, figures: dict[str, float]) -> None:
         nonlocal last_step
         if run.step == last_step:
-            # The script wrote nothing since, so the figures before would be overwritten.
+            # The script has written nothing since, so the last figures would be overwritten.
             run.log({}, commit=True)
         run.log({"loader/step": step, **figures}, commit=False)
         last_step = run.step

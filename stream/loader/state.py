@@ -1,4 +1,4 @@
-"""States of iterators: small JSON, made, checked and compared with the loader that it is set in."""
+"""States of iterators: small JSON objects, compared with the loader that they are set in."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STATE_VERSION = 2
 _MAX_FILE_BYTES = 1 << 30
 """Size limit of ``loader.json``; keep ranges of a million episodes take 200 MB."""
 _MEMBER_WORDS = {
-    "index": "place in the mixture",
+    "index": "position in the mixture",
     "margins": "steps before and after t that frames= and bounds= need",
     "action_margins": "steps at either end of an episode that min_actions= and action_space= leave out",
     "holes": "frames that must exist, by cameras= and frames=",
@@ -62,7 +62,7 @@ def read_state(state: Any, fingerprint: Mapping[str, Any], *, random_ranks: int 
         random_ranks: This loader's ``RunConfig.random_ranks``.
 
     Raises:
-        StateError: The value is not a state, or belongs to another order; names what differs, and both values.
+        StateError: The value is not a state, or belongs to another order; the message names each difference.
     """
     if not isinstance(state, Mapping) or not {"version", "step", "fingerprint"} <= set(state):
         raise StateError(
@@ -76,8 +76,8 @@ def read_state(state: Any, fingerprint: Mapping[str, Any], *, random_ranks: int 
     difference = describe_order(_up_to(state["fingerprint"], step), _up_to(fingerprint, step))
     if difference:
         raise StateError(
-            f"the state belongs to another order of samples: {difference}. Make the loader as it was then, or begin "
-            "at step 0 with this one"
+            f"the state belongs to another order of samples: {difference}. Make the loader with the arguments of the "
+            "state, or begin at step 0 with this loader"
         )
     saved_ranks = state.get("random_ranks")
     if saved_ranks is not None and random_ranks is not None and saved_ranks != random_ranks:

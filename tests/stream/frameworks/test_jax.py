@@ -108,7 +108,7 @@ for wrong in ({"batch_size": 6}, {"batch_size": 4, "passes": 1}):
     try:
         stream.jax.to_devices(loader, sharding)
     except stream.ArgumentError as error:
-        assert str(error).endswith("take a sharding of the rows alone, and a batch_size that its devices divide")
+        assert str(error).endswith("take a sharding of only the rows, and a batch_size that its devices divide")
         print(loader.sizes["bridge"], str(error).partition(" and ")[0])
 """
 

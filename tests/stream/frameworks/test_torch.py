@@ -95,11 +95,11 @@ def test_a_state_is_small_json_and_iterating_goes_on_from_it(oxe_root: Path, dat
     _take(dataset, 3)
     text = json.dumps(dataset.state_dict())
     assert len(text) < 2000
-    other = PairDataset(oxe_root, MIXTURE, batch_size=4, threads=1)
-    other.load_state_dict(json.loads(text))
-    assert other.state_dict()["step"] == 3
-    assert _take(other, 2) == _steps(3, 5)
-    assert _take(other, 2) == _steps(5, 7)
+    resumed = PairDataset(oxe_root, MIXTURE, batch_size=4, threads=1)
+    resumed.load_state_dict(json.loads(text))
+    assert resumed.state_dict()["step"] == 3
+    assert _take(resumed, 2) == _steps(3, 5)
+    assert _take(resumed, 2) == _steps(5, 7)
 
 
 def test_loading_while_iterating_is_for_the_next_iterator(dataset: PairDataset) -> None:
@@ -111,9 +111,9 @@ def test_loading_while_iterating_is_for_the_next_iterator(dataset: PairDataset) 
 
 
 def test_a_state_of_another_order_is_refused_when_it_is_loaded(dataset: PairDataset, oxe_root: Path) -> None:
-    other = PairDataset(oxe_root, MIXTURE, batch_size=4, seed=1)
+    other_order = PairDataset(oxe_root, MIXTURE, batch_size=4, seed=1)
     with pytest.raises(StateError, match="seed: 0 was 1"):
-        dataset.load_state_dict(other.state_dict())
+        dataset.load_state_dict(other_order.state_dict())
 
 
 def test_batches_come_to_the_cpu_in_order_with_the_state_of_those_handed_out(loader: Loader) -> None:

@@ -59,7 +59,7 @@ def test_an_unknown_argument_suggests_the_closest(root: Path, name: str, closest
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("arguments", "message"),
     [
         ({"chunk_size": 8}, "unknown argument 'chunk_size'; did you mean 'horizon'?"),
         ({"action_horizon": 8}, "unknown argument 'action_horizon'; did you mean 'horizon'?"),
@@ -73,9 +73,9 @@ def test_an_unknown_argument_suggests_the_closest(root: Path, name: str, closest
         ({"mixture": "oxe29", "split": "x"}, "split='x' is none of its roles (train, val); with a named mixture"),
     ],
 )
-def test_words_of_other_programs_lead_to_the_argument(root: Path, given: Any, message: str) -> None:
+def test_words_of_other_programs_lead_to_the_argument(root: Path, arguments: Any, message: str) -> None:
     with pytest.raises(ArgumentError, match=re.escape(message)):
-        loader_of(root, **{"mixture": "arm", **given})
+        loader_of(root, **{"mixture": "arm", **arguments})
 
 
 @pytest.mark.parametrize("use", [next, len, lambda loader: loader[0], lambda loader: next(torch_loader(loader))])
@@ -100,7 +100,7 @@ def test_a_number_of_seconds_is_bounded_as_steps_are() -> None:
 
 def test_numbers_of_numpy_are_numbers(root: Path) -> None:
     plain = loader_of(root, {"arm": 2, "hand": 1}, frames=[0, 1], horizon=2, seed=3, num_steps=5)
-    given = make_loader(
+    numpy_loader = make_loader(
         root,
         {"arm": np.int64(2), "hand": np.float32(1)},
         batch_size=np.int32(4),  # type: ignore[arg-type]
@@ -109,9 +109,9 @@ def test_numbers_of_numpy_are_numbers(root: Path) -> None:
         seed=np.uint16(3),  # type: ignore[arg-type]
         num_steps=np.int64(5),  # type: ignore[arg-type]
     )
-    assert given.fingerprint == plain.fingerprint
-    assert given.batch_at(np.int64(2))["step"].tolist() == plain.batch_at(2)["step"].tolist()  # type: ignore[arg-type]
-    assert given.state_at(np.int64(2)) == plain.state_at(2)  # type: ignore[arg-type]
+    assert numpy_loader.fingerprint == plain.fingerprint
+    assert numpy_loader.batch_at(np.int64(2))["step"].tolist() == plain.batch_at(2)["step"].tolist()  # type: ignore[arg-type]
+    assert numpy_loader.state_at(np.int64(2)) == plain.state_at(2)  # type: ignore[arg-type]
     schedule = [(np.int64(5), {"arm": np.int64(1)}), (None, {"hand": 1})]
     assert loader_of(root, schedule).weights_at(5) == {"arm": 0, "hand": 1}
 

@@ -31,8 +31,8 @@ def test_a_member_of_another_root_gives_the_batches_of_one_root(oxe_root: Path, 
         assert loader.state_at(3) == together.state_at(3)
         np.testing.assert_array_equal(loader.batch_at(5)["frames"], together.batch_at(5)["frames"])
     apart.save(tmp_path / "loader.json")
-    again = load_loader(tmp_path / "loader.json")
-    assert again.describe(7) == together.describe(7)
+    loaded = load_loader(tmp_path / "loader.json")
+    assert loaded.describe(7) == together.describe(7)
 
 
 def test_a_member_takes_a_name_of_its_own(oxe_root: Path, mine: Path) -> None:

@@ -53,7 +53,7 @@ def changed(bound: dict[str, Any], *path: Any, value: Any) -> dict[str, Any]:
         (("samples_per_episode",), 2, "samples_per_episode: 0 was 2"),
         (("batch_size",), 32, "batch_size: 64 was 32"),
         (("passes",), "complete passes", "passes: None was 'complete passes'"),
-        (("datasets", "bridge", "index"), 1, "place in the mixture: 0 was 1 (bridge)"),
+        (("datasets", "bridge", "index"), 1, "position in the mixture: 0 was 1 (bridge)"),
         (("datasets", "bridge", "version"), "0.2.0", "version: '0.1.0' was '0.2.0' (bridge)"),
         (("datasets", "kuka", "split"), "train[:50%]", "split: 'train' was 'train[:50%]' (kuka)"),
         (("datasets", "kuka", "filters"), None, """filters: ["('step', '>', 1)"] was None (kuka)"""),
@@ -72,11 +72,11 @@ def test_a_state_of_another_order_says_so_in_the_words_of_arguments(
 
 
 def test_data_are_named_only_where_no_argument_of_their_dataset_differs(bound: dict[str, Any]) -> None:
-    other = changed(bound, "datasets", "kuka", "data", "filters", value="0" * 16)
+    other_order = changed(bound, "datasets", "kuka", "data", "filters", value="0" * 16)
     for member in ("bridge", "kuka", "rt1"):
-        other = changed(other, "datasets", member, "split", value="test")
-    with pytest.raises(StateError, match=r"samples: split: 'train' was 'test'\. Make the loader as it was then"):
-        read_state(make_state(3, other), bound)
+        other_order = changed(other_order, "datasets", member, "split", value="test")
+    with pytest.raises(StateError, match=r"samples: split: 'train' was 'test'\. Make the loader with the arguments"):
+        read_state(make_state(3, other_order), bound)
 
 
 def test_missing_and_further_datasets_are_named_and_few_of_many_differences(bound: dict[str, Any]) -> None:
@@ -149,12 +149,12 @@ def test_a_loader_with_a_random_map_refuses_the_state_of_another_number_of_ranks
 
 
 def test_a_transform_on_row_random_is_the_same_on_any_number_of_ranks(oxe_root: Path) -> None:
-    whole = load(oxe_root, RowNoise(), 0, 1)
+    full = load(oxe_root, RowNoise(), 0, 1)
     ranks = [load(oxe_root, RowNoise(), rank, 2) for rank in range(2)]
     for step in (0, 5):
         parts = [rank.batch_at(step)["noise"] for rank in ranks]
-        np.testing.assert_array_equal(np.concatenate(parts), whole.batch_at(step)["noise"])
-    assert ranks[0].step_of(whole.state_at(5)) == 5
+        np.testing.assert_array_equal(np.concatenate(parts), full.batch_at(step)["noise"])
+    assert ranks[0].step_of(full.state_at(5)) == 5
 
 
 def test_a_file_is_written_whole_and_read_again(tmp_path: Path) -> None:
