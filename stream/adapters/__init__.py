@@ -1,10 +1,9 @@
 """Batches of public trainers, one module for each trainer: ``from stream.adapters import openpi``.
 
-Each module has a ``loader`` that takes a root, a mixture and the arguments of ``stream.make_loader``, and returns a
-``stream.Loader`` whose batches have the trainer's keys, types, image sizes, chunk tails, masks and normalisation. The
-adapter is the last transform of the loader, after the caller's ``transforms`` and the normalisation, so workers, ranks,
-states and ``batch_at`` work as with any loader. Batches are numpy arrays; ``stream.torch.to_device`` makes tensors of
-them.
+Each module has a ``loader`` with the arguments of ``stream.make_loader``. It returns a ``stream.Loader`` whose batches
+have the trainer's keys, types, image sizes, chunk tails, masks and normalisation. The adapter is the last transform of
+the loader, after the caller's ``transforms`` and the normalisation. So workers, ranks, states and ``batch_at`` work as
+with any loader. Batches are numpy arrays; ``stream.torch.to_device`` makes tensors of them.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def loader(
         arguments: Other arguments of ``make_loader``, such as ``batch_size`` and ``transforms``.
 
     Raises:
-        ArgumentError: As for ``make_loader``; the members have different dimensions, or a key names none of them.
+        ArgumentError: As for ``make_loader``; the members have different dimensions, or a key names an unknown one.
     """
     if not isinstance(frames, list | tuple | range):
         raise ArgumentError(f"frames={frames!r:.100}; expected a list of steps from t, such as [-1, 0]")

@@ -31,7 +31,7 @@ class Window:
     Attributes:
         history: Count of observations; None has no dimension of steps.
         actions: Count of actions, from the first observation on.
-        drop_last: Count of the last steps of an episode that are no samples.
+        drop_last: Count of the last steps of an episode that are not samples.
     """
 
     history: int | None

@@ -59,7 +59,7 @@ def open_loader(
     needs: Sequence[VectorName] = ("action",),
     arguments: Mapping[str, Any],
 ) -> Loader:
-    """Return a loader whose transforms are those of the caller, the normalisation, and the conversion.
+    """Return a loader whose transforms are the caller's, the normalisation, and the conversion.
 
     Args:
         root: As for ``make_loader``.
@@ -172,7 +172,7 @@ def _check_data(mixture: OpenMixture, needs: Sequence[VectorName]) -> None:
 
 
 def _normalisation(normalize: Any, mixture: OpenMixture, settings: Mapping[str, Any] | None) -> list[Normalize]:
-    """Return the normalisation of the trainer, if there is one."""
+    """Return the normalisation, if the trainer has one."""
     from stream.statistics.normalize import Normalize, load_normalize
 
     settings = settings or {}
@@ -191,7 +191,7 @@ def conversion(loader: Loader, kind: type[Converted]) -> Converted:
         kind: Conversion of this adapter.
 
     Raises:
-        ArgumentError: Another adapter made the loader, or none.
+        ArgumentError: Another adapter, or ``make_loader``, made the loader.
     """
     for transform in loader.run_config.transforms[-1:]:
         if isinstance(transform, kind):
@@ -203,7 +203,7 @@ def conversion(loader: Loader, kind: type[Converted]) -> Converted:
 
 
 def check_mapping(name: str, value: Any, *, example: str) -> dict[str, Any]:
-    """Return a mapping as dict; raise ArgumentError if it is none, or empty."""
+    """Return a mapping as dict; raise ArgumentError if it is not a mapping, or empty."""
     if not isinstance(value, Mapping) or not value:
         raise ArgumentError(f"{name}={value!r:.100}; expected a mapping such as {example}")
     return dict(value)

@@ -35,8 +35,8 @@ def loader(
 
     - ``image`` uint8 [b, 224, 224, 3], resized with Lanczos, for the model's image transform; ``image_wrist`` alike.
     - ``prompt``: list of str, the question to the model with the instruction in lower case.
-    - ``actions`` float32 [b, chunk, 7], in the space ``oxe``: quantiles 0.01 and 0.99 of each dataset become -1 and 1,
-      the gripper keeps its values, dimensions that do not vary are 0.
+    - ``actions`` float32 [b, chunk, 7], in the space ``oxe``: quantiles 0.01 and 0.99 of each dataset become -1 and 1.
+      The gripper keeps its values; constant dimensions are 0.
     - ``action_bins`` int64 [b, chunk, 7], from 1 to 256: the token is ``tokenizer.vocab_size - action_bins``.
     - ``proprio`` float32 [b, 7], the space ``eef`` with all dimensions normalised.
     - ``language`` list of str, and ``dataset_names`` list of str.

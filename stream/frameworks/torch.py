@@ -205,8 +205,8 @@ def to_device(
             Batches whose frames are decoded on CUDA are small, and never page-locked.
 
     Returns:
-        A Grain iterator with ``get_state``, ``set_state`` and ``close``. Shapes and dtypes are those of the loader;
-        ``frames`` are uint8 [b, F, H, W, 3], whatever ``decode`` is.
+        A Grain iterator with ``get_state``, ``set_state`` and ``close``. Shapes and dtypes are the loader's;
+        ``frames`` are uint8 [b, F, H, W, 3] for any ``decode``.
 
     Raises:
         ArgumentError: The device does not exist, ``source`` is something else, or torchvision is missing.
@@ -237,8 +237,8 @@ def to_device(
 class Normalize(torch.nn.Module):
     """Normalisation of tensors inside a model, with the tables of ``stream.Normalize`` as buffers.
 
-    Use it instead of ``make_loader(normalize=...)`` if the checkpoint of the model should hold its normalisation: the
-    tables move with the model, and its state dict has them.
+    Use it instead of ``make_loader(normalize=...)`` if the model's checkpoint should hold the normalisation. The tables
+    move with the model, and its state dict has them.
 
     Args:
         tables: ``stream.Normalize(loader).tables``.

@@ -21,11 +21,11 @@ _Split = tuple[str, str, str]
 
 
 def digest(batch: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of a batch in hex: its keys in alphabetical order, dtypes, shapes and contents. A
-    key in a dict inside is ``outer/inner``.
+    """Return the SHA-256 of a batch in hex: its keys in alphabetical order, dtypes, shapes and contents.
 
     Args:
-        batch: Arrays and tensors on the CPU enter by their bytes, lists and texts by their JSON.
+        batch: Arrays and tensors on the CPU enter by their bytes, lists and texts by their JSON. The key of a value in
+            a nested dict is ``outer/inner``.
     """
     sha256 = hashlib.sha256()
     for batch_key, value in sorted(_flat(batch), key=lambda item: item[0]):
@@ -50,10 +50,11 @@ def _flat(batch: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
 
 
 def shared_episodes(first: Loader, second: Loader) -> list[EpisodeRef]:
-    """Return the episodes of which both loaders draw samples, whatever their members are called.
+    """Return the episodes from which both loaders draw samples, for any names of their members.
 
     Args:
-        first, second: Loaders, for example of training and validation. Two versions of a dataset are two datasets.
+        first: Loader, for example of training.
+        second: Loader, for example of validation. Two versions of a dataset are two datasets.
 
     Returns:
         An entry for each episode, by dataset, version, split and number; empty if nothing leaks.

@@ -131,7 +131,7 @@ class Loader(grain.IterDataset[Batch]):
 
     @property
     def steps_per_epoch(self) -> int:
-        """Number of steps that draw as many samples as all datasets have together, rounded up."""
+        """Number of steps that draw the sample count of all datasets together, rounded up."""
         return -(-sum(self.sizes.values()) // self.batch_size)
 
     def __iter__(self) -> LoaderIterator:

@@ -22,14 +22,14 @@ _PARSERS = (("filters", parse_filters), ("episodes", parse_episodes), ("keep_ran
 
 
 def read_mixture_fields(root: str | Path | CachedRoot, mixture: Any, *, split: str) -> list[Fields]:
-    """Return a loader's fields of each dataset of a mixture, from the manifests alone."""
+    """Return a loader's fields of each dataset of a mixture, from only the manifests."""
     catalog = open_catalog(root)
     members = resolve_mixture(mixture, split, catalog).members
     return [dataset.fields for dataset in open_datasets(members, catalog)]
 
 
 def _member_root(member_root: str, catalog: Catalog) -> str | Path | CachedRoot:
-    """Return the root of a member, which shares the cache and its bound with the others if it is remote."""
+    """Return the root of a member; a remote root shares the cache of the mixture's root."""
     if isinstance(catalog.place, CachedRoot) and is_remote(member_root):
         return catalog.place.member(member_root)
     return cached_root(member_root, None)

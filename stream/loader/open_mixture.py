@@ -265,7 +265,7 @@ class OpenMixture:
     def fingerprint(self) -> dict[str, Any]:
         """Return everything that defines the order of samples, and nothing else, as a small JSON object for states.
 
-        Its values are those of arguments, so that a message can name them; data are hashes.
+        Its values are values of arguments, so that a message can name them; data are hashes.
         """
         spec = self.sample_spec
         datasets = {

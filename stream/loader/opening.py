@@ -111,8 +111,8 @@ def make_loader(
         image_filter: ``area``, the mean of the covered pixels; ``lanczos`` or ``bilinear``, with antialiasing. Depth
             takes the nearest value.
         frames: Frames of a sample, relative to its step t: steps (``-1``), seconds by each dataset's rate
-            (``"0.6s"``), a random distance (``"1..10"``), the dataset's ``"offset"``, or the ``"last"`` step of the
-            episode. ``"goal"`` is a random later step of the episode, each with the same probability.
+            (``"0.6s"``), a random distance (``"1..10"``), or the dataset's ``"offset"``. ``"last"`` is the last step of
+            the episode. ``"goal"`` is a random later step of the episode, each with the same probability.
             ``"goal:geometric:0.99"`` is k steps later with a probability that falls by this factor a step, or the last
             step. By default the frames of a pair.
         bounds: ``inside`` takes the steps t whose frames all exist. ``clamp`` takes every t, and repeats the first or
@@ -152,9 +152,9 @@ def make_loader(
             ``drop``, a mixture without them.
         episodes: Episodes to keep by member: a list of their ``episode_id``, ``{"leave_out": ids}``, or a file with
             either; or a JSON file of the mapping.
-        keep_ranges: Steps t to keep by member: a mapping of episodes to lists of [start, stop), or a JSON file of one,
-            as openpi publishes it for DROID. Episodes that are not named are left out.
-        sample_weights: Column of numbers >= 0, of every member or by member: of N samples in an epoch, sample i is
+        keep_ranges: Steps t to keep by member: a mapping of episodes to lists of [start, stop), or a JSON file such as
+            openpi's for DROID. Episodes that are not named are left out.
+        sample_weights: Column of numbers >= 0, of every member or by member. Of N samples in an epoch, sample i is
             drawn floor or ceil of N * w_i / sum(w) times, and never with weight 0.
         transforms: ``grain.transforms.Map`` or ``RandomMap``, applied to each batch where it is made.
         normalize: Normalisation after the transforms: a method of ``stream.Normalize`` (``"mean_std"``, ``"q01_q99"``,

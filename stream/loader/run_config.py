@@ -91,7 +91,7 @@ class RunConfig:
 
     @property
     def worker_count(self) -> int:
-        """Worker processes, also those of ``auto``."""
+        """Worker processes, also for ``auto``."""
         return int(self.num_workers)
 
     @property

@@ -100,7 +100,7 @@ def _masked_rows(result: Made) -> int:
 
 
 def _sender(target: Any) -> Send:
-    """Return the function that sends figures to a target, which its methods tell."""
+    """Return the function that sends figures to a target, recognised by its methods."""
     if isinstance(target, ModuleType | type):
         raise ArgumentError(f"log_to: {target!r:.100}; give the run that {target.__name__}.init returned, or an object")
     if hasattr(target, "add_scalar"):

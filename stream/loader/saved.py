@@ -28,7 +28,7 @@ _SAVED_SETTINGS = ("batch_size", "on_error", "num_steps", "decode")
 
 @dataclass(frozen=True)
 class SavedTransforms:
-    """The transforms of a ``loader.json``, in order: normalisations, and texts of those that are code."""
+    """The transforms of a ``loader.json``, in order: normalisations, and the texts of code transforms."""
 
     entries: tuple[Normalize | str, ...]
 
@@ -100,7 +100,7 @@ def read_saved(
         path: File.
         root: Location of the converted data, if they were moved; members with their own root keep it.
         cache: Cache of a remote root, as for ``make_loader``.
-        overrides: Fields of ``RunConfig`` that replace those of the file.
+        overrides: Fields of ``RunConfig`` that replace the file's.
 
     Raises:
         StateError: The file is not a loader.json, or the data differ from those of the run.

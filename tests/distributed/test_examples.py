@@ -63,7 +63,7 @@ def test_two_processes_of_torchrun_interrupted_go_on_in_one_and_then_in_two(oxe_
         _wait_for_a_step(command)
         command.signal(signal.SIGINT)
         result = command.wait()
-    assert "interrupted; saved to" in result.err and result.err.count("go on with --resume") == 1
+    assert "interrupted; saved to" in result.err and result.err.count("continue with --resume") == 1
     done = len(torch_losses(parts))
     _train_torch(1, *arguments(oxe_root, parts, "--steps", str(done + 4), "--resume"))
     _train_torch(2, *arguments(oxe_root, parts, "--steps", str(done + 8), "--resume"))

@@ -84,7 +84,7 @@ def test_a_run_that_was_interrupted_goes_on_with_the_same_losses(
     assert "of the time waiting for data" in output and "that of predicting" in output
     code, errors = _interrupt(example, oxe_root, parts, "--steps", "40", "--every", "2")
     assert code == 130, errors
-    assert "go on with --resume" in errors and "Traceback" not in errors
+    assert "continue with --resume" in errors and "Traceback" not in errors
     assert 0 < len(_losses(example, parts)) < 40
     code, output, errors = _run(example, oxe_root, parts, "--steps", "40", "--resume")
     assert code == 0, errors

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import logging
 import re
 import sys
@@ -98,8 +99,9 @@ def test_a_number_of_seconds_is_bounded_as_steps_are() -> None:
         resolve_steps("horizon", "9999s", fields, ("slow", "fast"), least=1, most=MOST_STEPS)
 
 
-def test_numbers_of_numpy_are_numbers(root: Path) -> None:
-    plain = loader_of(root, {"arm": 2, "hand": 1}, frames=[0, 1], horizon=2, seed=3, num_steps=5)
+def test_numbers_of_numpy_are_numbers(root: Path, tmp_path: Path) -> None:
+    mixture = {"arm": 2, "hand": 1}
+    plain = loader_of(root, mixture, frames=[0, 1], horizon=2, seed=3, num_steps=5, rank=1, world_size=2)
     numpy_loader = make_loader(
         root,
         {"arm": np.int64(2), "hand": np.float32(1)},
@@ -108,7 +110,13 @@ def test_numbers_of_numpy_are_numbers(root: Path) -> None:
         horizon=np.int8(2),  # type: ignore[arg-type]
         seed=np.uint16(3),  # type: ignore[arg-type]
         num_steps=np.int64(5),  # type: ignore[arg-type]
+        rank=np.int32(1),  # type: ignore[arg-type]
+        world_size=np.int32(2),  # type: ignore[arg-type]
     )
+    for loader, name in ((plain, "plain.json"), (numpy_loader, "numpy.json")):
+        loader.save(tmp_path / name)
+    assert (tmp_path / "numpy.json").read_bytes() == (tmp_path / "plain.json").read_bytes()
+    assert json.dumps(numpy_loader.state_at(3)) == json.dumps(plain.state_at(3))
     assert numpy_loader.fingerprint == plain.fingerprint
     assert numpy_loader.batch_at(np.int64(2))["step"].tolist() == plain.batch_at(2)["step"].tolist()  # type: ignore[arg-type]
     assert numpy_loader.state_at(np.int64(2)) == plain.state_at(2)  # type: ignore[arg-type]

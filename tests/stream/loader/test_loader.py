@@ -234,15 +234,6 @@ def test_reduced_actions_have_no_window(oxe_root: Path, how: Any) -> None:
         np.testing.assert_array_equal(reduced["action"], windows["action"][:, 0])
 
 
-def test_the_horizon_may_reach_beyond_the_pair(oxe_root: Path) -> None:
-    batch = loader_of(oxe_root, horizon=30).batch_at(0)
-    steps = batch["action_mask"].any(axis=2).sum(axis=1)
-    has_action = batch["action_mask"].any(axis=(1, 2))
-    assert batch["action"].shape[1] == 30
-    assert (steps[has_action] >= batch["offset"][has_action]).all()
-    assert (steps > batch["offset"]).any()
-
-
 def test_columns_are_loaded_on_request(oxe_root: Path) -> None:
     loader = loader_of(oxe_root, columns=["is_first", "reward", "robot", "episodes.num_steps"])
     batch, refs = loader.batch_at(1), loader.describe(1)
@@ -283,12 +274,6 @@ def test_a_worker_imports_nothing_that_it_does_not_use(oxe_root: Path) -> None:
     assert not imported & {"pyarrow", "grain", "pydantic", "tensorflow", "jax", "torch", "yaml", "array_record"}
 
 
-def test_num_steps_ends_the_iteration(oxe_root: Path) -> None:
-    for num_workers in (0, 1):
-        loader = loader_of(oxe_root, num_workers=num_workers, num_steps=3, metadata="none")
-        assert [batch["sample"][0] for batch in loader] == [0, BATCH, 2 * BATCH]
-
-
 def test_a_saved_loader_gives_the_same_batches(oxe_root: Path, tmp_path: Path) -> None:
     arguments: dict[str, Any] = {
         "split": "train[25%:]",
@@ -307,18 +292,6 @@ def test_a_saved_loader_gives_the_same_batches(oxe_root: Path, tmp_path: Path) -
         digest(loader.batch_at(s)) for s in range(4)
     ]
     assert loaded.weights == loader.weights
-
-
-def test_whole_numbers_of_numpy_are_whole_numbers(oxe_root: Path, tmp_path: Path) -> None:
-    numbers: dict[str, Any] = {"batch_size": 6, "seed": 2, "rank": 1, "world_size": 2, "num_steps": 9, "horizon": 3}
-    plain = make_loader(oxe_root, "bridge", **numbers)
-    arguments: dict[str, Any] = {name: np.int32(value) for name, value in numbers.items()}
-    loader = make_loader(oxe_root, "bridge", **arguments)
-    for saved, path in ((plain, tmp_path / "plain.json"), (loader, tmp_path / "loader.json")):
-        saved.save(path)
-    assert (tmp_path / "loader.json").read_bytes() == (tmp_path / "plain.json").read_bytes()
-    assert json.dumps(loader.state_at(3)) == json.dumps(plain.state_at(3))
-    assert digest(loader.batch_at(3)) == digest(plain.batch_at(3))
 
 
 class Anything:

@@ -126,7 +126,3 @@ def test_weights_do_not_apply_and_a_schedule_is_refused(root: Path) -> None:
     for passes in (0, -1, 1.5, True):
         with pytest.raises(ArgumentError, match="passes="):
             loader_of(root, passes=passes)
-
-
-def test_without_passes_a_batch_has_no_mask_of_samples(root: Path) -> None:
-    assert "sample_mask" not in make_loader(root, MIXTURE, batch_size=4).batch_at(0)

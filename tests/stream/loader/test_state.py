@@ -166,15 +166,6 @@ def test_a_file_is_written_whole_and_read_again(tmp_path: Path) -> None:
     assert [entry.name for entry in path.parent.iterdir()] == ["loader.json"]
 
 
-def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:
-    path = tmp_path / "loader.json"
-    write_json(path, {"format": "stream-loader", "version": 2})
-    with pytest.raises(TypeError):
-        write_json(path, {"format": "stream-loader", "version": 2, "bad": object()})
-    assert read_json(path) == {"format": "stream-loader", "version": 2}
-    assert [entry.name for entry in tmp_path.iterdir()] == ["loader.json"]
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
