@@ -41,12 +41,14 @@ def ranks(sharding: jax.sharding.Sharding | None = None) -> dict[str, Any]:
     if sharding is None or sharding.is_fully_addressable:
         return {"rank": jax.process_index(), "world_size": jax.process_count()}
     process_index, num_devices = jax.process_index(), len(sharding.device_set)
+    # The sharding of one row for each device shows which parts of a batch each process holds.
     _check_rows(sharding, num_devices)
     parts_by_process: dict[int, set[int]] = {process_index: set()}
     for device, (device_part,) in sharding.devices_indices_map((num_devices,)).items():
         parts_by_process.setdefault(device.process_index, set()).update(range(num_devices)[device_part])  # type: ignore[attr-defined]
     block_size = len(parts_by_process[process_index]) or num_devices
-    blocks = [set(range(block_start, block_start + block_size)) for block_start in range(0, num_devices, block_size)]
+    # Rank r has block r of the rows, so every process must hold one of these blocks.
+    blocks = [set(range(start, start + block_size)) for start in range(0, num_devices, block_size)]
     for process, parts in parts_by_process.items():
         if parts not in blocks:
             raise ArgumentError(

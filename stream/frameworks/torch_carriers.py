@@ -167,8 +167,7 @@ class Decoder:
             frames: Batch = decode_frames(batch, self._shapes) if device is None else self._nvjpeg(batch, device)
         except (FormatError, RuntimeError) as error:
             step = int(batch["sample"][0]) // self._loader.batch_size
-            # torch adds the stack of its C++ functions.
-            reason = str(error).partition("\n")[0]
+            reason = str(error).partition("\n")[0]  # torch adds the stack of its C++ functions
             _log.warning("step %d: the batch is read again and decoded on the host: %s", step, reason)
             return self._loader.batch_on_host(step)
         return with_frames(batch, frames)
@@ -176,24 +175,22 @@ class Decoder:
     def _nvjpeg(self, batch: Batch, device: torch.device) -> Batch:
         decode = importlib.import_module("torchvision.io").decode_jpeg
         encoded = list(encoded_frames(batch))
-        # One call for all cameras: a second one could get memory that the work queued after the first still reads.
+        # One call for all cameras: a second call could get memory that the work queued after the first still reads.
         pictures = [torch.from_numpy(jpeg) for *_, jpeg in encoded]
         pictures = decode(pictures, mode="RGB", device=device) if pictures else []
         decoded = {}
         for camera_key, shape in self._shapes.items():
             spans = batch[f"{SPAN_KEY}{camera_key.removeprefix('frames')}"]
             frames = torch.zeros((*spans.shape[:2], *shape, 3), dtype=torch.uint8, device=device)
-            camera_pictures = [
-                (row, frame, picture)
-                for (frames_key, row, frame, _), picture in zip(encoded, pictures, strict=True)
-                if frames_key == camera_key
-            ]
-            if camera_pictures:
-                row_numbers, frame_numbers, found_pictures = zip(*camera_pictures, strict=True)
-                pixels = torch.stack(found_pictures).permute(0, 2, 3, 1)
+            numbers = [number for number, (key, *_) in enumerate(encoded) if key == camera_key]
+            if numbers:
+                pixels = torch.stack([pictures[number] for number in numbers]).permute(0, 2, 3, 1)
                 if tuple(pixels.shape[1:3]) != shape:
                     raise FormatError(f"{camera_key} of {tuple(pixels.shape[1:3])}, the manifest says {shape}")
-                frames[torch.tensor(row_numbers, device=device), torch.tensor(frame_numbers, device=device)] = pixels
+                # Frames without a JPEG, which are missing, stay black.
+                row_numbers = torch.tensor([encoded[number][1] for number in numbers], device=device)
+                frame_numbers = torch.tensor([encoded[number][2] for number in numbers], device=device)
+                frames[row_numbers, frame_numbers] = pixels
             decoded[camera_key] = frames
         return decoded
 

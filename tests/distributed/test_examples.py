@@ -56,7 +56,7 @@ def _wait_for_a_step(command: Command) -> None:
     assert line.startswith("step "), line
 
 
-def test_two_processes_of_torchrun_interrupted_go_on_in_one_and_then_in_two(oxe_root: Path, tmp_path: Path) -> None:
+def test_two_processes_of_torchrun_interrupted_continue_in_one_and_then_in_two(oxe_root: Path, tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="torch is not installed")
     parts, full = tmp_path / "parts", tmp_path / "whole"
     with _torchrun(2, *arguments(oxe_root, parts, "--steps", "100000")) as command:
@@ -84,7 +84,7 @@ def test_a_killed_rank_of_torchrun_ends_the_run_and_leaves_nothing(oxe_root: Pat
         assert wait_until(lambda: not any(is_alive(process) for process in below), seconds=10)
 
 
-def test_two_processes_of_jax_go_on_in_one_and_then_in_two(oxe_root: Path, tmp_path: Path) -> None:
+def test_two_processes_of_jax_continue_in_one_and_then_in_two(oxe_root: Path, tmp_path: Path) -> None:
     pytest.importorskip("jax", reason="jax is not installed")
     pytest.importorskip("orbax.checkpoint", reason="orbax is not installed")
 

@@ -51,7 +51,7 @@ def test_two_processes_read_their_rows_and_make_the_arrays_of_one(oxe_root: Path
 
 
 @pytest.mark.slow
-def test_a_state_of_two_processes_goes_on_in_one_and_then_in_two(oxe_root: Path) -> None:
+def test_a_state_of_two_processes_continues_in_one_and_then_in_two(oxe_root: Path) -> None:
     state: dict[str, Any] = {}
     done = 0
     for world_size, num_workers in ((2, 0), (1, 1), (2, 1)):

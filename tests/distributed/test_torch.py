@@ -54,7 +54,7 @@ def test_ranks_never_share_rows_without_a_word_however_their_loaders_are_made(ox
 
 
 @pytest.mark.slow
-def test_a_state_of_four_ranks_goes_on_in_two_and_then_in_four_bitwise(oxe_root: Path) -> None:
+def test_a_state_of_four_ranks_continues_in_two_and_then_in_four_bitwise(oxe_root: Path) -> None:
     state: dict[str, Any] = {}
     done = 0
     for world_size, num_workers in ((4, 1), (2, 0), (4, 0), (2, 1)):

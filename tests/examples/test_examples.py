@@ -73,7 +73,7 @@ def _needs(example: str, *marks: Any) -> Any:
 # A checkpoint of Orbax takes a second, and there are some in three runs.
 @pytest.mark.slow
 @pytest.mark.parametrize("example", [*map(_needs, ("train_torch", "train_jax", "train_world_model", "train_policy"))])
-def test_a_run_that_was_interrupted_goes_on_with_the_same_losses(
+def test_a_run_that_was_interrupted_continues_with_the_same_losses(
     example: str, oxe_root: Path, frames_root: Path, tmp_path: Path
 ) -> None:
     if example in ("train_world_model", "train_policy"):

@@ -80,7 +80,7 @@ def test_jax_on_hosts_trains_what_one_process_trains(oxe_root: Path, tmp_path: P
     _assert_same(jax_losses(parts), jax_losses(full))
 
 
-def test_a_cable_that_is_cut_and_put_back_costs_time_alone(
+def test_a_cable_that_is_cut_and_put_back_only_costs_time(
     oxe_root: Path, tmp_path: Path, alone: list[list[float]]
 ) -> None:
     command_line = arguments(oxe_root, tmp_path, "--steps", "6", "--batch-size", "12")
@@ -137,7 +137,9 @@ def _store(host: Host, folder: Path) -> Iterator[Command]:
         yield server
 
 
-def test_a_fetch_survives_a_cut_cable_and_goes_on_after_the_store_was_restarted(oxe_root: Path, tmp_path: Path) -> None:
+def test_a_fetch_survives_a_cut_cable_and_continues_after_the_store_was_restarted(
+    oxe_root: Path, tmp_path: Path
+) -> None:
     source = tmp_path / "source"
     for name in ("bridge", "kuka", "viola"):
         shutil.copytree(oxe_root / name, source / name)

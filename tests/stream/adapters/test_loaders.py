@@ -251,9 +251,7 @@ def test_a_mixture_of_both_layouts_has_complete_pairs(frames_root: Path, oxe_roo
     assert loader.batch_at(0)["video"].shape == (4, 3, 2, 64, 64)
 
 
-def test_an_adapter_that_was_told_no_ranks_says_so_in_a_group(
-    frames_root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_adapter_without_ranks_raises_in_a_group(frames_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ArgumentError, match="rank"):
         next(iter(open_adapter("openvla", frames_root)))

@@ -89,7 +89,7 @@ def test_complete_passes_have_a_length(oxe_root: Path) -> None:
         dataset[len(dataset)]
 
 
-def test_pairs_draw_random_frames_and_numbers_anew_in_each_epoch(frames_root: Path) -> None:
+def test_pairs_draw_random_frames_and_numbers_again_in_each_epoch(frames_root: Path) -> None:
     dataset = pairs(frames_root, "bridge", split="train[:1]", shuffle="none", frames=[0, "1..3", "goal"])
     size = dataset.data.sizes["bridge"]
     epochs = [[dataset[epoch * size + k] for k in range(size)] for epoch in range(3)]
@@ -102,7 +102,7 @@ def test_pairs_draw_random_frames_and_numbers_anew_in_each_epoch(frames_root: Pa
 
 
 @pytest.mark.parametrize(("frames", "named"), [([0, "1..3"], "'1..3'"), (["goal", 0], "'goal'")])
-def test_a_pair_source_refuses_what_an_epoch_draws_anew(frames_root: Path, frames: list[Any], named: str) -> None:
+def test_a_pair_source_refuses_random_choices(frames_root: Path, frames: list[Any], named: str) -> None:
     with pytest.raises(ArgumentError, match=rf"PairSource cannot draw {named} again in each epoch.*stream\.pairs"):
         PairSource(frames_root, "bridge", frames=frames)
     assert PairSource(frames_root, "bridge", frames=[0, 2, "last", "offset"])[0]["frames"].shape[0] == 4

@@ -91,7 +91,7 @@ def test_the_state_is_that_of_the_batches_handed_out_before_during_and_after(oxe
     assert dataset.state_dict()["step"] == 4
 
 
-def test_a_state_is_small_json_and_iterating_goes_on_from_it(oxe_root: Path, dataset: PairDataset) -> None:
+def test_a_state_is_small_json_and_iterating_continues_from_it(oxe_root: Path, dataset: PairDataset) -> None:
     _take(dataset, 3)
     text = json.dumps(dataset.state_dict())
     assert len(text) < 2000
@@ -211,7 +211,7 @@ def test_what_is_no_loader_and_no_device_is_refused(loader: Loader) -> None:
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
 @pytest.mark.parametrize("pin_memory", [None, False])
-def test_batches_come_to_cuda_whole_while_the_ring_is_used_again(loader: Loader, pin_memory: bool | None) -> None:
+def test_batches_are_complete_on_cuda_while_the_ring_is_used_again(loader: Loader, pin_memory: bool | None) -> None:
     batches = to_device(loader, "cuda", prefetch=2, pin_memory=pin_memory)
     kept = [next(batches) for _ in range(40)]
     for step, batch in enumerate(kept):
@@ -237,6 +237,6 @@ def test_normalising_tensors_gives_what_normalising_arrays_gives(oxe_root: Path,
     assert result["frames"] is not None and result["language"] == batch["language"]
 
 
-def test_the_tables_move_with_the_model_and_stand_in_its_state_dict(loader: Loader) -> None:
+def test_the_tables_move_with_the_model_and_are_in_its_state_dict(loader: Loader) -> None:
     module = Normalize(stream.Normalize(loader, keys=("action",)).tables)
     assert set(module.state_dict()) == {f"action_{part}" for part in ("centre", "scale", "shift", "low", "high")}

@@ -194,7 +194,7 @@ def test_a_file_that_could_not_be_read_again_is_not_written(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_iterator_ends_where_it_is_told(root: Path) -> None:
+def test_an_iterator_ends_at_its_stop(root: Path) -> None:
     iterator = iter(loader_of(root, num_steps=3))
     assert [batch["sample"][0] // 4 for batch in iterator] == [0, 1, 2]
     iterator.seek(3)

@@ -108,7 +108,7 @@ def test_a_file_in_the_place_of_another_is_an_error(root: Path, kind: str, repla
         path.write_bytes(undamaged)
 
 
-def test_an_older_manifest_beside_newer_files_is_an_error(root: Path) -> None:
+def test_an_older_manifest_with_newer_files_is_an_error(root: Path) -> None:
     path = paths(root, "dataset.json")[0]
     undamaged = path.read_bytes()
     manifest = json.loads(undamaged)

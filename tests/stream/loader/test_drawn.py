@@ -22,7 +22,7 @@ def same(first: Any, second: Any) -> bool:
     return all(np.array_equal(value, second[key]) for key, value in first.items())
 
 
-def test_each_sample_shows_one_of_the_cameras_evenly_and_anew_in_each_epoch(frames_root: Path) -> None:
+def test_each_sample_shows_one_of_the_cameras_evenly_and_again_in_each_epoch(frames_root: Path) -> None:
     arguments: Any = {"batch_size": 32, "frames": [-1, 0], "shuffle": "none", "bounds": "clamp"}
     drawn = make_loader(frames_root, "droid", cameras=CAMERAS, **arguments)
     both_cameras = make_loader(

@@ -66,7 +66,7 @@ def test_the_ranks_of_a_file_are_those_of_another_process(
 
 
 @pytest.mark.parametrize("size", ["", "1", "0", "two"])
-def test_a_process_alone_needs_no_ranks(root: Path, monkeypatch: pytest.MonkeyPatch, size: str) -> None:
+def test_a_single_process_needs_no_ranks(root: Path, monkeypatch: pytest.MonkeyPatch, size: str) -> None:
     monkeypatch.setenv("WORLD_SIZE", size)
     assert next(iter(loader_of(root)))["sample"].tolist() == [0, 1, 2, 3]
 

@@ -92,7 +92,7 @@ def test_an_epoch_of_samples_per_episode_comes_once(root: Path) -> None:
     assert set(episodes) == {(number, episode) for number, episode, _ in every(root)}
 
 
-def test_a_pass_goes_on_from_its_state_and_from_its_file(root: Path, tmp_path: Path) -> None:
+def test_a_pass_continues_from_its_state_and_from_its_file(root: Path, tmp_path: Path) -> None:
     loader = loader_of(root)
     iterator = iter(loader)
     first = [next(iterator) for _ in range(3)]

@@ -46,7 +46,7 @@ def test_a_root_that_is_not_there_is_named(oxe_root: Path) -> None:
         make_loader(oxe_root, {"kuka": {"root": "/nowhere"}}, batch_size=8)
 
 
-def test_fetch_leaves_other_roots_alone(oxe_root: Path, mine: Path, tmp_path: Path) -> None:
+def test_fetch_leaves_other_roots_unchanged(oxe_root: Path, mine: Path, tmp_path: Path) -> None:
     soup = tmp_path / "soup.yaml"
     soup.write_text("members: {bridge: 1, kuka: {root: mine}}")
     done = run(str(oxe_root), str(tmp_path / "local"), "--mixture", str(soup), module="pairstream fetch")

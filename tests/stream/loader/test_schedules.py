@@ -53,7 +53,7 @@ def test_a_yaml_file_describes_the_same_schedule(oxe_root: Path, tmp_path: Path)
     assert [from_file.describe(step) for step in (0, 10, 99)] == [from_list.describe(step) for step in (0, 10, 99)]
 
 
-def test_epochs_go_on_across_the_borders(oxe_root: Path) -> None:
+def test_epochs_continue_across_the_borders(oxe_root: Path) -> None:
     loader = load(oxe_root)
     refs = [ref for step in range(60) for ref in loader.describe(step)]
     drawn = [(ref.epoch, ref.episode, ref.step) for ref in refs if ref.dataset == "kuka"]

@@ -63,7 +63,7 @@ def changed(bound: dict[str, Any], *path: Any, value: Any) -> dict[str, Any]:
         (("datasets", "kuka", "data", "filters"), "0" * 16, "data of 'kuka', which were converted or labelled again: "),
     ],
 )
-def test_a_state_of_another_order_says_so_in_the_words_of_arguments(
+def test_a_state_of_another_order_is_described_by_arguments(
     bound: dict[str, Any], path: tuple[Any, ...], value: Any, message: str
 ) -> None:
     state = make_state(3, changed(bound, *path, value=value))
@@ -113,7 +113,7 @@ def test_what_is_no_state_is_refused(bound: dict[str, Any], state: Any, message:
         read_state(state, bound)
 
 
-def test_a_state_with_random_numbers_by_rank_goes_on_with_as_many_ranks(bound: dict[str, Any]) -> None:
+def test_a_state_with_random_numbers_by_rank_continues_with_as_many_ranks(bound: dict[str, Any]) -> None:
     state = json.loads(json.dumps(make_state(3, bound, random_ranks=2)))
     assert read_state(state, bound, random_ranks=2) == 3
     message = r"of 2 ranks, this loader of 3, and a RandomMap draws .* by rank.*stream\.row_random"
@@ -121,7 +121,7 @@ def test_a_state_with_random_numbers_by_rank_goes_on_with_as_many_ranks(bound: d
         read_state(state, bound, random_ranks=3)
 
 
-def test_without_random_numbers_by_rank_any_number_of_ranks_goes_on(bound: dict[str, Any]) -> None:
+def test_without_random_numbers_by_rank_any_number_of_ranks_continues(bound: dict[str, Any]) -> None:
     assert read_state(make_state(3, bound, random_ranks=2), bound) == 3
     assert read_state(make_state(3, bound), bound, random_ranks=2) == 3
     assert "random_ranks" not in make_state(3, bound)
@@ -157,7 +157,7 @@ def test_a_transform_on_row_random_is_the_same_on_any_number_of_ranks(oxe_root: 
     assert ranks[0].step_of(full.state_at(5)) == 5
 
 
-def test_a_file_is_written_whole_and_read_again(tmp_path: Path) -> None:
+def test_a_file_is_written_atomically_and_read_back(tmp_path: Path) -> None:
     path = tmp_path / "runs" / "loader.json"
     for number in (1, 2):
         content = {"format": "stream-loader", "version": 2, "number": number}
