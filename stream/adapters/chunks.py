@@ -28,6 +28,7 @@ def repeat_edges(values: np.ndarray, mask: np.ndarray) -> tuple[np.ndarray, np.n
     """
     is_step = np.asarray(mask.any(axis=2))
     width = is_step.shape[1]
+    # Clip the step numbers of each row to its real steps, so that other steps take the nearest one.
     first_step, last_step = is_step.argmax(axis=1), width - 1 - is_step[:, ::-1].argmax(axis=1)
     step_numbers = np.clip(np.arange(width), first_step[:, None], last_step[:, None])
     return np.take_along_axis(values, step_numbers[:, :, None], axis=1), ~is_step

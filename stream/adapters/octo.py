@@ -171,6 +171,7 @@ class ToOcto:
             "pad_mask_dict": masks,
             "task_completed": completed,
         }
+        # Each observation has its own chunk of the window's actions; beyond the window the last action repeats.
         action, mask = batch["action"], batch["action_mask"]
         filled, _ = repeat_edges(action, mask)
         action_numbers = np.minimum(step_numbers[:, :, None] + np.arange(action_horizon), action.shape[1] - 1)

@@ -152,6 +152,7 @@ class LoaderIterator(StepIterator):
 
     def _rows(self, step: int) -> Rows:
         if step not in self._planned:
+            # Plan several steps in one call, then cut its rows into batches.
             count = self._plan.rows
             planned_stop = step + max(1, _PLANNED_ROWS // count)
             planned_steps = range(step, planned_stop if self.stop is None else min(planned_stop, self.stop))

@@ -73,6 +73,7 @@ class OpenMixture:
         catalog = catalog or open_catalog(root)
         self.root = catalog.place
         self.datasets = open_datasets(mixture.members, catalog)
+        # Drop datasets that do not map to a space first: their columns need not exist for the filters.
         keeps = check_spaces(
             self.datasets,
             spec.spaces,

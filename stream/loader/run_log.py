@@ -77,6 +77,7 @@ class RunLog:
         yield "loader/samples_per_s", len(samples) / seconds
         yield "loader/replaced_rows", counters.replaced
         yield "loader/masked_rows", self._masked
+        # The shares are of all ranks, so they follow from the plan, not from this rank's batches.
         members, draw_numbers = mixture.plan.mix.locate(samples)
         shares = np.bincount(members, minlength=len(mixture.names)) / len(samples)
         weights = mixture.weights_at(step)

@@ -106,6 +106,7 @@ def _phases_up_to(phases: Any, step: int) -> list[dict[str, Any]]:
     phase_start = 0
     for phase in phases:
         if phase_start < max(step, 1):
+            # An end at or after the step has not changed any sample yet.
             phase_end = phase["until"] if phase["until"] is not None and phase["until"] < step else None
             weights = {name: weight for name, weight in phase["weights"].items() if weight}
             earlier_phases.append({"until": phase_end, "weights": weights})
