@@ -28,19 +28,8 @@ Converted = TypeVar("Converted")
 SIZE = ("image_filter", "image_fit", "image_size")
 """Arguments of ``make_loader`` that resize; free where a trainer takes pictures of any size."""
 FIXED = (
-    "action",
-    "action_from",
-    "bounds",
-    "cameras",
-    "decode",
-    "frames",
-    "horizon",
-    *SIZE,
-    "metadata",
-    "min_actions",
-    "normalize",
-    "state_from",
-    "state_horizon",
+    *("action", "action_from", "bounds", "cameras", "decode", "frames", "horizon", *SIZE, "metadata", "min_actions"),
+    *("normalize", "state_from", "state_horizon"),
 )
 """Arguments of ``make_loader`` that define a trainer's batches; the adapter chooses them, not the caller."""
 

@@ -49,12 +49,7 @@ class PrefetchIterator(StepIterator):
     """
 
     def __init__(
-        self,
-        source: LoaderIterator,
-        carrier: Carrier,
-        *,
-        prefetch: int = 1,
-        note: Callable[[int], None] | None = None,
+        self, source: LoaderIterator, carrier: Carrier, *, prefetch: int = 1, note: Callable[[int], None] | None = None
     ) -> None:
         super().__init__(source.loader, source.step)
         self._source = source

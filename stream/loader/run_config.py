@@ -13,15 +13,7 @@ from stream.batch.spec import DECODE, Decode
 
 MAX_BATCH_SIZE = 1 << 20
 """Limit on rows: the plan of a mistyped number would fill the memory before the frames do."""
-_MINIMUMS = {
-    "batch_size": 1,
-    "world_size": 1,
-    "rank": 0,
-    "num_workers": 0,
-    "threads": 1,
-    "prefetch": 1,
-    "num_steps": 0,
-}
+_MINIMUMS = {"batch_size": 1, "world_size": 1, "rank": 0, "num_workers": 0, "threads": 1, "prefetch": 1, "num_steps": 0}
 """Least value of each whole number."""
 _MAX_AUTO_WORKERS = 64
 """Most workers of ``auto``: each has a batch in memory, and one trainer cannot use the batches of more."""

@@ -53,7 +53,7 @@ def _interrupt(example: str, root: Path, out: Path, *more: str) -> tuple[int, st
 
 
 def _losses(example: str, out: Path) -> list[list[float]]:
-    """Of each step the loss, and that of predicting frame t."""
+    """Return the loss of each step, and the loss of predicting frame t."""
     if example != "train_jax":
         import torch
 

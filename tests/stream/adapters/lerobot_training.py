@@ -86,10 +86,7 @@ def same(expected: torch.Tensor, mine: torch.Tensor) -> bool:
 def train(batches: Iterable[Any], stats: Any, sizes: dict[str, int], shape: tuple[int, ...]) -> dict[str, Any]:
     """Train a small ACT policy; return its losses and steps per second."""
     torch.manual_seed(0)
-    inputs = {
-        IMAGE: PolicyFeature(FeatureType.VISUAL, shape),
-        STATE: PolicyFeature(FeatureType.STATE, (sizes[STATE],)),
-    }
+    inputs = {IMAGE: PolicyFeature(FeatureType.VISUAL, shape), STATE: PolicyFeature(FeatureType.STATE, (sizes[STATE],))}
     config = ACTConfig(
         input_features=inputs,
         output_features={"action": PolicyFeature(FeatureType.ACTION, (sizes["action"],))},

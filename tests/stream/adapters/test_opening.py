@@ -42,14 +42,7 @@ def test_another_normalisation_is_an_error(frames_root: Path, value: Any) -> Non
             open_adapter(frames_root, "bridge", batch_size=4, normalize=value)
 
 
-FIXED = {
-    "action": "first",
-    "action_from": 2,
-    "decode": "device",
-    "frames": [0, 1],
-    "horizon": 3,
-    "metadata": "none",
-}
+FIXED = {"action": "first", "action_from": 2, "decode": "device", "frames": [0, 1], "horizon": 3, "metadata": "none"}
 
 
 @pytest.mark.parametrize(

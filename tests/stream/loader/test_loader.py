@@ -55,8 +55,7 @@ def joined(batches: Sequence[Batch]) -> Batch:
 
 
 @pytest.mark.parametrize(
-    ("num_workers", "threads"),
-    long_but([(0, 3), (2, 1)], [(0, 1), (0, 3), (1, 3), (2, 1), (3, 1), (8, 1)]),
+    ("num_workers", "threads"), long_but([(0, 3), (2, 1)], [(0, 1), (0, 3), (1, 3), (2, 1), (3, 1), (8, 1)])
 )
 def test_batches_do_not_depend_on_workers_and_threads(oxe_root: Path, num_workers: int, threads: int) -> None:
     loader = full_loader(oxe_root, num_workers=num_workers, threads=threads, num_steps=STEPS)
@@ -207,8 +206,7 @@ def test_the_batch_has_the_promised_types_and_shapes(oxe_root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("metadata", "keys"),
-    [("none", {"frames", "sample"}), ("dataset_only", {"frames", "sample", "dataset"})],
+    ("metadata", "keys"), [("none", {"frames", "sample"}), ("dataset_only", {"frames", "sample", "dataset"})]
 )
 def test_less_metadata_gives_the_same_frames(oxe_root: Path, metadata: Any, keys: set[str]) -> None:
     full, less = loader_of(oxe_root).batch_at(5), loader_of(oxe_root, metadata=metadata).batch_at(5)

@@ -129,10 +129,7 @@ def test_a_schedule_survives_saving(oxe_root: Path, tmp_path: Path) -> None:
 WRONG: list[tuple[Any, str]] = [
     ([], r"mixture=\[\] names no dataset; expected "),
     ([(None, {"bridge": 0})], "phase 1: no member has a weight above 0"),
-    (
-        [(5, {"bridge": 1})],
-        "phase 1 ends at step 5, the one before at 0; `until` grows from phase to phase, and",
-    ),
+    ([(5, {"bridge": 1})], "phase 1 ends at step 5, the one before at 0; `until` grows from phase to phase, and"),
     ([(5, {"bridge": 1}), (5, {"kuka": 1}), (None, {"bridge": 1})], "phase 2 ends at step 5, the one before at 5"),
     ([(None, {"bridge": 1}), (None, {"bridge": 1})], "phase 1 ends at step None"),
     ([(0, {"bridge": 1}), (None, {"bridge": 1})], r"schedule\.0\.until: Input should be greater than or equal to 1"),
