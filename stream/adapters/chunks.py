@@ -40,8 +40,8 @@ def take_steps(values: np.ndarray, step_numbers: np.ndarray) -> np.ndarray:
     >>> take_steps(np.array([[1, 2, 3], [4, 5, 6]]), np.array([[0, 0], [1, 2]])).tolist()
     [[1, 1], [5, 6]]
     """
-    rows = np.arange(len(values)).reshape(-1, *[1] * (step_numbers.ndim - 1))
-    chosen: np.ndarray = values[rows, step_numbers]
+    row_numbers = np.arange(len(values)).reshape(-1, *[1] * (step_numbers.ndim - 1))
+    chosen: np.ndarray = values[row_numbers, step_numbers]
     return chosen
 
 

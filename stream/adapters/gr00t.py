@@ -156,10 +156,10 @@ def _dims(mixture: Any, vector_name: Any, dims_by_key: Keys | None) -> dict[str,
     dim_names = list(vectors[0].names)
     chosen_dims = {vector_name: dim_names} if dims_by_key is None and dim_names else dict(dims_by_key or {})
     numbers: dict[str, list[int]] = {}
-    for key, key_names in chosen_dims.items():
+    for dims_key, key_names in chosen_dims.items():
         for name in key_names:
             if name not in dim_names:
                 available = closest(name, dim_names, noun="dimensions")
                 raise ArgumentError(f"{vector_name}_keys: no dimension {name!r}; {available}")
-        numbers[key] = [dim_names.index(name) for name in key_names]
+        numbers[dims_key] = [dim_names.index(name) for name in key_names]
     return numbers

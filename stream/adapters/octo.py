@@ -210,15 +210,15 @@ class ToOcto:
         instructions = np.array([text.encode() for text in batch["language"]], object)
         has_text = instructions != b""
         if self.goal_prob is None:
-            masks = {"language_instruction": has_text}
-            return {"language_instruction": instructions, "pad_mask_dict": masks}, last_step
+            pad_masks = {"language_instruction": has_text}
+            return {"language_instruction": instructions, "pad_mask_dict": pad_masks}, last_step
         keeps_goal = (row_random(batch, seed=self.seed)[:, 0] < self.goal_prob) | ~has_text
         drawn_step = batch["frame_step"][:, -1]
         goal_step = np.where(keeps_goal, np.where(drawn_step > last_step, batch["step"], drawn_step), last_step)
         keeps_image = keeps_goal[:, None, None, None]
         task: Batch = {f"image_{name}": frames[:, -1] * keeps_image for name, frames in images.items()}
-        masks = {f"image_{name}": mask[:, -1] & keeps_goal for name, mask in present.items()}
-        masks |= {"language_instruction": has_text & ~keeps_goal, "timestep": np.ones(len(goal_step), bool)}
+        pad_masks = {f"image_{name}": mask[:, -1] & keeps_goal for name, mask in present.items()}
+        pad_masks |= {"language_instruction": has_text & ~keeps_goal, "timestep": np.ones(len(goal_step), bool)}
         task |= {"language_instruction": np.where(keeps_goal, b"", instructions).astype(object)}
-        task |= {"timestep": (goal_step - first_step).astype(np.int32), "pad_mask_dict": masks}
+        task |= {"timestep": (goal_step - first_step).astype(np.int32), "pad_mask_dict": pad_masks}
         return task, goal_step

@@ -195,9 +195,9 @@ class PairSource:
         index %= len(self)
         member = int(np.searchsorted(self._ends, index, side="right"))
         position = index - (int(self._ends[member - 1]) if member else 0)
-        plan = self._samples.data.plan
+        sample_plan = self._samples.data.plan
         zeros = np.zeros(1, np.int64)
-        split, record = plan.views.locate(zeros + member, zeros, zeros + position, seed=0, shuffle=False)
+        split, record = sample_plan.views.locate(zeros + member, zeros, zeros + position, seed=0, shuffle=False)
         rows = Rows.of(sample=zeros + index, member=zeros + member, epoch=zeros, split=split, record=record)
         return self._samples.make(rows)
 

@@ -126,10 +126,10 @@ class PairDataset(torch.utils.data.IterableDataset[Batch]):
         """Begin the next iteration with a pass, from 0; raises ArgumentError if passes have no end."""
         # Accelerate's loaders call this before their first batch, and would lose a restored step.
         _check_callers(sys._getframe(1))
-        length = self.loader.num_steps
-        if check_whole("epoch", epoch, least=0) and length is None:
+        pass_length = self.loader.num_steps
+        if check_whole("epoch", epoch, least=0) and pass_length is None:
             raise ArgumentError(f"epoch {epoch}: the first pass has no end; give PairDataset num_steps")
-        self.seek(epoch * (length or 0))
+        self.seek(epoch * (pass_length or 0))
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state after the batches that were returned so far, as a small JSON object."""
@@ -171,12 +171,12 @@ class _Pass(LoaderIterator):
 
     def seek(self, step: int) -> None:
         """Move to a step."""
-        length = self.loader.num_steps
-        if length and self.loader.data.sample_spec.passes:
-            step %= length  # no samples follow
+        pass_length = self.loader.num_steps
+        if pass_length and self.loader.data.sample_spec.passes:
+            step %= pass_length  # no samples follow
         super().seek(step)
-        if length is not None:
-            self.stop = (step // max(length, 1) + 1) * length
+        if pass_length is not None:
+            self.stop = (step // max(pass_length, 1) + 1) * pass_length
 
 
 def to_device(

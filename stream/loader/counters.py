@@ -62,7 +62,7 @@ class Counters:
     def as_dict(self) -> dict[str, Any]:
         """Return the statistics as ``Loader.stats`` documents them."""
         with self._lock:
-            slot_sizes = [] if self.ring is None else [slot.size for slot in self.ring.slots]
+            slot_sizes = [] if self.ring is None else [ring_slot.size for ring_slot in self.ring.slots]
             return {
                 "batches": self._batches,
                 "replaced": self.replaced,

@@ -42,7 +42,7 @@ def open_datasets(members: Sequence[Member], catalog: Catalog) -> tuple[Dataset,
     }
     # One missing dataset is the error of its catalog, which names the closest.
     in_root = [member.dataset for member in members if member.root is None]
-    missing = [name for name in in_root if name.partition(":")[0] not in catalog.versions]
+    missing = [dataset_name for dataset_name in in_root if dataset_name.partition(":")[0] not in catalog.versions]
     if len(missing) > 1:
         catalog.check_converted()
         raise ArgumentError(
@@ -63,11 +63,11 @@ def open_datasets(members: Sequence[Member], catalog: Catalog) -> tuple[Dataset,
     named = [
         replace(dataset, name=member.name or dataset.name) for member, dataset in zip(members, datasets, strict=True)
     ]
-    for name, count in Counter(dataset.name for dataset in named).items():
+    for dataset_name, count in Counter(dataset.name for dataset in named).items():
         if count > 1:
             raise ArgumentError(
-                f"dataset {name} is in the mixture more than once; give it one weight, or each member its own name: "
-                f"{{'{name}_a': {{'dataset': '{name}', ...}}}}"
+                f"dataset {dataset_name} is in the mixture more than once; give it one weight, or each member its own "
+                f"name: {{'{dataset_name}_a': {{'dataset': '{dataset_name}', ...}}}}"
             )
     return tuple(named)
 

@@ -47,9 +47,9 @@ class RunConfig:
         elif isinstance(num_workers, str):
             raise ArgumentError(f"num_workers={num_workers!r:.100}; expected a whole number >= 0, or 'auto'")
         for field_name, minimum in _MINIMUMS.items():
-            value: Any = getattr(self, field_name)
-            if value is not None or field_name not in _MAY_BE_NONE:
-                object.__setattr__(self, field_name, check_whole(field_name, value, least=minimum))
+            setting: Any = getattr(self, field_name)
+            if setting is not None or field_name not in _MAY_BE_NONE:
+                object.__setattr__(self, field_name, check_whole(field_name, setting, least=minimum))
         if self.batch_size > MAX_BATCH_SIZE:
             raise ArgumentError(f"batch_size={self.batch_size}; expected at most {MAX_BATCH_SIZE:,}")
         if (self.rank is None) != (self.world_size is None):

@@ -117,21 +117,25 @@ class SampleSpec:
             object.__setattr__(self, name, value)
 
     def _check_numbers(self) -> None:
-        for name, (minimum, maximum) in _NUMBER_LIMITS.items():
-            if name == "passes" and self.passes is None:
+        for argument, (minimum, maximum) in _NUMBER_LIMITS.items():
+            if argument == "passes" and self.passes is None:
                 continue
-            number = check_whole(name, getattr(self, name), least=minimum)
+            number = check_whole(argument, getattr(self, argument), least=minimum)
             if maximum is not None and number > maximum:
-                raise ArgumentError(f"{name}={number}; at most {maximum:,}")
-            self._set(**{name: number})
-        for name, minimum in STEPS.items():
-            if name != "horizon" or self.horizon is not None:
-                self._set(**{name: canonical_steps(name, getattr(self, name), least=minimum, most=MOST_STEPS)})
+                raise ArgumentError(f"{argument}={number}; at most {maximum:,}")
+            self._set(**{argument: number})
+        for argument, minimum in STEPS.items():
+            if argument != "horizon" or self.horizon is not None:
+                self._set(
+                    **{argument: canonical_steps(argument, getattr(self, argument), least=minimum, most=MOST_STEPS)}
+                )
 
     def _check_choices(self) -> None:
-        for name, choices in _CHOICES.items():
-            if getattr(self, name) not in choices:
-                raise ArgumentError(f"{name}={getattr(self, name)!r}; expected one of {', '.join(map(str, choices))}")
+        for argument, choices in _CHOICES.items():
+            if getattr(self, argument) not in choices:
+                raise ArgumentError(
+                    f"{argument}={getattr(self, argument)!r}; expected one of {', '.join(map(str, choices))}"
+                )
 
     def _check_columns(self) -> None:
         if not isinstance(self.columns, list | tuple) or not all(isinstance(column, str) for column in self.columns):
@@ -141,8 +145,8 @@ class SampleSpec:
                 f"columns={self.columns!r:.100}: with metadata={self.metadata!r} a batch has none of them"
             )
         self._set(columns=tuple(self.columns))
-        for name in ("action_columns", "state_columns"):
-            self._set(**{name: canonical_columns(name, getattr(self, name))})
+        for argument in ("action_columns", "state_columns"):
+            self._set(**{argument: canonical_columns(argument, getattr(self, argument))})
 
     def _check_action(self) -> None:
         if self.action != "window" and self.action_from:

@@ -221,13 +221,13 @@ def _describe_loader(difference: Difference) -> str:
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Write a JSON file atomically; raises ArgumentError if ``read_json`` would refuse its size."""
-    text = json.dumps(content, indent=1) + "\n"
-    if len(text) > _MAX_FILE_BYTES:
+    json_text = json.dumps(content, indent=1) + "\n"
+    if len(json_text) > _MAX_FILE_BYTES:
         raise ArgumentError(
-            f"{path}: would have {len(text):,} bytes, at most {_MAX_FILE_BYTES:,}; give episodes and keep_ranges as "
-            "files"
+            f"{path}: would have {len(json_text):,} bytes, at most {_MAX_FILE_BYTES:,}; give episodes and keep_ranges "
+            "as files"
         )
-    write_whole(path, text, parents=True)
+    write_whole(path, json_text, parents=True)
 
 
 def read_json(path: Path) -> dict[str, Any]:
