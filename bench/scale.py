@@ -154,7 +154,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         _timed(work)[0] for work in (resume, lambda: loader.describe(FAR), lambda: Normalize(loader))
     )
     iterator.close()
-    encoded = iter(Loader(loader.data, dataclasses.replace(loader.running, decode="device")))
+    encoded = iter(Loader(loader.data, dataclasses.replace(loader.run_config, decode="device")))
     next(encoded)
     time.sleep(_MAPPED_S)
     beside = _batch_cpu_seconds(encoded, half)

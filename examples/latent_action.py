@@ -1,4 +1,4 @@
-"""A small latent-action model: it tells in a few numbers what happened between two frames."""
+"""A small latent-action model: it describes in a few numbers what happened between two frames."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
 SIZE = 32
-"""Frames are made this small, so that the model trains on a CPU."""
+"""Frames are resized to this size, so that the model trains on a CPU."""
 
 
 def down(channels: int, width: int = 16) -> nn.Module:
     """Return a network from [b, channels, SIZE, SIZE] to [b, 2 * width, SIZE / 4, SIZE / 4]."""
-    one = nn.Conv2d(channels, width, 4, stride=2, padding=1)
-    return nn.Sequential(one, nn.GELU(), nn.Conv2d(width, 2 * width, 4, stride=2, padding=1), nn.GELU())
+    first_layer = nn.Conv2d(channels, width, 4, stride=2, padding=1)
+    return nn.Sequential(first_layer, nn.GELU(), nn.Conv2d(width, 2 * width, 4, stride=2, padding=1), nn.GELU())
 
 
 def up(channels: int, width: int = 16) -> nn.Module:
-    """Return the network back to [b, 3, SIZE, SIZE]; it draws nothing at first, as the baseline that nothing moves."""
-    last = nn.ConvTranspose2d(width, 3, 4, stride=2, padding=1)
-    for parameter in last.parameters():
+    """Return the network back to [b, 3, SIZE, SIZE]; its first output is 0, as if nothing moved."""
+    last_layer = nn.ConvTranspose2d(width, 3, 4, stride=2, padding=1)
+    for parameter in last_layer.parameters():
         nn.init.zeros_(parameter)
-    middle = nn.ConvTranspose2d(2 * width, width, 4, stride=2, padding=1)
-    return nn.Sequential(nn.Conv2d(channels, 2 * width, 3, padding=1), nn.GELU(), middle, nn.GELU(), last)
+    middle_layer = nn.ConvTranspose2d(2 * width, width, 4, stride=2, padding=1)
+    return nn.Sequential(nn.Conv2d(channels, 2 * width, 3, padding=1), nn.GELU(), middle_layer, nn.GELU(), last_layer)
 
 
 def shrink(frames: torch.Tensor) -> torch.Tensor:
@@ -39,17 +39,17 @@ class LatentAction(nn.Module):
 
     def __init__(self, latent: int = 16, width: int = 16) -> None:
         super().__init__()
-        size = 2 * width * (SIZE // 4) ** 2
-        self.encoder = nn.Sequential(down(6, width), nn.Flatten(), nn.Linear(size, latent))
-        self.spread = nn.Linear(latent, size)
+        flat_size = 2 * width * (SIZE // 4) ** 2
+        self.encoder = nn.Sequential(down(6, width), nn.Flatten(), nn.Linear(flat_size, latent))
+        self.spread = nn.Linear(latent, flat_size)
         self.look = down(3, width)
         self.draw = up(4 * width, width)
 
     def predict(self, first: torch.Tensor, last: torch.Tensor) -> torch.Tensor:
-        """Return frame t + offset [b, 3, SIZE, SIZE]; of ``last`` it knows the latent's few numbers alone."""
+        """Return frame t + offset [b, 3, SIZE, SIZE], from frame t and the few numbers of the latent."""
         latent = self.encoder(torch.cat([first, last - first], dim=1))
-        seen = self.look(first)
-        return first + self.draw(torch.cat([seen, self.spread(latent).view_as(seen)], dim=1))
+        features = self.look(first)
+        return first + self.draw(torch.cat([features, self.spread(latent).view_as(features)], dim=1))
 
     def forward(self, batch: dict[str, Any]) -> torch.Tensor:
         """Return the loss of a batch, and that of predicting frame t, float [2]."""

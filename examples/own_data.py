@@ -2,7 +2,7 @@
 
     python -m convert.run --datasets python:examples/own_data.py:episodes --source 'recordings/*.npz' --output data/own
 
-Each file becomes a shard, so files are read in parallel, and an interrupted conversion goes on with the next file.
+Each file becomes a shard, so files are read in parallel, and an interrupted conversion continues with the next file.
 """
 
 from collections.abc import Iterator

@@ -22,10 +22,10 @@ from stream.torch import ranks, to_device
 
 
 def parse(description: str, *, root: str, out: str, cameras: str = "", **defaults: Any) -> argparse.Namespace:
-    """Return the arguments of an example, ``--cameras`` if it has several; ``defaults`` replace those of the others."""
+    """Return the arguments of an example, with ``--cameras`` if it has several; ``defaults`` replace the defaults."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--root", type=Path, default=Path(root), help="what convert.run wrote, also s3:// and the like")
-    parser.add_argument("--cache", metavar="DIR:SIZE", help="for s3:// and the like: local folder of what was read")
+    parser.add_argument("--root", type=Path, default=Path(root), help="converted root, also s3://... and others")
+    parser.add_argument("--cache", metavar="DIR:SIZE", help="local folder for the parts read of a remote root")
     parser.add_argument("--mixture", default="oxe29", help="a mixture, a dataset, or a YAML file")
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--batch-size", type=int, default=32)
@@ -35,7 +35,7 @@ def parse(description: str, *, root: str, out: str, cameras: str = "", **default
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--out", type=Path, default=Path(out), help="for loader.json and checkpoints")
     parser.add_argument("--every", type=int, default=50, help="steps between checkpoints")
-    parser.add_argument("--resume", action="store_true", help="go on from the checkpoint in --out")
+    parser.add_argument("--resume", action="store_true", help="continue from the checkpoint in --out")
     if cameras:
         parser.add_argument("--cameras", default=cameras, help="by role or name, with commas between")
     parser.set_defaults(**defaults)
@@ -48,7 +48,7 @@ def run(args: argparse.Namespace, make: Callable[[], tuple[nn.Module, dict[str, 
     Args:
         args: Result of ``parse``.
         make: Returns the model and further arguments of ``make_loader``. The model takes a batch on the device and
-            returns its loss and that of the baseline, float [2].
+            returns its loss and the baseline's, float [2].
         baseline: Name of the baseline.
     """
     try:
@@ -76,9 +76,10 @@ def _train(args: argparse.Namespace, make: Callable[[], tuple[nn.Module, dict[st
     _join()
     torch.manual_seed(args.seed)
     torch.use_deterministic_algorithms(True)
-    model, settings = make()
-    settings |= {"batch_size": args.batch_size, "seed": args.seed, "num_workers": args.num_workers, "cache": args.cache}
-    loader = make_loader(args.root, args.mixture, num_steps=args.steps, **settings, **ranks())
+    model, loader_arguments = make()
+    shared = ("batch_size", "seed", "num_workers", "cache")
+    loader_arguments |= {name: getattr(args, name) for name in shared}
+    loader = make_loader(args.root, args.mixture, num_steps=args.steps, **loader_arguments, **ranks())
     rank, world_size = loader.rank, loader.world_size
     model = model.to(args.device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr)
@@ -87,25 +88,25 @@ def _train(args: argparse.Namespace, make: Callable[[], tuple[nn.Module, dict[st
     losses: list[list[float]] = []
     recent: list[torch.Tensor] = []
     if args.resume:
-        saved = torch.load(checkpoint, weights_only=True, map_location=args.device)
-        model.load_state_dict(saved["model"])
-        optimizer.load_state_dict(saved["optimizer"])
-        batches.set_state(saved["loader"])
-        losses = saved["losses"]
+        checkpoint_state = torch.load(checkpoint, weights_only=True, map_location=args.device)
+        model.load_state_dict(checkpoint_state["model"])
+        optimizer.load_state_dict(checkpoint_state["optimizer"])
+        batches.set_state(checkpoint_state["loader"])
+        losses = checkpoint_state["losses"]
         if rank == 0:
-            print(f"going on at step {batches.step}")
+            print(f"continuing at step {batches.step}")
     if rank == 0:
         loader.save(args.out / "loader.json")
     parallel = DistributedDataParallel(model) if world_size > 1 else model
 
     def save() -> None:
         if recent:
-            losses.extend((_summed(torch.stack(recent)) / world_size).tolist())  # all ranks have as many rows
+            losses.extend((_summed(torch.stack(recent)) / world_size).tolist())  # all ranks have the same count of rows
             recent.clear()
         if rank > 0:
             return
-        content = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "losses": losses}
-        torch.save({**content, "loader": batches.get_state()}, checkpoint.with_suffix(".tmp"))
+        training_state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "losses": losses}
+        torch.save({**training_state, "loader": batches.get_state()}, checkpoint.with_suffix(".tmp"))
         os.replace(checkpoint.with_suffix(".tmp"), checkpoint)
 
     interrupted = stopping = False
@@ -116,32 +117,33 @@ def _train(args: argparse.Namespace, make: Callable[[], tuple[nn.Module, dict[st
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
     signal.signal(signal.SIGINT, interrupt)
-    began, begin_step = time.perf_counter(), batches.step
+    start_time, start_step = time.perf_counter(), batches.step
     for batch in batches:
-        both = parallel(batch)
+        both_losses = parallel(batch)
         optimizer.zero_grad()
-        both[0].backward()
+        both_losses[0].backward()
         optimizer.step()
-        recent.append(both.detach())
+        recent.append(both_losses.detach())
         stopping = bool(_summed(torch.tensor(int(interrupted))))  # all ranks stop after the same step
         if batches.step % args.every == 0 or batches.step == args.steps or stopping:
             save()
-            seconds, waited = time.perf_counter() - began, loader.stats()["wait_s"]
-            speed = f"{(batches.step - begin_step) / seconds:.1f} steps/s, {waited / seconds:.0%} of the time waiting"
+            seconds = time.perf_counter() - start_time
+            speed, waiting = (batches.step - start_step) / seconds, loader.stats()["wait_s"] / seconds
             if rank == 0:
-                print(f"step {batches.step}: loss {losses[-1][0]:.5f}, {speed} for data", flush=True)
+                progress = f"loss {losses[-1][0]:.5f}, {speed:.1f} steps/s, {waiting:.0%} of the time waiting for data"
+                print(f"step {batches.step}: {progress}", flush=True)
         if stopping:
             break
     if dist.is_initialized():
         dist.destroy_process_group()
     if stopping:
         if rank == 0:
-            print(f"interrupted; saved to {checkpoint}, go on with --resume", file=sys.stderr)
+            print(f"interrupted; saved to {checkpoint}, continue with --resume", file=sys.stderr)
         return 130
     if rank > 0:
         return 0
     tenth = max(1, len(losses) // 10)
-    for name, part in (("first", losses[:tenth]), ("last", losses[-tenth:])):
-        loss, still = (sum(column) / len(part) for column in zip(*part, strict=True))
-        print(f"{name} {len(part)} steps: loss {loss:.5f}, that of {baseline} {still:.5f}")
+    for part_name, part_losses in (("first", losses[:tenth]), ("last", losses[-tenth:])):
+        loss, baseline_loss = (sum(column) / len(part_losses) for column in zip(*part_losses, strict=True))
+        print(f"{part_name} {len(part_losses)} steps: loss {loss:.5f}, that of {baseline} {baseline_loss:.5f}")
     return 0

@@ -35,7 +35,7 @@ class Policy(nn.Module):
         super().__init__()
         features = 32 * (SIZE // 4) ** 2
         self.look = nn.ModuleDict(
-            {c: nn.Sequential(down(3), nn.Flatten(), nn.Linear(features, width)) for c in cameras}
+            {camera: nn.Sequential(down(3), nn.Flatten(), nn.Linear(features, width)) for camera in cameras}
         )
         self.read = nn.EmbeddingBag(WORDS, width, mode="mean")
         self.feel = nn.Linear(2 * states, width)
@@ -44,23 +44,27 @@ class Policy(nn.Module):
 
     def forward(self, batch: dict[str, Any]) -> torch.Tensor:
         """Return the loss of a batch, and that of predicting the mean action, float [2]."""
-        parts = []
+        features_list = []
         for camera, look in self.look.items():
-            seen = look(shrink(batch[f"frames/{camera}"]).flatten(0, 1)).unflatten(0, (-1, len(HISTORY)))
-            parts.append((seen * batch[f"frames_mask/{camera}"][:, :, None]).flatten(1))
-        parts.append(self.read(*_words(batch["language"], batch["state"].device)))
-        parts.append(self.feel(torch.cat([batch["state"], batch["state_mask"].float()], dim=1)))
-        wanted, real = batch["action"], batch["action_mask"].float()
-        chunk = self.act(torch.cat(parts, dim=1)).view_as(wanted)
-        errors = torch.stack([(chunk - wanted).abs() * real, wanted.abs() * real])
-        return errors.sum(dim=(1, 2, 3)) / real.sum()
+            features = look(shrink(batch[f"frames/{camera}"]).flatten(0, 1)).unflatten(0, (-1, len(HISTORY)))
+            features_list.append((features * batch[f"frames_mask/{camera}"][:, :, None]).flatten(1))
+        features_list.append(self.read(*_words(batch["language"], batch["state"].device)))
+        features_list.append(self.feel(torch.cat([batch["state"], batch["state_mask"].float()], dim=1)))
+        actions, mask = batch["action"], batch["action_mask"].float()
+        chunk = self.act(torch.cat(features_list, dim=1)).view_as(actions)
+        absolute_errors = torch.stack([(chunk - actions).abs() * mask, actions.abs() * mask])
+        return absolute_errors.sum(dim=(1, 2, 3)) / mask.sum()
 
 
-def _words(texts: list[str], device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+def _words(instructions: list[str], device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the words of all texts as numbers, int64 [n], and the first of each text, int64 [b]."""
-    words = [[crc32(word.encode()) % WORDS for word in text.lower().split()] or [0] for text in texts]
-    starts = torch.tensor([0, *map(len, words[:-1])]).cumsum(0)
-    return torch.tensor([number for text in words for number in text], device=device), starts.to(device)
+    words = [
+        [crc32(word.encode()) % WORDS for word in instruction.lower().split()] or [0] for instruction in instructions
+    ]
+    first_words = torch.tensor([0, *map(len, words[:-1])]).cumsum(0)
+    return torch.tensor([number for instruction in words for number in instruction], device=device), first_words.to(
+        device
+    )
 
 
 if __name__ == "__main__":

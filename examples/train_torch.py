@@ -1,12 +1,12 @@
 """Train a small latent-action model on frame pairs with PyTorch.
 
-An encoder sees frames t and t + offset and says in a few numbers what happened between them; a decoder has to draw
-frame t + offset from frame t and those numbers. Run it, interrupt it with Ctrl-C, and let it go on with --resume:
+An encoder turns frames t and t + offset into a few numbers; a decoder draws frame t + offset from frame t and these
+numbers. Run it, interrupt it with Ctrl-C, and continue with --resume:
 
     python examples/train_torch.py --root build/demo/oxe --mixture oxe29 --steps 200 --out runs/demo
 
-With several processes each reads and decodes its rows of the batch only, and they train one model. A run may go on with
-another number of them:
+With several processes each reads and decodes only its rows of the batch, and they train one model. A run may continue
+with another number of processes:
 
     torchrun --nproc-per-node 2 examples/train_torch.py --root build/demo/oxe --steps 200 --out runs/demo
 """

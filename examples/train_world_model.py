@@ -1,7 +1,7 @@
-"""Train a small world model: from each frame of a clip and the action at it, draw the next frame.
+"""Train a small world model: draw the next frame from a frame of a clip and its action.
 
-A clip has 8 frames, STRIDE steps apart, and the actions of the steps between. They come from a root with the layout
-`frames`, which any window of frames is loaded from:
+A clip has 8 frames, STRIDE steps apart, and the actions between them. It is loaded from a root with the layout
+`frames`, which serves any window of frames:
 
     python examples/train_world_model.py --root build/demo/frames --mixture oxe29 --steps 200 --out runs/world_model
 """
@@ -37,14 +37,16 @@ class WorldModel(nn.Module):
     def forward(self, batch: dict[str, Any]) -> torch.Tensor:
         """Return the loss of a batch of clips, and that of predicting that nothing moves, float [2]."""
         clip = shrink(batch["frames"])
-        before, after = clip[:, :-1].flatten(0, 1), clip[:, 1:].flatten(0, 1)
-        between = torch.cat([batch["action"], batch["action_mask"].float()], dim=-1)
-        between = between.unflatten(1, (FRAMES - 1, STRIDE)).flatten(2).flatten(0, 1)
-        seen = self.look(before)
-        drawn = before + self.draw(torch.cat([seen, self.act(between).view_as(seen)], dim=1))
-        real = batch["frames_mask"][:, 1:].flatten().float()
-        errors = torch.stack([(drawn - after).square(), (before - after).square()]).mean(dim=(2, 3, 4))
-        return (errors * real).sum(dim=1) / real.sum().clamp(min=1)
+        frames, next_frames = clip[:, :-1].flatten(0, 1), clip[:, 1:].flatten(0, 1)
+        actions = torch.cat([batch["action"], batch["action_mask"].float()], dim=-1)
+        actions = actions.unflatten(1, (FRAMES - 1, STRIDE)).flatten(2).flatten(0, 1)
+        features = self.look(frames)
+        drawn_frames = frames + self.draw(torch.cat([features, self.act(actions).view_as(features)], dim=1))
+        mask = batch["frames_mask"][:, 1:].flatten().float()
+        squared_errors = torch.stack([(drawn_frames - next_frames).square(), (frames - next_frames).square()]).mean(
+            dim=(2, 3, 4)
+        )
+        return (squared_errors * mask).sum(dim=1) / mask.sum().clamp(min=1)
 
 
 if __name__ == "__main__":

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from stream.label.attach import add_labels as add_labels
     from stream.label.attach import list_labels as list_labels
     from stream.label.attach import remove_labels as remove_labels
-    from stream.loader.digest import digest as digest
+    from stream.loader.comparison import digest as digest
+    from stream.loader.comparison import shared_episodes as shared_episodes
     from stream.loader.iterator import LoaderIterator as LoaderIterator
     from stream.loader.loader import Loader as Loader
-    from stream.loader.loader import load_loader as load_loader
-    from stream.loader.loader import make_loader as make_loader
-    from stream.loader.shared import shared_episodes as shared_episodes
+    from stream.loader.opening import load_loader as load_loader
+    from stream.loader.opening import make_loader as make_loader
     from stream.order.random_numbers import row_random as row_random
     from stream.order.reference import EpisodeRef as EpisodeRef
     from stream.order.reference import SampleRef as SampleRef
@@ -36,28 +36,28 @@ if TYPE_CHECKING:
 
 # Imported when first used: a worker needs none of these modules, and Grain is slow to import.
 _MODULES = {
-    "loader.digest": ("digest",),
+    "loader.comparison": ("digest", "shared_episodes"),
     "base.errors": ("ArgumentError", "RecordError", "RingError", "StateError", "StreamError", "WorkerError"),
     "frameworks.grain": ("PairSource", "pairs"),
     "label.attach": ("add_labels", "list_labels", "remove_labels"),
     "loader.iterator": ("LoaderIterator",),
-    "loader.loader": ("Loader", "load_loader", "make_loader"),
-    "loader.shared": ("shared_episodes",),
+    "loader.loader": ("Loader",),
+    "loader.opening": ("load_loader", "make_loader"),
     "order.random_numbers": ("row_random",),
     "order.reference": ("EpisodeRef", "SampleRef"),
     "statistics.normalize": ("Normalize", "load_normalize"),
 }
-_PLACES = {name: f"stream.{module}" for module, names in _MODULES.items() for name in names}
+_MODULE_BY_NAME = {name: f"stream.{module}" for module, exported_names in _MODULES.items() for name in exported_names}
 
-__all__ = sorted(_PLACES)
+__all__ = sorted(_MODULE_BY_NAME)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _PLACES:
+    if name not in _MODULE_BY_NAME:
         raise AttributeError(f"module 'stream' has no attribute {name!r}")
     from importlib import import_module
 
-    value = getattr(import_module(_PLACES[name]), name)
+    value = getattr(import_module(_MODULE_BY_NAME[name]), name)
     globals()[name] = value
     return value
 

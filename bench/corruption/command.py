@@ -29,8 +29,8 @@ from stream.format.catalog import Catalog
 from stream.format.frame import CODECS, Codec
 from stream.format.names import MANIFEST_NAME, TABLE_KINDS, shard_file, table_file
 from stream.format.video import VIDEO_CODECS
-from stream.loader.digest import digest
-from stream.loader.loader import make_loader
+from stream.loader.comparison import digest
+from stream.loader.opening import make_loader
 from stream.storage.files import write_whole
 
 DATASET = "bridge"

@@ -78,8 +78,8 @@ class Trainer:
 
     def __init__(self, loader: Loader, *, compute_seconds: float) -> None:
         self.loader = loader
-        self.lanes = loader.running.worker_count or loader.running.thread_count
-        self.depth = loader.running.prefetch + 1
+        self.lanes = loader.run_config.worker_count or loader.run_config.thread_count
+        self.depth = loader.run_config.prefetch + 1
         self.batches = 0
         # Compact arrays, counted at the end: lists would look like growing memory, and counting would take time.
         self._members = array.array("h")
@@ -91,7 +91,7 @@ class Trainer:
         self._iterator: LoaderIterator = iter(loader)
         self._step()
         self.first_batch_seconds = time.perf_counter() - began
-        self._workers = psutil.Process().children() if loader.running.worker_count else []
+        self._workers = psutil.Process().children() if loader.run_config.worker_count else []
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -211,7 +211,7 @@ def measure_point(parameters: Parameters) -> dict[str, Any]:
         memory = MemoryLog(trainer.pids)
         limit = None
         if parameters.limit_s:
-            shape = (loader.running.worker_count or 1, loader.running.thread_count)
+            shape = (loader.run_config.worker_count or 1, loader.run_config.thread_count)
             limit = stack.enter_context(DecodeLimit(loader, processes=shape[0], threads=shape[1]))
         step_seconds = trainer.warm_up(parameters.warmup - 1 + trainer.depth)
         ours: list[LoaderSlice] = []

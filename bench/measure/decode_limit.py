@@ -20,8 +20,9 @@ from stream.batch.assemble import Assembler
 from stream.batch.layout import empty_array
 from stream.format.frame import decode_frame
 from stream.format.video import ChunkFrame
-from stream.loader.loader import Loader, make_loader
+from stream.loader.loader import Loader
 from stream.loader.open_mixture import OpenMixture
+from stream.loader.opening import make_loader
 from stream.loader.sample_spec import SampleSpec
 from stream.order.mixture import Mixture
 from stream.storage.remote import CachedRoot
@@ -48,7 +49,7 @@ class DecodeLimit(Team):
         super().__init__(processes)
         self._seats = processes
         data, rows = loader.data, loader.batch_size
-        options = dataclasses.replace(data.options, metadata="none", columns=())
+        options = dataclasses.replace(data.sample_spec, metadata="none", columns=())
         steps = range(processes * -(-PAIRS * threads // rows))
         self.run(
             _hold,

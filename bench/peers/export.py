@@ -131,7 +131,7 @@ def _stored_pairs(loader: Loader, places: Sequence[int]) -> Iterator[tuple[int, 
     data, start = loader.data, 0
     codecs = {camera.codec for dataset in data.datasets for camera in dataset.fields.stored_cameras}
     decode: Decode = "host" if "raw" in codecs else "device"
-    options = dataclasses.replace(data.options, shuffle="none", metadata="full")
+    options = dataclasses.replace(data.sample_spec, shuffle="none", metadata="full")
     for number, (member, size) in enumerate(zip(data.members, data.sizes.values(), strict=True)):
         running = RunConfig(batch_size=1, threads=1, decode=decode)
         alone = Loader(OpenMixture(data.root, Mixture((member,)), options), running)

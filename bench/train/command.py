@@ -97,7 +97,7 @@ def _check(given: TrainParameters) -> None:
     """Open the loaders of a point; raises ArgumentError."""
     for split in (given.split, given.val_split) if given.val_every else (given.split,):
         shown = SampleSpec(metadata=given.metadata)  # type: ignore[arg-type]
-        open_mixture(given.root, given.mixture, split=split, options=shown)
+        open_mixture(given.root, given.mixture, split=split, spec=shown)
     RunConfig(batch_size=given.batch_size, decode=given.decode)  # type: ignore[arg-type]
 
 

@@ -116,7 +116,7 @@ def select(
     is_frames = fields.layout == "frames"
     every = [camera.name for camera in fields.stored_cameras if is_frames and not camera.is_depth]
     options = SampleSpec(cameras=list(cameras or every) or None, frames=[0] if is_frames else None)
-    data = open_mixture(root, {dataset: 1}, split=split, options=options)
+    data = open_mixture(root, {dataset: 1}, split=split, spec=options)
     if depth := [camera.frames for camera in data.cameras if camera.is_depth]:
         raise ArgumentError(f"dataset {opened.name}: {', '.join(depth)} cannot be exported; choose --cameras of colour")
     chosen = [fields.stored_cameras[camera.stored[0][0]] for camera in data.cameras]

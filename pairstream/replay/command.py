@@ -20,7 +20,7 @@ from pairstream.replay.shown_step import ShownStep, marks_of, sheet_names, show_
 from stream.base.arguments import Parser, add_cache, printable, run_command, whole
 from stream.base.errors import ArgumentError
 from stream.base.progress import Progress
-from stream.loader.digest import digest
+from stream.loader.comparison import digest
 from stream.loader.rank_plan import RankPlan
 from stream.loader.saved import read_saved
 from stream.order.reference import SampleRef
@@ -76,7 +76,7 @@ def _show(plan: RankPlan, parsed: argparse.Namespace) -> None:
         print(json.dumps(found) if parsed.json else f"{step} {found['digest']}")
         return
     if parsed.json:
-        found |= {"rank": plan.rank, "world_size": plan.world_size, "batch_size": plan.running.batch_size}
+        found |= {"rank": plan.rank, "world_size": plan.world_size, "batch_size": plan.run_config.batch_size}
         found["rows"] = [
             {"row": row, **asdict(ref), "replaced": row in replaced, "faults": faults.get(row, [])}
             for row, ref in enumerate(refs)
@@ -110,7 +110,7 @@ def _draw(plan: RankPlan, shown: ShownStep, folder: Path) -> list[Path]:
     refs = shown.refs
     title = f"step {shown.step}{rank}, {len(refs)} rows, samples {refs[0].sample} to {refs[-1].sample}"
     try:
-        return write_sheets(folder, name, shown.seen, refs, title=title, **sheet_names(plan.data), **marks_of(shown))
+        return write_sheets(folder, name, shown.seen, refs, title=title, **sheet_names(plan.mixture), **marks_of(shown))
     except OSError as error:
         raise ArgumentError(f"--out {folder}: cannot be written ({error.strerror or error})") from None
 

@@ -93,9 +93,9 @@ def _range(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the 1st and 99th percentile of each dimension, NaN where the manifest has none."""
     ends = np.full((2, dims), np.nan)
-    column = derived_column(which, data.options.spaces.get(which))
+    column = derived_column(which, data.sample_spec.spaces.get(which))
     statistics = data.datasets[member].manifest.statistics.get(ref.split, {}).get(column)
-    if statistics is not None and ref.dataset not in data.options.own_columns(which):
+    if statistics is not None and ref.dataset not in data.sample_spec.own_columns(which):
         for number, quantile in enumerate((statistics.q01, statistics.q99)):
             ends[number, : len(quantile)] = [np.nan if each is None else each for each in quantile]
     return ends[0], ends[1]

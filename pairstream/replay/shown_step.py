@@ -53,16 +53,16 @@ def show_step(plan: RankPlan, step: int) -> ShownStep:
     """Make the batch of a step, and look for what is wrong in it; raise as ``RankPlan.make``."""
     made = plan.make(step)
     trained = made.batch
-    if plan.running.decode == "device":
+    if plan.run_config.decode == "device":
         # Decoded frames, and the rows that replace damaged ones.
         made = plan.on_host().make(step)
     seen = plain = made
-    if plan.running.transforms:
-        plain = RankPlan(plan.data, replace(plan.running, transforms=(), decode="host")).make(step)
-    refs = plan.data.describe(made.rows)
+    if plan.run_config.transforms:
+        plain = RankPlan(plan.mixture, replace(plan.run_config, transforms=(), decode="host")).make(step)
+    refs = plan.mixture.describe(made.rows)
     by_sample = {ref.sample: row for row, ref in enumerate(refs)}
-    faults = find_faults(plain.batch, refs, plan.data)
-    if plan.running.transforms:
+    faults = find_faults(plain.batch, refs, plan.mixture)
+    if plan.run_config.transforms:
         for row, texts in find_nonfinite(seen.batch, len(refs)).items():
             faults.setdefault(row, []).extend(f"after the transforms: {text}" for text in texts)
     replaced = [(by_sample[error.sample], error) for error in made.replaced]
@@ -117,13 +117,13 @@ def with_transforms(plan: RankPlan, name: str, saved: SavedTransforms) -> RankPl
     found = find_transforms(name)
     try:
         if callable(found) and not _is_transform(found):
-            found = found(plan.data)
+            found = found(plan.mixture)
     except Exception as error:  # code of others: any of its errors is this one argument's
         raise ArgumentError(f"--transforms {name}: {type(error).__name__}: {error}") from None
     transforms: Sequence[Any] = [found] if _is_transform(found) else found
-    running = replace(plan.running, transforms=transforms)
-    bound = bind_transforms(saved.restore(running.transforms), plan.data)
-    return RankPlan(plan.data, replace(running, transforms=bound))
+    running = replace(plan.run_config, transforms=transforms)
+    bound = bind_transforms(saved.restore(running.transforms), plan.mixture)
+    return RankPlan(plan.mixture, replace(running, transforms=bound))
 
 
 def _is_transform(value: Any) -> bool:

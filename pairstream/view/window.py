@@ -35,14 +35,14 @@ class SampleWindow:
     @classmethod
     def find(cls, plan: RankPlan, run_step: int, row: int) -> tuple[Tracks, SampleWindow]:
         """Return the episode of a row of a batch, and the row's window in it."""
-        refs = plan.data.describe(plan.rows_of([run_step]))
+        refs = plan.mixture.describe(plan.rows_of([run_step]))
         if not 0 <= row < len(refs):
             raise ArgumentError(f"row {row}: step {run_step} has {len(refs)} rows, counted from 0")
         ref = refs[row]
-        member = plan.data.names.index(ref.dataset)
-        index = next(each for each in plan.data.views.splits if (each.member, each.split) == (member, ref.split))
-        tracks = open_tracks(plan.data.datasets[member], index, ref.episode)
-        start, stop = window_of(ref, plan.data)
+        member = plan.mixture.names.index(ref.dataset)
+        index = next(each for each in plan.mixture.views.splits if (each.member, each.split) == (member, ref.split))
+        tracks = open_tracks(plan.mixture.datasets[member], index, ref.episode)
+        start, stop = window_of(ref, plan.mixture)
         return tracks, cls(run_step, row, ref, start, min(stop, tracks.steps))
 
 

@@ -1,10 +1,9 @@
-"""Batches of public trainers, one module a trainer: ``from stream.adapters import openpi``.
+"""Batches of public trainers, one module for each trainer: ``from stream.adapters import openpi``.
 
-Each module has a ``loader`` that takes a root, a mixture and the arguments of ``stream.make_loader``, and returns a
-``stream.Loader`` whose batches have the trainer's keys, types, image sizes, chunk tails, masks and normalisation. The
-adapter is the last transform of the loader, after the caller's ``transforms`` and the normalisation, so workers, ranks,
-states and ``batch_at`` work as with any loader. Batches are numpy arrays; ``stream.torch.to_device`` makes tensors of
-them.
+Each module has a ``loader`` with the arguments of ``stream.make_loader``. It returns a ``stream.Loader`` whose batches
+have the trainer's keys, types, image sizes, chunk tails, masks and normalisation. The adapter is the last transform of
+the loader, after the caller's ``transforms`` and the normalisation. So workers, ranks, states and ``batch_at`` work as
+with any loader. Batches are numpy arrays; ``stream.torch.to_device`` makes tensors of them.
 """
 
 from __future__ import annotations
@@ -17,7 +16,9 @@ if TYPE_CHECKING:
 
 
 def normalization(loader: Loader, key: Literal["action", "state"] = "action") -> Normalize:
-    """Return the normalisation of a loader, to denormalise a model's output or to export statistics.
+    """Return the ``stream.Normalize`` that an adapter chose, to denormalise a model's output or to export statistics.
+
+    ``Loader.normalize`` is the same for loaders of ``make_loader``, and None where this raises.
 
     Args:
         loader: Loader of an adapter.
@@ -30,9 +31,9 @@ def normalization(loader: Loader, key: Literal["action", "state"] = "action") ->
     from stream.base.errors import ArgumentError
     from stream.statistics.normalize import Normalize
 
-    for transform in loader.running.transforms:
+    for transform in loader.run_config.transforms:
         if isinstance(transform, Normalize) and key in transform.keys:
             return transform
     raise ArgumentError(
-        f"the loader does not normalise the {key}; its transforms are {loader.running.transforms!r:.200}"
+        f"the loader does not normalise the {key}; its transforms are {loader.run_config.transforms!r:.200}"
     )

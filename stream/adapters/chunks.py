@@ -26,37 +26,38 @@ def repeat_edges(values: np.ndarray, mask: np.ndarray) -> tuple[np.ndarray, np.n
     >>> [part[0].ravel().tolist() for part in repeat_edges(values, mask)]
     [[3.0, 3.0, 4.0, 4.0], [True, False, False, True]]
     """
-    real = np.asarray(mask.any(axis=2))
-    width = real.shape[1]
-    first, last = real.argmax(axis=1), width - 1 - real[:, ::-1].argmax(axis=1)
-    steps = np.clip(np.arange(width), first[:, None], last[:, None])
-    return np.take_along_axis(values, steps[:, :, None], axis=1), ~real
+    is_step = np.asarray(mask.any(axis=2))
+    width = is_step.shape[1]
+    # Clip the step numbers of each row to its real steps, so that other steps take the nearest one.
+    first_step, last_step = is_step.argmax(axis=1), width - 1 - is_step[:, ::-1].argmax(axis=1)
+    step_numbers = np.clip(np.arange(width), first_step[:, None], last_step[:, None])
+    return np.take_along_axis(values, step_numbers[:, :, None], axis=1), ~is_step
 
 
-def take_steps(values: np.ndarray, places: np.ndarray) -> np.ndarray:
+def take_steps(values: np.ndarray, step_numbers: np.ndarray) -> np.ndarray:
     """Return steps of windows by their numbers: [b, W, ...] and int64 [b, ...] give [b, ..., ...].
 
     >>> take_steps(np.array([[1, 2, 3], [4, 5, 6]]), np.array([[0, 0], [1, 2]])).tolist()
     [[1, 1], [5, 6]]
     """
-    rows = np.arange(len(values)).reshape(-1, *[1] * (places.ndim - 1))
-    taken: np.ndarray = values[rows, places]
-    return taken
+    row_numbers = np.arange(len(values)).reshape(-1, *[1] * (step_numbers.ndim - 1))
+    chosen: np.ndarray = values[row_numbers, step_numbers]
+    return chosen
 
 
-def pad_dims(values: np.ndarray, size: int) -> np.ndarray:
-    """Return vectors with zeros up to a count of dimensions, float32 [..., size]."""
-    out = np.zeros((*values.shape[:-1], size), values.dtype)
-    out[..., : values.shape[-1]] = values
-    return out
+def pad_dims(values: np.ndarray, num_dims: int) -> np.ndarray:
+    """Return vectors padded with zeros to a count of dimensions, float32 [..., num_dims]."""
+    padded = np.zeros((*values.shape[:-1], num_dims), values.dtype)
+    padded[..., : values.shape[-1]] = values
+    return padded
 
 
-def check_dims(data: OpenMixture, size: int) -> None:
+def check_dims(mixture: OpenMixture, num_dims: int) -> None:
     """Raise ArgumentError if a vector of the mixture has more dimensions than a model takes."""
-    for key in ("action", "state"):
-        for name, vector in zip(data.names, data.spec.vectors(key), strict=True):
-            if vector.size > size:
+    for vector_name in ("action", "state"):
+        for dataset_name, vector in zip(mixture.names, mixture.spec.vectors(vector_name), strict=True):
+            if vector.size > num_dims:
                 raise ArgumentError(
-                    f"{key} of {name} has {vector.size} dimensions, the model takes {size}; raise the model's "
-                    f"count, or choose dimensions with {key}_columns or {key}_space"
+                    f"{vector_name} of {dataset_name} has {vector.size} dimensions, the model takes {num_dims}; raise "
+                    f"the model's count, or choose dimensions with {vector_name}_columns or {vector_name}_space"
                 )

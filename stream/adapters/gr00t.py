@@ -38,10 +38,10 @@ def loader(
     - ``states``: dict of float32 [b, 1, D] by key. ``actions``: dict of float32 [b, action_horizon, D] by key. Raw.
     - ``text``: list of str.
 
-    Each chunk is complete: the last ``action_horizon - 1`` steps of an episode are no samples, as in GR00T.
+    Each chunk is complete: the last ``action_horizon - 1`` steps of an episode are not samples, as in GR00T.
 
     Sources: ``gr00t/data/types.py`` and ``gr00t/data/dataset/sharded_single_step_dataset.py``. Not done: the processor,
-    with normalisation (by ``statistics``), image size and tokenizer; and the embodiment tag, which you give to
+    with normalisation (by ``statistics``), image size and tokenizer; and the embodiment tag, an argument of
     ``VLAStepData``.
 
     Args:
@@ -55,18 +55,18 @@ def loader(
         arguments: Other arguments of ``make_loader``, such as ``batch_size`` and ``transforms``.
 
     Raises:
-        ArgumentError: As for ``make_loader``; the members have different dimensions, or a key names none of them.
+        ArgumentError: As for ``make_loader``; the members have different dimensions, or a key names an unknown one.
     """
     if not isinstance(frames, list | tuple | range):
         raise ArgumentError(f"frames={frames!r:.100}; expected a list of steps from t, such as [-1, 0]")
     action_horizon = check_whole("action_horizon", action_horizon, least=1)
     views = check_mapping("views", views or {"primary": "primary"}, example="{'front': 'primary'}")
 
-    def convert(data: Any) -> ToGr00t:
-        states = _dims(data, "state", state_keys)
-        return ToGr00t(views, states, _dims(data, "action", action_keys))
+    def convert(opened: Any) -> ToGr00t:
+        states = _dims(opened, "state", state_keys)
+        return ToGr00t(views, states, _dims(opened, "action", action_keys))
 
-    own = {
+    preset = {
         "cameras": list(dict.fromkeys(views.values())),
         "frames": list(frames),
         "horizon": action_horizon,
@@ -77,7 +77,7 @@ def loader(
         mixture,
         adapter=loader,
         convert=convert,
-        own=own,
+        preset=preset,
         free=("bounds", "state_from", "state_horizon", *SIZE),
         needs=("action", "state"),
         arguments=arguments,
@@ -108,16 +108,16 @@ def statistics(loader: Loader, *, split: str = "train") -> dict[str, dict[str, d
         ``mean``, ``std``, ``min``, ``max``, ``q01`` and ``q99`` of each key, of ``state`` and ``action``.
 
     Raises:
-        ArgumentError: The loader is not one of this module.
+        ArgumentError: The loader is of another module.
     """
-    made = conversion(loader, ToGr00t)
-    keys = {"state": made.states, "action": made.actions}
-    return {
-        name: {
-            key: {kind: values[dims].tolist() for kind, values in numbers.items()} for key, dims in keys[name].items()
-        }
-        for name, numbers in mixture_statistics(loader.data, split=split).items()
-    }
+    to_gr00t = conversion(loader, ToGr00t)
+    dims_by_vector = {"state": to_gr00t.states, "action": to_gr00t.actions}
+    result: dict[str, dict[str, dict[str, list[float]]]] = {}
+    for vector_name, numbers in mixture_statistics(loader.data, split=split).items():
+        result[vector_name] = {}
+        for key, dims in dims_by_vector[vector_name].items():
+            result[vector_name][key] = {statistic: values[dims].tolist() for statistic, values in numbers.items()}
+    return result
 
 
 @dataclass(frozen=True)
@@ -144,18 +144,22 @@ class ToGr00t:
         }
 
 
-def _dims(data: Any, key: Any, keys: Keys | None) -> dict[str, list[int]]:
+def _dims(mixture: Any, vector_name: Any, dims_by_key: Keys | None) -> dict[str, list[int]]:
     """Return the numbers of the dimensions of each key."""
-    vectors = data.spec.vectors(key)
-    for name, vector in zip(data.names, vectors, strict=True):
+    vectors = mixture.spec.vectors(vector_name)
+    for dataset_name, vector in zip(mixture.names, vectors, strict=True):
         if vector.names != vectors[0].names:
             raise ArgumentError(
-                f"{key} of {name} is {', '.join(vector.names)}, that of {data.names[0]} is "
-                f"{', '.join(vectors[0].names)}; take one {key}_space, or load them separately"
+                f"{vector_name} of {dataset_name} is {', '.join(vector.names)}, that of {mixture.names[0]} is "
+                f"{', '.join(vectors[0].names)}; take one {vector_name}_space, or load them separately"
             )
-    names = list(vectors[0].names)
-    chosen = {key: names} if keys is None and names else dict(keys or {})
-    for wanted in (each for dims in chosen.values() for each in dims):
-        if wanted not in names:
-            raise ArgumentError(f"{key}_keys: no dimension {wanted!r}; {closest(wanted, names, noun='dimensions')}")
-    return {name: [names.index(each) for each in dims] for name, dims in chosen.items()}
+    dim_names = list(vectors[0].names)
+    chosen_dims = {vector_name: dim_names} if dims_by_key is None and dim_names else dict(dims_by_key or {})
+    numbers: dict[str, list[int]] = {}
+    for dims_key, key_names in chosen_dims.items():
+        for name in key_names:
+            if name not in dim_names:
+                available = closest(name, dim_names, noun="dimensions")
+                raise ArgumentError(f"{vector_name}_keys: no dimension {name!r}; {available}")
+        numbers[dims_key] = [dim_names.index(name) for name in key_names]
+    return numbers

@@ -1,4 +1,4 @@
-"""Frames as trainers take them."""
+"""Frames in the forms that trainers take."""
 
 from __future__ import annotations
 
@@ -25,6 +25,9 @@ class BlackCameras:
 
     def map(self, batch: Batch) -> Batch:
         """Return the batch with these cameras."""
-        mask = np.zeros_like(next(value for key, value in batch.items() if key.startswith("frames_mask/")))
-        frames = {f"frames/{name}": np.zeros((*mask.shape, *size, 3), np.uint8) for name, size in self.sizes.items()}
-        return {**batch, **frames, **{f"frames_mask/{name}": mask for name in self.sizes}}
+        mask = np.zeros_like(next(value for batch_key, value in batch.items() if batch_key.startswith("frames_mask/")))
+        black: Batch = {}
+        for camera_name, image_size in self.sizes.items():
+            black[f"frames/{camera_name}"] = np.zeros((*mask.shape, *image_size, 3), np.uint8)
+            black[f"frames_mask/{camera_name}"] = mask
+        return batch | black

@@ -32,12 +32,13 @@ def lapa_loader(
     - ``video`` float32 [b, 3, 2, 256, 256], from 0 to 1, resized bilinearly: the frames of t and t + offset. Beyond the
       episode the second is the last frame.
 
-    Sources: ``laq/laq_model/data.py`` and ``laq_trainer.py``. LAPA's trainer takes the array alone, ``batch["video"]``.
+    Sources: ``laq/laq_model/data.py`` and ``laq_trainer.py``. LAPA's trainer takes only the array, ``batch["video"]``.
 
     Args:
-        root: As for ``make_loader``. The layout ``pairs`` has complete pairs alone.
+        root: As for ``make_loader``. The layout ``pairs`` has only complete pairs.
         mixture: As for ``make_loader``.
-        offset: Second frame, as in ``frames`` of ``make_loader``: steps, ``"1s"``, ``"1..10"``, or each dataset's own.
+        offset: Second frame, as in ``frames`` of ``make_loader``: steps, ``"1s"``, ``"1..10"``, or each dataset's
+            ``"offset"``.
         image_size: Height and width.
         arguments: Other arguments of ``make_loader``, such as ``batch_size`` and ``transforms``.
 
@@ -49,7 +50,7 @@ def lapa_loader(
         mixture,
         adapter=lapa_loader,
         convert=lambda _: ToLapa(),
-        own={**_two_frames(offset, image_size, "bilinear"), "metadata": "dataset_only"},
+        preset={**_two_frames(offset, image_size, "bilinear"), "metadata": "dataset_only"},
         free=("bounds",),
         needs=(),
         arguments=arguments,
@@ -75,7 +76,7 @@ def univla_loader(
 
     Sources: ``latent_action_model/genie/dataset.py``, ``prismatic/util/data_utils.py`` (``CollatorForLatentAction``)
     and ``prismatic/vla/datasets/rlds/traj_transforms.py``. Not done: ``action``, which the model does not read; image
-    augmentation; and UniVLA's table of intervals, for which ``offset`` and each dataset's own stand.
+    augmentation; and UniVLA's table of intervals, which ``offset`` replaces.
 
     Args:
         root: As for ``lapa_loader``.
@@ -91,8 +92,8 @@ def univla_loader(
         root,
         mixture,
         adapter=univla_loader,
-        convert=lambda data: ToUnivla(data.names),
-        own={**_two_frames(offset, image_size, "lanczos"), "filters": [("language", "!=", "")]},
+        convert=lambda opened: ToUnivla(opened.names),
+        preset={**_two_frames(offset, image_size, "lanczos"), "filters": [("language", "!=", "")]},
         free=("bounds",),
         needs=(),
         arguments=arguments,
@@ -100,8 +101,8 @@ def univla_loader(
 
 
 def _two_frames(offset: int | str, image_size: tuple[int, int], image_filter: str) -> dict[str, Any]:
-    images = {"cameras": ["primary"], "image_size": image_size, "image_filter": image_filter}
-    return {**images, "frames": [0, offset], "bounds": "clamp"}
+    image_arguments = {"cameras": ["primary"], "image_size": image_size, "image_filter": image_filter}
+    return {**image_arguments, "frames": [0, offset], "bounds": "clamp"}
 
 
 @dataclass(frozen=True)

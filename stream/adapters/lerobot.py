@@ -31,7 +31,7 @@ class Window:
     Attributes:
         history: Count of observations; None has no dimension of steps.
         actions: Count of actions, from the first observation on.
-        drop_last: Count of the last steps of an episode that are no samples.
+        drop_last: Count of the last steps of an episode that are not samples.
     """
 
     history: int | None
@@ -66,12 +66,12 @@ def loader(
 
     - ``observation.images.<camera>`` float32 [b, T, 3, H, W], from 0 to 1, in the stored size, or in ``image_size``;
       its ``_is_pad`` bool [b, T]; and ``_padding_mask`` bool [b], False for a camera that the dataset lacks.
-    - ``observation.state`` float32 [b, T, S], if there is one, and ``observation.state_is_pad`` bool [b, T].
+    - ``observation.state`` float32 [b, T, S], if the data have one, and ``observation.state_is_pad`` bool [b, T].
     - ``action`` float32 [b, W, A] and ``action_is_pad`` bool [b, W]: steps beyond the episode repeat its first or last.
     - ``task``: list of str. ``episode_index``, ``frame_index`` int64 [b]; ``timestamp`` float32 [b], seconds, NaN for a
       dataset without a fixed rate.
 
-    Values are raw: the policy's preprocessor normalises them, by ``dataset_stats(loader)``.
+    Values are raw: the policy's preprocessor normalises them with ``dataset_stats(loader)``.
 
     Sources: ``lerobot/datasets/lerobot_dataset.py``, ``policies/<policy>/configuration_<policy>.py`` and
     ``scripts/lerobot_train.py`` of LeRobot 0.4.4. Not done: the policy's preprocessor, with its tokenizer.
@@ -84,32 +84,32 @@ def loader(
         arguments: Other arguments of ``make_loader``, such as ``batch_size`` and ``transforms``.
 
     Raises:
-        ArgumentError: As for ``make_loader``; or the policy is not known.
+        ArgumentError: As for ``make_loader``; or the policy is unknown.
     """
     if not isinstance(policy, Window) and (not isinstance(policy, str) or policy not in WINDOWS):
         raise ArgumentError(f"policy={policy!r}; expected {', '.join(WINDOWS)}, or a Window(history, actions)")
     window = policy if isinstance(policy, Window) else WINDOWS[policy]
     if isinstance(cameras, list | tuple):
-        views = {f"observation.images.{name}": name for name in cameras}
+        camera_by_key = {f"observation.images.{name}": name for name in cameras}
     else:
-        views = check_mapping("cameras", cameras, example="{'observation.images.top': 'primary'}, or a list")
-    first = 1 - (window.history or 1)
-    own = {
-        "cameras": list(dict.fromkeys(views.values())),
-        "frames": list(range(first, 1)),
-        "bounds": "clamp" if first else "inside",
-        "action_from": first,
+        camera_by_key = check_mapping("cameras", cameras, example="{'observation.images.top': 'primary'}, or a list")
+    first_step = 1 - (window.history or 1)
+    preset = {
+        "cameras": list(dict.fromkeys(camera_by_key.values())),
+        "frames": list(range(first_step, 1)),
+        "bounds": "clamp" if first_step else "inside",
+        "action_from": first_step,
         "horizon": window.actions,
         "min_actions": 1 + window.drop_last,
-        "state_from": first,
-        "state_horizon": 1 - first,
+        "state_from": first_step,
+        "state_horizon": 1 - first_step,
     }
     return open_loader(
         root,
         mixture,
         adapter=loader,
-        convert=lambda data: ToLeRobot(views, window.history is not None, -first, data.spec.rates),
-        own=own,
+        convert=lambda opened: ToLeRobot(camera_by_key, window.history is not None, -first_step, opened.spec.rates),
+        preset=preset,
         free=SIZE,
         arguments=arguments,
     )
@@ -126,14 +126,15 @@ def dataset_stats(loader: Loader, *, split: str = "train") -> dict[str, dict[str
         ``mean``, ``std``, ``min``, ``max``, ``q01`` and ``q99`` by key, float32 [dims]; of images [3, 1, 1].
 
     Raises:
-        ArgumentError: The members have different dimensions; load them in one space. Or the loader is not one of this
+        ArgumentError: The members have different dimensions (load them in one space), or the loader is of another
             module.
     """
-    views = conversion(loader, ToLeRobot).views
-    names = {"action": "action", "state": "observation.state"}
-    found = {names[key]: numbers for key, numbers in mixture_statistics(loader.data, split=split).items()}
-    image = {kind: np.array(values, np.float32)[:, None, None] for kind, values in IMAGENET.items()}
-    return found | dict.fromkeys(views, image)
+    image_keys = conversion(loader, ToLeRobot).views
+    lerobot_names = {"action": "action", "state": "observation.state"}
+    stats = mixture_statistics(loader.data, split=split)
+    vector_stats = {lerobot_names[vector_name]: numbers for vector_name, numbers in stats.items()}
+    image_stats = {statistic: np.array(values, np.float32)[:, None, None] for statistic, values in IMAGENET.items()}
+    return vector_stats | dict.fromkeys(image_keys, image_stats)
 
 
 @dataclass(frozen=True)
@@ -154,21 +155,22 @@ class ToLeRobot:
 
     def map(self, batch: Batch) -> Batch:
         """Return the batch of LeRobot."""
-        made: Batch = {}
+        converted: Batch = {}
         beyond = batch["frame_step"] != batch["step"][:, None] + np.arange(-self.now, 1)
-        for key, camera in self.views.items():
+        for image_key, camera in self.views.items():
             images = as_float(batch[f"frames/{camera}"])
-            made[key] = images if self.has_steps else images[:, 0]
-            made[f"{key}_padding_mask"] = batch[f"frames_mask/{camera}"][:, self.now]
+            converted[image_key] = images if self.has_steps else images[:, 0]
+            converted[f"{image_key}_padding_mask"] = batch[f"frames_mask/{camera}"][:, self.now]
             if self.has_steps:
-                made[f"{key}_is_pad"] = beyond
+                converted[f"{image_key}_is_pad"] = beyond
         if batch["state"].shape[-1]:
-            made["observation.state"] = batch["state"]
+            converted["observation.state"] = batch["state"]
             if self.has_steps:
-                windowed = batch["state"].ndim == 3
-                state, mask = (part if windowed else part[:, None] for part in (batch["state"], batch["state_mask"]))
-                made["observation.state"], made["observation.state_is_pad"] = repeat_edges(state, mask)
-        made["action"], made["action_is_pad"] = repeat_edges(batch["action"], batch["action_mask"])
+                state, mask = batch["state"], batch["state_mask"]
+                if state.ndim == 2:
+                    state, mask = state[:, None], mask[:, None]
+                converted["observation.state"], converted["observation.state_is_pad"] = repeat_edges(state, mask)
+        converted["action"], converted["action_is_pad"] = repeat_edges(batch["action"], batch["action_mask"])
         rates = np.array([rate or np.nan for rate in self.rates])[batch["dataset"]]
-        made |= {"task": batch["language"], "episode_index": batch["episode"], "frame_index": batch["step"]}
-        return {**made, "timestamp": (batch["step"] / rates).astype(np.float32)}
+        converted |= {"task": batch["language"], "episode_index": batch["episode"], "frame_index": batch["step"]}
+        return {**converted, "timestamp": (batch["step"] / rates).astype(np.float32)}

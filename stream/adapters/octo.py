@@ -37,7 +37,7 @@ def loader(
     normalize: bool | str | Path | Normalize = True,
     **arguments: Any,
 ) -> Loader:
-    """Return a loader of Octo's batches, with W = window_size and H = action_horizon.
+    """Return a loader of Octo's batches, for W = window_size and H = action_horizon.
 
     - ``observation``: ``image_<camera>`` uint8 [b, W, height, width, 3], resized with Lanczos; ``timestep`` int32
       [b, W]; ``timestep_pad_mask`` bool [b, W], False before the episode, where the first step is repeated;
@@ -50,12 +50,12 @@ def loader(
     - ``action_pad_mask`` bool [b, W, H, 7], False where ``task_completed``: as in Octo, from two steps after the goal.
     - ``dataset_name``: array of b bytes.
 
-    With ``goals`` each row keeps its goal images (with ``keep_image_prob``, or if it has no instruction) or its
-    instruction. The goal is a random later step, or t itself if the draw gives a step without an action or t is the
-    last step; Octo may draw t anywhere.
+    With ``goals`` each row keeps either its goal images (with ``keep_image_prob``, or if it has no instruction) or its
+    instruction. The goal is a random later step, or t if the drawn step has no action or t is the last step; Octo may
+    always draw t.
 
-    As in Octo, an episode is first cut to its steps with an action. Steps cut off at either end are neither history nor
-    goals, and ``timestep`` counts from the first step with an action.
+    As in Octo, an episode is first cut to its steps with an action. Other steps are neither history nor goals, and
+    ``timestep`` counts from the first step with an action.
 
     Sources: ``octo/data/traj_transforms.py``, ``obs_transforms.py``, ``utils/goal_relabeling.py`` and
     ``utils/task_augmentation.py``. Not done: the text processor, paraphrases, image augmentation, and the
@@ -68,7 +68,8 @@ def loader(
         action_horizon: Actions from each observation on.
         goals: Whether to load goal images.
         keep_image_prob: Probability of goal images instead of the instruction.
-        sizes: Height and width of each camera. By default those of ``SIZES``; a camera that no dataset stores is black.
+        sizes: Height and width of each camera, by default ``SIZES``. A camera of ``SIZES`` that no dataset stores is
+            black.
         proprio: Whether to load the state.
         normalize: True takes the statistics of each dataset. Give the path of a ``dataset_statistics.json``, a
             ``stream.Normalize``, or False for raw values.
@@ -83,9 +84,9 @@ def loader(
         raise ArgumentError(f"keep_image_prob={keep_image_prob!r:.100}; expected a number from 0 to 1")
     optional = tuple(SIZES) if sizes is None else ()
     sizes = check_mapping("sizes", SIZES if sizes is None else sizes, example="{'primary': (256, 256)}")
-    sizes = {name: check_size(f"sizes[{name!r}]", size) for name, size in sizes.items()}
+    sizes = {name: check_size(f"sizes[{name!r}]", image_size) for name, image_size in sizes.items()}
     history = list(range(1 - window_size, 1))
-    own = {
+    preset = {
         "cameras": list(sizes),
         "image_size": sizes,
         "image_filter": "lanczos",
@@ -103,19 +104,19 @@ def loader(
         root,
         mixture,
         adapter=loader,
-        convert=lambda data: ToOcto(
-            names=tuple(name.encode() for name in data.names),
+        convert=lambda opened: ToOcto(
+            names=tuple(name.encode() for name in opened.names),
             cameras=tuple(sizes),
             shape=(window_size, action_horizon),
             goal_prob=keep_image_prob if goals else None,
             proprio=proprio,
-            dropped=np.array([member.action_margins for member in data.views.members], np.int64),
-            seed=data.options.seed,
+            dropped=np.array([member.action_margins for member in opened.views.members], np.int64),
+            seed=opened.sample_spec.seed,
         ),
         normalize=normalize,
         settings={"method": "octo", "keys": ("action", "state") if proprio else ("action",)},
         optional=optional,
-        own=own,
+        preset=preset,
         arguments=arguments,
     )
 
@@ -144,48 +145,57 @@ class ToOcto:
 
     def map(self, batch: Batch) -> Batch:
         """Return the batch of Octo."""
-        width, ahead = self.shape
-        rows, t = len(batch["step"]), batch["step"]
-        first, after = self.dropped[batch["dataset"]].T
-        last = batch["num_steps"].astype(np.int64) - 1 - after
-        history = t[:, None] + np.arange(1 - width, 1)
-        inside = history >= first[:, None]
-        # Number of each observation in the window; those before the episode are its first step.
-        places = np.maximum(np.arange(width), (first - t)[:, None] + width - 1)
-        images, present = self._images(batch, places, last)
-        real = np.ones((rows, width), bool)
-        seen: Batch = {f"image_{name}": frames[:, :width] for name, frames in images.items()}
-        seen["timestep"] = (np.maximum(history, first[:, None]) - first[:, None]).astype(np.int32)
-        masks = {f"image_{name}": mask[:, :width] for name, mask in present.items()} | {"timestep": real}
+        width, action_horizon = self.shape
+        num_rows, step = len(batch["step"]), batch["step"]
+        # The episode of Octo: its steps with an action, from first_step to last_step.
+        first_step, num_dropped_last = self.dropped[batch["dataset"]].T
+        last_step = batch["num_steps"].astype(np.int64) - 1 - num_dropped_last
+        history = step[:, None] + np.arange(1 - width, 1)
+        # Number of each observation in the window; the first step repeats before the episode.
+        step_numbers = np.maximum(np.arange(width), (first_step - step)[:, None] + width - 1)
+        images, present = self._images(batch, step_numbers, last_step)
+        all_valid = np.ones((num_rows, width), bool)
+        observation: Batch = {f"image_{name}": frames[:, :width] for name, frames in images.items()}
+        observation["timestep"] = (np.maximum(history, first_step[:, None]) - first_step[:, None]).astype(np.int32)
+        masks = {f"image_{name}": mask[:, :width] for name, mask in present.items()} | {"timestep": all_valid}
         if self.proprio:
-            state, mask = (each.reshape(rows, width, -1) for each in (batch["state"], batch["state_mask"]))
+            state, mask = (batch[key].reshape(num_rows, width, -1) for key in ("state", "state_mask"))
             filled, _ = repeat_edges(state, mask)
-            seen["proprio"], masks["proprio"] = take_steps(filled, places), real
-        task, goal = self._task(batch, images, present, first, last)
-        completed = (history[:, :, None] + np.arange(ahead)) - 2 >= goal[:, None, None]
+            observation["proprio"], masks["proprio"] = take_steps(filled, step_numbers), all_valid
+        task, goal_step = self._task(batch, images, present, first_step, last_step)
+        # An action completes the task two steps after the goal.
+        action_steps = history[:, :, None] + np.arange(action_horizon)
+        completed = action_steps - 2 >= goal_step[:, None, None]
+        observation |= {
+            "timestep_pad_mask": history >= first_step[:, None],
+            "pad_mask_dict": masks,
+            "task_completed": completed,
+        }
+        # Each observation has its own chunk of the window's actions; beyond the window the last action repeats.
         action, mask = batch["action"], batch["action_mask"]
         filled, _ = repeat_edges(action, mask)
-        chosen = np.minimum(places[:, :, None] + np.arange(ahead), action.shape[1] - 1)
+        action_numbers = np.minimum(step_numbers[:, :, None] + np.arange(action_horizon), action.shape[1] - 1)
         return {
-            "observation": {**seen, "timestep_pad_mask": inside, "pad_mask_dict": masks, "task_completed": completed},
+            "observation": observation,
             "task": task,
-            "action": take_steps(filled, chosen),
+            "action": take_steps(filled, action_numbers),
             "action_pad_mask": mask.any(axis=1)[:, None, None, :] & ~completed[..., None],
             "dataset_name": np.array([self.names[number] for number in batch["dataset"].tolist()], object),
         }
 
     def _images(
-        self, batch: Batch, places: np.ndarray, last: np.ndarray
+        self, batch: Batch, step_numbers: np.ndarray, last_step: np.ndarray
     ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """Return the frames of observations and goal, and whether they are real, by camera."""
         if self.goal_prob is not None:
-            drawn, now = batch["frame_step"][:, -1], self.shape[0] - 1
-            own = (drawn > last) | (drawn == batch["step"])
-            places = np.column_stack([places, np.where(own, now, now + 1)])
+            # The goal is the frame after the observations. Beyond the last action it is the observation at t.
+            goal_step, current = batch["frame_step"][:, -1], self.shape[0] - 1
+            has_goal_at_t = (goal_step > last_step) | (goal_step == batch["step"])
+            step_numbers = np.column_stack([step_numbers, np.where(has_goal_at_t, current, current + 1)])
         images, present = {}, {}
         for name in self.cameras:
-            images[name] = take_steps(batch[f"frames/{name}"], places)
-            present[name] = take_steps(batch[f"frames_mask/{name}"], places)
+            images[name] = take_steps(batch[f"frames/{name}"], step_numbers)
+            present[name] = take_steps(batch[f"frames_mask/{name}"], step_numbers)
         return images, present
 
     def _task(
@@ -193,20 +203,22 @@ class ToOcto:
         batch: Batch,
         images: dict[str, np.ndarray],
         present: dict[str, np.ndarray],
-        first: np.ndarray,
-        last: np.ndarray,
+        first_step: np.ndarray,
+        last_step: np.ndarray,
     ) -> tuple[Batch, np.ndarray]:
         """Return the task of each row and the step at which it is done, int64 [b]."""
-        texts = np.array([text.encode() for text in batch["language"]], object)
-        told = texts != b""
+        instructions = np.array([text.encode() for text in batch["language"]], object)
+        has_text = instructions != b""
         if self.goal_prob is None:
-            return {"language_instruction": texts, "pad_mask_dict": {"language_instruction": told}}, last
-        keeps = (row_random(batch, seed=self.seed)[:, 0] < self.goal_prob) | ~told
-        drawn = batch["frame_step"][:, -1]
-        goal = np.where(keeps, np.where(drawn > last, batch["step"], drawn), last)
-        task: Batch = {f"image_{name}": frames[:, -1] * keeps[:, None, None, None] for name, frames in images.items()}
-        masks = {f"image_{name}": mask[:, -1] & keeps for name, mask in present.items()}
-        masks |= {"language_instruction": told & ~keeps, "timestep": np.ones(len(goal), bool)}
-        task |= {"language_instruction": np.where(keeps, b"", texts).astype(object)}
-        task |= {"timestep": (goal - first).astype(np.int32), "pad_mask_dict": masks}
-        return task, goal
+            pad_masks = {"language_instruction": has_text}
+            return {"language_instruction": instructions, "pad_mask_dict": pad_masks}, last_step
+        keeps_goal = (row_random(batch, seed=self.seed)[:, 0] < self.goal_prob) | ~has_text
+        drawn_step = batch["frame_step"][:, -1]
+        goal_step = np.where(keeps_goal, np.where(drawn_step > last_step, batch["step"], drawn_step), last_step)
+        keeps_image = keeps_goal[:, None, None, None]
+        task: Batch = {f"image_{name}": frames[:, -1] * keeps_image for name, frames in images.items()}
+        pad_masks = {f"image_{name}": mask[:, -1] & keeps_goal for name, mask in present.items()}
+        pad_masks |= {"language_instruction": has_text & ~keeps_goal, "timestep": np.ones(len(goal_step), bool)}
+        task |= {"language_instruction": np.where(keeps_goal, b"", instructions).astype(object)}
+        task |= {"timestep": (goal_step - first_step).astype(np.int32), "pad_mask_dict": pad_masks}
+        return task, goal_step

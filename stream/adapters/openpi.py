@@ -52,7 +52,7 @@ def loader(
     - ``image``: dict of uint8 [b, 224, 224, 3], resized bilinearly with black borders.
     - ``image_mask``: dict of bool [b], False for a camera that the dataset lacks; for pi0-FAST always True.
     - ``state`` float32 [b, action_dim] and ``actions`` float32 [b, action_horizon, action_dim], normalised, then padded
-      with zeros. pi0-FAST takes them without padding. Steps beyond the episode repeat the last action.
+      with zeros; without padding for pi0-FAST. Steps beyond the episode repeat the last action.
     - ``prompt``: list of str; with a tokenizer ``tokenized_prompt`` int32 [b, L] and ``tokenized_prompt_mask`` bool
       [b, L] instead.
 
@@ -62,14 +62,14 @@ def loader(
 
     Args:
         root: As for ``make_loader``.
-        mixture: As for ``make_loader``. All members need the same dimensions, so take an ``action_space`` for several.
+        mixture: As for ``make_loader``. All members need the same dimensions; several robots need an ``action_space``.
         model: pi0 is normalised by mean and standard deviation, the others by the quantiles 0.01 and 0.99; as in
-            openpi, in all dimensions. One that does not vary is 0 in pi0, and -1 in the others.
+            openpi, in all dimensions. A constant dimension is 0 in pi0, and -1 in the others.
         action_horizon: Actions of a chunk.
         action_dim: Dimensions of the model.
         image_size: Height and width.
-        cameras: Camera of each image, by role or name, or several to draw one from, None for a black image. By default
-            that of ``CAMERAS``, black where no dataset stores it.
+        cameras: Camera of each image, by role or name; several to draw one from; or None for a black image. By default
+            ``CAMERAS``, black where no dataset stores the camera.
         normalize: True takes statistics of all members together, by their weights. Give the path of a
             ``norm_stats.json``, a ``stream.Normalize``, or False for raw values.
         tokenizer: An object with openpi's ``tokenize(prompt, state)``, such as its ``PaligemmaTokenizer``.
@@ -86,20 +86,22 @@ def loader(
         )
     action_horizon = check_whole("action_horizon", action_horizon, least=1)
     action_dim = check_whole("action_dim", action_dim, least=1)
-    views = dict(CAMERAS[model])
+    camera_by_image = dict(CAMERAS[model])
     if cameras is not None:
-        views = check_mapping("cameras", cameras, example="{'base_0_rgb': 'primary', 'left_wrist_0_rgb': None}")
-    chosen = {name: camera for name, camera in views.items() if camera}
+        camera_by_image = check_mapping(
+            "cameras", cameras, example="{'base_0_rgb': 'primary', 'left_wrist_0_rgb': None}"
+        )
+    chosen_cameras = {name: camera for name, camera in camera_by_image.items() if camera}
 
-    def convert(data: Any) -> ToOpenpi:
-        check_dims(data, action_dim)
+    def convert(opened: Any) -> ToOpenpi:
+        check_dims(opened, action_dim)
         dims = None if model == "pi0_fast" else action_dim
-        return ToOpenpi(tuple(views), data.cameras[0].shape, dims, model == "pi05", tokenizer)
+        return ToOpenpi(tuple(camera_by_image), opened.cameras[0].shape, dims, model == "pi05", tokenizer)
 
     method = "openpi_pi0" if model == "pi0" else "openpi_pi05"
-    own = {
+    preset = {
         "frames": [0],
-        "cameras": chosen,
+        "cameras": chosen_cameras,
         "image_size": image_size,
         "image_fit": "pad",
         "image_filter": "bilinear",
@@ -112,8 +114,8 @@ def loader(
         convert=convert,
         normalize=normalize,
         settings={"method": method, "per": "mixture"},
-        optional=() if cameras else tuple(chosen),
-        own=own,
+        optional=() if cameras else tuple(chosen_cameras),
+        preset=preset,
         needs=("action", "state"),
         arguments=arguments,
     )
@@ -125,10 +127,11 @@ def droid_loader(
     """Return a loader of DROID as openpi's ``DroidRldsDataset`` gives it, then its ``transform_dataset``.
 
     One of the two exterior cameras and one of the three instructions are drawn for each sample. Actions and state are
-    joint positions and the gripper as stored. Episodes whose path does not tell success are left out.
+    joint positions and the gripper as stored. Episodes without ``success`` in their path are left out.
 
-    openpi draws once for each pass of an episode, and draws an empty instruction as often as the others; here a sample
-    without any instruction alone has an empty one. Give openpi's file of idle steps as ``keep_ranges={"droid": path}``.
+    openpi draws once for each pass of an episode, and draws an empty instruction as often as the others. This loader
+    has an empty instruction only for samples without any. Give openpi's file of idle steps as
+    ``keep_ranges={"droid": path}``.
 
     Args:
         root: As for ``make_loader``, of ``--layout frames --cameras all``.
@@ -142,15 +145,15 @@ def droid_loader(
     """
     if not isinstance(model, str) or model not in CAMERAS:
         raise ArgumentError(f"model={model!r}; expected one of {', '.join(CAMERAS)}")
-    views = {"primary": DROID_EXTERIOR, "wrist": DROID_WRIST}
-    own = {
-        "cameras": {name: views[role] if role else None for name, role in CAMERAS[model].items()},
+    cameras_by_role = {"primary": DROID_EXTERIOR, "wrist": DROID_WRIST}
+    preset = {
+        "cameras": {image_name: cameras_by_role[role] if role else None for image_name, role in CAMERAS[model].items()},
         "language": DROID_TEXTS,
         "action_columns": {dataset: ["action_dict/joint_position", "action_dict/gripper_position"]},
         "state_columns": {dataset: ["observation/joint_position", "observation/gripper_position"]},
         "filters": {dataset: [("episode_metadata/file_path", "contains", "success")]},
     }
-    return loader(root, dataset, model=model, action_horizon=action_horizon, **{**own, **arguments})
+    return loader(root, dataset, model=model, action_horizon=action_horizon, **{**preset, **arguments})
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,14 +177,14 @@ class ToOpenpi:
     def map(self, batch: Batch) -> Batch:
         """Return the batch of openpi."""
         rows = len(batch["step"])
-        black = np.zeros((rows, *self.image_size, 3), np.uint8)
-        never = np.zeros(rows, bool)
-        images, masks = dict.fromkeys(self.views, black), dict.fromkeys(self.views, never)
-        for name in self.views:
-            if f"frames/{name}" in batch:
-                images[name], masks[name] = batch[f"frames/{name}"][:, 0], batch[f"frames_mask/{name}"][:, 0]
+        black_image = np.zeros((rows, *self.image_size, 3), np.uint8)
+        never_valid = np.zeros(rows, bool)
+        images, masks = dict.fromkeys(self.views, black_image), dict.fromkeys(self.views, never_valid)
+        for image_name in self.views:
+            if (frames := batch.get(f"frames/{image_name}")) is not None:
+                images[image_name], masks[image_name] = frames[:, 0], batch[f"frames_mask/{image_name}"][:, 0]
         if self.dims is None:
-            masks = dict.fromkeys(masks, ~never)
+            masks = dict.fromkeys(masks, ~never_valid)
         actions, _ = repeat_edges(batch["action"], batch["action_mask"])
         state = batch["state"]
         prompts = self._prompts(batch["language"], state)
@@ -192,6 +195,6 @@ class ToOpenpi:
     def _prompts(self, texts: list[str], state: np.ndarray) -> Batch:
         if self.tokenizer is None:
             return {"prompt": texts}
-        states = list(state) if self.tokenizes_state else [None] * len(texts)
-        tokens, masks = zip(*map(self.tokenizer.tokenize, texts, states), strict=True)
+        states_or_none = list(state) if self.tokenizes_state else [None] * len(texts)
+        tokens, masks = zip(*map(self.tokenizer.tokenize, texts, states_or_none), strict=True)
         return {"tokenized_prompt": np.stack(tokens).astype(np.int32), "tokenized_prompt_mask": np.stack(masks) > 0}

@@ -1,4 +1,4 @@
-"""OpenVLA and OpenVLA-OFT: what their ``RLDSBatchTransform`` takes and makes, before the model's own tokenizer."""
+"""OpenVLA and OpenVLA-OFT: inputs and outputs of their ``RLDSBatchTransform``, before the model's tokenizer."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ def loader(
 
     - ``image`` uint8 [b, 224, 224, 3], resized with Lanczos, for the model's image transform; ``image_wrist`` alike.
     - ``prompt``: list of str, the question to the model with the instruction in lower case.
-    - ``actions`` float32 [b, chunk, 7], in the space ``oxe``: quantiles 0.01 and 0.99 of each dataset become -1 and 1,
-      the gripper stays, dimensions that do not vary are 0.
+    - ``actions`` float32 [b, chunk, 7], in the space ``oxe``: quantiles 0.01 and 0.99 of each dataset become -1 and 1.
+      The gripper keeps its values; constant dimensions are 0.
     - ``action_bins`` int64 [b, chunk, 7], from 1 to 256: the token is ``tokenizer.vocab_size - action_bins``.
     - ``proprio`` float32 [b, 7], the space ``eef`` with all dimensions normalised.
     - ``language`` list of str, and ``dataset_names`` list of str.
 
-    Each chunk is complete: the last ``chunk - 1`` steps of an episode are no samples, as in OpenVLA-OFT, and neither
-    are steps without an action. Samples without an instruction are left out, unless you give ``filters``.
+    Each chunk is complete: the last ``chunk - 1`` steps of an episode, and steps without an action, are not samples, as
+    in OpenVLA-OFT. Samples without an instruction are left out, unless you give ``filters``.
 
     Sources: ``prismatic/vla/datasets/datasets.py``, ``rlds/traj_transforms.py``, ``rlds/utils/data_utils.py`` and
     ``vla/action_tokenizer.py`` of both projects. Not done: the model's tokenizer and image transform (``examples``
-    gives what their ``RLDSBatchTransform`` takes), and image augmentation.
+    makes the inputs of their ``RLDSBatchTransform``), and image augmentation.
 
     Args:
         root: As for ``make_loader``.
@@ -63,7 +63,7 @@ def loader(
         ArgumentError: As for ``make_loader``.
     """
     chunk = check_whole("chunk", chunk, least=1)
-    own = {
+    preset = {
         "cameras": ["primary", "wrist"] if wrist else ["primary"],
         "image_size": image_size,
         "image_filter": "lanczos",
@@ -78,27 +78,29 @@ def loader(
         root,
         mixture,
         adapter=loader,
-        convert=lambda data: ToOpenvla(data.names, wrist, proprio),
+        convert=lambda opened: ToOpenvla(opened.names, wrist, proprio),
         normalize=normalize,
         settings={"method": "openvla", "keys": ("action", "state") if proprio else ("action",)},
         optional=("wrist",),
-        own=own,
+        preset=preset,
         arguments=arguments,
     )
 
 
 def examples(batch: Batch) -> list[dict[str, Any]]:
     """Return the rows of a batch as the RLDS elements that ``RLDSBatchTransform`` of OpenVLA and OpenVLA-OFT takes."""
-    found = []
-    for row, name in enumerate(batch["dataset_names"]):
-        seen = {"image_primary": batch["image"][row, None]}
+    elements = []
+    for row, dataset_name in enumerate(batch["dataset_names"]):
+        observation = {"image_primary": batch["image"][row, None]}
         if "image_wrist" in batch:
-            seen["image_wrist"] = batch["image_wrist"][row, None]
+            observation["image_wrist"] = batch["image_wrist"][row, None]
         if "proprio" in batch:
-            seen["proprio"] = batch["proprio"][row, None]
+            observation["proprio"] = batch["proprio"][row, None]
         task = {"language_instruction": batch["language"][row].encode()}
-        found.append({"dataset_name": name, "action": batch["actions"][row], "observation": seen, "task": task})
-    return found
+
+        element = {"dataset_name": dataset_name, "action": batch["actions"][row]}
+        elements.append({**element, "observation": observation, "task": task})
+    return elements
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,19 +118,19 @@ class ToOpenvla:
 
     def map(self, batch: Batch) -> Batch:
         """Return the batch of OpenVLA."""
-        texts = [text.lower() for text in batch["language"]]
+        instructions = [text.lower() for text in batch["language"]]
         actions = batch["action"]
         bins = np.digitize(actions.clip(-1, 1), BINS)
-        made: Batch = {
+        converted: Batch = {
             "image": batch["frames/primary"][:, 0],
-            "prompt": [QUESTION.format(text) for text in texts],
+            "prompt": [QUESTION.format(text) for text in instructions],
             "actions": actions,
             "action_bins": bins,
-            "language": texts,
+            "language": instructions,
             "dataset_names": [self.names[number] for number in batch["dataset"].tolist()],
         }
         if self.wrist:
-            made["image_wrist"] = batch["frames/wrist"][:, 0]
+            converted["image_wrist"] = batch["frames/wrist"][:, 0]
         if self.proprio:
-            made["proprio"] = batch["state"]
-        return made
+            converted["proprio"] = batch["state"]
+        return converted

@@ -47,16 +47,16 @@ class PairsMapDataset(grain.MapDataset[Sample]):
     """The dataset that ``pairs`` returns. A pickle has only the arguments, so that Grain's workers open the files.
 
     Attributes:
-        data: Mixture.
+        data: Open mixture.
     """
 
-    def __init__(self, root: Path | CachedRoot, mixture: Mixture, options: SampleSpec, on_error: str) -> None:
+    def __init__(self, root: Path | CachedRoot, mixture: Mixture, spec: SampleSpec, on_error: str) -> None:
         super().__init__()
-        self._arguments = (root, mixture, options, on_error)
-        self.data = OpenMixture(root, mixture, options)
+        self._arguments = (root, mixture, spec, on_error)
+        self.data = OpenMixture(root, mixture, spec)
         _ = self.data.check  # raises now, not with the first sample
         self._replacer = Replacer(self.data.plan, on_error)
-        setup = Setup(spec=self.data.spec, transforms=(), seed=options.seed, rank=0, rows=1, threads=1)
+        setup = Setup(spec=self.data.spec, transforms=(), seed=spec.seed, rank=0, rows=1, threads=1)
         self._maker = BatchMaker(setup)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -82,7 +82,7 @@ class PairsMapDataset(grain.MapDataset[Sample]):
     def make(self, rows: Rows) -> Sample:
         """Return the sample of one row; arrays have no leading dimension."""
         batch = make_here(self._maker, self._replacer, -1, rows).batch
-        return {key: value[0] for key, value in batch.items()}
+        return {batch_key: value[0] for batch_key, value in batch.items()}
 
 
 def pairs(
@@ -97,8 +97,8 @@ def pairs(
     """Return single samples in the order of ``make_loader``, as a Grain ``MapDataset``: element k is sample k.
 
     Without ``passes`` the dataset has no end: its length is larger than any training, and weights define the shares.
-    Epochs follow one another, each with random frames of its own; a sampler that gives a number twice gives the same
-    sample twice.
+    Epochs follow one another, each with its own random frames. A sampler that gives a number twice gets the same sample
+    twice.
 
     Args:
         root: As for ``make_loader``.
@@ -117,13 +117,13 @@ def pairs(
         ArgumentError: As for ``make_loader``.
         RecordError: From an element, a record cannot be read.
     """
-    data = open_mixture(cached_root(root, cache), mixture, split=split, options=_options(options))
-    return PairsMapDataset(data.root, data.mixture, data.options, on_error)
+    opened = open_mixture(cached_root(root, cache), mixture, split=split, spec=_options(options))
+    return PairsMapDataset(opened.root, opened.mixture, opened.sample_spec, on_error)
 
 
-def _options(given: Mapping[str, Any]) -> SampleSpec:
-    check_names(given, SampleSpec.__dataclass_fields__)
-    return SampleSpec(**given)
+def _options(arguments: Mapping[str, Any]) -> SampleSpec:
+    check_names(arguments, SampleSpec.__dataclass_fields__)
+    return SampleSpec(**arguments)
 
 
 class PairSource:
@@ -131,8 +131,8 @@ class PairSource:
 
     ``source[i]`` is a dict like an element of ``pairs``, with ``sample`` i. The pairs are in storage order, one dataset
     after the other; a sampler defines the order of training. Weights have no effect, but 0 leaves a dataset out. A
-    sampler does not tell its epoch, so what an epoch draws anew is refused, and ``row_random`` gives a pair the same
-    numbers in every epoch; ``pairs`` has both, and Grain's ``RandomMap`` draws anew.
+    sampler does not pass its epoch on. So random choices are refused, and ``row_random`` gives a pair the same numbers
+    in every epoch. ``pairs`` draws again in each epoch, and so does Grain's ``RandomMap``.
 
     Args:
         root: As for ``make_loader``.
@@ -157,28 +157,28 @@ class PairSource:
         cache: str | Path | None = None,
         **options: Any,
     ) -> None:
-        own = ("seed", "shuffle", "samples_per_episode", "passes", "sample_weights")
-        ordering = [name for name in own if name in options]
+        order_arguments = ("seed", "shuffle", "samples_per_episode", "passes", "sample_weights")
+        ordering = [argument for argument in order_arguments if argument in options]
         if ordering:
             raise ArgumentError(
                 f"PairSource has no {' and no '.join(ordering)}: a sampler defines the order, such as "
                 "grain.samplers.IndexSampler(len(source), shuffle=True, seed=0)"
             )
-        chosen = _options({**options, "shuffle": "none"})
-        random: list[Any] = [
-            frame for frame in chosen.frames or () if str(frame).startswith("goal") or ".." in str(frame)
+        spec = _options({**options, "shuffle": "none"})
+        random_choices: list[Any] = [
+            frame for frame in spec.frames or () if str(frame).startswith("goal") or ".." in str(frame)
         ]
-        random += [chosen.language] if len(chosen.languages) > 1 else []
-        cameras = chosen.cameras if isinstance(chosen.cameras, dict) else {}
-        random += [several for several in cameras.values() if len(several) > 1]
-        if random:
+        random_choices += [spec.language] if len(spec.languages) > 1 else []
+        cameras = spec.cameras if isinstance(spec.cameras, dict) else {}
+        random_choices += [camera_names for camera_names in cameras.values() if len(camera_names) > 1]
+        if random_choices:
             raise ArgumentError(
-                f"PairSource cannot draw {random[0]!r} anew in each epoch, which a sampler does not tell; take "
-                "stream.pairs, or what is not random"
+                f"PairSource cannot draw {random_choices[0]!r} again in each epoch, as a sampler does not pass its "
+                "epoch on; take stream.pairs, or a choice that is not random"
             )
-        data = open_mixture(cached_root(root, cache), mixture, split=split, options=chosen)
-        self._samples = PairsMapDataset(data.root, data.mixture, data.options, "raise")
-        self._ends = np.cumsum(data.views.sizes)
+        opened = open_mixture(cached_root(root, cache), mixture, split=split, spec=spec)
+        self._samples = PairsMapDataset(opened.root, opened.mixture, opened.sample_spec, "raise")
+        self._ends = np.cumsum(opened.views.sizes)
 
     @property
     def dataset_names(self) -> tuple[str, ...]:
@@ -195,13 +195,13 @@ class PairSource:
         index %= len(self)
         member = int(np.searchsorted(self._ends, index, side="right"))
         position = index - (int(self._ends[member - 1]) if member else 0)
-        plan = self._samples.data.plan
-        zero = np.zeros(1, np.int64)
-        split, record = plan.views.locate(zero + member, zero, zero + position, seed=0, shuffle=False)
-        rows = Rows.of(sample=zero + index, member=zero + member, epoch=zero, split=split, record=record)
+        sample_plan = self._samples.data.plan
+        zeros = np.zeros(1, np.int64)
+        split, record = sample_plan.views.locate(zeros + member, zeros, zeros + position, seed=0, shuffle=False)
+        rows = Rows.of(sample=zeros + index, member=zeros + member, epoch=zeros, split=split, record=record)
         return self._samples.make(rows)
 
     def __repr__(self) -> str:
         # Grain compares this text with that of a checkpoint's source.
-        bound = hashlib.sha256(json.dumps(self._samples.data.fingerprint()).encode()).hexdigest()[:16]
-        return f"PairSource({len(self)} pairs of {len(self.dataset_names)} datasets, {bound})"
+        arguments = hashlib.sha256(json.dumps(self._samples.data.fingerprint()).encode()).hexdigest()[:16]
+        return f"PairSource({len(self)} pairs of {len(self.dataset_names)} datasets, {arguments})"

@@ -18,13 +18,13 @@ from stream.loader.loader import Loader
 
 
 def _import_lightning() -> Any:
-    """Import the package that is in use, as a Trainer takes only DataModules of its own package."""
-    names = ["lightning.pytorch", "pytorch_lightning"]
-    for name in sorted(names, key=lambda name: name not in sys.modules):
+    """Import the package in use, as a Trainer takes only DataModules of its own package."""
+    module_names = ["lightning.pytorch", "pytorch_lightning"]
+    for module_name in sorted(module_names, key=lambda module_name: module_name not in sys.modules):
         try:
-            return importlib.import_module(name)
+            return importlib.import_module(module_name)
         except ModuleNotFoundError as error:
-            if error.name not in (name, name.partition(".")[0]):
+            if error.name not in (module_name, module_name.partition(".")[0]):
                 raise
     raise ModuleNotFoundError(missing("lightning", "lightning", by="PairDataModule"), name="lightning")
 
@@ -36,8 +36,8 @@ class PairDataModule(_pl.LightningDataModule):  # type: ignore[name-defined]
     """Batches for training and validation.
 
     Training has no end without ``num_steps``, the batches of an epoch: set the Trainer's ``max_steps`` or
-    ``limit_train_batches``. Each epoch goes on where the last one ended. Each validation has the same batches.
-    ``fit(..., ckpt_path=...)`` goes on after the last batch that was trained on.
+    ``limit_train_batches``. Each epoch continues where the last epoch ended. Each validation has the same batches.
+    ``fit(..., ckpt_path=...)`` continues after the last batch that was trained on.
 
     Args:
         root: As for ``stream.make_loader``.
@@ -82,7 +82,7 @@ class PairDataModule(_pl.LightningDataModule):  # type: ignore[name-defined]
 
     @property
     def step(self) -> int:
-        """Number of batches trained on, which is the step of the next one."""
+        """Number of batches trained on, which is the step of the next batch."""
         return self._loaded if self._loaded is not None else self._ahead + self._processed()
 
     def setup(self, stage: str) -> None:
@@ -107,13 +107,13 @@ class PairDataModule(_pl.LightningDataModule):  # type: ignore[name-defined]
         return {"train": self.loader.state_at(self.step)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from a checkpoint; raises StateError if it belongs to another order of samples."""
+        """Continue from a checkpoint; raises StateError if it belongs to another order of samples."""
         dataset = self._training()
         dataset.load_state_dict(state_dict["train"])
         self._loaded = dataset.step
 
     def _begin(self) -> int:
-        """Return the step at which training goes on."""
+        """Return the step at which training continues."""
         if self._loaded is not None:
             # Not in load_state_dict: the Trainer restores its counts after the states of data modules.
             self._ahead, self._loaded = self._loaded - self._processed(), None
@@ -130,23 +130,23 @@ class PairDataModule(_pl.LightningDataModule):  # type: ignore[name-defined]
 
 
 class _Batches:
-    """Batches of a dataset, ``steps`` of them or without end.
+    """Batches of a dataset, ``num_steps`` of them or without end.
 
     Workers start with the first batch, since the Trainer makes iterators that it does not use, and end with the
     iterator.
     """
 
-    def __init__(self, dataset: PairDataset, begin: Callable[[], int], steps: int | None) -> None:
+    def __init__(self, dataset: PairDataset, begin: Callable[[], int], num_steps: int | None) -> None:
         self._dataset = dataset
         self._begin = begin
-        self._steps = steps
+        self._num_steps = num_steps
 
     def __iter__(self) -> Iterator[Batch]:
         self._dataset.seek(self._begin())
         with contextlib.closing(iter(self._dataset)) as batches:
-            yield from itertools.islice(batches, self._steps)
+            yield from itertools.islice(batches, self._num_steps)
 
     def __len__(self) -> int:
-        if self._steps is None:
+        if self._num_steps is None:
             raise TypeError("training has no end")
-        return self._steps
+        return self._num_steps

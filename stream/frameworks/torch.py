@@ -16,10 +16,11 @@ from stream.base.arguments import check_whole
 from stream.base.errors import ArgumentError
 from stream.base.extras import imports_of
 from stream.batch.spec import Batch
-from stream.frameworks.ahead import Ahead, Carrier, begin
-from stream.frameworks.torch_carriers import Decoder, Here, OnCuda
+from stream.frameworks.prefetch import Carrier, PrefetchIterator, begin
+from stream.frameworks.torch_carriers import Decoder, OnCuda, OnHost
 from stream.loader.iterator import LoaderIterator
-from stream.loader.loader import Loader, make_loader
+from stream.loader.loader import Loader
+from stream.loader.opening import make_loader
 from stream.statistics.affine import Affine, apply_tables
 
 with imports_of("torch", by="stream.torch"):
@@ -46,36 +47,36 @@ def ranks() -> dict[str, Any]:
     """
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return {"rank": torch.distributed.get_rank(), "world_size": torch.distributed.get_world_size()}
-    size = os.environ.get("WORLD_SIZE") or "1"
-    rank = "0" if size == "1" else os.environ.get("RANK", "")
-    if not (rank.isdecimal() and size.isdecimal()):
+    world_size = os.environ.get("WORLD_SIZE") or "1"
+    rank = "0" if world_size == "1" else os.environ.get("RANK", "")
+    if not (rank.isdecimal() and world_size.isdecimal()):
         raise ArgumentError(
-            f"the environment has RANK={rank!r} and WORLD_SIZE={size!r}; expected two numbers, as torchrun sets them: "
-            "call torch.distributed.init_process_group first, or give rank and world_size"
+            f"the environment has RANK={rank!r} and WORLD_SIZE={world_size!r}; expected two numbers, as torchrun sets "
+            "them: call torch.distributed.init_process_group first, or give rank and world_size"
         )
-    return {"rank": int(rank), "world_size": int(size)}
+    return {"rank": int(rank), "world_size": int(world_size)}
 
 
 class PairDataset(torch.utils.data.IterableDataset[Batch]):
     """Batches of ``make_loader`` as dicts of tensors.
 
     Each element is a batch already: iterate it with ``for``, ``DataLoader(dataset, batch_size=None)`` or torchdata's
-    ``StatefulDataLoader(dataset, batch_size=None)``. The dataset has decoding processes of its own (``num_workers``):
+    ``StatefulDataLoader(dataset, batch_size=None)``. The dataset has its own decoding processes (``num_workers``):
     leave the DataLoader's ``num_workers`` at 0.
 
-    An iteration goes on with the batch after the last one that was returned. With ``num_steps`` it ends with its pass:
-    pass n has the steps from ``n * num_steps`` on. To repeat a pass, as in validation, call ``set_epoch``. With
-    ``passes`` the samples begin anew after the last one.
+    An iteration continues with the batch after the last returned batch. With ``num_steps`` it ends with its pass: pass
+    n has the steps from ``n * num_steps`` on. To repeat a pass, as in validation, call ``set_epoch``. With ``passes``
+    the samples start again after the last sample.
 
     Args:
         root: As for ``make_loader``.
         mixture: As for ``make_loader``.
         batch_size: Rows of the global batch, of all ranks together.
         arguments: All other arguments of ``make_loader``. Without ``rank`` and ``world_size`` each iteration finds them
-            when it begins, with ``ranks``.
+            when it starts, with ``ranks``.
 
     Attributes:
-        loader: The ``Loader``; one that finds other ranks replaces it.
+        loader: The ``Loader``; replaced when an iteration finds other ranks.
         step: Step of the next batch.
 
     Raises:
@@ -93,11 +94,11 @@ class PairDataset(torch.utils.data.IterableDataset[Batch]):
         self._start: int | None = None
         self._finds_ranks = not self.loader.knows_ranks
 
-    def __iter__(self) -> Ahead:
+    def __iter__(self) -> PrefetchIterator:
         _check_callers(sys._getframe(1))
-        return self.carry(Here(), prefetch=0)
+        return self.carry(OnHost(), prefetch=0)
 
-    def carry(self, carrier: Carrier, *, prefetch: int) -> Ahead:
+    def carry(self, carrier: Carrier, *, prefetch: int) -> PrefetchIterator:
         """Return an iterator like ``iter``, with batches moved by a carrier of ``to_device``."""
         if torch.utils.data.get_worker_info() is not None:
             raise RuntimeError(
@@ -107,12 +108,14 @@ class PairDataset(torch.utils.data.IterableDataset[Batch]):
         source = _Pass(self.find_ranks())
         source.seek(self.step if self._start is None else self._start)
         self.step, self._start = source.step, None
-        return Ahead(source, carrier, prefetch=prefetch, note=self._note)
+        return PrefetchIterator(source, carrier, prefetch=prefetch, note=self._note)
 
     def find_ranks(self) -> Loader:
         """Return the loader, with the ranks that ``ranks`` finds now if none were given."""
-        if self._finds_ranks and (found := ranks()) != {name: getattr(self.loader.running, name) for name in found}:
-            self.loader = self.loader.with_ranks(**found)
+        if self._finds_ranks:
+            found_ranks = ranks()
+            if any(value != getattr(self.loader.run_config, name) for name, value in found_ranks.items()):
+                self.loader = self.loader.with_ranks(**found_ranks)
         return self.loader
 
     def seek(self, step: int) -> None:
@@ -123,10 +126,10 @@ class PairDataset(torch.utils.data.IterableDataset[Batch]):
         """Begin the next iteration with a pass, from 0; raises ArgumentError if passes have no end."""
         # Accelerate's loaders call this before their first batch, and would lose a restored step.
         _check_callers(sys._getframe(1))
-        length = self.loader.num_steps
-        if check_whole("epoch", epoch, least=0) and length is None:
+        pass_length = self.loader.num_steps
+        if check_whole("epoch", epoch, least=0) and pass_length is None:
             raise ArgumentError(f"epoch {epoch}: the first pass has no end; give PairDataset num_steps")
-        self.seek(epoch * (length or 0))
+        self.seek(epoch * (pass_length or 0))
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state after the batches that were returned so far, as a small JSON object."""
@@ -142,10 +145,10 @@ class PairDataset(torch.utils.data.IterableDataset[Batch]):
 
 
 def _check_callers(frame: FrameType | None) -> None:
-    """Raise ArgumentError if the caller collates the batches that it iterates, or any above it shards them.
+    """Raise ArgumentError if the direct caller collates the batches, or any caller shards them.
 
-    A DataLoader does not tell its dataset, so this looks at the objects whose methods are running. A dataset between
-    the two may make rows of batches, which its DataLoader collates rightly.
+    A DataLoader passes no settings to its dataset, so this inspects the objects whose methods are running. A dataset
+    between the two may make rows of batches, which its DataLoader may collate.
     """
     if frame is not None and getattr(frame.f_locals.get("self"), "auto_collation", False):
         raise ArgumentError(
@@ -153,8 +156,8 @@ def _check_callers(frame: FrameType | None) -> None:
             "PairDataset the rows of the global batch as batch_size"
         )
     while frame is not None:
-        kinds = type(frame.f_locals.get("self")).__mro__
-        if sharding := _SHARDING.intersection(kind.__name__ for kind in kinds):
+        caller_classes = type(frame.f_locals.get("self")).__mro__
+        if sharding := _SHARDING.intersection(caller_class.__name__ for caller_class in caller_classes):
             raise ArgumentError(
                 f"{min(sharding)} shards or dispatches the batches of PairDataset, which has the rows of its rank "
                 "already, so rows would be lost; do not give its DataLoader to accelerator.prepare: iterate "
@@ -164,16 +167,16 @@ def _check_callers(frame: FrameType | None) -> None:
 
 
 class _Pass(LoaderIterator):
-    """Batches up to the end of the pass of the step that it was moved to."""
+    """Batches up to the end of the pass of its first step."""
 
     def seek(self, step: int) -> None:
-        """Go to a step."""
-        length = self.loader.num_steps
-        if length and self.loader.data.options.passes:
-            step %= length  # no samples follow
+        """Move to a step."""
+        pass_length = self.loader.num_steps
+        if pass_length and self.loader.data.sample_spec.passes:
+            step %= pass_length  # no samples follow
         super().seek(step)
-        if length is not None:
-            self.stop = (step // max(length, 1) + 1) * length
+        if pass_length is not None:
+            self.stop = (step // max(pass_length, 1) + 1) * pass_length
 
 
 def to_device(
@@ -182,29 +185,28 @@ def to_device(
     *,
     prefetch: int = 1,
     pin_memory: bool | None = None,
-) -> Ahead:
+) -> PrefetchIterator:
     """Return an iterator of batches with their tensors on a device.
 
-    On CUDA, copies run on a stream of their own while you use the batch before, right from the ring, whose memory is
-    page-locked at its first use. On the CPU, tensors share the memory of the ring.
+    On CUDA, copies run on a separate stream while you use the previous batch. They read directly from the ring, whose
+    memory is page-locked at its first use. On the CPU, tensors share the memory of the ring.
 
-    With ``decode="device"`` this iterator decodes the frames: on CUDA with torchvision's nvJPEG, in a thread of its
-    own, else on the host.
-    nvJPEG's pixels differ from the host's by a few levels, and more at edges of colour where the JPEG stores colour at
-    half the size (``--subsampling 420``), which nvJPEG does not smooth. If nvJPEG refuses a frame, the host decodes its
-    batch; a damaged frame is then an error that names its record, or is replaced.
+    With ``decode="device"`` this iterator decodes the frames: on CUDA with torchvision's nvJPEG in a separate thread,
+    else on the host. nvJPEG's pixels differ from the host's by a few levels. They differ more at edges of colour where
+    the JPEG stores colour at half the size (``--subsampling 420``), which nvJPEG does not smooth. If nvJPEG refuses a
+    frame, the host decodes its batch; a damaged frame is then an error that names its record, or is replaced.
 
     Args:
-        source: A loader, an iterator of one at any step, or a PairDataset. The ``state_dict`` of a PairDataset counts
-            the batches that this iterator returns.
+        source: A loader, an iterator of a loader at any step, or a PairDataset. The ``state_dict`` of a PairDataset
+            counts the batches that this iterator returns.
         device: ``"cuda"``, ``"cuda:1"``, ``"cpu"``, ...
-        prefetch: Batches to move before they are asked for.
+        prefetch: Batches to move before they are requested.
         pin_memory: None and True page-lock the memory that is copied to CUDA; False does not, and waits for each copy.
             Batches whose frames are decoded on CUDA are small, and never page-locked.
 
     Returns:
-        A Grain iterator with ``get_state``, ``set_state`` and ``close``. Shapes and dtypes are those of the loader;
-        ``frames`` are uint8 [b, F, H, W, 3], whatever ``decode`` is.
+        A Grain iterator with ``get_state``, ``set_state`` and ``close``. Shapes and dtypes are the loader's;
+        ``frames`` are uint8 [b, F, H, W, 3] for any ``decode``.
 
     Raises:
         ArgumentError: The device does not exist, ``source`` is something else, or torchvision is missing.
@@ -224,18 +226,19 @@ def to_device(
         source.find_ranks()
     loader = source if isinstance(source, Loader) else getattr(source, "loader", None)
     decoder = None
-    if isinstance(loader, Loader) and loader.running.decode == "device":
+    if isinstance(loader, Loader) and loader.run_config.decode == "device":
         decoder = Decoder(loader, device if on_cuda else None)
-    carrier = OnCuda(device, decoder, pin=pin_memory is not False) if on_cuda else Here(device, decoder)
+    carrier = OnCuda(device, decoder, pin=pin_memory is not False) if on_cuda else OnHost(device, decoder)
     if isinstance(source, PairDataset):
         return source.carry(carrier, prefetch=prefetch)
-    return Ahead(begin(source), carrier, prefetch=prefetch)
+    return PrefetchIterator(begin(source), carrier, prefetch=prefetch)
 
 
 class Normalize(torch.nn.Module):
-    """Normalisation of ``action`` and ``state`` in batches of tensors, as ``stream.Normalize`` does with arrays.
+    """Normalisation of tensors inside a model, with the tables of ``stream.Normalize`` as buffers.
 
-    The tables are buffers: they move with the model, and its state dict has them.
+    Use it instead of ``make_loader(normalize=...)`` if the model's checkpoint should hold the normalisation. The tables
+    move with the model, and its state dict has them.
 
     Args:
         tables: ``stream.Normalize(loader).tables``.
@@ -244,11 +247,16 @@ class Normalize(torch.nn.Module):
     def __init__(self, tables: Mapping[str, Affine]) -> None:
         super().__init__()
         self.keys = tuple(tables)
-        for key, table in tables.items():
-            for part in _PARTS:
-                self.register_buffer(f"{key}_{part}", torch.from_numpy(getattr(table, part).astype(np.float32)))
+        for vector_name, table in tables.items():
+            for part_name in _PARTS:
+                self.register_buffer(
+                    f"{vector_name}_{part_name}", torch.from_numpy(getattr(table, part_name).astype(np.float32))
+                )
 
     def forward(self, batch: Batch) -> Batch:
         """Return the batch with normalised vectors, shaped as before, float32; masked values are 0."""
-        tables = {key: Affine(*(getattr(self, f"{key}_{part}") for part in _PARTS)) for key in self.keys}
+        tables = {
+            vector_name: Affine(*(getattr(self, f"{vector_name}_{part_name}") for part_name in _PARTS))
+            for vector_name in self.keys
+        }
         return apply_tables(tables, batch, xp=torch)

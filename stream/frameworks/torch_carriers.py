@@ -16,7 +16,7 @@ from stream.base.errors import ArgumentError, FormatError
 from stream.base.extras import imports_of
 from stream.batch.encoded import SPAN_KEY, decode_frames, encoded_frames, with_frames
 from stream.batch.spec import Batch, map_values
-from stream.frameworks.ahead import Carrier, is_numeric
+from stream.frameworks.prefetch import Carrier, is_numeric
 from stream.loader.loader import Loader
 from stream.workers.ring import Slot, slot_of
 
@@ -47,7 +47,7 @@ def _tensor(array: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(array if array.flags.writeable else array.copy())
 
 
-class Here(Carrier):
+class OnHost(Carrier):
     """Carrier of tensors over the ring's memory, or of copies to a device without streams."""
 
     def __init__(self, device: torch.device | None = None, decoder: Decoder | None = None) -> None:
@@ -60,7 +60,7 @@ class Here(Carrier):
 
 
 class OnCuda(Carrier):
-    """Carrier that copies on a stream of its own; frames are decoded in a thread of their own, too."""
+    """Carrier that copies on a separate stream; a separate thread decodes frames."""
 
     def __init__(self, device: torch.device, decoder: Decoder | None, *, pin: bool) -> None:
         self._device = device
@@ -84,12 +84,12 @@ class OnCuda(Carrier):
                 batch = self._decoder.decode(batch)
             if self._pins:
                 map_values(lambda _, value: self._lock(slot_of(value)), batch)
-            carried = _moved(as_tensors(batch), self._device, pin=self._pins)
-            copied = torch.cuda.Event()
-            copied.record()
+            moved_batch = _moved(as_tensors(batch), self._device, pin=self._pins)
+            copy_end = torch.cuda.Event()
+            copy_end.record()
         # The slot of the batch returns to the ring with its arrays.
-        self._copying = batch, copied
-        return carried, copied
+        self._copying = batch, copy_end
+        return moved_batch, copy_end
 
     def _end_copy(self) -> None:
         if self._copying is not None:
@@ -112,16 +112,16 @@ class OnCuda(Carrier):
             slot.unlock = unlock
             return
         slot.unlock = lambda: None
-        # CUDA reports the error of the last call once more, with the next kernel.
+        # CUDA reports the error of the last call again, with the next kernel.
         with contextlib.suppress(RuntimeError):
             torch.zeros(1, device=self._device)
 
     def finish(self, carried: Any) -> Batch:
         """Make the current stream wait for the copy."""
-        batch, copied = carried.result() if isinstance(carried, Future) else carried
+        batch, copy_end = carried.result() if isinstance(carried, Future) else carried
         stream = torch.cuda.current_stream(self._device)
         # The event, not the stream: later batches may still be copied.
-        stream.wait_event(copied)
+        stream.wait_event(copy_end)
 
         def keep(_: str, value: Any) -> Any:
             if isinstance(value, torch.Tensor):
@@ -132,7 +132,7 @@ class OnCuda(Carrier):
         return map_values(keep, batch)
 
     def close(self) -> None:
-        """Wait for what is under way."""
+        """Wait for copies in progress."""
         if self._thread is not None:
             self._thread.shutdown(cancel_futures=True)
         self._end_copy()
@@ -167,8 +167,7 @@ class Decoder:
             frames: Batch = decode_frames(batch, self._shapes) if device is None else self._nvjpeg(batch, device)
         except (FormatError, RuntimeError) as error:
             step = int(batch["sample"][0]) // self._loader.batch_size
-            # torch adds the stack of its C++ functions.
-            reason = str(error).partition("\n")[0]
+            reason = str(error).partition("\n")[0]  # torch adds the stack of its C++ functions
             _log.warning("step %d: the batch is read again and decoded on the host: %s", step, reason)
             return self._loader.batch_on_host(step)
         return with_frames(batch, frames)
@@ -176,31 +175,29 @@ class Decoder:
     def _nvjpeg(self, batch: Batch, device: torch.device) -> Batch:
         decode = importlib.import_module("torchvision.io").decode_jpeg
         encoded = list(encoded_frames(batch))
-        # One call for all cameras: a second one could get memory that the work queued after the first still reads.
+        # One call for all cameras: a second call could get memory that the work queued after the first still reads.
         pictures = [torch.from_numpy(jpeg) for *_, jpeg in encoded]
         pictures = decode(pictures, mode="RGB", device=device) if pictures else []
         decoded = {}
-        for key, shape in self._shapes.items():
-            spans = batch[f"{SPAN_KEY}{key.removeprefix('frames')}"]
+        for camera_key, shape in self._shapes.items():
+            spans = batch[f"{SPAN_KEY}{camera_key.removeprefix('frames')}"]
             frames = torch.zeros((*spans.shape[:2], *shape, 3), dtype=torch.uint8, device=device)
-            own = [
-                (row, frame, picture)
-                for (name, row, frame, _), picture in zip(encoded, pictures, strict=True)
-                if name == key
-            ]
-            if own:
-                rows, numbers, found = zip(*own, strict=True)
-                pixels = torch.stack(found).permute(0, 2, 3, 1)
+            numbers = [number for number, (key, *_) in enumerate(encoded) if key == camera_key]
+            if numbers:
+                pixels = torch.stack([pictures[number] for number in numbers]).permute(0, 2, 3, 1)
                 if tuple(pixels.shape[1:3]) != shape:
-                    raise FormatError(f"{key} of {tuple(pixels.shape[1:3])}, the manifest says {shape}")
-                frames[torch.tensor(rows, device=device), torch.tensor(numbers, device=device)] = pixels
-            decoded[key] = frames
+                    raise FormatError(f"{camera_key} of {tuple(pixels.shape[1:3])}, the manifest says {shape}")
+                # Frames without a JPEG, which are missing, stay black.
+                row_numbers = torch.tensor([encoded[number][1] for number in numbers], device=device)
+                frame_numbers = torch.tensor([encoded[number][2] for number in numbers], device=device)
+                frames[row_numbers, frame_numbers] = pixels
+            decoded[camera_key] = frames
         return decoded
 
 
 def _moved(batch: Batch, device: torch.device | None, *, pin: bool = False) -> Batch:
     """Return the batch with its tensors on a device; with ``pin`` the copies may still run."""
-    # pin_memory() returns what is page-locked already; torch keeps the memory that it copies to until it was read.
+    # pin_memory() returns page-locked memory unchanged; torch keeps its copies until they were read.
 
     def move(_: str, value: Any) -> Any:
         if not isinstance(value, torch.Tensor):

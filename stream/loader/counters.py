@@ -14,7 +14,7 @@ from stream.batch.assemble import Timings
 from stream.workers.ring import Ring
 from stream.workers.source import Made
 
-_KEPT = 100
+_MAX_LISTED_ERRORS = 100
 """Replaced records that are listed."""
 
 
@@ -22,7 +22,7 @@ class Counters:
     """Statistics of all iterators of a loader.
 
     Args:
-        names: Names of the datasets.
+        dataset_names: Names of the datasets.
 
     Attributes:
         watchers: Called with step and batch, for each batch that is returned.
@@ -31,27 +31,27 @@ class Counters:
         ring: Ring of the newest iterator.
     """
 
-    def __init__(self, names: Sequence[str]) -> None:
-        self._names = names
+    def __init__(self, dataset_names: Sequence[str]) -> None:
+        self._names = dataset_names
         self._lock = threading.Lock()
-        self._counts = np.zeros(len(names), np.int64)
+        self._counts = np.zeros(len(dataset_names), np.int64)
         self._batches = self.replaced = 0
         self._work = Timings()
         self.waited = 0.0
-        self._errors: deque[str] = deque(maxlen=_KEPT)
+        self._errors: deque[str] = deque(maxlen=_MAX_LISTED_ERRORS)
         self.watchers: list[Callable[[int, Made], None]] = []
         self.ring: Ring | None = None
 
-    def add(self, step: int, made: Made, waited: float) -> None:
-        """Count the batch of a step, which was returned after ``waited`` seconds."""
+    def add(self, step: int, result: Made, wait_seconds: float) -> None:
+        """Count the batch of a step, for which ``next`` waited ``wait_seconds``."""
         with self._lock:
-            self._counts += np.bincount(made.rows.member, minlength=len(self._names))
+            self._counts += np.bincount(result.rows.member, minlength=len(self._names))
             self._batches += 1
-            self.waited += waited
-            self._work.add(made.work)
-        self.add_replaced(made.replaced)
-        for watch in self.watchers:
-            watch(step, made)
+            self.waited += wait_seconds
+            self._work.add(result.work)
+        self.add_replaced(result.replaced)
+        for watcher in self.watchers:
+            watcher(step, result)
 
     def add_replaced(self, errors: Sequence[RecordError]) -> None:
         """Count the errors of rows that were replaced."""
@@ -62,15 +62,15 @@ class Counters:
     def as_dict(self) -> dict[str, Any]:
         """Return the statistics as ``Loader.stats`` documents them."""
         with self._lock:
-            slots = [] if self.ring is None else [slot.size for slot in self.ring.slots]
+            slot_sizes = [] if self.ring is None else [ring_slot.size for ring_slot in self.ring.slots]
             return {
                 "batches": self._batches,
                 "replaced": self.replaced,
                 "samples": int(self._counts.sum()),
                 "wait_s": self.waited,
                 **vars(self._work),
-                "ring_slots": len(slots),
-                "ring_bytes": sum(slots),
+                "ring_slots": len(slot_sizes),
+                "ring_bytes": sum(slot_sizes),
                 "per_dataset": dict(zip(self._names, self._counts.tolist(), strict=True)),
                 "replaced_records": list(self._errors),
             }

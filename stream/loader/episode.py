@@ -21,19 +21,22 @@ if TYPE_CHECKING:
 
     from stream.batch.cameras import LoadedCamera
     from stream.batch.spec import BatchSpec
+    from stream.format.frame import StoredCamera
     from stream.format.index import SplitIndex
     from stream.loader.open_mixture import OpenMixture
 
-_ROWS = 256
+_READ_ROWS = 256
 """Samples whose stored frames are read at once."""
-_STRIP = 8
+_MAX_SHOWN_FRAMES = 8
 """Most frames of a camera that a notebook shows."""
 
 
 class CameraFrames(NamedTuple):
     """Stored frames of one camera.
 
-    ``frames`` is uint8 [n, H, W, 3], RGB, or of depth uint16 [n, H, W]; ``steps`` int64 [n] has the step of each.
+    Attributes:
+        frames: uint8 [n, H, W, 3], RGB; of depth uint16 [n, H, W].
+        steps: Step of each frame, int64 [n].
     """
 
     frames: np.ndarray
@@ -64,17 +67,17 @@ class Episode:
         return next(iter(self.cameras.values())).steps
 
     def _repr_html_(self) -> str:
-        texts = dict.fromkeys(self.table.column("language").to_pylist())
-        rows: list[tuple[Any, Any]] = [
+        instructions = dict.fromkeys(self.table.column("language").to_pylist())
+        table_rows: list[tuple[Any, Any]] = [
             ("steps", len(self.table)),
-            ("language", "; ".join(text for text in texts if text) or "(none)"),
+            ("language", "; ".join(text for text in instructions if text) or "(none)"),
             ("columns", ", ".join(self.table.column_names)),
         ]
-        for name, (frames, steps) in self.cameras.items():
-            some = np.unique(np.linspace(0, len(frames) - 1, min(len(frames), _STRIP)).astype(int))
-            strip = "".join(html_picture(frames[each], f"step {steps[each]}") for each in some)
-            rows.append((f"{name} ({len(frames)} frames)", Markup(strip)))
-        return html_table((), rows)
+        for camera_name, (frames, steps) in self.cameras.items():
+            frame_numbers = np.unique(np.linspace(0, len(frames) - 1, min(len(frames), _MAX_SHOWN_FRAMES)).astype(int))
+            pictures = "".join(html_picture(frames[number], f"step {steps[number]}") for number in frame_numbers)
+            table_rows.append((f"{camera_name} ({len(frames)} frames)", Markup(pictures)))
+        return html_table((), table_rows)
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,8 +86,8 @@ class StoredEpisode:
 
     Attributes:
         table: All columns of ``steps``, one row for each step.
-        frames: JPEG, raw pixels, depth map, or place in a chunk of video of each step, by number of the camera in
-            ``data.cameras``; None for a hole.
+        frames: JPEG, raw pixels, depth map, or location in a chunk of video of each step, by number of the camera in
+            ``mixture.cameras``; None for a missing frame.
     """
 
     table: pa.Table
@@ -92,30 +95,48 @@ class StoredEpisode:
 
 
 @dataclass(frozen=True, eq=False)
-class _Place:
+class _Location:
     """Location of an episode.
 
     Attributes:
-        member, split: Number of the member, and of the split in ``data.views.splits``.
+        member: Number of the member.
+        split: Number of the split in ``mixture.views.splits``.
         index: Index of the split.
-        samples: Rows of the episode's samples: ``records`` in the layout ``pairs``, ``steps`` in the layout ``frames``.
+        table_name: Table of the samples: ``records`` in the layout ``pairs``, ``steps`` in the layout ``frames``.
+        samples: Rows of the episode in this table.
         steps: Rows of the episode in ``steps``.
-        where: Text for messages.
+        context: Text for messages.
     """
 
     member: int
     split: int
     index: SplitIndex
+    table_name: str
     samples: range
     steps: range
-    where: str
+    context: str
+
+    def rows(self, samples: range) -> Rows:
+        """Return some samples of the episode as rows of a batch."""
+        zeros = np.zeros(len(samples), np.int64)
+        records = np.arange(samples.start, samples.stop)
+        return Rows.of(sample=zeros, member=zeros + self.member, epoch=zeros, split=zeros + self.split, record=records)
+
+    def check(self, samples: range, result: Assembled) -> None:
+        """Raise FormatError if a row of some samples failed."""
+        for row, error in result.failed[:1]:
+            raise FormatError(f"{self.context}, row {samples[row]} of {self.table_name}: {error.reason}")
+
+    def table(self) -> pa.Table:
+        """Return the episode's rows of ``steps``."""
+        return self.index.steps.arrow().slice(self.steps.start, len(self.steps))
 
 
-def read_episode(data: OpenMixture, dataset: str, episode: int, *, split: str | None = None) -> Episode:
+def read_episode(mixture: OpenMixture, dataset: str, episode: int, *, split: str | None = None) -> Episode:
     """Read an episode.
 
     Args:
-        data: Mixture.
+        mixture: Open mixture.
         dataset: Name of a member.
         episode: Number of the episode in its split, as in batches.
         split: Name of the split; needed if the member has samples of several.
@@ -124,127 +145,97 @@ def read_episode(data: OpenMixture, dataset: str, episode: int, *, split: str | 
         ArgumentError: The dataset, split or episode does not exist.
         stream.base.errors.FormatError: A record is damaged.
     """
-    place = _find(data, dataset, episode, split)
+    location = _find(mixture, dataset, episode, split)
     cameras = {}
-    for camera in _each_camera(data, place.member):
-        arrays = _assemble(Assembler(_spec(data, camera)), place, place.samples)
+    for camera in _member_cameras(mixture, location.member):
+        assembler = Assembler(_camera_spec(mixture, camera))
+        arrays = assembler.empty(len(location.samples))
+        location.check(location.samples, assembler.assemble(location.rows(location.samples), arrays))
         is_real = arrays[camera.mask]
-        steps, places = np.unique(arrays["frame_step"][is_real], return_index=True)
-        cameras[camera.frames] = CameraFrames(arrays[camera.frames][is_real][places], steps)
-    return Episode(_table(place), cameras)
+        # Samples share frames: keep the first of each step.
+        steps, frame_numbers = np.unique(arrays["frame_step"][is_real], return_index=True)
+        cameras[camera.frames] = CameraFrames(arrays[camera.frames][is_real][frame_numbers], steps)
+    return Episode(location.table(), cameras)
 
 
-def read_stored_episode(data: OpenMixture, dataset: str, episode: int, *, split: str | None = None) -> StoredEpisode:
-    """Read an episode without decoding its frames, of all cameras of the mixture.
-
-    Args:
-        data, dataset, episode, split: As for ``read_episode``.
-
-    Raises:
-        ArgumentError: The dataset, split or episode does not exist.
-        stream.base.errors.FormatError: A record is damaged.
-    """
-    place = _find(data, dataset, episode, split)
+def read_stored_episode(mixture: OpenMixture, dataset: str, episode: int, *, split: str | None = None) -> StoredEpisode:
+    """Read an episode of all cameras of the mixture, without decoding its frames; arguments as for ``read_episode``."""
+    location = _find(mixture, dataset, episode, split)
     cameras: list[list[bytes | ChunkFrame | None]] = []
-    for camera in data.cameras:
-        assembler = Assembler(_spec(data, camera), decode="device")
-        found: list[bytes | ChunkFrame | None] = [None] * len(place.steps)
-        for first in range(0, len(place.samples), _ROWS):
-            samples = place.samples[first : first + _ROWS]
+    for camera in mixture.cameras:
+        assembler = Assembler(_camera_spec(mixture, camera), decode="device")
+        camera_frames: list[bytes | ChunkFrame | None] = [None] * len(location.steps)
+        for first in range(0, len(location.samples), _READ_ROWS):
+            samples = location.samples[first : first + _READ_ROWS]
             arrays = assembler.empty(len(samples))
-            read, done = assembler.read(_rows(place, samples), arrays)
-            _check(assembler, place, samples, done)
-            for row, frames in read:
-                for _, frame, stored in frames:
-                    found[int(arrays["frame_step"][row, frame])] = (
-                        stored if isinstance(stored, ChunkFrame) else bytes(stored)
-                    )
-        cameras.append(found)
-    return StoredEpisode(_table(place), tuple(cameras))
+            read_frames, result = assembler.read(location.rows(samples), arrays)
+            location.check(samples, result)
+            for row, frames in read_frames:
+                for _, number, stored in frames:
+                    step = int(arrays["frame_step"][row, number])
+                    camera_frames[step] = stored if isinstance(stored, ChunkFrame) else bytes(stored)
+        cameras.append(camera_frames)
+    return StoredEpisode(location.table(), tuple(cameras))
 
 
-def stored_steps(data: OpenMixture, dataset: str, episode: int, *, split: str | None = None) -> np.ndarray:
-    """Return the steps of an episode whose frames its records hold, int64, ascending; holes count as frames.
+def stored_steps(mixture: OpenMixture, dataset: str, episode: int, *, split: str | None = None) -> np.ndarray:
+    """Return the steps of an episode whose frames its records hold, missing frames included, int64, ascending.
 
-    Args:
-        data, dataset, episode, split: As for ``read_episode``.
-
-    Raises:
-        ArgumentError: The dataset, split or episode does not exist.
+    Arguments and errors are those of ``read_episode``.
     """
-    place = _find(data, dataset, episode, split)
-    if data.spec.layouts[place.member] == "frames":
-        return np.arange(len(place.steps))
-    distances = np.array(data.datasets[place.member].fields.frame_offsets, np.int64)
-    first = place.index.records.array("step")[place.samples.start : place.samples.stop].astype(np.int64)
-    return np.unique(first[:, None] + distances)
+    location = _find(mixture, dataset, episode, split)
+    if location.table_name == "steps":
+        return np.arange(len(location.steps))
+    offsets = np.array(mixture.datasets[location.member].fields.frame_offsets, np.int64)
+    first_steps = location.index.records.array("step")[location.samples.start : location.samples.stop].astype(np.int64)
+    return np.unique(first_steps[:, None] + offsets)
 
 
-def _find(data: OpenMixture, dataset: str, episode: int, split: str | None) -> _Place:
-    if dataset not in data.names:
-        raise ArgumentError(f"dataset {dataset!r}: {closest(dataset, data.names, noun='members')}")
-    member = data.names.index(dataset)
-    numbers = {index.split: number for number, index in enumerate(data.views.splits) if index.member == member}
-    if split is None and len(numbers) == 1:
-        (split,) = numbers
-    if not isinstance(split, str) or split not in numbers:
-        raise ArgumentError(f"dataset {dataset}: split={split!r}; give one of {', '.join(numbers)}")
-    index = data.views.splits[numbers[split]]
-    rows = find_episode(data.datasets[member], index, episode)
-    is_frames = data.spec.layouts[member] == "frames"
-    return _Place(
+def _find(mixture: OpenMixture, dataset: str, episode: int, split: str | None) -> _Location:
+    if dataset not in mixture.names:
+        raise ArgumentError(f"dataset {dataset!r}: {closest(dataset, mixture.names, noun='members')}")
+    member = mixture.names.index(dataset)
+    split_numbers = {index.split: number for number, index in enumerate(mixture.views.splits) if index.member == member}
+    if split is None and len(split_numbers) == 1:
+        (split,) = split_numbers
+    if not isinstance(split, str) or split not in split_numbers:
+        raise ArgumentError(f"dataset {dataset}: split={split!r}; give one of {', '.join(split_numbers)}")
+    index = mixture.views.splits[split_numbers[split]]
+    episode_rows = find_episode(mixture.datasets[member], index, episode)
+    is_frames = mixture.spec.layouts[member] == "frames"
+    return _Location(
         member=member,
-        split=numbers[split],
+        split=split_numbers[split],
         index=index,
-        samples=rows.steps if is_frames else rows.records,
-        steps=rows.steps,
-        where=f"dataset {dataset}, split {split}",
+        table_name="steps" if is_frames else "records",
+        samples=episode_rows.steps if is_frames else episode_rows.records,
+        steps=episode_rows.steps,
+        context=f"dataset {dataset}, split {split}",
     )
 
 
-def _each_camera(data: OpenMixture, member: int) -> Iterator[LoadedCamera]:
-    """Yield the cameras of a member; where samples take one of several, each of them, by its name."""
-    stored = data.datasets[member].fields.stored_cameras
-    for camera in data.cameras:
-        own = camera.stored[member]
-        for number in own if len(own) > 1 else ():
-            members = range(len(data.names))
-            only = tuple((number,) if each == member else () for each in members)
-            sources = tuple((stored[number],) if each == member else () for each in members)
-            yield replace(camera, suffix=f"/{stored[number].name}", stored=only, sources=sources)
-        if len(own) < 2:
+def _member_cameras(mixture: OpenMixture, member: int) -> Iterator[LoadedCamera]:
+    """Yield the cameras of a member; a camera that is drawn from several is replaced by all of them, by name."""
+    stored = mixture.datasets[member].fields.stored_cameras
+    for camera in mixture.cameras:
+        alternatives = camera.stored[member]
+        if len(alternatives) < 2:
             yield camera
+            continue
+        for number in alternatives:
+            camera_numbers: list[tuple[int, ...]] = [()] * len(mixture.names)
+            sources: list[tuple[StoredCamera, ...]] = [()] * len(mixture.names)
+            camera_numbers[member], sources[member] = (number,), (stored[number],)
+            suffix = f"/{stored[number].name}"
+            yield replace(camera, suffix=suffix, stored=tuple(camera_numbers), sources=tuple(sources))
 
 
-def _spec(data: OpenMixture, camera: LoadedCamera) -> BatchSpec:
+def _camera_spec(mixture: OpenMixture, camera: LoadedCamera) -> BatchSpec:
     """Return the spec of batches of one camera with all frames of their records."""
-    windows = resolve_windows(None, [each.fields for each in data.datasets], data.names)
+    fields = [dataset.fields for dataset in mixture.datasets]
     # A record has all frames of a pair, or one.
     windows = [
-        window if layout == "pairs" else window.first for window, layout in zip(windows, data.spec.layouts, strict=True)
+        window if dataset.layout == "pairs" else window.first
+        for window, dataset in zip(resolve_windows(None, fields, mixture.names), fields, strict=True)
     ]
-    return replace(data.spec, metadata="none", windows=tuple(windows), cameras=(camera,), chooses_frames=True)
-
-
-def _assemble(assembler: Assembler, place: _Place, samples: range) -> dict[str, np.ndarray]:
-    """Return the arrays of some samples of an episode."""
-    arrays = assembler.empty(len(samples))
-    _check(assembler, place, samples, assembler.assemble(_rows(place, samples), arrays))
-    return arrays
-
-
-def _rows(place: _Place, samples: range) -> Rows:
-    zero = np.zeros(len(samples), np.int64)
-    records = np.arange(samples.start, samples.stop)
-    return Rows.of(sample=zero, member=zero + place.member, epoch=zero, split=zero + place.split, record=records)
-
-
-def _check(assembler: Assembler, place: _Place, samples: range, done: Assembled) -> None:
-    """Raise FormatError if a row failed."""
-    kind = "steps" if assembler.spec.layouts[place.member] == "frames" else "records"
-    for row, error in done.failed[:1]:
-        raise FormatError(f"{place.where}, row {samples[row]} of {kind}: {error.reason}")
-
-
-def _table(place: _Place) -> pa.Table:
-    return place.index.steps.arrow().slice(place.steps.start, len(place.steps))
+    return replace(mixture.spec, metadata="none", windows=tuple(windows), cameras=(camera,), chooses_frames=True)

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import abc
 import os
+import sys
 import time
 import traceback
 import weakref
 from typing import Any
 
 from stream.base.arguments import check_whole
+from stream.base.errors import ArgumentError
 from stream.batch.spec import Batch
-from stream.loader.group import check_alone
 from stream.loader.quiet_grain import grain
 from stream.loader.rank_plan import RankPlan
 from stream.order.rows import Rows
 from stream.workers.source import BatchSource
 
-_PLAN_AHEAD = 1024
+_PLANNED_ROWS = 1024
 """Rows that are planned together, since planning costs numpy calls, not elements."""
 
 
 class StepIterator(grain.DatasetIterator[Batch]):
-    """Base class of iterators over a loader. The state is the next step, and what defines the order of samples."""
+    """Base class of iterators over a loader. The state is the next step, and the fingerprint of the order."""
 
     def __init__(self, loader: Any, step: int = 0) -> None:
         super().__init__()
@@ -45,7 +46,7 @@ class StepIterator(grain.DatasetIterator[Batch]):
         return self._loader.state_at(self._step)
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Go to the step of a state. The state's loader may have other workers, ranks or metadata.
+        """Move to the step of a state. The state's loader may have other workers, ranks or metadata.
 
         Args:
             state: Result of ``get_state``.
@@ -58,7 +59,7 @@ class StepIterator(grain.DatasetIterator[Batch]):
 
     @abc.abstractmethod
     def seek(self, step: int) -> None:
-        """Go to a step."""
+        """Move to a step."""
 
     def check_open(self) -> None:
         """Raise ValueError if this iterator is closed."""
@@ -70,10 +71,10 @@ class LoaderIterator(StepIterator):
     """Batches of a loader in turn.
 
     Workers start with the first ``next`` or ``start_prefetch``. They end with ``close``, or when the iterator is
-    garbage collected. After an error ``next`` raises the same error until ``set_state``.
+    garbage collected. After an error, ``next`` raises the same error until ``set_state``.
 
     Attributes:
-        stop: Step at which iteration ends, None for no end; by default ``num_steps`` of the loader. You may change it.
+        stop: Step at which iteration ends, None for no end; by default ``num_steps`` of the loader. It may be changed.
     """
 
     def __init__(self, loader: Any) -> None:
@@ -94,12 +95,12 @@ class LoaderIterator(StepIterator):
             raise self._error
         if self.stop is not None and self._step >= self.stop:
             raise StopIteration
-        began = time.perf_counter()
+        start_time = time.perf_counter()
         try:
-            self._plan.data.check.raise_error()
+            self._plan.mixture.check.raise_error()
             self._fill()
             assert self._source is not None
-            made = self._source.take(self._step)
+            result = self._source.take(self._step)
         except Exception as error:
             # The frames of the traceback hold this iterator, and so its next workers, in a circle with the error.
             traceback.clear_frames(error.__traceback__)
@@ -111,18 +112,18 @@ class LoaderIterator(StepIterator):
             self._stop()
             raise
         self._step += 1
-        self._plan.counters.add(self._step - 1, made, time.perf_counter() - began)
-        return made.batch
+        self._plan.counters.add(self._step - 1, result, time.perf_counter() - start_time)
+        return result.batch
 
     def seek(self, step: int) -> None:
-        """Go to a step."""
+        """Move to a step."""
         if self._source is not None:
             self._source.forget()
         self._error = None
         self._step = self._submitted = check_whole("step", step, least=0)
 
     def start_prefetch(self) -> None:
-        """Start workers and the first batches now, not with the first ``next``."""
+        """Start workers and the first batches now, instead of with the first ``next``."""
         self.check_open()
         if self._error is None:
             self._fill()
@@ -140,22 +141,26 @@ class LoaderIterator(StepIterator):
             )
         if self._source is None:
             if not self._loader.knows_ranks:
-                check_alone()
+                _check_alone()
             self._source, self._depth = self._plan.start()
             self._submitted = self._step
             self._end = weakref.finalize(self, _close, self._source, self._pid)
-        ahead = self._step + self._depth
-        while self._submitted < (ahead if self.stop is None else min(ahead, self.stop)):
+        stop = self._step + self._depth
+        while self._submitted < (stop if self.stop is None else min(stop, self.stop)):
             self._source.submit(self._submitted, self._rows(self._submitted))
             self._submitted += 1
 
     def _rows(self, step: int) -> Rows:
         if step not in self._planned:
+            # Plan several steps in one call, then cut its rows into batches.
             count = self._plan.rows
-            end = step + max(1, _PLAN_AHEAD // count)
-            steps = range(step, end if self.stop is None else min(end, self.stop))
-            rows = self._plan.rows_of(steps)
-            self._planned = {each: rows.cut(i * count, (i + 1) * count) for i, each in enumerate(steps)}
+            planned_stop = step + max(1, _PLANNED_ROWS // count)
+            planned_steps = range(step, planned_stop if self.stop is None else min(planned_stop, self.stop))
+            rows = self._plan.rows_of(planned_steps)
+            first_rows = range(0, len(planned_steps) * count, count)
+            self._planned = {
+                step: rows.cut(first, first + count) for step, first in zip(planned_steps, first_rows, strict=True)
+            }
         return self._planned[step]
 
     def _stop(self) -> None:
@@ -164,7 +169,30 @@ class LoaderIterator(StepIterator):
         self._source = self._end = None
 
 
-def _close(source: BatchSource, pid: int) -> None:
+def _close(source: BatchSource, creator_pid: int) -> None:
     """End the workers, unless this process is a forked child: the workers belong to its parent."""
-    if os.getpid() == pid:
+    if os.getpid() == creator_pid:
         source.close()
+
+
+def _check_alone() -> None:
+    """Raise ArgumentError if this process is one of several, which would all train on the rows of all.
+
+    torch and JAX are asked only if this process has imported them.
+    """
+    torch, jax = sys.modules.get("torch.distributed"), sys.modules.get("jax")
+    world_size = os.environ.get("WORLD_SIZE", "")
+    if torch is not None and torch.is_available() and torch.is_initialized() and torch.get_world_size() > 1:
+        group = f"torch.distributed has {torch.get_world_size()} processes"
+    elif world_size.isdecimal() and int(world_size) > 1:
+        group = f"WORLD_SIZE is {world_size}"
+    # The count is asked only once several processes may be connected: the question starts JAX's backend.
+    elif jax is not None and jax.distributed.is_initialized() and jax.process_count() > 1:
+        group = f"JAX has {jax.process_count()} processes"
+    else:
+        return
+    raise ArgumentError(
+        f"{group}, and the loader has no rank, so each process would get the rows of all; give make_loader "
+        "rank= and world_size=, for example **stream.torch.ranks() or **stream.jax.ranks(); rank=0, world_size=1 gives "
+        "every process all rows on purpose"
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import compress
@@ -20,18 +20,19 @@ from stream.batch.dataset_vector import dataset_vector
 from stream.batch.resize import Resize
 from stream.batch.spaces import check_spaces, dropped_steps
 from stream.batch.spec import BatchSpec
+from stream.batch.vectors import Vector
 from stream.cache.in_place import open_catalog
 from stream.format.catalog import Catalog, Dataset
-from stream.format.fields import Fields
-from stream.format.index import IndexCheck, UsedColumn, used_columns
-from stream.format.names import VECTORS, TableKind
+from stream.format.index import IndexCheck, SplitIndex, UsedColumn, used_columns
+from stream.format.names import VECTORS, TableKind, VectorName
 from stream.format.spaces import derived_column
+from stream.loader.members import open_datasets, parse_choices
 from stream.loader.sample_spec import MOST_STEPS, STEPS, SampleSpec
-from stream.order.choices import Choice, parse_episodes, parse_keep_ranges
-from stream.order.filters import check_stored, parse_filters, settle_missing
+from stream.order.choices import Choice
+from stream.order.filters import check_stored, settle_missing
 from stream.order.member import OpenMember
 from stream.order.mix import MixSchedule, Passes, build_mix
-from stream.order.mixture import Member, Mixture, resolve_mixture
+from stream.order.mixture import Mixture, resolve_mixture
 from stream.order.plan import MAX_SAMPLE, Plan
 from stream.order.reference import SampleRef, describe_rows
 from stream.order.rows import Rows
@@ -39,10 +40,10 @@ from stream.order.sample_index import SampleIndex
 from stream.order.shuffle import Shuffle
 from stream.order.weights import parse_weights
 from stream.order.window import StepSpan, resolve_steps, resolve_windows
-from stream.storage.remote import CachedRoot, cached_root, is_remote
+from stream.storage.remote import CachedRoot
 
 _log = logging.getLogger("stream")
-_IN_ORDER = 64
+_NEIGHBOURS_IN_ORDER = 64
 """Records that are read together in storage order."""
 
 
@@ -52,9 +53,9 @@ class OpenMixture:
     Args:
         root: Converted root.
         mixture: Members with split and weights.
-        options: Options.
+        spec: Samples, and content of their batches.
         catalog: Open catalog of the root, to save opening it again.
-        batch_size: Rows of the global batch, which a schedule of weights counts in; None if there are no batches.
+        batch_size: Rows of the global batch, the unit of a schedule of weights; None if no batches are made.
 
     Raises:
         ArgumentError: As for ``make_loader``.
@@ -64,75 +65,77 @@ class OpenMixture:
         self,
         root: str | Path | CachedRoot,
         mixture: Mixture,
-        options: SampleSpec,
+        spec: SampleSpec,
         *,
         catalog: Catalog | None = None,
         batch_size: int | None = None,
     ) -> None:
         catalog = catalog or open_catalog(root)
         self.root = catalog.place
-        self.datasets = _open_datasets(mixture.members, catalog)
-        stay = check_spaces(
+        self.datasets = open_datasets(mixture.members, catalog)
+        # Drop datasets that do not map to a space first: their columns need not exist for the filters.
+        keeps = check_spaces(
             self.datasets,
-            options.spaces,
-            {which: options.own_columns(which) for which in VECTORS},
-            unmapped=options.unmapped,
-            unknown_units=options.unknown_units,
+            spec.spaces,
+            {vector_name: spec.own_columns(vector_name) for vector_name in VECTORS},
+            unmapped=spec.unmapped,
+            unknown_units=spec.unknown_units,
         )
-        options = options.without(self._leave(stay))
-        members = tuple(compress(mixture.members, stay))
-        choices = _choices(members, [dataset.name for dataset in self.datasets], options)
-        choices, stay = settle_missing(choices, self.datasets, options.missing)
-        # A saved loader has the members that stay, and says nothing of others.
-        self.options = options = options.without(self._leave(stay))
-        self.mixture = mixture = replace(mixture, members=tuple(compress(members, stay)))
-        self.members = members = mixture.members
+        spec = spec.without(self._drop(keeps))
+        members = tuple(compress(mixture.members, keeps))
+        choices = parse_choices(members, [dataset.name for dataset in self.datasets], spec)
+        choices, keeps = settle_missing(choices, self.datasets, spec.missing)
+        # A saved loader has only the remaining members.
+        self.sample_spec = spec = spec.without(self._drop(keeps))
+        self.mixture = replace(mixture, members=tuple(compress(members, keeps)))
+        self.members = self.mixture.members
         self.names = tuple(dataset.name for dataset in self.datasets)
-        shuffle = Shuffle.parse(options.shuffle)
         fields = [dataset.fields for dataset in self.datasets]
-        self.windows = tuple(resolve_windows(options.frames, fields, self.names))
-        pairs = [name for name, each in zip(self.names, fields, strict=True) if each.layout == "pairs"]
-        if options.bounds == "clamp" and pairs:
+        self.windows = tuple(resolve_windows(spec.frames, fields, self.names))
+        pair_datasets = [dataset.name for dataset in self.datasets if dataset.fields.layout == "pairs"]
+        if spec.bounds == "clamp" and pair_datasets:
             raise ArgumentError(
-                f"bounds='clamp': these datasets hold complete pairs alone: {', '.join(pairs)}; convert them with "
-                "`--layout frames`, or take bounds='inside'"
+                f"bounds='clamp': these datasets hold only complete pairs: {', '.join(pair_datasets)}; convert them "
+                "with `--layout frames`, or take bounds='inside'"
             )
-        resize = Resize(options.image_fit, options.image_filter)
-        self.cameras = find_cameras(options.cameras, fields, self.names, size=options.image_size, resize=resize)
-        weights = parse_weights(options.sample_weights, self.names)
-        check_stored("sample_weights", weights, self.datasets)
-        self.views = SampleIndex(
-            [
-                OpenMember(
-                    entry=entry,
-                    dataset=dataset,
-                    window=window,
-                    cameras=[stored for camera in self.cameras for stored in camera.stored[number]],
-                    choices=choices.get(dataset.name, ()),
-                    action_margins=self._action_margins(dataset),
-                    clamps=options.bounds == "clamp",
-                    weights=weights.get(dataset.name),
-                )
-                for number, (entry, dataset, window) in enumerate(
-                    zip(members, self.datasets, self.windows, strict=True)
-                )
-            ],
-            samples_per_episode=options.samples_per_episode,
-        )
+        resize = Resize(spec.image_fit, spec.image_filter)
+        self.cameras = find_cameras(spec.cameras, fields, self.names, size=spec.image_size, resize=resize)
+        self.views = SampleIndex(self._open_members(choices), samples_per_episode=spec.samples_per_episode)
         self.sizes: dict[str, int] = dict(zip(self.names, self.views.sizes.tolist(), strict=True))
         self.relative_weights = [
-            member.relative_weights(size) for member, size in zip(members, self.sizes.values(), strict=True)
+            member.relative_weights(size) for member, size in zip(self.members, self.sizes.values(), strict=True)
         ]
-        self.phase_weights, mix = self._passes(shuffle) if options.passes else self._mix(batch_size)
-        num_samples = options.passes and options.passes * int(self.views.sizes.sum())
-        self.plan = Plan(mix, self.views, seed=options.seed, shuffle=shuffle, num_samples=num_samples)
+        shuffle = Shuffle.parse(spec.shuffle)
+        self.phase_weights, schedule = self._passes(shuffle) if spec.passes else self._mix(batch_size)
+        num_samples = spec.passes and spec.passes * int(self.views.sizes.sum())
+        self.plan = Plan(schedule, self.views, seed=spec.seed, shuffle=shuffle, num_samples=num_samples)
         self._warn_of_offsets()
 
-    def _leave(self, stay: Sequence[bool]) -> set[str]:
-        """Leave the datasets out that do not stay, and return their names."""
-        gone = {dataset.name for dataset, stays in zip(self.datasets, stay, strict=True) if not stays}
-        self.datasets = tuple(compress(self.datasets, stay))
-        return gone
+    def _drop(self, keeps: Sequence[bool]) -> set[str]:
+        """Drop the datasets that are not kept, and return their names."""
+        dropped = {dataset.name for dataset, keep in zip(self.datasets, keeps, strict=True) if not keep}
+        self.datasets = tuple(compress(self.datasets, keeps))
+        return dropped
+
+    def _open_members(self, choices: Mapping[str, Sequence[Choice]]) -> list[OpenMember]:
+        spec = self.sample_spec
+        sample_weights = parse_weights(spec.sample_weights, self.names)
+        check_stored("sample_weights", sample_weights, self.datasets)
+        return [
+            OpenMember(
+                entry=entry,
+                dataset=dataset,
+                window=window,
+                cameras=[stored for camera in self.cameras for stored in camera.stored[number]],
+                choices=choices.get(dataset.name, ()),
+                action_margins=self._action_margins(dataset),
+                clamps=spec.bounds == "clamp",
+                weights=sample_weights.get(dataset.name),
+            )
+            for number, (entry, dataset, window) in enumerate(
+                zip(self.members, self.datasets, self.windows, strict=True)
+            )
+        ]
 
     def weights_at(self, step: int) -> dict[str, float]:
         """Return the share of each dataset in the samples at a step, a multiple of 2^-20."""
@@ -148,30 +151,11 @@ class OpenMixture:
     @cached_property
     def spec(self) -> BatchSpec:
         """Content of a batch."""
-        options = self.options
-        described = list(map(self.views.most_labelled, range(len(self.members))))
-        vectors = {}
-        for which in VECTORS:
-            chosen = options.own_columns(which)
-            for name in chosen:
-                if name not in self.names:
-                    raise ArgumentError(
-                        f"{which}_columns: no member {name!r}; {closest(name, self.names, noun='members')}"
-                    )
-            vectors[which] = tuple(
-                dataset_vector(
-                    dataset, which, chosen.get(dataset.name), steps=split.steps, space=options.spaces.get(which)
-                )
-                for dataset, split in zip(self.datasets, described, strict=True)
-            )
-        given = {name: getattr(options, name) for name in STEPS}
-        fields = [dataset.fields for dataset in self.datasets]
-        steps = {
-            name: self.offsets
-            if value is None
-            else resolve_steps(name, value, fields, self.names, least=STEPS[name], most=MOST_STEPS)
-            for name, value in given.items()
-        }
+        sample_spec = self.sample_spec
+        labelled_splits = list(map(self.views.most_labelled, range(len(self.members))))
+        vectors = {vector_name: self._vectors(vector_name, labelled_splits) for vector_name in VECTORS}
+        steps = {name: self._steps(name) for name in STEPS}
+        names_language = sample_spec.language != "language"
         spec = BatchSpec(
             datasets=self.names,
             splits=tuple(self.views.splits),
@@ -180,234 +164,203 @@ class OpenMixture:
             stored_cameras=tuple(len(dataset.fields.stored_cameras) for dataset in self.datasets),
             cameras=self.cameras,
             windows=self.windows,
-            chooses_frames=options.frames is not None or options.cameras is not None or options.bounds == "clamp",
-            seed=options.seed,
-            metadata=options.metadata,
+            chooses_frames=sample_spec.chooses_frames,
+            seed=sample_spec.seed,
+            metadata=sample_spec.metadata,
             actions=vectors["action"],
             states=vectors["state"],
-            derived={which: derived_column(which, options.spaces.get(which)) for which in VECTORS},
+            derived={name: derived_column(name, sample_spec.spaces.get(name)) for name in VECTORS},
             rates=tuple(dataset.fields.control_frequency for dataset in self.datasets),
-            action=options.action,
+            action=sample_spec.action,
             action_span=StepSpan(steps["action_from"], steps["horizon"]),
             state_span=StepSpan(steps["state_from"], steps["state_horizon"]),
-            state_has_steps=options.state_horizon != 1,
-            languages=() if options.language == "language" else find_texts(options.languages, described, self.names),
-            columns=tuple(find_column(name, described, self.names) for name in options.columns),
+            state_has_steps=sample_spec.state_horizon != 1,
+            languages=find_texts(sample_spec.languages, labelled_splits, self.names) if names_language else (),
+            columns=tuple(find_column(name, labelled_splits, self.names) for name in sample_spec.columns),
             num_samples=self.plan.num_samples,
-            neighbours=Shuffle.parse(options.shuffle).block or _IN_ORDER,
+            neighbours=Shuffle.parse(sample_spec.shuffle).block or _NEIGHBOURS_IN_ORDER,
         )
         spec.check_reduction()
-        fixed = {"language", *replace(spec, columns=()).fields()}
-        masks = {f"{column.name}_mask" for column in spec.columns if column.dtype is not None}
-        for column in spec.columns:
-            if column.name in fixed | masks or f"{column.name}_mask" in fixed:
-                raise ArgumentError(
-                    f"columns: {column.name!r} is a key of the batch already; for the column of that name in a "
-                    f"table of the index write episodes.{column.name}, steps.{column.name} or records.{column.name}"
-                )
+        _check_column_names(spec)
         return spec
+
+    def _vectors(self, vector_name: VectorName, labelled_splits: Sequence[SplitIndex]) -> tuple[Vector, ...]:
+        """Return a vector of each dataset."""
+        chosen_columns = self.sample_spec.own_columns(vector_name)
+        for name in chosen_columns:
+            if name not in self.names:
+                available = closest(name, self.names, noun="members")
+                raise ArgumentError(f"{vector_name}_columns: no member {name!r}; {available}")
+        space = self.sample_spec.spaces.get(vector_name)
+        return tuple(
+            dataset_vector(dataset, vector_name, chosen_columns.get(dataset.name), steps=split.steps, space=space)
+            for dataset, split in zip(self.datasets, labelled_splits, strict=True)
+        )
+
+    def _steps(self, name: str) -> tuple[int, ...]:
+        """Return an argument of ``STEPS`` in steps of each dataset."""
+        value = getattr(self.sample_spec, name)
+        if value is None:
+            return self.offsets
+        fields = [dataset.fields for dataset in self.datasets]
+        return resolve_steps(name, value, fields, self.names, least=STEPS[name], most=MOST_STEPS)
 
     @cached_property
     def check(self) -> IndexCheck:
         """Check that the index belongs to the manifests."""
-        found: list[UsedColumn] = []
+        needed_columns: list[UsedColumn] = []
         for split in self.spec.splits:
             columns = [*self.views.members[split.member].used_columns(split), *self.spec.used_columns(split)]
-            most = self.views.most_labelled(split.member)
-            found += used_columns(self.datasets[split.member], split, columns, first=most)
-        return IndexCheck(found)
+            labelled_split = self.views.most_labelled(split.member)
+            needed_columns += used_columns(self.datasets[split.member], split, columns, first=labelled_split)
+        return IndexCheck(needed_columns)
 
     def describe(self, rows: Rows) -> list[SampleRef]:
         """Return the origin of each row, without reading images."""
         spec = self.spec
-        refs = describe_rows(rows, self.views.splits, spec.layouts, spec.window_table)
-        return [self._told(ref, rows.cut(row, row + 1)) for row, ref in enumerate(refs)] if spec.languages else refs
+        references = describe_rows(rows, self.views.splits, spec.layouts, spec.window_table)
+        if not spec.languages:
+            return references
+        return [self._with_text(reference, rows.cut(row, row + 1)) for row, reference in enumerate(references)]
 
-    def _told(self, ref: SampleRef, row: Rows) -> SampleRef:
+    def _with_text(self, reference: SampleRef, row: Rows) -> SampleRef:
         """Return the origin of a row with the text that was drawn."""
-        split, episode = self.views.splits[int(row.split[0])], np.array([ref.episode])
-        records = row.record
+        split, episode = self.views.splits[int(row.split[0])], np.array([reference.episode])
+        record_numbers = row.record
         if self.spec.layouts[split.member] == "frames":
-            records = split.episodes.take("first_record", episode) + ref.step
-        at: dict[TableKind, np.ndarray] = {
+            record_numbers = split.episodes.take("first_record", episode) + reference.step
+        table_rows: dict[TableKind, np.ndarray] = {
             "episodes": episode,
-            "steps": split.episodes.take("first_steps_row", episode) + ref.step,
-            "records": records,
+            "steps": split.episodes.take("first_steps_row", episode) + reference.step,
+            "records": record_numbers,
         }
-        (text,) = draw_texts(self.spec.languages, split, at, row.sample, seed=self.spec.seed)
-        return replace(ref, language=text)
+        (instruction,) = draw_texts(self.spec.languages, split, table_rows, row.sample, seed=self.spec.seed)
+        return replace(reference, language=instruction)
 
     def overview(self) -> dict[str, dict[str, Any]]:
         """Return the episodes, samples and choices of each dataset, as ``Loader.describe`` documents it."""
-        found = {}
+        overviews = {}
         for number, (name, member) in enumerate(zip(self.names, self.views.members, strict=True)):
             splits = self.views.splits_of(number)
-            unknown = {choice.reason: len(ids) for choice in member.choices if (ids := choice.unknown_in(splits))}
             ranges: dict[str, list[list[int]]] = {}
-            for each in member.ranges:
-                ranges.setdefault(each.split, []).append([each.start, each.stop])
-            found[name] = {
+            for episodes in member.ranges:
+                ranges.setdefault(episodes.split, []).append([episodes.start, episodes.stop])
+            unknown = {choice.reason: len(ids) for choice in member.choices if (ids := choice.unknown_in(splits))}
+            damaged = member.dataset.manifest.left_out
+            overviews[name] = {
                 "split": member.entry.split,
                 "ranges": ranges,
-                "episodes": sum(stop - start for each in ranges.values() for start, stop in each),
+                "episodes": sum(episodes.stop - episodes.start for episodes in member.ranges),
                 "remaining_episodes": self.views.num_episodes(number),
                 "samples": self.sizes[name],
                 "left_out": self.views.left_out[number],
                 "left_out_by_condition": self.views.conditions[number],
                 "unknown_episodes": unknown,
-                "labels": sorted({name for split in splits for name in split.labels}),
-                "damaged": {reason: count for reason, count in member.dataset.manifest.left_out.items() if count},
+                "labels": sorted({label for split in splits for label in split.labels}),
+                "damaged": {reason: count for reason, count in damaged.items() if count},
             }
             if member.weights is not None:
-                found[name]["weight_0"] = self.views.weights.zeros(number)
-        return found
+                overviews[name]["weight_0"] = self.views.weights.zeros(number)
+        return overviews
 
     def fingerprint(self) -> dict[str, Any]:
         """Return everything that defines the order of samples, and nothing else, as a small JSON object for states.
 
-        Its values are those of arguments, so that a message can name them; data are hashes.
+        Its values are values of arguments, so that a message can name them; data are hashes.
         """
-        options = self.options
-        members = {
+        spec = self.sample_spec
+        datasets = {
             name: {"index": number, **member.fingerprint(self.views.splits_of(number))}
             for number, (name, member) in enumerate(zip(self.names, self.views.members, strict=True))
         }
+        phases = [
+            {"until": until, "weights": dict(zip(self.names, weights, strict=True))}
+            for until, weights in zip([*self.mixture.until, None], self.phase_weights, strict=True)
+        ]
         return {
-            "seed": options.seed,
-            "shuffle": options.shuffle,
-            "samples_per_episode": options.samples_per_episode,
-            "passes": "complete passes" if options.passes else None,
-            "datasets": members,
-            "phases": [
-                {"until": until, "weights": dict(zip(self.names, weights, strict=True))}
-                for until, weights in zip([*self.mixture.until, None], self.phase_weights, strict=True)
-            ],
+            "seed": spec.seed,
+            "shuffle": spec.shuffle,
+            "samples_per_episode": spec.samples_per_episode,
+            "passes": "complete passes" if spec.passes else None,
+            "datasets": datasets,
+            "phases": phases,
         }
 
     def content(self) -> dict[str, Any]:
-        """Return what defines the batches beside the order of samples, as a small JSON object for states.
+        """Return everything else that defines the batches, as a small JSON object for states.
 
-        ``data`` has a hash by dataset of the columns that batches read, which hold the hash of every record.
+        ``data`` has a hash by dataset of the columns that batches read, which include the hash of every record.
         """
-        read: dict[str, list[tuple[str, TableKind, str]]] = {}
+        read_columns: dict[str, list[tuple[str, TableKind, str]]] = {}
         for split in self.spec.splits:
             columns = [(split.split, *column) for column in self.spec.used_columns(split)]
-            read.setdefault(self.names[split.member], []).extend(columns)
-        hashes = {dataset.name: dataset.fingerprint(read.get(dataset.name, ())) for dataset in self.datasets}
-        return {**self.options.content, "data": hashes}
+            read_columns.setdefault(self.names[split.member], []).extend(columns)
+        hashes = {dataset.name: dataset.fingerprint(read_columns.get(dataset.name, ())) for dataset in self.datasets}
+        return {**self.sample_spec.content, "data": hashes}
 
     def _action_margins(self, dataset: Dataset) -> tuple[int, int]:
         """Return the steps at either end of an episode that have too few actions to be samples."""
-        space = self.options.action_space
-        own = dataset.name in self.options.own_columns("action")
-        first, last = (0, 0) if space is None or own else dropped_steps(dataset, space)
-        return first, last + self.options.min_actions - 1
+        space = self.sample_spec.action_space
+        has_own_columns = dataset.name in self.sample_spec.own_columns("action")
+        first_dropped, last_dropped = (0, 0) if space is None or has_own_columns else dropped_steps(dataset, space)
+        return first_dropped, last_dropped + self.sample_spec.min_actions - 1
 
     def _passes(self, shuffle: Shuffle) -> tuple[list[list[float]], Passes]:
         """Return the shares of the members in complete passes, and their order."""
         if self.mixture.until:
             raise ArgumentError(
-                f"passes={self.options.passes}: the mixture has a schedule of weights, and complete passes have none; "
-                "give a mapping of names to weights, or leave passes out"
+                f"passes={self.sample_spec.passes}: the mixture has a schedule of weights, which complete passes do "
+                "not use; give a mapping of names to weights, or leave passes out"
             )
         sizes = self.views.sizes
-        return [(sizes / sizes.sum()).tolist()], Passes(sizes, seed=self.options.seed, shuffle=shuffle)
+        shares = [(sizes / sizes.sum()).tolist()]
+        return shares, Passes(sizes, seed=self.sample_spec.seed, shuffle=shuffle)
 
     def _mix(self, batch_size: int | None) -> tuple[list[list[float]], MixSchedule]:
         """Return the shares of the members in each phase, and the tables that mix them."""
-        until = self.mixture.until
-        if until and batch_size is None:
+        end_steps = self.mixture.until
+        if end_steps and batch_size is None:
             raise ArgumentError("the mixture has a schedule in steps of batches; make_loader takes it")
         try:
-            tables = [build_mix(weights) for weights in zip(*self.relative_weights, strict=True)]
+            mix_tables = [build_mix(weights) for weights in zip(*self.relative_weights, strict=True)]
         except ValueError as error:
             raise ArgumentError(f"{error}; members are {', '.join(self.names)}") from None
-        if len(tables) != len(until) + 1:
-            raise ArgumentError(f"mixture: {len(until)} phases end at a step, expected {len(tables) - 1}")
-        ends = [each * (batch_size or 0) for each in until]
-        if max(ends, default=0) > MAX_SAMPLE:
-            most = MAX_SAMPLE // (batch_size or 1)
-            raise ArgumentError(f"mixture: a phase ends at step {until[-1]:,}; expected at most {most:,}")
-        return [table.weights.tolist() for table in tables], MixSchedule(tables, ends)
+        if len(mix_tables) != len(end_steps) + 1:
+            raise ArgumentError(f"mixture: {len(end_steps)} phases end at a step, expected {len(mix_tables) - 1}")
+        phase_ends = [phase_end * (batch_size or 0) for phase_end in end_steps]
+        if max(phase_ends, default=0) > MAX_SAMPLE:
+            largest_step = MAX_SAMPLE // (batch_size or 1)
+            raise ArgumentError(f"mixture: a phase ends at step {end_steps[-1]:,}; expected at most {largest_step:,}")
+        return [mix_table.weights.tolist() for mix_table in mix_tables], MixSchedule(mix_tables, phase_ends)
 
     def _warn_of_offsets(self) -> None:
-        other = [
-            f"{name} {offset} (the mixture says {member.offset})"
-            for name, offset, member in zip(self.names, self.offsets, self.members, strict=True)
+        differences = [
+            f"{dataset_name} {offset} (the mixture says {member.offset})"
+            for dataset_name, offset, member in zip(self.names, self.offsets, self.members, strict=True)
             if isinstance(member.offset, int) and member.offset != offset
         ]
-        if other:
+        if differences:
             _log.warning(
-                "the pairs have the offsets of the conversion, which differ from the mixture's: %s", ", ".join(other)
+                "the pairs have the offsets of the conversion, which differ from the mixture's: %s",
+                ", ".join(differences),
             )
 
 
 def open_mixture(
-    root: str | Path | CachedRoot, mixture: Any, *, split: str, options: SampleSpec, batch_size: int | None = None
+    root: str | Path | CachedRoot, mixture: Any, *, split: str, spec: SampleSpec, batch_size: int | None = None
 ) -> OpenMixture:
     """Open a mixture below a root; arguments and errors are those of ``make_loader``."""
     catalog = open_catalog(root)
-    return OpenMixture(root, resolve_mixture(mixture, split, catalog), options, catalog=catalog, batch_size=batch_size)
+    return OpenMixture(root, resolve_mixture(mixture, split, catalog), spec, catalog=catalog, batch_size=batch_size)
 
 
-def read_mixture_fields(root: str | Path | CachedRoot, mixture: Any, *, split: str) -> list[Fields]:
-    """Return a loader's fields of each dataset of a mixture, from the manifests alone."""
-    catalog = open_catalog(root)
-    members = resolve_mixture(mixture, split, catalog).members
-    return [dataset.fields for dataset in _open_datasets(members, catalog)]
-
-
-def _own_root(root: str, catalog: Catalog) -> str | Path | CachedRoot:
-    """Return the root of a member, which shares the cache and its bound with the others if it is remote."""
-    place = catalog.place
-    return place.member(root) if isinstance(place, CachedRoot) and is_remote(root) else cached_root(root, None)
-
-
-def _open_datasets(members: Sequence[Member], catalog: Catalog) -> tuple[Dataset, ...]:
-    """Return the dataset of each member, by the member's name."""
-    catalogs = {None: catalog} | {
-        member.root: open_catalog(_own_root(member.root, catalog)) for member in members if member.root is not None
-    }
-    missing = [
-        member.dataset
-        for member in members
-        if member.dataset.partition(":")[0] not in catalogs[member.root].versions and member.root is None
-    ]
-    if len(missing) > 1:
-        catalog.check_converted()
-        raise ArgumentError(
-            f"{catalog.place}: {len(missing)} of {len(members)} datasets of the mixture are missing: "
-            f"{', '.join(missing)}; convert them, or give a mapping of names to weights without them"
-        )
-    opened = {
-        root: iter(each.open_all([member.dataset for member in members if member.root == root]))
-        for root, each in catalogs.items()
-    }
-    datasets = [next(opened[member.root]) for member in members]
-    for dataset in datasets:
-        if not dataset.manifest.records:
-            reasons = ", ".join(f"{count:,} {reason}" for reason, count in dataset.manifest.left_out.items())
+def _check_column_names(spec: BatchSpec) -> None:
+    """Raise ArgumentError if a column of ``columns=`` has the name of another key of the batch."""
+    fixed_keys = {"language", *replace(spec, columns=()).fields()}
+    mask_keys = {f"{column.name}_mask" for column in spec.columns if column.dtype is not None}
+    for column in spec.columns:
+        if column.name in fixed_keys | mask_keys or f"{column.name}_mask" in fixed_keys:
             raise ArgumentError(
-                f"dataset {dataset.name}: nothing of it was converted ({reasons}); see quarantine.jsonl in "
-                f"{dataset.folder}, mend the source, and convert it again"
+                f"columns: {column.name!r} is a key of the batch already; for the column of that name in a "
+                f"table of the index write episodes.{column.name}, steps.{column.name} or records.{column.name}"
             )
-    names = [member.name or dataset.name for member, dataset in zip(members, datasets, strict=True)]
-    for name in names:
-        if names.count(name) > 1:
-            raise ArgumentError(
-                f"dataset {name} is in the mixture more than once; give it one weight, or its members names of their "
-                f"own: {{'{name}_a': {{'dataset': '{name}', ...}}}}"
-            )
-    return tuple(replace(dataset, name=name) for name, dataset in zip(names, datasets, strict=True))
-
-
-def _choices(members: Sequence[Member], names: Sequence[str], options: SampleSpec) -> dict[str, list[Choice]]:
-    """Return the choices among the samples of each member: those of the options, then its own."""
-    found: dict[str, list[Choice]] = {}
-    for what, parse in (("filters", parse_filters), ("episodes", parse_episodes), ("keep_ranges", parse_keep_ranges)):
-        own = {name: getattr(member, what) for name, member in zip(names, members, strict=True)}
-        own = {name: value for name, value in own.items() if value is not None}
-        for given in (getattr(options, what), own):
-            for name, choices in parse(given, names).items():
-                found.setdefault(name, []).extend(choices)
-    return found

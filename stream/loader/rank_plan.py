@@ -1,4 +1,4 @@
-"""The steps of one rank of a mixture: the plan of any step, its batch, and sources that make many batches."""
+"""Plan of one rank: the rows of any step, its batch, and sources that make many batches."""
 
 from __future__ import annotations
 
@@ -23,29 +23,30 @@ class RankPlan:
     """The steps of one rank of a mixture, by number.
 
     Args:
-        data: Mixture.
-        running: Settings of the run.
+        mixture: Open mixture.
+        run_config: Settings of the run.
 
     Attributes:
         counters: Statistics of all batches.
-        rank, world_size: Number of this rank, and count of ranks.
+        rank: Number of this rank.
+        world_size: Count of ranks.
         rows: Rows of this rank's batches.
         num_steps: Step at which iteration stops, None for no end.
     """
 
-    def __init__(self, data: OpenMixture, running: RunConfig) -> None:
-        self.data = data
-        self.running = running
-        self.counters = Counters(data.names)
-        self.rank, self.world_size = running.ranks
-        self.rows = running.batch_size // self.world_size
-        samples = data.plan.num_samples
-        ends = [running.num_steps, None if samples is None else -(-samples // running.batch_size)]
-        self.num_steps = min((end for end in ends if end is not None), default=None)
-        self._replacer = Replacer(data.plan, running.on_error)
-        if running.decode == "device":
-            _check_encoded(data)
-        _ = data.check  # raises now, not in the first batch
+    def __init__(self, mixture: OpenMixture, run_config: RunConfig) -> None:
+        self.mixture = mixture
+        self.run_config = run_config
+        self.counters = Counters(mixture.names)
+        self.rank, self.world_size = run_config.ranks
+        self.rows = run_config.batch_size // self.world_size
+        num_samples = mixture.plan.num_samples
+        end_steps = [run_config.num_steps, None if num_samples is None else -(-num_samples // run_config.batch_size)]
+        self.num_steps = min((end_step for end_step in end_steps if end_step is not None), default=None)
+        self._replacer = Replacer(mixture.plan, run_config.on_error)
+        if run_config.decode == "device":
+            _check_encoded(mixture)
+        _ = mixture.check  # raises now, not in the first batch
 
     @cached_property
     def _maker(self) -> BatchMaker:
@@ -53,28 +54,32 @@ class RankPlan:
 
     def _setup(self) -> Setup:
         return Setup(
-            spec=self.data.spec,
+            spec=self.mixture.spec,
             # A transform may have a lighter form for workers.
-            transforms=tuple(getattr(each, "in_worker", each) for each in self.running.transforms),
-            seed=self.data.options.seed,
+            transforms=tuple(getattr(transform, "in_worker", transform) for transform in self.run_config.transforms),
+            seed=self.mixture.sample_spec.seed,
             rank=self.rank,
             rows=self.rows,
-            threads=self.running.thread_count,
-            decode=self.running.decode,
+            threads=self.run_config.thread_count,
+            decode=self.run_config.decode,
         )
 
     def on_host(self) -> RankPlan:
         """Return the same steps with ``decode="host"``."""
-        return self if self.running.decode == "host" else RankPlan(self.data, replace(self.running, decode="host"))
+        return (
+            self
+            if self.run_config.decode == "host"
+            else RankPlan(self.mixture, replace(self.run_config, decode="host"))
+        )
 
     def samples(self, step: int) -> np.ndarray:
         """Return the global sample numbers of a step, int64 [rows]."""
         step = check_whole("step", step, least=0)
-        return self.data.plan.batch_samples(step, self.running.batch_size, self.rank, self.world_size)
+        return self.mixture.plan.batch_samples(step, self.run_config.batch_size, self.rank, self.world_size)
 
     def rows_of(self, steps: Sequence[int]) -> Rows:
         """Return the rows of some steps, one step after the other."""
-        return self.data.plan.rows(np.concatenate([self.samples(step) for step in steps]))
+        return self.mixture.plan.rows(np.concatenate([self.samples(step) for step in steps]))
 
     def make(self, step: int) -> Made:
         """Make the batch of a step in this process; raises RecordError, or the error of a transform."""
@@ -82,31 +87,32 @@ class RankPlan:
 
     def start(self) -> tuple[BatchSource, int]:
         """Start workers or a thread; return their source, and the number of batches to keep in progress."""
-        self.data.check.start()
-        workers = self.running.worker_count
+        self.mixture.check.start()
+        num_workers = self.run_config.worker_count
         # The threads of this maker end with its iterator.
-        maker = self._maker if workers else BatchMaker(self._setup())
+        maker = self._maker if num_workers else BatchMaker(self._setup())
         ring = self.counters.ring = Ring(maker.layout.nbytes)
         # One batch for each worker, two whose records are on their way, and `prefetch` more.
-        depth = self.running.prefetch + max(1, workers) * (3 if maker.asks_ahead else 1)
-        ring.reserve(depth + 1)
-        if workers:
-            return ProcessSource(maker, workers=workers, replacer=self._replacer, ring=ring), depth
-        return ThreadSource(maker, replacer=self._replacer, ring=ring), depth
+        num_batches = self.run_config.prefetch + max(1, num_workers) * (3 if maker.asks_ahead else 1)
+        ring.reserve(num_batches + 1)
+        if num_workers:
+            return ProcessSource(maker, workers=num_workers, replacer=self._replacer, ring=ring), num_batches
+        return ThreadSource(maker, replacer=self._replacer, ring=ring), num_batches
 
 
-def _check_encoded(data: OpenMixture) -> None:
+def _check_encoded(mixture: OpenMixture) -> None:
     """Raise ArgumentError if frames cannot stay encoded until they are on a device."""
-    if data.options.image_size is not None:
+    if mixture.sample_spec.image_size is not None:
         raise ArgumentError(
-            "decode='device' gives frames in their stored size; leave image_size out and resize there, or take "
+            "decode='device' gives frames in their stored size; leave image_size out and resize on the device, or take "
             "decode='host'"
         )
-    for camera in data.cameras:
+    for camera in mixture.cameras:
         if camera.is_depth:
             raise ArgumentError(f"decode='device' is for JPEGs, and {camera.frames} is depth; take decode='host'")
-        for member, name in enumerate(data.names):
-            if others := camera.codecs(member) - {"jpeg"}:
+        for member, dataset_name in enumerate(mixture.names):
+            if other_codecs := camera.codecs(member) - {"jpeg"}:
                 raise ArgumentError(
-                    f"decode='device' is for JPEGs, {name} has {' and '.join(sorted(others))}; take decode='host'"
+                    f"decode='device' is for JPEGs, {dataset_name} has {' and '.join(sorted(other_codecs))}; "
+                    "take decode='host'"
                 )

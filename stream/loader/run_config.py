@@ -12,19 +12,11 @@ from stream.base.machine import usable_processors
 from stream.batch.spec import DECODE, Decode
 
 MAX_BATCH_SIZE = 1 << 20
-"""Limit on rows: the plan of a made-up number would fill the memory before the frames do."""
-_LEAST = {
-    "batch_size": 1,
-    "world_size": 1,
-    "rank": 0,
-    "num_workers": 0,
-    "threads": 1,
-    "prefetch": 1,
-    "num_steps": 0,
-}
+"""Limit on rows: the plan of a mistyped number would fill the memory before the frames do."""
+_MINIMUMS = {"batch_size": 1, "world_size": 1, "rank": 0, "num_workers": 0, "threads": 1, "prefetch": 1, "num_steps": 0}
 """Least value of each whole number."""
-_MAX_AUTO = 64
-"""Most workers of ``auto``: each has a batch in memory, and one trainer cannot hand out what more of them make."""
+_MAX_AUTO_WORKERS = 64
+"""Most workers of ``auto``: each has a batch in memory, and one trainer cannot use the batches of more."""
 _MAY_BE_NONE = ("threads", "num_steps", "rank", "world_size")
 
 
@@ -48,28 +40,28 @@ class RunConfig:
     decode: Decode = "host"
 
     def __post_init__(self) -> None:
-        workers: Any = self.num_workers
-        if workers == "auto":
+        num_workers: Any = self.num_workers
+        if num_workers == "auto":
             # One processor is the trainer's.
-            object.__setattr__(self, "num_workers", max(1, min(usable_processors() - 1, _MAX_AUTO)))
-        elif isinstance(workers, str):
-            raise ArgumentError(f"num_workers={workers!r:.100}; expected a whole number >= 0, or 'auto'")
-        for name, least in _LEAST.items():
-            value: Any = getattr(self, name)
-            if value is not None or name not in _MAY_BE_NONE:
-                object.__setattr__(self, name, check_whole(name, value, least=least))
+            object.__setattr__(self, "num_workers", max(1, min(usable_processors() - 1, _MAX_AUTO_WORKERS)))
+        elif isinstance(num_workers, str):
+            raise ArgumentError(f"num_workers={num_workers!r:.100}; expected a whole number >= 0, or 'auto'")
+        for field_name, minimum in _MINIMUMS.items():
+            setting: Any = getattr(self, field_name)
+            if setting is not None or field_name not in _MAY_BE_NONE:
+                object.__setattr__(self, field_name, check_whole(field_name, setting, least=minimum))
         if self.batch_size > MAX_BATCH_SIZE:
             raise ArgumentError(f"batch_size={self.batch_size}; expected at most {MAX_BATCH_SIZE:,}")
         if (self.rank is None) != (self.world_size is None):
-            given = f"rank={self.rank}" if self.world_size is None else f"world_size={self.world_size}"
-            raise ArgumentError(f"{given} alone; give rank and world_size together, or neither")
+            argument = f"rank={self.rank}" if self.world_size is None else f"world_size={self.world_size}"
+            raise ArgumentError(f"only {argument}; give rank and world_size together, or neither")
         rank, world_size = self.ranks
         if self.batch_size % world_size:
-            below = self.batch_size // world_size * world_size
-            choices = " or ".join(str(size) for size in (below, below + world_size) if size)
+            smaller = self.batch_size // world_size * world_size
+            choices = " or ".join(str(batch_size) for batch_size in (smaller, smaller + world_size) if batch_size)
             raise ArgumentError(
-                f"batch_size={self.batch_size} is not divisible by world_size={world_size}; batch_size is that "
-                f"of all ranks together, take {choices}"
+                f"batch_size={self.batch_size} is not divisible by world_size={world_size}; batch_size counts the "
+                f"rows of all ranks together, take {choices}"
             )
         if rank >= world_size:
             raise ArgumentError(f"rank={rank} of world_size={world_size}; expected 0 to {world_size - 1}")
@@ -91,7 +83,7 @@ class RunConfig:
 
     @property
     def worker_count(self) -> int:
-        """Worker processes, also those of ``auto``."""
+        """Worker processes, also for ``auto``."""
         return int(self.num_workers)
 
     @property
@@ -102,4 +94,4 @@ class RunConfig:
     @property
     def random_ranks(self) -> int | None:
         """Number of ranks if the batches depend on it, as with a ``RandomMap``; else None."""
-        return self.ranks[1] if any(hasattr(each, "random_map") for each in self.transforms) else None
+        return self.ranks[1] if any(hasattr(transform, "random_map") for transform in self.transforms) else None

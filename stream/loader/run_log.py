@@ -23,7 +23,7 @@ Send = Callable[[int, dict[str, float]], object]
 
 
 class RunLog:
-    """Watcher of a loader's batches that sends figures every some steps.
+    """Watcher of a loader's batches that sends figures every few steps.
 
     Args:
         plan: Steps of the loader's rank, with its counters.
@@ -31,14 +31,14 @@ class RunLog:
         every: Steps between two reports.
 
     Raises:
-        ArgumentError: ``target`` is none of these, or ``every`` is not a whole number from 1.
+        ArgumentError: ``target`` is something else, or ``every`` is not a whole number from 1.
     """
 
-    def __init__(self, plan: RankPlan, target: Any, *, every: int) -> None:
+    def __init__(self, rank_plan: RankPlan, target: Any, *, every: int) -> None:
         self.target = target
         self.every = check_whole("every", every, least=1)
         self._send: Send | None = _sender(target)
-        self._plan = plan
+        self._plan = rank_plan
         self._masked = 0
         self._epochs: dict[str, float] = {}
         # Step after the last report, its time, and the counts at that time.
@@ -46,14 +46,14 @@ class RunLog:
         self._began = 0.0
         self._waited = 0.0
 
-    def __call__(self, step: int, made: Made) -> None:
-        """Note the batch of a step, and send the figures if they are due.
+    def __call__(self, step: int, result: Made) -> None:
+        """Count the batch of a step, and send the figures if they are due.
 
-        A target that fails is told once, and gets no further figures: training goes on.
+        A failing target is reported once, and gets no further figures: training continues.
         """
         if self._send is None:
             return
-        self._masked += _masked_rows(made)
+        self._masked += _masked_rows(result)
         if step != self._next:
             self._begin(step + 1)
         self._next = step + 1
@@ -70,41 +70,44 @@ class RunLog:
         self._first, self._began, self._waited = step, time.perf_counter(), self._plan.counters.waited
 
     def _figures(self, step: int) -> Iterator[tuple[str, float]]:
-        data, counters, batch_size = self._plan.data, self._plan.counters, self._plan.running.batch_size
+        mixture, counters, batch_size = self._plan.mixture, self._plan.counters, self._plan.run_config.batch_size
         seconds = max(time.perf_counter() - self._began, 1e-9)
         samples = np.arange(self._first * batch_size, self._next * batch_size)
         yield "loader/waiting_share", (counters.waited - self._waited) / seconds
         yield "loader/samples_per_s", len(samples) / seconds
         yield "loader/replaced_rows", counters.replaced
         yield "loader/masked_rows", self._masked
-        members, draws = data.plan.mix.locate(samples)
-        shares = np.bincount(members, minlength=len(data.names)) / len(samples)
-        weights = data.weights_at(step)
-        for number, (name, size) in enumerate(data.sizes.items()):
-            if shares[number]:
-                self._epochs[name] = (int(draws[members == number].max()) + 1) / size
-            yield f"loader/share/{name}", float(shares[number])
-            yield f"loader/weight/{name}", weights[name]
-            if name in self._epochs:
-                yield f"loader/epoch/{name}", self._epochs[name]
+        # The shares are of all ranks, so they follow from the plan, not from this rank's batches.
+        members, draw_numbers = mixture.plan.mix.locate(samples)
+        shares = np.bincount(members, minlength=len(mixture.names)) / len(samples)
+        weights = mixture.weights_at(step)
+        for member_number, (dataset_name, num_samples) in enumerate(mixture.sizes.items()):
+            if shares[member_number]:
+                self._epochs[dataset_name] = (int(draw_numbers[members == member_number].max()) + 1) / num_samples
+            yield f"loader/share/{dataset_name}", float(shares[member_number])
+            yield f"loader/weight/{dataset_name}", weights[dataset_name]
+            if dataset_name in self._epochs:
+                yield f"loader/epoch/{dataset_name}", self._epochs[dataset_name]
 
 
-def _masked_rows(made: Made) -> int:
-    """Return how many rows have a frame that is not real, or pad the batch."""
-    masked = np.zeros(len(made.rows), bool)
-    for key, value in made.batch.items():
-        # A transform may have put anything in its place.
-        if key.partition("/")[0] in _MASKS and isinstance(value, np.ndarray) and len(value) == len(masked):
+def _masked_rows(result: Made) -> int:
+    """Return the count of rows that have a frame with mask False, or pad the batch."""
+    masked = np.zeros(len(result.rows), bool)
+    for batch_key, value in result.batch.items():
+        # A transform may have replaced the mask by anything.
+        if batch_key.partition("/")[0] in _MASKS and isinstance(value, np.ndarray) and len(value) == len(masked):
             masked |= ~value.reshape(len(masked), -1).all(axis=1)
     return int(masked.sum())
 
 
 def _sender(target: Any) -> Send:
-    """Return the function that sends figures to a target, which its methods tell."""
+    """Return the function that sends figures to a target, recognised by its methods."""
     if isinstance(target, ModuleType | type):
         raise ArgumentError(f"log_to: {target!r:.100}; give the run that {target.__name__}.init returned, or an object")
     if hasattr(target, "add_scalar"):
-        return lambda step, figures: [target.add_scalar(name, value, step) for name, value in figures.items()]
+        return lambda step, figures: [
+            target.add_scalar(figure_name, value, step) for figure_name, value in figures.items()
+        ]
     if hasattr(target, "define_metric") and hasattr(target, "log"):
         return _to_wandb(target)
     if callable(getattr(target, "log", None)):
@@ -123,14 +126,14 @@ def _to_wandb(run: Any) -> Send:
     """
     run.define_metric("loader/step", hidden=True)
     run.define_metric("loader/*", step_metric="loader/step")
-    last: int | None = None
+    last_step: int | None = None
 
     def send(step: int, figures: dict[str, float]) -> None:
-        nonlocal last
-        if run.step == last:
-            # The script wrote nothing since, so the figures before would be overwritten.
+        nonlocal last_step
+        if run.step == last_step:
+            # The script has written nothing since, so the last figures would be overwritten.
             run.log({}, commit=True)
         run.log({"loader/step": step, **figures}, commit=False)
-        last = run.step
+        last_step = run.step
 
     return send

@@ -20,7 +20,7 @@ from stream.format.spaces import SpaceName
 from stream.order.filters import MISSING, Missing, canonical_filters
 from stream.order.window import BOUNDS, Bounds, canonical_frames, canonical_steps
 
-_NUMBERS: dict[str, tuple[int | None, int | None]] = {
+_NUMBER_LIMITS: dict[str, tuple[int | None, int | None]] = {
     "seed": (None, None),
     "samples_per_episode": (0, 1_000_000),
     "passes": (1, 1_000_000),
@@ -36,15 +36,13 @@ _CHOICES: dict[str, tuple[str | None, ...]] = {
     "bounds": BOUNDS,
     "image_fit": FITS,
     "image_filter": FILTERS,
-    **{f"{which}_space": (None, *spaces) for which, spaces in SPACES.items()},
+    **{f"{vector_name}_space": (None, *spaces) for vector_name, spaces in SPACES.items()},
     "unmapped": UNMAPPED,
     "unknown_units": UNKNOWN_UNITS,
     "missing": MISSING,
 }
-
-
 _BY_MEMBER = ("filters", "episodes", "keep_ranges", "sample_weights", "action_columns", "state_columns")
-"""Arguments that may be mappings of members."""
+"""Arguments that may be mappings by member."""
 _RESIZING = ("image_fit", "image_filter")
 _CONTENT = (
     *("cameras", "image_size", *_RESIZING, "frames", "bounds", "metadata", "columns", "language"),
@@ -94,31 +92,66 @@ class SampleSpec:
     language: str | Sequence[str] = "language"
 
     def __post_init__(self) -> None:
-        for name, (least, most) in _NUMBERS.items():
-            if name == "passes" and self.passes is None:
+        self._check_numbers()
+        self._check_choices()
+        self._check_columns()
+        self._check_action()
+        self._set(
+            cameras=canonical_cameras(self.cameras),
+            image_size=canonical_size(self.image_size),
+            frames=canonical_frames(self.frames),
+            filters=canonical_filters(self.filters),
+            episodes=canonical_choice("episodes", self.episodes),
+            keep_ranges=canonical_choice("keep_ranges", self.keep_ranges),
+        )
+        self._check_language()
+        self._set(sample_weights=_canonical_weights(self.sample_weights))
+        if self.sample_weights and self.samples_per_episode:
+            raise ArgumentError(
+                f"samples_per_episode={self.samples_per_episode} with sample_weights: the first draws evenly from the "
+                "episodes, the second by weight; leave one of them out"
+            )
+
+    def _set(self, **values: Any) -> None:
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    def _check_numbers(self) -> None:
+        for argument, (minimum, maximum) in _NUMBER_LIMITS.items():
+            if argument == "passes" and self.passes is None:
                 continue
-            number = check_whole(name, getattr(self, name), least=least)
-            if most is not None and number > most:
-                raise ArgumentError(f"{name}={number}; at most {most:,}")
-            object.__setattr__(self, name, number)
-        for name, least in STEPS.items():
-            if name != "horizon" or self.horizon is not None:
-                value = canonical_steps(name, getattr(self, name), least=least, most=MOST_STEPS)
-                object.__setattr__(self, name, value)
-        for name, choices in _CHOICES.items():
-            if getattr(self, name) not in choices:
-                raise ArgumentError(f"{name}={getattr(self, name)!r}; expected one of {', '.join(map(str, choices))}")
+            number = check_whole(argument, getattr(self, argument), least=minimum)
+            if maximum is not None and number > maximum:
+                raise ArgumentError(f"{argument}={number}; at most {maximum:,}")
+            self._set(**{argument: number})
+        for argument, minimum in STEPS.items():
+            if argument != "horizon" or self.horizon is not None:
+                self._set(
+                    **{argument: canonical_steps(argument, getattr(self, argument), least=minimum, most=MOST_STEPS)}
+                )
+
+    def _check_choices(self) -> None:
+        for argument, choices in _CHOICES.items():
+            if getattr(self, argument) not in choices:
+                raise ArgumentError(
+                    f"{argument}={getattr(self, argument)!r}; expected one of {', '.join(map(str, choices))}"
+                )
+
+    def _check_columns(self) -> None:
         if not isinstance(self.columns, list | tuple) or not all(isinstance(column, str) for column in self.columns):
             raise ArgumentError(f"columns={self.columns!r:.100}; expected a list of column names")
         if self.columns and self.metadata != "full":
             raise ArgumentError(
                 f"columns={self.columns!r:.100}: with metadata={self.metadata!r} a batch has none of them"
             )
-        for name in ("action_columns", "state_columns"):
-            object.__setattr__(self, name, canonical_columns(name, getattr(self, name)))
+        self._set(columns=tuple(self.columns))
+        for argument in ("action_columns", "state_columns"):
+            self._set(**{argument: canonical_columns(argument, getattr(self, argument))})
+
+    def _check_action(self) -> None:
         if self.action != "window" and self.action_from:
             raise ArgumentError(
-                f"action_from={self.action_from} with action={self.action!r}; only action='window' begins at another "
+                f"action_from={self.action_from} with action={self.action!r}; only action='window' starts at another "
                 "step than t"
             )
         if self.action == "sum" and self.action_space not in (None, "eef_delta"):
@@ -126,26 +159,18 @@ class SampleSpec:
                 f"action='sum' with action_space={self.action_space!r}, whose values are not displacements in every "
                 "dataset; take action_space='eef_delta'"
             )
-        object.__setattr__(self, "cameras", canonical_cameras(self.cameras))
-        object.__setattr__(self, "image_size", canonical_size(self.image_size))
-        object.__setattr__(self, "frames", canonical_frames(self.frames))
-        object.__setattr__(self, "filters", canonical_filters(self.filters))
-        for name in ("episodes", "keep_ranges"):
-            object.__setattr__(self, name, canonical_choice(name, getattr(self, name)))
-        object.__setattr__(self, "columns", tuple(self.columns))
-        given = [self.language] if isinstance(self.language, str) else self.language
-        is_list = isinstance(given, list | tuple) and all(isinstance(each, str) and each for each in given)
-        if not is_list or not given:
-            raise ArgumentError(f"language={given!r:.100}; expected a column of texts, or a list of them to draw from")
+
+    def _check_language(self) -> None:
+        texts = [self.language] if isinstance(self.language, str) else self.language
+        if (
+            not isinstance(texts, list | tuple)
+            or not texts
+            or not all(isinstance(text, str) and text for text in texts)
+        ):
+            raise ArgumentError(f"language={texts!r:.100}; expected a column of texts, or a list of them to draw from")
         if self.language != "language" and self.metadata != "full":
-            raise ArgumentError(f"language={given!r:.100}: with metadata={self.metadata!r} a batch has no language")
-        object.__setattr__(self, "language", self.language if isinstance(self.language, str) else list(given))
-        object.__setattr__(self, "sample_weights", _canonical_weights(self.sample_weights))
-        if self.sample_weights and self.samples_per_episode:
-            raise ArgumentError(
-                f"samples_per_episode={self.samples_per_episode} with sample_weights: the first draws evenly from the "
-                "episodes, the second by weight; leave one of them out"
-            )
+            raise ArgumentError(f"language={texts!r:.100}: with metadata={self.metadata!r} a batch has no language")
+        self._set(language=self.language if isinstance(self.language, str) else list(texts))
 
     @property
     def languages(self) -> list[str]:
@@ -153,35 +178,44 @@ class SampleSpec:
         return [self.language] if isinstance(self.language, str) else list(self.language)
 
     @property
+    def chooses_frames(self) -> bool:
+        """True if the caller chose frames, cameras or bounds."""
+        return self.frames is not None or self.cameras is not None or self.bounds == "clamp"
+
+    @property
     def spaces(self) -> dict[VectorName, SpaceName]:
         """Canonical space of each vector that is loaded in one."""
-        chosen: dict[VectorName, SpaceName | None] = {"action": self.action_space, "state": self.state_space}
-        return {which: space for which, space in chosen.items() if space is not None}
+        chosen_spaces: dict[VectorName, SpaceName | None] = {"action": self.action_space, "state": self.state_space}
+        return {vector_name: space for vector_name, space in chosen_spaces.items() if space is not None}
 
     @property
     def content(self) -> dict[str, Any]:
         """Arguments that define the content of batches, in their JSON form."""
-        names = [name for name in _CONTENT if self.image_size is not None or name not in _RESIZING]
-        arguments: dict[str, Any] = json.loads(json.dumps({name: getattr(self, name) for name in names}))
+        argument_names = [argument for argument in _CONTENT if self.image_size is not None or argument not in _RESIZING]
+        arguments: dict[str, Any] = json.loads(
+            json.dumps({argument: getattr(self, argument) for argument in argument_names})
+        )
         return arguments
 
     def without(self, members: Collection[str]) -> SampleSpec:
-        """Return the options without what they say of some members."""
-        cut: dict[str, Any] = {}
-        for name in _BY_MEMBER:
-            if isinstance(given := getattr(self, name), Mapping):
-                cut[name] = {member: value for member, value in given.items() if member not in members} or None
-        return replace(self, **cut)
+        """Return the spec without its entries for some members."""
+        remaining: dict[str, Any] = {}
+        for argument in _BY_MEMBER:
+            if isinstance(by_member := getattr(self, argument), Mapping):
+                remaining[argument] = {
+                    member: value for member, value in by_member.items() if member not in members
+                } or None
+        return replace(self, **remaining)
 
-    def own_columns(self, which: VectorName) -> Mapping[str, Sequence[Any]]:
+    def own_columns(self, vector_name: VectorName) -> Mapping[str, Sequence[Any]]:
         """Return the columns that the caller chose for a vector, by member."""
-        return (self.action_columns if which == "action" else self.state_columns) or {}
+        return (self.action_columns if vector_name == "action" else self.state_columns) or {}
 
 
-def _canonical_weights(given: Any) -> str | dict[str, str] | None:
-    """Return ``sample_weights`` in its JSON form; raise ArgumentError if it is no column and no mapping to columns."""
-    found = dict(given) if isinstance(given, Mapping) else given
-    texts = [*found, *found.values()] if isinstance(found, dict) else [found]
-    if given is not None and not all(isinstance(each, str) and each for each in texts):
-        raise ArgumentError(f"sample_weights={given!r:.100}; expected a column, or a mapping of members to columns")
-    return found or None
+def _canonical_weights(argument: Any) -> str | dict[str, str] | None:
+    """Return ``sample_weights`` in its JSON form; or raise ArgumentError."""
+    weights = dict(argument) if isinstance(argument, Mapping) else argument
+    names = [*weights, *weights.values()] if isinstance(weights, dict) else [weights]
+    if argument is not None and not all(isinstance(name, str) and name for name in names):
+        raise ArgumentError(f"sample_weights={argument!r:.100}; expected a column, or a mapping of members to columns")
+    return weights or None

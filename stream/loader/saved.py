@@ -1,4 +1,4 @@
-"""``loader.json``, beside a checkpoint: the file from which a run's loader is opened again."""
+"""``loader.json``, next to a checkpoint: the file from which a run's loader is opened again."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 
 from stream.base.errors import ArgumentError, StateError
 from stream.base.plain_values import canonical_choice
+from stream.format.catalog import Dataset
 from stream.loader.open_mixture import OpenMixture
 from stream.loader.run_config import RunConfig
 from stream.loader.sample_spec import SampleSpec
@@ -22,12 +23,12 @@ from stream.statistics.normalize import Normalize, bind_transforms
 from stream.storage.remote import CachedRoot, cached_root, is_remote
 
 _log = logging.getLogger("stream")
-_KEPT = ("batch_size", "on_error", "num_steps", "decode")
+_SAVED_SETTINGS = ("batch_size", "on_error", "num_steps", "decode")
 
 
 @dataclass(frozen=True)
 class SavedTransforms:
-    """The transforms of a ``loader.json``, in order: normalisations, and texts of those that are code."""
+    """The transforms of a ``loader.json``, in order: normalisations, and the texts of code transforms."""
 
     entries: tuple[Normalize | str, ...]
 
@@ -37,21 +38,21 @@ class SavedTransforms:
         return [entry for entry in self.entries if isinstance(entry, str)]
 
     def restore(self, transforms: Sequence[Any] = ()) -> list[Any]:
-        """Return transforms with the file's normalisations at their places among them.
+        """Return transforms with the file's normalisations at their positions.
 
         Args:
             transforms: Transforms that are code; if they normalise already, they stay as they are.
         """
-        if any(isinstance(each, Normalize) for each in transforms):
+        if any(isinstance(transform, Normalize) for transform in transforms):
             return list(transforms)
-        code = iter(transforms)
+        code_transforms = iter(transforms)
         restored: list[Any] = []
         for entry in self.entries:
-            restored.extend([entry] if isinstance(entry, Normalize) else islice(code, 1))
-        return [*restored, *code]
+            restored.extend([entry] if isinstance(entry, Normalize) else islice(code_transforms, 1))
+        return [*restored, *code_transforms]
 
 
-def save_loader(path: str | Path, data: OpenMixture, running: RunConfig) -> None:
+def save_loader(path: str | Path, mixture: OpenMixture, run_config: RunConfig) -> None:
     """Write ``loader.json`` atomically.
 
     Raises:
@@ -62,32 +63,24 @@ def save_loader(path: str | Path, data: OpenMixture, running: RunConfig) -> None
         raise ArgumentError(f"path={path!r:.100}; expected the name of a file")
     if os.path.isdir(path):
         raise ArgumentError(f"{path}: is a folder; give a file's name, such as {os.path.join(path, 'loader.json')}")
-    options = data.options
-    members = [
-        {
-            "name": dataset.name,
-            "dataset": f"{member.dataset.partition(':')[0]}:{dataset.version}",
-            "split": member.split,
-            "weights": weights,
-            "root": member.root and (member.root if is_remote(member.root) else os.path.abspath(member.root)),
-            "filters": canonical_filters(member.filters),
-            **{what: _own(what, getattr(member, what)) for what in ("episodes", "keep_ranges")},
-        }
-        for member, dataset, weights in zip(data.members, data.datasets, data.relative_weights, strict=True)
-    ]
+
+    members = zip(mixture.members, mixture.datasets, mixture.relative_weights, strict=True)
     content = {
         "format": "stream-loader",
         "version": STATE_VERSION,
-        "root": str(data.root.resolve()),
-        **{name: getattr(running, name) for name in _KEPT},
-        **dict(zip(("rank", "world_size"), running.ranks, strict=True)),
-        "members": members,
-        "until": data.mixture.until,
-        "options": {name: getattr(options, name) for name in SampleSpec.__dataclass_fields__},
-        "fingerprint": data.fingerprint(),
-        "data": data.content()["data"],
+        "root": str(mixture.root.resolve()),
+        **{name: getattr(run_config, name) for name in _SAVED_SETTINGS},
+        **dict(zip(("rank", "world_size"), run_config.ranks, strict=True)),
+        "members": [_encode_member(*member) for member in members],
+        "until": mixture.mixture.until,
+        "options": {name: getattr(mixture.sample_spec, name) for name in SampleSpec.__dataclass_fields__},
+        "fingerprint": mixture.fingerprint(),
+        "data": mixture.content()["data"],
         # A subclass of Normalize is code.
-        "transforms": [each.to_json() if type(each) is Normalize else repr(each) for each in running.transforms],
+        "transforms": [
+            transform.to_json() if type(transform) is Normalize else repr(transform)
+            for transform in run_config.transforms
+        ],
     }
     write_json(Path(path), content)
 
@@ -99,15 +92,15 @@ def read_saved(
     cache: str | Path | None = None,
     overrides: Mapping[str, Any] | None = None,
 ) -> tuple[OpenMixture, RunConfig, SavedTransforms]:
-    """Open the data and settings of a ``loader.json``, with its normalisation; also return its transforms.
+    """Open the mixture and the settings of a ``loader.json``, with its normalisation; also return its transforms.
 
-    A warning says which data that batches read are no longer those of the run.
+    A warning names the data that batches read and that have changed since the run.
 
     Args:
         path: File.
-        root: Place of the converted data, if they were moved; members with a root of their own keep it.
+        root: Location of the converted data, if they were moved; members with their own root keep it.
         cache: Cache of a remote root, as for ``make_loader``.
-        overrides: Fields of ``RunConfig`` that replace those of the file.
+        overrides: Fields of ``RunConfig`` that replace the file's.
 
     Raises:
         StateError: The file is not a loader.json, or the data differ from those of the run.
@@ -117,48 +110,58 @@ def read_saved(
         raise ArgumentError(f"path={path!r:.100}; expected the name of a loader.json")
     content = read_json(Path(path))
     try:
-        mixture = Mixture(tuple(_member(each) for each in content["members"]), tuple(map(int, content["until"])))
-        options = SampleSpec(**content["options"])
-        running = {name: content[name] for name in (*_KEPT, "rank", "world_size")}
-        where: Any = root or _text(content["root"])
+        saved_mixture = Mixture(tuple(map(_decode_member, content["members"])), tuple(map(int, content["until"])))
+        spec = SampleSpec(**content["options"])
+        settings = {setting: content[setting] for setting in (*_SAVED_SETTINGS, "rank", "world_size")}
+        data_root: Any = root or _text(content["root"])
         fingerprint = content["fingerprint"]
         data_hashes = dict(content["data"])
-        saved = SavedTransforms(
-            tuple(
-                Normalize.from_json(entry, where=path) if isinstance(entry, Mapping) else _text(entry)
-                for entry in content["transforms"]
-            )
-        )
+        saved_transforms = SavedTransforms(tuple(_decode_transform(entry, path) for entry in content["transforms"]))
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise StateError(f"{path}: field missing or of the wrong type ({error!r:.100})") from None
-    running |= overrides or {}
-    chosen = RunConfig(**running)
-    data = OpenMixture(cached_root(where, cache), mixture, options, batch_size=chosen.batch_size)
-    if difference := describe_order(fingerprint, data.fingerprint()):
-        raise StateError(f"{path}: the data below {where} are not those of the run: {difference}")
-    if difference := describe_content({"data": data_hashes}, data.content()):
+    settings |= overrides or {}
+    run_config = RunConfig(**settings)
+    mixture = OpenMixture(cached_root(data_root, cache), saved_mixture, spec, batch_size=run_config.batch_size)
+    if difference := describe_order(fingerprint, mixture.fingerprint()):
+        raise StateError(f"{path}: the data below {data_root} are not those of the run: {difference}")
+    if difference := describe_content({"data": data_hashes}, mixture.content()):
         _log.warning("%s: batches are not those of the run: %s", path, difference)
-    transforms = bind_transforms(saved.restore(chosen.transforms), data)
-    return data, replace(chosen, transforms=transforms), saved
+    transforms = bind_transforms(saved_transforms.restore(run_config.transforms), mixture)
+    return mixture, replace(run_config, transforms=transforms), saved_transforms
 
 
-def _own(what: str, value: Any) -> Any:
+def _encode_member(member: Member, dataset: Dataset, weights: Sequence[float]) -> dict[str, Any]:
+    root = member.root and (member.root if is_remote(member.root) else os.path.abspath(member.root))
+    return {
+        "name": dataset.name,
+        "dataset": f"{member.dataset.partition(':')[0]}:{dataset.version}",
+        "split": member.split,
+        "weights": weights,
+        "root": root,
+        "filters": canonical_filters(member.filters),
+        "episodes": _encode_choice("episodes", member.episodes),
+        "keep_ranges": _encode_choice("keep_ranges", member.keep_ranges),
+    }
+
+
+def _encode_choice(argument: str, value: Any) -> Any:
     """Return a choice of one member in JSON form."""
-    return None if value is None else canonical_choice(what, {"": value})[""]
+    return None if value is None else canonical_choice(argument, {"": value})[""]
 
 
-def _member(content: Any) -> Member:
-    weights = tuple(map(float, content["weights"]))
-    root = content["root"]
-    choices = {what: content[what] for what in ("filters", "episodes", "keep_ranges")}
+def _decode_member(content: Any) -> Member:
     return Member(
         _text(content["dataset"]),
         _text(content["split"]),
-        weights,
+        tuple(map(float, content["weights"])),
         name=_text(content["name"]),
-        root=None if root is None else _text(root),
-        **choices,
+        root=None if content["root"] is None else _text(content["root"]),
+        **{argument: content[argument] for argument in ("filters", "episodes", "keep_ranges")},
     )
+
+
+def _decode_transform(content: Any, path: str | Path) -> Normalize | str:
+    return Normalize.from_json(content, where=path) if isinstance(content, Mapping) else _text(content)
 
 
 def _text(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""States of iterators: small JSON, made, checked and compared with the loader that it is set in."""
+"""States of iterators: small JSON objects, compared with the loader that they are set in."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from stream.base.reading import FileTooLarge, read_whole
 from stream.storage.files import write_whole
 
 STATE_VERSION = 2
-_MAX_BYTES = 1 << 30
+_MAX_FILE_BYTES = 1 << 30
 """Size limit of ``loader.json``; keep ranges of a million episodes take 200 MB."""
 _MEMBER_WORDS = {
-    "index": "place in the mixture",
+    "index": "position in the mixture",
     "margins": "steps before and after t that frames= and bounds= need",
     "action_margins": "steps at either end of an episode that min_actions= and action_space= leave out",
     "holes": "frames that must exist, by cameras= and frames=",
@@ -29,7 +29,7 @@ _DATA_WORDS = {
     "holes": "missing frames",
 }
 """Words for the hashes of data of ``OpenMember.fingerprint``."""
-_MOST = 5
+_MAX_LISTED = 5
 """Differences that a message lists."""
 
 
@@ -46,7 +46,7 @@ def make_state(
         step: Step of the next batch.
         fingerprint: Everything that defines the order of samples (``Loader.fingerprint``).
         content: Everything else that defines the batches (``Loader.content``).
-        random_ranks: Number of ranks, if a transform draws random numbers by rank (``Running.random_ranks``).
+        random_ranks: Number of ranks, if a transform draws random numbers by rank (``RunConfig.random_ranks``).
     """
     state = {"version": STATE_VERSION, "step": check_whole("step", step, least=0), "fingerprint": dict(fingerprint)}
     optional = {"content": None if content is None else dict(content), "random_ranks": random_ranks}
@@ -59,10 +59,10 @@ def read_state(state: Any, fingerprint: Mapping[str, Any], *, random_ranks: int 
     Args:
         state: Any value.
         fingerprint: Fingerprint of this loader.
-        random_ranks: This loader's ``Running.random_ranks``.
+        random_ranks: This loader's ``RunConfig.random_ranks``.
 
     Raises:
-        StateError: The value is not a state, or belongs to another order; names what differs, and both values.
+        StateError: The value is not a state, or belongs to another order; the message names each difference.
     """
     if not isinstance(state, Mapping) or not {"version", "step", "fingerprint"} <= set(state):
         raise StateError(
@@ -76,15 +76,15 @@ def read_state(state: Any, fingerprint: Mapping[str, Any], *, random_ranks: int 
     difference = describe_order(_up_to(state["fingerprint"], step), _up_to(fingerprint, step))
     if difference:
         raise StateError(
-            f"the state belongs to another order of samples: {difference}. Make the loader as it was then, or begin "
-            "at step 0 with this one"
+            f"the state belongs to another order of samples: {difference}. Make the loader with the arguments of the "
+            "state, or begin at step 0 with this loader"
         )
-    drawn = state.get("random_ranks")
-    if drawn is not None and random_ranks is not None and drawn != random_ranks:
+    saved_ranks = state.get("random_ranks")
+    if saved_ranks is not None and random_ranks is not None and saved_ranks != random_ranks:
         raise StateError(
-            f"the state is of {drawn!r:.20} ranks, here are {random_ranks}, and a RandomMap draws its random numbers "
-            "by rank, so the batches would differ. Go on with the same number of ranks, or draw from stream.row_random "
-            "in a Map, which depends on the sample alone"
+            f"the state is of {saved_ranks!r:.20} ranks, this loader of {random_ranks}, and a RandomMap draws its "
+            "random numbers by rank, so the batches would differ. Continue with the same number of ranks, or draw "
+            "from stream.row_random in a Map, which depends only on the sample"
         )
     return step
 
@@ -92,20 +92,26 @@ def read_state(state: Any, fingerprint: Mapping[str, Any], *, random_ranks: int 
 def _up_to(fingerprint: Any, step: int) -> Any:
     """Return the part of a fingerprint that defines the samples before a step; later phases may differ."""
     try:
-        phases: list[dict[str, Any]] = []
-        begin = 0
-        for phase in fingerprint["phases"]:
-            if begin < max(step, 1):
-                until = phase["until"] if phase["until"] is not None and phase["until"] < step else None
-                weights = {name: weight for name, weight in phase["weights"].items() if weight}
-                phases.append({"until": until, "weights": weights})
-            begin = step if phase["until"] is None else phase["until"]
-        drawn = {name for phase in phases for name in phase["weights"]}
-        datasets = {name: entry for name, entry in fingerprint["datasets"].items() if name in drawn}
-        rest = {key: value for key, value in fingerprint.items() if key not in ("phases", "datasets")}
-        return {**rest, "datasets": datasets, "phases": dict(enumerate(phases, 1))}
+        phases = _phases_up_to(fingerprint["phases"], step)
+        drawn_datasets = {name for phase in phases for name in phase["weights"]}
+        datasets = {name: entry for name, entry in fingerprint["datasets"].items() if name in drawn_datasets}
+        return {**fingerprint, "datasets": datasets, "phases": dict(enumerate(phases, 1))}
     except (AttributeError, KeyError, TypeError):
         return fingerprint
+
+
+def _phases_up_to(phases: Any, step: int) -> list[dict[str, Any]]:
+    """Return the phases that begin before a step, without an end after it and without weights of 0."""
+    earlier_phases = []
+    phase_start = 0
+    for phase in phases:
+        if phase_start < max(step, 1):
+            # An end at or after the step has not changed any sample yet.
+            phase_end = phase["until"] if phase["until"] is not None and phase["until"] < step else None
+            weights = {name: weight for name, weight in phase["weights"].items() if weight}
+            earlier_phases.append({"until": phase_end, "weights": weights})
+        phase_start = step if phase["until"] is None else phase["until"]
+    return earlier_phases
 
 
 class Difference(NamedTuple):
@@ -115,11 +121,21 @@ class Difference(NamedTuple):
     saved: Any
     current: Any
 
+    @property
+    def is_argument_of_dataset(self) -> bool:
+        """True for ``("datasets", name, argument, ...)``."""
+        return self.path[:1] == ("datasets",) and len(self.path) > 2 and self.path[2] != "data"
+
+    @property
+    def is_data_of_dataset(self) -> bool:
+        """True for ``("datasets", name, "data", ...)``: hashes of columns."""
+        return self.path[:1] == ("datasets",) and self.path[2:3] == ("data",)
+
 
 def find_differences(saved: Any, current: Any, path: tuple[str, ...] = ()) -> Iterator[Difference]:
     """Yield the differences of two JSON values, in the order of the current one.
 
-    >>> [tuple(one) for one in find_differences({"a": {"b": 1}, "c": 2}, {"a": {"b": 3}})]
+    >>> [tuple(difference) for difference in find_differences({"a": {"b": 1}, "c": 2}, {"a": {"b": 3}})]
     [(('a', 'b'), 1, 3), (('c',), 2, None)]
     """
     if isinstance(saved, Mapping) and isinstance(current, Mapping):
@@ -137,25 +153,27 @@ def describe_order(saved: Any, current: Mapping[str, Any]) -> str:
         current: Fingerprint of this loader.
     """
     differences = list(find_differences(saved, current))
-    of_members = [one for one in differences if one.path[:1] == ("datasets",) and len(one.path) > 1]
     # Other arguments read other columns, so data count only where no argument of their dataset differs.
-    explained = {one.path[1] for one in of_members if "data" not in one.path[2:3]}
-    members: dict[str, list[str]] = {}
-    for one in differences:
-        if one not in of_members:
-            members.setdefault(_of_loader(one), [])
-        elif len(one.path) == 2:
-            members.setdefault(f"mixture: {one.path[1]!r} is {'new' if one.saved is None else 'in the state only'}", [])
-        elif "data" not in one.path[2:3]:
-            name, *field = one.path[1:]
-            label = _MEMBER_WORDS.get(field[0], field[0])
-            members.setdefault(_changed(label, one.current, one.saved), []).append(name)
-        elif one.path[1] not in explained:
-            words = _DATA_WORDS.get(one.path[-1], "columns")
-            members.setdefault(f"data of {one.path[1]!r}, which were converted or labelled again: other {words}", [])
-    count = len(current.get("datasets", ()))
-    texts = [f"{text} ({', '.join(names)})" if 0 < len(names) < count else text for text, names in members.items()]
-    return _join(texts)
+    explained = {difference.path[1] for difference in differences if difference.is_argument_of_dataset}
+    datasets_by_text: dict[str, list[str]] = {}
+    for difference in differences:
+        if difference.is_argument_of_dataset:
+            _, dataset_name, field, *_ = difference.path
+            text = _changed(_MEMBER_WORDS.get(field, field), difference.current, difference.saved)
+            datasets_by_text.setdefault(text, []).append(dataset_name)
+        elif not difference.is_data_of_dataset:
+            datasets_by_text.setdefault(_describe_loader(difference), [])
+        elif difference.path[1] not in explained:
+            columns = _DATA_WORDS.get(difference.path[-1], "columns")
+            text = f"data of {difference.path[1]!r}, which were converted or labelled again: other {columns}"
+            datasets_by_text.setdefault(text, [])
+    num_datasets = len(current.get("datasets", ()))
+    return _join(
+        [
+            f"{text} ({', '.join(names)})" if 0 < len(names) < num_datasets else text
+            for text, names in datasets_by_text.items()
+        ]
+    )
 
 
 def describe_content(saved: Any, current: Mapping[str, Any]) -> str:
@@ -167,50 +185,55 @@ def describe_content(saved: Any, current: Mapping[str, Any]) -> str:
     """
     if not isinstance(saved, Mapping):
         return ""
-    texts = [_changed(name, value, saved[name]) for name, value in current.items() if name in saved and name != "data"]
-    texts = [text for text in texts if text]
-    data = saved.get("data")
-    if not texts and isinstance(data, Mapping):
-        # The hashes are of what these arguments read, and of datasets that both loaders have.
-        names = [name for name, value in current.get("data", {}).items() if data.get(name, value) != value]
-        texts = [f"data of {name!r}, which were converted or labelled again" for name in names]
-    return _join(texts)
+    shared = [name for name in current if name in saved and name != "data"]
+    differences = [_changed(name, current[name], saved[name]) for name in shared if current[name] != saved[name]]
+    saved_hashes = saved.get("data")
+    if not differences and isinstance(saved_hashes, Mapping):
+        # The hashes are of the columns that these arguments read, and of datasets that both loaders have.
+        for dataset_name, data_hash in current.get("data", {}).items():
+            if saved_hashes.get(dataset_name, data_hash) != data_hash:
+                differences.append(f"data of {dataset_name!r}, which were converted or labelled again")
+    return _join(differences)
 
 
-def _join(texts: list[str]) -> str:
-    more = [f"and {len(texts) - _MOST} more"] if len(texts) > _MOST else []
-    return "; ".join([*texts[:_MOST], *more])
+def _join(differences: list[str]) -> str:
+    remainder = [f"and {len(differences) - _MAX_LISTED} more"] if len(differences) > _MAX_LISTED else []
+    return "; ".join([*differences[:_MAX_LISTED], *remainder])
 
 
 def _changed(name: str, current: Any, saved: Any) -> str:
-    return "" if current == saved else f"{name}: {current!r:.100} was {saved!r:.100}"
+    return f"{name}: {current!r:.100} was {saved!r:.100}"
 
 
-def _of_loader(one: Difference) -> str:
-    """Return the text of a difference that is not a member's."""
-    kind, *inner = one.path or ("fingerprint",)
-    if kind == "phases" and inner:
+def _describe_loader(difference: Difference) -> str:
+    """Return the text of a difference that is not inside of a dataset."""
+    field, *inner = difference.path or ("fingerprint",)
+    if field == "datasets" and inner:
+        return f"mixture: {inner[0]!r} is {'new' if difference.saved is None else 'in the state only'}"
+    name = "mixture" if field in ("phases", "datasets") else field
+    if field == "phases" and inner:
         phase = f"phase {inner[0]} of the mixture"
+        name = f"end of {phase}" if inner[1:] == ["until"] else phase
         if len(inner) == 3:
-            return _changed(f"weight of {inner[2]!r} in {phase}", one.current, one.saved)
-        return _changed(f"end of {phase}" if inner[1:] == ["until"] else phase, one.current, one.saved)
-    return _changed("mixture" if kind in ("phases", "datasets") else kind, one.current, one.saved)
+            name = f"weight of {inner[2]!r} in {phase}"
+    return _changed(name, difference.current, difference.saved)
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Write a JSON file atomically; raises ArgumentError if ``read_json`` would refuse its size."""
-    text = json.dumps(content, indent=1) + "\n"
-    if len(text) > _MAX_BYTES:
+    json_text = json.dumps(content, indent=1) + "\n"
+    if len(json_text) > _MAX_FILE_BYTES:
         raise ArgumentError(
-            f"{path}: would have {len(text):,} bytes, at most {_MAX_BYTES:,}; give episodes and keep_ranges as files"
+            f"{path}: would have {len(json_text):,} bytes, at most {_MAX_FILE_BYTES:,}; give episodes and keep_ranges "
+            "as files"
         )
-    write_whole(path, text, parents=True)
+    write_whole(path, json_text, parents=True)
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """Return the content of ``loader.json``; raises StateError if it is missing or something else."""
     try:
-        content = json.loads(read_whole(path, _MAX_BYTES))
+        content = json.loads(read_whole(path, _MAX_FILE_BYTES))
     except FileTooLarge as error:
         raise StateError(f"{path}: {error}, so not a loader.json") from None
     except OSError as error:

@@ -23,13 +23,13 @@ def make_loader(root: Path, *, rank: int = 0, world_size: int = 1) -> Loader:
     return stream.make_loader(root, MIXTURE, batch_size=BATCH_SIZE, rank=rank, world_size=world_size)
 
 
-def assert_reads_its_rows(told: Mapping[str, Any], root: Path, *, rank: int, world_size: int) -> None:
+def assert_reads_its_rows(message: Mapping[str, Any], root: Path, *, rank: int, world_size: int) -> None:
     """A rank had its rows of steps 0 to 2, and opened no record file but theirs and those of rows fetched ahead."""
     loader = make_loader(root, rank=rank, world_size=world_size)
     rows = BATCH_SIZE // world_size
-    assert told["samples"] == [BATCH_SIZE * step + rank * rows + row for step in range(3) for row in range(rows)]
+    assert message["samples"] == [BATCH_SIZE * step + rank * rows + row for step in range(3) for row in range(rows)]
     shards = [{f"{row.dataset}/{row.shard}" for row in loader.describe(step)} for step in range(8)]
-    assert set().union(*shards[:3]) <= set(told["opened"]) <= set().union(*shards)
+    assert set().union(*shards[:3]) <= set(message["opened"]) <= set().union(*shards)
 
 
 def bytes_of(root: Path, steps: int) -> int:

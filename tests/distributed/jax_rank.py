@@ -43,8 +43,8 @@ def main(task: dict[str, Any]) -> None:
         language.append(batch.pop("language"))
         samples.extend(int(n) for part in batch["sample"].addressable_shards for n in np.asarray(part.data))
         with jax.enable_x64(True):
-            whole = {key: np.asarray(value) for key, value in gather(batch).items()}
-        digests.append(digest(whole))
+            gathered = {key: np.asarray(value) for key, value in gather(batch).items()}
+        digests.append(digest(gathered))
         if task.get("talks"):
             tell(step=batches.step)
     opened = opened_shards()

@@ -43,10 +43,10 @@ def main(task: dict[str, Any]) -> None:
             held: dict[tuple[int, int], dict[str, np.ndarray]] = {}
             for key, value in batch.items():
                 for shard in value.addressable_shards:
-                    place = shard.index[0].indices(value.shape[0])[:2]
+                    rows = shard.index[0].indices(value.shape[0])[:2]
                     data = np.asarray(shard.data)
-                    assert np.array_equal(held.setdefault((shard.device.id, *place), {}).setdefault(key, data), data)
-            parts.append([[*place, digest(arrays)] for (_, *place), arrays in held.items()])
+                    assert np.array_equal(held.setdefault((shard.device.id, *rows), {}).setdefault(key, data), data)
+            parts.append([[*rows, digest(arrays)] for (_, *rows), arrays in held.items()])
         batches.close()
         tell(ranks=ranks, rows=value.shape[0], parts=parts, language=language)
 

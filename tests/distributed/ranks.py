@@ -29,8 +29,8 @@ def start_ranks(program: str, world_size: int, **task: Any) -> Iterator[list[Com
     """
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         common = {"world_size": world_size, "store": f"{folder}/store", "address": free_address(), **task}
-        told = [json.dumps({"rank": rank, **common}) for rank in range(world_size)]
-        yield [stack.enter_context(start(text, module=f"tests.distributed.{program}")) for text in told]
+        task_lines = [json.dumps({"rank": rank, **common}) for rank in range(world_size)]
+        yield [stack.enter_context(start(text, module=f"tests.distributed.{program}")) for text in task_lines]
 
 
 def run_ranks(program: str, world_size: int, **task: Any) -> list[list[dict[str, Any]]]:
@@ -46,9 +46,9 @@ def lines_of(result: Result) -> list[dict[str, Any]]:
     return [json.loads(line) for line in result.out.splitlines() if line.startswith("{")]
 
 
-def tell(**told: Any) -> None:
+def tell(**message: Any) -> None:
     """Called by a rank: print a line for ``run_ranks``."""
-    print(json.dumps(told), flush=True)
+    print(json.dumps(message), flush=True)
 
 
 def read_told(rank: Command) -> dict[str, Any]:
@@ -78,9 +78,9 @@ def opened_shards() -> list[str]:
 
 def left_of(ranks: list[Command]) -> list[list[str]]:
     """Command lines of what still runs of some ranks, their workers included."""
-    found = [psutil.Process(rank.pid) for rank in ranks if rank.process.poll() is None]
-    found += [process for rank in ranks for process in rank.processes()]
-    return [process.cmdline() for process in found if is_alive(process)]
+    processes = [psutil.Process(rank.pid) for rank in ranks if rank.process.poll() is None]
+    processes += [process for rank in ranks for process in rank.processes()]
+    return [process.cmdline() for process in processes if is_alive(process)]
 
 
 def shared_memory_of(rank: Command) -> list[str]:

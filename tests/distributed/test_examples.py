@@ -18,9 +18,9 @@ pytestmark = pytest.mark.slow
 
 
 @contextlib.contextmanager
-def _torchrun(processes: int, *given: str) -> Iterator[Command]:
+def _torchrun(processes: int, *arguments: str) -> Iterator[Command]:
     """Start the example below torchrun, whose ranks have sessions of their own; none outlives the block."""
-    started = ["--nproc-per-node", str(processes), "examples/train_torch.py", *given]
+    started = ["--nproc-per-node", str(processes), "examples/train_torch.py", *arguments]
     with start(*started, module="torch.distributed.run") as command:
         below: list[psutil.Process] = []
         try:
@@ -33,19 +33,19 @@ def _torchrun(processes: int, *given: str) -> Iterator[Command]:
                     process.kill()
 
 
-def _train_torch(processes: int, *given: str) -> None:
-    with _torchrun(processes, *given) as command:
+def _train_torch(processes: int, *options: str) -> None:
+    with _torchrun(processes, *options) as command:
         result = command.wait()
     assert result.code == 0, result.err
 
 
-def _train_jax(processes: int, *given: str) -> None:
+def _train_jax(processes: int, *options: str) -> None:
     address = free_address()
     with contextlib.ExitStack() as stack:
         commands = []
         for number in range(processes):
-            told = ["--processes", str(processes), "--process-id", str(number), "--coordinator", address]
-            commands.append(stack.enter_context(start(*given, *told, module="examples.train_jax")))
+            process_options = ["--processes", str(processes), "--process-id", str(number), "--coordinator", address]
+            commands.append(stack.enter_context(start(*options, *process_options, module="examples.train_jax")))
         results = [command.wait() for command in commands]
     assert [result.code for result in results] == [0] * processes, results
 
@@ -56,19 +56,19 @@ def _wait_for_a_step(command: Command) -> None:
     assert line.startswith("step "), line
 
 
-def test_two_processes_of_torchrun_interrupted_go_on_in_one_and_then_in_two(oxe_root: Path, tmp_path: Path) -> None:
+def test_two_processes_of_torchrun_interrupted_continue_in_one_and_then_in_two(oxe_root: Path, tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="torch is not installed")
-    parts, whole = tmp_path / "parts", tmp_path / "whole"
+    parts, full = tmp_path / "parts", tmp_path / "whole"
     with _torchrun(2, *arguments(oxe_root, parts, "--steps", "100000")) as command:
         _wait_for_a_step(command)
         command.signal(signal.SIGINT)
         result = command.wait()
-    assert "interrupted; saved to" in result.err and result.err.count("go on with --resume") == 1
+    assert "interrupted; saved to" in result.err and result.err.count("continue with --resume") == 1
     done = len(torch_losses(parts))
     _train_torch(1, *arguments(oxe_root, parts, "--steps", str(done + 4), "--resume"))
     _train_torch(2, *arguments(oxe_root, parts, "--steps", str(done + 8), "--resume"))
-    _train_torch(1, *arguments(oxe_root, whole, "--steps", str(done + 8)))
-    for together, alone in zip(torch_losses(parts), torch_losses(whole), strict=True):
+    _train_torch(1, *arguments(oxe_root, full, "--steps", str(done + 8)))
+    for together, alone in zip(torch_losses(parts), torch_losses(full), strict=True):
         assert together == pytest.approx(alone, rel=TOLERANCE)
 
 
@@ -84,15 +84,15 @@ def test_a_killed_rank_of_torchrun_ends_the_run_and_leaves_nothing(oxe_root: Pat
         assert wait_until(lambda: not any(is_alive(process) for process in below), seconds=10)
 
 
-def test_two_processes_of_jax_go_on_in_one_and_then_in_two(oxe_root: Path, tmp_path: Path) -> None:
+def test_two_processes_of_jax_continue_in_one_and_then_in_two(oxe_root: Path, tmp_path: Path) -> None:
     pytest.importorskip("jax", reason="jax is not installed")
     pytest.importorskip("orbax.checkpoint", reason="orbax is not installed")
 
-    parts, whole = tmp_path / "parts", tmp_path / "whole"
+    parts, full = tmp_path / "parts", tmp_path / "whole"
     for processes, steps in ((2, 4), (1, 6), (2, 8)):
         more = ["--resume"] if parts.exists() else []
         _train_jax(processes, *arguments(oxe_root, parts, "--steps", str(steps), *more))
         assert len(jax_losses(parts)) == steps
-    _train_jax(1, *arguments(oxe_root, whole, "--steps", "8"))
-    for together, alone in zip(jax_losses(parts), jax_losses(whole), strict=True):
+    _train_jax(1, *arguments(oxe_root, full, "--steps", "8"))
+    for together, alone in zip(jax_losses(parts), jax_losses(full), strict=True):
         assert together == pytest.approx(alone, rel=TOLERANCE)

@@ -31,33 +31,35 @@ def _whole(root: Path, step: int) -> tuple[str, list[str]]:
     return digest(arrays), language
 
 
-def _assert_same(told: list[list[dict[str, Any]]], root: Path, steps: range) -> None:
+def _assert_same(messages: list[list[dict[str, Any]]], root: Path, steps: range) -> None:
     expected = [_whole(root, step) for step in steps]
-    for rank in told:
+    for rank in messages:
         assert rank[0]["digests"] == [batch for batch, _ in expected]
         assert rank[0]["state"] == make_loader(root).state_at(steps.stop)
     for number, (_, language) in enumerate(expected):
-        assert [text for rank in told for text in rank[0]["language"][number]] == language
+        assert [text for rank in messages for text in rank[0]["language"][number]] == language
 
 
 @pytest.mark.long
 def test_two_processes_read_their_rows_and_make_the_arrays_of_one(oxe_root: Path) -> None:
-    told = run_ranks("jax_rank", 2, **make_task(oxe_root, num_workers=1))
-    _assert_same(told, oxe_root, range(3))
-    assert sum(rank[0]["bytes"] for rank in told) == bytes_of(oxe_root, 3 + 1)  # one more is on its way to the device
-    for number, rank in enumerate(told):
+    messages = run_ranks("jax_rank", 2, **make_task(oxe_root, num_workers=1))
+    _assert_same(messages, oxe_root, range(3))
+    assert sum(rank[0]["bytes"] for rank in messages) == bytes_of(
+        oxe_root, 3 + 1
+    )  # one more is on its way to the device
+    for number, rank in enumerate(messages):
         assert_reads_its_rows(rank[0], oxe_root, rank=number, world_size=2)
 
 
 @pytest.mark.slow
-def test_a_state_of_two_processes_goes_on_in_one_and_then_in_two(oxe_root: Path) -> None:
+def test_a_state_of_two_processes_continues_in_one_and_then_in_two(oxe_root: Path) -> None:
     state: dict[str, Any] = {}
     done = 0
     for world_size, num_workers in ((2, 0), (1, 1), (2, 1)):
-        told = run_ranks("jax_rank", world_size, **make_task(oxe_root, num_workers=num_workers, state=state))
-        _assert_same(told, oxe_root, range(done, done + 3))
+        messages = run_ranks("jax_rank", world_size, **make_task(oxe_root, num_workers=num_workers, state=state))
+        _assert_same(messages, oxe_root, range(done, done + 3))
         done += 3
-        state = told[-1][0]["state"]
+        state = messages[-1][0]["state"]
 
 
 @pytest.mark.slow

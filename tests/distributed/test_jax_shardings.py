@@ -67,15 +67,15 @@ def test_each_process_holds_the_rows_that_a_sharding_says(
     oxe_root: Path, world_size: int, devices: int, cases: list[Case]
 ) -> None:
     task = make_task(oxe_root, devices=devices, cases=[case for _, case, _ in cases]) | {"steps": STEPS}
-    told = run_ranks("jax_shardings", world_size, **task)
+    messages = run_ranks("jax_shardings", world_size, **task)
     batches = [make_loader(oxe_root).batch_at(step) for step in range(STEPS)]
     for number, (name, case, rows) in enumerate(cases):
         for process, (first, end) in enumerate(rows):
-            found = told[process][number]
-            assert "refused" not in found, (name, found)
+            held_rows = messages[process][number]
+            assert "refused" not in held_rows, (name, held_rows)
             moved = first if case.get("local") else 0  # an array of a process alone begins with its own rows
-            assert found["rows"] == (end - first if case.get("local") else BATCH_SIZE), name
-            for batch, parts, language in zip(batches, found["parts"], found["language"], strict=True):
+            assert held_rows["rows"] == (end - first if case.get("local") else BATCH_SIZE), name
+            for batch, parts, language in zip(batches, held_rows["parts"], held_rows["language"], strict=True):
                 held = {row for start, stop, _ in parts for row in range(start + moved, stop + moved)}
                 assert held == set(range(first, end)), (name, process)
                 assert len(parts) == (devices if not case.get("local") else len(case["mesh"])), name
@@ -86,7 +86,7 @@ def test_each_process_holds_the_rows_that_a_sharding_says(
 
 @pytest.mark.long
 def test_a_sharding_that_the_processes_rows_cannot_serve_is_refused_in_all_of_them(oxe_root: Path) -> None:
-    told = run_ranks("jax_shardings", 2, **make_task(oxe_root, devices=2, cases=[case for case, _ in REFUSED]))
-    for process in told:
-        for found, (case, text) in zip(process, REFUSED, strict=True):
-            assert text in found["refused"], (case, found)
+    messages = run_ranks("jax_shardings", 2, **make_task(oxe_root, devices=2, cases=[case for case, _ in REFUSED]))
+    for process in messages:
+        for message, (case, text) in zip(process, REFUSED, strict=True):
+            assert text in message["refused"], (case, message)

@@ -51,11 +51,7 @@ def main(task: dict[str, Any]) -> None:
                 tell(step=data.state_dict()["step"])
         opened = opened_shards()
         tell(
-            digests=digests,
-            samples=samples,
-            opened=opened,
-            bytes=data.loader.stats()["bytes"],
-            state=data.state_dict(),
+            digests=digests, samples=samples, opened=opened, bytes=data.loader.stats()["bytes"], state=data.state_dict()
         )
         batches.close()
     dist.destroy_process_group()

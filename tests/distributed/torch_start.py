@@ -23,8 +23,8 @@ def main(task: dict[str, Any]) -> None:
     from stream import ArgumentError, make_loader
     from stream.torch import PairDataModule, PairDataset, ranks, to_device
 
-    given = {"root": task["root"], "mixture": "bridge", "batch_size": task["batch_size"]}
-    early, module = PairDataset(**given), PairDataModule(**given)
+    arguments = {"root": task["root"], "mixture": "bridge", "batch_size": task["batch_size"]}
+    early, module = PairDataset(**arguments), PairDataModule(**arguments)
     before = [early.loader.world_size, module.loader.world_size]
     rank, world_size = task["rank"], task["world_size"]
     dist.init_process_group("gloo", init_method=f"file://{task['store']}", rank=rank, world_size=world_size)
@@ -32,7 +32,7 @@ def main(task: dict[str, Any]) -> None:
 
     def untold() -> Iterable[dict[str, Any]]:
         try:
-            yield next(iter(make_loader(**given)))
+            yield next(iter(make_loader(**arguments)))
         except ArgumentError as error:
             tell(refused=str(error))
 
@@ -41,17 +41,17 @@ def main(task: dict[str, Any]) -> None:
         "the same in a DataLoader": torch.utils.data.DataLoader(early, batch_size=None),
         "the same on a device": to_device(early, "cpu"),
         "Lightning, looked at before the group": module.train_dataloader(),
-        "ranks()": make_loader(**given, **ranks()),
+        "ranks()": make_loader(**arguments, **ranks()),
         "a loader that was told nothing": untold(),
-        "all rows on purpose": make_loader(**given, rank=0, world_size=1),
+        "all rows on purpose": make_loader(**arguments, rank=0, world_size=1),
     }
-    told: dict[str, Any] = {}
+    accepted: dict[str, Any] = {}
     for way, batches in ways.items():
         early.seek(0)
-        told[way] = [batch["sample"].tolist() for batch in itertools.islice(batches, 2)]
+        accepted[way] = [batch["sample"].tolist() for batch in itertools.islice(batches, 2)]
     code = block_with(Path(task["root"]), "images, actions, real", **{'"cuda"': '"cpu"'})
     loader = run_block(code, {"train_step": lambda *_: None, "model": None})["loader"]
-    tell(before=before, ways=told, readme=[loader.rank, loader.world_size, loader.stats()["batches"]])
+    tell(before=before, ways=accepted, readme=[loader.rank, loader.world_size, loader.stats()["batches"]])
     dist.destroy_process_group()
 
 

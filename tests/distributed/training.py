@@ -11,8 +11,8 @@ TOLERANCE = 1e-3
 
 def arguments(root: Path, out: Path, *more: str) -> list[str]:
     """Return arguments of an example."""
-    where = ["--root", str(root), "--mixture", "bridge", "--out", str(out)]
-    return [*where, "--batch-size", "8", "--num-workers", "1", "--every", "2", *more]
+    locations = ["--root", str(root), "--mixture", "bridge", "--out", str(out)]
+    return [*locations, "--batch-size", "8", "--num-workers", "1", "--every", "2", *more]
 
 
 def torch_losses(out: Path) -> list[list[float]]:

@@ -32,10 +32,10 @@ def _command(example: str, root: Path, out: Path, *more: str) -> subprocess.Pope
 def _run(example: str, root: Path, out: Path, *more: str) -> tuple[int, str, str]:
     process = _command(example, root, out, *more)
     try:
-        told, errors = process.communicate(timeout=120)
+        output, errors = process.communicate(timeout=120)
     finally:
         process.kill()
-    return process.returncode, told, errors
+    return process.returncode, output, errors
 
 
 def _interrupt(example: str, root: Path, out: Path, *more: str) -> tuple[int, str]:
@@ -53,7 +53,7 @@ def _interrupt(example: str, root: Path, out: Path, *more: str) -> tuple[int, st
 
 
 def _losses(example: str, out: Path) -> list[list[float]]:
-    """Of each step the loss, and that of predicting frame t."""
+    """Return the loss of each step, and the loss of predicting frame t."""
     if example != "train_jax":
         import torch
 
@@ -73,24 +73,24 @@ def _needs(example: str, *marks: Any) -> Any:
 # A checkpoint of Orbax takes a second, and there are some in three runs.
 @pytest.mark.slow
 @pytest.mark.parametrize("example", [*map(_needs, ("train_torch", "train_jax", "train_world_model", "train_policy"))])
-def test_a_run_that_was_interrupted_goes_on_with_the_same_losses(
+def test_a_run_that_was_interrupted_continues_with_the_same_losses(
     example: str, oxe_root: Path, frames_root: Path, tmp_path: Path
 ) -> None:
     if example in ("train_world_model", "train_policy"):
         oxe_root = frames_root
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
-    code, told, errors = _run(example, oxe_root, whole, "--steps", "40")
+    full, parts = tmp_path / "whole", tmp_path / "parts"
+    code, output, errors = _run(example, oxe_root, full, "--steps", "40")
     assert code == 0, errors
-    assert "of the time waiting for data" in told and "that of predicting" in told
+    assert "of the time waiting for data" in output and "that of predicting" in output
     code, errors = _interrupt(example, oxe_root, parts, "--steps", "40", "--every", "2")
     assert code == 130, errors
-    assert "go on with --resume" in errors and "Traceback" not in errors
+    assert "continue with --resume" in errors and "Traceback" not in errors
     assert 0 < len(_losses(example, parts)) < 40
-    code, told, errors = _run(example, oxe_root, parts, "--steps", "40", "--resume")
+    code, output, errors = _run(example, oxe_root, parts, "--steps", "40", "--resume")
     assert code == 0, errors
     losses = _losses(example, parts)
-    assert losses == _losses(example, whole)
-    assert (parts / "loader.json").read_text() == (whole / "loader.json").read_text()
+    assert losses == _losses(example, full)
+    assert (parts / "loader.json").read_text() == (full / "loader.json").read_text()
     # At its start the model says about what the baseline says, then it learns more.
     assert losses[0][0] == pytest.approx(losses[0][1], rel=0.1)
     assert sum(loss for loss, _ in losses[-8:]) < 0.97 * sum(still for _, still in losses[-8:])

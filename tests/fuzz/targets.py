@@ -35,7 +35,8 @@ from stream.format.fields import read_fields
 from stream.format.manifest import read_manifest
 from stream.format.names import TABLE_KINDS, TableKind, decode_record, frame_views, table_file
 from stream.format.table import open_table
-from stream.loader.loader import Loader, load_loader, make_loader
+from stream.loader.loader import Loader
+from stream.loader.opening import load_loader, make_loader
 from stream.order.mixture import resolve_mixture
 from stream.order.splits import SplitError, resolve_split
 from tests.fixtures.datasets.rlds_dataset import demo_episode, demo_features, jpeg, png, serialise, write_dataset

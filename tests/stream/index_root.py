@@ -149,7 +149,7 @@ def encoded_frame(name: str, split: str, episode: int, step: int, size: tuple[in
 
 def open_data(root: Path, mixture: Any, *, split: str = "train", **options: Any) -> OpenMixture:
     """Open a mixture of a root."""
-    return open_mixture(root, mixture, split=split, options=SampleSpec(**options))
+    return open_mixture(root, mixture, split=split, spec=SampleSpec(**options))
 
 
 def open_split(folder: Path, split: str = "train") -> SplitIndex:

@@ -102,7 +102,7 @@ def open_asked(opened: Opened, asked: Asked) -> Opening:
     """Open a mixture as ``make_loader`` does; raises as it does."""
     mixture, options = asked.read(opened)
     data = open_mixture(
-        opened.catalog.place, mixture, split=asked.split, options=SampleSpec(**options), batch_size=asked.batch_size
+        opened.catalog.place, mixture, split=asked.split, spec=SampleSpec(**options), batch_size=asked.batch_size
     )
     phases = tuple(tuple(phase) for phase in data.phase_weights)
     return Opening(data.names, phases, data.mixture.until, data.overview(), asked.batch_size)

@@ -179,9 +179,9 @@ def _head(page: _Page, opened: Opened, loader: str, step: int, rank: int | None)
         for each, text in steps
     )
     ranks = f", rank {plan.rank} of {plan.world_size}" if plan.world_size > 1 else ""
-    transforms = plan.running.transforms
+    transforms = plan.run_config.transforms
     seen = f"after the transforms {escape(repr(transforms))}" if transforms else _NOT_TRANSFORMED
-    root = plan.data.root
+    root = plan.mixture.root
     elsewhere = "" if root == opened.catalog.place else f" The run reads {root}; links lead to the same episodes here."
     return (
         f"<p>{len(shown.refs)} rows{ranks}: {verdict}</p><p>{links}</p>"

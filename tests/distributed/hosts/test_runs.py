@@ -28,11 +28,11 @@ TIMEOUT_S = 10
 """Seconds for each message between ranks of torch, and without which JAX gives a process up."""
 
 
-def _torchrun(stack: contextlib.ExitStack, hosts: list[Host], *given: str) -> list[Command]:
+def _torchrun(stack: contextlib.ExitStack, hosts: list[Host], *arguments: str) -> list[Command]:
     """Start the command of docs/train.md on each host, without Slurm."""
     nodes = ["--nnodes", str(len(hosts)), "--nproc-per-node", "1", "--rdzv-id", "run"]
     meeting = ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"{hosts[0].name}:29500"]
-    program = [*nodes, *meeting, "examples/train_torch.py", *given]
+    program = [*nodes, *meeting, "examples/train_torch.py", *arguments]
     return [stack.enter_context(host.start(*program, module="torch.distributed.run")) for host in hosts]
 
 
@@ -40,8 +40,8 @@ def _check(results: list[Result]) -> None:
     assert [result.code for result in results] == [0] * len(results), "\n".join(result.err for result in results)
 
 
-def _assert_same(found: list[list[float]], expected: list[list[float]]) -> None:
-    for together, alone in zip(found, expected, strict=True):
+def _assert_same(losses: list[list[float]], expected: list[list[float]]) -> None:
+    for together, alone in zip(losses, expected, strict=True):
         assert together == pytest.approx(alone, rel=TOLERANCE)
 
 
@@ -49,8 +49,8 @@ def _assert_same(found: list[list[float]], expected: list[list[float]]) -> None:
 def alone(oxe_root: Path, tmp_path_factory: pytest.TempPathFactory) -> list[list[float]]:
     """Losses of a run of PyTorch in one process."""
     out = tmp_path_factory.mktemp("alone")
-    given = arguments(oxe_root, out, "--steps", "6", "--batch-size", "12")
-    _check([run("--nproc-per-node", "1", "examples/train_torch.py", *given, module="torch.distributed.run")])
+    command_line = arguments(oxe_root, out, "--steps", "6", "--batch-size", "12")
+    _check([run("--nproc-per-node", "1", "examples/train_torch.py", *command_line, module="torch.distributed.run")])
     return torch_losses(out)
 
 
@@ -58,34 +58,34 @@ def alone(oxe_root: Path, tmp_path_factory: pytest.TempPathFactory) -> list[list
 def test_torchrun_on_hosts_trains_what_one_process_trains(
     oxe_root: Path, tmp_path: Path, alone: list[list[float]], count: int
 ) -> None:
-    given = arguments(oxe_root, tmp_path, "--steps", "6", "--batch-size", "12")
+    command_line = arguments(oxe_root, tmp_path, "--steps", "6", "--batch-size", "12")
     with make_hosts(*("one", "two", "three")[:count]) as hosts, contextlib.ExitStack() as stack:
-        _check([command.wait() for command in _torchrun(stack, hosts, *given)])
+        _check([command.wait() for command in _torchrun(stack, hosts, *command_line)])
     _assert_same(torch_losses(tmp_path), alone)
 
 
 @pytest.mark.parametrize("count", [2, 3])
 def test_jax_on_hosts_trains_what_one_process_trains(oxe_root: Path, tmp_path: Path, count: int) -> None:
     pytest.importorskip("orbax.checkpoint", reason="orbax is not installed")
-    parts, whole = tmp_path / "parts", tmp_path / "whole"
+    parts, full = tmp_path / "parts", tmp_path / "whole"
     size = ("--steps", "4", "--batch-size", "12")
     with make_hosts(*("one", "two", "three")[:count]) as hosts, contextlib.ExitStack() as stack:
         commands = []
         for number, host in enumerate(hosts):
-            told = ["--processes", str(count), "--process-id", str(number), "--coordinator", "one:7777"]
-            given = arguments(oxe_root, parts, *size, *told)
-            commands.append(stack.enter_context(host.start(*given, module="examples.train_jax")))
+            process_options = ["--processes", str(count), "--process-id", str(number), "--coordinator", "one:7777"]
+            command_line = arguments(oxe_root, parts, *size, *process_options)
+            commands.append(stack.enter_context(host.start(*command_line, module="examples.train_jax")))
         _check([command.wait() for command in commands])
-    _check([run(*arguments(oxe_root, whole, *size), module="examples.train_jax")])
-    _assert_same(jax_losses(parts), jax_losses(whole))
+    _check([run(*arguments(oxe_root, full, *size), module="examples.train_jax")])
+    _assert_same(jax_losses(parts), jax_losses(full))
 
 
-def test_a_cable_that_is_cut_and_put_back_costs_time_alone(
+def test_a_cable_that_is_cut_and_put_back_only_costs_time(
     oxe_root: Path, tmp_path: Path, alone: list[list[float]]
 ) -> None:
-    given = arguments(oxe_root, tmp_path, "--steps", "6", "--batch-size", "12")
+    command_line = arguments(oxe_root, tmp_path, "--steps", "6", "--batch-size", "12")
     with make_hosts("one", "two") as hosts, contextlib.ExitStack() as stack:
-        commands = _torchrun(stack, hosts, *given)
+        commands = _torchrun(stack, hosts, *command_line)
         assert commands[0].process.stdout is not None
         assert commands[0].process.stdout.readline().startswith("step 2")
         hosts[1].cut()
@@ -101,8 +101,8 @@ def _lose_one(program: str, task: dict[str, Any]) -> tuple[Result, float]:
     with make_hosts("one", "two") as hosts, contextlib.ExitStack() as stack:
         ranks = []
         for number, host in enumerate(hosts):
-            told = json.dumps({"rank": number, "world_size": 2, **task})
-            ranks.append(stack.enter_context(host.start(told, module=f"tests.distributed.{program}")))
+            task_json = json.dumps({"rank": number, "world_size": 2, **task})
+            ranks.append(stack.enter_context(host.start(task_json, module=f"tests.distributed.{program}")))
         for rank in ranks:
             assert read_told(rank)["step"] > 0
         hosts[1].lose()
@@ -137,16 +137,18 @@ def _store(host: Host, folder: Path) -> Iterator[Command]:
         yield server
 
 
-def test_a_fetch_survives_a_cut_cable_and_goes_on_after_the_store_was_restarted(oxe_root: Path, tmp_path: Path) -> None:
+def test_a_fetch_survives_a_cut_cable_and_continues_after_the_store_was_restarted(
+    oxe_root: Path, tmp_path: Path
+) -> None:
     source = tmp_path / "source"
     for name in ("bridge", "kuka", "viola"):
         shutil.copytree(oxe_root / name, source / name)
     command = ("s3://data", str(tmp_path / "local"), "--mixture", "bridge,kuka,viola", "--jobs", "1")
-    found = environment_of("s3", "http://store:9000")
-    with make_hosts("one", "store") as (one, store):
+    environment = environment_of("s3", "http://store:9000")
+    with make_hosts("one", "store") as (client, store):
         with _store(store, source):
             store.cut()
-            with one.start(*command, module="pairstream fetch", **found) as fetch:
+            with client.start(*command, module="pairstream fetch", **environment) as fetch:
                 time.sleep(4)
                 assert fetch.process.poll() is None
                 store.restore()
@@ -154,7 +156,7 @@ def test_a_fetch_survives_a_cut_cable_and_goes_on_after_the_store_was_restarted(
                 store.kill()
                 failed = fetch.wait()
         assert failed.code == 1 and "s3://data" in failed.error(), failed
-        with _store(store, source), one.start(*command, module="pairstream fetch", **found) as fetch:
+        with _store(store, source), client.start(*command, module="pairstream fetch", **environment) as fetch:
             assert fetch.wait().code == 0
     copied = {name: content for name, content in tree(tmp_path / "local").items() if not name.endswith(FETCHED_NAME)}
     assert copied.items() <= tree(source).items()

@@ -25,12 +25,12 @@ def test_each_rank_has_its_rows_or_a_prepared_loader_is_refused(oxe_root: Path, 
     rows = BATCH_SIZE // world_size
     for rank, result in enumerate(results):
         assert result.code == 1, result.err
-        told = lines_of(result)
-        for read in told[:2]:
+        messages = lines_of(result)
+        for read in messages[:2]:
             assert read["ranks"] == [rank, world_size]
             firsts = [BATCH_SIZE * step + rank * rows for step in range(3)]
             assert read["samples"] == [list(range(first, first + rows)) for first in firsts]
-        refused = [each["refused"] for each in told[2:]]
+        refused = [rank_message["refused"] for rank_message in messages[2:]]
         assert len(refused) == len(sharded) + 1, result.err
         for message in refused:
             assert "shards or dispatches the batches of PairDataset, which has the rows of its rank" in message

@@ -22,7 +22,7 @@ def _fit(root: Path, folder: Path, devices: int, max_steps: int, ckpt: str = "")
 
 
 @pytest.mark.slow
-def test_a_fit_of_two_ranks_goes_on_in_one_and_then_in_two(oxe_root: Path, tmp_path: Path) -> None:
+def test_a_fit_of_two_ranks_continues_in_one_and_then_in_two(oxe_root: Path, tmp_path: Path) -> None:
     first, second = _fit(oxe_root, tmp_path, 2, 2)
     assert first["train"] == [[0, 1, 2, 3], [8, 9, 10, 11]]
     assert second["train"] == [[4, 5, 6, 7], [12, 13, 14, 15]]
@@ -32,5 +32,5 @@ def test_a_fit_of_two_ranks_goes_on_in_one_and_then_in_two(oxe_root: Path, tmp_p
     assert alone["train"] == [list(range(16, 24))]
     first, second = _fit(oxe_root, tmp_path, 2, 4, ckpt="step=3.ckpt")
     assert first["train"] == [[24, 25, 26, 27]] and second["train"] == [[28, 29, 30, 31]]
-    (whole,) = _fit(oxe_root, tmp_path / "whole", 1, 4)
-    assert first["weight"] == second["weight"] == pytest.approx(whole["weight"], rel=1e-5)
+    (full,) = _fit(oxe_root, tmp_path / "whole", 1, 4)
+    assert first["weight"] == second["weight"] == pytest.approx(full["weight"], rel=1e-5)

@@ -45,49 +45,48 @@ def write_own(loader: Loader, folder: Path) -> LeRobotDataset:
         key: {"dtype": "float32", "shape": (size,), "names": None} for key, size in sizes.items()
     }
     features[IMAGE] = {"dtype": "image", "shape": (height, width, 3), "names": ["height", "width", "channels"]}
-    own = LeRobotDataset.create("local/own", fps=int(rate or 0), features=features, root=folder, use_videos=False)
+    dataset = LeRobotDataset.create("local/own", fps=int(rate or 0), features=features, root=folder, use_videos=False)
     for number in range(len(loader.data.views.splits[0].episodes)):
         episode = loader.episode(DATASET, number)
         columns = {key: episode.table[key].to_pylist() for key in ("state", "action", "language")}
         for step, frame in enumerate(episode.frames):
             vectors = {STATE: columns["state"][step], "action": columns["action"][step]}
-            own.add_frame(
+            dataset.add_frame(
                 {key: np.array(value, np.float32) for key, value in vectors.items()}
                 | {IMAGE: frame, "task": columns["language"][step]}
             )
-        own.save_episode()
-    own.finalize()
+        dataset.save_episode()
+    dataset.finalize()
     deltas = {"action": [step / int(rate or 1) for step in range(CHUNK)]}
     return LeRobotDataset("local/own", root=folder, delta_timestamps=deltas)
 
 
-def differences(loader: Loader, own: LeRobotDataset) -> list[str]:
+def differences(loader: Loader, dataset: LeRobotDataset) -> list[str]:
     """Return the keys of LeRobot's batch of the same rows that differ; ``index`` and ``task_index`` are its own."""
-    rows = {(int(e), int(f)): i for i, (e, f) in enumerate(zip(*(own.hf_dataset[k] for k in INDICES), strict=True))}
+    rows = {(int(e), int(f)): i for i, (e, f) in enumerate(zip(*(dataset.hf_dataset[k] for k in INDICES), strict=True))}
     mine = as_tensors(loader.batch_at(0))
-    places = zip(*(mine[key].tolist() for key in INDICES), strict=True)
-    theirs = torch.utils.data.default_collate([own[rows[place]] for place in places])
-    wanted = set(theirs) - {"index", "task_index"}
+    positions = zip(*(mine[key].tolist() for key in INDICES), strict=True)
+    expected = torch.utils.data.default_collate([dataset[rows[position]] for position in positions])
+    keys = set(expected) - {"index", "task_index"}
     return sorted(
-        key for key in wanted if (list(theirs[key]) != mine[key] if key == "task" else not same(theirs[key], mine[key]))
+        key
+        for key in keys
+        if (list(expected[key]) != mine[key] if key == "task" else not same(expected[key], mine[key]))
     )
 
 
 INDICES = ("episode_index", "frame_index")
 
 
-def same(theirs: torch.Tensor, mine: torch.Tensor) -> bool:
+def same(expected: torch.Tensor, mine: torch.Tensor) -> bool:
     """Return whether tensors are bitwise equal, in type too."""
-    return theirs.dtype == mine.dtype and torch.equal(theirs, mine)
+    return expected.dtype == mine.dtype and torch.equal(expected, mine)
 
 
 def train(batches: Iterable[Any], stats: Any, sizes: dict[str, int], shape: tuple[int, ...]) -> dict[str, Any]:
     """Train a small ACT policy; return its losses and steps per second."""
     torch.manual_seed(0)
-    inputs = {
-        IMAGE: PolicyFeature(FeatureType.VISUAL, shape),
-        STATE: PolicyFeature(FeatureType.STATE, (sizes[STATE],)),
-    }
+    inputs = {IMAGE: PolicyFeature(FeatureType.VISUAL, shape), STATE: PolicyFeature(FeatureType.STATE, (sizes[STATE],))}
     config = ACTConfig(
         input_features=inputs,
         output_features={"action": PolicyFeature(FeatureType.ACTION, (sizes["action"],))},
@@ -121,19 +120,21 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     arguments: dict[str, Any] = {"policy": lerobot.Window(None, CHUNK), "batch_size": ROWS}
     loader = lerobot.loader(root, DATASET, num_workers=1, **arguments)
-    own = write_own(loader, folder)
+    lerobot_dataset = write_own(loader, folder)
     sizes = {STATE: len(loader.state_names[DATASET]), "action": len(loader.action_names[DATASET])}
     shape = loader.batch_at(0)[IMAGE].shape[1:]
     stats = lerobot.dataset_stats(loader)
     batches = to_device(loader, "cpu")
-    result = {"differ": differences(loader, own), "adapter": train(batches, stats, sizes, shape)}
+    result = {"differ": differences(loader, lerobot_dataset), "adapter": train(batches, stats, sizes, shape)}
     batches.close()
-    sampler = torch.utils.data.RandomSampler(own, replacement=True, num_samples=ROWS * STEPS)
-    theirs = torch.utils.data.DataLoader(own, ROWS, sampler=sampler, num_workers=1)
-    result["own"] = train(theirs, stats, sizes, shape)
-    numbers = {key: {kind: own.meta.stats[key][kind] for kind in ("mean", "std", "min", "max")} for key in sizes}
+    sampler = torch.utils.data.RandomSampler(lerobot_dataset, replacement=True, num_samples=ROWS * STEPS)
+    lerobot_batches = torch.utils.data.DataLoader(lerobot_dataset, ROWS, sampler=sampler, num_workers=1)
+    result["own"] = train(lerobot_batches, stats, sizes, shape)
+    numbers = {
+        key: {kind: lerobot_dataset.meta.stats[key][kind] for kind in ("mean", "std", "min", "max")} for key in sizes
+    }
     result["stats"] = {
-        key: max(float(np.abs(stats[key][kind] - value).max()) for kind, value in each.items())
-        for key, each in numbers.items()
+        key: max(float(np.abs(stats[key][kind] - value).max()) for kind, value in values.items())
+        for key, values in numbers.items()
     }
     print(json.dumps(result))

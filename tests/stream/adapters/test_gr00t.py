@@ -37,12 +37,12 @@ def test_steps_have_complete_chunks_of_the_named_dimensions(frames_root: Path) -
 def test_statistics_are_those_of_the_data_by_key(frames_root: Path) -> None:
     keys = {"position": ["x", "y", "z"], "gripper": ["gripper"]}
     loader = gr00t.loader(frames_root, "droid", batch_size=4, action_horizon=4, action_keys=keys, **UNITS)
-    found = gr00t.statistics(loader)
+    statistics = gr00t.statistics(loader)
     values = Raw(frames_root, "droid", split="train", **UNITS).batch["action"][:, 0]
-    assert {name: set(each) for name, each in found.items()} == {"state": {"state"}, "action": set(keys)}
-    assert set(found["state"]["state"]) == {"mean", "std", "min", "max", "q01", "q99"}
+    assert {name: set(by_key) for name, by_key in statistics.items()} == {"state": {"state"}, "action": set(keys)}
+    assert set(statistics["state"]["state"]) == {"mean", "std", "min", "max", "q01", "q99"}
     for key, columns in (("position", values[:, :3]), ("gripper", values[:, 6:])):
-        numbers = found["action"][key]
+        numbers = statistics["action"][key]
         np.testing.assert_allclose(numbers["mean"], columns.mean(axis=0), atol=1e-5)
         np.testing.assert_allclose(numbers["q99"], np.quantile(columns, 0.99, axis=0), atol=1e-5)
         np.testing.assert_allclose(numbers["min"], columns.min(axis=0), atol=1e-6)

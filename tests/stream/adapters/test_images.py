@@ -15,6 +15,6 @@ def picture(height: int, width: int) -> np.ndarray:
 
 def test_as_float_puts_the_channels_first() -> None:
     frame = picture(8, 6)
-    found = as_float(frame[None, None])
-    assert (found.shape, found.dtype.name, found.flags.c_contiguous) == ((1, 1, 3, 8, 6), "float32", True)
-    np.testing.assert_array_equal(found[0, 0, 1], frame[..., 1] / np.float32(255))
+    floats = as_float(frame[None, None])
+    assert (floats.shape, floats.dtype.name, floats.flags.c_contiguous) == ((1, 1, 3, 8, 6), "float32", True)
+    np.testing.assert_array_equal(floats[0, 0, 1], frame[..., 1] / np.float32(255))

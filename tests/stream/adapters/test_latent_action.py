@@ -27,10 +27,10 @@ def test_the_second_frame_is_an_offset_later_or_the_last(frames_root: Path) -> N
     assert (video.shape, video.dtype) == ((40, 3, 2, 64, 64), np.float32)
     assert (videos.shape, videos.dtype) == ((40, 2, 3, 64, 64), np.float32)
     for row, (episode, t) in enumerate(places(univla)):
-        for place, step in enumerate((t, min(t + 4, raw.length[episode] - 1))):
+        for position, step in enumerate((t, min(t + 4, raw.length[episode] - 1))):
             frame = raw.value("frames/primary", episode, step)[0].transpose(2, 0, 1) / np.float32(255)
-            np.testing.assert_array_equal(video[row, :, place], frame)
-            np.testing.assert_array_equal(videos[row, place], frame)
+            np.testing.assert_array_equal(video[row, :, position], frame)
+            np.testing.assert_array_equal(videos[row, position], frame)
 
 
 def test_instructions_have_no_punctuation(frames_root: Path) -> None:

@@ -27,18 +27,18 @@ def test_windows_repeat_the_edges_of_the_episode(frames_root: Path, policy: lero
     image, state = batch["observation.images.primary"], batch["observation.state"]
     for row, (episode, t) in enumerate(places(loader)):
         last = raw.length[episode] - 1
-        steps = [min(max(t + each, 0), last) for each in ahead]
+        steps = [min(max(t + distance, 0), last) for distance in ahead]
         np.testing.assert_array_equal(batch["action"][row], [raw.action(episode, step) for step in steps])
-        assert batch["action_is_pad"][row].tolist() == [not 0 <= t + each <= last for each in ahead]
-        for place, each in enumerate(seen or [0]):
-            step = min(max(t + each, 0), last)
-            where = (row, place) if seen else (row,)
+        assert batch["action_is_pad"][row].tolist() == [not 0 <= t + distance <= last for distance in ahead]
+        for position, distance in enumerate(seen or [0]):
+            step = min(max(t + distance, 0), last)
+            index = (row, position) if seen else (row,)
             frame = raw.value("frames/primary", episode, step)[0]
-            np.testing.assert_array_equal(image[where], frame.transpose(2, 0, 1).astype(np.float32) / np.float32(255))
-            np.testing.assert_array_equal(state[where], raw.value("state", episode, step))
+            np.testing.assert_array_equal(image[index], frame.transpose(2, 0, 1).astype(np.float32) / np.float32(255))
+            np.testing.assert_array_equal(state[index], raw.value("state", episode, step))
             if seen:
-                assert batch["observation.state_is_pad"][row, place] == (t + each < 0)
-                assert batch["observation.images.primary_is_pad"][row, place] == (t + each < 0)
+                assert batch["observation.state_is_pad"][row, position] == (t + distance < 0)
+                assert batch["observation.images.primary_is_pad"][row, position] == (t + distance < 0)
     assert ("observation.state_is_pad" in batch) == (seen is not None)
 
 

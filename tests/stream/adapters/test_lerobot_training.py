@@ -46,8 +46,10 @@ def test_lerobots_dataset_gives_the_same_tensors_and_act_learns(
     assert max(result["stats"].values()) < 1e-5
     losses = result["adapter"]["losses"]
     assert len(losses) == 50 and losses[-1] < losses[0] / 2
-    own = result["own"]["losses"]
+    lerobot_losses = result["own"]["losses"]
     print(
         f"ACT, 50 steps: loss {losses[0]:.1f} to {losses[-1]:.1f}, {result['adapter']['steps_s']:.2f} steps/s; ", end=""
     )
-    print(f"LeRobot's own dataset {own[0]:.1f} to {own[-1]:.1f}, {result['own']['steps_s']:.2f} steps/s")
+    print(
+        f"LeRobot's dataset {lerobot_losses[0]:.1f} to {lerobot_losses[-1]:.1f}, {result['own']['steps_s']:.2f} steps/s"
+    )

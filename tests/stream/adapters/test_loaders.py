@@ -34,8 +34,8 @@ FIRST = ("openpi", "octo")
 
 
 def open_adapter(name: str, root: Path, **arguments: Any) -> Loader:
-    make, mixture, own = ADAPTERS[name]
-    return make(root, mixture, **{"batch_size": 4, **own, **arguments})
+    make, mixture, defaults = ADAPTERS[name]
+    return make(root, mixture, **{"batch_size": 4, **defaults, **arguments})
 
 
 @pytest.mark.parametrize("name", long_but(FIRST, ADAPTERS))
@@ -55,17 +55,17 @@ def test_workers_and_a_resume_give_the_same_batches(name: str, frames_root: Path
 
 
 def leaves(batch: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    arrays: dict[str, Any] = {}
     for key, value in batch.items():
-        found |= leaves(value, f"{prefix}{key}/") if isinstance(value, dict) else {prefix + key: value}
-    return found
+        arrays |= leaves(value, f"{prefix}{key}/") if isinstance(value, dict) else {prefix + key: value}
+    return arrays
 
 
 @pytest.mark.parametrize("name", ADAPTERS)
 def test_ranks_share_the_rows_of_the_global_batch(name: str, frames_root: Path) -> None:
-    whole = leaves(open_adapter(name, frames_root).batch_at(1))
+    full = leaves(open_adapter(name, frames_root).batch_at(1))
     halves = [leaves(open_adapter(name, frames_root, rank=rank, world_size=2).batch_at(1)) for rank in range(2)]
-    for key, value in whole.items():
+    for key, value in full.items():
         parts = [half[key] for half in halves]
         assert (
             [*parts[0], *parts[1]] == value if isinstance(value, list) else np.array_equal(np.concatenate(parts), value)
@@ -98,7 +98,9 @@ class Darken:
 
 
 def test_transforms_see_the_batch_before_the_conversion(frames_root: Path) -> None:
-    light, dark = (open_adapter("act", frames_root, transforms=each).batch_at(0) for each in ([], [Darken()]))
+    light, dark = (
+        open_adapter("act", frames_root, transforms=transforms).batch_at(0) for transforms in ([], [Darken()])
+    )
     key = "observation.images.primary"
     np.testing.assert_allclose(dark[key], (light[key] * 255).round() // 2 / np.float32(255))
 
@@ -120,10 +122,10 @@ def test_transforms_see_values_of_make_loader_and_what_they_make_is_normalised(n
     raw = open_adapter(name, frames_root, transforms=[plain], normalize=False).batch_at(0)
     loader = open_adapter(name, frames_root, transforms=[normalised])
     batch = loader.batch_at(0)
-    for found, wanted in zip(normalised.seen, plain.seen, strict=True):
-        np.testing.assert_array_equal(found, wanted)
+    for actual, unnormalised in zip(normalised.seen, plain.seen, strict=True):
+        np.testing.assert_array_equal(actual, unnormalised)
     if name == "oft":
-        members = np.array([loader.dataset_names.index(each) for each in batch["dataset_names"]])
+        members = np.array([loader.dataset_names.index(dataset) for dataset in batch["dataset_names"]])
         expected = normalization(loader).normalize(raw["actions"], "action", dataset=members[:, None])
         real = batch["actions"] != 0
         np.testing.assert_array_equal(batch["actions"][real], expected[real])
@@ -132,12 +134,15 @@ def test_transforms_see_values_of_make_loader_and_what_they_make_is_normalised(n
 
 def test_the_normalisation_of_a_loader_is_found_and_can_be_given(frames_root: Path, tmp_path: Path) -> None:
     loader = open_adapter("oft", frames_root)
-    found = normalization(loader)
-    assert found is normalization(loader, "state") and (found.method, found.keys) == ("openvla", ("action", "state"))
-    action, state = (found.statistics[key]["bridge"].mask for key in ("action", "state"))
+    normalize = normalization(loader)
+    assert normalize is normalization(loader, "state") and (normalize.method, normalize.keys) == (
+        "openvla",
+        ("action", "state"),
+    )
+    action, state = (normalize.statistics[key]["bridge"].mask for key in ("action", "state"))
     assert action.tolist() == [True] * 6 + [False] and state.all()
-    again = open_adapter("openvla", frames_root, normalize=normalization(open_adapter("openvla", frames_root)))
-    assert digest(again.batch_at(2)) == digest(open_adapter("openvla", frames_root).batch_at(2))
+    second = open_adapter("openvla", frames_root, normalize=normalization(open_adapter("openvla", frames_root)))
+    assert digest(second.batch_at(2)) == digest(open_adapter("openvla", frames_root).batch_at(2))
     with pytest.raises(ArgumentError, match="does not normalise the action"):
         normalization(open_adapter("act", frames_root))
 
@@ -217,18 +222,18 @@ SERVED: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", SERVED)
 def test_a_pairs_root_serves_the_frames_that_it_has(name: str, oxe_root: Path, frames_root: Path) -> None:
-    make, _, own = ADAPTERS[name]
-    given: dict[str, Any] = {**own, **SERVED[name], "batch_size": 8, "shuffle": "none"}
-    given.pop("cameras", None)
-    pairs, frames = make(oxe_root, "bridge", **given), make(frames_root, "bridge", **given)
+    make, _, defaults = ADAPTERS[name]
+    arguments: dict[str, Any] = {**defaults, **SERVED[name], "batch_size": 8, "shuffle": "none"}
+    arguments.pop("cameras", None)
+    pairs, frames = make(oxe_root, "bridge", **arguments), make(frames_root, "bridge", **arguments)
     refs = {(ref.episode, ref.step): (step, row) for step in range(12) for row, ref in enumerate(frames.describe(step))}
-    found, checked = leaves(pairs.batch_at(0)), 0
+    actual, checked = leaves(pairs.batch_at(0)), 0
     for row, ref in enumerate(pairs.describe(0)):
-        step, place = refs[ref.episode, ref.step]
-        wanted = leaves(frames.batch_at(step))
-        assert found.keys() == wanted.keys()
-        for key, values in found.items():
-            np.testing.assert_array_equal(values[row], wanted[key][place], err_msg=key)
+        step, position = refs[ref.episode, ref.step]
+        expected = leaves(frames.batch_at(step))
+        assert actual.keys() == expected.keys()
+        for key, values in actual.items():
+            np.testing.assert_array_equal(values[row], expected[key][position], err_msg=key)
             checked += 1
     assert checked
 
@@ -246,9 +251,7 @@ def test_a_mixture_of_both_layouts_has_complete_pairs(frames_root: Path, oxe_roo
     assert loader.batch_at(0)["video"].shape == (4, 3, 2, 64, 64)
 
 
-def test_an_adapter_that_was_told_no_ranks_says_so_in_a_group(
-    frames_root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_adapter_without_ranks_raises_in_a_group(frames_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ArgumentError, match="rank"):
         next(iter(open_adapter("openvla", frames_root)))

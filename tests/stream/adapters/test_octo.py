@@ -26,9 +26,9 @@ def test_chunks_masks_and_histories_without_goals(frames_root: Path, width: int,
     for row, (episode, t) in enumerate(places(loader)):
         goal = raw.length[episode] - 1
         for w in range(width):
-            wanted = t - width + 1 + w
-            step = max(wanted, 0)
-            assert (seen["timestep"][row, w], seen["timestep_pad_mask"][row, w]) == (step, wanted >= 0)
+            observed_step = t - width + 1 + w
+            step = max(observed_step, 0)
+            assert (seen["timestep"][row, w], seen["timestep_pad_mask"][row, w]) == (step, observed_step >= 0)
             for h in range(ahead):
                 np.testing.assert_array_equal(batch["action"][row, w, h], raw.action(episode, min(step + h, goal)))
                 done = goal - (t - (width + 1) + w + h) <= 0
@@ -71,8 +71,8 @@ def test_the_probability_of_goal_images(frames_root: Path, probability: float) -
     masks = open_octo(frames_root, "droid", keep_image_prob=probability).batch_at(0)["task"]["pad_mask_dict"]
     texts = np.array([ref.language != "" for ref in open_octo(frames_root, "droid").describe(0)])
     assert not texts.all()
-    assert masks["image_primary"].tolist() == [probability == 1 or not told for told in texts]
-    assert masks["language_instruction"].tolist() == [probability == 0 and bool(told) for told in texts]
+    assert masks["image_primary"].tolist() == [probability == 1 or not text for text in texts]
+    assert masks["language_instruction"].tolist() == [probability == 0 and bool(text) for text in texts]
 
 
 def test_a_camera_that_a_dataset_lacks_is_padding(frames_root: Path) -> None:
@@ -87,7 +87,7 @@ def test_a_camera_that_a_dataset_lacks_is_padding(frames_root: Path) -> None:
 
 
 def test_actions_have_mean_0_and_deviation_1_and_the_gripper_stays(frames_root: Path) -> None:
-    plain, scaled = (open_octo(frames_root, normalize=each).batch_at(0)["action"] for each in (False, True))
+    plain, scaled = (open_octo(frames_root, normalize=normalize).batch_at(0)["action"] for normalize in (False, True))
     numbers = normalization(open_octo(frames_root, normalize=True)).statistics["action"]["viola"]
     expected = (plain - numbers.mean) / numbers.std
     np.testing.assert_allclose(scaled[..., :6], expected[..., :6], atol=1e-4)
@@ -111,10 +111,10 @@ def test_steps_without_an_action_are_no_part_of_the_episode(frames_root: Path, w
     seen, cut = batch["observation"], 0
     for row, (episode, t) in enumerate(places(loader)):
         last = raw.length[episode] - 2
-        for w, wanted in enumerate(range(t - width + 1, t + 1)):
-            step = max(wanted, 1)
-            cut += wanted == 0
-            assert (seen["timestep"][row, w], seen["timestep_pad_mask"][row, w]) == (step - 1, wanted >= 1)
+        for w, observed_step in enumerate(range(t - width + 1, t + 1)):
+            step = max(observed_step, 1)
+            cut += observed_step == 0
+            assert (seen["timestep"][row, w], seen["timestep_pad_mask"][row, w]) == (step - 1, observed_step >= 1)
             frame = raw.value("frames/primary", episode, step)[0]
             np.testing.assert_array_equal(seen["image_primary"][row, w], frame)
             np.testing.assert_array_equal(seen["proprio"][row, w], raw.value("state", episode, step))
@@ -125,7 +125,7 @@ def test_steps_without_an_action_are_no_part_of_the_episode(frames_root: Path, w
 
 def test_a_goal_is_never_a_step_without_an_action(frames_root: Path) -> None:
     loader = open_octo(frames_root, "bridge", keep_image_prob=1.0, sizes={"primary": (64, 64)})
-    raw, own = Raw(frames_root, "bridge", action_space="oxe"), 0
+    raw, goals_at_t = Raw(frames_root, "bridge", action_space="oxe"), 0
     for number in range(4):
         batch = loader.batch_at(number)
         task, masks = batch["task"], batch["task"]["pad_mask_dict"]
@@ -133,8 +133,8 @@ def test_a_goal_is_never_a_step_without_an_action(frames_root: Path) -> None:
         for row, (episode, t) in enumerate(places(loader, number)):
             goal, last = 1 + int(task["timestep"][row]), raw.length[episode] - 2
             assert t <= goal <= last
-            own += t == goal < last
+            goals_at_t += t == goal < last
             np.testing.assert_array_equal(task["image_primary"][row], raw.value("frames/primary", episode, goal)[0])
             steps = t - 1 + np.arange(2)[:, None] + np.arange(4)
             np.testing.assert_array_equal(batch["observation"]["task_completed"][row], steps - 2 >= goal)
-    assert own
+    assert goals_at_t

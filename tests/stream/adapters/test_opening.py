@@ -29,7 +29,8 @@ LOADERS: dict[str, Open] = {
 @pytest.mark.parametrize(("value", "same"), [(1, True), (np.True_, True), (0, False), (np.False_, False)])
 def test_numbers_and_numpy_choose_the_normalisation_as_bools_do(frames_root: Path, value: Any, same: bool) -> None:
     batches = (
-        openvla.loader(frames_root, "bridge", batch_size=4, normalize=each).batch_at(0) for each in (value, same)
+        openvla.loader(frames_root, "bridge", batch_size=4, normalize=normalize).batch_at(0)
+        for normalize in (value, same)
     )
     assert len({digest(batch) for batch in batches}) == 1
 
@@ -41,14 +42,7 @@ def test_another_normalisation_is_an_error(frames_root: Path, value: Any) -> Non
             open_adapter(frames_root, "bridge", batch_size=4, normalize=value)
 
 
-FIXED = {
-    "action": "first",
-    "action_from": 2,
-    "decode": "device",
-    "frames": [0, 1],
-    "horizon": 3,
-    "metadata": "none",
-}
+FIXED = {"action": "first", "action_from": 2, "decode": "device", "frames": [0, 1], "horizon": 3, "metadata": "none"}
 
 
 @pytest.mark.parametrize(
@@ -74,11 +68,11 @@ def test_windows_of_the_state_are_chosen_by_the_adapter(frames_root: Path, name:
 
 
 def test_arguments_that_the_adapter_leaves_open_can_be_given(frames_root: Path) -> None:
-    given: dict[str, Any] = {"batch_size": 4, "unknown_units": "keep", "columns": ["episode_id"], "num_workers": 0}
-    loader = octo.loader(frames_root, "droid", action_space="eef_delta", **given)
-    assert loader.data.options.action_space == "eef_delta" and loader.batch_at(0)["action"].shape == (4, 2, 4, 7)
+    arguments: dict[str, Any] = {"batch_size": 4, "unknown_units": "keep", "columns": ["episode_id"], "num_workers": 0}
+    loader = octo.loader(frames_root, "droid", action_space="eef_delta", **arguments)
+    assert loader.data.sample_spec.action_space == "eef_delta" and loader.batch_at(0)["action"].shape == (4, 2, 4, 7)
     chosen: dict[str, Any] = {"frames": (-1, 0), "bounds": "clamp", "state_horizon": 2, "action_horizon": 4}
-    clamped = gr00t.loader(frames_root, "droid", **chosen, **given, **UNITS)
+    clamped = gr00t.loader(frames_root, "droid", **chosen, **arguments, **UNITS)
     assert clamped.batch_at(0)["states"]["state"].shape[:2] == (4, 2)
 
 
@@ -151,7 +145,7 @@ def test_a_window_of_a_policy_has_whole_numbers() -> None:
 
 @pytest.mark.parametrize("module", ["gr00t", "lerobot"])
 def test_statistics_of_another_loader_are_an_error(frames_root: Path, module: str) -> None:
-    other = openvla.loader(frames_root, "droid", batch_size=4)
-    for loader in (make_loader(frames_root, "droid", batch_size=4), other):
+    other_loader = openvla.loader(frames_root, "droid", batch_size=4)
+    for loader in (make_loader(frames_root, "droid", batch_size=4), other_loader):
         with pytest.raises(ArgumentError, match=f"the loader is not one of stream.adapters.{module}.loader"):
             gr00t.statistics(loader) if module == "gr00t" else lerobot.dataset_stats(loader)

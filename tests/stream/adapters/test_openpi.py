@@ -45,7 +45,9 @@ def test_a_chunk_repeats_the_last_action_of_the_episode_and_pads_with_zeros(fram
         assert step <= last
         steps = [min(step + ahead, last) for ahead in range(6)]
         repeated += steps[-1] < step + 5
-        np.testing.assert_array_equal(batch["actions"][row, :, :7], [raw.action(episode, each) for each in steps])
+        np.testing.assert_array_equal(
+            batch["actions"][row, :, :7], [raw.action(episode, action_step) for action_step in steps]
+        )
         np.testing.assert_array_equal(batch["state"][row, :7], raw.value("state", episode, step))
         assert batch["prompt"][row] == raw.batch["language"][raw.rows[episode, step]]
     assert repeated > 3
@@ -55,12 +57,13 @@ def test_a_chunk_repeats_the_last_action_of_the_episode_and_pads_with_zeros(fram
 @pytest.mark.parametrize("model", ["pi0", "pi05"])
 def test_values_are_normalised_by_the_statistics_of_all_members(frames_root: Path, model: openpi.Model) -> None:
     plain, scaled = (
-        open_openpi(frames_root, "droid,viola", model=model, normalize=each).batch_at(0) for each in (False, True)
+        open_openpi(frames_root, "droid,viola", model=model, normalize=normalize).batch_at(0)
+        for normalize in (False, True)
     )
-    found = normalization(open_openpi(frames_root, "droid,viola", model=model)).statistics
+    statistics = normalization(open_openpi(frames_root, "droid,viola", model=model)).statistics
     for key, name in (("actions", "action"), ("state", "state")):
-        numbers = found[name]["viola"]
-        assert np.array_equal(numbers.mean, found[name]["droid"].mean)
+        numbers = statistics[name]["viola"]
+        assert np.array_equal(numbers.mean, statistics[name]["droid"].mean)
         expected = (plain[key][..., :7] - numbers.mean) / (numbers.std + 1e-6)
         if model == "pi05":
             expected = (plain[key][..., :7] - numbers.q01) / (numbers.q99 - numbers.q01 + 1e-6) * 2 - 1
@@ -110,20 +113,22 @@ def test_pi0_fast_has_its_own_views_all_valid_and_no_padding(frames_root: Path) 
 def test_droid_draws_cameras_and_instructions_as_openpi_does(frames_root: Path) -> None:
     """openpi takes a camera with probability 1/2 and an instruction with 1/3; empty ones are not drawn here."""
     batches = openpi.droid_loader(frames_root, batch_size=256, image_size=(64, 64), normalize=False)
-    given: Any = {"batch_size": 256, "frames": [0], "cameras": list(openpi.DROID_EXTERIOR), "horizon": 16}
-    chosen: Any = {name: getattr(batches.data.options, name) for name in ("filters", "action_columns", "state_columns")}
-    plain = make_loader(frames_root, "droid", **given, **chosen, columns=openpi.DROID_TEXTS)
-    first, places = 0, Counter[tuple[int, int]]()
+    arguments: Any = {"batch_size": 256, "frames": [0], "cameras": list(openpi.DROID_EXTERIOR), "horizon": 16}
+    chosen: Any = {
+        name: getattr(batches.data.sample_spec, name) for name in ("filters", "action_columns", "state_columns")
+    }
+    plain = make_loader(frames_root, "droid", **arguments, **chosen, columns=openpi.DROID_TEXTS)
+    first, counts = 0, Counter[tuple[int, int]]()
     for step in range(6):
         batch, raw = batches.batch_at(step), plain.batch_at(step)
         for row, text in enumerate(batch["prompt"]):
             texts = [raw[name][row] for name in openpi.DROID_TEXTS]
-            told = [each for each in texts if each]
-            assert text in (told or [""])
-            if len(told) == len(set(told)) > 1:
-                places[len(told), told.index(text)] += 1
+            instructions = [stored_text for stored_text in texts if stored_text]
+            assert text in (instructions or [""])
+            if len(instructions) == len(set(instructions)) > 1:
+                counts[len(instructions), instructions.index(text)] += 1
         image = batch["image"]["base_0_rgb"]
-        shown = [(image == raw[f"frames/{name}"][:, 0]).all(axis=(1, 2, 3)) for name in given["cameras"]]
+        shown = [(image == raw[f"frames/{name}"][:, 0]).all(axis=(1, 2, 3)) for name in arguments["cameras"]]
         assert (shown[0] ^ shown[1]).all()
         first += int(shown[0].sum())
         assert (batch["actions"][..., :8] >= -10).all() and not batch["actions"][..., 8:].any()
@@ -131,10 +136,10 @@ def test_droid_draws_cameras_and_instructions_as_openpi_does(frames_root: Path) 
     rows = 6 * 256
     assert abs(first - rows / 2) < 4 * np.sqrt(rows / 4)
     assert all("success" in name for name in success_paths(batches))
-    assert places
-    for several in {several for several, _ in places}:
-        own = [places[several, number] for number in range(several)]
-        assert max(own) - min(own) < 6 * np.sqrt(sum(own))
+    assert counts
+    for num_texts in {num_texts for num_texts, _ in counts}:
+        drawn_counts = [counts[num_texts, number] for number in range(num_texts)]
+        assert max(drawn_counts) - min(drawn_counts) < 6 * np.sqrt(sum(drawn_counts))
 
 
 def success_paths(loader: Loader) -> list[str]:

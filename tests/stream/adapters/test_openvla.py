@@ -51,7 +51,9 @@ def test_every_chunk_is_complete(frames_root: Path) -> None:
 
 
 def test_actions_are_scaled_by_quantiles_and_the_gripper_is_not(frames_root: Path) -> None:
-    plain, scaled = (open_openvla(frames_root, normalize=each).batch_at(0)["actions"] for each in (False, True))
+    plain, scaled = (
+        open_openvla(frames_root, normalize=normalize).batch_at(0)["actions"] for normalize in (False, True)
+    )
     numbers = normalization(open_openvla(frames_root)).statistics["action"]["bridge"]
     expected = (2 * (plain - numbers.q01) / (numbers.q99 - numbers.q01) - 1).clip(-1, 1)
     np.testing.assert_allclose(scaled[..., :6], expected[..., :6], atol=1e-5)
@@ -62,12 +64,12 @@ def test_actions_are_scaled_by_quantiles_and_the_gripper_is_not(frames_root: Pat
 def test_dimensions_that_do_not_vary_are_zero(frames_root: Path) -> None:
     loader = open_openvla(frames_root, "language_table,roboturk", shuffle="global")
     statistics = normalization(loader).statistics["action"]
-    batch, found = loader.batch_at(0), 0
+    batch, num_constant = loader.batch_at(0), 0
     for row, ref in enumerate(loader.describe(0)):
         dims = statistics[ref.dataset].min == statistics[ref.dataset].max
-        found += int(dims.sum())
+        num_constant += int(dims.sum())
         assert not batch["actions"][row][:, dims].any()
-    assert found
+    assert num_constant
 
 
 def test_bins_are_those_of_the_action_tokenizer(frames_root: Path) -> None:

@@ -79,11 +79,11 @@ def expected_row(data: OpenMixture, rows: Rows, row: int) -> dict[str, Any]:
     record = tables["records"][int(rows.record[row])]
     episode = tables["episodes"][record["episode"]]
     length = record["offset"]
-    if data.options.horizon is not None:
+    if data.sample_spec.horizon is not None:
         length = min(spec.action_span.longest, episode["num_steps"] - record["step"])
     window = tables["steps"][record["steps_row"] : record["steps_row"] + length]
     assert [step["step"] for step in window] == list(range(record["step"], record["step"] + length))
-    options = data.options
+    options = data.sample_spec
     found: dict[str, Any] = {key: record[key] for key in ("episode", "step", "offset")}
     found["language"] = window[0]["language"]
     action = (options.action_columns or {}).get(split.dataset)
@@ -165,7 +165,7 @@ def padded(value: Any, shape: tuple[int, ...], dtype: np.dtype) -> tuple[np.ndar
 def assert_equal(data: OpenMixture, rows: Rows) -> None:
     found, located, failed = look_up(data, rows)
     assert not failed
-    exact = data.options.action in ("window", "first")
+    exact = data.sample_spec.action in ("window", "first")
     for row in range(len(rows)):
         assert_row(found, row, expected_row(data, rows, row), exact=exact)
     assert_located(data, rows, located)

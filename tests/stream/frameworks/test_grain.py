@@ -89,7 +89,7 @@ def test_complete_passes_have_a_length(oxe_root: Path) -> None:
         dataset[len(dataset)]
 
 
-def test_pairs_draw_random_frames_and_numbers_anew_in_each_epoch(frames_root: Path) -> None:
+def test_pairs_draw_random_frames_and_numbers_again_in_each_epoch(frames_root: Path) -> None:
     dataset = pairs(frames_root, "bridge", split="train[:1]", shuffle="none", frames=[0, "1..3", "goal"])
     size = dataset.data.sizes["bridge"]
     epochs = [[dataset[epoch * size + k] for k in range(size)] for epoch in range(3)]
@@ -102,8 +102,8 @@ def test_pairs_draw_random_frames_and_numbers_anew_in_each_epoch(frames_root: Pa
 
 
 @pytest.mark.parametrize(("frames", "named"), [([0, "1..3"], "'1..3'"), (["goal", 0], "'goal'")])
-def test_a_pair_source_refuses_what_an_epoch_draws_anew(frames_root: Path, frames: list[Any], named: str) -> None:
-    with pytest.raises(ArgumentError, match=rf"PairSource cannot draw {named} anew in each epoch.*stream\.pairs"):
+def test_a_pair_source_refuses_random_choices(frames_root: Path, frames: list[Any], named: str) -> None:
+    with pytest.raises(ArgumentError, match=rf"PairSource cannot draw {named} again in each epoch.*stream\.pairs"):
         PairSource(frames_root, "bridge", frames=frames)
     assert PairSource(frames_root, "bridge", frames=[0, 2, "last", "offset"])[0]["frames"].shape[0] == 4
 
@@ -121,8 +121,8 @@ def test_the_text_of_a_pair_source_says_which_data_it_has(oxe_root: Path) -> Non
     source = PairSource(oxe_root, {"bridge": 1})
     assert repr(source) == repr(PairSource(oxe_root, "bridge"))
     assert repr(source).startswith(f"PairSource({len(source)} pairs of 1 datasets, ")
-    others = [("kuka", None), ("bridge", [("step", "<", 3)])]
-    assert repr(source) not in {repr(PairSource(oxe_root, name, filters=filters)) for name, filters in others}
+    changes = [("kuka", None), ("bridge", [("step", "<", 3)])]
+    assert repr(source) not in {repr(PairSource(oxe_root, name, filters=filters)) for name, filters in changes}
 
 
 def test_grains_data_loader_refuses_a_checkpoint_of_other_data(oxe_root: Path) -> None:
@@ -150,7 +150,7 @@ def test_wrong_arguments_are_refused(oxe_root: Path) -> None:
         with pytest.raises(ArgumentError, match="count from 0"):
             dataset[number]
     source: Any = PairSource(oxe_root, MIXTURE)
-    for other in (1.5, "1"):
+    for wrong_index in (1.5, "1"):
         for samples in (dataset, source):
             with pytest.raises(TypeError):
-                samples[other]
+                samples[wrong_index]

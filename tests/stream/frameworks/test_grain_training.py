@@ -129,8 +129,8 @@ def test_a_training_loop_runs_in_a_notebook(oxe_root: Path) -> None:
 
 
 def test_flags_of_a_program_are_left_to_it() -> None:
-    told = python("-c", FLAGS, "--own=given", "--grain_py_debug_mode", "rest")
-    assert told == "unparsed\ngiven True ['rest']\n"
+    output = python("-c", FLAGS, "--own=given", "--grain_py_debug_mode", "rest")
+    assert output == "unparsed\ngiven True ['rest']\n"
 
 
 @pytest.mark.parametrize("name", ["make_loader", "pairs", "Normalize"])

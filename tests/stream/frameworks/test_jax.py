@@ -68,7 +68,7 @@ def test_batches_that_nobody_keeps_leave_the_ring_as_it_is(loader: Loader) -> No
     assert slots[-1] == slots[20]
 
 
-def test_samples_beyond_32_bits_are_whole(loader: Loader) -> None:
+def test_samples_beyond_32_bits_keep_all_bits(loader: Loader) -> None:
     batches = stream.jax.to_devices(loader)
     batches.seek(2**31)
     assert np.asarray(next(batches)["sample"]).tolist() == [4 * 2**31 + row for row in range(4)]
@@ -108,7 +108,7 @@ for wrong in ({"batch_size": 6}, {"batch_size": 4, "passes": 1}):
     try:
         stream.jax.to_devices(loader, sharding)
     except stream.ArgumentError as error:
-        assert str(error).endswith("take a sharding of the rows alone, and a batch_size that its devices divide")
+        assert str(error).endswith("take a sharding of only the rows, and a batch_size that its devices divide")
         print(loader.sizes["bridge"], str(error).partition(" and ")[0])
 """
 
@@ -162,7 +162,7 @@ def test_grain_s_handler_saves_and_restores_an_iterator(loader: Loader, tmp_path
 
 
 @pytest.mark.parametrize("on_device", [False, True])
-def test_orbax_saves_an_iterator_beside_the_model(oxe_root: Path, tmp_path: Path, on_device: bool) -> None:
+def test_orbax_saves_an_iterator_with_the_model(oxe_root: Path, tmp_path: Path, on_device: bool) -> None:
     ocp = pytest.importorskip("orbax.checkpoint", reason="orbax is not installed")
 
     def make(seed: int = 0) -> Any:

@@ -59,7 +59,7 @@ def _fit(folder: Path, data: Any, *callbacks: Any, ckpt_path: Path | None = None
     return model.trained
 
 
-def test_a_fit_goes_on_with_the_batch_after_the_last_one_trained_on(oxe_root: Path, tmp_path: Path) -> None:
+def test_a_fit_continues_with_the_batch_after_the_last_one_trained_on(oxe_root: Path, tmp_path: Path) -> None:
     assert _fit(tmp_path, _module(oxe_root), max_steps=6) == [0, 1, 2, 3, 4, 5]
     assert _fit(tmp_path, _module(oxe_root), max_steps=8, ckpt_path=tmp_path / "step=4.ckpt") == [4, 5, 6, 7]
     assert _fit(tmp_path, _module(oxe_root), max_steps=9, ckpt_path=tmp_path / "step=8.ckpt") == [8]
@@ -75,7 +75,7 @@ def test_with_accumulated_gradients_batches_count_not_optimizer_steps(oxe_root: 
     assert resumed == [6, 7, 8]
 
 
-def test_an_epoch_goes_on_where_the_last_one_stopped(oxe_root: Path, tmp_path: Path) -> None:
+def test_an_epoch_continues_where_the_last_one_stopped(oxe_root: Path, tmp_path: Path) -> None:
     assert _fit(tmp_path, _module(oxe_root), max_epochs=2, limit_train_batches=3) == [0, 1, 2, 3, 4, 5]
     resumed = _fit(tmp_path, _module(oxe_root), max_epochs=3, limit_train_batches=3, ckpt_path=tmp_path / "step=4.ckpt")
     assert resumed == [4, 5, 6, 7, 8]

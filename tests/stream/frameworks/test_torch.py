@@ -91,15 +91,15 @@ def test_the_state_is_that_of_the_batches_handed_out_before_during_and_after(oxe
     assert dataset.state_dict()["step"] == 4
 
 
-def test_a_state_is_small_json_and_iterating_goes_on_from_it(oxe_root: Path, dataset: PairDataset) -> None:
+def test_a_state_is_small_json_and_iterating_continues_from_it(oxe_root: Path, dataset: PairDataset) -> None:
     _take(dataset, 3)
     text = json.dumps(dataset.state_dict())
     assert len(text) < 2000
-    other = PairDataset(oxe_root, MIXTURE, batch_size=4, threads=1)
-    other.load_state_dict(json.loads(text))
-    assert other.state_dict()["step"] == 3
-    assert _take(other, 2) == _steps(3, 5)
-    assert _take(other, 2) == _steps(5, 7)
+    resumed = PairDataset(oxe_root, MIXTURE, batch_size=4, threads=1)
+    resumed.load_state_dict(json.loads(text))
+    assert resumed.state_dict()["step"] == 3
+    assert _take(resumed, 2) == _steps(3, 5)
+    assert _take(resumed, 2) == _steps(5, 7)
 
 
 def test_loading_while_iterating_is_for_the_next_iterator(dataset: PairDataset) -> None:
@@ -111,9 +111,9 @@ def test_loading_while_iterating_is_for_the_next_iterator(dataset: PairDataset) 
 
 
 def test_a_state_of_another_order_is_refused_when_it_is_loaded(dataset: PairDataset, oxe_root: Path) -> None:
-    other = PairDataset(oxe_root, MIXTURE, batch_size=4, seed=1)
+    other_order = PairDataset(oxe_root, MIXTURE, batch_size=4, seed=1)
     with pytest.raises(StateError, match="seed: 0 was 1"):
-        dataset.load_state_dict(other.state_dict())
+        dataset.load_state_dict(other_order.state_dict())
 
 
 def test_batches_come_to_the_cpu_in_order_with_the_state_of_those_handed_out(loader: Loader) -> None:
@@ -211,7 +211,7 @@ def test_what_is_no_loader_and_no_device_is_refused(loader: Loader) -> None:
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
 @pytest.mark.parametrize("pin_memory", [None, False])
-def test_batches_come_to_cuda_whole_while_the_ring_is_used_again(loader: Loader, pin_memory: bool | None) -> None:
+def test_batches_are_complete_on_cuda_while_the_ring_is_used_again(loader: Loader, pin_memory: bool | None) -> None:
     batches = to_device(loader, "cuda", prefetch=2, pin_memory=pin_memory)
     kept = [next(batches) for _ in range(40)]
     for step, batch in enumerate(kept):
@@ -237,6 +237,6 @@ def test_normalising_tensors_gives_what_normalising_arrays_gives(oxe_root: Path,
     assert result["frames"] is not None and result["language"] == batch["language"]
 
 
-def test_the_tables_move_with_the_model_and_stand_in_its_state_dict(loader: Loader) -> None:
+def test_the_tables_move_with_the_model_and_are_in_its_state_dict(loader: Loader) -> None:
     module = Normalize(stream.Normalize(loader, keys=("action",)).tables)
     assert set(module.state_dict()) == {f"action_{part}" for part in ("centre", "scale", "shift", "low", "high")}

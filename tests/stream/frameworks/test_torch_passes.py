@@ -42,7 +42,7 @@ def _steps(batches: Iterable[dict[str, Any]], count: int = 9) -> list[int]:
     return [int(batch["sample"][0]) // 4 for _, batch in zip(range(count), batches, strict=False)]
 
 
-def test_each_pass_goes_on_where_the_last_one_ended(dataset: PairDataset, way: Pass) -> None:
+def test_each_pass_continues_where_the_last_one_ended(dataset: PairDataset, way: Pass) -> None:
     assert [_steps(way(dataset)) for _ in range(3)] == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
 
 
@@ -51,7 +51,7 @@ def test_one_dataloader_gives_all_passes_in_turn(dataset: PairDataset) -> None:
     assert [_steps(batches) for _ in range(2)] == [[0, 1, 2], [3, 4, 5]]
 
 
-def test_passes_of_worker_processes_go_on_too(oxe_root: Path) -> None:
+def test_passes_of_worker_processes_continue_too(oxe_root: Path) -> None:
     dataset = _make(oxe_root, num_steps=2, num_workers=1, threads=None)
     assert [_steps(dataset) for _ in range(2)] == [[0, 1], [2, 3]]
 
@@ -72,7 +72,7 @@ def test_an_epoch_that_is_set_begins_at_its_first_step(dataset: PairDataset, way
     assert _steps(way(dataset)) == [3, 4, 5]
 
 
-def test_a_state_goes_on_to_the_end_of_its_pass(dataset: PairDataset, oxe_root: Path, way: Pass) -> None:
+def test_a_state_continues_to_the_end_of_its_pass(dataset: PairDataset, oxe_root: Path, way: Pass) -> None:
     assert _steps(way(dataset)) + _steps(way(dataset), 1) == [0, 1, 2, 3]
     resumed = _make(oxe_root, num_steps=3)
     resumed.load_state_dict(dataset.state_dict())
@@ -101,7 +101,7 @@ def test_iterators_that_nobody_uses_move_nothing(dataset: PairDataset) -> None:
     assert _steps(dataset) == [3, 4, 5]
 
 
-def test_without_num_steps_iterations_go_on_for_ever(oxe_root: Path) -> None:
+def test_without_num_steps_iterations_continue_without_end(oxe_root: Path) -> None:
     dataset = _make(oxe_root)
     assert [_steps(dataset, 4), _steps(dataset, 2)] == [[0, 1, 2, 3], [4, 5]]
     dataset.set_epoch(0)
@@ -111,7 +111,7 @@ def test_without_num_steps_iterations_go_on_for_ever(oxe_root: Path) -> None:
     assert _steps(_make(oxe_root, num_steps=0)) == []
 
 
-def test_complete_passes_begin_anew_when_they_have_ended(oxe_root: Path, way: Pass) -> None:
+def test_complete_passes_start_again_when_they_have_ended(oxe_root: Path, way: Pass) -> None:
     dataset = _make(oxe_root, split="train[:1]", batch_size=8, passes=1)
     size = dataset.loader.sizes["bridge"]
     for _ in range(2):
@@ -157,7 +157,7 @@ def test_in_a_dataloader_s_worker_the_error_says_which_num_workers_to_set(
 
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
-def test_a_stateful_dataloader_goes_on_where_it_was(oxe_root: Path) -> None:
+def test_a_stateful_dataloader_continues_where_it_was(oxe_root: Path) -> None:
     torchdata = pytest.importorskip("torchdata.stateful_dataloader", reason="torchdata is not installed")
 
     def resume(state: Any = None) -> Any:

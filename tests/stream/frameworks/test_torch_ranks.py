@@ -50,7 +50,7 @@ def _rows(batches: Any) -> list[int]:
     return next(iter(batches))["sample"].tolist()
 
 
-def test_a_process_alone_is_rank_0_of_1(environment: Any) -> None:
+def test_a_single_process_is_rank_0_of_1(environment: Any) -> None:
     assert ranks() == {"rank": 0, "world_size": 1}
     environment("x", 1)
     assert ranks() == {"rank": 0, "world_size": 1}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import logging
 import re
 import sys
@@ -59,7 +60,7 @@ def test_an_unknown_argument_suggests_the_closest(root: Path, name: str, closest
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("arguments", "message"),
     [
         ({"chunk_size": 8}, "unknown argument 'chunk_size'; did you mean 'horizon'?"),
         ({"action_horizon": 8}, "unknown argument 'action_horizon'; did you mean 'horizon'?"),
@@ -73,9 +74,9 @@ def test_an_unknown_argument_suggests_the_closest(root: Path, name: str, closest
         ({"mixture": "oxe29", "split": "x"}, "split='x' is none of its roles (train, val); with a named mixture"),
     ],
 )
-def test_words_of_other_programs_lead_to_the_argument(root: Path, given: Any, message: str) -> None:
+def test_words_of_other_programs_lead_to_the_argument(root: Path, arguments: Any, message: str) -> None:
     with pytest.raises(ArgumentError, match=re.escape(message)):
-        loader_of(root, **{"mixture": "arm", **given})
+        loader_of(root, **{"mixture": "arm", **arguments})
 
 
 @pytest.mark.parametrize("use", [next, len, lambda loader: loader[0], lambda loader: next(torch_loader(loader))])
@@ -98,9 +99,10 @@ def test_a_number_of_seconds_is_bounded_as_steps_are() -> None:
         resolve_steps("horizon", "9999s", fields, ("slow", "fast"), least=1, most=MOST_STEPS)
 
 
-def test_numbers_of_numpy_are_numbers(root: Path) -> None:
-    plain = loader_of(root, {"arm": 2, "hand": 1}, frames=[0, 1], horizon=2, seed=3, num_steps=5)
-    given = make_loader(
+def test_numbers_of_numpy_are_numbers(root: Path, tmp_path: Path) -> None:
+    mixture = {"arm": 2, "hand": 1}
+    plain = loader_of(root, mixture, frames=[0, 1], horizon=2, seed=3, num_steps=5, rank=1, world_size=2)
+    numpy_loader = make_loader(
         root,
         {"arm": np.int64(2), "hand": np.float32(1)},
         batch_size=np.int32(4),  # type: ignore[arg-type]
@@ -108,10 +110,16 @@ def test_numbers_of_numpy_are_numbers(root: Path) -> None:
         horizon=np.int8(2),  # type: ignore[arg-type]
         seed=np.uint16(3),  # type: ignore[arg-type]
         num_steps=np.int64(5),  # type: ignore[arg-type]
+        rank=np.int32(1),  # type: ignore[arg-type]
+        world_size=np.int32(2),  # type: ignore[arg-type]
     )
-    assert given.fingerprint == plain.fingerprint
-    assert given.batch_at(np.int64(2))["step"].tolist() == plain.batch_at(2)["step"].tolist()  # type: ignore[arg-type]
-    assert given.state_at(np.int64(2)) == plain.state_at(2)  # type: ignore[arg-type]
+    for loader, name in ((plain, "plain.json"), (numpy_loader, "numpy.json")):
+        loader.save(tmp_path / name)
+    assert (tmp_path / "numpy.json").read_bytes() == (tmp_path / "plain.json").read_bytes()
+    assert json.dumps(numpy_loader.state_at(3)) == json.dumps(plain.state_at(3))
+    assert numpy_loader.fingerprint == plain.fingerprint
+    assert numpy_loader.batch_at(np.int64(2))["step"].tolist() == plain.batch_at(2)["step"].tolist()  # type: ignore[arg-type]
+    assert numpy_loader.state_at(np.int64(2)) == plain.state_at(2)  # type: ignore[arg-type]
     schedule = [(np.int64(5), {"arm": np.int64(1)}), (None, {"hand": 1})]
     assert loader_of(root, schedule).weights_at(5) == {"arm": 0, "hand": 1}
 
@@ -180,13 +188,13 @@ def test_ranges_of_very_many_episodes_come_back_from_the_file(root: Path, tmp_pa
 def test_a_file_that_could_not_be_read_again_is_not_written(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stream.loader.state._MAX_BYTES", 1000)
+    monkeypatch.setattr("stream.loader.state._MAX_FILE_BYTES", 1000)
     with pytest.raises(ArgumentError, match="at most 1,000; give episodes and keep_ranges as files"):
         loader_of(root).save(tmp_path / "loader.json")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_iterator_ends_where_it_is_told(root: Path) -> None:
+def test_an_iterator_ends_at_its_stop(root: Path) -> None:
     iterator = iter(loader_of(root, num_steps=3))
     assert [batch["sample"][0] // 4 for batch in iterator] == [0, 1, 2]
     iterator.seek(3)

@@ -40,9 +40,9 @@ def test_a_normalisation_comes_back_from_loader_json(
 ) -> None:
     loader = load(oxe_root, normalize=normalisations(oxe_root, tmp_path)[form])
     loader.save(tmp_path / "loader.json")
-    again = load_loader(tmp_path / "loader.json")
-    assert digest(again.batch_at(2)) == digest(loader.batch_at(2)) != digest(load(oxe_root).batch_at(2))
-    assert again.content == loader.content
+    loaded = load_loader(tmp_path / "loader.json")
+    assert digest(loaded.batch_at(2)) == digest(loader.batch_at(2)) != digest(load(oxe_root).batch_at(2))
+    assert loaded.content == loader.content
     assert replay(["--loader", str(tmp_path / "loader.json"), "--step", "2", "--digest"]) == 0
     assert capsys.readouterr().out.split() == ["2", digest(loader.batch_at(2))]
     stored = load_loader(tmp_path / "loader.json", normalize=False)
@@ -57,9 +57,9 @@ def test_a_normalisation_keeps_its_place_among_transforms_that_are_given_again(
     for transforms in ([Halve(), normalize], [normalize, Halve()]):
         loader = load(oxe_root, transforms=transforms)
         loader.save(path)
-        wanted = digest(loader.batch_at(1))
-        assert digest(load_loader(path, transforms=[Halve()]).batch_at(1)) == wanted
-        assert digest(load_loader(path, transforms=transforms).batch_at(1)) == wanted
+        expected = digest(loader.batch_at(1))
+        assert digest(load_loader(path, transforms=[Halve()]).batch_at(1)) == expected
+        assert digest(load_loader(path, transforms=transforms).batch_at(1)) == expected
     caplog.clear()
     assert digest(load_loader(path).batch_at(1)) == digest(load(oxe_root, normalize=normalize).batch_at(1))
     assert "loaded without the transforms of the run, which are code: " in caplog.text
@@ -135,8 +135,8 @@ def test_other_frames_within_clamped_bounds_are_named(frames_root: Path, caplog:
 
 def test_what_changes_nothing_of_a_batch_is_not_named(oxe_root: Path, caplog: pytest.LogCaptureFixture) -> None:
     state = load(oxe_root, normalize="q01_q99", on_error="replace", num_workers=1).state_at(3)
-    other = load(oxe_root, normalize={"method": "q01_q99"}, image_fit="pad", image_filter="lanczos", num_steps=9)
-    assert other.step_of(state) == 3
+    changed = load(oxe_root, normalize={"method": "q01_q99"}, image_fit="pad", image_filter="lanczos", num_steps=9)
+    assert changed.step_of(state) == 3
     assert not caplog.records
 
 

@@ -14,7 +14,7 @@ from stream.base.errors import FormatError, StreamError
 from stream.format.catalog import Catalog
 from stream.format.names import TABLE_KINDS
 from stream.frameworks.grain import PairSource
-from stream.loader.digest import digest
+from stream.loader.comparison import digest
 from tests.fixtures.parameters import long_but
 
 NAMES = ("bridge", "kuka")
@@ -34,14 +34,14 @@ DAMAGES: dict[str, Damage] = {
 @pytest.fixture(scope="module")
 def root(oxe_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a copy of two datasets, to damage and repair."""
-    made = tmp_path_factory.mktemp("corruption")
+    folder = tmp_path_factory.mktemp("corruption")
     for name in NAMES:
-        shutil.copytree(oxe_root / name, made / name)
-    return made
+        shutil.copytree(oxe_root / name, folder / name)
+    return folder
 
 
 @pytest.fixture(scope="module")
-def whole(root: Path) -> list[str]:
+def digests(root: Path) -> list[str]:
     """Return the hashes of the undamaged files."""
     return read_all(root)
 
@@ -49,7 +49,7 @@ def whole(root: Path) -> list[str]:
 def read_all(root: Path) -> list[str]:
     """Return a hash of each sample of ``bridge``; raises the errors of the loader."""
     source = PairSource(root, "bridge", split="train", columns=["is_first"], horizon=3)
-    return [digest(source[place]) for place in range(len(source))]
+    return [digest(source[position]) for position in range(len(source))]
 
 
 def paths(root: Path, kind: str) -> list[Path]:
@@ -71,47 +71,47 @@ def places(size: int, count: int) -> Iterator[tuple[int, int]]:
 
 @pytest.mark.parametrize("damage", long_but(["flipped", "truncated"], DAMAGES))
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_damaged_region_is_an_error_or_has_no_effect(root: Path, whole: list[str], kind: str, damage: str) -> None:
+def test_a_damaged_region_is_an_error_or_has_no_effect(root: Path, digests: list[str], kind: str, damage: str) -> None:
     path = paths(root, kind)[0]
-    sound = path.read_bytes()
+    undamaged = path.read_bytes()
     raised = 0
     try:
-        for start, stop in places(len(sound), 24 if kind == "arrayrecord" else 12):
-            damaged = DAMAGES[damage](sound, start, stop)
-            if damaged == sound:
+        for start, stop in places(len(undamaged), 24 if kind == "arrayrecord" else 12):
+            damaged = DAMAGES[damage](undamaged, start, stop)
+            if damaged == undamaged:
                 continue
             path.write_bytes(damaged)
             try:
-                assert read_all(root) == whole, f"{path.name}: bytes {start} to {stop} {damage}"
+                assert read_all(root) == digests, f"{path.name}: bytes {start} to {stop} {damage}"
             except (StreamError, FormatError) as error:
                 raised += 1
                 assert path.name.split(".")[0] in str(error) or "dataset.json" in str(error)
     finally:
-        path.write_bytes(sound)
+        path.write_bytes(undamaged)
     assert raised
-    assert read_all(root) == whole
+    assert read_all(root) == digests
 
 
 @pytest.mark.parametrize("kind", ["arrayrecord", *TABLE_KINDS])
-@pytest.mark.parametrize("other", ["another dataset's", "of the same size"])
-def test_a_file_in_the_place_of_another_is_an_error(root: Path, kind: str, other: str) -> None:
+@pytest.mark.parametrize("replacement", ["another dataset's", "of the same size"])
+def test_a_file_in_the_place_of_another_is_an_error(root: Path, kind: str, replacement: str) -> None:
     path = paths(root, kind)[0]
-    sound = path.read_bytes()
+    undamaged = path.read_bytes()
     content = next((root / "kuka").rglob(path.name)).read_bytes()
-    if other == "of the same size":
-        content = (content + sound[len(content) :])[: len(sound)]
+    if replacement == "of the same size":
+        content = (content + undamaged[len(content) :])[: len(undamaged)]
     try:
         path.write_bytes(content)
         with pytest.raises((StreamError, FormatError), match=path.name.split(".")[0]):
             read_all(root)
     finally:
-        path.write_bytes(sound)
+        path.write_bytes(undamaged)
 
 
-def test_an_older_manifest_beside_newer_files_is_an_error(root: Path) -> None:
+def test_an_older_manifest_with_newer_files_is_an_error(root: Path) -> None:
     path = paths(root, "dataset.json")[0]
-    sound = path.read_bytes()
-    manifest = json.loads(sound)
+    undamaged = path.read_bytes()
+    manifest = json.loads(undamaged)
     # Signed as it was: what somebody would have kept.
     manifest["records"] += 1
     try:
@@ -120,4 +120,4 @@ def test_an_older_manifest_beside_newer_files_is_an_error(root: Path) -> None:
             Catalog(root).open("bridge")
             read_all(root)
     finally:
-        path.write_bytes(sound)
+        path.write_bytes(undamaged)

@@ -18,20 +18,20 @@ CAMERAS = {"exterior": ("primary", "exterior_image_2_left"), "wrist": "wrist"}
 TEXTS = ["language_instruction", "language_instruction_2", "language_instruction_3"]
 
 
-def same(one: Any, other: Any) -> bool:
-    return all(np.array_equal(value, other[key]) for key, value in one.items())
+def same(first: Any, second: Any) -> bool:
+    return all(np.array_equal(value, second[key]) for key, value in first.items())
 
 
-def test_each_sample_shows_one_of_the_cameras_evenly_and_anew_in_each_epoch(frames_root: Path) -> None:
-    given: Any = {"batch_size": 32, "frames": [-1, 0], "shuffle": "none", "bounds": "clamp"}
-    drawn = make_loader(frames_root, "droid", cameras=CAMERAS, **given)
-    both = make_loader(
-        frames_root, "droid", cameras=["exterior_image_1_left", "exterior_image_2_left", "wrist"], **given
+def test_each_sample_shows_one_of_the_cameras_evenly_and_again_in_each_epoch(frames_root: Path) -> None:
+    arguments: Any = {"batch_size": 32, "frames": [-1, 0], "shuffle": "none", "bounds": "clamp"}
+    drawn = make_loader(frames_root, "droid", cameras=CAMERAS, **arguments)
+    both_cameras = make_loader(
+        frames_root, "droid", cameras=["exterior_image_1_left", "exterior_image_2_left", "wrist"], **arguments
     )
-    taken: dict[tuple[int, int], set[int]] = {}
+    drawn_cameras: dict[tuple[int, int], set[int]] = {}
     counts: Counter[int] = Counter()
     for step in range(4 * drawn.steps_per_epoch):
-        batch, all_of = drawn.batch_at(step), both.batch_at(step)
+        batch, all_of = drawn.batch_at(step), both_cameras.batch_at(step)
         assert np.array_equal(batch["frames/wrist"], all_of["frames/wrist"])
         for row in range(32):
             shown = [
@@ -41,23 +41,25 @@ def test_each_sample_shows_one_of_the_cameras_evenly_and_anew_in_each_epoch(fram
             ]
             assert len(shown) == 1 and batch["frames_mask/exterior"][row, 1]
             counts.update(shown)
-            taken.setdefault((int(batch["episode"][row]), int(batch["step"][row])), set()).update(shown)
+            drawn_cameras.setdefault((int(batch["episode"][row]), int(batch["step"][row])), set()).update(shown)
     assert abs(counts[1] - counts[2]) < 5 * np.sqrt(sum(counts.values()))
-    assert sum(len(own) == 2 for own in taken.values()) > len(taken) / 2
+    assert sum(len(camera_numbers) == 2 for camera_numbers in drawn_cameras.values()) > len(drawn_cameras) / 2
 
 
 def test_the_draws_do_not_depend_on_ranks_workers_and_files(frames_root: Path, tmp_path: Path) -> None:
-    given: Any = {"cameras": CAMERAS, "language": TEXTS, "frames": [0, "goal:geometric:0.9"], "batch_size": 12}
-    whole = make_loader(frames_root, "droid", seed=3, **given)
-    whole.save(tmp_path / "loader.json")
-    again = load_loader(tmp_path / "loader.json", num_workers=1)
-    assert same(whole.batch_at(5), again.batch_at(5)) and same(whole.batch_at(0), next(iter(again)))
+    arguments: Any = {"cameras": CAMERAS, "language": TEXTS, "frames": [0, "goal:geometric:0.9"], "batch_size": 12}
+    full = make_loader(frames_root, "droid", seed=3, **arguments)
+    full.save(tmp_path / "loader.json")
+    loaded = load_loader(tmp_path / "loader.json", num_workers=1)
+    assert same(full.batch_at(5), loaded.batch_at(5)) and same(full.batch_at(0), next(iter(loaded)))
     ranks: list[dict[str, Any]] = [{"rank": rank, "world_size": 3} for rank in range(3)]
-    parts = [make_loader(frames_root, "droid", seed=3, **own, **given).batch_at(5) for own in ranks]
-    for key, value in whole.batch_at(5).items():
-        found = np.concatenate([np.asarray(part[key]) for part in parts])
-        assert np.array_equal(found, value)
-    assert [ref.language for ref in whole.describe(5)] == whole.batch_at(5)["language"]
+    parts = [
+        make_loader(frames_root, "droid", seed=3, **rank_arguments, **arguments).batch_at(5) for rank_arguments in ranks
+    ]
+    for key, value in full.batch_at(5).items():
+        joined = np.concatenate([np.asarray(part[key]) for part in parts])
+        assert np.array_equal(joined, value)
+    assert [ref.language for ref in full.describe(5)] == full.batch_at(5)["language"]
 
 
 def test_an_episode_shows_every_camera_that_samples_draw_from(frames_root: Path) -> None:
@@ -82,7 +84,7 @@ def test_a_dataset_without_the_other_cameras_shows_the_one_that_it_has(frames_ro
 
 
 @pytest.fixture
-def told(tmp_path: Path) -> Path:
+def texts_root(tmp_path: Path) -> Path:
     """A dataset with three texts a step: all, some, one and none of them empty."""
     folder = write_dataset(tmp_path, "demo", {"train": [[40, 30]]})
     texts: dict[str, list[str | None]] = {name: [] for name in ("first", "second", "third")}
@@ -94,46 +96,46 @@ def told(tmp_path: Path) -> Path:
     def add(table: Any) -> Any:
         import pyarrow as pa
 
-        for name, own in texts.items():
-            table = table.append_column(name, pa.array(own, pa.large_string()))
+        for name, column in texts.items():
+            table = table.append_column(name, pa.array(column, pa.large_string()))
         return table
 
     change_table(folder, "steps", add)
     return tmp_path
 
 
-def test_a_text_is_drawn_evenly_from_those_that_are_not_empty(told: Path) -> None:
-    loader = make_loader(told, "demo", batch_size=64, language=("first", "second", "third"))
-    found: dict[int, Counter[str]] = {}
+def test_a_text_is_drawn_evenly_from_those_that_are_not_empty(texts_root: Path) -> None:
+    loader = make_loader(texts_root, "demo", batch_size=64, language=("first", "second", "third"))
+    counts: dict[int, Counter[str]] = {}
     for step in range(40):
         batch = loader.batch_at(step)
         for row, text in enumerate(batch["language"]):
             steps_row = int(batch["step"][row] + 40 * batch["episode"][row])
-            found.setdefault(steps_row, Counter())[text[:1]] += 1
-    by_kind = [sum((own for row, own in found.items() if row % 4 == kind), Counter()) for kind in range(4)]
-    assert [set(own) for own in by_kind] == [set("abc"), set("ab"), set("a"), {""}]
-    for own in by_kind[:2]:
-        mean = sum(own.values()) / len(own)
-        assert all(abs(count - mean) < 5 * np.sqrt(mean) for count in own.values())
+            counts.setdefault(steps_row, Counter())[text[:1]] += 1
+    by_kind = [sum((counter for row, counter in counts.items() if row % 4 == kind), Counter()) for kind in range(4)]
+    assert [set(counter) for counter in by_kind] == [set("abc"), set("ab"), set("a"), {""}]
+    for counter in by_kind[:2]:
+        mean = sum(counter.values()) / len(counter)
+        assert all(abs(count - mean) < 5 * np.sqrt(mean) for count in counter.values())
 
 
-def test_the_seed_of_the_loader_draws_the_texts(told: Path) -> None:
-    given: Any = {"batch_size": 64, "shuffle": "none", "language": ("first", "second", "third")}
-    loaders = [make_loader(told, "demo", seed=seed, **given) for seed in (1, 1, 2)]
-    first, same_seed, other = ([loader.batch_at(step) for step in range(3)] for loader in loaders)
+def test_the_seed_of_the_loader_draws_the_texts(texts_root: Path) -> None:
+    arguments: Any = {"batch_size": 64, "shuffle": "none", "language": ("first", "second", "third")}
+    loaders = [make_loader(texts_root, "demo", seed=seed, **arguments) for seed in (1, 1, 2)]
+    first, same_seed, other_seed = ([loader.batch_at(step) for step in range(3)] for loader in loaders)
     for step in range(3):
-        assert first[step]["step"].tolist() == other[step]["step"].tolist()
-        assert first[step]["language"] == same_seed[step]["language"] != other[step]["language"]
-        assert [ref.language for ref in loaders[2].describe(step)] == other[step]["language"]
+        assert first[step]["step"].tolist() == other_seed[step]["step"].tolist()
+        assert first[step]["language"] == same_seed[step]["language"] != other_seed[step]["language"]
+        assert [ref.language for ref in loaders[2].describe(step)] == other_seed[step]["language"]
 
 
-def test_one_other_column_of_texts_is_the_language(told: Path) -> None:
-    batch = make_loader(told, "demo", batch_size=20, language="first", columns=["first"]).batch_at(0)
+def test_one_other_column_of_texts_is_the_language(texts_root: Path) -> None:
+    batch = make_loader(texts_root, "demo", batch_size=20, language="first", columns=["first"]).batch_at(0)
     assert batch["language"] == batch["first"]
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("arguments", "message"),
     [
         ({"language": ["first", "fourth"]}, "language: no dataset of the mixture has 'fourth'"),
         ({"language": "reward"}, "language: 'reward' has numbers"),
@@ -149,14 +151,14 @@ def test_one_other_column_of_texts_is_the_language(told: Path) -> None:
         ({"frames": ["goal:geometric:0.99999"]}, "expected a discount above 0, at most 0.9999"),
     ],
 )
-def test_wrong_choices_are_refused_when_the_loader_is_made(told: Path, given: Any, message: str) -> None:
+def test_wrong_choices_are_refused_when_the_loader_is_made(texts_root: Path, arguments: Any, message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
-        make_loader(told, "demo", batch_size=4, **given)
+        make_loader(texts_root, "demo", batch_size=4, **arguments)
 
 
-def test_a_source_without_epochs_draws_nothing(told: Path) -> None:
+def test_a_source_without_epochs_draws_nothing(texts_root: Path) -> None:
     with pytest.raises(ArgumentError, match="PairSource cannot draw"):
-        PairSource(told, "demo", language=["first", "second"])
+        PairSource(texts_root, "demo", language=["first", "second"])
 
 
 def goals(discount: float, *, step: int, num_steps: int, count: int = 20_000) -> np.ndarray:
@@ -164,15 +166,15 @@ def goals(discount: float, *, step: int, num_steps: int, count: int = 20_000) ->
     fields: Any = SimpleNamespace(layout="frames", offset=1, control_frequency=None)
     windows = resolve_windows([f"goal:geometric:{discount}"], [fields], ["demo"])
     zero = np.zeros(count, np.int64)
-    found, mask = WindowTable(windows, seed=1).steps(zero, zero + step, zero + num_steps, np.arange(count))
+    steps, mask = WindowTable(windows, seed=1).steps(zero, zero + step, zero + num_steps, np.arange(count))
     assert mask.all() == (step < num_steps - 1)
-    return found[:, 0]
+    return steps[:, 0]
 
 
 def test_a_small_discount_is_that_of_the_loader_after_saving(frames_root: Path, tmp_path: Path) -> None:
-    given: Any = {"frames": [0, "goal:geometric:0.00001"], "shuffle": "none"}
-    loader = make_loader(frames_root, "bridge", batch_size=64, **given)
-    assert loader.data.options.frames == [0, "goal:geometric:0.00001"]
+    arguments: Any = {"frames": [0, "goal:geometric:0.00001"], "shuffle": "none"}
+    loader = make_loader(frames_root, "bridge", batch_size=64, **arguments)
+    assert loader.data.sample_spec.frames == [0, "goal:geometric:0.00001"]
     batch = loader.batch_at(0)
     assert (batch["frame_step"][:, 1] == batch["step"] + 1).all()
     loader.save(tmp_path / "loader.json")
@@ -183,6 +185,6 @@ def test_a_small_discount_is_that_of_the_loader_after_saving(frames_root: Path, 
 def test_a_geometric_goal_is_k_steps_later_with_a_falling_probability_or_the_last_step(discount: float) -> None:
     ahead = goals(discount, step=3, num_steps=24) - 3
     shares = np.bincount(ahead, minlength=21) / len(ahead)
-    wanted = np.array([0, *((1 - discount) * discount ** np.arange(19)), discount**19])
-    assert np.abs(shares - wanted).max() < 5 / np.sqrt(len(ahead))
+    expected = np.array([0, *((1 - discount) * discount ** np.arange(19)), discount**19])
+    assert np.abs(shares - expected).max() < 5 / np.sqrt(len(ahead))
     assert goals(discount, step=23, num_steps=24).tolist() == [23] * 20_000

@@ -78,7 +78,7 @@ def test_of_several_splits_one_is_named(root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "number", "split", "told"),
+    ("name", "number", "split", "message"),
     [
         ("amr", 0, None, "dataset 'amr': did you mean 'arm'"),
         ("arm", 0, "test", "dataset arm: split='test'; give one of train"),
@@ -89,8 +89,8 @@ def test_of_several_splits_one_is_named(root: Path) -> None:
         ("arm", 0, [], r"split=\[\]; give one of train"),
     ],
 )
-def test_what_is_not_there_is_refused(root: Path, name: str, number: Any, split: Any, told: str) -> None:
-    with pytest.raises(ArgumentError, match=told):
+def test_what_is_not_there_is_refused(root: Path, name: str, number: Any, split: Any, message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
         loader_of(root).episode(name, number, split=split)
 
 
@@ -105,18 +105,20 @@ def test_a_damaged_record_is_an_error_that_names_it(tmp_path: Path, damage: str)
     loader = loader_of(tmp_path, names=("arm",))
     path = folder / "train" / "train-00002-of-00003.arrayrecord"
     content = path.read_bytes()
-    [place] = (r["position"] for r in read_table(folder, "records").to_pylist() if (r["episode"], r["step"]) == (4, 3))
+    [position] = (
+        r["position"] for r in read_table(folder, "records").to_pylist() if (r["episode"], r["step"]) == (4, 3)
+    )
     if damage == "gone":
         path.unlink()
     else:
-        cut, flipped = content[:-1], content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
+        cut, flipped = content[:-1], content[:position] + bytes([content[position] ^ 1]) + content[position + 1 :]
         path.write_bytes(cut if damage == "cut" else flipped)
-    told = {
+    messages = {
         "a flipped byte": "row 12 of records: cannot be read .its bytes are not those that were written",
         "cut": rf"row 9 of records: {path}: .* bytes, the manifest says",
         "gone": rf"row 9 of records: {path}: missing",
     }
-    with pytest.raises(FormatError, match=f"^dataset arm, split train, {told[damage]}"):
+    with pytest.raises(FormatError, match=f"^dataset arm, split train, {messages[damage]}"):
         loader.episode("arm", 4)
     assert len(loader.episode("arm", 0).frames) == 5
 
@@ -146,8 +148,8 @@ def test_an_episode_that_leads_outside_is_an_error(tmp_path: Path, name: str, va
 def test_a_frame_of_another_size_is_an_error(tmp_path: Path) -> None:
     folder = write_dataset(tmp_path, "arm", LENGTHS, size=(8, 16))
     assert loader_of(tmp_path, names=("arm",)).episode("arm", 0).frames.shape == (5, 8, 16, 3)
-    other = read_manifest(folder).model_copy(update={"image": {"encoding": "jpeg", "sizes": {"16x16": 1}}})
-    (folder / "dataset.json").write_bytes(encode_manifest(other))
+    changed = read_manifest(folder).model_copy(update={"image": {"encoding": "jpeg", "sizes": {"16x16": 1}}})
+    (folder / "dataset.json").write_bytes(encode_manifest(changed))
     with pytest.raises(FormatError, match=r"row 0 of records: a frame cannot be decoded \(it is \(8, 16, 3\)"):
         loader_of(tmp_path, names=("arm",)).episode("arm", 0)
 
@@ -157,16 +159,16 @@ def test_an_episode_has_the_frames_of_all_cameras(frames_root: Path) -> None:
         names = ["droid", dataset] if dataset != "droid" else ["droid"]
         return make_loader(frames_root, names, batch_size=4, cameras=cameras, frames=(0,)).episode(dataset, 1)
 
-    both = episode(["primary", "wrist"])
-    assert list(both.cameras) == ["frames/primary", "frames/wrist"]
-    for name, camera in both.cameras.items():
+    two_cameras = episode(["primary", "wrist"])
+    assert list(two_cameras.cameras) == ["frames/primary", "frames/wrist"]
+    for name, camera in two_cameras.cameras.items():
         alone = episode(name.partition("/")[2])
         assert list(alone.cameras) == ["frames"]
         np.testing.assert_array_equal(camera.frames, alone.frames)
         assert camera.steps.tolist() == alone.frame_steps.tolist() == list(range(alone.table.num_rows))
-    primary, wrist = (each.frames for each in both.cameras.values())
+    primary, wrist = (loaded.frames for loaded in two_cameras.cameras.values())
     assert (primary != wrist).any()
-    np.testing.assert_array_equal(both.frames, primary)
+    np.testing.assert_array_equal(two_cameras.frames, primary)
     lacking = episode(["primary", "wrist"], "bridge").cameras["frames/wrist"]
     assert (len(lacking.frames), lacking.steps.tolist()) == (0, [])
 

@@ -66,15 +66,15 @@ def test_the_ranks_of_a_file_are_those_of_another_process(
 
 
 @pytest.mark.parametrize("size", ["", "1", "0", "two"])
-def test_a_process_alone_needs_no_ranks(root: Path, monkeypatch: pytest.MonkeyPatch, size: str) -> None:
+def test_a_single_process_needs_no_ranks(root: Path, monkeypatch: pytest.MonkeyPatch, size: str) -> None:
     monkeypatch.setenv("WORLD_SIZE", size)
     assert next(iter(loader_of(root)))["sample"].tolist() == [0, 1, 2, 3]
 
 
 def test_a_rank_without_the_count_of_ranks_is_refused(root: Path) -> None:
-    with pytest.raises(ArgumentError, match="rank=0 alone; give rank and world_size together, or neither"):
+    with pytest.raises(ArgumentError, match="only rank=0; give rank and world_size together, or neither"):
         loader_of(root, rank=0)
-    with pytest.raises(ArgumentError, match="world_size=1 alone; give rank and world_size together"):
+    with pytest.raises(ArgumentError, match="only world_size=1; give rank and world_size together"):
         loader_of(root, world_size=1)
     with pytest.raises(ArgumentError, match="rank=2 of world_size=2"):
         loader_of(root).with_ranks(2, 2)
@@ -103,11 +103,11 @@ _THEN = """
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("module", "code", "found"),
+    ("module", "code", "message"),
     [("torch", _TORCH, "torch.distributed has 2 processes"), ("jax", _JAX, "JAX has 2 processes")],
 )
 def test_two_real_processes_are_found(
-    root: Path, tmp_path: Path, unused_port: int, module: str, code: str, found: str
+    root: Path, tmp_path: Path, unused_port: int, module: str, code: str, message: str
 ) -> None:
     pytest.importorskip(module)
     program = "import sys, stream\nroot, folder, port, rank = *sys.argv[1:4], int(sys.argv[4])\n"
@@ -121,7 +121,7 @@ def test_two_real_processes_are_found(
         for rank in range(2)
     ]
     for process in processes:
-        assert found in process.communicate(timeout=300)[0]
+        assert message in process.communicate(timeout=300)[0]
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from stream.loader.sample_spec import SampleSpec
 
 
 def mix(root: Path, mixture: Any, *, split: str = "train", **options: Any) -> OpenMixture:
-    return open_mixture(root, mixture, split=split, options=SampleSpec(**options))
+    return open_mixture(root, mixture, split=split, spec=SampleSpec(**options))
 
 
 def test_members_keep_their_order_sizes_weights_and_offsets(oxe_root: Path) -> None:
@@ -50,10 +50,10 @@ def test_a_batch_is_as_wide_as_the_widest_member(oxe_root: Path) -> None:
 
 def test_workers_read_the_texts_of_a_dataset_that_is_a_member_twice(oxe_root: Path) -> None:
     mixture = {"one": {"dataset": "bridge"}, "two": {"dataset": "bridge"}, "rt1": 1, "kuka": 1}
-    here, there = (make_loader(oxe_root, mixture, batch_size=16, seed=3, num_workers=count) for count in (0, 1))
-    for step, batch in zip(range(3), there, strict=False):
-        assert batch["language"] == here.batch_at(step)["language"]
-        assert digest(batch) == digest(here.batch_at(step))
+    local, in_worker = (make_loader(oxe_root, mixture, batch_size=16, seed=3, num_workers=count) for count in (0, 1))
+    for step, batch in zip(range(3), in_worker, strict=False):
+        assert batch["language"] == local.batch_at(step)["language"]
+        assert digest(batch) == digest(local.batch_at(step))
 
 
 def test_several_missing_datasets_are_named_together(oxe_root: Path) -> None:
@@ -208,7 +208,7 @@ def another_column(kind: Any, column: str) -> Any:
 
 def test_another_column_ends_a_run_only_if_it_chooses_samples(copied: Path) -> None:
     filters = [("steps.language", "!=", "x")]
-    plain, chosen = (mix(copied, "bridge", filters=each).fingerprint() for each in (None, filters))
+    plain, chosen = (mix(copied, "bridge", filters=argument).fingerprint() for argument in (None, filters))
     for column in ("language", "action"):
         rewritten(copied, another_column("steps", column))
     assert mix(copied, "bridge").fingerprint() == plain
@@ -225,7 +225,7 @@ def test_other_episodes_and_steps_are_another_order(copied: Path, kind: Any, col
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("first_choice", "second_choice"),
     [
         ({"cameras": "primary"}, {"cameras": ("primary", "wrist")}),
         ({"frames": (0, 2)}, {"frames": (0, 1, 2)}),
@@ -233,12 +233,14 @@ def test_other_episodes_and_steps_are_another_order(copied: Path, kind: Any, col
     ],
 )
 def test_frames_that_may_be_missing_are_bound_to_their_order(
-    one: dict[str, Any], other: dict[str, Any], frames_root: Path, tmp_path: Path
+    first_choice: dict[str, Any], second_choice: dict[str, Any], frames_root: Path, tmp_path: Path
 ) -> None:
     shutil.copytree(frames_root / "viola", tmp_path / "viola")
 
     def step_of_the_others_state() -> int:
-        first, second = (make_loader(tmp_path, "viola", batch_size=4, **each) for each in (one, other))
+        first, second = (
+            make_loader(tmp_path, "viola", batch_size=4, **arguments) for arguments in (first_choice, second_choice)
+        )
         return second.step_of(first.state_at(3))
 
     assert step_of_the_others_state() == 3
@@ -257,14 +259,14 @@ def test_which_frames_are_missing_is_bound_where_it_decides(frames_root: Path, t
 
 
 def test_choices_of_the_call_and_of_the_member_are_both_bound(oxe_root: Path) -> None:
-    def bound(own: Any, common: Any) -> str:
-        member = {"bridge": {"weight": 1, "filters": own}}
+    def bound(of_member: Any, common: Any) -> str:
+        member = {"bridge": {"weight": 1, "filters": of_member}}
         return json.dumps(mix(oxe_root, member, filters=common).fingerprint())
 
-    one, two, three = ([("step", ">", number)] for number in (-1, -2, -3))
-    assert bound(one, two) != bound(one, three)
-    assert bound(one, two) != bound(three, two)
-    assert bound([*one, *two], None) == bound([*two, *one], None)
+    first, second, third = ([("step", ">", number)] for number in (-1, -2, -3))
+    assert bound(first, second) != bound(first, third)
+    assert bound(first, second) != bound(third, second)
+    assert bound([*first, *second], None) == bound([*second, *first], None)
 
 
 def test_the_overview_has_the_episodes_and_what_each_condition_leaves_out(oxe_root: Path) -> None:
@@ -290,6 +292,9 @@ def test_episodes_that_two_loaders_share_are_listed(oxe_root: Path) -> None:
     assert leak.episode_id == val.describe(0)[0].episode_id
     without = {"bridge": {"leave_out": [leak.episode_id]}}
     assert shared_episodes(loader("bridge", split="train", episodes=without), val) == []
-    both = {"a": {"dataset": "bridge", "split": "train[:1]"}, "b": {"dataset": "bridge", "split": "train[3:]"}}
-    assert [each.episode for each in shared_episodes(loader(both), loader("bridge", split="train"))] == [0, 3]
+    members = {"a": {"dataset": "bridge", "split": "train[:1]"}, "b": {"dataset": "bridge", "split": "train[3:]"}}
+    assert [reference.episode for reference in shared_episodes(loader(members), loader("bridge", split="train"))] == [
+        0,
+        3,
+    ]
     assert shared_episodes(loader("bridge", split="train"), loader("bridge", split="test")) == []

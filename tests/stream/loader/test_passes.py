@@ -30,19 +30,19 @@ def loader_of(root: Path, **arguments: Any) -> Loader:
 
 def drawn(batches: Any) -> Counter[tuple[int, int, int]]:
     """Return how often each dataset, episode and step comes, without padding."""
-    found: Counter[tuple[int, int, int]] = Counter()
+    counts: Counter[tuple[int, int, int]] = Counter()
     for batch in batches:
         rows = [batch[key][batch["sample_mask"]].tolist() for key in ("dataset", "episode", "step")]
-        found.update(zip(*rows, strict=True))
-    return found
+        counts.update(zip(*rows, strict=True))
+    return counts
 
 
 def every(root: Path) -> set[tuple[int, int, int]]:
     lengths = [[7, 1, 9, 3, 6], [5, 7]]
     return {
         (number, episode, step)
-        for number, own in enumerate(lengths)
-        for episode, steps in enumerate(own)
+        for number, length in enumerate(lengths)
+        for episode, steps in enumerate(length)
         for step in range(steps - 2)
     }
 
@@ -78,32 +78,32 @@ def test_ranks_get_equal_batches_and_each_sample_once(root: Path, ranks: int, nu
     assert {len(batch["sample"]) for part in parts for batch in part} == {8 // ranks}
     assert {len(part) for part in parts} == {4}
     assert sum((~batch["sample_mask"]).sum() for part in parts for batch in part) == 4 * 8 - len(every(root))
-    whole = [batch["sample"].tolist() for batch in loader_of(root, batch_size=8, shuffle=shuffle)]
+    full_batches = [batch["sample"].tolist() for batch in loader_of(root, batch_size=8, shuffle=shuffle)]
     together = [
         np.concatenate([part[step]["sample"][part[step]["sample_mask"]] for part in parts]) for step in range(4)
     ]
-    assert [samples.tolist() for samples in together] == whole
+    assert [samples.tolist() for samples in together] == full_batches
 
 
 def test_an_epoch_of_samples_per_episode_comes_once(root: Path) -> None:
-    found = drawn(loader_of(root, samples_per_episode=2))
-    episodes = Counter((number, episode) for number, episode, _ in found.elements())
+    counts = drawn(loader_of(root, samples_per_episode=2))
+    episodes = Counter((number, episode) for number, episode, _ in counts.elements())
     assert set(episodes.values()) == {2}
     assert set(episodes) == {(number, episode) for number, episode, _ in every(root)}
 
 
-def test_a_pass_goes_on_from_its_state_and_from_its_file(root: Path, tmp_path: Path) -> None:
+def test_a_pass_continues_from_its_state_and_from_its_file(root: Path, tmp_path: Path) -> None:
     loader = loader_of(root)
     iterator = iter(loader)
     first = [next(iterator) for _ in range(3)]
     state = iterator.get_state()
     loader.save(tmp_path / "loader.json")
-    again = iter(load_loader(tmp_path / "loader.json", num_workers=1))
-    again.set_state(state)
-    assert drawn([*first, *again]) == dict.fromkeys(every(root), 1)
-    again.set_state(loader.state_at(loader.num_steps or 0))
+    loaded = iter(load_loader(tmp_path / "loader.json", num_workers=1))
+    loaded.set_state(state)
+    assert drawn([*first, *loaded]) == dict.fromkeys(every(root), 1)
+    loaded.set_state(loader.state_at(loader.num_steps or 0))
     with pytest.raises(StopIteration):
-        next(again)
+        next(loaded)
     with pytest.raises(StateError, match="passes: None was 'complete passes'"):
         make_loader(root, MIXTURE, batch_size=4).step_of(state)
 
@@ -126,7 +126,3 @@ def test_weights_do_not_apply_and_a_schedule_is_refused(root: Path) -> None:
     for passes in (0, -1, 1.5, True):
         with pytest.raises(ArgumentError, match="passes="):
             loader_of(root, passes=passes)
-
-
-def test_without_passes_a_batch_has_no_mask_of_samples(root: Path) -> None:
-    assert "sample_mask" not in make_loader(root, MIXTURE, batch_size=4).batch_at(0)

@@ -31,8 +31,8 @@ def test_a_member_of_another_root_gives_the_batches_of_one_root(oxe_root: Path, 
         assert loader.state_at(3) == together.state_at(3)
         np.testing.assert_array_equal(loader.batch_at(5)["frames"], together.batch_at(5)["frames"])
     apart.save(tmp_path / "loader.json")
-    again = load_loader(tmp_path / "loader.json")
-    assert again.describe(7) == together.describe(7)
+    loaded = load_loader(tmp_path / "loader.json")
+    assert loaded.describe(7) == together.describe(7)
 
 
 def test_a_member_takes_a_name_of_its_own(oxe_root: Path, mine: Path) -> None:
@@ -46,7 +46,7 @@ def test_a_root_that_is_not_there_is_named(oxe_root: Path) -> None:
         make_loader(oxe_root, {"kuka": {"root": "/nowhere"}}, batch_size=8)
 
 
-def test_fetch_leaves_other_roots_alone(oxe_root: Path, mine: Path, tmp_path: Path) -> None:
+def test_fetch_leaves_other_roots_unchanged(oxe_root: Path, mine: Path, tmp_path: Path) -> None:
     soup = tmp_path / "soup.yaml"
     soup.write_text("members: {bridge: 1, kuka: {root: mine}}")
     done = run(str(oxe_root), str(tmp_path / "local"), "--mixture", str(soup), module="pairstream fetch")

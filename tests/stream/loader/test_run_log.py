@@ -27,19 +27,19 @@ def loader_of(root: Path, **arguments: Any) -> Loader:
 
 def logged(loader: Loader, steps: int, *, every: int) -> dict[int, dict[str, float]]:
     """Figures by step, of a function that a loader logs to."""
-    found: dict[int, dict[str, float]] = {}
-    loader.log_to(found.__setitem__, every=every)
+    figures: dict[int, dict[str, float]] = {}
+    loader.log_to(figures.__setitem__, every=every)
     with closing(iter(loader)) as batches:
         for _ in range(steps):
             next(batches)
-    return found
+    return figures
 
 
 def test_a_function_gets_the_figures_of_every_few_steps(oxe_root: Path) -> None:
     loader = loader_of(oxe_root)
-    found = logged(loader, 12, every=5)
-    assert list(found) == [4, 9]
-    figures = found[9]
+    sent = logged(loader, 12, every=5)
+    assert list(sent) == [4, 9]
+    figures = sent[9]
     assert 0 <= figures["loader/waiting_share"] <= 1
     assert figures["loader/samples_per_s"] > 0
     assert figures["loader/replaced_rows"] == figures["loader/masked_rows"] == 0
@@ -53,22 +53,22 @@ def test_a_function_gets_the_figures_of_every_few_steps(oxe_root: Path) -> None:
 def test_batches_and_states_are_those_of_a_loader_without_a_log(oxe_root: Path) -> None:
     plain, watched = loader_of(oxe_root), loader_of(oxe_root)
     watched.log_to(lambda step, figures: None, every=2)
-    with closing(iter(plain)) as one, closing(iter(watched)) as other:
+    with closing(iter(plain)) as plain_batches, closing(iter(watched)) as watched_batches:
         for _ in range(5):
-            assert digest(next(one)) == digest(next(other))
-            assert one.get_state() == other.get_state()
+            assert digest(next(plain_batches)) == digest(next(watched_batches))
+            assert plain_batches.get_state() == watched_batches.get_state()
 
 
 def test_after_a_state_is_set_the_figures_are_of_the_steps_since(oxe_root: Path) -> None:
     loader = loader_of(oxe_root)
-    found: dict[int, dict[str, float]] = {}
-    loader.log_to(found.__setitem__, every=4)
+    figures: dict[int, dict[str, float]] = {}
+    loader.log_to(figures.__setitem__, every=4)
     with closing(iter(loader)) as batches:
         batches.set_state(loader.state_at(102))
         for _ in range(3):
             next(batches)
-    assert list(found) == [103]
-    assert found[103]["loader/epoch/bridge"] == pytest.approx(104 * 6 / loader.sizes["bridge"], rel=0.01)
+    assert list(figures) == [103]
+    assert figures[103]["loader/epoch/bridge"] == pytest.approx(104 * 6 / loader.sizes["bridge"], rel=0.01)
 
 
 def test_one_rank_logs_the_samples_of_all(oxe_root: Path) -> None:
@@ -79,19 +79,19 @@ def test_one_rank_logs_the_samples_of_all(oxe_root: Path) -> None:
 
 
 def test_a_loader_that_finds_its_ranks_later_logs_too(oxe_root: Path) -> None:
-    found: dict[int, dict[str, float]] = {}
+    figures: dict[int, dict[str, float]] = {}
     loader = loader_of(oxe_root)
-    loader.log_to(found.__setitem__, every=2)
+    loader.log_to(figures.__setitem__, every=2)
     with closing(iter(loader.with_ranks(0, 2))) as batches:
         next(batches), next(batches)
-    assert list(found) == [1]
+    assert list(figures) == [1]
 
 
 def test_rows_with_frames_that_do_not_exist_are_counted(frames_root: Path) -> None:
     loader = make_loader(frames_root, "bridge", batch_size=8, frames=[-3, 0], bounds="clamp")
-    found = logged(loader, 4, every=4)
+    figures = logged(loader, 4, every=4)
     masked = sum(int((~loader.batch_at(step)["frames_mask"].all(axis=1)).sum()) for step in range(4))
-    assert found[3]["loader/masked_rows"] == masked > 0
+    assert figures[3]["loader/masked_rows"] == masked > 0
 
 
 def test_a_target_that_fails_ends_the_log_and_not_the_training(
@@ -135,15 +135,15 @@ loader.log_to(run, every=5)
 batches = iter(loader)
 for step in range(20):
     batch = next(batches)
-    {own}
+    {statements}
 batches.close()
 {end}
 """
 
 
-def train(root: Path, folder: Path, *, begin: str, end: str, own: str = "pass", **variables: str) -> None:
+def train(root: Path, folder: Path, *, begin: str, end: str, statements: str = "pass", **variables: str) -> None:
     """Run a training script in a process of its own, without a network that answers."""
-    code = TRAINING.format(begin=begin, end=end, own=own)
+    code = TRAINING.format(begin=begin, end=end, statements=statements)
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(folder), "PYTHONPATH": str(REPOSITORY), **variables}
     done = subprocess.run(
         [sys.executable, "-c", code, str(root)],
@@ -165,19 +165,19 @@ def test_a_run_of_tensorboard_has_the_figures(oxe_root: Path, tmp_path: Path) ->
     train(oxe_root, tmp_path, begin=begin, end="run.close()")
     events = reader.EventAccumulator(str(tmp_path / "runs")).Reload()
     shares = events.Scalars("loader/share/bridge")
-    assert [(each.step, each.value) for each in shares] == [(step, 0.75) for step in (4, 9, 14, 19)]
+    assert [(event.step, event.value) for event in shares] == [(step, 0.75) for step in (4, 9, 14, 19)]
 
 
 def logged_records(content: bytes) -> Iterator[bytes]:
     """Records of a file of wandb: a log of LevelDB, in blocks of 32 kB, after 7 bytes."""
-    place, record = 7, b""
-    while place + 7 <= len(content):
-        if (left := -place % 32768) < 7 and left:
-            place += left
+    offset, record = 7, b""
+    while offset + 7 <= len(content):
+        if (left := -offset % 32768) < 7 and left:
+            offset += left
             continue
-        _, length, kind = struct.unpack_from("<IHB", content, place)
-        record += content[place + 7 : place + 7 + length]
-        place += 7 + length
+        _, length, kind = struct.unpack_from("<IHB", content, offset)
+        record += content[offset + 7 : offset + 7 + length]
+        offset += 7 + length
         # Of a record in parts, the first and those in the middle.
         if kind not in (2, 3):
             yield record
@@ -185,24 +185,26 @@ def logged_records(content: bytes) -> Iterator[bytes]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("own", ["pass", "run.log({'loss': step})", "run.log({'loss': step}, step=step)"])
-def test_a_run_of_wandb_has_the_figures_and_loses_none_of_the_script(own: str, oxe_root: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("statements", ["pass", "run.log({'loss': step})", "run.log({'loss': step}, step=step)"])
+def test_a_run_of_wandb_has_the_figures_and_loses_none_of_the_script(
+    statements: str, oxe_root: Path, tmp_path: Path
+) -> None:
     pytest.importorskip("wandb")
     from wandb.proto import wandb_internal_pb2
 
     parse: Any = wandb_internal_pb2.Record.FromString  # type: ignore[attr-defined]
     begin = "import wandb\nrun = wandb.init(project='pairs', mode='offline')"
-    train(oxe_root, tmp_path, begin=begin, end="run.finish()", own=own, WANDB_SILENT="true")
+    train(oxe_root, tmp_path, begin=begin, end="run.finish()", statements=statements, WANDB_SILENT="true")
     (path,) = tmp_path.glob("wandb/offline-run-*/*.wandb")
     rows = []
     for record in map(parse, logged_records(path.read_bytes())):
         if record.WhichOneof("record_type") == "history":
             items = record.history.item
             rows.append({item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in items})
-    ours = [row for row in rows if "loader/step" in row]
-    assert [row["loader/step"] for row in ours] == [4, 9, 14, 19]
-    assert {row["loader/share/bridge"] for row in ours} == {0.75}
-    assert [row["loss"] for row in rows if "loss" in row] == ([] if own == "pass" else list(range(20)))
+    loader_rows = [row for row in rows if "loader/step" in row]
+    assert [row["loader/step"] for row in loader_rows] == [4, 9, 14, 19]
+    assert {row["loader/share/bridge"] for row in loader_rows} == {0.75}
+    assert [row["loss"] for row in rows if "loss" in row] == ([] if statements == "pass" else list(range(20)))
 
 
 @pytest.mark.long

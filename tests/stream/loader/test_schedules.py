@@ -53,27 +53,29 @@ def test_a_yaml_file_describes_the_same_schedule(oxe_root: Path, tmp_path: Path)
     assert [from_file.describe(step) for step in (0, 10, 99)] == [from_list.describe(step) for step in (0, 10, 99)]
 
 
-def test_epochs_go_on_across_the_borders(oxe_root: Path) -> None:
+def test_epochs_continue_across_the_borders(oxe_root: Path) -> None:
     loader = load(oxe_root)
     refs = [ref for step in range(60) for ref in loader.describe(step)]
     drawn = [(ref.epoch, ref.episode, ref.step) for ref in refs if ref.dataset == "kuka"]
     size = loader.sizes["kuka"]
     assert len(drawn) > 3 * size
     for epoch in range(len(drawn) // size):
-        here = drawn[epoch * size : (epoch + 1) * size]
-        assert {number for number, _, _ in here} == {epoch}
-        assert len({sample[1:] for sample in here}) == size
+        epoch_samples = drawn[epoch * size : (epoch + 1) * size]
+        assert {number for number, _, _ in epoch_samples} == {epoch}
+        assert len({sample[1:] for sample in epoch_samples}) == size
 
 
 def test_ranks_and_workers_share_the_batches_of_a_schedule(oxe_root: Path) -> None:
-    whole = load(oxe_root)
+    full = load(oxe_root)
     parts = [iter(load(oxe_root, rank=rank, world_size=2, num_workers=rank)) for rank in range(2)]
     for part in parts:
-        part.set_state(whole.state_at(9))
+        part.set_state(full.state_at(9))
     for step in (9, 10):
-        found = [next(part) for part in parts]
+        rank_batches = [next(part) for part in parts]
         for key in ("frames", "sample", "dataset"):
-            np.testing.assert_array_equal(np.concatenate([each[key] for each in found]), whole.batch_at(step)[key])
+            np.testing.assert_array_equal(
+                np.concatenate([batch[key] for batch in rank_batches]), full.batch_at(step)[key]
+            )
     for part in parts:
         part.close()
 
@@ -110,27 +112,24 @@ def test_a_state_is_refused_only_where_the_schedules_differ_before_its_step(oxe_
         longer.step_of(loader.state_at(11))
     # A run without a schedule goes on in one that begins alike.
     plain = load(oxe_root, {"bridge": 3, "kuka": 1})
-    begun = load(oxe_root, [(10, {"bridge": 3, "kuka": 1}), (None, {"bridge": 1, "rt1": 1})])
-    assert begun.step_of(json.loads(json.dumps(plain.state_at(10)))) == 10
+    running = load(oxe_root, [(10, {"bridge": 3, "kuka": 1}), (None, {"bridge": 1, "rt1": 1})])
+    assert running.step_of(json.loads(json.dumps(plain.state_at(10)))) == 10
     with pytest.raises(StateError):
-        begun.step_of(plain.state_at(11))
+        running.step_of(plain.state_at(11))
 
 
 def test_a_schedule_survives_saving(oxe_root: Path, tmp_path: Path) -> None:
     loader = load(oxe_root, [(5, {"bridge": "size", "kuka": 2}), (None, {"kuka": {"filters": [("step", ">", 1)]}})])
     loader.save(tmp_path / "loader.json")
-    again = load_loader(tmp_path / "loader.json")
-    assert again.state_at(9) == loader.state_at(9)
-    assert [again.describe(step) for step in (0, 5, 80)] == [loader.describe(step) for step in (0, 5, 80)]
+    loaded = load_loader(tmp_path / "loader.json")
+    assert loaded.state_at(9) == loader.state_at(9)
+    assert [loaded.describe(step) for step in (0, 5, 80)] == [loader.describe(step) for step in (0, 5, 80)]
 
 
 WRONG: list[tuple[Any, str]] = [
     ([], r"mixture=\[\] names no dataset; expected "),
     ([(None, {"bridge": 0})], "phase 1: no member has a weight above 0"),
-    (
-        [(5, {"bridge": 1})],
-        "phase 1 ends at step 5, the one before at 0; `until` grows from phase to phase, and",
-    ),
+    ([(5, {"bridge": 1})], "phase 1 ends at step 5, the one before at 0; `until` grows from phase to phase, and"),
     ([(5, {"bridge": 1}), (5, {"kuka": 1}), (None, {"bridge": 1})], "phase 2 ends at step 5, the one before at 5"),
     ([(None, {"bridge": 1}), (None, {"bridge": 1})], "phase 1 ends at step None"),
     ([(0, {"bridge": 1}), (None, {"bridge": 1})], r"schedule\.0\.until: Input should be greater than or equal to 1"),

@@ -21,14 +21,14 @@ NOT_MAPPED = {"vima_converted_externally_to_rlds", "spoc", "tidybot", "robo_set"
 
 def column(loader: Any, dataset: str, name: str) -> np.ndarray:
     """Return a column of the split train, float32 [steps, dims]."""
-    folder = next(each.folder for each in loader.data.datasets if each.name == dataset)
+    folder = next(opened.folder for opened in loader.data.datasets if opened.name == dataset)
     with pa.memory_map(str(folder / "train" / "steps.arrow")) as file:
         return np.array(pa.ipc.open_file(file).read_all()[name].to_pylist(), np.float32)
 
 
 def first_steps(loader: Any, dataset: str) -> np.ndarray:
     """Return the first row of ``steps`` of each episode."""
-    folder = next(each.folder for each in loader.data.datasets if each.name == dataset)
+    folder = next(opened.folder for opened in loader.data.datasets if opened.name == dataset)
     with pa.memory_map(str(folder / "train" / "episodes.arrow")) as file:
         lengths = pa.ipc.open_file(file).read_all()["num_steps"].to_numpy()
     return np.concatenate([[0], np.cumsum(lengths)])
@@ -70,11 +70,11 @@ def test_batches_have_the_derived_columns_and_mask_what_is_nan(
                 if not starts[episode] <= step < starts[episode + 1]:
                     assert not mask.any() and not got.any()
                     continue
-                wanted = values[step]
-                seen_nan |= bool(np.isnan(wanted).any())
-                dims = len(wanted)
-                assert np.array_equal(mask[:dims], ~np.isnan(wanted)) and not mask[dims:].any()
-                assert np.array_equal(got[:dims], np.nan_to_num(wanted)) and not got[dims:].any()
+                expected = values[step]
+                seen_nan |= bool(np.isnan(expected).any())
+                dims = len(expected)
+                assert np.array_equal(mask[:dims], ~np.isnan(expected)) and not mask[dims:].any()
+                assert np.array_equal(got[:dims], np.nan_to_num(expected)) and not got[dims:].any()
     assert seen_nan
 
 
@@ -132,9 +132,9 @@ def test_a_gripper_is_1_when_open(oxe_root: Path) -> None:
     weights = {"fmb": 1}
     oxe = make_loader(oxe_root, weights, batch_size=64, action_space="oxe", horizon=1).batch_at(0)
     delta = make_loader(oxe_root, weights, batch_size=64, action_space="eef_delta", horizon=1).batch_at(0)
-    both = oxe["action_mask"][:, 0, 6] & delta["action_mask"][:, 0, 6]
-    assert both.any()
-    assert np.allclose(oxe["action"][both, 0, 6], 1 - delta["action"][both, 0, 6])
+    both_exist = oxe["action_mask"][:, 0, 6] & delta["action_mask"][:, 0, 6]
+    assert both_exist.any()
+    assert np.allclose(oxe["action"][both_exist, 0, 6], 1 - delta["action"][both_exist, 0, 6])
 
 
 @pytest.mark.parametrize("per", ["dataset", "mixture"])
@@ -145,16 +145,16 @@ def test_statistics_are_those_of_the_space(oxe_root: Path, tmp_path: Path, per: 
     columns = {name: column(loader, name, "action_oxe") for name in loader.dataset_names}
     for name in loader.dataset_names:
         values = np.concatenate(list(columns.values())) if per == "mixture" else columns[name]
-        found = transform.statistics["action"][name]
-        np.testing.assert_allclose(found.mean, np.nanmean(values.astype(np.float64), axis=0), rtol=1e-6)
-        np.testing.assert_allclose(found.std, np.nanstd(values.astype(np.float64), axis=0), rtol=1e-5)
-        np.testing.assert_allclose(found.q99, np.nanquantile(values.astype(np.float64), 0.99, axis=0), rtol=1e-5)
+        statistics = transform.statistics["action"][name]
+        np.testing.assert_allclose(statistics.mean, np.nanmean(values.astype(np.float64), axis=0), rtol=1e-6)
+        np.testing.assert_allclose(statistics.std, np.nanstd(values.astype(np.float64), axis=0), rtol=1e-5)
+        np.testing.assert_allclose(statistics.q99, np.nanquantile(values.astype(np.float64), 0.99, axis=0), rtol=1e-5)
     transform.save(tmp_path / "norm.json")
-    other = make_loader(
+    other_space = make_loader(
         oxe_root, {"rt1": 1, "bridge": 1}, **{**options, "action_space": "eef_delta"}, unknown_units="keep"
     )
     with pytest.raises(ArgumentError, match="action_eef_delta"):
-        load_normalize(tmp_path / "norm.json", other)
+        load_normalize(tmp_path / "norm.json", other_space)
     assert load_normalize(tmp_path / "norm.json", loader).tables["action"].scale.tolist()
 
 
@@ -162,10 +162,10 @@ def test_a_space_is_the_same_in_workers_and_after_loading(oxe_root: Path, tmp_pa
     options: Any = {"batch_size": 12, "action_space": "oxe", "unmapped": "drop", "state_space": "joint"}
     loader = make_loader(oxe_root, dict.fromkeys(NAMES, 1), **options, unknown_units="keep", num_workers=2, num_steps=3)
     loader.save(tmp_path / "loader.json")
-    again = load_loader(tmp_path / "loader.json", num_workers=0)
-    assert again.dataset_names == loader.dataset_names and again.state_names == loader.state_names
+    loaded = load_loader(tmp_path / "loader.json", num_workers=0)
+    assert loaded.dataset_names == loader.dataset_names and loaded.state_names == loader.state_names
     for step, batch in enumerate(loader):
-        for key, value in again.batch_at(step).items():
+        for key, value in loaded.batch_at(step).items():
             assert np.array_equal(batch[key], value) if isinstance(value, np.ndarray) else batch[key] == value
 
 
@@ -195,8 +195,8 @@ def test_steps_that_a_space_drops_are_no_samples(frames_root: Path, min_actions:
     for name in names:
         assert overview[name]["left_out"] == {"actions": min_actions * overview[name]["episodes"]}
     arguments["min_actions"] = 1
-    own = {"bridge": ["action/world_vector"]}
-    kept = make_loader(frames_root, "bridge", action_space="eef_delta", action_columns=own, **arguments)
+    own_columns = {"bridge": ["action/world_vector"]}
+    kept = make_loader(frames_root, "bridge", action_space="eef_delta", action_columns=own_columns, **arguments)
     assert kept.describe()["bridge"]["left_out"] == {}
     dropped = make_loader(frames_root, "bridge", action_space="eef_delta", **arguments)
     with pytest.raises(

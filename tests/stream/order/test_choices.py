@@ -10,7 +10,8 @@ import pytest
 
 from stream import make_loader
 from stream.base.errors import ArgumentError, StateError
-from stream.loader.loader import Loader, load_loader
+from stream.loader.loader import Loader
+from stream.loader.opening import load_loader
 from stream.order import sample_run as segment
 
 BRIDGE = {"bridge": 1}

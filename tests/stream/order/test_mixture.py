@@ -78,7 +78,7 @@ def test_a_list_of_names_with_a_fault_is_refused(catalog: Catalog, names: str, m
 
 def test_a_dataset_of_two_versions_is_refused(oxe_root: Path) -> None:
     with pytest.raises(ArgumentError, match="dataset bridge is in the mixture more than once; give it one weight"):
-        open_mixture(oxe_root, "bridge,bridge:0.1.0", split="train", options=SampleSpec())
+        open_mixture(oxe_root, "bridge,bridge:0.1.0", split="train", spec=SampleSpec())
 
 
 @pytest.mark.parametrize("mixture", ["oxe29", "bridge", "bridge:0.1.0", "rt1", "bridge,kuka", {"bridge": 1}])
@@ -91,7 +91,7 @@ def test_a_root_of_tfds_datasets_says_that_it_is_not_converted(tmp_path: Path, m
     root = [source, source / "bridge", source / "bridge" / "0.1.0"][levels]
     message = rf"0\.1\.0: is a TFDS dataset that is not converted; convert it with .*convert\.run .*--source {source} "
     with pytest.raises(ArgumentError, match=message):
-        open_mixture(root, mixture, split="train", options=SampleSpec())
+        open_mixture(root, mixture, split="train", spec=SampleSpec())
 
 
 def test_a_tfds_dataset_among_converted_ones_is_named(tmp_path: Path, oxe_root: Path) -> None:
@@ -99,9 +99,9 @@ def test_a_tfds_dataset_among_converted_ones_is_named(tmp_path: Path, oxe_root: 
     (tmp_path / "bridge" / "0.1.0").mkdir(parents=True)
     (tmp_path / "bridge" / "0.1.0" / "dataset_info.json").write_text("{}")
     with pytest.raises(ArgumentError, match=r"bridge/0\.1\.0: is a TFDS dataset that is not converted"):
-        open_mixture(tmp_path, "bridge,kuka", split="train", options=SampleSpec())
+        open_mixture(tmp_path, "bridge,kuka", split="train", spec=SampleSpec())
     with pytest.raises(ArgumentError, match="no dataset 'rt1'"):
-        open_mixture(tmp_path, "kuka,rt1", split="train", options=SampleSpec())
+        open_mixture(tmp_path, "kuka,rt1", split="train", spec=SampleSpec())
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_weights_by_size_are_computed_from_the_pairs() -> None:
 
 def test_weights_by_size_mix_by_size(oxe_root: Path) -> None:
     weights = {"bridge": "size", "rt1": {"size_power": 1, "factor": 2}, "kuka": 20}
-    data = open_mixture(oxe_root, weights, split="train", options=SampleSpec())
+    data = open_mixture(oxe_root, weights, split="train", spec=SampleSpec())
     assert data.sizes == {"bridge": 20, "rt1": 28, "kuka": 20}
     assert data.relative_weights == [(20,), (56,), (20,)]
     assert data.weights_at(0) == pytest.approx({"bridge": 20 / 96, "rt1": 56 / 96, "kuka": 20 / 96}, abs=1e-6)
@@ -173,7 +173,7 @@ def test_an_unknown_key_of_a_member_names_the_closest(catalog: Catalog) -> None:
 
 
 def test_weight_zero_leaves_out_even_what_is_not_there(oxe_root: Path) -> None:
-    data = open_mixture(oxe_root, {"bridge": 1, "nowhere": 0, "kuka": 0.0}, split="train", options=SampleSpec())
+    data = open_mixture(oxe_root, {"bridge": 1, "nowhere": 0, "kuka": 0.0}, split="train", spec=SampleSpec())
     assert data.names == ("bridge",)
 
 
@@ -215,7 +215,7 @@ def test_a_root_without_a_conversion_says_so_in_place_of_the_names_of_its_folder
 
 def test_a_mapping_with_an_unknown_dataset_lists_the_closest(oxe_root: Path) -> None:
     with pytest.raises(ArgumentError, match="no dataset 'brigde'; did you mean 'bridge'"):
-        open_mixture(oxe_root, {"bridge": 1, "brigde": 1}, split="train", options=SampleSpec())
+        open_mixture(oxe_root, {"bridge": 1, "brigde": 1}, split="train", spec=SampleSpec())
 
 
 @pytest.mark.parametrize("mixture", [None, 5, ["bridge", 5], [(3, "bridge")], b"bridge"])

@@ -125,9 +125,7 @@ def test_a_transform_made_of_it_stays_itself(oxe_root: Path) -> None:
 
 
 def test_statistics_of_training_serve_another_split(oxe_root: Path) -> None:
-    data = {
-        split: open_mixture(oxe_root, {"bridge": 1}, split=split, options=SampleSpec()) for split in ("train", "test")
-    }
+    data = {split: open_mixture(oxe_root, {"bridge": 1}, split=split, spec=SampleSpec()) for split in ("train", "test")}
     tables = {split: Normalize(each).tables["action"] for split, each in data.items()}
     assert np.array_equal(tables["train"].scale, tables["test"].scale)
 
@@ -150,7 +148,7 @@ def test_statistics_of_training_serve_another_split(oxe_root: Path) -> None:
 def test_what_has_no_statistics_is_refused(
     oxe_root: Path, options: dict[str, Any], arguments: dict[str, Any], message: str
 ) -> None:
-    data = open_mixture(oxe_root, {"bridge": 1}, split="train", options=SampleSpec(**options))
+    data = open_mixture(oxe_root, {"bridge": 1}, split="train", spec=SampleSpec(**options))
     with pytest.raises(ArgumentError, match=message):
         Normalize(data, **arguments)
 

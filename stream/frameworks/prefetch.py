@@ -27,20 +27,20 @@ class Carrier(abc.ABC):
         """Return the batch, ready for use."""
         return carried
 
-    def close(self) -> None:  # noqa: B027 - most have nothing to end
-        """End what is under way."""
+    def close(self) -> None:  # noqa: B027 - most carriers have nothing to end
+        """End transfers in progress."""
 
 
-class Ahead(StepIterator):
+class PrefetchIterator(StepIterator):
     """Batches of a loader in turn, the next ``prefetch`` of which are being moved already.
 
     It is a Grain iterator, which Grain's checkpoint handler takes. Its state is the step of the next batch that it
-    returns, whatever it has fetched beyond.
+    returns, however many batches it has prefetched.
 
     Args:
         source: Batches.
         carrier: Moves each batch.
-        prefetch: Batches to start beyond the one returned, 0 for none.
+        prefetch: Batches to start beyond the returned batch, 0 for none.
         note: Called with the step of the next batch whenever it changes.
 
     Raises:
@@ -49,12 +49,7 @@ class Ahead(StepIterator):
     """
 
     def __init__(
-        self,
-        source: LoaderIterator,
-        carrier: Carrier,
-        *,
-        prefetch: int = 1,
-        note: Callable[[int], None] | None = None,
+        self, source: LoaderIterator, carrier: Carrier, *, prefetch: int = 1, note: Callable[[int], None] | None = None
     ) -> None:
         super().__init__(source.loader, source.step)
         self._source = source
@@ -76,7 +71,7 @@ class Ahead(StepIterator):
         return batch
 
     def start_prefetch(self) -> None:
-        """Fetch the next batches now, not with ``next``."""
+        """Fetch the next batches now, instead of with ``next``."""
         self.check_open()
         if self._failed is None and self._step + len(self._queue) != self._source.step:
             # Ctrl-C came between taking a batch and queueing it, or another user of the source took one.
@@ -88,11 +83,11 @@ class Ahead(StepIterator):
                 # A new one without traceback, which would keep this iterator and its workers alive in a circle.
                 self._failed = StopIteration()
             except Exception as error:
-                # Raised at its step, as the batches before it are good.
+                # Raised at its step, as the batches before it are valid.
                 self._failed = error
 
     def seek(self, step: int) -> None:
-        """Go to a step."""
+        """Move to a step."""
         self._queue.clear()
         self._failed = None
         self._source.seek(step)
@@ -101,7 +96,7 @@ class Ahead(StepIterator):
             self._note(step)
 
     def __del__(self) -> None:
-        """Leave the source open, unlike Grain: another user may go on with it, and it ends with its last user."""
+        """Leave the source open, unlike Grain: another user may continue with it, and it ends with its last user."""
 
     def close(self) -> None:
         """End workers and transfers; batches that were returned stay valid."""
