@@ -24,17 +24,20 @@ def commit_labels(folder: Path, labels: Mapping[str, Mapping[str, TableEntry]]) 
 
 def settle_labels(folder: Path, manifest: Manifest) -> None:
     """Give files of labels their names, and remove what a killed process left."""
-    for path in folder.glob(f".{MANIFEST_NAME}.*"):
-        path.unlink(missing_ok=True)
-    for split, entry in manifest.splits.items():
-        place = folder / split / LABELS
-        waiting = {waiting_label(name, table.sha256): label_file(name) for name, table in entry.labels.items()}
-        for path in list(place.glob(".*")):
-            if path.name in waiting:
-                path.replace(path.with_name(waiting[path.name]))
+    for label_path in folder.glob(f".{MANIFEST_NAME}.*"):
+        label_path.unlink(missing_ok=True)
+    for split, split_entry in manifest.splits.items():
+        label_folder = folder / split / LABELS
+        name_by_waiting = {
+            waiting_label(labels_name, table_entry.sha256): label_file(labels_name)
+            for labels_name, table_entry in split_entry.labels.items()
+        }
+        for label_path in list(label_folder.glob(".*")):
+            if label_path.name in name_by_waiting:
+                label_path.replace(label_path.with_name(name_by_waiting[label_path.name]))
             else:
-                path.unlink(missing_ok=True)
-        if not entry.labels:
+                label_path.unlink(missing_ok=True)
+        if not split_entry.labels:
             # Not empty where somebody put a file of their own.
             with contextlib.suppress(OSError):
-                place.rmdir()
+                label_folder.rmdir()

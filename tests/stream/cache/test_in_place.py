@@ -217,7 +217,7 @@ def test_what_was_fetched_is_read_without_requests_and_does_not_leave(
     assert [digest(batch) for batch in part] == batches(small_root, split="train[:4]")
     assert part.stats()["requests"] == 0
     assert batches(sound, f"{cache}:50KB") == expected
-    CacheQuota(cache, 1).make(1)
+    CacheQuota(cache, 1).free_space(1)
     assert {path: path.stat().st_ino for path in here} == here
     assert [digest(batch) for batch in part] == batches(small_root, split="train[:4]")
     assert part.stats()["requests"] == 0
@@ -352,7 +352,7 @@ def test_the_doctor_of_the_browser_names_the_bucket(bucket: str, cache: Path, tm
 def test_a_web_server_without_a_list_is_told_how_to_make_one(tmp_path: Path, cache: Path) -> None:
     with (
         web_server(tmp_path) as url,
-        pytest.raises(RemoteError, match=rf"{url}/info.json: no list .* pairstream.info ROOT --json > ROOT/info.json"),
+        pytest.raises(RemoteError, match=rf"{url}/info.json: no list .* pairstream info ROOT --json > ROOT/info.json"),
     ):
         make_loader(url, "demo", **OPTIONS, cache=cache)
 

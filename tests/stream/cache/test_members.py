@@ -52,7 +52,7 @@ def test_the_same_dataset_of_several_roots_is_in_one_mixture(
     assert len(folders) == 2 and folders[0].startswith("http-127.0.0.1-")
     held = list(sparse_copies(cache))
     assert {path.relative_to(cache).parts[0] for path in held} == {"demo", ".members"}
-    CacheQuota(cache, 1).make(1)
+    CacheQuota(cache, 1).free_space(1)
     assert not sum(path.stat().st_blocks for path in held)
 
 

@@ -29,7 +29,7 @@ def opened(values: Any, dtype: Any = np.float64, *, begin: int = 0) -> SampleWei
         return stored[np.asarray(numbers) - begin], None
 
     found = SampleWeights(read)
-    found.add(0, "demo", "weight", begin=begin, size=len(stored))
+    found.add(0, "demo", "weight", first_sample=begin, num_samples=len(stored))
     return found
 
 
