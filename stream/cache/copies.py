@@ -193,12 +193,9 @@ def _plan_copy(
     max_compared = _MOST_COMPARED if whole_index else None
     files: list[Download] = []
     for split, entry in manifest.splits.items():
-        old_entry = old_manifest.splits.get(split) if old_manifest else None
-        old_labels = old_entry.labels if old_entry else {}
+        old_labels = _labels_of(old_manifest, split)
         split_folder, split_target = folder / split, target / split
-        # The index of a split without shards is always fetched.
-        needs_index = whole_index or not entry.shards
-        needs_index = needs_index or any(shard.name in needed | fetched for shard in entry.shards)
+        needs_index = whole_index or _has_shards(entry, needed | fetched)
         tables = {table_file(kind): table for kind, table in entry.index.items() if needs_index}
         shards = {shard_file(shard.name): shard.file for shard in entry.shards if shard.name in needed}
         files += _missing_files(
@@ -206,10 +203,10 @@ def _plan_copy(
         )
         if needs_index:
             files += _missing_labels(split_folder, split_target, entry.labels, old_labels, max_compared=max_compared)
-        has_all_labels = has_all_labels and old_labels.items() >= entry.labels.items()
         if mirrors:
-            has_all_labels = has_all_labels and old_labels.keys() == entry.labels.keys()
+            has_all_labels = has_all_labels and old_labels == dict(entry.labels)
         else:
+            has_all_labels = has_all_labels and old_labels.items() >= entry.labels.items()
             _check_columns(target, split, old_labels, entry)
     is_unfinished = fetched_file is not None and len(fetched) == len(shard_names)
     is_current = old_manifest is not None and has_all_labels and not (is_unfinished or reindexed)
@@ -232,6 +229,16 @@ def _read_target(target: Path) -> Manifest | None:
         return read_manifest(target) if (target / MANIFEST_NAME).exists() else None
     except FormatError as error:
         raise ArgumentError(f"{str(error).partition(';')[0]}; remove {target}, or choose another folder") from None
+
+
+def _has_shards(entry: SplitEntry, shard_names: Collection[str]) -> bool:
+    """Return whether a split has one of some shards, or none at all: its index is then always fetched."""
+    return not entry.shards or any(shard.name in shard_names for shard in entry.shards)
+
+
+def _labels_of(manifest: Manifest | None, split: str) -> dict[str, TableEntry]:
+    """Return the labels of a split in a manifest; none if it lacks the split."""
+    return dict(manifest.splits[split].labels) if manifest and split in manifest.splits else {}
 
 
 def _check_conversion(
@@ -316,11 +323,8 @@ def _with_local_labels(target: Path, content: bytes) -> bytes:
     """Return the content of a manifest with the labels that were attached only to the copy."""
     if not (target / MANIFEST_NAME).exists():
         return content
-    old_splits, manifest = read_manifest(target).splits, parse_manifest(content, where=str(target))
-    labels = {
-        split: {**(old_splits[split].labels if split in old_splits else {}), **entry.labels}
-        for split, entry in manifest.splits.items()
-    }
+    old_manifest, manifest = read_manifest(target), parse_manifest(content, where=str(target))
+    labels = {split: {**_labels_of(old_manifest, split), **entry.labels} for split, entry in manifest.splits.items()}
     has_more = any(len(labels[split]) > len(entry.labels) for split, entry in manifest.splits.items())
     return encode_manifest(manifest.with_labels(labels)) if has_more else content
 

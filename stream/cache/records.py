@@ -24,21 +24,14 @@ def open_records(
     Raises:
         FormatError: A local file is missing or has another size.
     """
-    shard_path, shard_bytes, remote = (
-        split_index.record_path(shard_number),
-        int(split_index.shards.sizes[shard_number]),
-        split_index.remote,
-    )
+    shards, remote = split_index.shards, split_index.remote
+    shard_path, shard_bytes = split_index.record_path(shard_number), int(shards.sizes[shard_number])
     if remote is None:
         return RecordFile(shard_path, shard_bytes)
     # Imported here because only remote roots need asyncio, which slows the start of each worker.
     from stream.cache.cached_file import MOST_AT_ONCE, CachedFile
 
-    num_records = int(
-        split_index.shards.first_records[shard_number + 1] - split_index.shards.first_records[shard_number]
-    )
+    num_records = int(shards.first_records[shard_number + 1] - shards.first_records[shard_number])
     span = 0 if neighbours == 1 else min(MOST_AT_ONCE, shard_bytes * neighbours // max(1, num_records))
-    url = f"{remote.url}/{os.path.basename(shard_path)}"
-    return CachedFile(
-        shard_path, url=url, size=shard_bytes, span=span, quota=quota_of(remote.cache, remote.most), traffic=traffic
-    )
+    url, quota = f"{remote.url}/{os.path.basename(shard_path)}", quota_of(remote.cache, remote.most)
+    return CachedFile(shard_path, url=url, size=shard_bytes, span=span, quota=quota, traffic=traffic)

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from functools import partial
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
@@ -214,9 +215,8 @@ def _open_splits(dataset: Dataset, split: str | None) -> list[SplitIndex]:
 
 
 def _no_split(dataset: Dataset, split: str) -> ArgumentError:
-    return ArgumentError(
-        f"dataset {dataset.name}: no split {split!r:.80}; {closest(split, dataset.manifest.splits, noun='splits')}"
-    )
+    hint = closest(split, dataset.manifest.splits, noun="splits")
+    return ArgumentError(f"dataset {dataset.name}: no split {split!r:.80}; {hint}")
 
 
 def _check_name(name: str | None, columns: Sequence[str], table: Any) -> str:
@@ -261,10 +261,8 @@ def _read(
     table: LabelTable, names: Sequence[str], positions: StepPositions, *, folder: Path, stack: ExitStack
 ) -> list[LabelColumn]:
     """Read a table into columns, and note the rows that do not match the dataset."""
-    num_steps, fields = int(positions.starts[-1]), [table.schema.field(name) for name in names]
-    filled_columns = [
-        LabelColumn(field, num_steps, folder=folder, stack=stack, context=table.where) for field in fields
-    ]
+    create = partial(LabelColumn, num_steps=int(positions.starts[-1]), folder=folder, stack=stack, context=table.where)
+    filled_columns = [create(table.schema.field(name)) for name in names]
     masks = {name: mask_name for name in names if (mask_name := table.mask_of(name))}
     for batch in table.batches(list(dict.fromkeys([*positions.keys, *names, *masks.values()]))):
         for placed_rows in positions.locate(batch):

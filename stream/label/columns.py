@@ -45,16 +45,13 @@ class LabelColumn:
         while pa.types.is_dictionary(value_type):
             value_type = value_type.value_type
         self.is_text = pa.types.is_string(value_type) or pa.types.is_large_string(value_type)
-        self.is_list = any(
-            is_type(value_type) for is_type in (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
-        )
+        list_types = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+        self.is_list = any(is_type(value_type) for is_type in list_types)
         self._item = value_type.value_type if self.is_list else value_type
         if pa.types.is_null(self._item):
             raise ArgumentError(f"{self._where} has no value at all")
-        is_number = any(
-            is_type(self._item) for is_type in (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)
-        )
-        if not (self.is_text or is_number):
+        number_types = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)
+        if not (self.is_text or any(is_type(self._item) for is_type in number_types)):
             raise ArgumentError(
                 f"{self._where} is {field.type}; a label is a number, true or false, a text, or a list of numbers of "
                 "one length"
@@ -202,7 +199,6 @@ def blocks(
     block_steps = min(column.rows_of_a_block for column in columns)
     for block_start in range(start_step, max(stop_step, start_step + 1), block_steps):
         block_stop = min(stop_step, block_start + block_steps)
-        arrays = [
-            column.array(block_start, block_stop, has_value[column.name][block_start:block_stop]) for column in columns
-        ]
+        block = slice(block_start, block_stop)
+        arrays = [column.array(block_start, block_stop, has_value[column.name][block]) for column in columns]
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -1,4 +1,4 @@
-"""Faults of a table that does not fit its dataset: counted, with the first few as examples, and told in one error."""
+"""Faults of a table that does not match its dataset: counted, and reported in one error with the first few."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ SHOWN = 5
 
 @dataclass
 class Faults:
-    """Faults by kind: how many rows have one, and the first of them."""
+    """Faults by kind: count of rows, and the first rows."""
 
     counts: dict[str, int] = field(default_factory=dict)
     first: dict[str, list[str]] = field(default_factory=dict)
 
     def add(self, fault_kind: str, count: int, examples: Iterable[str]) -> None:
-        """Count rows with a fault; only as many examples as are shown are taken."""
+        """Count rows with a fault, and keep as many examples as the error shows."""
         if not count:
             return
         self.counts[fault_kind] = self.counts.get(fault_kind, 0) + count

@@ -74,7 +74,7 @@ class LabelTable:
             columns = [column_name for column_name in attachable if column_name not in mask_columns]
         if not columns:
             raise ArgumentError(
-                f"{self.where}: has no column to attach beside its keys; its columns are "
+                f"{self.where}: has no column to attach except its keys; its columns are "
                 f"{', '.join(column_names) or 'none'}"
             )
         return list(dict.fromkeys(columns))

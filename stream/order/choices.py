@@ -39,7 +39,7 @@ class Choice(ABC):
     @property
     @abstractmethod
     def fingerprint(self) -> str:
-        """Readable text of the choice, with a hash in place of a long list; it does not depend on the process."""
+        """Readable text of the choice, with a hash instead of a long list; it does not depend on the process."""
 
     @abstractmethod
     def used_columns(self, split_index: SplitIndex, samples: Samples) -> Iterator[tuple[TableKind, str]]:

@@ -22,7 +22,7 @@ from stream.order.window import Window
 _HOLES = ("corrupt_frame", "missing_camera")
 """Reasons in a manifest that mean holes in the layout ``frames``."""
 _HOLE_COLUMNS = ("num_bytes", "camera", "steps_row", "step", "episode")
-"""Columns of ``records`` that tell which frames exist."""
+"""Columns of ``records`` that determine which frames exist."""
 _IDENTITY: tuple[tuple[TableKind, str], ...] = (
     ("episodes", "episode_id"),
     ("episodes", "num_steps"),

@@ -182,9 +182,8 @@ _Tree = int | tuple[int, "_Tree", "_Tree"]
 def _huffman_tree(counts: np.ndarray) -> _Tree:
     """Join the two smallest parts until one is left; of equal parts take the first."""
     # Count, number of the node to decide between equal counts, and the tree.
-    heap: list[tuple[int, int, _Tree]] = [
-        (count, member, member) for member, count in enumerate(counts.tolist()) if count
-    ]
+    members = enumerate(counts.tolist())
+    heap: list[tuple[int, int, _Tree]] = [(count, member, member) for member, count in members if count]
     heapq.heapify(heap)
     for node_number in range(len(counts), len(counts) + len(heap) - 1):
         small_count, _, small_tree = heapq.heappop(heap)

@@ -16,7 +16,7 @@ _MANTISSA = 53
 
 
 def uniform(key: int, samples: np.ndarray) -> np.ndarray:
-    """Return a number for each sample, uniform in [0, 1), float64 [n]; keys of ``make_key``, samples int64 [n]."""
+    """Return a number for each sample, uniform in [0, 1), float64 [n]; the key is of ``make_key``."""
     random_bits = derive_keys(np.full(len(samples), key, np.uint64), samples)
     return np.asarray((random_bits >> np.uint64(64 - _MANTISSA)).astype(np.float64) * 2.0**-_MANTISSA)
 

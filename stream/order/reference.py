@@ -72,7 +72,7 @@ class EpisodeRef:
 def describe_rows(
     rows: Rows, splits: Sequence[SplitIndex], layouts: Sequence[Layout], windows: WindowTable
 ) -> list[SampleRef]:
-    """Return the origin of each row, from the index alone; raise FormatError or OSError if the index is damaged."""
+    """Return the origin of each row, from only the index; raise FormatError or OSError if the index is damaged."""
     references = []
     for row_number in range(len(rows)):
         split_index, record_row = splits[int(rows.split[row_number])], int(rows.record[row_number])
@@ -89,9 +89,8 @@ def describe_rows(
         window_steps, _ = windows.steps(row_members, np.array([step]), num_steps, samples)
         frame_steps = tuple(window_steps[0, windows.used[row_members[0]]].tolist())
         shard_number = int(split_index.records.array("shard")[record_row])
-        source_file, episode_id = (
-            split_index.episodes.take_texts(key, np.array([episode]))[0] for key in ("source_file", "episode_id")
-        )
+        episodes, row = split_index.episodes, np.array([episode])
+        source_file, episode_id = (episodes.take_texts(key, row)[0] for key in ("source_file", "episode_id"))
         references.append(
             SampleRef(
                 sample=int(rows.sample[row_number]),

@@ -68,12 +68,10 @@ class SampleIndex:
             episodes = [run.episodes for run in sample_runs if run.split == split_number]
             self.episodes.append(np.unique(np.concatenate([np.zeros(0, np.int32), *episodes])))
         self.weights = SampleWeights(self._read_weights)
-        for number, (member, member_name) in enumerate(zip(members, self._names, strict=True)):
+        for number, member in enumerate(members):
             if member.weights is not None:
-                first_sample, num_samples = int(self._member_first[number]), int(self.sizes[number])
-                self.weights.add(
-                    number, member_name, member.weights, first_sample=first_sample, num_samples=num_samples
-                )
+                first, size = int(self._member_first[number]), int(self.sizes[number])
+                self.weights.add(number, self._names[number], member.weights, first_sample=first, num_samples=size)
 
     def _check_samples(self, runs_by_member: Sequence[Sequence[SampleRun]]) -> None:
         """Raise ArgumentError if members have no samples; names the first of them, with their counts."""

@@ -106,7 +106,7 @@ def _resolve_term(term: str, shard_lengths: Mapping[str, Sequence[int]]) -> list
     if not match:
         raise SplitError(
             f"found {_quote(term)}, expected a split, or a slice of one such as train[10:], train[:90%] or "
-            f"train[3shard], without spaces except beside a +"
+            f"train[3shard], without spaces except next to a +"
         )
     split_name, selector = match["name"], match["selector"]
     if split_name == "all":
@@ -138,7 +138,9 @@ def _resolve_slice(selector: str, lengths: list[int]) -> tuple[int, int]:
         )
     slice_unit = next(iter(bound_units), None)
     if len(bounds) == 1 and slice_unit != "shard":
-        raise SplitError(f"{context}, but only a shard goes without a colon; write [a:b], for one episode [7:8]")
+        raise SplitError(
+            f"{context}, but only a shard can be named without a colon; write [a:b], for one episode [7:8]"
+        )
     first_value, last_value = bounds[0]["value"], bounds[-1]["value"]
     start, stop = 0, num_episodes
     if slice_unit == "%":

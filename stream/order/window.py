@@ -243,10 +243,8 @@ def _resolve(frames: Sequence[int | str] | None, fields: Fields) -> Window:
             frame_kind = _LAST if frame == "last" else _GOAL
             discount = float(match[1]) if (match := _GEOMETRIC.fullmatch(frame)) else 0.0
         specs.append((low, high, frame_kind, discount))
-    lows, highs, kinds, discounts = zip(*specs, strict=True)
-    return Window(
-        np.array(lows, np.int64), np.array(highs, np.int64), np.array(kinds, np.int8), np.array(discounts, float)
-    )
+    dtypes = (np.int64, np.int64, np.int8, np.float64)
+    return Window(*map(np.array, zip(*specs, strict=True), dtypes))
 
 
 def _closest_step(seconds: float, rate: float | None) -> int:
