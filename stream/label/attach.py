@@ -92,7 +92,7 @@ def add_labels(
         positions = StepPositions(splits, open_dataset, label_table)
         folder = label_folders[splits[0].split]
         filled_columns = _read(label_table, label_columns, positions, folder=folder, stack=stack)
-        positions.faults.raise_error(label_table.where, positions.hint)
+        positions.faults.raise_error(label_table.name, positions.hint)
         has_value = {column.name: column.present(positions.seen) for column in filled_columns}
         labels = _labels(open_dataset.manifest)
         for split_name, (start, stop) in zip(label_folders, pairwise(positions.starts.tolist()), strict=True):
@@ -261,7 +261,7 @@ def _read(
     table: LabelTable, names: Sequence[str], positions: StepPositions, *, folder: Path, stack: ExitStack
 ) -> list[LabelColumn]:
     """Read a table into columns, and note the rows that do not match the dataset."""
-    create = partial(LabelColumn, num_steps=int(positions.starts[-1]), folder=folder, stack=stack, context=table.where)
+    create = partial(LabelColumn, num_steps=int(positions.starts[-1]), folder=folder, stack=stack, context=table.name)
     filled_columns = [create(table.schema.field(name)) for name in names]
     masks = {name: mask_name for name in names if (mask_name := table.mask_of(name))}
     for batch in table.batches(list(dict.fromkeys([*positions.keys, *names, *masks.values()]))):
@@ -277,7 +277,7 @@ def _read(
         for column in filled_columns:
             _ = column.field
         if not positions.seen.any():
-            raise ArgumentError(f"{table.where}: has no rows")
+            raise ArgumentError(f"{table.name}: has no rows")
     return filled_columns
 
 

@@ -34,12 +34,12 @@ class LabelTable:
     """A table to attach.
 
     Attributes:
-        where: Name for messages.
+        name: Name for messages.
         schema: Columns.
         content: Dataset of Arrow, or a reader that can be read once.
     """
 
-    where: str
+    name: str
     schema: pa.Schema
     content: ds.Dataset | pa.RecordBatchReader
 
@@ -60,13 +60,13 @@ class LabelTable:
         column_names = self.schema.names
         for column_name in column_names:
             if column_names.count(column_name) > 1:
-                raise ArgumentError(f"{self.where}: has two columns {column_name!r:.80}")
+                raise ArgumentError(f"{self.name}: has two columns {column_name!r:.80}")
         attachable = [column_name for column_name in column_names if column_name not in KEYS]
         for column_name in columns or ():
             if column_name not in attachable:
                 is_key = column_name in column_names
                 problem = "is a key" if is_key else closest(column_name, attachable, noun="columns")
-                raise ArgumentError(f"{self.where}: no column {column_name!r:.80} to attach; {problem}")
+                raise ArgumentError(f"{self.name}: no column {column_name!r:.80} to attach; {problem}")
         for column_name in attachable if columns is None else columns:
             self._check_mask(column_name, columns or ())
         if columns is None:
@@ -74,7 +74,7 @@ class LabelTable:
             columns = [column_name for column_name in attachable if column_name not in mask_columns]
         if not columns:
             raise ArgumentError(
-                f"{self.where}: has no column to attach except its keys; its columns are "
+                f"{self.name}: has no column to attach except its keys; its columns are "
                 f"{', '.join(column_names) or 'none'}"
             )
         return list(dict.fromkeys(columns))
@@ -90,7 +90,7 @@ class LabelTable:
         mask_name = f"{column}_mask"
         if mask_name in self.schema.names and mask_name not in columns and self.mask_of(column) is None:
             raise ArgumentError(
-                f"{self.where}: column {mask_name!r:.80} is {self.schema.field(mask_name).type}; expected the mask of "
+                f"{self.name}: column {mask_name!r:.80} is {self.schema.field(mask_name).type}; expected the mask of "
                 f"{column!r:.80}, true or false: make it one, rename it, or name both with --columns as labels"
             )
 
@@ -113,7 +113,7 @@ class LabelTable:
                 columns=list(columns), batch_size=batch_rows, batch_readahead=2, fragment_readahead=1
             )
         except (pa.ArrowException, OSError) as error:
-            raise ArgumentError(f"{self.where}: cannot be read ({' '.join(str(error).split())[:300]})") from None
+            raise ArgumentError(f"{self.name}: cannot be read ({' '.join(str(error).split())[:300]})") from None
 
 
 def open_label_table(table: Any) -> LabelTable:

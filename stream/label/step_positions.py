@@ -50,7 +50,7 @@ class StepPositions:
 
     def __init__(self, splits: Sequence[SplitIndex], dataset: Dataset, table: LabelTable) -> None:
         self.splits, self.dataset = splits, dataset.name
-        self._where = table.where
+        self._where = table.name
         self.faults = Faults()
         self.starts = np.cumsum([0, *(len(split.steps) for split in splits)])
         self.seen = np.zeros(int(self.starts[-1]), bool)
@@ -59,13 +59,13 @@ class StepPositions:
         self._first = np.concatenate([rows + start for rows, start in zip(first_rows, self.starts, strict=False)])
         self.keys = self._check_keys(table)
         if "index" in self.keys:
-            self._check_index(dataset.manifest, table.where)
+            self._check_index(dataset.manifest, table.name)
 
     def _check_keys(self, table: LabelTable) -> list[str]:
         key_names = table.keys()
         step_keys = [key_name for key_name in STEP_KEYS if key_name in key_names]
         range_keys = [key_name for key_name in RANGE_KEYS if key_name in key_names]
-        context = f"{table.where}: its columns are {', '.join(table.schema.names)}"
+        context = f"{table.name}: its columns are {', '.join(table.schema.names)}"
         if len(range_keys) == 1 or (range_keys and step_keys):
             raise ArgumentError(
                 f"{context}; steps are named by {' or '.join(STEP_KEYS)}, or by start and stop together"
@@ -81,7 +81,7 @@ class StepPositions:
         if number_keys and len(self.splits) > 1:
             split_names = ", ".join(split.split for split in self.splits)
             raise ArgumentError(
-                f"{table.where}: {number_keys[0]} is a number in a split, and dataset {self.dataset} has several; name "
+                f"{table.name}: {number_keys[0]} is a number in a split, and dataset {self.dataset} has several; name "
                 f"one with --split ({split_names}), or name episodes by episode_id"
             )
         return [key_name for key_name in key_names if key_name != "index"]

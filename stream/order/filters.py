@@ -244,8 +244,8 @@ def find_values(split_index: SplitIndex, column: str, samples: Samples, *, argum
     for table_kind, column_name in _candidates(column, samples):
         if column_name in split_index.table(table_kind).columns:
             return table_kind, column_name
-    where = f"dataset {split_index.dataset}, split {split_index.split}"
-    raise ArgumentError(f"{argument}: {where} has no column {column!r}")
+    context = f"dataset {split_index.dataset}, split {split_index.split}"
+    raise ArgumentError(f"{argument}: {context} has no column {column!r}")
 
 
 def used_by(

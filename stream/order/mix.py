@@ -118,13 +118,13 @@ class Passes:
 
     def locate(self, samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return member and draw of each sample, int64 [n] each, as ``MixTable.locate`` does."""
-        pass_numbers, places = np.divmod(samples, self.num_samples)
+        pass_numbers, shuffled = np.divmod(samples, self.num_samples)
         if self._shuffle.block:
             key_by_pass = {number: make_key(self._seed, "pass", number) for number in set(pass_numbers.tolist())}
             pass_keys = np.array([key_by_pass[number] for number in pass_numbers.tolist()], np.uint64)
-            places = self._shuffle.place(places, np.full(len(places), self.num_samples), pass_keys)
-        members = np.searchsorted(self._ends, places, side="right")
-        positions = places - (self._ends - self._sizes)[members]
+            shuffled = self._shuffle.place(shuffled, np.full(len(shuffled), self.num_samples), pass_keys)
+        members = np.searchsorted(self._ends, shuffled, side="right")
+        positions = shuffled - (self._ends - self._sizes)[members]
         return members, pass_numbers * self._sizes[members] + positions
 
 

@@ -74,7 +74,7 @@ def compare(configuration: Configuration, folder: Path, *, workers: int = 0) -> 
 
 
 def _check_ranks(arguments: Mapping[str, Any], loader: Any, steps: int, *, ranks: int, workers: int) -> None:
-    """The batches of all ranks make the global batch, bitwise; only the last one of complete passes has more rows."""
+    """Check that the batches of all ranks are the global batch, bitwise; at the end of passes they have more rows."""
     parts = [make_loader(**arguments, rank=rank, world_size=ranks, num_workers=workers) for rank in range(ranks)]
     iterators = [iter(part) for part in parts]
     for step in range(steps):
@@ -86,7 +86,7 @@ def _check_ranks(arguments: Mapping[str, Any], loader: Any, steps: int, *, ranks
 
 
 def _reference(configuration: Configuration) -> tuple[Rows, list[list[Sample]]]:
-    """The rows and epochs of the reference; raises Refused if there is no such loader."""
+    """Return the rows and epochs of the reference; raises Refused if there is no such loader."""
     case = configuration.case
     members = settle(configuration.members, case)
     if configuration.phases and (case["passes"] or not any(member.name in configuration.early for member in members)):
@@ -130,7 +130,7 @@ def _size(epoch: Sequence[Sample], samples_per_episode: int) -> int:
 
 
 def _units(epoch: Sequence[Sample]) -> list[list[Sample]]:
-    """The samples of each episode, one list for each time that the split names it."""
+    """Return the samples of each episode, one list for each time that the split names it."""
     units: list[list[Sample]] = []
     for sample in epoch:
         if not units or units[-1][-1][:2] != sample[:2] or units[-1][-1].step >= sample.step:
@@ -226,7 +226,7 @@ def _check_passes(members: Sequence[int], sizes: Sequence[int]) -> None:
 
 
 def _check_weights(drawn: Sequence[int], loader: Any, configuration: Configuration, members: Sequence[Member]) -> None:
-    """The count of each member is within two of its share at every prefix of a phase."""
+    """Check that the count of each member is within two of its share at every prefix of a phase."""
     ends = [*(until * configuration.batch_size for until in configuration.phases), len(drawn)]
     begin = 0
     for end in ends:

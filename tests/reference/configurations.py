@@ -119,7 +119,7 @@ class Configuration:
         return [member.name for member in self.members][: max(1, len(self.members) - 1)]
 
     def mixture(self, folder: Path) -> Any:
-        """The ``mixture`` argument, for roots in a folder."""
+        """Return the ``mixture`` argument, for roots in a folder."""
         entries: dict[str, Any] = {}
         for member in self.members:
             fields = {"dataset": member.source.name, "weight": member.weight, "split": member.split}
@@ -200,7 +200,7 @@ def _add_rare_arguments(draw: random.Random, case: dict[str, Any], members: list
 
 
 def _image_sizes(draw: random.Random, cameras: Any, *, is_needed: bool) -> dict[str, Any]:
-    """The sizes of all cameras, or of some; mostly where frames of one camera have several sizes."""
+    """Return the sizes of all cameras, or of some; mostly where frames of one camera have several sizes."""
     if draw.random() > (0.9 if is_needed else 0.3):
         return {"image_size": None, "image_fit": "stretch", "image_filter": "area"}
     keys = [cameras or "primary"] if cameras is None or isinstance(cameras, str) else list(cameras)
@@ -214,7 +214,7 @@ def _image_sizes(draw: random.Random, cameras: Any, *, is_needed: bool) -> dict[
 
 
 def _drawn(draw: random.Random, members: Sequence[Member], case: Mapping[str, Any]) -> dict[str, Any]:
-    """What samples are drawn by, and what they draw."""
+    """Return the arguments for weights, language and columns that samples are drawn by."""
     case_values: dict[str, Any] = {"sample_weights": None, "language": "language"}
     if draw.random() < 0.35:
         column = draw.choice(("weight",) * 6 + ("steps.weight", "num_steps", "step", "reward"))

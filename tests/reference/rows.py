@@ -16,7 +16,7 @@ from tests.reference.source import Vector
 
 
 def _steps(value: Any, member: Member, *, least: int) -> Any:
-    """A count of steps of a member, which may be given as a time."""
+    """Return a count of steps of a member, which may be given as a time."""
     if not isinstance(value, str):
         return value
     if at(value, member.source) < least:
@@ -29,7 +29,7 @@ _NOTHING = Vector((), lambda episode, t: ())
 
 @functools.cache
 def decode(encoded: bytes) -> np.ndarray:
-    """The picture of a JPEG, or the depth of a PNG, by another library than the loader's."""
+    """Return the picture of a JPEG, or the depth of a PNG, by another library than the loader's."""
     opened = Image.open(io.BytesIO(encoded))
     return np.asarray(opened if opened.format == "PNG" else opened.convert("RGB"))
 
@@ -42,7 +42,7 @@ _FILTERS = {
 
 
 def resize(picture: np.ndarray, size: tuple[int, int], *, fit: str, filter: str) -> np.ndarray:
-    """A picture at a size, or depth with the value at the middle of each new pixel; the rest is black."""
+    """Return a picture at a size, or depth with the value at the middle of each new pixel; the rest is black."""
     (height, width), (old_height, old_width) = size, picture.shape[:2]
     if fit == "pad":
         ratio = max(old_width / width, old_height / height)
@@ -166,7 +166,7 @@ class Rows:
     def _window(
         self, number: int, sample: Sample, vectors: Sequence[Vector], first: int, count: int, width: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The values of some steps from t + first on, 0 where there is none; and which are real."""
+        """Return the values of some steps from t + first on, 0 where there is none; and which are real."""
         episode, vector = self.members[number].find(sample), vectors[number]
         values, real = np.zeros((count, width), np.float32), np.zeros((count, width), bool)
         for position in range(count):
@@ -178,7 +178,7 @@ class Rows:
         return values, real
 
     def _reduce(self, number: int, values: np.ndarray, real: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The one action of the steps of a window that are in the episode."""
+        """Return the one action of the steps of a window that are in the episode."""
         source, how = self.members[number].source, self.case["action"]
         out, mask = np.zeros(values.shape[1], np.float32), np.zeros(values.shape[1], bool)
         for dim, kind in enumerate(self.actions[number].kinds):
@@ -216,7 +216,7 @@ def _equal(actual: Any, expected: Any) -> None:
 
 
 def _allowed(reach: Reach, t: int, last: int) -> set[tuple[int, bool]]:
-    """The steps that a frame may show, and whether each is its own or a repeated edge."""
+    """Return the steps that a frame may show, and whether each is its own or a repeated edge."""
     if reach.name == "last":
         return {(last, True)}
     if reach.name == "goal":

@@ -63,7 +63,7 @@ class Member:
         return self.source.episodes(sample.split)[sample.episode]
 
     def camera(self, requested: str | None) -> str | None:
-        """The stored camera of a name or role; for None the primary one, or else the first."""
+        """Return the stored camera of a name or role; for None the primary one, or else the first."""
         stored = self.source.stored_cameras(self.root)
         if requested is None:
             return self.camera("primary") or stored[0]
@@ -73,7 +73,7 @@ class Member:
 
 
 def reaches(frames: Sequence[int | str] | None, member: Member) -> list[Reach]:
-    """The frames of a member's samples."""
+    """Return the frames of a member's samples."""
     source = member.source
     held = {"pairs": {0, source.offset}, "clips": set(range(source.offset + 1))}.get(member.root)
     if frames is None:
@@ -106,14 +106,14 @@ def _reach(frame: int | str, source: Source) -> Reach:
 
 
 def at(seconds: str, source: Source) -> int:
-    """The nearest step of a time, by the source's rate."""
+    """Return the nearest step of a time, by the source's rate."""
     if source.rate is None:
         raise Refused("seconds without a rate")
     return math.floor(Fraction(seconds[:-1]) * Fraction(source.rate) + Fraction(1, 2))
 
 
 def weights_of(member: Member, epoch: Sequence[Sample], case: Mapping[str, Any]) -> list[Fraction] | None:
-    """The weight of each sample of an epoch, None if all are the same."""
+    """Return the weight of each sample of an epoch, None if all are the same."""
     sample_weights = case["sample_weights"]
     column = sample_weights.get(member.name) if isinstance(sample_weights, Mapping) else sample_weights
     if sample_weights is not None and case["samples_per_episode"]:
@@ -127,7 +127,7 @@ def weights_of(member: Member, epoch: Sequence[Sample], case: Mapping[str, Any])
 
 
 def settle(members: Sequence[Member], case: Mapping[str, Any]) -> list[Member]:
-    """The members that stay, with the filters of ``case`` and without conditions on columns that a member lacks."""
+    """Return the members that stay, with the filters of ``case`` without conditions on columns that a member lacks."""
     filters = case["filters"] or ()
     settled, having, lacking, dropped = [], set(), set(), set()
     for member in members:
@@ -156,7 +156,7 @@ def has_column(member: Member, column: str) -> bool:
 
 
 def of_split(expression: str, source: Source) -> list[tuple[str, int]]:
-    """The episodes that a split expression names, in order: split and number."""
+    """Return the episodes that a split expression names, in order: split and number."""
     episodes = []
     for term in expression.split("+"):
         name, _, slice_ = term.partition("[")
@@ -184,7 +184,7 @@ def _place(text: str, lengths: list[int]) -> int:
 
 
 def of_epoch(member: Member, case: Mapping[str, Any]) -> list[Sample]:
-    """The samples of an epoch of a member in storage order, each as often as its split names its episode."""
+    """Return the samples of an epoch of a member in storage order, each as often as its split names its episode."""
     window = reaches(case["frames"], member)
     cameras = loaded_cameras(member, case)
     samples = []
@@ -211,7 +211,7 @@ class Request(NamedTuple):
 
 
 def requests(case: Mapping[str, Any]) -> list[Request]:
-    """The cameras of a batch."""
+    """Return the cameras of a batch."""
     cameras, sizes = case["cameras"], case["image_size"]
     if cameras is None or isinstance(cameras, str):
         size = sizes.get(cameras or "primary") if isinstance(sizes, Mapping) else sizes
@@ -224,13 +224,13 @@ def requests(case: Mapping[str, Any]) -> list[Request]:
 
 
 def loaded_cameras(member: Member, case: Mapping[str, Any]) -> list[str]:
-    """The cameras that are loaded of a member, without those that it lacks."""
+    """Return the cameras that are loaded of a member, without those that it lacks."""
     cameras = [member.camera(request.camera) for request in requests(case)]
     return [camera for camera in cameras if camera is not None]
 
 
 def stored_length(member: Member, episode: Episode) -> int:
-    """The steps that a root has of an episode: none if no stored camera has a picture."""
+    """Return the steps that a root has of an episode: none if no stored camera has a picture."""
     stored = member.source.stored_cameras(member.root)
     return episode.length if any(any(episode.pictures[camera]) for camera in stored) else 0
 
@@ -310,7 +310,7 @@ def _holds(member: Member, episode: Episode, t: int, column: str, operator: str,
 
 
 def value_of(member: Member, episode: Episode, t: int, column: str) -> Any:
-    """The value of a column of the index at a step, None if it is missing."""
+    """Return the value of a column of the index at a step, None if it is missing."""
     table, _, column_name = column.partition(".")
     table, name = (table, column_name) if column_name else ("", column)
     if table == "records" or name in ("offset", "camera"):

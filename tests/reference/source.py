@@ -97,11 +97,11 @@ class Source:
     splits: dict[str, list[list[Episode]]] = field(default_factory=dict)
 
     def episodes(self, split: str) -> list[Episode]:
-        """The episodes of a split, in the order of its shards."""
+        """Return the episodes of a split, in the order of its shards."""
         return [episode for shard in self.splits[split] for episode in shard]
 
     def stored_cameras(self, root: str) -> list[str]:
-        """The cameras whose frames a root has, in the order of their numbers."""
+        """Return the cameras whose frames a root has, in the order of their numbers."""
         roles = {"wrists": ("wrist",), "pairs": ("primary",), "clips": ("primary",)}.get(root)
         return [camera for camera, role in self.cameras.items() if roles is None or role in roles]
 
@@ -129,7 +129,7 @@ _PATHS = {"image": "observation/image", "hand": "hand", "side": "side", "far": "
 
 
 def make_sources() -> dict[str, Source]:
-    """The datasets: two cameras and depth, one, two and depth, and two of which one has frames of several sizes.
+    """Return the datasets: two cameras and depth, one, two and depth, and two of which one has frames of several sizes.
 
     They are with and without a state, a rate and a space.
     """
@@ -163,7 +163,7 @@ def _source(
     first: int,
     last: int,
 ) -> Source:
-    """A dataset; the space ``joint`` has no action at its ``first`` and ``last`` steps, and gamma has no such space."""
+    """Return a dataset; the space ``joint`` has no action at its ``first`` and ``last`` steps, and gamma lacks it."""
 
     def doubled(episode: Episode, t: int) -> list[float | None]:
         is_real = first <= t < episode.length - last
@@ -217,7 +217,7 @@ def _source(
 
 
 def _features(name: str, cameras: tuple[str, ...], action: int, state: int) -> dict[str, Any]:
-    """The feature tree. Columns of one name differ in type between datasets, and ``three`` in width."""
+    """Return the feature tree. Columns of one name differ in type between datasets, and ``three`` in width."""
     image = tfds.features.Image(shape=(None, None, 3), encoding_format="jpeg")
     depth = tfds.features.Image(shape=(None, None, 1), dtype=np.uint16, encoding_format="png")
     observation = {"image": image} if "image" in cameras else {}

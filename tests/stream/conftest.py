@@ -39,7 +39,7 @@ def _command(module: str, *arguments: str) -> None:
 
 @pytest.fixture(scope="session")
 def oxe_root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A converted root with the 29 datasets of oxe29; not to be written to.
+    """Return a converted root with the 29 datasets of oxe29; not to be written to.
 
     PAIRSTREAM_TEST_OXE names one that is there already, to save its making while tests are written.
     """
@@ -52,7 +52,7 @@ def oxe_root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def frames_root(oxe_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The datasets of ``oxe_root`` in the layout ``frames``, all cameras; not to be written to.
+    """Return the datasets of ``oxe_root`` in the layout ``frames``, all cameras; not to be written to.
 
     PAIRSTREAM_TEST_FRAMES names one that is there already.
     """

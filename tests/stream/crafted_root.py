@@ -43,11 +43,11 @@ class CraftedRoot:
         self.edit(edit)
 
     def path(self, kind: TableKind) -> Path:
-        """A table of the training split."""
+        """Return a table of the training split."""
         return self.manifest.parent / "train" / table_file(kind)
 
     def table(self, kind: TableKind) -> pa.Table:
-        """A table of the training split, in memory."""
+        """Return a table of the training split, in memory."""
         return pa.ipc.open_file(pa.py_buffer(self.path(kind).read_bytes())).read_all()
 
     def write(self, kind: TableKind, table: pa.Table, *, compression: str | None = None) -> None:
@@ -63,7 +63,7 @@ class CraftedRoot:
 
 
 def with_column(table: pa.Table, name: str, values: pa.Array) -> pa.Table:
-    """The table with other values in a column, which is as nullable as before."""
+    """Return the table with other values in a column, which is as nullable as before."""
     column_number = table.schema.get_field_index(name)
     nullable = table.schema.field(column_number).nullable
     return table.set_column(column_number, pa.field(name, values.type, nullable), values)

@@ -22,7 +22,7 @@ from tests.stream.index_root import change_table, write_dataset
 
 
 def opened(values: Any, dtype: Any = np.float64, *, begin: int = 0) -> SampleWeights:
-    """The weights of one member."""
+    """Return the weights of one member."""
     stored = np.array(values, dtype)
 
     def read(numbers: np.ndarray | range) -> tuple[np.ndarray, None]:
@@ -138,7 +138,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def weight_of(loader: Loader, column: str = "weight") -> dict[tuple[str, int, int], float]:
-    """The weight of each sample, by dataset, episode and step, from the batches of a loader without weights."""
+    """Return the weight of each sample, by dataset, episode and step, from the batches of a loader without weights."""
     weights: dict[Any, Any] = {}
     for split, rows in (piece for member in range(2) for piece in loader.data.views.samples(member)):
         index = loader.data.views.splits[split]
