@@ -25,8 +25,8 @@ from stream.format.schema import TEXT
 from stream.format.table import number_type, write_table
 from stream.label.columns import LabelColumn, blocks
 from stream.label.commit import commit_labels, settle_labels
-from stream.label.label_table import LabelTable, open_label_table
 from stream.label.step_positions import StepPositions
+from stream.label.table import LabelTable, open_label_table
 from stream.storage.files import alone, make_folder, place_file
 from stream.storage.remote import is_remote
 

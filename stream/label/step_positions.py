@@ -16,7 +16,7 @@ from stream.format.catalog import Dataset
 from stream.format.index import SplitIndex
 from stream.format.manifest import Manifest
 from stream.label.faults import SHOWN, Faults
-from stream.label.label_table import EPISODE_KEYS, RANGE_KEYS, STEP_KEYS, LabelTable
+from stream.label.table import EPISODE_KEYS, RANGE_KEYS, STEP_KEYS, LabelTable
 
 _AT_ONCE = 1 << 20
 """Steps of ranges that are expanded together."""

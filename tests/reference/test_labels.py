@@ -13,7 +13,6 @@ import pytest
 
 import stream
 from stream.base.errors import ArgumentError
-from stream.label import label_table, step_positions
 from tests.reference import labels as reference
 from tests.stream.index_root import open_split
 
@@ -34,8 +33,8 @@ def compare_all(numbers: range, root: Path, folder: Path, patch: pytest.MonkeyPa
     counts: Counter[str] = Counter()
     for number in numbers:
         random = np.random.default_rng(number)
-        patch.setattr(label_table, "_MOST_ROWS", int(random.integers(1, 9)))
-        patch.setattr(step_positions, "_AT_ONCE", int(random.integers(1, 9)))
+        patch.setattr("stream.label.table._MOST_ROWS", int(random.integers(1, 9)))
+        patch.setattr("stream.label.step_positions._AT_ONCE", int(random.integers(1, 9)))
         name = str(random.choice(list(reference.DATASETS)))
         table = reference.random_table(random, name, episodes[name])
         (folder / str(number)).mkdir()

@@ -20,7 +20,6 @@ from convert.verify.command import verify_root
 from stream.base.errors import ArgumentError, StateError, StreamError
 from stream.format.manifest import read_manifest
 from stream.format.names import MANIFEST_NAME
-from stream.label import label_table
 from tests.stream.index_root import open_split, write_dataset
 
 LENGTHS = {"train": [[5, 4], [6]], "val": [[3]]}
@@ -88,7 +87,7 @@ VALUES: dict[str, pa.Array] = {
 def test_labels_of_every_kind_are_what_the_table_says_and_missing_where_it_says_nothing(
     root: Path, folder: Path, batch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(label_table, "_MOST_ROWS", batch)
+    monkeypatch.setattr("stream.label.table._MOST_ROWS", batch)
     stream.add_labels(root, "demo", some(ROWS, **VALUES), name="all", split="train")
     missing = np.setdiff1d(np.arange(STEPS), ROWS)
     for name, array in VALUES.items():
@@ -252,7 +251,7 @@ def test_a_table_that_does_not_fit_is_one_error_with_counts_and_nothing_is_writt
 def test_all_faults_are_counted_over_all_batches_and_five_are_shown(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(label_table, "_MOST_ROWS", 3)
+    monkeypatch.setattr("stream.label.table._MOST_ROWS", 3)
     table = {"episode": [*range(3, 14), 0, 0], "step": [0] * 13, "x": [1] * 13}
     with pytest.raises(ArgumentError) as error:
         stream.add_labels(root, "demo", table, split="train")
