@@ -80,7 +80,7 @@ def fetch(
                 "dataset": order.dataset.name,
                 "version": order.dataset.version,
                 "shards_needed": len(order.needed),
-                "shards_here": len(order.known | order.needed),
+                "shards_here": len(order.fetched | order.needed),
                 "shards": len(order.names),
             }
             for order in orders

@@ -1,14 +1,14 @@
-"""Copies of datasets: the index of each split that is needed, and all or some of the ArrayRecord files, or none.
+"""Copies of datasets: the index of each needed split, and all, some or none of the ArrayRecord files.
 
-It is safe to stop at any time: a file gets its name when it is complete and checked, then ``fetched.json`` lists its
-shard, and the manifest comes last. Copying again continues, or adds files.
+A copy can be stopped at any time: a file gets its name when it is complete and checked, then ``fetched.json`` lists its
+shard, and the manifest is written last. Copying again continues, or adds files.
 """
 
 from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -48,7 +48,7 @@ from stream.storage.remote import LocalFolder, checked_url, is_remote
 from stream.storage.remote_folder import Folder, RemoteFolder
 
 _MOST_COMPARED = 16 << 20
-"""Bytes of the largest table of a cache that is compared with its hash whenever the cache is opened."""
+"""Bytes of the largest table that is compared with its hash whenever a cache is opened."""
 
 
 class RemoteCatalog(Catalog):
@@ -62,14 +62,14 @@ class RemoteCatalog(Catalog):
 
     def copy(
         self, needed: Iterable[tuple[Dataset, Collection[str]]], local: Path, *, jobs: int, whole_index: bool = False
-    ) -> tuple[list[Order], list[Download]]:
-        """Copy files to a local root, alone among the processes of this machine.
+    ) -> tuple[list[DatasetCopy], list[Download]]:
+        """Copy files to a local root; only one process of this machine does so at a time.
 
         Args:
             needed: Datasets of this catalog, and the names of the shards to copy.
             local: Folder of the copy.
             jobs: Number of files to copy at the same time.
-            whole_index: Whether to copy the index of all splits, and not that of splits with such shards alone.
+            whole_index: Whether to copy the index of all splits, not only of splits with these shards.
 
         Returns:
             Content of the copy, and the files that were copied.
@@ -86,28 +86,28 @@ class RemoteCatalog(Catalog):
         except OSError as error:
             raise ArgumentError(f"{local}: cannot be created: {error.strerror}; choose another folder") from None
         with alone(local, doing="fetches into"), ExitStack() as stack:
-            orders = [
-                _order(dataset, frozenset(names), self._source, local, whole_index=whole_index)
-                for dataset, names in needed
+            copies = [
+                _plan_copy(dataset, frozenset(shard_names), self._source, local, whole_index=whole_index)
+                for dataset, shard_names in needed
             ]
-            files = [file for order in orders for file in order.files]
-            size = sum(file.entry.bytes for file in files)
-            free = shutil.disk_usage(local).free
-            if size > free:
+            files = [file for copy in copies for file in copy.files]
+            total_bytes = sum(file.entry.bytes for file in files)
+            free_bytes = shutil.disk_usage(local).free
+            if total_bytes > free_bytes:
                 raise FetchError(
-                    f"{local}: {human_bytes(size)} are to be fetched and {human_bytes(free)} are free; free "
-                    "some space, or fetch a smaller split"
+                    f"{local}: {human_bytes(total_bytes)} are to be fetched and {human_bytes(free_bytes)} are free; "
+                    "free some space, or fetch a smaller split"
                 )
-            changing = [order for order in orders if not order.done]
-            for order in changing:
+            incomplete = [copy for copy in copies if not copy.done]
+            for copy in incomplete:
                 # fetched.json names the conversion before the first file is copied.
-                make_folder(order.target)
-                stack.enter_context(alone(order.target, doing="changes"))
-                order.write_known(source, order.known)
+                make_folder(copy.target)
+                stack.enter_context(alone(copy.target, doing="changes"))
+                copy.write_fetched(source, copy.fetched)
             download(files, jobs=jobs)
-            for order in changing:
-                _finish(order, source, self.contents[order.dataset.folder])
-        return orders, files
+            for copy in incomplete:
+                _finish(copy, source, self.contents[copy.dataset.folder])
+        return copies, files
 
     def check_converted(self, *folders: str) -> None:
         """Raise ArgumentError if the root, or some folders of a dataset, hold no complete conversion."""
@@ -130,8 +130,8 @@ class RemoteCatalog(Catalog):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
-    """Files to fetch for one dataset.
+class DatasetCopy:
+    """Copy of one dataset, and the files to fetch for it.
 
     Attributes:
         dataset: Dataset of the source, with its complete manifest.
@@ -139,9 +139,9 @@ class Order:
         target: Folder of the copy.
         names: Names of all shards of the dataset, in order.
         needed: Names of the shards that the mixture needs.
-        known: Names of the shards that were fetched before.
+        fetched: Names of the shards that were fetched before.
         files: Files that are missing at the target.
-        mirrors: Whether the target has the labels of the source alone: nobody attaches any to a cache.
+        mirrors: Whether the target has only the labels of the source, as in a cache.
         done: Whether the target is complete.
     """
 
@@ -150,14 +150,14 @@ class Order:
     target: Path
     names: tuple[str, ...]
     needed: frozenset[str]
-    known: frozenset[str]
+    fetched: frozenset[str]
     files: tuple[Download, ...]
     mirrors: bool
     done: bool
 
-    def write_known(self, source: str, names: frozenset[str]) -> None:
+    def write_fetched(self, source: str, shard_names: frozenset[str]) -> None:
         """Write ``fetched.json`` with some shard names."""
-        shards = tuple(name for name in self.names if name in names)
+        shards = tuple(shard_name for shard_name in self.names if shard_name in shard_names)
         write_fetched(self.target, Fetched(source=source, data=self.dataset.manifest.data, shards=shards))
 
 
@@ -171,7 +171,9 @@ def _open_source(root: str) -> Folder:
     return LocalFolder(Path(root))
 
 
-def _order(dataset: Dataset, needed: frozenset[str], source: Folder, local: Path, *, whole_index: bool) -> Order:
+def _plan_copy(
+    dataset: Dataset, needed: frozenset[str], source: Folder, local: Path, *, whole_index: bool
+) -> DatasetCopy:
     """Return the files to fetch for a dataset, and remove partial files of a fetch that was killed.
 
     Raises:
@@ -179,67 +181,123 @@ def _order(dataset: Dataset, needed: frozenset[str], source: Folder, local: Path
     """
     folder, target = source / dataset.name / dataset.version, local / dataset.name / dataset.version
     manifest = dataset.manifest
-    names = tuple(shard.name for entry in manifest.splits.values() for shard in entry.shards)
-    fetched = read_fetched(target)
-    try:
-        old = read_manifest(target) if (target / MANIFEST_NAME).exists() else None
-    except FormatError as error:
-        raise ArgumentError(f"{str(error).partition(';')[0]}; remove {target}, or choose another folder") from None
-    data = old.data if old else fetched.data if fetched else manifest.data
-    reindexed = data != manifest.data
-    if reindexed and not (old and _same_shards(old, manifest)):
-        raise ArgumentError(f"{target}: holds another conversion than {folder}; remove it, or choose another folder")
-    for leftover in target.rglob(f".*{PARTIAL}"):
-        leftover.unlink(missing_ok=True)
-    known = frozenset(fetched.shards if fetched else names if old else ())
-    files = []
-    mirrors, known_labels = whole_index and not known, True
-    # A cache is opened often, so its large tables are compared while training runs.
-    most_compared = _MOST_COMPARED if whole_index else None
+    shard_names = tuple(shard.name for entry in manifest.splits.values() for shard in entry.shards)
+    fetched_file, old_manifest = read_fetched(target), _read_target(target)
+    reindexed = _check_conversion(target, folder, manifest, old_manifest, fetched_file)
+    for partial_file in target.rglob(f".*{PARTIAL}"):
+        partial_file.unlink(missing_ok=True)
+    # Without fetched.json a target with a manifest is complete.
+    fetched = frozenset(fetched_file.shards if fetched_file else shard_names if old_manifest else ())
+    mirrors, has_all_labels = whole_index and not fetched, True
+    # A cache is opened often, while training runs: its large tables are compared by their size.
+    max_compared = _MOST_COMPARED if whole_index else None
+    files: list[Download] = []
     for split, entry in manifest.splits.items():
+        old_labels = _labels_of(old_manifest, split)
+        split_folder, split_target = folder / split, target / split
+        needs_index = whole_index or _has_shards(entry, needed | fetched)
+        tables = {table_file(kind): table for kind, table in entry.index.items() if needs_index}
         shards = {shard_file(shard.name): shard.file for shard in entry.shards if shard.name in needed}
-        # The index of a split without shards is always fetched.
-        touched = whole_index or not entry.shards or any(shard.name in needed | known for shard in entry.shards)
-        tables = {table_file(kind): table for kind, table in entry.index.items() if touched}
-        for name, file in {**tables, **shards}.items():
-            path, is_table = target / split / name, name in tables
-            intact = _is_intact(path, file, most=most_compared if is_table else 0)
-            if not intact or (reindexed and is_table):
-                damaged = path if path.exists() and not (intact or reindexed) else None
-                files.append(Download(folder=folder / split, target=path, entry=file, damaged=damaged))
-        before = old.splits[split].labels if old and split in old.splits else {}
-        for name, file in entry.labels.items() if touched else ():
-            path = label_path(target / split, name, file)
-            if before.get(name) != file or not _is_intact(path, file, most=most_compared):
-                place, waiting = folder / split / LABELS, waiting_label(name, file.sha256)
-                stored = label_file(name) if place.size(waiting) is None else waiting
-                copy = target / split / LABELS / waiting
-                damaged = path if path.exists() and before.get(name) == file else None
-                files.append(Download(folder=place, target=copy, entry=file, source=stored, damaged=damaged))
-        known_labels = known_labels and before.items() >= entry.labels.items()
+        files += _missing_files(
+            split_folder, split_target, tables, shards, reindexed=reindexed, max_compared=max_compared
+        )
+        if needs_index:
+            files += _missing_labels(split_folder, split_target, entry.labels, old_labels, max_compared=max_compared)
         if mirrors:
-            known_labels = known_labels and before.keys() == entry.labels.keys()
+            has_all_labels = has_all_labels and old_labels == dict(entry.labels)
         else:
-            _check_columns(target, split, before, entry)
-    unfinished = fetched is not None and len(known) == len(names)
-    return Order(
+            has_all_labels = has_all_labels and old_labels.items() >= entry.labels.items()
+            _check_columns(target, split, old_labels, entry)
+    is_unfinished = fetched_file is not None and len(fetched) == len(shard_names)
+    is_current = old_manifest is not None and has_all_labels and not (is_unfinished or reindexed)
+    return DatasetCopy(
         dataset=dataset,
         folder=folder,
         target=target,
-        names=names,
+        names=shard_names,
         needed=needed,
-        known=known,
+        fetched=fetched,
         files=tuple(files),
         mirrors=mirrors,
-        done=old is not None and known_labels and not (unfinished or reindexed or files) and needed <= known,
+        done=is_current and not files and needed <= fetched,
     )
 
 
-def _is_intact(path: Path, file: FileEntry, *, most: int | None) -> bool:
-    """Return whether a file has the size of its entry, and its hash if it has at most some bytes (None: any number)."""
-    if not path.is_file() or path.stat().st_size != file.bytes:
+def _read_target(target: Path) -> Manifest | None:
+    """Return the manifest of a copy, None without one; raises ArgumentError if it cannot be read."""
+    try:
+        return read_manifest(target) if (target / MANIFEST_NAME).exists() else None
+    except FormatError as error:
+        raise ArgumentError(f"{str(error).partition(';')[0]}; remove {target}, or choose another folder") from None
+
+
+def _has_shards(entry: SplitEntry, shard_names: Collection[str]) -> bool:
+    """Return whether a split has one of some shards, or none at all: its index is then always fetched."""
+    return not entry.shards or any(shard.name in shard_names for shard in entry.shards)
+
+
+def _labels_of(manifest: Manifest | None, split: str) -> dict[str, TableEntry]:
+    """Return the labels of a split in a manifest; none if it lacks the split."""
+    return dict(manifest.splits[split].labels) if manifest and split in manifest.splits else {}
+
+
+def _check_conversion(
+    target: Path, folder: Folder, manifest: Manifest, old_manifest: Manifest | None, fetched_file: Fetched | None
+) -> bool:
+    """Return whether the source was indexed again since the copy; raises ArgumentError for another conversion."""
+    conversion = old_manifest or fetched_file
+    reindexed = conversion is not None and conversion.data != manifest.data
+    if reindexed and not (old_manifest and _same_shards(old_manifest, manifest)):
+        raise ArgumentError(f"{target}: holds another conversion than {folder}; remove it, or choose another folder")
+    return reindexed
+
+
+def _missing_files(
+    folder: Folder,
+    target: Path,
+    tables: Mapping[str, FileEntry],
+    shards: Mapping[str, FileEntry],
+    *,
+    reindexed: bool,
+    max_compared: int | None,
+) -> Iterator[Download]:
+    """Yield the tables and shards of a split, by file name, that the target lacks; all tables if reindexed."""
+    for file_name, entry in {**tables, **shards}.items():
+        path, is_table = target / file_name, file_name in tables
+        is_intact = _is_intact(path, entry, max_compared=max_compared if is_table else 0)
+        if not is_intact or (reindexed and is_table):
+            damaged = path if path.exists() and not (is_intact or reindexed) else None
+            yield Download(folder=folder, target=path, entry=entry, damaged=damaged)
+
+
+def _missing_labels(
+    folder: Folder,
+    target: Path,
+    labels: Mapping[str, TableEntry],
+    old_labels: Mapping[str, TableEntry],
+    *,
+    max_compared: int | None,
+) -> Iterator[Download]:
+    """Yield the files of a split's labels that the target lacks; they are copied under their waiting names."""
+    for labels_name, entry in labels.items():
+        path, is_unchanged = label_path(target, labels_name, entry), old_labels.get(labels_name) == entry
+        if not is_unchanged or not _is_intact(path, entry, max_compared=max_compared):
+            waiting_name = waiting_label(labels_name, entry.sha256)
+            is_waiting = (folder / LABELS).size(waiting_name) is not None
+            yield Download(
+                folder=folder / LABELS,
+                target=target / LABELS / waiting_name,
+                entry=entry,
+                source=waiting_name if is_waiting else label_file(labels_name),
+                damaged=path if path.exists() and is_unchanged else None,
+            )
+
+
+def _is_intact(path: Path, entry: FileEntry, *, max_compared: int | None) -> bool:
+    """Return whether a file has the size of its entry, and its hash if it has at most ``max_compared`` bytes."""
+    if not path.is_file() or path.stat().st_size != entry.bytes:
         return False
-    return (most is not None and file.bytes > most) or describe_file(path).sha256 == file.sha256
+    return (max_compared is not None and entry.bytes > max_compared) or describe_file(path).sha256 == entry.sha256
 
 
 def _same_shards(old: Manifest, new: Manifest) -> bool:
@@ -248,43 +306,41 @@ def _same_shards(old: Manifest, new: Manifest) -> bool:
     return shards[0] == shards[1] and (old.source, old.parameters) == (new.source, new.parameters)
 
 
-def _check_columns(target: Path, split: str, here: Mapping[str, TableEntry], entry: SplitEntry) -> None:
+def _check_columns(target: Path, split: str, labels: Mapping[str, TableEntry], entry: SplitEntry) -> None:
     """Raise ArgumentError if labels that were attached to the copy have a column of the source's labels."""
-    theirs = {column: name for name, table in entry.labels.items() for column in table.columns}
-    for name, table in here.items():
+    source_names = {column: labels_name for labels_name, table in entry.labels.items() for column in table.columns}
+    for labels_name, table in labels.items():
         for column in table.columns:
-            if name not in entry.labels and column in theirs:
+            if labels_name not in entry.labels and column in source_names:
                 raise ArgumentError(
-                    f"{target / split}: labels {name} here and labels {theirs[column]} of the source both have the "
-                    f"column {column!r}; remove those here with `pairstream label ROOT DATASET --remove {name}`"
+                    f"{target / split}: labels {labels_name} here and labels {source_names[column]} of the source both "
+                    f"have the column {column!r}; remove those here with `pairstream label ROOT DATASET --remove "
+                    f"{labels_name}`"
                 )
 
 
-def _with_own_labels(target: Path, content: bytes) -> bytes:
-    """Return the content of a manifest with the labels that were attached to the copy alone."""
+def _with_local_labels(target: Path, content: bytes) -> bytes:
+    """Return the content of a manifest with the labels that were attached only to the copy."""
     if not (target / MANIFEST_NAME).exists():
         return content
-    here, new = read_manifest(target), parse_manifest(content, where=str(target))
-    labels = {
-        split: {**(here.splits[split].labels if split in here.splits else {}), **entry.labels}
-        for split, entry in new.splits.items()
-    }
-    more = any(len(own) > len(new.splits[split].labels) for split, own in labels.items())
-    return encode_manifest(new.with_labels(labels)) if more else content
+    old_manifest, manifest = read_manifest(target), parse_manifest(content, where=str(target))
+    labels = {split: {**_labels_of(old_manifest, split), **entry.labels} for split, entry in manifest.splits.items()}
+    has_more = any(len(labels[split]) > len(entry.labels) for split, entry in manifest.splits.items())
+    return encode_manifest(manifest.with_labels(labels)) if has_more else content
 
 
-def _finish(order: Order, source: str, content: bytes) -> None:
+def _finish(copy: DatasetCopy, source: str, content: bytes) -> None:
     """Write ``fetched.json``, the quarantine, and last the manifest, whose bytes are ``content``."""
-    quarantine, here = order.dataset.manifest.quarantine, order.known | order.needed
-    order.write_known(source, here)
+    quarantine, fetched = copy.dataset.manifest.quarantine, copy.fetched | copy.needed
+    copy.write_fetched(source, fetched)
     if quarantine is not None:
-        listed = order.folder.read(QUARANTINE_NAME)
-        if hashlib.sha256(listed).hexdigest() != quarantine.sha256:
-            raise FetchError(f"{order.folder}/{QUARANTINE_NAME}: its SHA-256 is not that of its manifest")
-        write_whole(order.target / QUARANTINE_NAME, listed, suffix=PARTIAL)
-    if not order.mirrors:
-        content = _with_own_labels(order.target, content)
-    write_whole(order.target / MANIFEST_NAME, content, suffix=PARTIAL)
-    settle_labels(order.target, read_manifest(order.target))
-    if len(here) == len(order.names):
-        (order.target / FETCHED_NAME).unlink()
+        quarantine_content = copy.folder.read(QUARANTINE_NAME)
+        if hashlib.sha256(quarantine_content).hexdigest() != quarantine.sha256:
+            raise FetchError(f"{copy.folder}/{QUARANTINE_NAME}: its SHA-256 is not that of its manifest")
+        write_whole(copy.target / QUARANTINE_NAME, quarantine_content, suffix=PARTIAL)
+    if not copy.mirrors:
+        content = _with_local_labels(copy.target, content)
+    write_whole(copy.target / MANIFEST_NAME, content, suffix=PARTIAL)
+    settle_labels(copy.target, read_manifest(copy.target))
+    if len(fetched) == len(copy.names):
+        (copy.target / FETCHED_NAME).unlink()

@@ -24,7 +24,7 @@ from stream.storage.remote_folder import Folder
 _CHUNK = 1 << 20
 """Bytes of one request."""
 _AHEAD = 2
-"""Ranges of a file that are on their way at the same time."""
+"""Ranges of a file that are read at the same time."""
 
 
 class FetchError(StreamError):
@@ -52,8 +52,8 @@ class Download:
 
 def count_damaged(files: Iterable[Download]) -> dict[str, int]:
     """Return the numbers of damaged shards and tables that files replace."""
-    shards = [file.target.suffix == ".arrayrecord" for file in files if file.damaged]
-    return {"shards_damaged": sum(shards), "tables_damaged": len(shards) - sum(shards)}
+    is_shard = [file.target.suffix == ".arrayrecord" for file in files if file.damaged]
+    return {"shards_damaged": sum(is_shard), "tables_damaged": len(is_shard) - sum(is_shard)}
 
 
 def download(files: Sequence[Download], *, jobs: int) -> None:
@@ -73,30 +73,30 @@ def download(files: Sequence[Download], *, jobs: int) -> None:
     if not files:
         return
     stop = threading.Event()
-    size = sum(file.entry.bytes for file in files)
+    total_bytes = sum(file.entry.bytes for file in files)
     with (
-        Progress(size, "B", stream=sys.stderr, label="fetch") as progress,
+        Progress(total_bytes, "B", stream=sys.stderr, label="fetch") as progress,
         ThreadPoolExecutor(jobs * _AHEAD) as readers,
         ThreadPoolExecutor(jobs) as pool,
     ):
         try:
             copies = [pool.submit(_copy, file, readers, progress, stop) for file in files]
-            done, _ = wait(copies, return_when=FIRST_EXCEPTION)
-            for each in done:
-                each.result()
+            finished_copies, _ = wait(copies, return_when=FIRST_EXCEPTION)
+            for finished_copy in finished_copies:
+                finished_copy.result()
         finally:
             stop.set()
             pool.shutdown(cancel_futures=True)
 
 
 def _copy(file: Download, readers: ThreadPoolExecutor, progress: Progress, stop: threading.Event) -> None:
-    name, size = file.source or file.target.name, file.entry.bytes
+    source_name, num_bytes = file.source or file.target.name, file.entry.bytes
     make_folder(file.target.parent)
-    temporary = file.target.with_name(f".{name}.{os.getpid()}{PARTIAL}")
+    temporary = file.target.with_name(f".{source_name}.{os.getpid()}{PARTIAL}")
     digest = hashlib.sha256()
     try:
         with temporary.open("wb") as sink:
-            for content in _read_ahead(file.folder, name, size, readers):
+            for content in _read_ahead(file.folder, source_name, num_bytes, readers):
                 if stop.is_set():
                     return
                 digest.update(content)
@@ -105,35 +105,38 @@ def _copy(file: Download, readers: ThreadPoolExecutor, progress: Progress, stop:
             sink.flush()
             os.fsync(sink.fileno())
         if digest.hexdigest() != file.entry.sha256:
-            _check_size(file, name)
+            _check_size(file, source_name)
             raise FetchError(
-                f"{file.folder}/{name}: its SHA-256 is not that of its manifest; fetch again, and if that does not "
-                "help, the root is damaged: check it with `pairstream verify`"
+                f"{file.folder}/{source_name}: its SHA-256 is not that of its manifest; fetch again, and if that does "
+                "not help, the root is damaged: check it with `pairstream verify`"
             )
         place_file(temporary, file.target)
         cached_copy(file.target).unlink(missing_ok=True)
     except (FileNotFoundError, RemoteError):
         with contextlib.suppress(RemoteError):
-            _check_size(file, name)
+            _check_size(file, source_name)
         raise
     finally:
         temporary.unlink(missing_ok=True)
 
 
-def _check_size(file: Download, name: str) -> None:
-    """Raise FetchError unless the source has the file with its size; only asked when a copy failed."""
-    found, size = file.folder.size(name), file.entry.bytes
-    if found != size:
-        what = "is missing" if found is None else f"has {found:,} bytes, its manifest says {size:,}"
-        raise FetchError(f"{file.folder}/{name}: {what}; the root is damaged, check it with `pairstream verify`")
+def _check_size(file: Download, source_name: str) -> None:
+    """Raise FetchError unless the source has the file with its size; only checked when a copy failed."""
+    source_bytes, expected_bytes = file.folder.size(source_name), file.entry.bytes
+    if source_bytes != expected_bytes:
+        problem = "is missing"
+        if source_bytes is not None:
+            problem = f"has {source_bytes:,} bytes, its manifest says {expected_bytes:,}"
+        name = f"{file.folder}/{source_name}"
+        raise FetchError(f"{name}: {problem}; the root is damaged, check it with `pairstream verify`")
 
 
-def _read_ahead(folder: Folder, name: str, size: int, readers: ThreadPoolExecutor) -> Iterator[bytes]:
-    """Yield the content of a file in order, with some ranges on their way."""
-    asked: deque[Future[bytes]] = deque()
-    for start in range(0, size, _CHUNK):
-        asked.append(readers.submit(folder.read_range, name, start, min(size, start + _CHUNK)))
-        if len(asked) == _AHEAD:
-            yield asked.popleft().result()
-    while asked:
-        yield asked.popleft().result()
+def _read_ahead(folder: Folder, source_name: str, num_bytes: int, readers: ThreadPoolExecutor) -> Iterator[bytes]:
+    """Yield the content of a file in order, while the next ranges are being read."""
+    pending_reads: deque[Future[bytes]] = deque()
+    for start in range(0, num_bytes, _CHUNK):
+        pending_reads.append(readers.submit(folder.read_range, source_name, start, min(num_bytes, start + _CHUNK)))
+        if len(pending_reads) == _AHEAD:
+            yield pending_reads.popleft().result()
+    while pending_reads:
+        yield pending_reads.popleft().result()

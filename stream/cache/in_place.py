@@ -1,4 +1,4 @@
-"""Roots that are read in place: their index is copied once, their records stay where they are until they are read."""
+"""Roots that are read in place: their index is copied once, each record when it is read first."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _JOBS = 8
 
 
 class InPlaceCatalog(RemoteCatalog):
-    """Datasets of a remote root; opening one brings its index to the cache, or finds it there.
+    """Datasets of a remote root; opening a dataset copies its index to the cache, or finds it there.
 
     Raises:
         ArgumentError: The cache cannot be used.
@@ -30,7 +30,7 @@ class InPlaceCatalog(RemoteCatalog):
     """
 
     def __init__(self, root: CachedRoot) -> None:
-        object_reads()  # raises now
+        object_reads()  # raises here, not at the first read
         super().__init__(root.url)
         self.root, self.place, self._remote = root.folder, root, root
 
@@ -38,29 +38,30 @@ class InPlaceCatalog(RemoteCatalog):
         """Open a dataset, see ``Catalog``; also raises what copying its index raises."""
         return self.open_all([name])[0]
 
-    def open_all(self, names: Sequence[str]) -> list[Dataset]:
+    def open_all(self, dataset_names: Sequence[str]) -> list[Dataset]:
         """Open several datasets, their manifests and indexes at the same time."""
-        read = super().open
+        open_one = super().open
         with ThreadPoolExecutor(_JOBS) as pool:
-            found = dict(zip(names, pool.map(read, names), strict=True))
-        new = {name: dataset for name, dataset in found.items() if dataset.remote is None}
-        if new:
+            datasets = dict(zip(dataset_names, pool.map(open_one, dataset_names), strict=True))
+        new_datasets = {name: dataset for name, dataset in datasets.items() if dataset.remote is None}
+        if new_datasets:
             # Not before: a wrong name leaves no folder behind.
             _check_disk(self._remote.cache)
-            by_folder = {dataset.folder: dataset for dataset in new.values()}
-            _, files = self.copy([(each, ()) for each in by_folder.values()], self.root, jobs=_JOBS, whole_index=True)
+            by_folder = {dataset.folder: dataset for dataset in new_datasets.values()}
+            needed = [(dataset, ()) for dataset in by_folder.values()]
+            _, files = self.copy(needed, self.root, jobs=_JOBS, whole_index=True)
             for file in files:
                 if file.damaged:
                     _log.warning("%s: was damaged, and was fetched again", file.damaged)
-        for name, far in new.items():
-            remote, manifest = self._remote / far.name / far.version, read_manifest(far.folder)
-            found[name] = Dataset.of(far.name, far.version, far.folder, manifest, remote=remote)
-            self._open[name] = found[name]
-        return [found[name] for name in names]
+        for dataset_name, dataset in new_datasets.items():
+            remote, manifest = self._remote / dataset.name / dataset.version, read_manifest(dataset.folder)
+            opened = Dataset.of(dataset.name, dataset.version, dataset.folder, manifest, remote=remote)
+            datasets[dataset_name] = self._open[dataset_name] = opened
+        return [datasets[dataset_name] for dataset_name in dataset_names]
 
 
 def open_catalog(root: str | Path | CachedRoot) -> Catalog:
-    """Return the catalog of a local root, or of one that is read in place."""
+    """Return the catalog of a local root, or of a root that is read in place."""
     if not isinstance(root, CachedRoot):
         return Catalog(root)
     if is_remote(root.url):
@@ -74,9 +75,9 @@ def _check_disk(folder: Path) -> None:
     """Raise ArgumentError if a folder cannot be written, or its disk has no sparse files."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder) as file:
-            os.truncate(file.fileno(), 1 << 20)
-            if os.lseek(file.fileno(), 0, os.SEEK_HOLE):
-                raise ArgumentError(f"cache={folder}: this disk has no sparse files; choose a folder on another")
+        with tempfile.TemporaryFile(dir=folder) as probe_file:
+            os.truncate(probe_file.fileno(), 1 << 20)
+            if os.lseek(probe_file.fileno(), 0, os.SEEK_HOLE):
+                raise ArgumentError(f"cache={folder}: this disk has no sparse files; choose a folder on another disk")
     except OSError as error:
         raise ArgumentError(f"cache={folder}: cannot be written: {error.strerror}; choose another folder") from None

@@ -1,34 +1,37 @@
-"""The records of a shard, wherever they lie."""
+"""Records of a shard, local or remote."""
 
 from __future__ import annotations
 
 import os
 
-from stream.cache.quota import room_of
+from stream.cache.quota import quota_of
 from stream.format.index import SplitIndex
 from stream.format.record_file import RecordFile
 from stream.storage.remote import Traffic
 
 
-def open_records(index: SplitIndex, shard: int, *, neighbours: int = 1, traffic: Traffic | None = None) -> RecordFile:
+def open_records(
+    split_index: SplitIndex, shard_number: int, *, neighbours: int = 1, traffic: Traffic | None = None
+) -> RecordFile:
     """Open the records of a shard.
 
     Args:
-        index: Index of the split.
-        shard: Number of the shard.
-        neighbours: Records that are read together from afar.
+        split_index: Index of the split.
+        shard_number: Number of the shard.
+        neighbours: Count of remote records that are read together.
         traffic: Counts the requests to the store and their bytes.
 
     Raises:
         FormatError: A local file is missing or has another size.
     """
-    path, size, remote = index.record_path(shard), int(index.shards.sizes[shard]), index.remote
+    shards, remote = split_index.shards, split_index.remote
+    shard_path, shard_bytes = split_index.record_path(shard_number), int(shards.sizes[shard_number])
     if remote is None:
-        return RecordFile(path, size)
-    # Only here, because asyncio would be a tenth of the start of each worker.
+        return RecordFile(shard_path, shard_bytes)
+    # Imported here because only remote roots need asyncio, which slows the start of each worker.
     from stream.cache.cached_file import MOST_AT_ONCE, CachedFile
 
-    records = int(index.shards.first_records[shard + 1] - index.shards.first_records[shard])
-    span = 0 if neighbours == 1 else min(MOST_AT_ONCE, size * neighbours // max(1, records))
-    url = f"{remote.url}/{os.path.basename(path)}"
-    return CachedFile(path, url=url, size=size, span=span, room=room_of(remote.cache, remote.most), traffic=traffic)
+    num_records = int(shards.first_records[shard_number + 1] - shards.first_records[shard_number])
+    span = 0 if neighbours == 1 else min(MOST_AT_ONCE, shard_bytes * neighbours // max(1, num_records))
+    url, quota = f"{remote.url}/{os.path.basename(shard_path)}", quota_of(remote.cache, remote.most)
+    return CachedFile(shard_path, url=url, size=shard_bytes, span=span, quota=quota, traffic=traffic)

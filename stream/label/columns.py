@@ -1,4 +1,4 @@
-"""Columns of labels on their way from a table in any order to one of a row a step."""
+"""Columns of labels, filled from a table in any order and written with one row for each step."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from stream.base.errors import ArgumentError
 from stream.format.schema import TEXT
 from stream.format.table import number_type
-from stream.label.places import Placed
+from stream.label.step_positions import PlacedRows
 
 _BLOCK = 8 << 20
 _KEPT = 64 << 20
@@ -28,29 +28,30 @@ class LabelColumn:
 
     Args:
         field: Column of the table.
-        steps: Count of the steps.
-        folder: Folder for a temporary file, which no name leads to.
+        num_steps: Count of the steps.
+        folder: Folder for an unnamed temporary file.
         stack: Closes the file.
-        where: Table, for messages.
+        context: Table, for messages.
 
     Raises:
         ArgumentError: Labels cannot be of the column's type.
     """
 
-    def __init__(self, field: pa.Field, steps: int, *, folder: Path, stack: ExitStack, where: str) -> None:
+    def __init__(self, field: pa.Field, num_steps: int, *, folder: Path, stack: ExitStack, context: str) -> None:
         self.name = field.name
-        self._where = f"{where}: column {field.name!r:.80}"
-        self._steps, self._folder, self._stack = steps, folder, stack
-        kind = field.type
-        while pa.types.is_dictionary(kind):
-            kind = kind.value_type
-        self.is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-        self.is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
-        self._item = kind.value_type if self.is_list else kind
-        item = self._item
-        if pa.types.is_null(item):
+        self._where = f"{context}: column {field.name!r:.80}"
+        self._steps, self._folder, self._stack = num_steps, folder, stack
+        value_type = field.type
+        while pa.types.is_dictionary(value_type):
+            value_type = value_type.value_type
+        self.is_text = pa.types.is_string(value_type) or pa.types.is_large_string(value_type)
+        list_types = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+        self.is_list = any(is_type(value_type) for is_type in list_types)
+        self._item = value_type.value_type if self.is_list else value_type
+        if pa.types.is_null(self._item):
             raise ArgumentError(f"{self._where} has no value at all")
-        if not (self.is_text or pa.types.is_integer(item) or pa.types.is_floating(item) or pa.types.is_boolean(item)):
+        number_types = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)
+        if not (self.is_text or any(is_type(self._item) for is_type in number_types)):
             raise ArgumentError(
                 f"{self._where} is {field.type}; a label is a number, true or false, a text, or a list of numbers of "
                 "one length"
@@ -65,10 +66,10 @@ class LabelColumn:
 
     def _open(self, shape: tuple[int, ...]) -> None:
         dtype = self._dtype
-        size = self._steps * int(np.prod(shape)) * dtype.itemsize
-        file = self._stack.enter_context(tempfile.TemporaryFile(dir=self._folder))  # noqa: SIM115
-        file.truncate(max(size, 1))
-        self._map = mmap.mmap(file.fileno(), max(size, 1))
+        num_bytes = self._steps * int(np.prod(shape)) * dtype.itemsize
+        temporary_file = self._stack.enter_context(tempfile.TemporaryFile(dir=self._folder))  # noqa: SIM115
+        temporary_file.truncate(max(num_bytes, 1))
+        self._map = mmap.mmap(temporary_file.fileno(), max(num_bytes, 1))
         self._values = np.frombuffer(self._map, dtype, self._steps * int(np.prod(shape))).reshape(self._steps, *shape)
 
     @property
@@ -77,43 +78,44 @@ class LabelColumn:
             return np.dtype(np.int32)
         return np.dtype(bool) if pa.types.is_boolean(self._item) else number_type(self._item)
 
-    def put(self, column: pa.Array, placed: Placed) -> None:
+    def put(self, column: pa.Array, placed_rows: PlacedRows) -> None:
         """Put values of a batch at their steps.
 
         Raises:
             ArgumentError: Lists have different lengths, or lack numbers.
         """
-        has = np.asarray(column.is_valid())
-        # The place of a row among those with a value.
-        place = np.cumsum(has) - 1
+        has_value = np.asarray(column.is_valid())
+        # Number of a row among the rows with a value.
+        value_numbers = np.cumsum(has_value) - 1
         values = self._numbers(column.drop_null())
-        given, steps = placed
-        real = has[given]
-        if not real.all():
-            self._note_absent(steps[~real])
-            given, steps = given[real], steps[real]
+        row_numbers, steps = placed_rows
+        is_present = has_value[row_numbers]
+        if not is_present.all():
+            self._note_absent(steps[~is_present])
+            row_numbers, steps = row_numbers[is_present], steps[is_present]
         if len(steps):
             assert self._values is not None
-            self._values[steps] = values[place[given]]
+            self._values[steps] = values[value_numbers[row_numbers]]
         self._taken += values.nbytes
         if self._taken > _KEPT and self._map is not None:
             self._taken = 0
             self._map.madvise(mmap.MADV_DONTNEED)
 
     def _numbers(self, column: pa.Array) -> np.ndarray:
-        """Return the values of rows that have one, [n] or [n, width]; of texts their numbers."""
+        """Return the values of a column without missing values, [n] or [n, width]; for texts their numbers."""
         if self.is_text:
-            texts = column.cast(pa.large_string()).dictionary_encode()
-            numbers = [self._texts.setdefault(text, len(self._texts)) for text in texts.dictionary.to_pylist()]
-            return np.array(numbers, np.int32)[texts.indices.to_numpy(zero_copy_only=False)]
+            encoded_texts = column.cast(pa.large_string()).dictionary_encode()
+            texts = encoded_texts.dictionary.to_pylist()
+            text_numbers = np.array([self._texts.setdefault(text, len(self._texts)) for text in texts], np.int32)
+            return text_numbers[encoded_texts.indices.to_numpy(zero_copy_only=False)]
         if pa.types.is_dictionary(column.type):
             column = column.dictionary_decode()
         if not self.is_list:
             return np.asarray(column.to_numpy(zero_copy_only=False))
-        items = column.flatten()
-        width, rest = divmod(len(items), max(1, len(column)))
+        flat_items = column.flatten()
+        width, remainder = divmod(len(flat_items), max(1, len(column)))
         is_even = pa.types.is_fixed_size_list(column.type) or pc.all(pc.equal(column.value_lengths(), width)).as_py()
-        if rest or items.null_count or is_even is False:
+        if remainder or flat_items.null_count or is_even is False:
             raise ArgumentError(f"{self._where} has lists of several lengths, or without some numbers; expected one")
         if not len(column):
             return np.zeros((0, 0), self._dtype)
@@ -126,16 +128,16 @@ class LabelColumn:
             raise ArgumentError(
                 f"{self._where} has lists of {self._values.shape[1]} and of {width} numbers; expected one length"
             )
-        return np.asarray(items.to_numpy(zero_copy_only=False)).reshape(len(column), width)
+        return np.asarray(flat_items.to_numpy(zero_copy_only=False)).reshape(len(column), width)
 
     def _note_absent(self, steps: np.ndarray) -> None:
         if self._absent is None:
             self._absent = np.zeros(self._steps, bool)
         self._absent[steps] = True
 
-    def present(self, seen: np.ndarray) -> np.ndarray:
+    def present(self, seen_steps: np.ndarray) -> np.ndarray:
         """Return which of the steps that rows named have a value, bool [steps]."""
-        return seen if self._absent is None else seen & ~self._absent
+        return seen_steps if self._absent is None else seen_steps & ~self._absent
 
     @property
     def field(self) -> pa.Field:
@@ -156,46 +158,47 @@ class LabelColumn:
         assert self._values is not None
         return max(1, _BLOCK // (self._values[:1].nbytes or 1))
 
-    def array(self, start: int, stop: int, present: np.ndarray) -> pa.Array:
+    def array(self, start_step: int, stop_step: int, has_value: np.ndarray) -> pa.Array:
         """Return the values of some steps; a missing number is NaN, or 0 if it is whole, below its null.
 
         Args:
             start, stop: Steps.
-            present: Which of them have a value, bool [stop - start].
+            has_value: Which of them have a value, bool [stop - start].
         """
         assert self._values is not None
-        values = self._values[start:stop]
-        missing = None if present.all() else ~present
+        values = self._values[start_step:stop_step]
+        is_missing = None if has_value.all() else ~has_value
         if self.is_text:
-            return pa.DictionaryArray.from_arrays(pa.array(values, mask=missing), self._all_texts)
-        if missing is not None and values.dtype.kind == "f":
+            return pa.DictionaryArray.from_arrays(pa.array(values, mask=is_missing), self._all_texts)
+        if is_missing is not None and values.dtype.kind == "f":
             values = values.copy()
-            values[missing] = np.nan
-        flat = pa.array(values.reshape(-1))
-        if flat.type != self._item:
-            flat = flat.cast(self._item)
-        mask = None if missing is None else pa.array(missing)
+            values[is_missing] = np.nan
+        flat_array = pa.array(values.reshape(-1))
+        if flat_array.type != self._item:
+            flat_array = flat_array.cast(self._item)
+        null_mask = None if is_missing is None else pa.array(is_missing)
         if self.is_list:
-            return pa.FixedSizeListArray.from_arrays(flat, type=self.field.type, mask=mask)
-        if missing is None:
-            return flat
-        bits = pa.array(present).buffers()[1]
-        return pa.Array.from_buffers(flat.type, len(values), [bits, flat.buffers()[1]])
+            return pa.FixedSizeListArray.from_arrays(flat_array, type=self.field.type, mask=null_mask)
+        if is_missing is None:
+            return flat_array
+        validity_bits = pa.array(has_value).buffers()[1]
+        return pa.Array.from_buffers(flat_array.type, len(values), [validity_bits, flat_array.buffers()[1]])
 
 
 def blocks(
-    columns: list[LabelColumn], start: int, stop: int, present: dict[str, np.ndarray]
+    columns: list[LabelColumn], start_step: int, stop_step: int, has_value: dict[str, np.ndarray]
 ) -> Iterator[pa.RecordBatch]:
     """Yield the steps of a split as batches, at least one.
 
     Args:
         columns: Columns.
         start, stop: Steps of the split among those of all.
-        present: Which steps have a value, bool [steps], by column.
+        has_value: Which steps have a value, bool [steps], by column.
     """
     schema = pa.schema([column.field for column in columns])
-    size = min(column.rows_of_a_block for column in columns)
-    for begin in range(start, max(stop, start + 1), size):
-        end = min(stop, begin + size)
-        arrays = [column.array(begin, end, present[column.name][begin:end]) for column in columns]
+    block_steps = min(column.rows_of_a_block for column in columns)
+    for block_start in range(start_step, max(stop_step, start_step + 1), block_steps):
+        block_stop = min(stop_step, block_start + block_steps)
+        block = slice(block_start, block_stop)
+        arrays = [column.array(block_start, block_stop, has_value[column.name][block]) for column in columns]
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)

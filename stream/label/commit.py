@@ -1,8 +1,8 @@
-"""The commit of labels: which of the files beside an index count.
+"""The commit of labels: the step that makes files next to an index part of it.
 
-A table of labels is written under a waiting name. The manifest that names it makes it count, then the file gets its own
-name; before a file goes, it gets its waiting name again. So a kill at any moment leaves what was before or what is new,
-and the next command puts the names right.
+A table of labels is written under a waiting name. The manifest that names it makes it valid, then the file gets its
+final name. Before a file is removed, it gets its waiting name again. So a kill at any moment leaves the old labels or
+the new ones, and the next command corrects the names.
 """
 
 from __future__ import annotations
@@ -17,24 +17,25 @@ from stream.storage.files import write_whole
 
 
 def commit_labels(folder: Path, labels: Mapping[str, Mapping[str, TableEntry]]) -> None:
-    """Write a manifest with these labels, by split and name, which makes them count."""
+    """Write a manifest with labels, by split and name, which makes them valid."""
     content = encode_manifest(read_manifest(folder).with_labels(labels))
     write_whole(folder / MANIFEST_NAME, content)
 
 
 def settle_labels(folder: Path, manifest: Manifest) -> None:
-    """Give files of labels their names, and remove what a killed process left."""
-    for path in folder.glob(f".{MANIFEST_NAME}.*"):
-        path.unlink(missing_ok=True)
-    for split, entry in manifest.splits.items():
-        place = folder / split / LABELS
-        waiting = {waiting_label(name, table.sha256): label_file(name) for name, table in entry.labels.items()}
-        for path in list(place.glob(".*")):
-            if path.name in waiting:
-                path.replace(path.with_name(waiting[path.name]))
+    """Give files of labels their final names, and remove files left by a killed process."""
+    for label_path in folder.glob(f".{MANIFEST_NAME}.*"):
+        label_path.unlink(missing_ok=True)
+    for split, split_entry in manifest.splits.items():
+        label_folder = folder / split / LABELS
+        labels = split_entry.labels.items()
+        name_by_waiting = {waiting_label(name, table_entry.sha256): label_file(name) for name, table_entry in labels}
+        for label_path in list(label_folder.glob(".*")):
+            if label_path.name in name_by_waiting:
+                label_path.replace(label_path.with_name(name_by_waiting[label_path.name]))
             else:
-                path.unlink(missing_ok=True)
-        if not entry.labels:
-            # Not empty where somebody put a file of their own.
+                label_path.unlink(missing_ok=True)
+        if not split_entry.labels:
+            # The folder is not empty if a user put a file into it.
             with contextlib.suppress(OSError):
-                place.rmdir()
+                label_folder.rmdir()

@@ -1,4 +1,4 @@
-"""Faults of a table that does not fit its dataset: counted, with the first few as examples, and told in one error."""
+"""Faults of a table that does not match its dataset: counted, and reported in one error with the first few."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ SHOWN = 5
 
 @dataclass
 class Faults:
-    """Faults by kind: how many rows have one, and the first of them."""
+    """Faults by kind: count of rows, and the first rows."""
 
     counts: dict[str, int] = field(default_factory=dict)
     first: dict[str, list[str]] = field(default_factory=dict)
 
-    def add(self, kind: str, count: int, examples: Iterable[str]) -> None:
-        """Count rows with a fault; only as many examples as are shown are taken."""
+    def add(self, fault_kind: str, count: int, examples: Iterable[str]) -> None:
+        """Count rows with a fault, and keep as many examples as the error shows."""
         if not count:
             return
-        self.counts[kind] = self.counts.get(kind, 0) + count
-        first = self.first.setdefault(kind, [])
+        self.counts[fault_kind] = self.counts.get(fault_kind, 0) + count
+        shown_examples = self.first.setdefault(fault_kind, [])
         for example in examples:
-            if len(first) >= SHOWN:
+            if len(shown_examples) >= SHOWN:
                 break
-            if example not in first:
-                first.append(example)
+            if example not in shown_examples:
+                shown_examples.append(example)
 
-    def raise_error(self, where: str, hint: str) -> None:
+    def raise_error(self, context: str, hint: str) -> None:
         """Raise ArgumentError if there are faults."""
         if not self.counts:
             return
-        told = [
-            f"{count:,} {'row' if count == 1 else 'rows'} {kind} ({', '.join(self.first[kind])}"
-            f"{', ...' if count > len(self.first[kind]) else ''})"
-            for kind, count in self.counts.items()
+        fault_texts = [
+            f"{count:,} {'row' if count == 1 else 'rows'} {fault_kind} ({', '.join(self.first[fault_kind])}"
+            f"{', ...' if count > len(self.first[fault_kind]) else ''})"
+            for fault_kind, count in self.counts.items()
         ]
-        raise ArgumentError(f"{where}: {'; '.join(told)}. {hint}; nothing was written")
+        raise ArgumentError(f"{context}: {'; '.join(fault_texts)}. {hint}; nothing was written")

@@ -39,26 +39,24 @@ class Choice(ABC):
     @property
     @abstractmethod
     def fingerprint(self) -> str:
-        """Text of the choice for people, with a hash where it is long; it does not depend on the process."""
+        """Readable text of the choice, with a hash instead of a long list; it does not depend on the process."""
 
     @abstractmethod
-    def used_columns(self, index: SplitIndex, samples: Samples) -> Iterator[tuple[TableKind, str]]:
+    def used_columns(self, split_index: SplitIndex, samples: Samples) -> Iterator[tuple[TableKind, str]]:
         """Yield the columns that ``select`` reads of an index."""
 
     @abstractmethod
-    def select(self, index: SplitIndex, rows: slice, samples: Samples) -> np.ndarray:
-        """Return which samples of an index are kept, bool, one of each row of the slice."""
+    def select(self, split_index: SplitIndex, row_range: slice, samples: Samples) -> np.ndarray:
+        """Return which samples of an index are kept, bool, one value for each row of the slice."""
 
     def unknown_in(self, splits: Sequence[SplitIndex]) -> list[str]:
-        """Return the episodes that this names and none of the splits of a dataset has."""
+        """Return the named episodes that no split of a dataset has."""
         return []
 
 
 @dataclass(frozen=True)
 class WithActions(Choice):
-    """Samples with enough actions: those at least ``first`` steps from the begin of their episode, and ``last`` from
-    its end.
-    """
+    """Samples at least ``first`` steps after the start of their episode and ``last`` steps before its end."""
 
     first: int
     last: int
@@ -69,18 +67,19 @@ class WithActions(Choice):
         """Text of the choice."""
         return f"{self.first},{self.last}"
 
-    def used_columns(self, index: SplitIndex, samples: Samples) -> Iterator[tuple[TableKind, str]]:
+    def used_columns(self, split_index: SplitIndex, samples: Samples) -> Iterator[tuple[TableKind, str]]:
         """Yield the columns that ``select`` reads of an index."""
-        yield from ((samples, name) for name in ("episode", "step"))
+        yield from ((samples, column_name) for column_name in ("episode", "step"))
         yield "episodes", "num_steps"
 
-    def select(self, index: SplitIndex, rows: slice, samples: Samples) -> np.ndarray:
+    def select(self, split_index: SplitIndex, row_range: slice, samples: Samples) -> np.ndarray:
         """Return which samples are kept."""
-        table = index.table(samples)
-        episode, step = (table.array(name)[rows] for name in ("episode", "step"))
-        if len(episode) and not 0 <= episode.min() <= episode.max() < len(index.episodes):
-            raise FormatError(f"{table.path}: names episodes beyond the {len(index.episodes):,} of the split")
-        return np.asarray((step >= self.first) & (step < index.episodes.take("num_steps", episode) - self.last))
+        table = split_index.table(samples)
+        episodes, steps = (table.array(column_name)[row_range] for column_name in ("episode", "step"))
+        if len(episodes) and not 0 <= episodes.min() <= episodes.max() < len(split_index.episodes):
+            raise FormatError(f"{table.path}: names episodes beyond the {len(split_index.episodes):,} of the split")
+        num_steps = split_index.episodes.take("num_steps", episodes)
+        return np.asarray((steps >= self.first) & (steps < num_steps - self.last))
 
 
 class _ByEpisode(Choice):
@@ -88,53 +87,53 @@ class _ByEpisode(Choice):
 
     ids: Sequence[str]
 
-    def used_columns(self, index: SplitIndex, samples: Samples) -> Iterator[tuple[TableKind, str]]:
+    def used_columns(self, split_index: SplitIndex, samples: Samples) -> Iterator[tuple[TableKind, str]]:
         yield "episodes", "episode_id"
-        if _has_openpi_keys(index):
-            yield from (("episodes", name) for name in OPENPI)
+        if _has_openpi_keys(split_index):
+            yield from (("episodes", column_name) for column_name in OPENPI)
         yield samples, "episode"
 
     def unknown_in(self, splits: Sequence[SplitIndex]) -> list[str]:
-        found = np.zeros(len(self.ids), bool)
-        for index in splits:
-            for numbers in self._numbers(index, 0, len(index.episodes)):
-                found[numbers[numbers >= 0]] = True
-        return [name for name, is_known in zip(self.ids, found.tolist(), strict=True) if not is_known]
+        is_found = np.zeros(len(self.ids), bool)
+        for split_index in splits:
+            for id_numbers in self._id_numbers(split_index, 0, len(split_index.episodes)):
+                is_found[id_numbers[id_numbers >= 0]] = True
+        return [self.ids[id_number] for id_number in np.flatnonzero(~is_found).tolist()]
 
-    def _numbers(self, index: SplitIndex, first: int, stop: int) -> Iterator[np.ndarray]:
-        """Yield numbers in ``ids`` of the episodes from ``first`` to ``stop``, int64, -1 for one that is not named.
+    def _id_numbers(self, split_index: SplitIndex, first_episode: int, stop_episode: int) -> Iterator[np.ndarray]:
+        """Yield the number in ``ids`` of each episode in [first_episode, stop_episode), int64, -1 if not named.
 
-        An array for each way to name an episode: its id, openpi's key, and each pattern.
+        There is one array for each way to name an episode: its id, openpi's key, and each pattern.
         """
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        table = index.episodes.arrow()
-        keys = [table.column("episode_id")]
-        if _has_openpi_keys(index):
-            folder, path = (table.column(name).cast(pa.large_string()) for name in OPENPI)
-            keys.append(pc.binary_join_element_wise(folder, path, pa.scalar("--", pa.large_string())))
-        for key in keys:
-            texts = key.slice(first, stop - first).cast(pa.large_string())
-            exact = pc.index_in(texts, pa.array(self.ids, pa.large_string())).fill_null(-1).to_numpy()
-            yield exact.astype(np.int64)
-            for number, name in enumerate(self.ids):
-                if "*" in name:
-                    like = name.replace("\\", "\\\\").replace("_", "\\_").replace("%", "\\%").replace("*", "%")
-                    is_like = pc.match_like(texts, like).fill_null(False).to_numpy(zero_copy_only=False)
-                    yield np.where(is_like, number, -1)
+        episode_table = split_index.episodes.arrow()
+        key_columns = [episode_table.column("episode_id")]
+        if _has_openpi_keys(split_index):
+            folder, file_path = (episode_table.column(column_name).cast(pa.large_string()) for column_name in OPENPI)
+            key_columns.append(pc.binary_join_element_wise(folder, file_path, pa.scalar("--", pa.large_string())))
+        for key_column in key_columns:
+            key_texts = key_column.slice(first_episode, stop_episode - first_episode).cast(pa.large_string())
+            exact_matches = pc.index_in(key_texts, pa.array(self.ids, pa.large_string())).fill_null(-1).to_numpy()
+            yield exact_matches.astype(np.int64)
+            for id_number, episode_id in enumerate(self.ids):
+                if "*" in episode_id:
+                    pattern = episode_id.replace("\\", "\\\\").replace("_", "\\_").replace("%", "\\%").replace("*", "%")
+                    is_match = pc.match_like(key_texts, pattern).fill_null(False).to_numpy(zero_copy_only=False)
+                    yield np.where(is_match, id_number, -1)
 
-    def _of_samples(self, index: SplitIndex, rows: slice, samples: TableKind) -> Iterator[np.ndarray]:
-        """Yield numbers in ``ids`` of each sample's episode, int64 [n] each, as ``_numbers`` does."""
-        episodes = index.table(samples).array("episode")[rows]
+    def _of_samples(self, split_index: SplitIndex, row_range: slice, samples: TableKind) -> Iterator[np.ndarray]:
+        """Yield the number in ``ids`` of each sample's episode, int64 [n], in arrays as ``_id_numbers`` does."""
+        episodes = split_index.table(samples).array("episode")[row_range]
         if len(episodes):
-            first = int(episodes.min())
-            for numbers in self._numbers(index, first, int(episodes.max()) + 1):
-                yield numbers[episodes - first]
+            first_episode = int(episodes.min())
+            for id_numbers in self._id_numbers(split_index, first_episode, int(episodes.max()) + 1):
+                yield id_numbers[episodes - first_episode]
 
 
-def _has_openpi_keys(index: SplitIndex) -> bool:
-    return all(name in index.episodes.columns for name in OPENPI)
+def _has_openpi_keys(split_index: SplitIndex) -> bool:
+    return all(column_name in split_index.episodes.columns for column_name in OPENPI)
 
 
 @dataclass(frozen=True)
@@ -152,15 +151,15 @@ class EpisodeChoice(_ByEpisode):
     @property
     def fingerprint(self) -> str:
         """Count of the episodes, and a hash of their names."""
-        kind = "" if self.listed.keeps else "all but "
-        return f"{kind}{len(self.listed.names)} episodes ({hash_content(self.listed.names)})"
+        prefix = "" if self.listed.keeps else "all but "
+        return f"{prefix}{len(self.listed.names)} episodes ({hash_content(self.listed.names)})"
 
-    def select(self, index: SplitIndex, rows: slice, samples: TableKind) -> np.ndarray:
+    def select(self, split_index: SplitIndex, row_range: slice, samples: TableKind) -> np.ndarray:
         """Return which samples, or rows of ``episodes``, are kept."""
-        named = np.zeros(len(index.table(samples).array("episode")[rows]), bool)
-        for numbers in self._of_samples(index, rows, samples):
-            named |= numbers >= 0
-        return named == self.listed.keeps
+        is_named = np.zeros(len(split_index.table(samples).array("episode")[row_range]), bool)
+        for id_numbers in self._of_samples(split_index, row_range, samples):
+            is_named |= id_numbers >= 0
+        return is_named == self.listed.keeps
 
 
 @dataclass(frozen=True)
@@ -188,78 +187,85 @@ class KeepRanges(_ByEpisode):
 
     @cached_property
     def _edges(self) -> np.ndarray:
-        """Starts and stops in the order of ``ids``, as numbers that grow from episode to episode, int64 [2, n]."""
-        edges = [(number, *edge) for number, each in enumerate(self.ranges.values()) for edge in each]
-        episode, start, stop = np.array(edges, np.int64).reshape(-1, 3).T
-        return (episode << _STEP_BITS) + np.stack([start, stop])
+        """Starts and stops of the ranges in the order of ``ids``, int64 [2, n].
 
-    def used_columns(self, index: SplitIndex, samples: Samples) -> Iterator[tuple[TableKind, str]]:
+        The number of the episode is in the high bits, so that one sorted array holds the ranges of all episodes.
+        """
+        range_edges: list[tuple[int, int, int]] = []
+        for id_number, step_ranges in enumerate(self.ranges.values()):
+            range_edges += [(id_number, start, stop) for start, stop in step_ranges]
+        id_numbers, starts, stops = np.array(range_edges, np.int64).reshape(-1, 3).T
+        return (id_numbers << _STEP_BITS) + np.stack([starts, stops])
+
+    def used_columns(self, split_index: SplitIndex, samples: Samples) -> Iterator[tuple[TableKind, str]]:
         """Yield the columns that ``select`` reads of an index."""
-        yield from super().used_columns(index, samples)
+        yield from super().used_columns(split_index, samples)
         yield samples, "step"
 
-    def select(self, index: SplitIndex, rows: slice, samples: Samples) -> np.ndarray:
+    def select(self, split_index: SplitIndex, row_range: slice, samples: Samples) -> np.ndarray:
         """Return which samples are kept."""
-        step = index.table(samples).array("step")[rows]
-        kept = np.zeros(len(step), bool)
+        steps = split_index.table(samples).array("step")[row_range]
+        is_kept = np.zeros(len(steps), bool)
         starts, stops = self._edges
-        for number in self._of_samples(index, rows, samples) if len(starts) else ():
-            place = (number << _STEP_BITS) + step
-            before = np.searchsorted(starts, place, side="right") - 1
-            kept |= (number >= 0) & (before >= 0) & (place < stops[before])
-        return kept
+        for id_numbers in self._of_samples(split_index, row_range, samples) if len(starts) else ():
+            positions = (id_numbers << _STEP_BITS) + steps
+            # The last range that starts at or before a step keeps it if the step is before its stop.
+            range_numbers = np.searchsorted(starts, positions, side="right") - 1
+            is_kept |= (id_numbers >= 0) & (range_numbers >= 0) & (positions < stops[range_numbers])
+        return is_kept
 
 
-def parse_episodes(given: Any, members: Sequence[str]) -> dict[str, list[EpisodeChoice]]:
+def parse_episodes(episodes: Any, members: Sequence[str]) -> dict[str, list[EpisodeChoice]]:
     """Return the choices of ``episodes``, by member.
 
     Args:
-        given: None, a mapping of members to lists of episodes (``stream.format.episode_list``), or a JSON file of one.
+        episodes: None, a mapping of members to lists of episodes (see ``stream.format.episode_list``), or a JSON file
+            of such a mapping.
         members: Names of the members.
 
     Raises:
         ArgumentError: The argument has another form, a file cannot be read, or a member is unknown.
     """
-    values = read_by_name(given, members, "episodes")
-    return {name: [EpisodeChoice(read_list(value, f"episodes: {name}"))] for name, value in values.items()}
+    lists = read_by_name(episodes, members, "episodes")
+    return {member: [EpisodeChoice(read_list(value, f"episodes: {member}"))] for member, value in lists.items()}
 
 
-def parse_keep_ranges(given: Any, members: Sequence[str]) -> dict[str, list[KeepRanges]]:
+def parse_keep_ranges(keep_ranges: Any, members: Sequence[str]) -> dict[str, list[KeepRanges]]:
     """Return the choices of ``keep_ranges``, by member.
 
     Args:
-        given: None; a mapping of members to ranges or JSON files of ranges; or a JSON file of such a mapping. Ranges
-            are a mapping of episodes to lists of [start, stop), as openpi publishes them for DROID.
+        keep_ranges: None; a mapping of members to ranges or JSON files of ranges; or a JSON file of such a mapping.
+            Ranges are a mapping of episodes to lists of [start, stop), as openpi publishes them for DROID.
         members: Names of the members.
 
     Raises:
         ArgumentError: The argument has another form, a file cannot be read, a member is unknown, or ranges overlap.
     """
-    values = read_by_name(given, members, "keep_ranges")
-    return {name: [_ranges(value, f"keep_ranges: {name}")] for name, value in values.items()}
+    ranges = read_by_name(keep_ranges, members, "keep_ranges")
+    return {member: [_read_ranges(value, f"keep_ranges: {member}")] for member, value in ranges.items()}
 
 
-def _ranges(given: Any, where: str) -> KeepRanges:
-    content = read_value(given, where)
+def _read_ranges(value: Any, context: str) -> KeepRanges:
+    content = read_value(value, context)
     if not isinstance(content, Mapping):
-        raise ArgumentError(f"{where}: {content!r:.100}; expected a mapping of episodes to lists of [start, stop]")
-    return KeepRanges({str(name): _edges(edges, f"{where}: {name}") for name, edges in content.items()})
+        raise ArgumentError(f"{context}: {content!r:.100}; expected a mapping of episodes to lists of [start, stop]")
+    return KeepRanges({str(name): _sort_ranges(ranges, f"{context}: {name}") for name, ranges in content.items()})
 
 
-def _edges(given: Any, where: str) -> tuple[tuple[int, int], ...]:
-    edges: list[tuple[int, int]] = []
+def _sort_ranges(value: Any, context: str) -> tuple[tuple[int, int], ...]:
+    step_ranges: list[tuple[int, int]] = []
     try:
-        for start, stop in given:
-            edges.append((check_whole("start", start, least=0), check_whole("stop", stop, least=1)))
+        for start, stop in value:
+            step_ranges.append((check_whole("start", start, least=0), check_whole("stop", stop, least=1)))
     except (TypeError, ValueError, ArgumentError) as error:
-        raise ArgumentError(f"{where}: {given!r:.100}; expected a list of [start, stop) in steps ({error})") from None
-    edges.sort()
-    for (start, stop), (after, _) in zip(edges, [*edges[1:], (1 << _STEP_BITS, 0)], strict=False):
+        raise ArgumentError(f"{context}: {value!r:.100}; expected a list of [start, stop) in steps ({error})") from None
+    step_ranges.sort()
+    for (start, stop), (next_start, _) in zip(step_ranges, [*step_ranges[1:], (1 << _STEP_BITS, 0)], strict=False):
         if stop <= start:
-            raise ArgumentError(f"{where}: [{start}, {stop}) has no step; expected start below stop")
-        if stop > after:
-            raise ArgumentError(f"{where}: [{start}, {stop}) goes beyond {after}, where the next range starts")
-    return tuple(edges)
+            raise ArgumentError(f"{context}: [{start}, {stop}) has no step; expected start below stop")
+        if stop > next_start:
+            raise ArgumentError(f"{context}: [{start}, {stop}) goes beyond {next_start}, where the next range starts")
+    return tuple(step_ranges)
 
 
 def hash_content(content: Any) -> str:

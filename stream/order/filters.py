@@ -30,8 +30,8 @@ _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     ">=": operator.ge,
 }
 _MATCH: dict[str, Callable[[str, str], bool]] = {
-    "contains": lambda text, given: given in text,
-    "matches": lambda text, given: re.search(given, text) is not None,
+    "contains": lambda text, operand: operand in text,
+    "matches": lambda text, operand: re.search(operand, text) is not None,
 }
 _log = logging.getLogger("stream")
 _LINKS: dict[TableKind, str] = {"episodes": "episode", "steps": "steps_row"}
@@ -47,12 +47,13 @@ MISSING: tuple[Missing, ...] = get_args(Missing)
 class Filter(Choice):
     """A condition on a column, as in pyarrow's ``filters=``; all filters of a dataset must hold.
 
-    A column is looked up in ``steps``, ``episodes`` and ``records``, in this order, so ``language`` is that of the
-    sample's step t, as in its batch; ``episodes.language`` names another table. ``contains`` and ``matches`` (a regular
-    expression, found anywhere) compare texts. ``is_finite`` with True holds where a number, or every number of a
-    vector, is neither NaN nor infinite, and with False where one is. A missing value fulfils no condition, ``!=`` and
-    ``not in`` included, and NaN none but ``is_finite``. Numbers are compared in the type of the column: a value for a
-    float32 column is rounded to float32 first.
+    A column is looked up in ``steps``, ``episodes`` and ``records``, in this order. So ``language`` is the instruction
+    at the sample's step t, as in its batch; ``episodes.language`` names another table.
+
+    ``contains`` and ``matches`` (a regular expression, found anywhere) compare texts. ``is_finite`` with True holds if
+    a number, or every number of a vector, is neither NaN nor infinite; with False it holds if one is. A missing value
+    fulfils no condition, not even ``!=`` and ``not in``; NaN fulfils none but ``is_finite``. Numbers are compared in
+    the type of the column: a value for a float32 column is rounded to float32 first.
 
     Attributes:
         column: Column.
@@ -72,39 +73,42 @@ class Filter(Choice):
 
     @property
     def fingerprint(self) -> str:
-        """The condition as a text, of a long one its begin and a hash."""
-        text = repr((self.column, self.how, self.value))
-        return text if len(text) <= 80 else f"{text[:60]}... ({hash_content(text)})"
+        """The condition as a text; a long one is shortened, with a hash."""
+        condition = repr((self.column, self.how, self.value))
+        return condition if len(condition) <= 80 else f"{condition[:60]}... ({hash_content(condition)})"
 
-    def used_columns(self, index: SplitIndex, samples: Samples = "records") -> Iterator[tuple[TableKind, str]]:
+    def used_columns(self, split_index: SplitIndex, samples: Samples = "records") -> Iterator[tuple[TableKind, str]]:
         """Yield the columns that ``select`` reads of an index."""
-        yield from used_by(index, self.column, samples, what=self.reason)
+        yield from used_by(split_index, self.column, samples, argument=self.reason)
 
-    def select(self, index: SplitIndex, rows: slice, samples: Samples = "records") -> np.ndarray:
-        """Return which samples of an index are kept, bool [rows.stop - rows.start].
+    def select(self, split_index: SplitIndex, row_range: slice, samples: Samples = "records") -> np.ndarray:
+        """Return which samples of an index are kept, bool [row_range.stop - row_range.start].
 
         Raises:
             ArgumentError: The column does not exist, or cannot be compared with the value.
             FormatError: A record names rows beyond the other tables.
         """
-        kind, name = find_values(index, self.column, samples, what=self.reason)
-        numbers = np.arange(rows.start, rows.stop)
-        if kind != samples:
-            numbers = index.table(samples).array(_LINKS[kind])[rows]
-            _check_rows(index, kind, samples, numbers)
-        if not len(numbers):
+        table_kind, column_name = find_values(split_index, self.column, samples, argument=self.reason)
+        row_numbers = np.arange(row_range.start, row_range.stop)
+        if table_kind != samples:
+            row_numbers = split_index.table(samples).array(_LINKS[table_kind])[row_range]
+            _check_rows(split_index, table_kind, samples, row_numbers)
+        if not len(row_numbers):
             return np.zeros(0, bool)
-        first = int(numbers.min())
-        where = f"dataset {index.dataset}, filter on {self.column!r}"
-        near = np.arange(first, int(numbers.max()) + 1)
-        return _holds(index.table(kind), name, near, self.how, self.value, where=where)[numbers - first]
+        # Several samples share a row of another table: each row in their span is compared once.
+        first_row = int(row_numbers.min())
+        context = f"dataset {split_index.dataset}, filter on {self.column!r}"
+        spanned_rows = np.arange(first_row, int(row_numbers.max()) + 1)
+        table = split_index.table(table_kind)
+        holds = _holds(table, column_name, spanned_rows, self.how, self.value, context=context)
+        return holds[row_numbers - first_row]
 
 
 def canonical_filters(filters: Any) -> Any:
     """Return the ``filters`` argument in its JSON form: None, a list of conditions, or a dict of such lists.
 
-    Values become Python scalars; those of ``in`` and ``not in`` become a sorted list of distinct values. So filters of
-    equal meaning are equal, and a generator is read once.
+    Values become Python scalars; the values of ``in`` and ``not in`` become a sorted list of distinct values. So
+    filters of equal meaning are equal, and a generator is read once.
 
     Raises:
         ArgumentError: The argument has another form, an unknown operator, or values of several kinds.
@@ -115,7 +119,7 @@ def canonical_filters(filters: Any) -> Any:
     if filters is None:
         return None
     if isinstance(filters, Mapping):
-        return {str(name): _conditions(conditions) for name, conditions in filters.items()} or None
+        return {str(member_name): _conditions(conditions) for member_name, conditions in filters.items()} or None
     return _conditions(filters) or None
 
 
@@ -133,10 +137,10 @@ def parse_filters(filters: Any, datasets: Sequence[str]) -> dict[str, list[Filte
     canonical = canonical_filters(filters)
     if not isinstance(canonical, dict):
         canonical = dict.fromkeys(datasets, canonical)
-    for name in canonical:
-        if name not in datasets:
-            raise ArgumentError(f"filters: no member {name!r}; {closest(name, datasets, noun='members')}")
-    return {name: [Filter(*each) for each in conditions] for name, conditions in canonical.items() if conditions}
+    for member_name in canonical:
+        if member_name not in datasets:
+            raise ArgumentError(f"filters: no member {member_name!r}; {closest(member_name, datasets, noun='members')}")
+    return {name: [Filter(*condition) for condition in value] for name, value in canonical.items() if value}
 
 
 def settle_missing(
@@ -150,56 +154,59 @@ def settle_missing(
         missing: ``keep`` all samples of a dataset that lacks a column, or ``drop`` the dataset.
 
     Raises:
-        ArgumentError: A dataset lacks a column, and ``missing`` is ``error``; or all of them do, or none stays.
+        ArgumentError: A dataset lacks a column, and ``missing`` is ``error``; or all datasets lack it, or none stays.
     """
-    lacking: dict[str, list[str]] = {}
-    known: set[str] = set()
-    having: set[str | None] = set()
+    datasets_without: dict[str, list[str]] = {}
+    stored_columns: set[str] = set()
+    filtered_columns: set[str | None] = set()
     settled: dict[str, list[Choice]] = {}
     for dataset in datasets:
-        known |= _stored(dataset)
+        stored_columns |= _stored(dataset)
         for choice in choices.get(dataset.name, ()):
-            wanted = choice.column if isinstance(choice, Filter) else None
-            if wanted is not None and not _stores(dataset, wanted):
-                lacking.setdefault(wanted, []).append(dataset.name)
+            filtered_column = choice.column if isinstance(choice, Filter) else None
+            if filtered_column is not None and not _stores(dataset, filtered_column):
+                datasets_without.setdefault(filtered_column, []).append(dataset.name)
             else:
-                having.add(wanted)
+                filtered_columns.add(filtered_column)
                 settled.setdefault(dataset.name, []).append(choice)
-    for column, names in lacking.items():
-        if column not in having or missing == "error":
-            ways = "missing='keep' keeps all samples of a dataset that lacks a column, 'drop' leaves it out"
-            hint = ways if column in having else closest(column.rpartition(".")[2], known, noun="columns")
-            raise ArgumentError(f"filters: no column {column!r} in {', '.join(names)}; {hint}")
-    dropped = {name for names in lacking.values() for name in names} if missing == "drop" else set()
+    for column, dataset_names in datasets_without.items():
+        if column not in filtered_columns or missing == "error":
+            hint = "missing='keep' keeps all samples of a dataset that lacks a column, 'drop' leaves it out"
+            if column not in filtered_columns:
+                hint = closest(column.rpartition(".")[2], stored_columns, noun="columns")
+            raise ArgumentError(f"filters: no column {column!r} in {', '.join(dataset_names)}; {hint}")
+    dropped = set().union(*datasets_without.values()) if missing == "drop" else set()
     if dropped and len(dropped) == len(datasets):
-        raise ArgumentError(f"missing='drop' leaves no dataset: each lacks one of the columns {', '.join(lacking)}")
+        columns = ", ".join(datasets_without)
+        raise ArgumentError(f"missing='drop' leaves no dataset: each lacks one of the columns {columns}")
     if dropped:
         _log.info("without the datasets that lack a column of filters: %s", ", ".join(sorted(dropped)))
     return settled, [dataset.name not in dropped for dataset in datasets]
 
 
-def check_stored(what: str, columns: Mapping[str, str], datasets: Sequence[Dataset]) -> None:
-    """Raise ArgumentError if a dataset lacks its column of an argument ``what``; names all of these datasets."""
-    lacking = [each for each in datasets if each.name in columns and not _stores(each, columns[each.name])]
+def check_stored(argument: str, columns: Mapping[str, str], datasets: Sequence[Dataset]) -> None:
+    """Raise ArgumentError if datasets lack their column of an argument; the message names all of them."""
+    named = [dataset for dataset in datasets if dataset.name in columns]
+    lacking = [dataset.name for dataset in named if not _stores(dataset, columns[dataset.name])]
     if lacking:
-        column, known = columns[lacking[0].name], set().union(*map(_stored, datasets))
-        short = column.rpartition(".")[2]
-        other = f"give {what} by member, such as {{'name': {column!r}}}, for those that have it"
-        raise ArgumentError(
-            f"{what}: no column {column!r} in {', '.join(each.name for each in lacking)}; "
-            f"{other if short in known else closest(short, known, noun='columns')}"
-        )
+        column, stored_columns = columns[lacking[0]], set().union(*map(_stored, datasets))
+        short_name = column.rpartition(".")[2]
+        hint = f"give {argument} by member, such as {{'name': {column!r}}}, for those that have it"
+        if short_name not in stored_columns:
+            hint = closest(short_name, stored_columns, noun="columns")
+        raise ArgumentError(f"{argument}: no column {column!r} in {', '.join(lacking)}; {hint}")
 
 
 def _stores(dataset: Dataset, column: str) -> bool:
     samples: Samples = "records" if dataset.fields.layout == "pairs" else "steps"
-    return any(name in _stored(dataset, kind) for kind, name in _candidates(column, samples))
+    return any(column_name in _stored(dataset, table_kind) for table_kind, column_name in _candidates(column, samples))
 
 
-def _stored(dataset: Dataset, kind: TableKind | None = None) -> set[str]:
+def _stored(dataset: Dataset, table_kind: TableKind | None = None) -> set[str]:
     """Return the names of the columns of a dataset, of all tables or of one."""
+    table_kinds = SEARCHED if table_kind is None else (table_kind,)
     entries = dataset.manifest.splits.values()
-    return {name for entry in entries for each in SEARCHED if kind in (None, each) for name in entry.columns(each)}
+    return set().union(*(split_entry.columns(kind) for split_entry in entries for kind in table_kinds))
 
 
 def _conditions(conditions: Any) -> list[list[Any]]:
@@ -209,163 +216,171 @@ def _conditions(conditions: Any) -> list[list[Any]]:
 
 
 def _condition(condition: Any) -> list[Any]:
-    where = f"filters: {condition!r:.100}"
+    context = f"filters: {condition!r:.100}"
     if not isinstance(condition, list | tuple) or len(condition) not in (2, 3):
-        raise ArgumentError(f"{where}; expected (column, operator, value)")
+        raise ArgumentError(f"{context}; expected (column, operator, value)")
     column, how, *values = condition
     if not values and how != IS_FINITE:
-        raise ArgumentError(f"{where}; expected (column, operator, value)")
+        raise ArgumentError(f"{context}; expected (column, operator, value)")
     value: Any = values[0] if values else True
     if how not in OPERATORS or not isinstance(column, str):
-        raise ArgumentError(f"{where}; operators are {' '.join(OPERATORS)}")
+        raise ArgumentError(f"{context}; operators are {' '.join(OPERATORS)}")
     if how in ("in", "not in"):
-        return [column, how, plain_values(value, where=where)]
-    if how == IS_FINITE and kind_of(plain_scalar(value, where=where)) != "true or false":
-        raise ArgumentError(f"{where}; {how} takes True, or False for what is not finite")
+        return [column, how, plain_values(value, where=context)]
+    if how == IS_FINITE and kind_of(plain_scalar(value, where=context)) != "true or false":
+        raise ArgumentError(f"{context}; {how} takes True, or False for what is not finite")
     if how in _MATCH and not isinstance(value, str):
-        raise ArgumentError(f"{where}; {how} takes a text")
+        raise ArgumentError(f"{context}; {how} takes a text")
     if how == "matches":
         try:
             re.compile(value)
         except re.error as error:
-            raise ArgumentError(f"{where}; the regular expression has an error: {error}") from None
-    return [column, how, plain_scalar(value, where=where)]
+            raise ArgumentError(f"{context}; the regular expression has an error: {error}") from None
+    return [column, how, plain_scalar(value, where=context)]
 
 
-def find_values(index: SplitIndex, column: str, samples: Samples, *, what: str) -> tuple[TableKind, str]:
-    """Return table and name of a column; ``what`` is the argument, for the message."""
-    for kind, name in _candidates(column, samples):
-        if name in index.table(kind).columns:
-            return kind, name
-    raise ArgumentError(f"{what}: dataset {index.dataset}, split {index.split} has no column {column!r}")
+def find_values(split_index: SplitIndex, column: str, samples: Samples, *, argument: str) -> tuple[TableKind, str]:
+    """Return table and name of a column; ``argument`` is for the message."""
+    for table_kind, column_name in _candidates(column, samples):
+        if column_name in split_index.table(table_kind).columns:
+            return table_kind, column_name
+    context = f"dataset {split_index.dataset}, split {split_index.split}"
+    raise ArgumentError(f"{argument}: {context} has no column {column!r}")
 
 
-def used_by(index: SplitIndex, column: str, samples: Samples, *, what: str) -> Iterator[tuple[TableKind, str]]:
+def used_by(
+    split_index: SplitIndex, column: str, samples: Samples, *, argument: str
+) -> Iterator[tuple[TableKind, str]]:
     """Yield the columns that are read to find the values of a column for samples."""
-    kind, name = find_values(index, column, samples, what=what)
-    yield kind, name
-    if kind != samples:
-        yield samples, _LINKS[kind]
+    table_kind, column_name = find_values(split_index, column, samples, argument=argument)
+    yield table_kind, column_name
+    if table_kind != samples:
+        yield samples, _LINKS[table_kind]
 
 
 class SampleColumn:
-    """A column of numbers, read by the rows of samples; one number a sample, whatever table has it.
+    """A column of numbers in any table, read by the rows of samples; each sample has one number.
 
     Args:
-        index: Index of a split.
+        split_index: Index of a split.
         column: Column of ``steps``, ``episodes`` or ``records``.
         samples: Table whose rows are the samples.
-        what: Argument that names the column, for messages.
+        argument: Argument that names the column, for messages.
 
     Raises:
         ArgumentError: There is no such column, or it has texts, vectors or lists.
     """
 
-    def __init__(self, index: SplitIndex, column: str, samples: Samples, *, what: str) -> None:
-        kind, self._name = find_values(index, column, samples, what=what)
-        self._index, self._kind, self._samples = index, kind, samples
-        self._table = index.table(kind)
-        self._links = None if kind == samples else index.table(samples).array(_LINKS[kind])
-        found = self._table.columns[self._name]
-        if found.dtype is None or found.texts is not None or found.width is not None:
-            raise ArgumentError(f"{what}: dataset {index.dataset}, column {column!r} is not one number a row")
-        self._has_gaps = found.validity is not None
-        self._needs_places = found.bits or self._has_gaps
-        self._values = None if found.bits else self._table.array(self._name)
+    def __init__(self, split_index: SplitIndex, column: str, samples: Samples, *, argument: str) -> None:
+        table_kind, self._name = find_values(split_index, column, samples, argument=argument)
+        self._index, self._kind, self._samples = split_index, table_kind, samples
+        self._table = split_index.table(table_kind)
+        self._links = None if table_kind == samples else split_index.table(samples).array(_LINKS[table_kind])
+        table_column = self._table.columns[self._name]
+        if table_column.dtype is None or table_column.texts is not None or table_column.width is not None:
+            raise ArgumentError(f"{argument}: dataset {split_index.dataset}, column {column!r} is not one number a row")
+        self._has_gaps = table_column.validity is not None
+        self._needs_numbers = table_column.bits or self._has_gaps
+        self._values = None if table_column.bits else self._table.array(self._name)
 
     def read(self, rows: np.ndarray | slice, *, check: bool = True) -> tuple[np.ndarray, np.ndarray | None]:
         """Return the numbers of samples, and which samples have one; None if all have.
 
         Args:
-            rows: Rows of the samples, int64 [n], or neighbours.
+            rows: Rows of the samples, int64 [n], or a slice of consecutive rows.
             check: Whether to check the rows that the index names, and which samples have a number.
 
         Raises:
             FormatError: A sample names a row beyond the table.
         """
-        found: Any = rows
+        table_rows: Any = rows
         if self._links is not None:
-            found = self._links[rows]
+            table_rows = self._links[rows]
             if check:
-                _check_rows(self._index, self._kind, self._samples, found)
-        if isinstance(found, slice) and self._needs_places:
-            found = np.arange(found.start, found.stop)
-        values = self._table.take(self._name, found) if self._values is None else self._values[found]
-        return values, self._table.valid(self._name, found) if check and self._has_gaps else None
+                _check_rows(self._index, self._kind, self._samples, table_rows)
+        if isinstance(table_rows, slice) and self._needs_numbers:
+            table_rows = np.arange(table_rows.start, table_rows.stop)
+        values = self._table.take(self._name, table_rows) if self._values is None else self._values[table_rows]
+        return values, self._table.valid(self._name, table_rows) if check and self._has_gaps else None
 
 
-def _check_rows(index: SplitIndex, kind: TableKind, samples: Samples, rows: np.ndarray) -> None:
-    """Raise FormatError if samples name rows of another table that it does not have."""
-    if len(rows) and not 0 <= rows.min() <= rows.max() < len(index.table(kind)):
+def _check_rows(split_index: SplitIndex, table_kind: TableKind, samples: Samples, row_numbers: np.ndarray) -> None:
+    """Raise FormatError if samples name rows that another table does not have."""
+    num_rows = len(split_index.table(table_kind))
+    if len(row_numbers) and not 0 <= row_numbers.min() <= row_numbers.max() < num_rows:
         raise FormatError(
-            f"{index.table(samples).path}: names rows {rows.min():,} to {rows.max():,} of {kind}, which has "
-            f"{len(index.table(kind)):,}; the index is damaged, check it with `pairstream verify`"
+            f"{split_index.table(samples).path}: names rows {row_numbers.min():,} to {row_numbers.max():,} of "
+            f"{table_kind}, which has {num_rows:,}; the index is damaged, check it with `pairstream verify`"
         )
 
 
 def _candidates(column: str, samples: Samples) -> Iterator[tuple[TableKind, str]]:
     """Yield tables and names to look up a column by; a dataset's own feature ``action`` precedes the derived vector."""
-    kinds, name = tables_of(column, SEARCHED if samples == "records" else SEARCHED[:2])
-    for kind in kinds:
-        yield from ((kind, each) for each in ((f"{name}_", name) if name in DERIVED else (name,)))
+    table_kinds, column_name = tables_of(column, SEARCHED if samples == "records" else SEARCHED[:2])
+    candidates = (f"{column_name}_", column_name) if column_name in DERIVED else (column_name,)
+    yield from ((table_kind, candidate) for table_kind in table_kinds for candidate in candidates)
 
 
-def _holds(table: Table, name: str, rows: np.ndarray, how: str, value: Any, *, where: str) -> np.ndarray:
+def _holds(
+    table: Table, column_name: str, row_numbers: np.ndarray, how: str, value: Any, *, context: str
+) -> np.ndarray:
     """Return for which rows of a column a condition holds, bool [n]; it does not hold for missing values and NaN."""
-    column = table.columns[name]
+    column = table.columns[column_name]
     if how == IS_FINITE and (column.dtype is None or column.texts is not None):
-        raise ArgumentError(f"{where}: its values are texts or lists; {how} is for columns of numbers and vectors")
+        raise ArgumentError(f"{context}: its values are texts or lists; {how} is for columns of numbers and vectors")
     if how != IS_FINITE and ((column.dtype is None and column.texts is None) or (column.width or 1) > 1):
         raise ArgumentError(
-            f"{where}: its values are vectors or lists; filter on columns of one number or text, or vectors by "
+            f"{context}: its values are vectors or lists; filter on columns of one number or text, or vectors by "
             f"{IS_FINITE}"
         )
-    valid = table.valid(name, rows)
-    present = rows if valid is None else rows[valid]
-    values = present if column.dtype is None else table.take(name, present).reshape(len(present), column.width or 1)
+    has_value = table.valid(column_name, row_numbers)
+    present = row_numbers if has_value is None else row_numbers[has_value]
+    # Texts are compared by the numbers of their rows.
+    values = present if column.dtype is None else table.take(column_name, present)
     if how == IS_FINITE:
-        return _among(rows, valid, np.isfinite(values).all(axis=1) == value)
+        is_finite = np.isfinite(values.reshape(len(present), column.width or 1)).all(axis=1)
+        return _spread(row_numbers, has_value, is_finite == value)
     values = values.reshape(len(present))
-    place: Any = slice(None)
+    inverse: Any = slice(None)
     if column.texts is not None:
         # Each distinct text is compared once, however many rows have it.
-        numbers, place = np.unique(values, return_inverse=True)
-        values = np.array([table.text(name, number) for number in numbers.tolist()], object)
+        text_numbers, inverse = np.unique(values, return_inverse=True)
+        values = np.array([table.text(column_name, text_number) for text_number in text_numbers.tolist()], object)
     elif column.bits:
         values = values.astype(bool)
     try:
-        found = _compare(values, how, value)[place]
+        holds = _compare(values, how, value)[inverse]
     except (TypeError, OverflowError) as error:
-        kind = "texts" if column.texts is not None else values.dtype
-        raise ArgumentError(f"{where}: cannot compare {kind} by {how} with {value!r:.60} ({error})") from None
+        type_name = "texts" if column.texts is not None else values.dtype
+        raise ArgumentError(f"{context}: cannot compare {type_name} by {how} with {value!r:.60} ({error})") from None
     if values.dtype.kind == "f":
-        found &= ~np.isnan(values)
-    return _among(rows, valid, found)
+        holds &= ~np.isnan(values)
+    return _spread(row_numbers, has_value, holds)
 
 
-def _among(rows: np.ndarray, valid: np.ndarray | None, holds: np.ndarray) -> np.ndarray:
-    """Return for which rows a condition holds, bool [n], from its result for those that have a value."""
-    if valid is None:
+def _spread(row_numbers: np.ndarray, has_value: np.ndarray | None, holds: np.ndarray) -> np.ndarray:
+    """Return for which rows a condition holds, bool [n], from its result for the rows that have a value."""
+    if has_value is None:
         return holds
-    result = np.zeros(len(rows), bool)
-    result[valid] = holds
+    result = np.zeros(len(row_numbers), bool)
+    result[has_value] = holds
     return result
 
 
-def _compare(values: np.ndarray, how: str, given: Any) -> np.ndarray:
-    """Compare values with one or several given values; floats are compared in the type of the column."""
-    kind = {"b": "true or false", "O": "a text"}.get(values.dtype.kind, "a number")
-    for each in given[:1] if isinstance(given, list) else [given]:
-        if kind_of(each) != kind:
-            raise TypeError(f"the value is {kind_of(each)}")
+def _compare(values: np.ndarray, operator_name: str, operand: Any) -> np.ndarray:
+    """Compare values with a scalar or a list of scalars; floats are compared in the type of the column."""
+    value_kind = {"b": "true or false", "O": "a text"}.get(values.dtype.kind, "a number")
+    for scalar in operand[:1] if isinstance(operand, list) else [operand]:
+        if kind_of(scalar) != value_kind:
+            raise TypeError(f"the value is {kind_of(scalar)}")
     with np.errstate(over="ignore"):
-        if how in _COMPARE:
-            return np.asarray(_COMPARE[how](values, given))
-        if how in _MATCH:
-            return np.array([_MATCH[how](text, given) for text in values.tolist()], bool)
-        if kind == "a text":
-            texts = set(given)
-            found = np.array([text in texts for text in values.tolist()], bool)
+        if operator_name in _COMPARE:
+            return np.asarray(_COMPARE[operator_name](values, operand))
+        if operator_name in _MATCH:
+            return np.array([_MATCH[operator_name](text, operand) for text in values.tolist()], bool)
+        if value_kind == "a text":
+            texts = set(operand)
+            is_member = np.array([text in texts for text in values.tolist()], bool)
         else:
-            found = np.isin(values, np.asarray(given, values.dtype if values.dtype.kind == "f" else None))
-    return found if how == "in" else ~found
+            is_member = np.isin(values, np.asarray(operand, values.dtype if values.dtype.kind == "f" else None))
+    return is_member if operator_name == "in" else ~is_member

@@ -1,4 +1,4 @@
-"""A member of an open mixture: its dataset, and what decides which of its steps are samples."""
+"""A member of an open mixture: its dataset, and the choices that decide which of its steps are samples."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from stream.order.window import Window
 _HOLES = ("corrupt_frame", "missing_camera")
 """Reasons in a manifest that mean holes in the layout ``frames``."""
 _HOLE_COLUMNS = ("num_bytes", "camera", "steps_row", "step", "episode")
-"""Columns of ``records`` that say which frames exist."""
+"""Columns of ``records`` that determine which frames exist."""
 _IDENTITY: tuple[tuple[TableKind, str], ...] = (
     ("episodes", "episode_id"),
     ("episodes", "num_steps"),
@@ -31,7 +31,7 @@ _IDENTITY: tuple[tuple[TableKind, str], ...] = (
     ("records", "episode"),
     ("records", "step"),
 )
-"""Columns that say which episode and step a sample is."""
+"""Columns that identify the episode and step of a sample."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +44,7 @@ class OpenMember:
         window: Frames of a sample.
         cameras: Numbers of the stored cameras that are loaded.
         choices: Choices among the samples.
-        action_margins: Steps at the begin and the end of an episode that lack actions, and are no samples.
+        action_margins: Count of steps at the start and at the end of an episode that lack actions, and are no samples.
         clamps: Whether the window may leave the episode.
         weights: Column of the weights of samples, None if all are the same.
     """
@@ -65,12 +65,12 @@ class OpenMember:
 
     @property
     def margins(self) -> tuple[int, int]:
-        """Steps that the window needs before and after t; a pair has its own."""
+        """Steps that the window needs before and after t; a stored pair needs none."""
         return (0, 0) if self.clamps or self.samples == "records" else self.window.margins
 
     @property
     def has_holes(self) -> bool:
-        """True if steps may be no samples, as stored frames are missing."""
+        """True if missing frames may exclude steps from the samples."""
         left_out = self.dataset.manifest.left_out
         return self.samples == "steps" and not self.clamps and any(left_out.get(reason) for reason in _HOLES)
 
@@ -85,34 +85,34 @@ class OpenMember:
         """Episodes of the member's split; raises ArgumentError if the dataset has no such split."""
         return split_ranges(self.entry.split, self.dataset)
 
-    def used_columns(self, index: SplitIndex) -> Iterator[tuple[TableKind, str]]:
-        """Yield the columns of a split that decide which samples it has, and in which order."""
-        for columns in self._columns(index).values():
+    def used_columns(self, split_index: SplitIndex) -> Iterator[tuple[TableKind, str]]:
+        """Yield the columns of a split that decide its samples and their order."""
+        for columns in self._columns(split_index).values():
             yield from columns
 
-    def _columns(self, index: SplitIndex) -> dict[str, list[tuple[TableKind, str]]]:
-        """Return the columns that decide about the samples of a split, by what reads them."""
-        named = ["first_record"] if self.samples == "records" else ["first_steps_row", "num_steps"]
-        columns: dict[str, list[tuple[TableKind, str]]] = {"episodes": [("episodes", name) for name in named]}
+    def _columns(self, split_index: SplitIndex) -> dict[str, list[tuple[TableKind, str]]]:
+        """Return the columns that decide the samples of a split, by the argument that reads them."""
+        names = ["first_record"] if self.samples == "records" else ["first_steps_row", "num_steps"]
+        columns: dict[str, list[tuple[TableKind, str]]] = {"episodes": [("episodes", name) for name in names]}
         if self.has_holes:
-            columns["holes"] = [("records", name) for name in _HOLE_COLUMNS]
+            columns["holes"] = [("records", column_name) for column_name in _HOLE_COLUMNS]
         for choice in self.selection:
             reader = "filters" if choice.reason == "filters" else "episodes"
-            columns.setdefault(reader, []).extend(choice.used_columns(index, self.samples))
+            columns.setdefault(reader, []).extend(choice.used_columns(split_index, self.samples))
         if self.weights is not None:
-            columns["sample_weights"] = [*used_by(index, self.weights, self.samples, what="sample_weights")]
+            columns["sample_weights"] = [*used_by(split_index, self.weights, self.samples, argument="sample_weights")]
         return columns
 
     def fingerprint(self, splits: Iterable[SplitIndex]) -> dict[str, Any]:
-        """Return what defines the samples in these splits of the member, and nothing else, as JSON.
+        """Return the definition of the samples in these splits of the member as JSON.
 
-        Values have the form in which a caller gives them; ``data`` has hashes of the columns that decide.
+        Values have the form in which a caller gives them; ``data`` has hashes of the columns that decide the samples.
         """
         columns: dict[str, list[tuple[str, TableKind, str]]] = {}
-        for split in splits:
-            for reader, read in self._columns(split).items():
-                columns.setdefault(reader, []).extend((split.split, *column) for column in read)
-            columns["episodes"].extend((split.split, *column) for column in _IDENTITY)
+        for split_index in splits:
+            for reader, reader_columns in self._columns(split_index).items():
+                columns.setdefault(reader, []).extend((split_index.split, *column) for column in reader_columns)
+            columns["episodes"].extend((split_index.split, *column) for column in _IDENTITY)
         reasons: dict[str, list[str]] = {}
         for choice in self.choices:
             reasons.setdefault(choice.reason, []).append(choice.fingerprint)
@@ -120,7 +120,7 @@ class OpenMember:
             "dataset": self.dataset.manifest.dataset,
             "version": self.dataset.version,
             "split": self.entry.split,
-            **{reason: sorted(texts) for reason, texts in reasons.items()},
+            **{reason: sorted(fingerprints) for reason, fingerprints in reasons.items()},
             "margins": list(self.margins),
             "action_margins": list(self.action_margins),
         }
@@ -129,11 +129,11 @@ class OpenMember:
         if self.has_holes:
             window = self.window
             fields["holes"] = {"cameras": list(self.cameras), "frames": window.fixed, "last": window.takes_last}
-        fields["data"] = {reader: self.dataset.fingerprint(read) for reader, read in columns.items()}
+        fields["data"] = {reader: self.dataset.fingerprint(names) for reader, names in columns.items()}
         return fields
 
 
-def split_ranges(split: str, dataset: Dataset) -> list[EpisodeRange]:
+def split_ranges(expression: str, dataset: Dataset) -> list[EpisodeRange]:
     """Return the episodes of a split expression.
 
     Raises:
@@ -141,15 +141,15 @@ def split_ranges(split: str, dataset: Dataset) -> list[EpisodeRange]:
             samples twice.
     """
     try:
-        ranges = resolve_split(split, dataset.shard_lengths)
+        ranges = resolve_split(expression, dataset.shard_lengths)
     except SplitError as error:
         raise ArgumentError(f"dataset {dataset.name}: {error}") from None
-    in_order = sorted((each for each in ranges if each.start < each.stop), key=lambda each: (each.split, each.start))
-    for first, second in pairwise(in_order):
+    filled_ranges = [episodes for episodes in ranges if episodes.start < episodes.stop]
+    for first, second in pairwise(sorted(filled_ranges, key=lambda episodes: (episodes.split, episodes.start))):
         if first.split == second.split and second.start < first.stop:
             last = min(first.stop, second.stop) - 1
             raise ArgumentError(
-                f"dataset {dataset.name}: split={split!r:.200} names episodes {second.start} to {last} of "
+                f"dataset {dataset.name}: split={expression!r:.200} names episodes {second.start} to {last} of "
                 f"{first.split!r} twice, so a pass would have their samples twice; take terms that do not overlap, or "
                 "a second member with a weight to draw some episodes more often"
             )
@@ -159,7 +159,7 @@ def split_ranges(split: str, dataset: Dataset) -> list[EpisodeRange]:
 def touched_shards(episodes: EpisodeRange, dataset: Dataset) -> list[str]:
     """Return the names of the shards with episodes of a range, in order."""
     shards = dataset.shards[episodes.split]
-    ends = np.cumsum(shards.episodes)
-    begins = ends - shards.episodes
-    touched = np.maximum(begins, episodes.start) < np.minimum(ends, episodes.stop)
-    return [shards.stem(number) for number in np.flatnonzero(touched).tolist()]
+    shard_ends = np.cumsum(shards.episodes)
+    shard_begins = shard_ends - shards.episodes
+    is_touched = np.maximum(shard_begins, episodes.start) < np.minimum(shard_ends, episodes.stop)
+    return [shards.stem(shard_number) for shard_number in np.flatnonzero(is_touched).tolist()]

@@ -19,9 +19,9 @@ class MixTable:
     """One period of a mixture.
 
     Attributes:
-        members: Member of each place, int16 [PERIOD].
-        ranks: Number of earlier places of the same member, int32 [PERIOD].
-        counts: Places of each member, int64 [M].
+        members: Member at each position, int16 [PERIOD].
+        ranks: Count of earlier positions of the same member, int32 [PERIOD].
+        counts: Count of positions of each member, int64 [M].
     """
 
     members: np.ndarray
@@ -42,24 +42,24 @@ class MixTable:
         Returns:
             Members, int64 [n], and draws, int64 [n]: the number of the sample among those of its member, from 0.
         """
-        periods, places = np.divmod(samples, PERIOD)
-        members = self.members[places].astype(np.int64)
-        return members, self.ranks[places] + periods * self.counts[members]
+        periods, positions = np.divmod(samples, PERIOD)
+        members = self.members[positions].astype(np.int64)
+        return members, self.ranks[positions] + periods * self.counts[members]
 
     def counts_before(self, samples: int) -> np.ndarray:
         """Return how many of the first ``samples`` samples are of each member, int64 [M]."""
-        periods, rest = divmod(samples, PERIOD)
-        return periods * self.counts + np.bincount(self.members[:rest], minlength=len(self.counts))
+        periods, remainder = divmod(samples, PERIOD)
+        return periods * self.counts + np.bincount(self.members[:remainder], minlength=len(self.counts))
 
 
 class MixSchedule:
-    """Mixing tables that follow each other; the draws of a member go on from phase to phase.
+    """Mixing tables that follow each other; the draws of a member continue from phase to phase.
 
     In each phase a member's count is within 2 of its share at every prefix of the phase, as in a single table.
 
     Args:
         tables: Table of each phase.
-        ends: Sample at which each phase but the last ends.
+        phase_ends: Sample at which each phase but the last ends.
 
     >>> schedule = MixSchedule([build_mix([1, 0]), build_mix([1, 1])], [3])
     >>> members, draws = schedule.locate(np.arange(7))
@@ -67,13 +67,14 @@ class MixSchedule:
     ([0, 0, 0, 1, 0, 1, 0], [0, 1, 2, 0, 3, 1, 4])
     """
 
-    def __init__(self, tables: Sequence[MixTable], ends: Sequence[int] = ()) -> None:
+    def __init__(self, tables: Sequence[MixTable], phase_ends: Sequence[int] = ()) -> None:
         self.tables = tuple(tables)
-        self._starts = np.array([0, *ends], np.int64)
-        lengths = np.diff(self._starts).tolist()
-        counts = [table.counts_before(length) for table, length in zip(self.tables, lengths, strict=False)]
+        self._starts = np.array([0, *phase_ends], np.int64)
+        phase_lengths = np.diff(self._starts).tolist()
+        # The last phase has no end, and no counts before another one.
+        phase_counts = [table.counts_before(size) for table, size in zip(self.tables, phase_lengths, strict=False)]
         # Draws of each member before each phase, int64 [phases, M].
-        self._drawn = np.cumsum([np.zeros_like(tables[0].counts), *counts], axis=0)
+        self._drawn = np.cumsum([np.zeros_like(tables[0].counts), *phase_counts], axis=0)
 
     def locate(self, samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return member and draw of each sample, as ``MixTable.locate`` does."""
@@ -82,14 +83,14 @@ class MixSchedule:
         phases = np.searchsorted(self._starts, samples, side="right") - 1
         members, draws = np.empty(len(samples), np.int64), np.empty(len(samples), np.int64)
         for phase in np.unique(phases).tolist():
-            here = phases == phase
-            found, drawn = self.tables[phase].locate(samples[here] - self._starts[phase])
-            members[here], draws[here] = found, drawn + self._drawn[phase, found]
+            in_phase = phases == phase
+            phase_members, phase_draws = self.tables[phase].locate(samples[in_phase] - self._starts[phase])
+            members[in_phase], draws[in_phase] = phase_members, phase_draws + self._drawn[phase, phase_members]
         return members, draws
 
 
 class Passes:
-    """The order of complete passes, in place of mixing by weights.
+    """The order of complete passes, instead of mixing by weights.
 
     Sample k of the mixture is sample k mod N of pass k // N, where N is the count of the samples of all members.
 
@@ -117,14 +118,14 @@ class Passes:
 
     def locate(self, samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return member and draw of each sample, int64 [n] each, as ``MixTable.locate`` does."""
-        turn, place = np.divmod(samples, self.num_samples)
+        pass_numbers, shuffled = np.divmod(samples, self.num_samples)
         if self._shuffle.block:
-            keys = {number: make_key(self._seed, "pass", number) for number in set(turn.tolist())}
-            key = np.array([keys[number] for number in turn.tolist()], np.uint64)
-            place = self._shuffle.place(place, np.full(len(place), self.num_samples), key)
-        member = np.searchsorted(self._ends, place, side="right")
-        position = place - (self._ends - self._sizes)[member]
-        return member, turn * self._sizes[member] + position
+            key_by_pass = {number: make_key(self._seed, "pass", number) for number in set(pass_numbers.tolist())}
+            pass_keys = np.array([key_by_pass[number] for number in pass_numbers.tolist()], np.uint64)
+            shuffled = self._shuffle.place(shuffled, np.full(len(shuffled), self.num_samples), pass_keys)
+        members = np.searchsorted(self._ends, shuffled, side="right")
+        positions = shuffled - (self._ends - self._sizes)[members]
+        return members, pass_numbers * self._sizes[members] + positions
 
 
 def build_mix(weights: Sequence[float]) -> MixTable:
@@ -145,54 +146,55 @@ def build_mix(weights: Sequence[float]) -> MixTable:
     >>> table.locate(np.arange(8))[0].tolist()
     [0, 0, 1, 0, 0, 0, 1, 0]
     """
-    given = np.asarray(weights, np.float64)
-    if given.ndim != 1 or not len(given) or not np.isfinite(given).all() or (given < 0).any() or not given.any():
+    values = np.asarray(weights, np.float64)
+    if values.ndim != 1 or not np.isfinite(values).all() or (values < 0).any() or not values.any():
         raise ValueError(f"weights {list(weights)!r:.200}: expected finite numbers >= 0, not all 0")
-    counts = _round_to_sum(given / given.sum() * PERIOD, PERIOD)
-    lost = np.flatnonzero((given > 0) & (counts == 0))
-    if len(lost):
+    counts = _round_to_sum(values / values.sum() * PERIOD, PERIOD)
+    too_small = np.flatnonzero((values > 0) & (counts == 0))
+    if len(too_small):
+        member = too_small[0]
         raise ValueError(
-            f"weight {given[lost[0]]:g} of member {lost[0]} is less than 1 in {PERIOD:,} of the total and would never "
+            f"weight {values[member]:g} of member {member} is less than 1 in {PERIOD:,} of the total and would never "
             "be drawn; raise it or set it to 0"
         )
     members = np.empty(PERIOD, np.int16)
     ranks = np.empty(PERIOD, np.int32)
-    parts = [(_huffman_tree(counts), np.arange(PERIOD, dtype=np.int32))]
-    while parts:
-        tree, places = parts.pop()
-        if isinstance(tree, int):
-            members[places] = tree
-            ranks[places] = np.arange(len(places))
+    subtrees = [(_huffman_tree(counts), np.arange(PERIOD, dtype=np.int32))]
+    while subtrees:
+        subtree, positions = subtrees.pop()
+        if isinstance(subtree, int):
+            members[positions] = subtree
+            ranks[positions] = np.arange(len(positions))
         else:
-            share, small, large = tree
+            small_count, small_subtree, large_subtree = subtree
             # After n samples the smaller part has its share of n, rounded to the nearest whole number.
-            at = (2 * np.arange(share) + 1) * len(places) // (2 * share)
-            rest = np.ones(len(places), bool)
-            rest[at] = False
-            parts += [(small, places[at]), (large, places[rest])]
+            small_indices = (2 * np.arange(small_count) + 1) * len(positions) // (2 * small_count)
+            is_large = np.ones(len(positions), bool)
+            is_large[small_indices] = False
+            subtrees += [(small_subtree, positions[small_indices]), (large_subtree, positions[is_large])]
     return MixTable(members=members, ranks=ranks, counts=counts)
 
 
 _Tree = int | tuple[int, "_Tree", "_Tree"]
-"""A member, or: count of places of the smaller part, the smaller part, the larger part."""
+"""A member, or: count of positions of the smaller part, the smaller part, the larger part."""
 
 
 def _huffman_tree(counts: np.ndarray) -> _Tree:
     """Join the two smallest parts until one is left; of equal parts take the first."""
-    heap: list[tuple[int, int, _Tree]] = [
-        (count, member, member) for member, count in enumerate(counts.tolist()) if count
-    ]
+    # Count, number of the node to decide between equal counts, and the tree.
+    members = enumerate(counts.tolist())
+    heap: list[tuple[int, int, _Tree]] = [(count, member, member) for member, count in members if count]
     heapq.heapify(heap)
-    for number in range(len(counts), len(counts) + len(heap) - 1):
-        small = heapq.heappop(heap)
-        large = heapq.heappop(heap)
-        heapq.heappush(heap, (small[0] + large[0], number, (small[0], small[2], large[2])))
+    for node_number in range(len(counts), len(counts) + len(heap) - 1):
+        small_count, _, small_tree = heapq.heappop(heap)
+        large_count, _, large_tree = heapq.heappop(heap)
+        heapq.heappush(heap, (small_count + large_count, node_number, (small_count, small_tree, large_tree)))
     return heap[0][2]
 
 
 def _round_to_sum(shares: np.ndarray, total: int) -> np.ndarray:
     """Round shares to whole numbers with a given sum, by the largest remainders (Hamilton's method)."""
     counts = np.floor(shares).astype(np.int64)
-    missing = total - int(counts.sum())
-    counts[np.argsort(counts - shares, kind="stable")[:missing]] += 1
+    remainder = total - int(counts.sum())
+    counts[np.argsort(counts - shares, kind="stable")[:remainder]] += 1
     return counts

@@ -46,9 +46,9 @@ class Member:
     episodes: Any = None
     keep_ranges: Any = None
 
-    def relative_weights(self, size: int) -> tuple[float, ...]:
-        """Return the weight in each phase as a number, for a member of ``size`` samples."""
-        return tuple(_number(weight, size) for weight in self.weights)
+    def relative_weights(self, num_samples: int) -> tuple[float, ...]:
+        """Return the weight in each phase as a number, for a member of ``num_samples`` samples."""
+        return tuple(_number(weight, num_samples) for weight in self.weights)
 
 
 @dataclass(frozen=True)
@@ -64,10 +64,10 @@ class Mixture:
     until: tuple[int, ...] = ()
 
 
-def _number(weight: Weight, size: int) -> float:
+def _number(weight: Weight, num_samples: int) -> float:
     if isinstance(weight, SizePower):
-        return weight.factor * float(size) ** weight.size_power
-    return float(size if weight == "size" else weight)
+        return weight.factor * float(num_samples) ** weight.size_power
+    return float(num_samples if weight == "size" else weight)
 
 
 def resolve_mixture(mixture: Any, split: str, catalog: Catalog) -> Mixture:
@@ -92,16 +92,16 @@ def resolve_mixture(mixture: Any, split: str, catalog: Catalog) -> Mixture:
     if isinstance(mixture, Mapping | list | tuple) and not mixture:
         raise ArgumentError(f"mixture={mixture!r} names no dataset; expected {_EXPECTED}")
     if isinstance(mixture, Mapping):
-        return _read({"members": dict(mixture)}, split, where=f"mixture {dict(mixture)!r:.200}")
+        return _read({"members": dict(mixture)}, split, context=f"mixture {dict(mixture)!r:.200}")
     if isinstance(mixture, list | tuple):
-        return _read(_scheduled(mixture), split, where="mixture")
+        return _read(_scheduled(mixture), split, context="mixture")
     if isinstance(mixture, Path) or (isinstance(mixture, str) and mixture.endswith((".yaml", ".yml"))):
-        return _read(_read_file(Path(mixture)), split, where=str(mixture), folder=Path(mixture).parent)
+        return _read(_read_file(Path(mixture)), split, context=str(mixture), folder=Path(mixture).parent)
     if not isinstance(mixture, str):
         raise ArgumentError(f"mixture={mixture!r:.100}; expected {_EXPECTED}")
     if mixture in packaged_mixtures():
-        return _read(_read_file(_MIXTURES / f"{mixture}.yaml"), split, where=mixture, folder=_MIXTURES)
-    return Mixture(tuple(Member(name, split) for name in _names(mixture, catalog)))
+        return _read(_read_file(_MIXTURES / f"{mixture}.yaml"), split, context=mixture, folder=_MIXTURES)
+    return Mixture(tuple(Member(dataset_name, split) for dataset_name in _names(mixture, catalog)))
 
 
 def _names(text: str, catalog: Catalog) -> list[str]:
@@ -113,23 +113,23 @@ def _names(text: str, catalog: Catalog) -> list[str]:
         if name in packaged_mixtures():
             raise ArgumentError(f"mixture {text!r:.200}: {name!r} is a mixture; only names of datasets can be listed")
         catalog.check_converted()
-        known = {*catalog.versions, *(packaged_mixtures() if len(names) == 1 else ())}
-        raise ArgumentError(
-            f"no {'mixture or ' if len(names) == 1 else ''}dataset {name!r}; {closest(name, known, noun='names')}"
-        )
-    twice = [name for name in names if names.count(name) > 1]
-    if twice:
-        raise ArgumentError(f"mixture {text!r:.200}: names {twice[0]} twice; give a mapping of names to weights")
+        is_single = len(names) == 1
+        available = {*catalog.versions, *(packaged_mixtures() if is_single else ())}
+        hint = closest(name, available, noun="names")
+        raise ArgumentError(f"no {'mixture or ' if is_single else ''}dataset {name!r}; {hint}")
+    duplicates = [name for name in names if names.count(name) > 1]
+    if duplicates:
+        raise ArgumentError(f"mixture {text!r:.200}: names {duplicates[0]} twice; give a mapping of names to weights")
     return names
 
 
 def packaged_mixtures() -> list[str]:
-    """Return the names of the mixtures that the package brings."""
-    return sorted(file.stem for file in _MIXTURES.glob("*.yaml"))
+    """Return the names of the packaged mixtures."""
+    return sorted(yaml_file.stem for yaml_file in _MIXTURES.glob("*.yaml"))
 
 
 def _scheduled(phases: Sequence[Any]) -> dict[str, Any]:
-    """Return the content of a file for a list of (until, mapping); a member's choices stand in one of its phases."""
+    """Return a list of (until, mapping) as the content of a file; a member's choices are given in one phase."""
     members: dict[str, dict[str, Any]] = {}
     schedule = []
     for phase in phases:
@@ -137,57 +137,57 @@ def _scheduled(phases: Sequence[Any]) -> dict[str, Any]:
             raise ArgumentError(f"mixture: phase {phase!r:.100}; expected {_EXPECTED}")
         until, mapping = phase
         weights = {}
-        for name, entry in mapping.items():
-            content = member_content(entry)
-            weights[str(name)] = content.pop("weight", 1.0)
-            if content and members.get(str(name)):
+        for member_name, member_entry in mapping.items():
+            content = member_content(member_entry)
+            weights[str(member_name)] = content.pop("weight", 1.0)
+            if content and members.get(str(member_name)):
                 raise ArgumentError(
-                    f"mixture: member {name!r} has {', '.join(content)} in a phase, and other keys in an earlier one; "
-                    "give all but the weight once, or the members other names and the same `dataset`"
+                    f"mixture: member {member_name!r} has {', '.join(content)} in a phase, and other keys in an "
+                    "earlier one; give all but the weight once, or the members other names and the same `dataset`"
                 )
-            members[str(name)] = content or members.get(str(name), {})
+            members[str(member_name)] = content or members.get(str(member_name), {})
         schedule.append({"until": until, "weights": weights})
     return {"members": members, "schedule": schedule}
 
 
-def _read_file(path: Path) -> Any:
+def _read_file(mixture_path: Path) -> Any:
     try:
-        content = read_yaml(path)
+        content = read_yaml(mixture_path)
     except OSError as error:
-        raise ArgumentError(f"{path}: cannot be read ({error.strerror}); give a mixture's YAML file") from None
+        raise ArgumentError(f"{mixture_path}: cannot be read ({error.strerror}); give a mixture's YAML file") from None
     except ValueError as error:
-        raise ArgumentError(f"{path}: {error}") from None
+        raise ArgumentError(f"{mixture_path}: {error}") from None
     if isinstance(content, dict) and "members" not in content and isinstance(content.get("mixtures"), dict):
         mixtures = content["mixtures"]
         if len(mixtures) != 1:
-            raise ArgumentError(f"{path}: has {len(mixtures)} mixtures, expected one; write a file for each")
+            raise ArgumentError(f"{mixture_path}: has {len(mixtures)} mixtures, expected one; write a file for each")
         content = next(iter(mixtures.values()))
     return content
 
 
-def _read(content: Any, role: str, *, where: str, folder: Path | None = None) -> Mixture:
+def _read(content: Any, role: str, *, context: str, folder: Path | None = None) -> Mixture:
     """Return the mixture of a file, or of an argument if there is no folder; ``role`` is then a split expression."""
     try:
-        file = MixtureFile.model_validate(content)
+        mixture_file = MixtureFile.model_validate(content)
     except ValidationError as error:
-        raise ArgumentError(list_faults(error, where=where)) from None
+        raise ArgumentError(list_faults(error, where=context)) from None
     members = []
-    phases = file.phase_weights
-    for name, entry in file.members.items():
-        weights = tuple(phase[name] for phase in phases)
+    phase_weights = mixture_file.phase_weights
+    for name, entry in mixture_file.members.items():
+        weights = tuple(weight_by_member[name] for weight_by_member in phase_weights)
         if all(weight == 0 for weight in weights):
             continue
         if folder is not None:
             entry = in_folder(entry, folder)
-        given = folder is None and "splits" not in entry.model_fields_set
-        split = (entry.split or role) if given else entry.split_of(role)
+        is_expression = folder is None and "splits" not in entry.model_fields_set
+        split = (entry.split or role) if is_expression else entry.split_of(role)
         if split is None:
-            near = near_split(role, entry.splits)
-            hint = f"did you mean {near!r}? With" if near else "with"
+            nearest_role, roles = near_split(role, entry.splits), ", ".join(entry.splits)
+            hint = f"did you mean {nearest_role!r}? With" if nearest_role else "with"
             raise ArgumentError(
-                f"{where}: members.{name}: split={role!r} is none of its roles ({', '.join(entry.splits)}); {hint} a "
+                f"{context}: members.{name}: split={role!r} is none of its roles ({roles}); {hint} a "
                 "named mixture or a file `split` is a role; for split expressions give a mapping of names to weights"
             )
-        own: Any = {key: getattr(entry, key) for key in ("offset", "root", "filters", "episodes", "keep_ranges")}
-        members.append(Member(entry.dataset or name, split, weights, name=name if entry.dataset else "", **own))
-    return Mixture(tuple(members), file.until)
+        fields: Any = {key: getattr(entry, key) for key in ("offset", "root", "filters", "episodes", "keep_ranges")}
+        members.append(Member(entry.dataset or name, split, weights, name=name if entry.dataset else "", **fields))
+    return Mixture(tuple(members), mixture_file.until)

@@ -2,10 +2,10 @@
 
     sample k -> (member, draw)        the mixing table of its phase, exact at every prefix, or complete passes
     draw d   -> (epoch, position)     divided by the size of the member's epoch
-    position -> place                 a permutation for each dataset and epoch
-    place    -> (split, record)       the member's view: split, filter, samples per episode
+    position -> shuffled position     a permutation for each dataset and epoch
+             -> (split, record)       the member's samples: split, filter, samples per episode
 
-The result depends on the mixture, the seed and k alone, so any process can compute any step directly.
+The result depends only on the mixture, the seed and k, so any process can compute any step directly.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Plan:
         views: Samples of each member; its name, seed and epoch make the key of a permutation.
         seed: Any integer.
         shuffle: Order of an epoch.
-        num_samples: Samples of all passes together; None if the plan has no end.
+        num_samples: Count of the samples of all passes; None if the plan has no end.
     """
 
     def __init__(
@@ -56,12 +56,12 @@ class Plan:
         Args:
             samples: Global sample numbers from 0, int64 [n].
         """
-        member, draw = self.mix.locate(samples)
-        size = self._sizes[member]
-        epoch, position = np.divmod(draw, size)
+        members, draws = self.mix.locate(samples)
+        epoch_sizes = self._sizes[members]
+        epochs, positions = np.divmod(draws, epoch_sizes)
         if self.shuffle.block and not isinstance(self.mix, Passes):
-            position = self.shuffle.place(position, size, self._keys(member, epoch))
-        return self._rows(samples, member, epoch, position)
+            positions = self.shuffle.place(positions, epoch_sizes, self._keys(members, epochs))
+        return self._rows(samples, members, epochs, positions)
 
     def replacements(self, samples: np.ndarray, attempt: int) -> Rows:
         """Return replacements for samples that cannot be read, from the same dataset and epoch.
@@ -70,12 +70,13 @@ class Plan:
             samples: Global sample numbers, int64 [n].
             attempt: Number from 1; each attempt gives another choice.
         """
-        member, draw = self.mix.locate(samples)
-        size = self._sizes[member]
-        epoch = draw // size
-        key = np.array([make_key(self.seed, "replacement", self._names[m], attempt) for m in member], np.uint64)
-        place = (derive_keys(key, samples) % size.astype(np.uint64)).astype(np.int64)
-        return self._rows(samples, member, epoch, place)
+        members, draws = self.mix.locate(samples)
+        epoch_sizes = self._sizes[members]
+        epochs = draws // epoch_sizes
+        keys = [make_key(self.seed, "replacement", self._names[member], attempt) for member in members]
+        random_numbers = derive_keys(np.array(keys, np.uint64), samples)
+        positions = (random_numbers % epoch_sizes.astype(np.uint64)).astype(np.int64)
+        return self._rows(samples, members, epochs, positions)
 
     def batch_samples(self, step: int, batch_size: int, rank: int = 0, world_size: int = 1) -> np.ndarray:
         """Return the global sample numbers of a rank's rows of a batch, int64 [batch_size / world_size].
@@ -87,23 +88,24 @@ class Plan:
 
             batch_size 6, world_size 3, step 0:  rank 0 -> 0 1   rank 1 -> 2 3   rank 2 -> 4 5
         """
-        rows = batch_size // world_size
-        first = step * batch_size + rank * rows
-        if not 0 <= first < MAX_SAMPLE:
+        rank_rows = batch_size // world_size
+        first_sample = step * batch_size + rank * rank_rows
+        if not 0 <= first_sample < MAX_SAMPLE:
             raise ArgumentError(f"step {step}: expected 0 to {MAX_SAMPLE // batch_size - 1:,}")
-        stop, last = first + rows, self.num_samples
-        if last is not None and step * batch_size >= last:
-            raise ArgumentError(f"step {step}: the passes end with step {-(-last // batch_size) - 1:,}")
-        if last is not None and world_size == 1:
-            stop = min(stop, last)
-        return np.arange(first, stop, dtype=np.int64)
+        stop_sample, num_samples = first_sample + rank_rows, self.num_samples
+        if num_samples is not None and step * batch_size >= num_samples:
+            raise ArgumentError(f"step {step}: the passes end with step {-(-num_samples // batch_size) - 1:,}")
+        if num_samples is not None and world_size == 1:
+            stop_sample = min(stop_sample, num_samples)
+        return np.arange(first_sample, stop_sample, dtype=np.int64)
 
-    def _keys(self, member: np.ndarray, epoch: np.ndarray) -> np.ndarray:
+    def _keys(self, members: np.ndarray, epochs: np.ndarray) -> np.ndarray:
         """Return the key of each sample's permutation, uint64 [n]."""
-        pairs = list(zip(member.tolist(), epoch.tolist(), strict=True))
-        keys = {(number, turn): make_key(self.seed, self._names[number], turn) for number, turn in set(pairs)}
-        return np.array([keys[pair] for pair in pairs], np.uint64)
+        member_epochs = list(zip(members.tolist(), epochs.tolist(), strict=True))
+        keys = {pair: make_key(self.seed, self._names[pair[0]], pair[1]) for pair in set(member_epochs)}
+        return np.array([keys[pair] for pair in member_epochs], np.uint64)
 
-    def _rows(self, samples: np.ndarray, member: np.ndarray, epoch: np.ndarray, place: np.ndarray) -> Rows:
-        split, record = self.views.locate(member, epoch, place, seed=self.seed, shuffle=self.shuffle.block > 0)
-        return Rows.of(sample=samples, member=member, epoch=epoch, split=split, record=record)
+    def _rows(self, samples: np.ndarray, members: np.ndarray, epochs: np.ndarray, positions: np.ndarray) -> Rows:
+        shuffle = self.shuffle.block > 0
+        splits, records = self.views.locate(members, epochs, positions, seed=self.seed, shuffle=shuffle)
+        return Rows.of(sample=samples, member=members, epoch=epochs, split=splits, record=records)

@@ -15,21 +15,21 @@ _MANTISSA = 53
 """Bits of a float64."""
 
 
-def uniform(key: int, sample: np.ndarray) -> np.ndarray:
-    """Return a number for each sample, uniform in [0, 1), float64 [n]; keys of ``make_key``, samples int64 [n]."""
-    bits = derive_keys(np.full(len(sample), key, np.uint64), sample)
-    return np.asarray((bits >> np.uint64(64 - _MANTISSA)).astype(np.float64) * 2.0**-_MANTISSA)
+def uniform(key: int, samples: np.ndarray) -> np.ndarray:
+    """Return a number for each sample, uniform in [0, 1), float64 [n]; the key is of ``make_key``."""
+    random_bits = derive_keys(np.full(len(samples), key, np.uint64), samples)
+    return np.asarray((random_bits >> np.uint64(64 - _MANTISSA)).astype(np.float64) * 2.0**-_MANTISSA)
 
 
 def row_random(batch: Mapping[str, Any], seed: int = 0, size: int = 1) -> np.ndarray:
-    """Return random numbers for each row of a batch, as a function of seed and sample alone.
+    """Return random numbers for each row of a batch, which depend only on seed and sample.
 
     A sample gets the same numbers in any batch: for any number of ranks and workers, any batch size, after any resume,
-    in ``batch_at``, in ``pairstream.replay`` and in ``stream.pairs``. An epoch has samples of its own, except in
+    in ``batch_at``, in ``pairstream replay`` and in ``stream.pairs``. Each epoch has its own sample numbers, except in
     ``stream.PairSource``. Give each transform its own ``seed``; two transforms with the same seed get the same numbers.
 
     Args:
-        batch: Batch with ``sample``, an int64 [b] array of numpy, torch or jax; or one element with a single number.
+        batch: Batch with ``samples``, an int64 [b] array of numpy, torch or jax; or one element with a single number.
         seed: Whole number.
         size: Count of numbers for each row.
 
@@ -37,19 +37,19 @@ def row_random(batch: Mapping[str, Any], seed: int = 0, size: int = 1) -> np.nda
         float64 [b, size], uniform in [0, 1); [size] for one element. A larger ``size`` appends numbers.
 
     Raises:
-        ArgumentError: The batch has no ``sample``, or an argument is not a whole number.
+        ArgumentError: The batch has no ``samples``, or an argument is not a whole number.
 
     >>> row_random({"sample": np.array([7, 8])}, seed=1, size=2).round(3)
     array([[0.178, 0.448],
            [0.409, 0.387]])
     """
     seed, size = check_whole("seed", seed, least=None), check_whole("size", size, least=1)
-    sample: Any = batch.get("sample")
-    if hasattr(sample, "cpu"):  # numpy cannot read a tensor on another device
-        sample = sample.cpu()
-    sample = np.asarray(sample)
-    if sample.dtype.kind not in "iu":
+    samples: Any = batch.get("sample")
+    if hasattr(samples, "cpu"):  # numpy cannot read a tensor on another device
+        samples = samples.cpu()
+    samples = np.asarray(samples)
+    if samples.dtype.kind not in "iu":
         raise ArgumentError("row_random: the batch has no whole numbers `sample`; give a batch as the loader made it")
-    rows = derive_keys(np.full(sample.size, make_key("row_random", seed), np.uint64), sample.reshape(-1))
-    bits = derive_keys(rows[:, None], np.arange(size))
-    return ((bits >> np.uint64(64 - _MANTISSA)) * 2.0**-_MANTISSA).reshape(*sample.shape, size)
+    row_keys = derive_keys(np.full(samples.size, make_key("row_random", seed), np.uint64), samples.reshape(-1))
+    random_bits = derive_keys(row_keys[:, None], np.arange(size))
+    return ((random_bits >> np.uint64(64 - _MANTISSA)) * 2.0**-_MANTISSA).reshape(*samples.shape, size)

@@ -21,14 +21,15 @@ class SampleRef:
     Attributes:
         sample: Global number of the sample.
         dataset, split: Names of dataset and split.
-        source_file: Source file of the episode, by its path in the source.
+        source_file: Path of the episode's source file in the source.
         episode_id: TFDS's id of the episode.
         episode: Number of the episode in the split, in the order of the shards.
         step: t, from 0.
         offset: Steps from t to the last frame.
         epoch: Count of the complete passes over the dataset before this sample.
-        shard, record: Shard of the frames, and number of the pair's record in its ArrayRecord file; in the layout
-            ``frames`` that of the record with the first stored camera's frame at t.
+        shard: Shard of the frames.
+        record: Number of the pair's record in its ArrayRecord file; in the layout ``frames`` the number of the record
+            with the first stored camera's frame at t.
         language: Instruction at step t.
         frame_steps: Steps of the frames.
     """
@@ -71,40 +72,40 @@ class EpisodeRef:
 def describe_rows(
     rows: Rows, splits: Sequence[SplitIndex], layouts: Sequence[Layout], windows: WindowTable
 ) -> list[SampleRef]:
-    """Return the origin of each row, from the index alone; raise FormatError or OSError if the index is damaged."""
-    refs = []
-    for row in range(len(rows)):
-        split, record = splits[int(rows.split[row])], int(rows.record[row])
-        member = rows.member[row : row + 1]
-        if layouts[split.member] == "pairs":
-            columns = {name: int(split.records.array(name)[record]) for name in ("episode", "step", "steps_row")}
-            episode, step, steps_row = columns.values()
+    """Return the origin of each row, from only the index; raise FormatError or OSError if the index is damaged."""
+    references = []
+    for row_number in range(len(rows)):
+        split_index, record_row = splits[int(rows.split[row_number])], int(rows.record[row_number])
+        row_members = rows.member[row_number : row_number + 1]
+        if layouts[split_index.member] == "pairs":
+            records = split_index.records
+            episode, step, steps_row = (int(records.array(key)[record_row]) for key in ("episode", "step", "steps_row"))
         else:
-            steps_row = record
-            episode, step = (int(split.steps.array(name)[record]) for name in ("episode", "step"))
-            record = int(split.episodes.array("first_record")[episode]) + step
-        num_steps = int(split.episodes.array("num_steps")[episode])
-        taken, _ = windows.steps(member, np.array([step]), np.array([num_steps]), rows.sample[row : row + 1])
-        frame_steps = tuple(taken[0, windows.used[member[0]]].tolist())
-        shard = int(split.records.array("shard")[record])
-        source_file, episode_id = (
-            split.episodes.take_texts(name, np.array([episode]))[0] for name in ("source_file", "episode_id")
-        )
-        refs.append(
+            steps_row = record_row
+            episode, step = (int(split_index.steps.array(key)[record_row]) for key in ("episode", "step"))
+            record_row = int(split_index.episodes.array("first_record")[episode]) + step
+        num_steps = split_index.episodes.array("num_steps")[episode : episode + 1].astype(np.int64)
+        samples = rows.sample[row_number : row_number + 1]
+        window_steps, _ = windows.steps(row_members, np.array([step]), num_steps, samples)
+        frame_steps = tuple(window_steps[0, windows.used[row_members[0]]].tolist())
+        shard_number = int(split_index.records.array("shard")[record_row])
+        episodes, row = split_index.episodes, np.array([episode])
+        source_file, episode_id = (episodes.take_texts(key, row)[0] for key in ("source_file", "episode_id"))
+        references.append(
             SampleRef(
-                sample=int(rows.sample[row]),
-                dataset=split.dataset,
-                split=split.split,
+                sample=int(rows.sample[row_number]),
+                dataset=split_index.dataset,
+                split=split_index.split,
                 source_file=source_file,
                 episode_id=episode_id,
                 episode=episode,
                 step=step,
                 offset=frame_steps[-1] - step,
-                epoch=int(rows.epoch[row]),
-                shard=split.shards.stem(shard),
-                record=split.record_number(record),
-                language=split.steps.take_texts("language", np.array([steps_row]))[0],
+                epoch=int(rows.epoch[row_number]),
+                shard=split_index.shards.stem(shard_number),
+                record=split_index.record_number(record_row),
+                language=split_index.steps.take_texts("language", np.array([steps_row]))[0],
                 frame_steps=frame_steps,
             )
         )
-    return refs
+    return references

@@ -20,7 +20,7 @@ class Rows:
         sample: Global number of the sample, int64 [n].
         member: Number of the dataset, int16 [n].
         epoch: Epoch of the dataset, from 0, int64 [n].
-        split: Number in ``Views.splits``, int16 [n].
+        split: Number in ``SampleIndex.splits``, int16 [n].
         record: Row of the split's ``records``, or of ``steps`` in the layout ``frames``, int64 [n].
     """
 
@@ -46,8 +46,8 @@ class Rows:
         """Return rows [start, stop), without a copy."""
         return Rows(self.table[start:stop])
 
-    def replaced(self, places: np.ndarray, others: Rows) -> Rows:
-        """Return a copy with ``others`` at the given places, int [len(others)]."""
+    def replaced(self, positions: np.ndarray, replacements: Rows) -> Rows:
+        """Return a copy with ``replacements`` at some positions, int [len(replacements)]."""
         table = self.table.copy()
-        table[places] = others.table
+        table[positions] = replacements.table
         return Rows(table)

@@ -1,4 +1,4 @@
-"""Views on an index by split, choices and samples per episode: the map from positions of an epoch to records."""
+"""Samples of a mixture by number: the map from positions of an epoch to records."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from stream.order.shuffle import derive_keys, make_key, permute
 from stream.order.splits import EpisodeRange
 from stream.order.weights import SampleWeights
 
-_LISTED = 5
-"""Datasets that an error names."""
+_MOST_LISTED = 5
+"""Datasets named by an error."""
 
 
 class SampleIndex:
     """The samples of all members of a mixture, by number.
 
     Position p of a member's epoch is sample p, or with ``samples_per_episode`` a sample of the member's episode
-    ``p // samples_per_episode``, counted among those with samples. With weights it is the sample that
+    ``p // samples_per_episode``, counted among the episodes with samples. With weights it is the sample that
     ``stream.order.weights`` draws at p.
 
     Args:
         members: Members of the mixture.
         samples_per_episode: Count of samples drawn from an episode in an epoch, 0 for all. The draws cycle through the
-            samples over the epochs; an episode with fewer samples gives some twice in an epoch.
+            samples over the epochs. An episode with fewer samples gives some of them twice in an epoch.
 
     Attributes:
         members: Members of the mixture.
@@ -44,7 +44,7 @@ class SampleIndex:
         weights: Weights of the samples of the members that have them.
 
     Raises:
-        ArgumentError: A split or choice is wrong or leaves nothing; the message gives the counts of each such dataset.
+        ArgumentError: A split or choice is wrong or leaves nothing. The message gives the counts of each dataset.
         FormatError: An index is damaged.
     """
 
@@ -53,46 +53,65 @@ class SampleIndex:
         self.samples_per_episode = samples_per_episode
         self.splits: list[SplitIndex] = []
         self._names = [member.dataset.name for member in members]
-        found = [self._segments(number) for number in range(len(members))]
-        self.conditions = [dict(sum((Counter(each.left_out) for each in own), Counter())) for own in found]
-        self.left_out = [_by_reason(counts) for counts in self.conditions]
-        if empty := [number for number, own in enumerate(found) if not sum(each.num_samples for each in own)]:
-            listed = "; ".join(_nothing_left(members[n], found[n], self.conditions[n]) for n in empty[:_LISTED])
-            listed += f"; and {len(empty) - _LISTED} more" if len(empty) > _LISTED else ""
-            raise ArgumentError(f"{listed}. Change split, window or choices, or leave the dataset out with weight 0")
-        segments = [each for own in found for each in own if each.num_samples]
-        lengths = [int(sum(each.run_lengths.sum() for each in own if each.num_samples)) for own in found]
+        runs_by_member = [self._open_runs(number) for number in range(len(members))]
+        self.conditions = [dict(sum((Counter(run.left_out) for run in runs), Counter())) for runs in runs_by_member]
+        self.left_out = [_by_reason(conditions) for conditions in self.conditions]
+        self._check_samples(runs_by_member)
+        lengths = [sum(int(run.stretch_lengths.sum()) for run in runs) for runs in runs_by_member]
         self.sizes = np.array(lengths, np.int64) * max(1, samples_per_episode)
-        # Number of each member's first sample, or first episode if they are drawn by episode.
-        self._begins = np.cumsum([0, *lengths[:-1]])
-        runs = [len(segment.run_first) for segment in segments]
-        self._ends = np.cumsum(np.concatenate([segment.run_lengths for segment in segments]))
-        self._split_of = np.repeat(np.array([segment.split for segment in segments], np.int16), runs)
-        is_chosen = [segment.chosen is not None for segment in segments]
-        self._is_chosen = np.repeat(np.array(is_chosen, bool), runs)
-        chosen = [np.zeros(0, np.int64) if segment.chosen is None else segment.chosen for segment in segments]
-        self._chosen = np.concatenate(chosen)
-        counts = np.array([len(rows) for rows in chosen], np.int64)
-        # Index in ``_chosen`` of each segment's first sample, 0 for segments whose samples are rows.
-        begin = np.where(is_chosen, np.cumsum(counts) - counts, 0)
-        if samples_per_episode:
-            firsts = [start + segment.episode_first for start, segment in zip(begin, segments, strict=True)]
-            self._episode_first = np.concatenate(firsts)
-            self._episode_samples = np.concatenate([segment.episode_samples for segment in segments])
-        else:
-            # Sample n of run r is row n + shift[r].
-            run_first = np.concatenate([segment.run_first for segment in segments])
-            self._shift = run_first + np.repeat(begin, runs) - np.concatenate([[0], self._ends[:-1]])
-        of_splits = [[each.episodes for each in segments if each.split == number] for number in range(len(self.splits))]
-        self.episodes = [np.unique(np.concatenate([np.zeros(0, np.int32), *own])) for own in of_splits]
-        # First run of each segment, and the end of the last one; number of the sample after each segment.
-        self._segment_runs = np.cumsum([0, *runs])
-        self._segment_ends = self._ends[self._segment_runs[1:] - 1]
+        # Number of each member's first sample, or of its first episode if samples are drawn by episode.
+        self._member_first = np.cumsum([0, *lengths[:-1]])
+        sample_runs = [run for runs in runs_by_member for run in runs if run.num_samples]
+        self._join_runs(sample_runs)
+        self.episodes = []
+        for split_number in range(len(self.splits)):
+            episodes = [run.episodes for run in sample_runs if run.split == split_number]
+            self.episodes.append(np.unique(np.concatenate([np.zeros(0, np.int32), *episodes])))
         self.weights = SampleWeights(self._read_weights)
         for number, member in enumerate(members):
             if member.weights is not None:
-                first, size = int(self._begins[number]), int(self.sizes[number])
-                self.weights.add(number, self._names[number], member.weights, begin=first, size=size)
+                first, size = int(self._member_first[number]), int(self.sizes[number])
+                self.weights.add(number, self._names[number], member.weights, first_sample=first, num_samples=size)
+
+    def _check_samples(self, runs_by_member: Sequence[Sequence[SampleRun]]) -> None:
+        """Raise ArgumentError if members have no samples; names the first of them, with their counts."""
+        reasons = [
+            _why_empty(member, runs, conditions)
+            for member, runs, conditions in zip(self.members, runs_by_member, self.conditions, strict=True)
+            if not any(run.num_samples for run in runs)
+        ]
+        if reasons:
+            listed = "; ".join(reasons[:_MOST_LISTED])
+            listed += f"; and {len(reasons) - _MOST_LISTED} more" if len(reasons) > _MOST_LISTED else ""
+            raise ArgumentError(f"{listed}. Change split, window or choices, or leave the dataset out with weight 0")
+
+    def _join_runs(self, sample_runs: Sequence[SampleRun]) -> None:
+        """Lay the stretches of all runs one after the other, so that one search finds the row of a sample number."""
+        num_stretches = [len(run.stretch_firsts) for run in sample_runs]
+        self._stretch_ends = np.cumsum(np.concatenate([run.stretch_lengths for run in sample_runs]))
+        self._stretch_split = np.repeat(np.array([run.split for run in sample_runs], np.int16), num_stretches)
+        # First stretch of each run, and the end of the last run; number of the sample after each run.
+        self._run_stretches = np.cumsum([0, *num_stretches])
+        self._run_ends = self._stretch_ends[self._run_stretches[1:] - 1]
+
+        # The samples of a chosen run are indices into the rows in ``_chosen``; those of any other run are rows.
+        has_chosen = [run.chosen is not None for run in sample_runs]
+        self._is_chosen = np.repeat(np.array(has_chosen, bool), num_stretches)
+        chosen_rows = [np.zeros(0, np.int64) if run.chosen is None else run.chosen for run in sample_runs]
+        self._chosen = np.concatenate(chosen_rows)
+        num_chosen = np.array([len(rows) for rows in chosen_rows], np.int64)
+        chosen_begins = np.where(has_chosen, np.cumsum(num_chosen) - num_chosen, 0)
+
+        if self.samples_per_episode:
+            # A number names an episode, whose samples follow each other from the first.
+            firsts = [begin + run.episode_first for begin, run in zip(chosen_begins, sample_runs, strict=True)]
+            self._episode_first = np.concatenate(firsts)
+            self._episode_samples = np.concatenate([run.episode_samples for run in sample_runs])
+        else:
+            # Sample n of stretch s is row, or index into ``_chosen``, n + shift[s].
+            stretch_rows = np.concatenate([run.stretch_firsts for run in sample_runs])
+            stretch_numbers = np.concatenate([[0], self._stretch_ends[:-1]])
+            self._shift = stretch_rows + np.repeat(chosen_begins, num_stretches) - stretch_numbers
 
     def most_labelled(self, member: int) -> SplitIndex:
         """Return the split of a member with the most labels, the first of several."""
@@ -104,7 +123,8 @@ class SampleIndex:
 
     def num_episodes(self, member: int) -> int:
         """Return the count of a member's episodes with samples."""
-        return sum(len(own) for own, split in zip(self.episodes, self.splits, strict=True) if split.member == member)
+        splits = zip(self.episodes, self.splits, strict=True)
+        return sum(len(episodes) for episodes, split in splits if split.member == member)
 
     def locate(
         self, member: np.ndarray, epoch: np.ndarray, position: np.ndarray, *, seed: int, shuffle: bool
@@ -112,7 +132,8 @@ class SampleIndex:
         """Return the records of samples.
 
         Args:
-            member, epoch: Member and epoch of each sample, int64 [n].
+            member: Member of each sample, int64 [n].
+            epoch: Epoch of each sample, int64 [n].
             position: Position in the epoch, int64 [n], in [0, sizes[member]).
             seed: Seed for the choice among the samples of an episode.
             shuffle: False to take the samples of an episode in storage order.
@@ -122,98 +143,104 @@ class SampleIndex:
         """
         per_episode = max(1, self.samples_per_episode)
         if self.weights:
-            has = np.isin(member, self.weights.members)
-            drawn = self.weights.draw(member[has], epoch[has], position[has], seed=seed)
+            is_weighted = np.isin(member, self.weights.members)
+            drawn = self.weights.draw(member[is_weighted], epoch[is_weighted], position[is_weighted], seed=seed)
             position = position.copy()
-            position[has] = drawn
-        number = self._begins[member] + position // per_episode
-        run = np.searchsorted(self._ends, number, side="right")
+            position[is_weighted] = drawn
+        # The number of a sample, or of an episode if samples are drawn by episode, among those of all members.
+        number = self._member_first[member] + position // per_episode
+        stretch = np.searchsorted(self._stretch_ends, number, side="right")
         if self.samples_per_episode:
-            samples = self._episode_samples[number]
-            turn, place = np.divmod(epoch * per_episode + position % per_episode, samples)
+            # Draw d of an episode of s samples is sample d mod s of cycle d // s; each cycle has a new order.
+            num_samples = self._episode_samples[number]
+            cycle, sample_rank = np.divmod(epoch * per_episode + position % per_episode, num_samples)
             if shuffle:
-                keys = np.array([make_key(seed, "pairs of an episode", name) for name in self._names], np.uint64)
-                place = permute(place, samples, derive_keys(keys[member], number - self._begins[member], turn))
-            row = self._episode_first[number] + place
+                seeds = np.array([make_key(seed, "pairs of an episode", name) for name in self._names], np.uint64)
+                keys = derive_keys(seeds[member], number - self._member_first[member], cycle)
+                sample_rank = permute(sample_rank, num_samples, keys)
+            row = self._episode_first[number] + sample_rank
         else:
-            row = self._shift[run] + number
-        chosen = self._is_chosen[run]
-        if chosen.any():
-            row[chosen] = self._chosen[row[chosen]]
-        return self._split_of[run], row
+            row = self._shift[stretch] + number
+        is_chosen = self._is_chosen[stretch]
+        if is_chosen.any():
+            row[is_chosen] = self._chosen[row[is_chosen]]
+        return self._stretch_split[stretch], row
 
     def samples(self, member: int) -> Iterator[tuple[int, np.ndarray]]:
         """Yield the samples of a member in storage order: number of a split, and rows, as ``locate`` gives them."""
-        begin = int(self._begins[member])
-        for split, rows in self._pieces(np.arange(begin, begin + self.sizes[member])):
+        first_sample = int(self._member_first[member])
+        for split, rows in self._rows_by_run(np.arange(first_sample, first_sample + self.sizes[member])):
             yield split, np.asarray(rows)
 
-    def _pieces(self, numbers: np.ndarray | range) -> Iterator[tuple[int, np.ndarray | slice]]:
-        """Yield parts of ascending sample numbers: the split, and the rows of the samples."""
+    def _rows_by_run(self, numbers: np.ndarray | range) -> Iterator[tuple[int, np.ndarray | slice]]:
+        """Yield the split and the rows of ascending sample numbers, run by run."""
         if isinstance(numbers, range):
-            cuts = np.clip(self._segment_ends - numbers.start, 0, len(numbers))
+            cuts = np.clip(self._run_ends - numbers.start, 0, len(numbers))
         else:
-            cuts = np.searchsorted(numbers, self._segment_ends)
-        begin = 0
-        for segment in np.flatnonzero(np.diff(cuts, prepend=0)).tolist():
-            own, begin = numbers[begin : cuts[segment]], int(cuts[segment])
-            first, stop = self._segment_runs[segment : segment + 2].tolist()
+            cuts = np.searchsorted(numbers, self._run_ends)
+        cut_begin = 0
+        for run in np.flatnonzero(np.diff(cuts, prepend=0)).tolist():
+            run_numbers, cut_begin = numbers[cut_begin : cuts[run]], int(cuts[run])
+            first_stretch, stop_stretch = self._run_stretches[run : run + 2].tolist()
             rows: np.ndarray | slice
-            if stop - first > 1:
-                own = np.asarray(own)
-                rows = own + self._shift[first + np.searchsorted(self._ends[first:stop], own, side="right")]
+            if stop_stretch - first_stretch > 1:
+                run_numbers = np.asarray(run_numbers)
+                stretch_ends = self._stretch_ends[first_stretch:stop_stretch]
+                stretches = first_stretch + np.searchsorted(stretch_ends, run_numbers, side="right")
+                rows = run_numbers + self._shift[stretches]
             else:
-                shift = int(self._shift[first])
-                rows = slice(own.start + shift, own.stop + shift) if isinstance(own, range) else own + shift
-                rows = self._chosen[rows] if self._is_chosen[first] else rows
-            yield int(self._split_of[first]), rows
+                shift = int(self._shift[first_stretch])
+                if isinstance(run_numbers, range):
+                    # A slice reads a part of a column without a copy.
+                    rows = slice(run_numbers.start + shift, run_numbers.stop + shift)
+                else:
+                    rows = run_numbers + shift
+                rows = self._chosen[rows] if self._is_chosen[first_stretch] else rows
+            yield int(self._stretch_split[first_stretch]), rows
 
     def _read_weights(self, numbers: np.ndarray | range) -> tuple[np.ndarray, np.ndarray | None]:
         """Return the weights of ascending sample numbers, and which samples have one; None if all have."""
-        parts = [
-            self._weight_columns[split].read(rows, check=isinstance(numbers, range))
-            for split, rows in self._pieces(numbers)
-        ]
-        values = parts[0][0] if len(parts) == 1 else np.concatenate([each for each, _ in parts])
+        is_range = isinstance(numbers, range)
+        parts = [self._weight_columns[split].read(rows, check=is_range) for split, rows in self._rows_by_run(numbers)]
+        weights = parts[0][0] if len(parts) == 1 else np.concatenate([values for values, _ in parts])
         if all(valid is None for _, valid in parts):
-            return values, None
-        return values, np.concatenate([np.ones(len(each), bool) if valid is None else valid for each, valid in parts])
+            return weights, None
+        return weights, np.concatenate([np.ones(len(part), bool) if valid is None else valid for part, valid in parts])
 
     @cached_property
     def _weight_columns(self) -> dict[int, SampleColumn]:
-        """The weights of each split of the members that have them."""
-        weights = {number: self.members[split.member].weights for number, split in enumerate(self.splits)}
-        return {
-            number: SampleColumn(
-                self.splits[number], column, self.members[self.splits[number].member].samples, what="sample_weights"
-            )
-            for number, column in weights.items()
-            if column is not None
-        }
+        """Column of the weights by number of the split, for the members that have weights."""
+        columns = {}
+        for split_number, split in enumerate(self.splits):
+            member = self.members[split.member]
+            if member.weights is not None:
+                columns[split_number] = SampleColumn(split, member.weights, member.samples, argument="sample_weights")
+        return columns
 
-    def _segments(self, number: int) -> list[SampleRun]:
+    def _open_runs(self, number: int) -> list[SampleRun]:
         """Open the splits of a member, and return its samples."""
         member = self.members[number]
-        opened: dict[str, int] = {}
-        segments = []
+        split_numbers: dict[str, int] = {}
+        sample_runs = []
         for episodes in _ranges(member):
-            if episodes.split not in opened:
-                opened[episodes.split] = len(self.splits)
+            if episodes.split not in split_numbers:
+                split_numbers[episodes.split] = len(self.splits)
                 self.splits.append(open_index(member.dataset, episodes.split, member=number))
-            split = opened[episodes.split]
+            split = split_numbers[episodes.split]
             by_episode = self.samples_per_episode > 0
-            segments.append(SampleRun(self.splits[split], split, episodes, member=member, by_episode=by_episode))
-        if segments:
+            sample_runs.append(SampleRun(self.splits[split], split, episodes, member=member, by_episode=by_episode))
+        if sample_runs:
             for choice in member.choices:
                 _check_known(choice, member.dataset.name, self.splits_of(number))
-        return segments
+        return sample_runs
 
 
 def _ranges(member: OpenMember) -> list[EpisodeRange]:
+    """Return the ranges of a member that have episodes; raise ArgumentError if their shards were not fetched."""
     dataset, ranges = member.dataset, member.ranges
     if dataset.fetched is not None:
-        here = set(dataset.fetched.shards)
-        missing = [stem for episodes in ranges for stem in touched_shards(episodes, dataset) if stem not in here]
+        fetched = set(dataset.fetched.shards)
+        missing = [stem for episodes in ranges for stem in touched_shards(episodes, dataset) if stem not in fetched]
         if missing:
             raise ArgumentError(
                 f"dataset {dataset.name}: split {member.entry.split!r} needs {len(missing):,} shards that were not "
@@ -227,35 +254,38 @@ def _check_known(choice: Choice, dataset: str, splits: Sequence[SplitIndex]) -> 
     """Raise ArgumentError if a choice names episodes, and the dataset has none of them."""
     unknown = choice.unknown_in(splits)
     if unknown and len(unknown) == len(getattr(choice, "ids", ())):
-        known = splits[0].episodes.take_texts("episode_id", np.zeros(1, np.int64))[0] if splits[0].episodes.rows else ""
+        episodes = splits[0].episodes
+        example_id = episodes.take_texts("episode_id", np.zeros(1, np.int64))[0] if episodes.rows else ""
         raise ArgumentError(
             f"{choice.reason}: dataset {dataset} has none of the {len(unknown):,} episodes, such as "
-            f"{unknown[0]!r:.120}; its ids look like {known!r}"
+            f"{unknown[0]!r:.120}; its ids look like {example_id!r}"
         )
 
 
 def _by_reason(conditions: Mapping[str, int]) -> dict[str, int]:
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for label, count in conditions.items():
-        found[label.partition(":")[0]] += count
-    return dict(found)
+        counts[label.partition(":")[0]] += count
+    return dict(counts)
 
 
-def _nothing_left(member: OpenMember, segments: Sequence[SampleRun], left_out: Mapping[str, int]) -> str:
+def _why_empty(member: OpenMember, sample_runs: Sequence[SampleRun], left_out: Mapping[str, int]) -> str:
+    """Return the reason for which a member has no samples, for an error."""
     dataset = member.dataset
-    episodes = sum(each.stop - each.start for each in member.ranges)
-    where = f"dataset {dataset.name}: split {member.entry.split!r}"
-    if not episodes:
-        found = ", ".join(f"{name} ({entry.episodes:,} episodes)" for name, entry in dataset.manifest.splits.items())
-        return f"{where} leaves no episode; splits converted: {found}"
-    longest = max(each.longest for each in segments)
+    num_episodes = sum(episodes.stop - episodes.start for episodes in member.ranges)
+    context = f"dataset {dataset.name}: split {member.entry.split!r}"
+    if not num_episodes:
+        splits = dataset.manifest.splits
+        available = ", ".join(f"{split_name} ({entry.episodes:,} episodes)" for split_name, entry in splits.items())
+        return f"{context} leaves no episode; splits converted: {available}"
     if set(left_out) == {"window"}:
-        steps = sum(member.margins) + 1
-        reason = f"the window takes {steps:,} steps, and the longest episode has {longest:,}"
+        num_steps, longest = sum(member.margins) + 1, max(run.longest for run in sample_runs)
+        reason = f"the window takes {num_steps:,} steps, and the longest episode has {longest:,}"
     elif set(left_out) <= {"window", "actions"} and left_out:
         reason = f"none has the {sum(member.action_margins) + 1:,} steps that its actions take"
     elif left_out:
-        reason = f"all samples are left out ({', '.join(f'{count:,} by {name}' for name, count in left_out.items())})"
+        counts = ", ".join(f"{count:,} by {condition}" for condition, count in left_out.items())
+        reason = f"all samples are left out ({counts})"
     else:
         reason = "these are all too short for a pair, or damaged"
-    return f"{where} has {episodes:,} episodes, but {reason}"
+    return f"{context} has {num_episodes:,} episodes, but {reason}"

@@ -1,4 +1,4 @@
-"""Samples of a range of episodes: the rows of the index that are samples, with runs of neighbours kept as ranges."""
+"""Samples of a range of episodes: the rows of the index that are samples, as stretches of consecutive rows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class SampleRun:
     A sample is a row of ``records`` in the layout ``pairs``, and a row of ``steps`` in the layout ``frames``.
 
     Args:
-        index: Index of the split.
+        split_index: Index of the split.
         split: Number of the split.
         episodes: Episodes.
         member: Member that the split belongs to.
@@ -35,117 +35,142 @@ class SampleRun:
     Attributes:
         split: Number of the split.
         num_samples: Count of samples.
-        chosen: Rows of the samples, int64, or None if the runs have all of them.
-        run_first, run_lengths: First row and count of each run of neighbours, int64; one run for ``chosen``, and one
-            run of all ``episodes`` if drawn by episode.
+        chosen: Rows of the samples, int64, or None if the stretches have all of them.
+        stretch_firsts: First row of each stretch of consecutive rows, int64; one stretch for ``chosen``, and one of all
+            ``episodes`` if drawn by episode.
+        stretch_lengths: Count of rows of each stretch, int64.
         episodes: Numbers of the episodes with samples, int32 [n].
-        episode_first: First sample of each of them, as a row or an index in ``chosen``, int64 [n]; if drawn by episode.
-        episode_samples: Count of samples of each of them, int64 [n]; if drawn by episode.
+        episode_first: First sample of each episode, as a row or an index in ``chosen``, int64 [n]; if drawn by episode.
+        episode_samples: Count of samples of each episode, int64 [n]; if drawn by episode.
         longest: Steps of the longest episode; only in the layout ``frames``.
         left_out: Count of the samples that were left out, by condition: ``window`` for steps too close to an edge of
-            the episode, ``actions`` for those that lack actions, ``holes``, or the label of a choice.
+            the episode, ``actions`` for steps that lack actions, ``holes``, or the label of a choice.
 
     Raises:
         FormatError: The index leads outside of its tables.
     """
 
     def __init__(
-        self, index: SplitIndex, split: int, episodes: EpisodeRange, *, member: OpenMember, by_episode: bool
+        self, split_index: SplitIndex, split: int, episodes: EpisodeRange, *, member: OpenMember, by_episode: bool
     ) -> None:
         self.split = split
         self.left_out: dict[str, int] = {}
         self.longest = 0
         self.chosen: np.ndarray | None = None
-        here = slice(episodes.start, episodes.stop)
-        kind = member.samples
-        column, table = "first_steps_row" if kind == "steps" else "first_record", index.table(kind)
-        # First row of each episode, and the end of the last one.
-        edges = np.append(index.episodes.array(column), len(table))[episodes.start : episodes.stop + 1].astype(np.int64)
-        if edges[0] < 0 or edges[-1] > len(table) or (edges[1:] < edges[:-1]).any():
-            raise FormatError(f"{index.episodes.path}: {column} leads outside of {len(table):,} {kind}; {_DAMAGED}")
+        edges = _episode_edges(split_index, episodes, member.samples)
         first, counts = edges[:-1], np.diff(edges)
-        if kind == "steps":
-            if (index.episodes.array("num_steps")[here] != counts).any():
-                raise FormatError(f"{index.episodes.path}: num_steps contradicts {column}; {_DAMAGED}")
+        if member.samples == "steps":
             self.longest = int(counts.max(initial=0))
             first, counts = self._within("window", edges, first, counts, member.margins)
             if any(member.action_margins):
                 first, counts = self._within("actions", edges, first, counts, member.action_margins)
         if member.selection or member.has_holes:
-            # +1 where the samples of an episode begin, -1 where they end.
-            change = np.zeros(int(edges[-1] - edges[0]) + 1, np.int8)
-            some = counts > 0
-            np.add.at(change, first[some] - edges[0], 1)
-            np.add.at(change, (first + counts)[some] - edges[0], -1)
-            keep = np.cumsum(change[:-1], dtype=np.int8).astype(bool)
-            for choice in member.selection:
-                self._leave_out(choice.label, keep, _select(choice, index, int(edges[0]), int(edges[-1]), kind))
-            if member.has_holes:
-                sound = np.ones(len(keep), bool)
-                holes = steps_with_holes(index, member.window, member.cameras)
-                sound[holes[(holes >= edges[0]) & (holes < edges[-1])] - edges[0]] = False
-                self._leave_out("holes", keep, sound)
-            self.chosen = edges[0] + np.flatnonzero(keep)
-            places = np.searchsorted(self.chosen, edges)
-            first, counts = places[:-1], np.diff(places)
-        some = counts > 0
+            self.chosen = self._choose(split_index, edges, first, counts, member)
+            chosen_edges = np.searchsorted(self.chosen, edges)
+            first, counts = chosen_edges[:-1], np.diff(chosen_edges)
+        has_samples = counts > 0
         self.num_samples = int(counts.sum())
-        self.episodes = (episodes.start + np.flatnonzero(some)).astype(np.int32)
-        first, counts = first[some], counts[some]
-        self.run_first = np.zeros(1, np.int64)
+        self.episodes = (episodes.start + np.flatnonzero(has_samples)).astype(np.int32)
+        first, counts = first[has_samples], counts[has_samples]
+        self.stretch_firsts = np.zeros(1, np.int64)
         if by_episode:
             self.episode_first, self.episode_samples = first, counts
-            self.run_lengths = np.array([len(first)])
+            self.stretch_lengths = np.array([len(first)])
         elif self.chosen is not None:
-            self.run_lengths = np.array([self.num_samples])
+            self.stretch_lengths = np.array([self.num_samples])
         else:
+            # Episodes whose samples touch share a stretch; without margins all episodes of a range are one stretch.
             begins = np.concatenate([[True], first[1:] != first[:-1] + counts[:-1]])[: len(first)]
-            self.run_first = first[begins]
-            self.run_lengths = np.add.reduceat(counts, np.flatnonzero(begins)) if len(counts) else counts
+            self.stretch_firsts = first[begins]
+            self.stretch_lengths = np.add.reduceat(counts, np.flatnonzero(begins)) if len(counts) else counts
 
     def _within(
         self, reason: str, edges: np.ndarray, first: np.ndarray, counts: np.ndarray, margins: tuple[int, int]
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return first row and count of the samples of each episode that also lie within margins of its edges."""
-        inner = np.maximum(first, edges[:-1] + margins[0])
-        kept = np.maximum(np.minimum(first + counts, edges[1:] - margins[1]) - inner, 0)
-        self.left_out[reason] = int(counts.sum() - kept.sum())
-        return inner, kept
+        inner_first = np.maximum(first, edges[:-1] + margins[0])
+        inner_counts = np.maximum(np.minimum(first + counts, edges[1:] - margins[1]) - inner_first, 0)
+        self.left_out[reason] = int(counts.sum() - inner_counts.sum())
+        return inner_first, inner_counts
 
-    def _leave_out(self, label: str, keep: np.ndarray, chosen: np.ndarray) -> None:
-        self.left_out[label] = self.left_out.get(label, 0) + int((keep & ~chosen).sum())
-        keep &= chosen
+    def _choose(
+        self, split_index: SplitIndex, edges: np.ndarray, first: np.ndarray, counts: np.ndarray, member: OpenMember
+    ) -> np.ndarray:
+        """Return the rows that are samples of an episode and that all choices keep, int64."""
+        first_row, stop_row = int(edges[0]), int(edges[-1])
+        # Rows that are samples so far: the running sum of +1 at the first sample of each episode, -1 after its last.
+        change = np.zeros(stop_row - first_row + 1, np.int8)
+        has_samples = counts > 0
+        np.add.at(change, first[has_samples] - first_row, 1)
+        np.add.at(change, (first + counts)[has_samples] - first_row, -1)
+        is_kept = np.cumsum(change[:-1], dtype=np.int8).astype(bool)
+
+        for choice in member.selection:
+            self._leave_out(choice.label, is_kept, _select(choice, split_index, first_row, stop_row, member.samples))
+        if member.has_holes:
+            incomplete = steps_with_missing_frames(split_index, member.window, member.cameras)
+            is_complete = np.ones(len(is_kept), bool)
+            is_complete[incomplete[(incomplete >= first_row) & (incomplete < stop_row)] - first_row] = False
+            self._leave_out("holes", is_kept, is_complete)
+
+        return first_row + np.flatnonzero(is_kept)
+
+    def _leave_out(self, label: str, is_kept: np.ndarray, is_chosen: np.ndarray) -> None:
+        self.left_out[label] = self.left_out.get(label, 0) + int((is_kept & ~is_chosen).sum())
+        is_kept &= is_chosen
 
 
-def _select(choice: Choice, index: SplitIndex, first: int, stop: int, kind: Samples) -> np.ndarray:
-    """Return which samples a choice keeps, in memory for a million at a time beside the result."""
-    starts = range(first, stop, _CHUNK)
-    parts = [choice.select(index, slice(start, min(start + _CHUNK, stop)), kind) for start in starts]
+def _episode_edges(split_index: SplitIndex, episodes: EpisodeRange, samples: Samples) -> np.ndarray:
+    """Return the first row of each episode of a range, and the end of the last one, int64 [n + 1].
+
+    Raises:
+        FormatError: The rows lead outside of the table, or contradict ``num_steps``.
+    """
+    column, num_rows = "first_steps_row" if samples == "steps" else "first_record", len(split_index.table(samples))
+    first_rows = np.append(split_index.episodes.array(column), num_rows)
+    edges = first_rows[episodes.start : episodes.stop + 1].astype(np.int64)
+    path = split_index.episodes.path
+    if edges[0] < 0 or edges[-1] > num_rows or (edges[1:] < edges[:-1]).any():
+        raise FormatError(f"{path}: {column} leads outside of {num_rows:,} {samples}; {_DAMAGED}")
+    if samples == "steps":
+        num_steps = split_index.episodes.array("num_steps")[episodes.start : episodes.stop]
+        if (num_steps != np.diff(edges)).any():
+            raise FormatError(f"{path}: num_steps contradicts {column}; {_DAMAGED}")
+    return edges
+
+
+def _select(choice: Choice, split_index: SplitIndex, first_row: int, stop_row: int, samples: Samples) -> np.ndarray:
+    """Return which samples a choice keeps, bool; memory holds the result, and the columns of a million samples."""
+    starts = range(first_row, stop_row, _CHUNK)
+    parts = [choice.select(split_index, slice(start, min(start + _CHUNK, stop_row)), samples) for start in starts]
     return np.concatenate([np.zeros(0, bool), *parts])
 
 
-def steps_with_holes(index: SplitIndex, window: Window, cameras: Sequence[int]) -> np.ndarray:
-    """Return the rows of ``steps`` whose window has a hole in a frame that is not random.
+def steps_with_missing_frames(split_index: SplitIndex, window: Window, cameras: Sequence[int]) -> np.ndarray:
+    """Return the rows of ``steps`` whose window has a missing frame that is not random.
 
     Args:
-        index: Index of a split in the layout ``frames``.
+        split_index: Index of a split in the layout ``frames``.
         window: Window of the dataset.
         cameras: Numbers of the cameras that are loaded.
 
     Returns:
         int64, sorted, without duplicates.
     """
-    records = index.records
-    holes = np.flatnonzero(records.array("num_bytes") == len(HOLE))
-    holes = holes[np.isin(records.take("camera", holes), list(cameras))]
-    rows, steps, episodes = (records.take(name, holes) for name in ("steps_row", "step", "episode"))
-    num_steps = index.episodes.take("num_steps", episodes)
-    found = [rows[:0]]
+    records = split_index.records
+    missing = np.flatnonzero(records.array("num_bytes") == len(HOLE))
+    missing = missing[np.isin(records.take("camera", missing), list(cameras))]
+    rows, steps, episodes = (records.take(column, missing) for column in ("steps_row", "step", "episode"))
+    num_steps = split_index.episodes.take("num_steps", episodes)
+    sample_rows = [rows[:0]]
     if window.takes_last:
-        # A sample of any step of the episode takes its last step.
-        at = steps == num_steps - 1
-        found += [np.arange(row - step, row + 1) for row, step in zip(rows[at], steps[at], strict=True)]
+        # Every step of an episode takes its last step: from the row of step 0 to that of the missing frame.
+        is_last = steps == num_steps - 1
+        episode_rows = zip(rows[is_last], steps[is_last], strict=True)
+        sample_rows += [np.arange(last_row - last_step, last_row + 1) for last_row, last_step in episode_rows]
     for distance in window.fixed:
-        inside = (steps - distance >= 0) & (steps - distance < num_steps)
-        found.append(rows[inside] - distance)
-    return np.unique(np.concatenate(found).astype(np.int64))
+        # The frame at step s is taken by the sample at t = s - distance.
+        sample_steps = steps - distance
+        is_inside = (sample_steps >= 0) & (sample_steps < num_steps)
+        sample_rows.append(rows[is_inside] - distance)
+    return np.unique(np.concatenate(sample_rows).astype(np.int64))

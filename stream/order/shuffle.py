@@ -36,9 +36,9 @@ def derive_keys(key: np.ndarray, *numbers: np.ndarray) -> np.ndarray:
 
 
 def permute(index: np.ndarray, size: np.ndarray | int, key: np.ndarray | int) -> np.ndarray:
-    """Return the place of each index in a pseudo-random permutation of [0, size).
+    """Return the position of each index in a pseudo-random permutation of [0, size).
 
-    A Feistel network permutes a rectangle a x b of at least ``size`` places, and is applied again to places beyond
+    A Feistel network permutes a rectangle of at least ``size`` positions, and is applied again to positions beyond
     ``size`` (Black and Rogaway, "Ciphers with arbitrary finite domains", 2002).
 
     Args:
@@ -47,7 +47,7 @@ def permute(index: np.ndarray, size: np.ndarray | int, key: np.ndarray | int) ->
         key: Number, or uint64 [n], see ``make_key``.
 
     Returns:
-        Places, int64 [n]; for one size and key a bijection of [0, size).
+        Positions, int64 [n]; for one size and key a bijection of [0, size).
 
     >>> sorted(permute(np.arange(5), 5, 7).tolist())
     [0, 1, 2, 3, 4]
@@ -55,15 +55,15 @@ def permute(index: np.ndarray, size: np.ndarray | int, key: np.ndarray | int) ->
     index, size, key = np.broadcast_arrays(
         np.asarray(index, np.int64), np.asarray(size, np.int64), np.asarray(key, np.uint64)
     )
-    # The square root need not be exact: any a >= 1 with b = ceil(size / a) gives a large enough rectangle.
-    wide = np.maximum(np.sqrt(size.astype(np.float64)).astype(np.int64), 1)
-    high = -(-size // wide)
-    place = _feistel(index, wide, high, key)
-    outside = np.flatnonzero(place >= size)
+    # The square root need not be exact: any width >= 1 with ceil(size / width) rows is a large enough rectangle.
+    width = np.maximum(np.sqrt(size.astype(np.float64)).astype(np.int64), 1)
+    height = -(-size // width)
+    positions = _feistel(index, width, height, key)
+    outside = np.flatnonzero(positions >= size)
     while len(outside):
-        place[outside] = _feistel(place[outside], wide[outside], high[outside], key[outside])
-        outside = outside[place[outside] >= size[outside]]
-    return place
+        positions[outside] = _feistel(positions[outside], width[outside], height[outside], key[outside])
+        outside = outside[positions[outside] >= size[outside]]
+    return positions
 
 
 @dataclass(frozen=True)
@@ -77,45 +77,48 @@ class Shuffle:
     block: int
 
     @classmethod
-    def parse(cls, text: str) -> Shuffle:
+    def parse(cls, argument: str) -> Shuffle:
         """Read ``global``, ``none`` or ``block:N``; raise ArgumentError for anything else."""
-        match = _SHUFFLE.fullmatch(text) if isinstance(text, str) else None
+        match = _SHUFFLE.fullmatch(argument) if isinstance(argument, str) else None
         if not match:
-            raise ArgumentError(f"shuffle={text!r}; expected 'global', 'block:N' with N >= 1, or 'none'")
-        return cls(int(match[1]) if match[1] else int(text == "global"))
+            raise ArgumentError(f"shuffle={argument!r}; expected 'global', 'block:N' with N >= 1, or 'none'")
+        return cls(int(match[1]) if match[1] else int(argument == "global"))
 
-    def place(self, position: np.ndarray, size: np.ndarray, key: np.ndarray) -> np.ndarray:
-        """Return the place of each position of an epoch, int64 [n]; for one size and key a bijection.
+    def place(self, positions: np.ndarray, sizes: np.ndarray, keys: np.ndarray) -> np.ndarray:
+        """Return the shuffled position of each position of an epoch, int64 [n]; for one size and key a bijection.
 
         Both the order of blocks and the order in each block are random. An incomplete block comes last.
         """
         if self.block == 0:
-            return position
+            return positions
         if self.block == 1:
-            return permute(position, size, key)
-        blocks = size // self.block
-        block, inside = np.divmod(position, self.block)
-        whole = block < blocks
-        moved = np.where(whole, permute(np.where(whole, block, 0), np.maximum(blocks, 1), key), block)
-        length = np.where(whole, self.block, np.maximum(size - blocks * self.block, 1))
-        return moved * self.block + permute(inside, length, derive_keys(key, moved))
+            return permute(positions, sizes, keys)
+        num_blocks = sizes // self.block
+        block_numbers, within_block = np.divmod(positions, self.block)
+        # Complete blocks change places among themselves; a last block with fewer positions stays last.
+        is_complete = block_numbers < num_blocks
+        permuted_blocks = permute(np.where(is_complete, block_numbers, 0), np.maximum(num_blocks, 1), keys)
+        shuffled_blocks = np.where(is_complete, permuted_blocks, block_numbers)
+        block_lengths = np.where(is_complete, self.block, np.maximum(sizes - num_blocks * self.block, 1))
+        return shuffled_blocks * self.block + permute(within_block, block_lengths, derive_keys(keys, shuffled_blocks))
 
 
-def _feistel(index: np.ndarray, wide: np.ndarray, high: np.ndarray, key: np.ndarray) -> np.ndarray:
-    a, b = wide.astype(np.uint64), high.astype(np.uint64)
-    right, left = np.divmod(index.astype(np.uint64), a)
-    for turn in range(_ROUNDS):
-        tweak = key + np.uint64((0x9E3779B97F4A7C15 * (turn + 1)) % 2**64)
-        if turn % 2 == 0:
-            left = (left + _scramble(right, tweak) % a) % a
+def _feistel(indices: np.ndarray, widths: np.ndarray, heights: np.ndarray, keys: np.ndarray) -> np.ndarray:
+    """Permute the rectangle of each index by rounds that change its row and its column in turn."""
+    width, height = widths.astype(np.uint64), heights.astype(np.uint64)
+    right, left = np.divmod(indices.astype(np.uint64), width)
+    for round_number in range(_ROUNDS):
+        tweak = keys + np.uint64((0x9E3779B97F4A7C15 * (round_number + 1)) % 2**64)
+        if round_number % 2 == 0:
+            left = (left + _scramble(right, tweak) % width) % width
         else:
-            right = (right + _scramble(left, tweak) % b) % b
-    return (right * a + left).astype(np.int64)
+            right = (right + _scramble(left, tweak) % height) % height
+    return (right * width + left).astype(np.int64)
 
 
-def _scramble(value: np.ndarray, tweak: np.ndarray) -> np.ndarray:
+def _scramble(values: np.ndarray, tweaks: np.ndarray) -> np.ndarray:
     """Hash value and tweak with the finaliser of SplitMix64 (Steele, Lea and Flood, 2014)."""
-    mixed = value * _GOLDEN + tweak
+    mixed = values * _GOLDEN + tweaks
     mixed = (mixed ^ (mixed >> np.uint64(30))) * _C1
     mixed = (mixed ^ (mixed >> np.uint64(27))) * _C2
     return mixed ^ (mixed >> np.uint64(31))

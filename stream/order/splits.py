@@ -22,15 +22,15 @@ from dataclasses import dataclass
 
 _MAX_CHARACTERS = 10_000
 _HELD_OUT = ("val", "validation", "valid", "eval", "dev")
-"""Names of the part that validates."""
+"""Names of a validation split."""
 _NAME = re.compile(r"[\w-]+")
-# TFDS too allows a final newline (`$`). No two repeats can share a character, so a match takes linear time.
+# Like TFDS, this allows a final newline (`$`). No two repeats can share a character, so a match takes linear time.
 _TERM = re.compile(r"(?P<name>[\w-]+)(?:\[(?P<selector>[\w%:.-]+)\])?$")
 _BOUND = re.compile(r"(?:(?P<value>-?[\d_.]+)(?P<unit>%|shard)?)?")
 
 
 class SplitError(ValueError):
-    """A split expression that breaks the grammar or does not fit the dataset; the message quotes the wrong part."""
+    """A split expression that breaks the grammar or does not match the dataset; the message quotes the wrong part."""
 
 
 @dataclass(frozen=True)
@@ -77,28 +77,28 @@ def resolve_split(expression: str, shard_lengths: Mapping[str, Sequence[int]]) -
     if expression in shard_lengths:
         _check_names([expression])
     terms = expression.split("+")
-    ranges: list[EpisodeRange] = []
-    for number, term in enumerate(terms, 1):
-        term = term if number == 1 else term.lstrip()
-        term = term if number == len(terms) else term.rstrip()
+    episode_ranges: list[EpisodeRange] = []
+    for term_number, term in enumerate(terms, 1):
+        term = term if term_number == 1 else term.lstrip()
+        term = term if term_number == len(terms) else term.rstrip()
         try:
-            ranges += _resolve_term(term, shard_lengths)
+            episode_ranges += _resolve_term(term, shard_lengths)
         except SplitError as error:
-            where = f", term {number} of {len(terms)}" if len(terms) > 1 else ""
-            raise SplitError(f"split {_quote(expression)}{where}: {error}") from None
-    return ranges
+            context = f", term {term_number} of {len(terms)}" if len(terms) > 1 else ""
+            raise SplitError(f"split {_quote(expression)}{context}: {error}") from None
+    return episode_ranges
 
 
-def near_split(name: str, splits: Iterable[str]) -> str | None:
+def near_split(wrong_name: str, splits: Iterable[str]) -> str | None:
     """Return the split that a wrong name probably means, or None.
 
     >>> near_split("validation", ["train", "val"]), near_split("trian", ["train", "val"]), near_split("dev", ["train"])
     ('val', 'train', None)
     """
-    if name.lower() in _HELD_OUT:
+    if wrong_name.lower() in _HELD_OUT:
         return next((split for split in splits if split.lower() in _HELD_OUT), None)
-    near = difflib.get_close_matches(name[:80].lower(), splits, n=1, cutoff=0.4)
-    return near[0] if near else None
+    close_matches = difflib.get_close_matches(wrong_name[:80].lower(), splits, n=1, cutoff=0.4)
+    return close_matches[0] if close_matches else None
 
 
 def _resolve_term(term: str, shard_lengths: Mapping[str, Sequence[int]]) -> list[EpisodeRange]:
@@ -106,94 +106,98 @@ def _resolve_term(term: str, shard_lengths: Mapping[str, Sequence[int]]) -> list
     if not match:
         raise SplitError(
             f"found {_quote(term)}, expected a split, or a slice of one such as train[10:], train[:90%] or "
-            f"train[3shard], without spaces except beside a +"
+            f"train[3shard], without spaces except next to a +"
         )
-    name, selector = match["name"], match["selector"]
-    if name == "all":
+    split_name, selector = match["name"], match["selector"]
+    if split_name == "all":
         if selector:
             raise SplitError(f"found the slice {_quote(selector)} of all, which cannot be sliced; slice each split")
         if not shard_lengths:
             raise SplitError("found all, but the dataset has no splits; convert it again")
         _check_names(shard_lengths)
         return [EpisodeRange(split, 0, sum(map(int, lengths))) for split, lengths in shard_lengths.items()]
-    if name not in shard_lengths:
-        known = ", ".join(map(_quote, shard_lengths)) or "none"
-        near = near_split(name, shard_lengths)
-        hint = f"; did you mean {_quote(near)}?" if near else ""
-        raise SplitError(f"no split {_quote(name)}, there are {known}{hint}")
-    lengths = [int(length) for length in shard_lengths[name]]
-    start, stop = _resolve_slice(selector, lengths) if selector else (0, sum(lengths))
-    return [EpisodeRange(name, start, stop)]
+    if split_name not in shard_lengths:
+        available = ", ".join(map(_quote, shard_lengths)) or "none"
+        nearest_name = near_split(split_name, shard_lengths)
+        hint = f"; did you mean {_quote(nearest_name)}?" if nearest_name else ""
+        raise SplitError(f"no split {_quote(split_name)}, there are {available}{hint}")
+    lengths = [int(length) for length in shard_lengths[split_name]]
+    return [EpisodeRange(split_name, *(_resolve_slice(selector, lengths) if selector else (0, sum(lengths))))]
 
 
 def _resolve_slice(selector: str, lengths: list[int]) -> tuple[int, int]:
     """Return start and stop in episodes, 0 <= start <= stop <= sum(lengths), computed in the order of TFDS."""
-    found, total = f"found the slice {_quote(f'[{selector}]')}", sum(lengths)
-    bounds = [bound for text in selector.split(":") if (bound := _BOUND.fullmatch(text))]
+    context, num_episodes = f"found the slice {_quote(f'[{selector}]')}", sum(lengths)
+    bounds = [bound for bound_text in selector.split(":") if (bound := _BOUND.fullmatch(bound_text))]
     if len(bounds) != selector.count(":") + 1 or len(bounds) > 2 or selector == ":":
-        raise SplitError(f"{found}, expected one such as [10:], [:-5], [20%:80%], [:2shard] or [3shard]")
-    units = {bound["unit"] for bound in bounds if bound["unit"]}
-    if len(units) > 1:
-        raise SplitError(f"{found} with two units, and TFDS would use the first for both; write one unit on both sides")
-    unit = next(iter(units), None)
-    if len(bounds) == 1 and unit != "shard":
-        raise SplitError(f"{found}, but only a shard goes without a colon; write [a:b], for one episode [7:8]")
-    first, last = bounds[0]["value"], bounds[-1]["value"]
-    if unit == "%":
-        start = _percent(first, total, found) if first else 0
-        stop = _percent(last, total, found) if last else total
-    elif unit == "shard":
-        start = sum(lengths[: _whole(first, found)]) if first else 0
-        stop = sum(lengths[: _last_shard(bounds, len(lengths), found)]) if last else total
+        raise SplitError(f"{context}, expected one such as [10:], [:-5], [20%:80%], [:2shard] or [3shard]")
+    bound_units = {bound["unit"] for bound in bounds if bound["unit"]}
+    if len(bound_units) > 1:
+        raise SplitError(
+            f"{context} with two units; TFDS would use the first for both, so write one unit on both sides"
+        )
+    slice_unit = next(iter(bound_units), None)
+    if len(bounds) == 1 and slice_unit != "shard":
+        raise SplitError(
+            f"{context}, but only a shard can be named without a colon; write [a:b], for one episode [7:8]"
+        )
+    first_value, last_value = bounds[0]["value"], bounds[-1]["value"]
+    start, stop = 0, num_episodes
+    if slice_unit == "%":
+        start = _percent(first_value, num_episodes, context) if first_value else start
+        stop = _percent(last_value, num_episodes, context) if last_value else stop
+    elif slice_unit == "shard":
+        start = sum(lengths[: _whole_number(first_value, context)]) if first_value else start
+        stop = sum(lengths[: _last_shard(bounds, len(lengths), context)]) if last_value else stop
     else:
-        start = _whole(first, found) if first else 0
-        stop = _whole(last, found) if last else total
-    if abs(start) > total or abs(stop) > total:
-        raise SplitError(f"{found}, but the split has {total:,} episodes; stay within them, or use per cent")
-    start, stop = (place + total if place < 0 else place for place in (start, stop))
+        start = _whole_number(first_value, context) if first_value else start
+        stop = _whole_number(last_value, context) if last_value else stop
+    if abs(start) > num_episodes or abs(stop) > num_episodes:
+        raise SplitError(f"{context}, but the split has {num_episodes:,} episodes; stay within them, or use per cent")
+    start, stop = (episode + num_episodes if episode < 0 else episode for episode in (start, stop))
     if start > stop:
         raise SplitError(
-            f"{found}, which starts at episode {start:,} and stops before it at {stop:,} (of {total:,}), and TFDS "
-            f"would read other episodes or none; swap its ends, or count both from the same side"
+            f"{context}, which starts at episode {start:,} and stops before it at {stop:,} (of {num_episodes:,}), and "
+            f"TFDS would read other episodes or none; swap its ends, or count both from the same side"
         )
     return start, stop
 
 
-def _last_shard(bounds: list[re.Match[str]], shards: int, found: str) -> int:
+def _last_shard(bounds: list[re.Match[str]], num_shards: int, context: str) -> int:
     """Return the stop of a slice in shards, counted from the first shard."""
-    last = _whole(bounds[-1]["value"], found)
+    last_shard = _whole_number(bounds[-1]["value"], context)
     if len(bounds) == 1:
-        last += 1
-    elif last == 0:
-        raise SplitError(f"{found}, and TFDS would read a stop at shard 0 as the end of the split; leave it out")
-    if last + shards < 0:
-        raise SplitError(f"{found}, but the split has {shards:,} shards, and TFDS would count from their end twice")
-    return last + shards if last <= 0 else last
+        last_shard += 1
+    elif last_shard == 0:
+        raise SplitError(f"{context}, and TFDS would read a stop at shard 0 as the end of the split; leave it out")
+    if last_shard + num_shards < 0:
+        raise SplitError(f"{context}, but the split has {num_shards:,} shards; TFDS would count from their end twice")
+    return last_shard + num_shards if last_shard <= 0 else last_shard
 
 
-def _whole(value: str, found: str) -> int:
+def _whole_number(value: str, context: str) -> int:
     try:
         return int(value)
     except ValueError:
         raise SplitError(
-            f"{found}, in which {_quote(value)} is not a whole number; only per cent may have a fraction"
+            f"{context}, in which {_quote(value)} is not a whole number; only per cent may have a fraction"
         ) from None
 
 
-def _percent(value: str, total: int, found: str) -> int:
+def _percent(value: str, num_episodes: int, context: str) -> int:
     try:
         percent = float(value)
     except ValueError:
-        raise SplitError(f"{found}, in which {_quote(value)} is not a number") from None
+        raise SplitError(f"{context}, in which {_quote(value)} is not a number") from None
     if abs(percent) > 100:
-        raise SplitError(f"{found}, in which {_quote(value)}% is outside of -100% to 100%; stay within")
-    place = round(percent * total / 100.0)
-    if percent < 0 and place == 0 < total:
+        raise SplitError(f"{context}, in which {_quote(value)}% is outside of -100% to 100%; stay within")
+    episode = round(percent * num_episodes / 100.0)
+    if percent < 0 and episode == 0 < num_episodes:
         raise SplitError(
-            f"{found}, but {_quote(value)}% of {total:,} episodes rounds to none, and TFDS would count from the first "
-            f"instead of the last; take a larger share, or count in episodes"
+            f"{context}, but {_quote(value)}% of {num_episodes:,} episodes rounds to none, and TFDS would count from "
+            f"the first instead of the last; take a larger share, or count in episodes"
         )
-    return place
+    return episode
 
 
 def _check_names(splits: Iterable[str]) -> None:

@@ -39,7 +39,8 @@ class Window:
     """Frames of one member's samples.
 
     Attributes:
-        low, high: Smallest and largest distance from t of each frame, in steps, int64 [F]; equal unless it is random.
+        low: Smallest distance from t of each frame, in steps, int64 [F].
+        high: Largest distance, int64 [F]; equal to ``low`` unless the frame is random.
         kinds: 0 for a distance, 1 for a goal, 2 for ``last``, int8 [F].
         discounts: Discount of each geometric goal, 0 for other frames, float64 [F].
     """
@@ -54,10 +55,10 @@ class Window:
 
     @property
     def margins(self) -> tuple[int, int]:
-        """Count of the steps before and after t that all frames take, so that they lie inside of the episode."""
-        steps = self.kinds == _STEPS
-        before = max(0, -int(self.low[steps].min(initial=0)))
-        after = max(int(self.high[steps].max(initial=0)), int((self.kinds == _GOAL).any()))
+        """Count of steps before and after t that an episode needs for all frames to be inside it."""
+        is_distance = self.kinds == _STEPS
+        before = max(0, -int(self.low[is_distance].min(initial=0)))
+        after = max(int(self.high[is_distance].max(initial=0)), int((self.kinds == _GOAL).any()))
         return before, after
 
     @property
@@ -67,7 +68,7 @@ class Window:
 
     @property
     def first(self) -> Window:
-        """The window of the first frame alone."""
+        """The window of only the first frame."""
         return Window(self.low[:1], self.high[:1], self.kinds[:1], self.discounts[:1])
 
     @property
@@ -85,62 +86,65 @@ class StepSpan:
 
     @property
     def longest(self) -> int:
-        """Steps in a batch, to which shorter ones are padded."""
+        """Steps in a batch, to which shorter vectors are padded."""
         return max(self.lengths)
 
 
-def canonical_steps(name: str, value: Any, *, least: int, most: int) -> int | str:
+def canonical_steps(argument: str, value: Any, *, least: int, most: int) -> int | str:
     """Return a count of steps, or seconds as a text in its JSON form.
 
     Raises:
-        ArgumentError: It is neither, too small, or too large.
+        ArgumentError: The value is neither, too small, or too large.
 
     >>> canonical_steps("horizon", "1.5 s", least=1, most=10), canonical_steps("horizon", 4, least=1, most=10)
     ('1.5s', 4)
     """
     if not isinstance(value, str):
-        number = check_whole(name, value, least=least)
-        if number > most:
-            raise ArgumentError(f"{name}={number}; at most {most:,}")
-        return number
+        num_steps = check_whole(argument, value, least=least)
+        if num_steps > most:
+            raise ArgumentError(f"{argument}={num_steps}; at most {most:,}")
+        return num_steps
     match = _SECONDS.fullmatch(value.strip())
     if match is None or (least > 0 and not float(match[1]) > 0):
-        above = " above 0" if least > 0 else ""
-        raise ArgumentError(f"{name}={value!r:.60}; expected a number of steps, or seconds{above} such as '0.6s'")
+        qualifier = " above 0" if least > 0 else ""
+        raise ArgumentError(f"{argument}={value!r:.60}; expected steps, or seconds{qualifier} such as '0.6s'")
     return f"{match[1]}s"
 
 
 def resolve_steps(
-    name: str, value: int | str, fields: Sequence[Fields], names: Sequence[str], *, least: int, most: int
+    argument: str, value: int | str, fields: Sequence[Fields], names: Sequence[str], *, least: int, most: int
 ) -> tuple[int, ...]:
-    """Return a count of steps, or seconds by the rate of each member, in steps.
+    """Return a count of steps, or of seconds at the rate of each member, in steps.
 
     Raises:
-        ArgumentError: Datasets have no fixed rate, or seconds are too few or too many steps; names all of them.
+        ArgumentError: Datasets have no fixed rate, or seconds are too few or too many steps. The message names all of
+            these datasets.
     """
     if isinstance(value, int):
         return (value,) * len(names)
-    check_rates(f"{name}={value!r}", fields, names)
-    found = tuple(_at(float(value[:-1]), each.control_frequency) for each in fields)
-    wrong = [
-        f"{steps:,} at the {each.control_frequency} Hz of {own}"
-        for own, each, steps in zip(names, fields, found, strict=True)
-        if not least <= steps <= most
+    check_rates(f"{argument}={value!r}", fields, names)
+    rates = [member_fields.control_frequency for member_fields in fields]
+    member_steps = tuple(_closest_step(float(value[:-1]), rate) for rate in rates)
+    out_of_range = [
+        f"{num_steps:,} at the {rate} Hz of {dataset_name}"
+        for dataset_name, rate, num_steps in zip(names, rates, member_steps, strict=True)
+        if not least <= num_steps <= most
     ]
-    if wrong:
+    if out_of_range:
         raise ArgumentError(
-            f"{name}={value!r}: expected {least:,} to {most:,} steps, and it is {', '.join(wrong)}; give another time "
-            "or steps, or load these datasets apart"
+            f"{argument}={value!r}: expected {least:,} to {most:,} steps, and it is {', '.join(out_of_range)}; give "
+            "another time or steps, or load these datasets separately"
         )
-    return found
+    return member_steps
 
 
-def check_rates(where: str, fields: Sequence[Fields], names: Sequence[str]) -> None:
-    """Raise ArgumentError if datasets have no fixed rate, which seconds need; names all of them."""
-    if without := [name for name, each in zip(names, fields, strict=True) if each.control_frequency is None]:
+def check_rates(context: str, fields: Sequence[Fields], names: Sequence[str]) -> None:
+    """Raise ArgumentError if datasets have no fixed rate, which seconds need; the message names all of them."""
+    rates = zip(names, fields, strict=True)
+    if without_rate := [name for name, member_fields in rates if member_fields.control_frequency is None]:
         raise ArgumentError(
-            f"{where}: seconds need a fixed rate, which these datasets do not have: {', '.join(without)}; give steps, "
-            "or load these datasets apart"
+            f"{context}: seconds need a fixed rate, which these datasets do not have: {', '.join(without_rate)}; give "
+            "steps, or load these datasets separately"
         )
 
 
@@ -148,7 +152,7 @@ def canonical_frames(frames: Any) -> list[int | str] | None:
     """Return the ``frames`` argument in its JSON form.
 
     Raises:
-        ArgumentError: It is not a list of frames, or one of them has another form.
+        ArgumentError: The argument is not a list of frames, or a frame has another form.
 
     >>> canonical_frames((-1, 0, "0.6 s", "1 .. 10", "goal")), canonical_frames(range(2))
     ([-1, 0, '0.6s', '1..10', 'goal'], [0, 1])
@@ -161,28 +165,28 @@ def canonical_frames(frames: Any) -> list[int | str] | None:
 
 
 def _canonical_frame(frame: Any) -> int | str:
-    where = f"frames: {frame!r:.60}"
+    context = f"frames: {frame!r:.60}"
     if not isinstance(frame, str):
         try:
             steps = check_whole("frames", frame, least=None)
         except ArgumentError:
-            raise ArgumentError(f"{where}; expected {_FORMS}") from None
+            raise ArgumentError(f"{context}; expected {_FORMS}") from None
         if abs(steps) > _FARTHEST:
-            raise ArgumentError(f"{where}; expected at most {_FARTHEST:,} steps from t")
+            raise ArgumentError(f"{context}; expected at most {_FARTHEST:,} steps from t")
         return steps
     if match := _RANGE.fullmatch(frame.strip()):
         low, high = int(match[1]), int(match[2])
         if low > high or max(-low, high) > _FARTHEST:
-            raise ArgumentError(f"{where}; expected a range A..B with A <= B, at most {_FARTHEST:,} steps from t")
+            raise ArgumentError(f"{context}; expected a range A..B with A <= B, at most {_FARTHEST:,} steps from t")
         return f"{low}..{high}"
     if match := _SECONDS.fullmatch(frame.strip()):
         return f"{match[1]}s"
     if match := _GEOMETRIC.fullmatch(frame):
         if not 0 < float(match[1]) <= _MOST_DISCOUNT:
-            raise ArgumentError(f"{where}; expected a discount above 0, at most {_MOST_DISCOUNT}")
+            raise ArgumentError(f"{context}; expected a discount above 0, at most {_MOST_DISCOUNT}")
         return f"goal:geometric:{float(match[1]):.9f}".rstrip("0")
     if frame not in _NAMED:
-        raise ArgumentError(f"{where}; expected {_FORMS}")
+        raise ArgumentError(f"{context}; expected {_FORMS}")
     return frame
 
 
@@ -196,64 +200,65 @@ def resolve_windows(frames: Sequence[int | str] | None, fields: Sequence[Fields]
 
     Raises:
         ArgumentError: Frames are in seconds and datasets have no fixed rate, or the layout ``pairs`` does not hold
-            them; names all of these datasets.
+            them. The message names all of these datasets.
     """
     times = {float(match[1]) for frame in frames or () if (match := _SECONDS.fullmatch(str(frame)))}
-    rates = {name: each.control_frequency for name, each in zip(names, fields, strict=True)}
-    where = f"frames={list(frames or ())!r:.100}"
+    context = f"frames={list(frames or ())!r:.100}"
     if times:
-        check_rates(where, fields, names)
+        check_rates(context, fields, names)
     # Two times at one step, t included, would give the same picture twice.
     times.add(0.0)
-    slow = [
-        f"{name} ({rate} Hz)" for name, rate in rates.items() if len({_at(each, rate) for each in times}) < len(times)
-    ]
+    rates = [member_fields.control_frequency for member_fields in fields]
+    num_steps = [len({_closest_step(time, rate) for time in times}) for rate in rates]
+    members = zip(names, rates, num_steps, strict=True)
+    slow = [f"{dataset_name} ({rate} Hz)" for dataset_name, rate, distinct in members if distinct < len(times)]
     if slow:
         raise ArgumentError(
-            f"{where}: times that are the same step at the rate of {', '.join(slow)}; give longer times or steps, or "
-            "load these datasets apart"
+            f"{context}: times that are the same step at the rate of {', '.join(slow)}; give longer times or steps, or "
+            "load these datasets separately"
         )
-    windows = [_resolve(frames, each) for each in fields]
-    for name, each, window in zip(names, fields, windows, strict=True):
-        if each.layout == "pairs":
-            _check_pair(name, each, window)
+    windows = [_resolve(frames, member_fields) for member_fields in fields]
+    for dataset_name, member_fields, window in zip(names, fields, windows, strict=True):
+        if member_fields.layout == "pairs":
+            _check_pair(dataset_name, member_fields, window)
     return windows
 
 
 def _resolve(frames: Sequence[int | str] | None, fields: Fields) -> Window:
+    """Return the window of a member; distances are in its steps."""
     if frames is None:
         frames = fields.frame_offsets if fields.layout == "pairs" else (0, fields.offset)
-    found = []
+    specs = []
     for frame in frames:
-        kind, low, high, discount = _STEPS, 0, 0, 0.0
+        frame_kind, low, high, discount = _STEPS, 0, 0, 0.0
         if isinstance(frame, int):
             low = high = frame
         elif frame == "offset":
             low = high = fields.offset
         elif match := _SECONDS.fullmatch(frame):
-            low = high = _at(float(match[1]), fields.control_frequency)
+            low = high = _closest_step(float(match[1]), fields.control_frequency)
         elif match := _RANGE.fullmatch(frame):
             low, high = int(match[1]), int(match[2])
         else:
-            kind = _LAST if frame == "last" else _GOAL
+            frame_kind = _LAST if frame == "last" else _GOAL
             discount = float(match[1]) if (match := _GEOMETRIC.fullmatch(frame)) else 0.0
-        found.append((low, high, kind, discount))
-    types = (np.int64, np.int64, np.int8, np.float64)
-    return Window(*(np.array(column, dtype) for column, dtype in zip(zip(*found, strict=True), types, strict=True)))
+        specs.append((low, high, frame_kind, discount))
+    dtypes = (np.int64, np.int64, np.int8, np.float64)
+    return Window(*map(np.array, zip(*specs, strict=True), dtypes))
 
 
-def _at(seconds: float, rate: float | None) -> int:
+def _closest_step(seconds: float, rate: float | None) -> int:
     """Return the closest step of a time."""
     return math.floor(seconds * (rate or 0) + 0.5)
 
 
-def _check_pair(name: str, fields: Fields, window: Window) -> None:
-    held = set(fields.frame_offsets)
+def _check_pair(dataset_name: str, fields: Fields, window: Window) -> None:
+    stored_frames = set(fields.frame_offsets)
     ranges = zip(window.low.tolist(), window.high.tolist(), strict=True)
-    if window.kinds.any() or not all(held.issuperset(range(low, high + 1)) for low, high in ranges):
-        listed = ", ".join(map(str, sorted(held)[:12])) + (", ..." if len(held) > 12 else "")
+    if window.kinds.any() or not all(stored_frames.issuperset(range(low, high + 1)) for low, high in ranges):
+        listed_frames = ", ".join(map(str, sorted(stored_frames)[:12])) + (", ..." if len(stored_frames) > 12 else "")
         raise ArgumentError(
-            f"dataset {name}: its pairs hold the frames t + {{{listed}}} and no others; convert it with "
+            f"dataset {dataset_name}: its pairs hold the frames t + {{{listed_frames}}} and no others; convert it with "
             "`--layout frames` to load any frames"
         )
 
@@ -275,61 +280,72 @@ class WindowTable:
         shape = (len(windows), self.frames)
         self._low, self._high = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
         self._kinds, self.used = np.zeros(shape, np.int8), np.zeros(shape, bool)
+        self._tails: dict[int, np.ndarray] = {}
         for member, window in enumerate(windows):
-            for table, values in ((self._low, window.low), (self._high, window.high), (self._kinds, window.kinds)):
-                table[member, : len(window)] = values
-            self.used[member, : len(window)] = True
+            used = slice(len(window))
+            self._low[member, used], self._high[member, used] = window.low, window.high
+            self._kinds[member, used], self.used[member, used] = window.kinds, True
+            for frame in np.flatnonzero(window.discounts).tolist():
+                self._tails[frame] = _tails(float(window.discounts[frame]))
         self._count = self._high - self._low + 1
-        random = (self._count > 1) | (self._kinds == _GOAL)
-        self._random = np.flatnonzero(random.any(axis=0))
+        is_random = (self._count > 1) | (self._kinds == _GOAL)
+        self._random = np.flatnonzero(is_random.any(axis=0))
         self._keys = np.array([make_key(seed, "frames", int(frame)) for frame in self._random], np.uint64)
         self._has_named = bool(self._kinds.any())
-        discounts = {frame: value for each in windows for frame, value in enumerate(each.discounts.tolist()) if value}
-        self._tails = {frame: _tails(discount) for frame, discount in discounts.items()}
 
     def steps(
-        self, member: np.ndarray, step: np.ndarray, num_steps: np.ndarray, sample: np.ndarray
+        self, members: np.ndarray, sample_steps: np.ndarray, num_steps: np.ndarray, samples: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the steps of the frames of samples.
 
-        A random frame depends on the seed, the number of the sample and of the frame alone.
+        A random frame depends only on the seed, the number of the sample and the number of the frame.
 
         Args:
-            member: Member of each sample, int [n].
-            step: t of each sample, int [n].
+            members: Member of each sample, int [n].
+            sample_steps: t of each sample, int [n].
             num_steps: Steps of its episode, at least 1, int [n].
-            sample: Global number of the sample, int64 [n].
+            samples: Global number of the sample, int64 [n].
 
         Returns:
-            Steps, int64 [n, F], moved to the closest step of the episode; bool [n, F], False where one was moved, and
-            for frames that a member does not have.
+            Steps, int64 [n, F], moved to the closest step of the episode; bool [n, F], False for moved steps and for
+            frames that a member does not have.
         """
-        last = (num_steps - 1)[:, None]
-        distance = self._low[member]
-        kinds = self._kinds[member]
+        last_steps = (num_steps - 1)[:, None]
+        distances = self._low[members]
+        frame_kinds = self._kinds[members]
+        random_numbers = np.zeros(distances.shape if len(self._random) else 0)
         if len(self._random):
-            drawn = np.zeros(distance.shape)
             for frame, key in zip(self._random.tolist(), self._keys, strict=True):
-                drawn[:, frame] = uniform(int(key), sample)
-            distance = distance + (drawn * self._count[member]).astype(np.int64)
-        wanted = step[:, None] + distance
+                random_numbers[:, frame] = uniform(int(key), samples)
+            distances = distances + (random_numbers * self._count[members]).astype(np.int64)
+        target_steps = sample_steps[:, None] + distances
         if self._has_named:
-            wanted = np.where(kinds == _LAST, last, wanted)
+            target_steps = np.where(frame_kinds == _LAST, last_steps, target_steps)
             if len(self._random):
-                goal = step[:, None] + 1 + (drawn * (last - step[:, None])).astype(np.int64)
-                for frame, tails in self._tails.items():
-                    ahead = 1 + len(tails) - np.searchsorted(tails, 1 - drawn[:, frame])
-                    # Beyond the end of the episode only where t is its last step.
-                    goal[:, frame] = step + np.clip(ahead, 1, np.maximum(num_steps - 1 - step, 1))
-                wanted = np.where(kinds == _GOAL, goal, wanted)
-        taken = np.clip(wanted, 0, last)
-        return taken, (taken == wanted) & self.used[member]
+                goals = sample_steps[:, None] + self._goal_distances(random_numbers, last_steps - sample_steps[:, None])
+                target_steps = np.where(frame_kinds == _GOAL, goals, target_steps)
+        frame_steps = np.clip(target_steps, 0, last_steps)
+        return frame_steps, (frame_steps == target_steps) & self.used[members]
+
+    def _goal_distances(self, random_numbers: np.ndarray, num_later: np.ndarray) -> np.ndarray:
+        """Return the distance of a random later step for each random number, int64 [n, F], at least 1.
+
+        Args:
+            random_numbers: Random numbers, float64 [n, F].
+            num_later: Count of the episode's steps after t, int64 [n, 1]; for 0 the distance is beyond its end.
+        """
+        distances = 1 + (random_numbers * num_later).astype(np.int64)
+        for frame, tails in self._tails.items():
+            # The distance is the smallest k whose tail discount^k is below 1 - u, so at most the last step.
+            geometric = 1 + len(tails) - np.searchsorted(tails, 1 - random_numbers[:, frame])
+            distances[:, frame] = np.clip(geometric, 1, np.maximum(num_later[:, 0], 1))
+        return distances
 
 
 def _tails(discount: float) -> np.ndarray:
-    """Return the probability that a geometric distance is above k, discount^k, for falling k from 1 on, ascending.
+    """Return the probability discount^k that a geometric distance is above k, from the largest k to 1, ascending.
 
-    Made by products alone, which are the same on every processor.
+    Only products are used, because they are the same on every processor.
     """
-    count = math.ceil(-53 * math.log(2) / math.log(discount)) + 1
-    return np.cumprod(np.full(count, discount))[::-1].copy()
+    num_tails = math.ceil(-53 * math.log(2) / math.log(discount)) + 1
+    return np.cumprod(np.full(num_tails, discount))[::-1].copy()

@@ -20,19 +20,19 @@ def mutate_bytes(content: bytes, random: Random) -> bytes:
     """Flip, cut out, repeat and insert some bytes."""
     changed = bytearray(content)
     for _ in range(random.randint(1, 5)):
-        place, length = random.randint(0, len(changed)), random.choice((1, 2, 4, 8, 64, 1000))
+        position, length = random.randint(0, len(changed)), random.choice((1, 2, 4, 8, 64, 1000))
         match random.randrange(5):
             case 0 if changed:
-                changed[place % len(changed)] ^= 1 << random.randrange(8)
+                changed[position % len(changed)] ^= 1 << random.randrange(8)
             case 1:
-                del changed[place : place + length]
+                del changed[position : position + length]
             case 2:
-                changed[place:place] = changed[place : place + length] * random.choice((1, 1, 2, 100))
+                changed[position:position] = changed[position : position + length] * random.choice((1, 1, 2, 100))
             case 3:
                 number = random.choice(_NUMBERS)
-                changed[place : place + len(number)] = number
+                changed[position : position + len(number)] = number
             case _:
-                changed[place:place] = random.randbytes(min(length, 64))
+                changed[position:position] = random.randbytes(min(length, 64))
     return bytes(changed)
 
 
@@ -42,16 +42,16 @@ def mutate_json(content: bytes, random: Random) -> bytes:
         return mutate_bytes(content, random)
     tree = copy.deepcopy(json.loads(content))
     for _ in range(random.randint(1, 3)):
-        places = list(_places(tree))
-        if not places:
+        positions = list(_places(tree))
+        if not positions:
             break
-        node, key = random.choice(places)
+        node, key = random.choice(positions)
         match random.randrange(6):
             case 0:
                 del node[key]
             case 1:
-                other, other_key = random.choice(places)
-                node[key] = copy.deepcopy(other[other_key])
+                target, other_key = random.choice(positions)
+                node[key] = copy.deepcopy(target[other_key])
             case 2 if isinstance(node, dict):
                 node[random.choice(("", "x", "../x", "x" * 300))] = node.pop(key)
             case _:

@@ -136,7 +136,7 @@ def _read_split(content: bytes) -> None:
         ranges = resolve_split(content.decode("utf-8", errors="replace"), lengths)
     except SplitError:
         return
-    assert all(0 <= found.start <= found.stop <= sum(lengths[found.split]) for found in ranges)
+    assert all(0 <= episodes.start <= episodes.stop <= sum(lengths[episodes.split]) for episodes in ranges)
 
 
 def _mixture(root: Path, path: Path) -> Target:

@@ -44,9 +44,9 @@ BOMBS = (
 
 @pytest.fixture(scope="module")
 def targets(oxe_root: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Target]:
-    found = make_targets(oxe_root, tmp_path_factory.mktemp("fuzz"))
-    assert set(found) == set(NAMES)
-    return found
+    created = make_targets(oxe_root, tmp_path_factory.mktemp("fuzz"))
+    assert set(created) == set(NAMES)
+    return created
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -33,14 +33,14 @@ FAR = 10**7
 _MOST = 600
 
 
-def compare(given: Configuration, folder: Path, *, workers: int = 0) -> str:
+def compare(configuration: Configuration, folder: Path, *, workers: int = 0) -> str:
     """Compare the loader of a configuration with the reference.
 
     Returns ``compared``, or ``refused`` if both refuse the arguments. Raises AssertionError for any difference.
     """
-    arguments = given.arguments(folder)
+    arguments = configuration.arguments(folder)
     try:
-        rows, epochs = _reference(given)
+        rows, epochs = _reference(configuration)
     except Refused as reason:
         try:
             make_loader(**arguments)
@@ -49,30 +49,32 @@ def compare(given: Configuration, folder: Path, *, workers: int = 0) -> str:
         raise AssertionError(f"accepted what the reference refuses: {reason}") from None
     loader = make_loader(**arguments)
     assert loader.dataset_names == tuple(member.name for member in rows.members)
-    sizes = [_size(epoch, given.case["samples_per_episode"]) for epoch in epochs]
+    sizes = [_size(epoch, configuration.case["samples_per_episode"]) for epoch in epochs]
     assert list(loader.sizes.values()) == sizes
-    passes = given.case["passes"]
+    passes = configuration.case["passes"]
     total = passes * sum(sizes) if passes else min(_MOST, 2 * sum(sizes) + 40)
-    batches = -(-total // given.batch_size)
-    drawn = [_sample(ref, rows.members, given.case) for step in range(batches) for ref in loader.describe(step)]
+    batches = -(-total // configuration.batch_size)
+    drawn = [_sample(ref, rows.members, configuration.case) for step in range(batches) for ref in loader.describe(step)]
     if passes:
         assert len(drawn) == total
     for number, epoch in enumerate(epochs):
         mine = [sample for member, sample in drawn if member == number]
-        _check_epochs(mine, epoch, sizes[number], given.case, weights_of(rows.members[number], epoch, given.case))
+        _check_epochs(
+            mine, epoch, sizes[number], configuration.case, weights_of(rows.members[number], epoch, configuration.case)
+        )
     if passes:
         _check_passes([member for member, _ in drawn], sizes)
     else:
-        _check_weights([member for member, _ in drawn], loader, given, rows.members)
+        _check_weights([member for member, _ in drawn], loader, configuration, rows.members)
     for step in {0, batches // 2, batches - 1} | (set() if passes else {FAR}):
         _check_batch(loader.batch_at(step), loader.describe(step), rows)
-    if given.number % 3 == 1 or given.case["sample_weights"]:
-        _check_ranks(arguments, loader, batches if passes else 2, ranks=given.ranks, workers=workers)
+    if configuration.number % 3 == 1 or configuration.case["sample_weights"]:
+        _check_ranks(arguments, loader, batches if passes else 2, ranks=configuration.ranks, workers=workers)
     return "compared"
 
 
 def _check_ranks(arguments: Mapping[str, Any], loader: Any, steps: int, *, ranks: int, workers: int) -> None:
-    """The batches of all ranks make the global batch, bitwise; only the last one of complete passes has more rows."""
+    """Check that the batches of all ranks are the global batch, bitwise; at the end of passes they have more rows."""
     parts = [make_loader(**arguments, rank=rank, world_size=ranks, num_workers=workers) for rank in range(ranks)]
     iterators = [iter(part) for part in parts]
     for step in range(steps):
@@ -83,11 +85,11 @@ def _check_ranks(arguments: Mapping[str, Any], loader: Any, steps: int, *, ranks
         iterator.close()
 
 
-def _reference(given: Configuration) -> tuple[Rows, list[list[Sample]]]:
-    """The rows and epochs of the reference; raises Refused if there is no such loader."""
-    case = given.case
-    members = settle(given.members, case)
-    if given.phases and (case["passes"] or not any(member.name in given.early for member in members)):
+def _reference(configuration: Configuration) -> tuple[Rows, list[list[Sample]]]:
+    """Return the rows and epochs of the reference; raises Refused if there is no such loader."""
+    case = configuration.case
+    members = settle(configuration.members, case)
+    if configuration.phases and (case["passes"] or not any(member.name in configuration.early for member in members)):
         raise Refused("a schedule of complete passes, or a phase without members")
     rows = Rows(members, case)
     epochs = [of_epoch(member, case) for member in members]
@@ -128,13 +130,13 @@ def _size(epoch: Sequence[Sample], samples_per_episode: int) -> int:
 
 
 def _units(epoch: Sequence[Sample]) -> list[list[Sample]]:
-    """The samples of each episode, one list for each time that the split names it."""
-    found: list[list[Sample]] = []
+    """Return the samples of each episode, one list for each time that the split names it."""
+    units: list[list[Sample]] = []
     for sample in epoch:
-        if not found or found[-1][-1][:2] != sample[:2] or found[-1][-1].step >= sample.step:
-            found.append([])
-        found[-1].append(sample)
-    return found
+        if not units or units[-1][-1][:2] != sample[:2] or units[-1][-1].step >= sample.step:
+            units.append([])
+        units[-1].append(sample)
+    return units
 
 
 def _sample(ref: Any, members: Sequence[Member], case: Mapping[str, Any]) -> tuple[int, Sample]:
@@ -162,20 +164,20 @@ def _check_epochs(
     if weights is not None:
         _check_weighted(drawn, epoch, case, weights)
         return
-    wanted = Counter(epoch)
+    expected = Counter(epoch)
     for first in range(0, len(drawn), size):
-        found = list(drawn[first : first + size])
-        if len(found) == size:
-            assert Counter(found) == wanted
+        samples = list(drawn[first : first + size])
+        if len(samples) == size:
+            assert Counter(samples) == expected
         else:
-            assert Counter(found) <= wanted
+            assert Counter(samples) <= expected
         if case["shuffle"] == "none":
-            assert found == list(epoch[: len(found)])
+            assert samples == list(epoch[: len(samples)])
         elif case["shuffle"].startswith("block:") and not case["passes"]:
             block = int(case["shuffle"][6:])
             blocks = [sorted(epoch[start : start + block]) for start in range(0, size, block)]
-            for start in range(0, len(found) - block + 1, block):
-                assert sorted(found[start : start + block]) in blocks
+            for start in range(0, len(samples) - block + 1, block):
+                assert sorted(samples[start : start + block]) in blocks
 
 
 def _check_weighted(
@@ -188,15 +190,15 @@ def _check_weighted(
     for sample, weight in zip(epoch, weights, strict=True):
         least[sample] += math.floor(size * weight / total)
         most[sample] += math.ceil(size * weight / total)
-    places = {sample: place for place, sample in enumerate(epoch)}
+    positions = {sample: position for position, sample in enumerate(epoch)}
     for first in range(0, len(drawn), size):
-        found = list(drawn[first : first + size])
-        counts = Counter(found)
+        samples = list(drawn[first : first + size])
+        counts = Counter(samples)
         assert all(count <= most[sample] for sample, count in counts.items())
-        if len(found) == size:
+        if len(samples) == size:
             assert all(counts[sample] >= count for sample, count in least.items())
-        if case["shuffle"] == "none" and len(places) == size:
-            assert found == sorted(found, key=places.__getitem__)
+        if case["shuffle"] == "none" and len(positions) == size:
+            assert samples == sorted(samples, key=positions.__getitem__)
 
 
 def _check_draws(drawn: Sequence[Sample], epoch: Sequence[Sample], per_episode: int) -> None:
@@ -223,21 +225,21 @@ def _check_passes(members: Sequence[int], sizes: Sequence[int]) -> None:
         assert Counter(members[first : first + sum(sizes)]) == dict(enumerate(sizes))
 
 
-def _check_weights(drawn: Sequence[int], loader: Any, given: Configuration, members: Sequence[Member]) -> None:
-    """The count of each member is within two of its share at every prefix of a phase."""
-    ends = [*(until * given.batch_size for until in given.phases), len(drawn)]
+def _check_weights(drawn: Sequence[int], loader: Any, configuration: Configuration, members: Sequence[Member]) -> None:
+    """Check that the count of each member is within two of its share at every prefix of a phase."""
+    ends = [*(until * configuration.batch_size for until in configuration.phases), len(drawn)]
     begin = 0
     for end in ends:
-        weights = list(loader.weights_at(begin // given.batch_size).values())
-        found = np.array(drawn[begin:end])
+        weights = list(loader.weights_at(begin // configuration.batch_size).values())
+        phase_members = np.array(drawn[begin:end])
         for number, weight in enumerate(weights):
-            counts = np.cumsum(found == number)
-            assert np.abs(counts - weight * np.arange(1, len(found) + 1)).max(initial=0) < 2
+            counts = np.cumsum(phase_members == number)
+            assert np.abs(counts - weight * np.arange(1, len(phase_members) + 1)).max(initial=0) < 2
         begin = end
-    if not given.phases:
+    if not configuration.phases:
         sizes = loader.sizes.values()
-        wanted = np.array([_weight(member.weight, size) for member, size in zip(members, sizes, strict=True)])
-        np.testing.assert_allclose(list(loader.weights.values()), wanted / wanted.sum(), atol=2.0**-20)
+        expected = np.array([_weight(member.weight, size) for member, size in zip(members, sizes, strict=True)])
+        np.testing.assert_allclose(list(loader.weights.values()), expected / expected.sum(), atol=2.0**-20)
 
 
 def _weight(weight: Any, size: int) -> float:
@@ -256,15 +258,15 @@ def _check_batch(batch: Mapping[str, Any], refs: Sequence[Any], rows: Rows) -> N
         rows.check(number, sample, {key: value[row] for key, value in batch.items()})
 
 
-def _check_parts(parts: Sequence[Mapping[str, Any]], whole: Mapping[str, Any]) -> None:
-    rows = len(whole["sample"])
-    for key, value in whole.items():
+def _check_parts(parts: Sequence[Mapping[str, Any]], batch: Mapping[str, Any]) -> None:
+    rows = len(batch["sample"])
+    for key, value in batch.items():
         if isinstance(value, list):
             assert list(itertools.chain(*(part[key] for part in parts)))[:rows] == value
         else:
             np.testing.assert_array_equal(np.concatenate([part[key] for part in parts])[:rows], value, err_msg=key)
-    if "sample_mask" in whole:
+    if "sample_mask" in batch:
         mask = np.concatenate([part["sample_mask"] for part in parts])
         assert mask.tolist() == [row < rows for row in range(len(mask))]
     assert len({len(part["sample"]) for part in parts}) == 1
-    assert all(part.keys() == whole.keys() for part in parts)
+    assert all(part.keys() == batch.keys() for part in parts)

@@ -119,20 +119,20 @@ class Configuration:
         return [member.name for member in self.members][: max(1, len(self.members) - 1)]
 
     def mixture(self, folder: Path) -> Any:
-        """The ``mixture`` argument, for roots in a folder."""
-        found: dict[str, Any] = {}
+        """Return the ``mixture`` argument, for roots in a folder."""
+        entries: dict[str, Any] = {}
         for member in self.members:
-            given = {"dataset": member.source.name, "weight": member.weight, "split": member.split}
+            fields = {"dataset": member.source.name, "weight": member.weight, "split": member.split}
             for name in ("filters", "episodes", "keep_ranges"):
                 if value := getattr(member, name):
-                    given[name] = value
+                    fields[name] = value
             if member.root != self.root:
-                given["root"] = str(folder / member.root)
-            found[member.name] = given
+                fields["root"] = str(folder / member.root)
+            entries[member.name] = fields
         if not self.phases:
-            return found
-        early = {name: entry for name, entry in found.items() if name in self.early}
-        late = {name: {"weight": 1} | (entry if name not in early else {}) for name, entry in found.items()}
+            return entries
+        early = {name: entry for name, entry in entries.items() if name in self.early}
+        late = {name: {"weight": 1} | (entry if name not in early else {}) for name, entry in entries.items()}
         return [(self.phases[0], early), (None, late)]
 
     def arguments(self, folder: Path) -> dict[str, Any]:
@@ -141,11 +141,13 @@ class Configuration:
 
 
 def configuration(number: int, sources: Mapping[str, Source]) -> Configuration:
-    """The configuration of a number."""
+    """Return the configuration of a number."""
     draw = random.Random(number)
     root = draw.choice(("frames", "frames", "frames", "pairs", "clips", *CODEC_ROOTS))
     is_clamp = root not in ("pairs", "clips") and draw.random() < 0.4
-    members = [_member(draw, place, sources, root, is_clamp) for place in range(draw.choice((1, 2, 2, 3)))]
+    members = [
+        _member(draw, member_number, sources, root, is_clamp) for member_number in range(draw.choice((1, 2, 2, 3)))
+    ]
     has_rates = all(member.source.rate for member in members)
     has_frames = all(not member.is_pairs for member in members)
     cameras = draw.choice(_CAMERAS if has_frames else (None, None, "primary", ["primary"], _TWO_KEYS))
@@ -177,14 +179,7 @@ def configuration(number: int, sources: Mapping[str, Source]) -> Configuration:
         "episodes": _by_member(draw, members, _episodes),
         "keep_ranges": _by_member(draw, members, _ranges),
     }
-    if draw.random() < 0.2:
-        case["action_columns"] = {members[0].name: [("action", [1, 0]), "count"]}
-    if draw.random() < 0.2:
-        case["state_columns"] = {members[-1].name: draw.choice((["reward"], [("action", [1]), "is_last"]))}
-    case |= _drawn(draw, members, case)
-    for name, times in (("action_from", ("-0.2s", "0.4s")), ("horizon", ("0.6s", "0.01s")), ("state_from", ("-0.4s",))):
-        if (has_rates or draw.random() < 0.03) and draw.random() < 0.1 and action == "window":
-            case[name] = draw.choice(times)
+    _add_rare_arguments(draw, case, members, has_rates=has_rates)
     phases = (draw.randrange(1, 5),) if draw.random() < 0.15 and (not case["passes"] or draw.random() < 0.1) else ()
     case |= _image_sizes(draw, cameras, is_needed=any(member.source.name == "delta" for member in members))
     batch_size = draw.choice((4, 6, 12))
@@ -192,8 +187,20 @@ def configuration(number: int, sources: Mapping[str, Source]) -> Configuration:
     return Configuration(number, root, tuple(members), phases, case, batch_size, ranks)
 
 
+def _add_rare_arguments(draw: random.Random, case: dict[str, Any], members: list[Member], *, has_rates: bool) -> None:
+    """Add columns, weights and times in seconds to some cases."""
+    if draw.random() < 0.2:
+        case["action_columns"] = {members[0].name: [("action", [1, 0]), "count"]}
+    if draw.random() < 0.2:
+        case["state_columns"] = {members[-1].name: draw.choice((["reward"], [("action", [1]), "is_last"]))}
+    case |= _drawn(draw, members, case)
+    for name, times in (("action_from", ("-0.2s", "0.4s")), ("horizon", ("0.6s", "0.01s")), ("state_from", ("-0.4s",))):
+        if (has_rates or draw.random() < 0.03) and draw.random() < 0.1 and case["action"] == "window":
+            case[name] = draw.choice(times)
+
+
 def _image_sizes(draw: random.Random, cameras: Any, *, is_needed: bool) -> dict[str, Any]:
-    """The sizes of all cameras, or of some; mostly where frames of one camera have several sizes."""
+    """Return the sizes of all cameras, or of some; mostly where frames of one camera have several sizes."""
     if draw.random() > (0.9 if is_needed else 0.3):
         return {"image_size": None, "image_fit": "stretch", "image_filter": "area"}
     keys = [cameras or "primary"] if cameras is None or isinstance(cameras, str) else list(cameras)
@@ -207,37 +214,39 @@ def _image_sizes(draw: random.Random, cameras: Any, *, is_needed: bool) -> dict[
 
 
 def _drawn(draw: random.Random, members: Sequence[Member], case: Mapping[str, Any]) -> dict[str, Any]:
-    """What samples are drawn by, and what they draw."""
-    found: dict[str, Any] = {"sample_weights": None, "language": "language"}
+    """Return the arguments for weights, language and columns that samples are drawn by."""
+    case_values: dict[str, Any] = {"sample_weights": None, "language": "language"}
     if draw.random() < 0.35:
         column = draw.choice(("weight",) * 6 + ("steps.weight", "num_steps", "step", "reward"))
-        found["sample_weights"] = draw.choice((column, {members[-1].name: column}))
+        case_values["sample_weights"] = draw.choice((column, {members[-1].name: column}))
         if draw.random() < 0.9:
-            found["samples_per_episode"] = 0
+            case_values["samples_per_episode"] = 0
     if case["metadata"] == "full":
-        found["language"] = draw.choice(("language", "language", "note", ["note", "language"]))
+        case_values["language"] = draw.choice(("language", "language", "note", ["note", "language"]))
     if case["frames"] and "goal" in case["frames"] and draw.random() < 0.5:
         frames = ["goal:geometric:0.7" if frame == "goal" else frame for frame in case["frames"]]
-        found["frames"] = frames
-    return found
+        case_values["frames"] = frames
+    return case_values
 
 
-def _member(draw: random.Random, place: int, sources: Mapping[str, Source], root: str, is_clamp: bool) -> Member:
+def _member(
+    draw: random.Random, member_number: int, sources: Mapping[str, Source], root: str, is_clamp: bool
+) -> Member:
     source = sources[draw.choice(sorted(sources))]
     roots = [root] * 6 + (["frames"] if is_clamp else ["frames", "pairs"])
     if root not in ("pairs", "clips"):
         roots += draw.sample(CODEC_ROOTS, 2)
     if source.name != "beta" and root == "frames" and draw.random() < 0.3:
         roots.append("wrists")
-    own = draw.random() < 0.3
+    has_filters = draw.random() < 0.3
     member = Member(
-        f"{source.name}_{'abc'[place]}",
+        f"{source.name}_{'abc'[member_number]}",
         source,
         draw.choice(roots),
         draw.choice((*_SPLITS, "val", "train+val") if "val" in source.splits else _SPLITS),
         weight=draw.choice((1, 1, 2.5, 0.3, "size", {"size_power": 0.5, "factor": 2})),
     )
-    if not own:
+    if not has_filters:
         return member
     return replace(
         member,
@@ -253,7 +262,7 @@ def _frames(draw: random.Random, has_frames: bool, has_rates: bool) -> list[int 
     if not has_frames:
         held = (0, 0, "offset", "offset", "0..0", *(("0..1", 1, "0.2s") if draw.random() < 0.15 else ()))
         return [draw.choice(held) for _ in range(draw.randrange(1, 3))]
-    chosen = _FRAMES if has_rates else [each for each in _FRAMES if not str(each).endswith("s")]
+    chosen = _FRAMES if has_rates else [frame for frame in _FRAMES if not str(frame).endswith("s")]
     return [draw.choice(chosen) for _ in range(draw.randrange(1, 5))]
 
 
@@ -271,11 +280,11 @@ def _by_member(draw: random.Random, members: Sequence[Member], make: Any) -> dic
 
 
 def _names(draw: random.Random, member: Member) -> list[str]:
-    known = [
+    available = [
         member.source.episodes(split)[number].facts["episode_id"]
         for split, number in of_split(member.split, member.source)
     ]
-    return draw.sample(known, 2) + draw.sample(_PATTERNS, draw.randrange(3))
+    return draw.sample(available, 2) + draw.sample(_PATTERNS, draw.randrange(3))
 
 
 def _episodes(draw: random.Random, member: Member) -> Any:
@@ -284,8 +293,8 @@ def _episodes(draw: random.Random, member: Member) -> Any:
 
 
 def _ranges(draw: random.Random, member: Member) -> dict[str, list[list[int]]]:
-    found = {}
+    ranges = {}
     for name in [*_names(draw, member), *_names(draw, member)]:
         edges = sorted(draw.sample(range(12), 4))
-        found[name] = [edges[:2], edges[2:]][: draw.randrange(1, 3)]
-    return found
+        ranges[name] = [edges[:2], edges[2:]][: draw.randrange(1, 3)]
+    return ranges

@@ -84,9 +84,9 @@ def episodes_of(root: Path, name: str) -> list[Episode]:
 def random_table(random: np.random.Generator, name: str, episodes: Sequence[Episode]) -> RandomTable:
     """Return a table of random keys, of which some do not fit."""
 
-    def some(things: Sequence[Any], share: float) -> list[Any]:
-        order = random.permutation(len(things))[: max(1, round(share * len(things)))]
-        return [things[place] for place in order.tolist()]
+    def some(items: Sequence[Any], share: float) -> list[Any]:
+        order = random.permutation(len(items))[: max(1, round(share * len(items)))]
+        return [items[number] for number in order.tolist()]
 
     split = str(random.choice(list(DATASETS[name]))) if random.random() < 0.7 else None
     inside = [episode for episode in episodes if split in (None, episode.split)]
@@ -95,20 +95,24 @@ def random_table(random: np.random.Generator, name: str, episodes: Sequence[Epis
     share = float(random.choice([0.3, 0.8, 1.0]))
     rows: list[Row] = []
     if how in ("range", "none"):
-        for episode in some([each for each in inside if each.length or how == "none"], share):
+        for episode in some([row_episode for row_episode in inside if row_episode.length or how == "none"], share):
             rows.append({key: episode.key(key) for key in names})
             if how == "range":
                 start = int(random.integers(episode.length))
                 rows[-1] |= {"start": start, "stop": int(random.integers(start + 1, episode.length + 1))}
     else:
-        for episode, step in some([(each, step) for each in inside for step in range(each.length)], share):
+        for episode, step in some(
+            [(row_episode, step) for row_episode in inside for step in range(row_episode.length)], share
+        ):
             keys = ("step", "frame_index") if how == "both" else (how,)
             rows.append({key: episode.key(key) for key in names} | dict.fromkeys(keys, step))
     if random.random() < 0.25:
         _add_fault(random, rows)
     elif len(names) > 1 and len(inside) > 1 and random.random() < 0.5:
         # Both keys name an episode, and not the same.
-        rows[-1][names[0]] = next(each.key(names[0]) for each in inside if each.key(names[1]) != rows[-1][names[1]])
+        rows[-1][names[0]] = next(
+            row_episode.key(names[0]) for row_episode in inside if row_episode.key(names[1]) != rows[-1][names[1]]
+        )
     return RandomTable(_with_labels(random, rows), split, str(random.choice(["mapping", "parquet", "folder"])))
 
 
@@ -157,7 +161,7 @@ def expected_labels(table: RandomTable, name: str, episodes: Sequence[Episode]) 
         raise Refused("a number in a split")
     labels: dict[tuple[str, int, int], Row] = {}
     for row in table.rows:
-        episode = _episode_of(row, [each for each in episodes if table.split in (None, each.split)])
+        episode = _episode_of(row, [candidate for candidate in episodes if table.split in (None, candidate.split)])
         for step in _steps_of(row, episode):
             key = (episode.split, episode.number, step)
             if key in labels:
@@ -174,7 +178,9 @@ def _episode_of(row: Row, episodes: Sequence[Episode]) -> Episode:
     named = []
     for key in ("episode", "episode_id", "episode_index"):
         if key in row:
-            named.append([each for each in episodes if row[key] is not None and each.key(key) == row[key]])
+            named.append(
+                [candidate for candidate in episodes if row[key] is not None and candidate.key(key) == row[key]]
+            )
     if any(len(same) != 1 for same in named) or len({id(same[0]) for same in named}) != 1:
         raise Refused("the episode")
     return named[0][0]

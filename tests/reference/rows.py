@@ -16,7 +16,7 @@ from tests.reference.source import Vector
 
 
 def _steps(value: Any, member: Member, *, least: int) -> Any:
-    """A count of steps of a member, which may be given as a time."""
+    """Return a count of steps of a member, which may be given as a time."""
     if not isinstance(value, str):
         return value
     if at(value, member.source) < least:
@@ -29,7 +29,7 @@ _NOTHING = Vector((), lambda episode, t: ())
 
 @functools.cache
 def decode(encoded: bytes) -> np.ndarray:
-    """The picture of a JPEG, or the depth of a PNG, by another library than the loader's."""
+    """Return the picture of a JPEG, or the depth of a PNG, by another library than the loader's."""
     opened = Image.open(io.BytesIO(encoded))
     return np.asarray(opened if opened.format == "PNG" else opened.convert("RGB"))
 
@@ -42,7 +42,7 @@ _FILTERS = {
 
 
 def resize(picture: np.ndarray, size: tuple[int, int], *, fit: str, filter: str) -> np.ndarray:
-    """A picture at a size, or depth with the value at the middle of each new pixel; the rest is black."""
+    """Return a picture at a size, or depth with the value at the middle of each new pixel; the rest is black."""
     (height, width), (old_height, old_width) = size, picture.shape[:2]
     if fit == "pad":
         ratio = max(old_width / width, old_height / height)
@@ -53,10 +53,10 @@ def resize(picture: np.ndarray, size: tuple[int, int], *, fit: str, filter: str)
         rows = [math.floor((row + 0.5) * old_height / height) for row in range(height)]
         columns = [math.floor((column + 0.5) * old_width / width) for column in range(width)]
         inner = np.array([[picture[row, column] for column in columns] for row in rows])
-    whole = np.zeros((*size, *picture.shape[2:]), picture.dtype)
+    padded = np.zeros((*size, *picture.shape[2:]), picture.dtype)
     top, left = (size[0] - height) // 2, (size[1] - width) // 2
-    whole[top : top + height, left : left + width] = inner
-    return whole
+    padded[top : top + height, left : left + width] = inner
+    return padded
 
 
 class Rows:
@@ -76,34 +76,34 @@ class Rows:
         }
         self.steps = max(self.horizons)
 
-    def _vector(self, member: Member, which: str) -> Vector:
-        columns = (self.case[f"{which}_columns"] or {}).get(member.name)
+    def _vector(self, member: Member, vector_kind: str) -> Vector:
+        columns = (self.case[f"{vector_kind}_columns"] or {}).get(member.name)
         if columns is not None:
-            chosen = [(each, None) if isinstance(each, str) else each for each in columns]
-            sizes = [_width(member, name) if places is None else len(places) for name, places in chosen]
+            chosen = [(entry, None) if isinstance(entry, str) else entry for entry in columns]
+            sizes = [_width(member, name) if dimensions is None else len(dimensions) for name, dimensions in chosen]
             return Vector(
                 ("absolute",) * sum(sizes),
                 lambda episode, t: [
-                    value for name, places in chosen for value in _chosen(episode.steps, name, places, t)
+                    value for name, dimensions in chosen for value in _chosen(episode.steps, name, dimensions, t)
                 ],
             )
-        if self.case[f"{which}_space"] is not None:
-            return member.source.joint.get(which, _NOTHING)
-        return member.source.action if which == "action" else member.source.state
+        if self.case[f"{vector_kind}_space"] is not None:
+            return member.source.joint.get(vector_kind, _NOTHING)
+        return member.source.action if vector_kind == "action" else member.source.state
 
     def check(self, number: int, sample: Sample, row: Mapping[str, Any]) -> None:
         """Check a row of a batch, of the member with this number."""
         member, case = self.members[number], self.case
         episode = member.find(sample)
-        taken = self._check_frames(number, sample, row)
+        frame_steps = self._check_frames(number, sample, row)
         if case["metadata"] == "none":
             return
         assert row["dataset"] == number
         if case["metadata"] == "dataset_only":
             return
         assert (row["episode"], row["step"]) == (sample.episode, sample.step)
-        if taken is not None:
-            assert row["offset"] == taken[len(self.windows[number]) - 1] - sample.step
+        if frame_steps is not None:
+            assert row["offset"] == frame_steps[len(self.windows[number]) - 1] - sample.step
         else:
             assert row["offset"] == self.windows[number][-1].low
         length = self.horizons[number]
@@ -130,7 +130,7 @@ class Rows:
         episode = member.find(sample)
         last = episode.length - 1
         most = max(map(len, self.windows))
-        taken = row["frame_step"].tolist() if self.chooses else None
+        frame_steps = row["frame_step"].tolist() if self.chooses else None
         for request in requests(self.case):
             camera = member.camera(request.camera)
             key = "depth" if request.is_depth else "frames"
@@ -140,45 +140,45 @@ class Rows:
             mask = row[f"{key}_mask{request.suffix}"] if has_mask else [True] * len(window)
             tolerance = 0 if request.is_depth else member.tolerance + 2 * (request.size is not None)
             assert len(pictures) == most
-            for place in range(most):
-                if place >= len(window):
-                    assert not pictures[place].any()
-                    assert not mask[place]
+            for frame in range(most):
+                if frame >= len(window):
+                    assert not pictures[frame].any()
+                    assert not mask[frame]
                     continue
-                step = taken[place] if taken is not None else sample.step + window[place].low
-                allowed = _allowed(window[place], sample.step, last)
-                assert any(step == moved for moved, _ in allowed), f"frame {place} is of step {step}"
+                step = frame_steps[frame] if frame_steps is not None else sample.step + window[frame].low
+                allowed = _allowed(window[frame], sample.step, last)
+                assert any(step == moved for moved, _ in allowed), f"frame {frame} is of step {step}"
                 shown = episode.pictures[camera][step] if camera else None
                 possible = {is_real and shown is not None for moved, is_real in allowed if moved == step}
-                assert bool(mask[place]) in possible
-                expected = np.zeros_like(pictures[place])
+                assert bool(mask[frame]) in possible
+                expected = np.zeros_like(pictures[frame])
                 if shown is not None:
                     expected = decode(shown)
                     if request.size is not None:
                         case = self.case
                         expected = resize(expected, request.size, fit=case["image_fit"], filter=case["image_filter"])
-                assert pictures[place].shape == expected.shape
-                assert np.abs(pictures[place].astype(int) - expected).max() <= tolerance, (
-                    f"{request}: frame {place} of step {step}"
+                assert pictures[frame].shape == expected.shape
+                assert np.abs(pictures[frame].astype(int) - expected).max() <= tolerance, (
+                    f"{request}: frame {frame} of step {step}"
                 )
-        return taken
+        return frame_steps
 
     def _window(
         self, number: int, sample: Sample, vectors: Sequence[Vector], first: int, count: int, width: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The values of some steps from t + first on, 0 where there is none; and which are real."""
+        """Return the values of some steps from t + first on, 0 where there is none; and which are real."""
         episode, vector = self.members[number].find(sample), vectors[number]
         values, real = np.zeros((count, width), np.float32), np.zeros((count, width), bool)
-        for place in range(count):
-            step = sample.step + first + place
+        for position in range(count):
+            step = sample.step + first + position
             if 0 <= step < episode.length and vector.kinds:
                 for dim, value in enumerate(vector.values(episode, step)):
                     if value is not None:
-                        values[place, dim], real[place, dim] = value, True
+                        values[position, dim], real[position, dim] = value, True
         return values, real
 
     def _reduce(self, number: int, values: np.ndarray, real: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The one action of the steps of a window that are in the episode."""
+        """Return the one action of the steps of a window that are in the episode."""
         source, how = self.members[number].source, self.case["action"]
         out, mask = np.zeros(values.shape[1], np.float32), np.zeros(values.shape[1], bool)
         for dim, kind in enumerate(self.actions[number].kinds):
@@ -189,8 +189,8 @@ class Rows:
             total = float(np.sum(values[:, dim].astype(float)))
             by_kind = {"displacement": total, "velocity": total / (source.rate or 1)}
             last = float(values[-1, dim])
-            found = {"first": float(values[0, dim]), "mean": last if kind == "flag" else mean}
-            out[dim] = found[how] if how in found else by_kind.get(kind, last)
+            reductions = {"first": float(values[0, dim]), "mean": last if kind == "flag" else mean}
+            out[dim] = reductions[how] if how in reductions else by_kind.get(kind, last)
         return out, mask
 
     def _check_column(self, column: str, member: Member, sample: Sample, row: Mapping[str, Any]) -> None:
@@ -199,24 +199,24 @@ class Rows:
             value = value_of(member, episode, sample.step, column)
         except KeyError:
             value = None
-        found = row[column]
-        if isinstance(found, str):
-            assert found == (value or "")
+        actual = row[column]
+        if isinstance(actual, str):
+            assert actual == (value or "")
             return
         mask = np.ravel(row[f"{column}_mask"])
         count = 0 if value is None else np.size(value)
-        wanted = np.zeros(len(mask), found.dtype)
-        wanted[:count] = 0 if value is None else value
+        expected = np.zeros(len(mask), actual.dtype)
+        expected[:count] = 0 if value is None else value
         _equal(mask, np.arange(len(mask)) < count)
-        _equal(np.ravel(found), wanted)
+        _equal(np.ravel(actual), expected)
 
 
-def _equal(found: Any, wanted: Any) -> None:
-    np.testing.assert_array_equal(found, wanted)
+def _equal(actual: Any, expected: Any) -> None:
+    np.testing.assert_array_equal(actual, expected)
 
 
 def _allowed(reach: Reach, t: int, last: int) -> set[tuple[int, bool]]:
-    """The steps that a frame may show, and whether each is its own or a repeated edge."""
+    """Return the steps that a frame may show, and whether each is its own or a repeated edge."""
     if reach.name == "last":
         return {(last, True)}
     if reach.name == "goal":
@@ -233,9 +233,9 @@ def _width(member: Member, column: str) -> int:
     raise Refused(column)
 
 
-def _chosen(steps: Mapping[str, list[Any]], name: str, places: Sequence[int] | None, t: int) -> list[Any]:
+def _chosen(steps: Mapping[str, list[Any]], name: str, dimensions: Sequence[int] | None, t: int) -> list[Any]:
     value = steps["action_" if name == "action" else name][t]
     if value is None:
-        return [None] * (1 if places is None else len(places))
+        return [None] * (1 if dimensions is None else len(dimensions))
     flat = np.ravel(value)
-    return list(flat if places is None else flat[list(places)])
+    return list(flat if dimensions is None else flat[list(dimensions)])

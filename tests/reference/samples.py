@@ -62,31 +62,31 @@ class Member:
     def find(self, sample: Sample) -> Episode:
         return self.source.episodes(sample.split)[sample.episode]
 
-    def camera(self, wanted: str | None) -> str | None:
-        """The stored camera of a name or role; for None the primary one, or else the first."""
+    def camera(self, requested: str | None) -> str | None:
+        """Return the stored camera of a name or role; for None the primary one, or else the first."""
         stored = self.source.stored_cameras(self.root)
-        if wanted is None:
+        if requested is None:
             return self.camera("primary") or stored[0]
-        if wanted in stored:
-            return wanted
-        return next((camera for camera in stored if self.source.cameras[camera] == wanted), None)
+        if requested in stored:
+            return requested
+        return next((camera for camera in stored if self.source.cameras[camera] == requested), None)
 
 
 def reaches(frames: Sequence[int | str] | None, member: Member) -> list[Reach]:
-    """The frames of a member's samples."""
+    """Return the frames of a member's samples."""
     source = member.source
     held = {"pairs": {0, source.offset}, "clips": set(range(source.offset + 1))}.get(member.root)
     if frames is None:
         return [Reach(step, step) for step in sorted(held or {0, source.offset})]
-    found = [_reach(frame, source) for frame in frames]
+    frame_reaches = [_reach(frame, source) for frame in frames]
     times = {Fraction(0)} | {Fraction(frame[:-1]) for frame in frames if isinstance(frame, str) and frame.endswith("s")}
     if len(times) > 1 and len({at(f"{float(time)}s", source) for time in times}) < len(times):
         raise Refused("two times at one step")
     if held is not None:
-        for low, high, name in found:
+        for low, high, name in frame_reaches:
             if name or not set(range(low, high + 1)) <= held:
                 raise Refused(f"pairs hold {held}")
-    return found
+    return frame_reaches
 
 
 def _reach(frame: int | str, source: Source) -> Reach:
@@ -106,32 +106,32 @@ def _reach(frame: int | str, source: Source) -> Reach:
 
 
 def at(seconds: str, source: Source) -> int:
-    """The nearest step of a time, by the source's rate."""
+    """Return the nearest step of a time, by the source's rate."""
     if source.rate is None:
         raise Refused("seconds without a rate")
     return math.floor(Fraction(seconds[:-1]) * Fraction(source.rate) + Fraction(1, 2))
 
 
 def weights_of(member: Member, epoch: Sequence[Sample], case: Mapping[str, Any]) -> list[Fraction] | None:
-    """The weight of each sample of an epoch, None if all are the same."""
-    given = case["sample_weights"]
-    column = given.get(member.name) if isinstance(given, Mapping) else given
-    if given is not None and case["samples_per_episode"]:
+    """Return the weight of each sample of an epoch, None if all are the same."""
+    sample_weights = case["sample_weights"]
+    column = sample_weights.get(member.name) if isinstance(sample_weights, Mapping) else sample_weights
+    if sample_weights is not None and case["samples_per_episode"]:
         raise Refused("two rules of drawing")
     if column is None:
         return None
-    found = [value_of(member, member.find(sample), sample.step, column) for sample in epoch]
-    if any(value is None or not 0 <= value < math.inf for value in found) or not any(found):
+    weights = [value_of(member, member.find(sample), sample.step, column) for sample in epoch]
+    if any(value is None or not 0 <= value < math.inf for value in weights) or not any(weights):
         raise Refused("weights that cannot be drawn by")
-    return [Fraction(float(value)) for value in found]
+    return [Fraction(float(value)) for value in weights]
 
 
 def settle(members: Sequence[Member], case: Mapping[str, Any]) -> list[Member]:
-    """The members that stay, with the filters of ``case`` and without conditions on columns that a member lacks."""
-    given = case["filters"] or ()
+    """Return the members that stay, with the filters of ``case`` without conditions on columns that a member lacks."""
+    filters = case["filters"] or ()
     settled, having, lacking, dropped = [], set(), set(), set()
     for member in members:
-        conditions = [*(given.get(member.name, ()) if isinstance(given, Mapping) else given), *member.filters]
+        conditions = [*(filters.get(member.name, ()) if isinstance(filters, Mapping) else filters), *member.filters]
         kept = [condition for condition in conditions if has_column(member, condition[0])]
         having |= {column for column, _, _ in kept}
         lacking |= (absent := {column for column, _, _ in conditions} - {column for column, _, _ in kept})
@@ -156,8 +156,8 @@ def has_column(member: Member, column: str) -> bool:
 
 
 def of_split(expression: str, source: Source) -> list[tuple[str, int]]:
-    """The episodes that a split expression names, in order: split and number."""
-    found = []
+    """Return the episodes that a split expression names, in order: split and number."""
+    episodes = []
     for term in expression.split("+"):
         name, _, slice_ = term.partition("[")
         if name not in source.splits:
@@ -171,31 +171,31 @@ def of_split(expression: str, source: Source) -> list[tuple[str, int]]:
             stop = _place(last, lengths) if last else total
         if max(start, stop) > total or start > stop:
             raise Refused("a slice that TFDS misreads")
-        found += [(name, episode) for episode in range(start, stop)]
-    return found
+        episodes += [(name, episode) for episode in range(start, stop)]
+    return episodes
 
 
 def _place(text: str, lengths: list[int]) -> int:
     total = sum(lengths)
     if text.endswith("shard"):
         return sum(lengths[: int(text[:-5])])
-    place = round(float(text[:-1]) * total / 100) if text.endswith("%") else int(text)
-    return place + total if place < 0 else place
+    bound = round(float(text[:-1]) * total / 100) if text.endswith("%") else int(text)
+    return bound + total if bound < 0 else bound
 
 
 def of_epoch(member: Member, case: Mapping[str, Any]) -> list[Sample]:
-    """The samples of an epoch of a member in storage order, each as often as its split names its episode."""
+    """Return the samples of an epoch of a member in storage order, each as often as its split names its episode."""
     window = reaches(case["frames"], member)
     cameras = loaded_cameras(member, case)
-    found = []
+    samples = []
     for split, number in of_split(member.split, member.source):
         episode = member.source.episodes(split)[number]
         for t in range(stored_length(member, episode)):
             sample = Sample(split, number, t)
             is_whole = _is_whole(member, episode, t, window, cameras, case["bounds"])
             if is_whole and _has_actions(member, episode, t, case) and _is_chosen(member, sample, case):
-                found.append(sample)
-    return found
+                samples.append(sample)
+    return samples
 
 
 class Request(NamedTuple):
@@ -211,7 +211,7 @@ class Request(NamedTuple):
 
 
 def requests(case: Mapping[str, Any]) -> list[Request]:
-    """The cameras of a batch."""
+    """Return the cameras of a batch."""
     cameras, sizes = case["cameras"], case["image_size"]
     if cameras is None or isinstance(cameras, str):
         size = sizes.get(cameras or "primary") if isinstance(sizes, Mapping) else sizes
@@ -224,13 +224,13 @@ def requests(case: Mapping[str, Any]) -> list[Request]:
 
 
 def loaded_cameras(member: Member, case: Mapping[str, Any]) -> list[str]:
-    """The cameras that are loaded of a member, without those that it lacks."""
+    """Return the cameras that are loaded of a member, without those that it lacks."""
     cameras = [member.camera(request.camera) for request in requests(case)]
     return [camera for camera in cameras if camera is not None]
 
 
 def stored_length(member: Member, episode: Episode) -> int:
-    """The steps that a root has of an episode: none if no stored camera has a picture."""
+    """Return the steps that a root has of an episode: none if no stored camera has a picture."""
     stored = member.source.stored_cameras(member.root)
     return episode.length if any(any(episode.pictures[camera]) for camera in stored) else 0
 
@@ -255,8 +255,8 @@ def _is_whole(member: Member, episode: Episode, t: int, window: list[Reach], cam
 
 
 def _has_actions(member: Member, episode: Episode, t: int, case: Mapping[str, Any]) -> bool:
-    own = member.name in (case["action_columns"] or {})
-    first, last = (0, 0) if case["action_space"] is None or own else member.source.without
+    has_own_columns = member.name in (case["action_columns"] or {})
+    first, last = (0, 0) if case["action_space"] is None or has_own_columns else member.source.without
     return t >= first and t + case["min_actions"] <= episode.length - last
 
 
@@ -266,7 +266,7 @@ def _is_chosen(member: Member, sample: Sample, case: Mapping[str, Any]) -> bool:
         return False
     names = [episode.facts["episode_id"]]
     if "episode_metadata/recording_folderpath" in episode.facts:
-        folder, path = (episode.facts[f"episode_metadata/{each}"] for each in ("recording_folderpath", "file_path"))
+        folder, path = (episode.facts[f"episode_metadata/{fact}"] for fact in ("recording_folderpath", "file_path"))
         names.append(f"{folder}--{path}")
     for listed in ((case["episodes"] or {}).get(member.name), member.episodes):
         if listed is not None:
@@ -293,26 +293,26 @@ _HOLDS: dict[str, Callable[[Any, Any], bool]] = {
     "<=": lambda a, b: a <= b,
     ">": lambda a, b: a > b,
     ">=": lambda a, b: a >= b,
-    "in": lambda a, b: any(a == each for each in b),
-    "not in": lambda a, b: all(a != each for each in b),
+    "in": lambda a, b: any(a == item for item in b),
+    "not in": lambda a, b: all(a != item for item in b),
     "contains": lambda a, b: b in a,
     "matches": lambda a, b: re.search(b, a) is not None,
 }
 
 
 def _holds(member: Member, episode: Episode, t: int, column: str, operator: str, value: Any) -> bool:
-    found = value_of(member, episode, t, column)
-    if found is None or found != found:
+    stored = value_of(member, episode, t, column)
+    if stored is None or stored != stored:
         return False
-    if isinstance(found, np.float32):
-        value = [np.float32(each) for each in value] if isinstance(value, list) else np.float32(value)
-    return bool(_HOLDS[operator](found, value))
+    if isinstance(stored, np.float32):
+        value = [np.float32(item) for item in value] if isinstance(value, list) else np.float32(value)
+    return bool(_HOLDS[operator](stored, value))
 
 
 def value_of(member: Member, episode: Episode, t: int, column: str) -> Any:
-    """The value of a column of the index at a step, None if it is missing."""
-    table, _, rest = column.partition(".")
-    table, name = (table, rest) if rest else ("", column)
+    """Return the value of a column of the index at a step, None if it is missing."""
+    table, _, column_name = column.partition(".")
+    table, name = (table, column_name) if column_name else ("", column)
     if table == "records" or name in ("offset", "camera"):
         return {"offset": member.source.offset if member.is_pairs else 0, "camera": 0, "step": t}[name]
     if table != "steps" and name in episode.facts:

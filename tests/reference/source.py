@@ -97,11 +97,11 @@ class Source:
     splits: dict[str, list[list[Episode]]] = field(default_factory=dict)
 
     def episodes(self, split: str) -> list[Episode]:
-        """The episodes of a split, in the order of its shards."""
+        """Return the episodes of a split, in the order of its shards."""
         return [episode for shard in self.splits[split] for episode in shard]
 
     def stored_cameras(self, root: str) -> list[str]:
-        """The cameras whose frames a root has, in the order of their numbers."""
+        """Return the cameras whose frames a root has, in the order of their numbers."""
         roles = {"wrists": ("wrist",), "pairs": ("primary",), "clips": ("primary",)}.get(root)
         return [camera for camera, role in self.cameras.items() if roles is None or role in roles]
 
@@ -129,7 +129,7 @@ _PATHS = {"image": "observation/image", "hand": "hand", "side": "side", "far": "
 
 
 def make_sources() -> dict[str, Source]:
-    """The datasets: two cameras and depth, one, two and depth, and two of which one has frames of several sizes.
+    """Return the datasets: two cameras and depth, one, two and depth, and two of which one has frames of several sizes.
 
     They are with and without a state, a rate and a space.
     """
@@ -163,14 +163,14 @@ def _source(
     first: int,
     last: int,
 ) -> Source:
-    """A dataset; the space ``joint`` has no action at its ``first`` and ``last`` steps, and gamma has no such space."""
+    """Return a dataset; the space ``joint`` has no action at its ``first`` and ``last`` steps, and gamma lacks it."""
 
     def doubled(episode: Episode, t: int) -> list[float | None]:
         is_real = first <= t < episode.length - last
         return [*(2 * value if is_real else None for value in episode.steps["action_"][t]), None]
 
     def swapped(episode: Episode, t: int) -> list[float]:
-        return [episode.steps["observation/state"][t][place] for place in (1, 0)]
+        return [episode.steps["observation/state"][t][dimension] for dimension in (1, 0)]
 
     spaces: dict[str, Any] = {"unmapped": "it has none"}
     joint: dict[str, Vector] = {}
@@ -182,8 +182,8 @@ def _source(
             spaces["state"] = [{"path": "observation/state", "select": [1, 0]}]
             joint["state"] = Vector(("absolute",) * 2, swapped)
     parts = [
-        {"path": "action", "dims": 1, "select": [place], "quantity": "other", "kind": kind}
-        for place, kind in enumerate(action)
+        {"path": "action", "dims": 1, "select": [number], "quantity": "other", "kind": kind}
+        for number, kind in enumerate(action)
     ]
     observed = {"path": "observation/state", "dims": state, "quantity": "other", "kind": "absolute"}
     source = Source(
@@ -217,7 +217,7 @@ def _source(
 
 
 def _features(name: str, cameras: tuple[str, ...], action: int, state: int) -> dict[str, Any]:
-    """The feature tree. Columns of one name differ in type between datasets, and ``three`` in width."""
+    """Return the feature tree. Columns of one name differ in type between datasets, and ``three`` in width."""
     image = tfds.features.Image(shape=(None, None, 3), encoding_format="jpeg")
     depth = tfds.features.Image(shape=(None, None, 1), dtype=np.uint16, encoding_format="png")
     observation = {"image": image} if "image" in cameras else {}
@@ -243,7 +243,9 @@ def _features(name: str, cameras: tuple[str, ...], action: int, state: int) -> d
     }
 
 
-def _episode(rng: np.random.Generator, source: Source, length: int, file: str, place: int, state: int) -> Episode:
+def _episode(
+    rng: np.random.Generator, source: Source, length: int, file: str, episode_number: int, state: int
+) -> Episode:
     words = [WORDS[i] for i in rng.integers(len(WORDS), size=length)]
     rewards = np.where(rng.random(length) < 0.2, np.nan, rng.integers(-2, 3, length) / 10)
     kind = np.float32 if source.name == "alpha" else np.float64
@@ -276,24 +278,24 @@ def _episode(rng: np.random.Generator, source: Source, length: int, file: str, p
         sizes[camera] = size
         # The last picture of an episode is missing more often.
         missing = rng.random(length) < np.where(np.arange(length) == length - 1, 0.25, 0.05)
-        pictures[camera] = [None if each else _picture(rng, camera, size) for each in missing]
+        pictures[camera] = [None if is_missing else _picture(rng, camera, size) for is_missing in missing]
         if rng.random() < 0.1:
             pictures[camera] = [None] * length
     if not any(frame for frames in pictures.values() for frame in frames):
         pictures[camera][0] = _picture(rng, camera, size)
-    weights = np.random.default_rng(length + place).choice([0, 0.25, 1, 1, 2.5, 7], length)
+    weights = np.random.default_rng(length + episode_number).choice([0, 0.25, 1, 1, 2.5, 7], length)
     steps["weight"] = list(weights.astype(np.float32))
     folder = ("success", "failure", "other")[rng.integers(3)]
     facts: dict[str, Any] = {
-        "episode_id": f"{file}__{place}",
+        "episode_id": f"{file}__{episode_number}",
         "source_file": file,
-        "source_position": place,
+        "source_position": episode_number,
         "num_steps": length,
         "success": {"success": True, "failure": False}.get(folder),
-        "episode_metadata/file_path": f"/data/{folder}/{file[-14:]}/{place}.h5",
+        "episode_metadata/file_path": f"/data/{folder}/{file[-14:]}/{episode_number}.h5",
     }
     if source.name == "alpha":
-        facts["episode_metadata/recording_folderpath"] = f"gs://{folder}_{place % 2}"
+        facts["episode_metadata/recording_folderpath"] = f"gs://{folder}_{episode_number % 2}"
     return Episode(length, steps, facts, pictures, sizes)
 
 
@@ -318,8 +320,8 @@ def _records(source: Source, episodes: list[Episode]) -> Iterator[bytes]:
             if source.state.kinds:
                 row["observation"]["state"] = episode.steps["observation/state"][t]
             for camera in source.cameras:
-                place = row["observation"] if camera == "image" else row
-                place[camera] = episode.pictures[camera][t] or DAMAGED
+                target = row["observation"] if camera == "image" else row
+                target[camera] = episode.pictures[camera][t] or DAMAGED
             rows.append(row)
         metadata = {name: episode.facts[f"episode_metadata/{name}"] for name in source.features["episode_metadata"]}
         record = serialise(source.features, {"steps": rows, "episode_metadata": metadata})

@@ -13,8 +13,6 @@ import pytest
 
 import stream
 from stream.base.errors import ArgumentError
-from stream.label import given as given_module
-from stream.label import places
 from tests.reference import labels as reference
 from tests.stream.index_root import open_split
 
@@ -35,8 +33,8 @@ def compare_all(numbers: range, root: Path, folder: Path, patch: pytest.MonkeyPa
     counts: Counter[str] = Counter()
     for number in numbers:
         random = np.random.default_rng(number)
-        patch.setattr(given_module, "_MOST_ROWS", int(random.integers(1, 9)))
-        patch.setattr(places, "_AT_ONCE", int(random.integers(1, 9)))
+        patch.setattr("stream.label.table._MOST_ROWS", int(random.integers(1, 9)))
+        patch.setattr("stream.label.step_positions._AT_ONCE", int(random.integers(1, 9)))
         name = str(random.choice(list(reference.DATASETS)))
         table = reference.random_table(random, name, episodes[name])
         (folder / str(number)).mkdir()
@@ -52,22 +50,27 @@ def compare(
     table: reference.RandomTable, root: Path, name: str, episodes: Sequence[reference.Episode], folder: Path
 ) -> Counter[str]:
     """Attach a table, compare every step with the reference, and remove it."""
-    given = reference.given_to_stream(table, folder)
+    label_path = reference.given_to_stream(table, folder)
     arguments: dict[str, Any] = {"name": "random", "split": table.split}
     try:
         expected = reference.expected_labels(table, name, episodes)
     except reference.Refused as reason:
         try:
-            stream.add_labels(root, name, given, **arguments)
+            stream.add_labels(root, name, label_path, **arguments)
         except ArgumentError:
             return Counter(refused=1)
         raise AssertionError(f"accepted what the reference refuses: {reason}") from None
-    stream.add_labels(root, name, given, **arguments)
+    stream.add_labels(root, name, label_path, **arguments)
     counts = Counter(attached=1)
     splits = list(reference.DATASETS[name]) if table.split is None else [table.split]
     for split in splits:
         stored = open_split(next((root / name).glob("*")), split).steps.arrow().select(reference.LABELS).to_pylist()
-        keys = [(split, each.number, step) for each in episodes if each.split == split for step in range(each.length)]
+        keys = [
+            (split, listed.number, step)
+            for listed in episodes
+            if listed.split == split
+            for step in range(listed.length)
+        ]
         for row, key in zip(stored, keys, strict=True):
             labels = expected.get(key, dict.fromkeys(reference.LABELS))
             assert all(reference.is_same(row[label], labels[label]) for label in reference.LABELS), (key, row, labels)
@@ -87,9 +90,9 @@ def check_loaders(
     """Filters keep the samples that the reference keeps, with its values; weights draw them in its shares."""
     inside = [episode for episode in episodes if episode.split == split]
     samples = [(episode.number, step) for episode in inside for step in range(episode.length - OFFSET)]
-    own = {key: expected.get((split, *key), dict.fromkeys(reference.LABELS)) for key in samples}
-    kept = {key for key, labels in own.items() if labels["grade"] is not None and labels["grade"] > -4}
-    weights = {key: labels["weight"] for key, labels in own.items() if labels["weight"] is not None}
+    sample_labels = {key: expected.get((split, *key), dict.fromkeys(reference.LABELS)) for key in samples}
+    kept = {key for key, labels in sample_labels.items() if labels["grade"] is not None and labels["grade"] > -4}
+    weights = {key: labels["weight"] for key, labels in sample_labels.items() if labels["weight"] is not None}
     arguments: dict[str, Any] = {"split": split, "columns": ["x", "grade", "weight"], "num_workers": 0}
     if kept:
         loader = stream.make_loader(
@@ -99,8 +102,8 @@ def check_loaders(
         keys = list(zip(batch["episode"].tolist(), batch["step"].tolist(), strict=True))
         assert sorted(keys) == sorted(kept)
         for row, key in enumerate(keys):
-            x, has = own[key]["x"], bool(batch["x_mask"][row])
-            assert (batch["grade"][row], has) == (own[key]["grade"], x is not None)
+            x, has = sample_labels[key]["x"], bool(batch["x_mask"][row])
+            assert (batch["grade"][row], has) == (sample_labels[key]["grade"], x is not None)
             np.testing.assert_array_equal(batch["x"][row], np.nan if x is None else x)
     if total := sum(weights.values()):
         size = len(weights)

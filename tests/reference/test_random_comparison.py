@@ -28,9 +28,9 @@ SOURCES = make_sources()
 
 @pytest.fixture(scope="session")
 def roots(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The sources, converted in every layout."""
-    where = run_folder(tmp_path_factory) / "reference"
-    with shared_folder(where, lambda folder: convert_sources(folder, SOURCES)) as folder:
+    """Return the sources, converted in every layout."""
+    folder_path = run_folder(tmp_path_factory) / "reference"
+    with shared_folder(folder_path, lambda folder: convert_sources(folder, SOURCES)) as folder:
         yield folder
 
 
@@ -42,20 +42,20 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def compare_all(numbers: range, roots: Path) -> Counter[str]:
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for number in numbers:
-        given = configuration(number, SOURCES)
+        drawn = configuration(number, SOURCES)
         try:
-            found[compare(given, roots, workers=2 if number % 50 == 7 else 0)] += 1
+            counts[compare(drawn, roots, workers=2 if number % 50 == 7 else 0)] += 1
         except Exception as error:
-            error.add_note(f"configuration {number}: make_loader(**{given.arguments(roots)})")
+            error.add_note(f"configuration {number}: make_loader(**{drawn.arguments(roots)})")
             raise
-    return found
+    return counts
 
 
 def test_random_loaders_give_what_loops_over_the_sources_give(roots: Path) -> None:
-    found = compare_all(range(SHORT), roots)
-    assert found["compared"] > SHORT / 3
+    counts = compare_all(range(SHORT), roots)
+    assert counts["compared"] > SHORT / 3
 
 
 @pytest.mark.parametrize("name", SOURCES)
@@ -78,28 +78,28 @@ def test_rare_combinations_give_what_loops_over_the_sources_give(
     member = Member(name, SOURCES[name], "frames", "train")
     without_rate = SOURCES[name].rate is None and "0.3s" in chosen.get("frames", ())
     size = (12, 21) if name == "delta" else None
-    given = Configuration(1, "frames", (member,), (), {**PLAIN, **chosen, "image_size": size}, 6)
-    assert compare(given, roots) == ("refused" if without_rate else "compared")
+    drawn = Configuration(1, "frames", (member,), (), {**PLAIN, **chosen, "image_size": size}, 6)
+    assert compare(drawn, roots) == ("refused" if without_rate else "compared")
 
 
 @pytest.mark.parametrize("root", CODEC_ROOTS)
 @pytest.mark.parametrize("fit", ["stretch", "pad"])
 def test_frames_of_several_sizes_are_decoded_in_any_order(root: str, fit: str, roots: Path) -> None:
     chosen = {"frames": [0, "-1..1"], "bounds": "clamp", "image_size": (12, 21), "image_fit": fit}
-    given = Configuration(1, root, (Member("delta", SOURCES["delta"], root, "train"),), (), {**PLAIN, **chosen}, 6)
-    assert compare(given, roots) == "compared"
+    drawn = Configuration(1, root, (Member("delta", SOURCES["delta"], root, "train"),), (), {**PLAIN, **chosen}, 6)
+    assert compare(drawn, roots) == "compared"
 
 
 @pytest.mark.parametrize("cameras", [None, "primary", ["primary", "wrist"]])
 def test_members_with_fewer_frames_and_cameras_are_padded(cameras: Any, roots: Path) -> None:
     members = (Member("few", SOURCES["alpha"], "frames", "train"), Member("many", SOURCES["beta"], "clips", "train"))
-    given = Configuration(1, "frames", members, (), {**PLAIN, "cameras": cameras}, 6)
-    assert compare(given, roots) == "compared"
+    drawn = Configuration(1, "frames", members, (), {**PLAIN, "cameras": cameras}, 6)
+    assert compare(drawn, roots) == "compared"
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_many_random_loaders_give_what_loops_over_the_sources_give(roots: Path) -> None:
     print(f"configurations {FIRST} to {FIRST + LONG - 1}")
-    found = compare_all(range(FIRST, FIRST + LONG), roots)
-    assert found["compared"] > LONG / 3
+    counts = compare_all(range(FIRST, FIRST + LONG), roots)
+    assert counts["compared"] > LONG / 3

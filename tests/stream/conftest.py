@@ -18,8 +18,8 @@ def _make(folder: Path) -> None:
     """All 29 datasets, of 4 training episodes in 2 shards each, at 64x64."""
     longer = [name for name in NAMES if SELECTED[name].offset == 10]
     for steps, names in (("10", [name for name in NAMES if name not in longer]), ("14", longer)):
-        where = ("--datasets", ",".join(names), "--output", str(folder / "source"))
-        _command("convert.sample", *where, "--episodes", "4", "--steps", steps, "--jobs", "2")
+        options = ("--datasets", ",".join(names), "--output", str(folder / "source"))
+        _command("convert.sample", *options, "--episodes", "4", "--steps", steps, "--jobs", "2")
     chosen = ("--datasets", "oxe29", "--source", str(folder / "source"), "--output", str(folder / "oxe"))
     _command("convert.run", *chosen, "--image-size", "64", "--num-workers", "2")
 
@@ -39,7 +39,7 @@ def _command(module: str, *arguments: str) -> None:
 
 @pytest.fixture(scope="session")
 def oxe_root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A converted root with the 29 datasets of oxe29; not to be written to.
+    """Return a converted root with the 29 datasets of oxe29; not to be written to.
 
     PAIRSTREAM_TEST_OXE names one that is there already, to save its making while tests are written.
     """
@@ -52,7 +52,7 @@ def oxe_root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def frames_root(oxe_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The datasets of ``oxe_root`` in the layout ``frames``, all cameras; not to be written to.
+    """Return the datasets of ``oxe_root`` in the layout ``frames``, all cameras; not to be written to.
 
     PAIRSTREAM_TEST_FRAMES names one that is there already.
     """

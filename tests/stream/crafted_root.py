@@ -31,9 +31,9 @@ class CraftedRoot:
         unsigned = json.dumps(content).encode()
         self.manifest.write_bytes(unsigned.replace(b"0" * 64, hashlib.sha256(unsigned).hexdigest().encode()))
 
-    def set(self, place: str, value: Any) -> None:
+    def set(self, key_path: str, value: Any) -> None:
         """Set a field of the manifest at a place such as ``parameters/offset``."""
-        *parents, last = place.split("/")
+        *parents, last = key_path.split("/")
 
         def edit(content: Any) -> None:
             for key in parents:
@@ -43,11 +43,11 @@ class CraftedRoot:
         self.edit(edit)
 
     def path(self, kind: TableKind) -> Path:
-        """A table of the training split."""
+        """Return a table of the training split."""
         return self.manifest.parent / "train" / table_file(kind)
 
     def table(self, kind: TableKind) -> pa.Table:
-        """A table of the training split, in memory."""
+        """Return a table of the training split, in memory."""
         return pa.ipc.open_file(pa.py_buffer(self.path(kind).read_bytes())).read_all()
 
     def write(self, kind: TableKind, table: pa.Table, *, compression: str | None = None) -> None:
@@ -63,7 +63,7 @@ class CraftedRoot:
 
 
 def with_column(table: pa.Table, name: str, values: pa.Array) -> pa.Table:
-    """The table with other values in a column, which is as nullable as before."""
-    place = table.schema.get_field_index(name)
-    nullable = table.schema.field(place).nullable
-    return table.set_column(place, pa.field(name, values.type, nullable), values)
+    """Return the table with other values in a column, which is as nullable as before."""
+    column_number = table.schema.get_field_index(name)
+    nullable = table.schema.field(column_number).nullable
+    return table.set_column(column_number, pa.field(name, values.type, nullable), values)

@@ -73,8 +73,8 @@ def write_dataset(
     state_parts = [Part(path="observation/state", dims=state, quantity="other", kind="absolute")] if state else []
     entries = {}
     for split, shards in splits.items():
-        place = folder / split
-        place.mkdir(parents=True)
+        split_folder = folder / split
+        split_folder.mkdir(parents=True)
         parts: list[dict[TableKind, Path]] = []
         listed = []
         first = 0
@@ -83,8 +83,8 @@ def write_dataset(
             random = np.random.default_rng(zlib.crc32(f"{name} {stem}".encode()))
             source = f"{name}-{split}.tfrecord-{number:05d}-of-{len(shards):05d}"
             tables = _part_tables(random, lengths, offset, source, len(action), state, name)
-            path = place / shard_file(stem)
-            with RecordWriter(path, output=place) as writer:
+            path = split_folder / shard_file(stem)
+            with RecordWriter(path, output=split_folder) as writer:
                 for row in tables["records"].to_pylist():
                     steps = [row["step"] + distance for distance in offsets]
                     frames = [encoded_frame(name, split, first + row["episode"], step, size) for step in steps]
@@ -109,7 +109,7 @@ def write_dataset(
                 )
             )
             first += len(lengths)
-        index = merge_index(place, parts, {"action": tuple(action_parts), "state": tuple(state_parts)})
+        index = merge_index(split_folder, parts, {"action": tuple(action_parts), "state": tuple(state_parts)})
         for part in parts:
             for path in part.values():
                 path.unlink()
@@ -227,7 +227,7 @@ def _part_tables(
         "scene": (pa.large_string(), sometimes(texts(count))),
     }
     zeros = np.zeros(len(episode), np.int64)
-    own: dict[TableKind, list[Any]] = {
+    part_columns: dict[TableKind, list[Any]] = {
         "episodes": [
             np.arange(count),
             np.zeros(count, np.int64),
@@ -260,25 +260,25 @@ def _part_tables(
         ],
     }
     return {
-        "episodes": _table(EPISODE_FIELDS, own["episodes"], more_episodes),
-        "steps": _table(STEP_FIELDS, own["steps"], more_steps),
-        "records": _table(RECORD_FIELDS, own["records"], {}),
+        "episodes": _table(EPISODE_FIELDS, part_columns["episodes"], more_episodes),
+        "steps": _table(STEP_FIELDS, part_columns["steps"], more_steps),
+        "records": _table(RECORD_FIELDS, part_columns["records"], {}),
     }
 
 
 def _table(
     fields: Sequence[pa.Field], values: Sequence[Any], more: Mapping[str, tuple[pa.DataType, list[Any]]]
 ) -> pa.Table:
-    arrays = [_array(each, field.type) for each, field in zip(values, fields, strict=True)]
-    arrays += [_array(each, kind) for kind, each in more.values()]
+    arrays = [_array(column, field.type) for column, field in zip(values, fields, strict=True)]
+    arrays += [_array(column, kind) for kind, column in more.values()]
     return pa.Table.from_arrays(arrays, schema=pa.schema([*fields, *((key, kind) for key, (kind, _) in more.items())]))
 
 
 def _array(values: Any, kind: pa.DataType) -> pa.Array:
     if pa.types.is_fixed_size_list(kind):
         # Numbers of missing rows are not missing themselves, as convert writes them.
-        blank = [False if pa.types.is_boolean(kind.value_type) else 0] * kind.list_size
-        flat = [number for value in values for number in (blank if value is None else value)]
+        filler = [False if pa.types.is_boolean(kind.value_type) else 0] * kind.list_size
+        flat = [number for value in values for number in (filler if value is None else value)]
         numbers = pa.array(flat, kind.value_type)
         mask = pa.array([value is None for value in values], pa.bool_())
         return pa.FixedSizeListArray.from_arrays(numbers, type=kind, mask=mask)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from stream.format.index import SplitIndex
@@ -28,39 +29,7 @@ class SmallIndex(SplitIndex):
 
 def small_index(folder: Path, **further: Mapping[str, Any]) -> SmallIndex:
     """Write and open an index. ``further``: columns of each table beside those of the format, by name."""
-    ranges = range(EPISODES), range(EPISODES * STEPS), range(EPISODES * RECORDS)
-    values: dict[TableKind, dict[str, Any]] = {
-        "episodes": {
-            "episode": list(ranges[0]),
-            "shard": [0, 0, 1],
-            "episode_id": [f"e{i}" for i in ranges[0]],
-            "source_file": ["a", "a", "b"],
-            "source_position": [0, 1, 0],
-            "status": ["ok"] * EPISODES,
-            "num_steps": [STEPS] * EPISODES,
-            "first_steps_row": [STEPS * i for i in ranges[0]],
-            "num_records": [RECORDS] * EPISODES,
-            "first_record": [RECORDS * i for i in ranges[0]],
-            "language": ["", "pick", "place"],
-            "robot": ["arm", "arm", "hand"],
-        },
-        "steps": {
-            "episode": [i // STEPS for i in ranges[1]],
-            "step": [i % STEPS for i in ranges[1]],
-            "language": [("pick", "place", "wait")[i % 3] for i in ranges[1]],
-        },
-        "records": {
-            "shard": [(0, 0, 1)[i // RECORDS] for i in ranges[2]],
-            "episode": [i // RECORDS for i in ranges[2]],
-            "step": [i % RECORDS for i in ranges[2]],
-            "camera": [0 for _ in ranges[2]],
-            "offset": [2 for _ in ranges[2]],
-            "steps_row": [i // RECORDS * STEPS + i % RECORDS for i in ranges[2]],
-            "position": [1000 * i for i in ranges[2]],
-            "num_bytes": [900 for _ in ranges[2]],
-            "xxh3_64": [2**64 - 1 - i for i in ranges[2]],
-        },
-    }
+    values = _values()
     tables, python = {}, {}
     for kind, fields in FIRST_FIELDS.items():
         columns = {field.name: pa.array(values[kind][field.name], _plain(field.type)) for field in fields}
@@ -78,12 +47,14 @@ def small_index(folder: Path, **further: Mapping[str, Any]) -> SmallIndex:
         with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
             writer.write_batch(batch)
         tables[kind], python[kind] = open_table(path, kind), batch.to_pylist()
-    rows = [
-        {f"records.{name}": value for name, value in record.items()}
-        | {f"steps.{name}": value for name, value in python["steps"][record["steps_row"]].items()}
-        | {f"episodes.{name}": value for name, value in python["episodes"][record["episode"]].items()}
-        for record in python["records"]
-    ]
+    rows = []
+    for record in python["records"]:
+        tables_of_record = {
+            "records": record,
+            "steps": python["steps"][record["steps_row"]],
+            "episodes": python["episodes"][record["episode"]],
+        }
+        rows.append({f"{kind}.{key}": value for kind, row in tables_of_record.items() for key, value in row.items()})
     return SmallIndex(
         member=0,
         dataset="bridge",
@@ -96,6 +67,43 @@ def small_index(folder: Path, **further: Mapping[str, Any]) -> SmallIndex:
         records=tables["records"],
         rows=rows,
     )
+
+
+def _values() -> dict[TableKind, dict[str, Any]]:
+    """Return the values of the format's columns, by table."""
+    episodes, steps, records = np.arange(EPISODES), np.arange(EPISODES * STEPS), np.arange(EPISODES * RECORDS)
+    return {
+        "episodes": {
+            "episode": episodes,
+            "shard": [0, 0, 1],
+            "episode_id": [f"e{episode}" for episode in episodes],
+            "source_file": ["a", "a", "b"],
+            "source_position": [0, 1, 0],
+            "status": ["ok"] * EPISODES,
+            "num_steps": [STEPS] * EPISODES,
+            "first_steps_row": STEPS * episodes,
+            "num_records": [RECORDS] * EPISODES,
+            "first_record": RECORDS * episodes,
+            "language": ["", "pick", "place"],
+            "robot": ["arm", "arm", "hand"],
+        },
+        "steps": {
+            "episode": steps // STEPS,
+            "step": steps % STEPS,
+            "language": [("pick", "place", "wait")[step % 3] for step in steps],
+        },
+        "records": {
+            "shard": np.array([0, 0, 1])[records // RECORDS],
+            "episode": records // RECORDS,
+            "step": records % RECORDS,
+            "camera": 0 * records,
+            "offset": 0 * records + 2,
+            "steps_row": records // RECORDS * STEPS + records % RECORDS,
+            "position": 1000 * records,
+            "num_bytes": 0 * records + 900,
+            "xxh3_64": np.uint64(2**64 - 1) - records.astype(np.uint64),
+        },
+    }
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:

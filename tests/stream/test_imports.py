@@ -59,13 +59,13 @@ def test_object_stores_are_known_to_two_modules_only() -> None:
     libraries = ("fsspec", "s3fs", "gcsfs", "obstore", "botocore", "google.auth")
     names = [f"{word} {library}" for library in libraries for word in ("import", "from")]
     folders = [STREAM.parent / name for name in ("stream", "convert", "beam_jobs")]
-    found = {
+    importers = {
         path.name
         for folder in folders
         for path in folder.rglob("*.py")
         if any(name in path.read_text() for name in names)
     }
-    assert found == {"object_reads.py", "object_stores.py"}
+    assert importers == {"object_reads.py", "object_stores.py"}
 
 
 def test_importing_a_worker_brings_nothing_that_only_the_trainer_uses() -> None:

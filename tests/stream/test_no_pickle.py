@@ -10,13 +10,13 @@ LOADERS = {"pickle", "cloudpickle", "dill", "marshal", "shelve", "joblib"}
 
 
 def imported(path: Path) -> set[str]:
-    found: set[str] = set()
+    names: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            found |= {name.name.split(".")[0] for name in node.names}
+            names |= {name.name.split(".")[0] for name in node.names}
         elif isinstance(node, ast.ImportFrom):
-            found.add((node.module or "").split(".")[0])
-    return found
+            names.add((node.module or "").split(".")[0])
+    return names
 
 
 def test_only_messages_to_the_workers_are_pickled() -> None:

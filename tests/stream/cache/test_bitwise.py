@@ -57,11 +57,11 @@ def test_windows_of_every_codec_are_those_of_the_disk(codec: Any, upload: Any, t
     dataset = write_dataset(tmp_path / "source", splits={"train": episodes})
     options = ConvertConfig(layout="frames", policy=FramePolicy(size=None, codec=codec))
     convert_dataset(dataset.conversion(tmp_path / codec, options))
-    given: dict[str, Any] = {"batch_size": 8, "num_steps": 10, "frames": (-2, 0, "1..3", "goal"), "bounds": "clamp"}
+    arguments: dict[str, Any] = {"batch_size": 8, "num_steps": 10, "frames": (-2, 0, "1..3", "goal"), "bounds": "clamp"}
     for shuffle in ("global", "block:8"):
         more: dict[str, Any] = {"num_workers": 2, "shuffle": shuffle, "cache": tmp_path / f"cache-{len(shuffle)}"}
-        far = make_loader(upload(tmp_path / codec), "demo", **given, **more)
-        near = make_loader(tmp_path / codec, "demo", **given, shuffle=shuffle)
+        far = make_loader(upload(tmp_path / codec), "demo", **arguments, **more)
+        near = make_loader(tmp_path / codec, "demo", **arguments, shuffle=shuffle)
         assert [digest(batch) for batch in far] == [digest(batch) for batch in near]
 
 

@@ -71,9 +71,9 @@ def test_batches_states_and_files_are_those_of_the_local_root(
     assert far.describe(3) == near.describe(3) and far.describe() == near.describe()
     assert (far.episode("demo", 3).frames == near.episode("demo", 3).frames).all()
     far.save(tmp_path / "loader.json")
-    again = load_loader(tmp_path / "loader.json", cache=cache)
-    assert digest(again.batch_at(9)) == expected[9]
-    resumed = iter(again)
+    reloaded = load_loader(tmp_path / "loader.json", cache=cache)
+    assert digest(reloaded.batch_at(9)) == expected[9]
+    resumed = iter(reloaded)
     resumed.set_state(near.state_at(11))
     assert digest(next(resumed)) == expected[11]
     resumed.close()
@@ -82,8 +82,8 @@ def test_batches_states_and_files_are_those_of_the_local_root(
     sample = pairs(flaky, "demo", seed=5, cache=cache)[BATCH]
     assert (sample["frames"] == near.batch_at(1)["frames"][0]).all()
     if not flaky.startswith("gs"):
-        given = ("--loader", str(tmp_path / "loader.json"), "--step", "9", "--digest", "--cache", str(cache))
-        assert run(*given, module="pairstream replay").out == f"9 {expected[9]}\n"
+        options = ("--loader", str(tmp_path / "loader.json"), "--step", "9", "--digest", "--cache", str(cache))
+        assert run(*options, module="pairstream replay").out == f"9 {expected[9]}\n"
 
 
 def test_the_second_epoch_asks_for_nothing(bucket: str, cache: Path, expected: list[str]) -> None:
@@ -118,7 +118,7 @@ def test_labels_come_with_the_index_and_new_ones_with_the_next_loader(
     upload_tree(root, url)
     more: dict[str, Any] = {"columns": ["value"], "filters": [("value", ">", 3)]}
     far, near = (
-        make_loader(str(each), "demo", **OPTIONS, **more, cache=at) for each, at in ((url, cache), (root, None))
+        make_loader(str(source), "demo", **OPTIONS, **more, cache=at) for source, at in ((url, cache), (root, None))
     )
     assert far.fingerprint == near.fingerprint
     assert [digest(batch) for batch in far] == [digest(batch) for batch in near]
@@ -130,8 +130,8 @@ def test_labels_come_with_the_index_and_new_ones_with_the_next_loader(
 
 def test_the_line_of_the_documentation_reads_a_bucket(bucket: str, cache: Path) -> None:
     code = next(code for code in python_blocks() if "/scratch/oxe:200GB" in code)
-    for there, here in (("s3://BUCKET/oxe", bucket), ("oxe29", "demo"), ("/scratch/oxe", str(cache))):
-        code = code.replace(there, here)
+    for documented, actual in (("s3://BUCKET/oxe", bucket), ("oxe29", "demo"), ("/scratch/oxe", str(cache))):
+        code = code.replace(documented, actual)
     names: dict[str, Any] = {"make_loader": make_loader}
     exec(code, names)
     assert len(names["loader"].batch_at(0)["sample"]) == 64
@@ -142,11 +142,11 @@ def test_ranks_share_a_cache_and_give_the_global_batch(bucket: str, cache: Path,
     iterators = [iter(rank) for rank in ranks]
     near = make_loader(small_root, "demo", **OPTIONS)
     for step in range(4):
-        found = [next(each) for each in iterators]
-        assert [s for batch in found for s in batch["sample"]] == near.batch_at(step)["sample"].tolist()
-        assert (found[1]["frames"] == near.batch_at(step)["frames"][4:8]).all()
-    for each in iterators:
-        each.close()
+        rank_batches = [next(iterator) for iterator in iterators]
+        assert [s for batch in rank_batches for s in batch["sample"]] == near.batch_at(step)["sample"].tolist()
+        assert (rank_batches[1]["frames"] == near.batch_at(step)["frames"][4:8]).all()
+    for iterator in iterators:
+        iterator.close()
 
 
 @pytest.mark.parametrize("damage", ["flipped", "zeroed", "truncated", "deleted"])
@@ -154,9 +154,9 @@ def test_damage_to_the_cache_while_training_changes_no_batch(
     damage: str, bucket: str, cache: Path, expected: list[str]
 ) -> None:
     loader = make_loader(bucket, "demo", **OPTIONS, num_workers=1, cache=cache)
-    found = []
+    digests = []
     for step, batch in enumerate(loader):
-        found.append(digest(batch))
+        digests.append(digest(batch))
         for path in cache.rglob("cached/*.arrayrecord") if step in (3, 11) else ():
             content = path.read_bytes()
             if damage == "deleted":
@@ -164,10 +164,10 @@ def test_damage_to_the_cache_while_training_changes_no_batch(
             elif damage == "truncated":
                 os.truncate(path, len(content) // 3)
             else:
-                changed = bytes(len(content)) if damage == "zeroed" else bytes(each ^ 0x55 for each in content)
+                changed = bytes(len(content)) if damage == "zeroed" else bytes(byte ^ 0x55 for byte in content)
                 with path.open("r+b") as file:
                     file.write(changed)
-    assert found == expected
+    assert digests == expected
     assert batches(bucket, cache) == expected
 
 
@@ -191,9 +191,17 @@ def test_any_kill_leaves_the_cache_sound(bucket: str, cache: Path, expected: lis
 @pytest.mark.long
 def test_two_processes_fill_one_cache_at_the_same_time(bucket: str, cache: Path, expected: list[str]) -> None:
     make_loader(bucket, "demo", **OPTIONS, cache=cache).save(cache.parent / "loader.json")
-    given = ("--loader", str(cache.parent / "loader.json"), "--range", f"0:{STEPS}", "--digest", "--cache", f"{cache}2")
-    with start(*given, module="pairstream replay") as one, start(*given, module="pairstream replay") as other:
-        results = [one.wait(), other.wait()]
+    options = (
+        "--loader",
+        str(cache.parent / "loader.json"),
+        "--range",
+        f"0:{STEPS}",
+        "--digest",
+        "--cache",
+        f"{cache}2",
+    )
+    with start(*options, module="pairstream replay") as first, start(*options, module="pairstream replay") as second:
+        results = [first.wait(), second.wait()]
     assert [result.out.split()[1::2] for result in results] == [expected, expected]
 
 
@@ -212,13 +220,13 @@ def test_what_was_fetched_is_read_without_requests_and_does_not_leave(
     sound: str, cache: Path, expected: list[str], small_root: Path
 ) -> None:
     assert fetch([sound, str(cache), "--mixture", "demo", "--split", "train[:4]"]) == 0
-    here = {path: path.stat().st_ino for path in cache.rglob("train*.arrayrecord")}
+    inodes = {path: path.stat().st_ino for path in cache.rglob("train*.arrayrecord")}
     part = make_loader(sound, "demo", **OPTIONS, split="train[:4]", cache=f"{cache}:50KB")
     assert [digest(batch) for batch in part] == batches(small_root, split="train[:4]")
     assert part.stats()["requests"] == 0
     assert batches(sound, f"{cache}:50KB") == expected
-    CacheQuota(cache, 1).make(1)
-    assert {path: path.stat().st_ino for path in here} == here
+    CacheQuota(cache, 1).free_space(1)
+    assert {path: path.stat().st_ino for path in inodes} == inodes
     assert [digest(batch) for batch in part] == batches(small_root, split="train[:4]")
     assert part.stats()["requests"] == 0
 
@@ -247,26 +255,26 @@ def test_the_index_comes_once_and_a_new_one_when_the_loader_is_made_again(bucket
     assert (cache / "demo/1.0.0" / FETCHED_NAME).exists()
 
 
-@pytest.mark.parametrize("place", ["the cache", "the source"])
+@pytest.mark.parametrize("location", ["the cache", "the source"])
 def test_an_index_of_another_version_is_one_error(
-    place: str, s3: Store, small_root: Path, cache: Path, tmp_path: Path
+    location: str, s3: Store, small_root: Path, cache: Path, tmp_path: Path
 ) -> None:
     root, url = Path(shutil.copytree(small_root, tmp_path / "root")), f"{s3.new_bucket()}/oxe"
     upload_tree(root, url)
     make_loader(url, "demo", **OPTIONS, cache=cache)
-    changed = (cache if place == "the cache" else root) / f"demo/1.0.0/{MANIFEST_NAME}"
+    changed = (cache if location == "the cache" else root) / f"demo/1.0.0/{MANIFEST_NAME}"
     content = changed.read_text()
     assert '"format_version": 2' in content
     changed.write_text(content.replace('"format_version": 2', '"format_version": 1'))
     upload_tree(root, url)
-    where, remedy = (cache, f"remove {cache}") if place == "the cache" else (url, "convert it again")
+    context, remedy = (cache, f"remove {cache}") if location == "the cache" else (url, "convert it again")
     with pytest.raises(
-        (StreamError, FormatError), match=f"{where}/demo/1.0.0/{MANIFEST_NAME}: format version 1, .* 2; {remedy}"
+        (StreamError, FormatError), match=f"{context}/demo/1.0.0/{MANIFEST_NAME}: format version 1, .* 2; {remedy}"
     ):
         make_loader(url, "demo", **OPTIONS, cache=cache)
     shutil.rmtree(cache)
     changed.parent.mkdir(parents=True, exist_ok=True)
-    if place == "the source":
+    if location == "the source":
         changed.write_text(content)
         upload_tree(root, url)
     assert batches(url, cache) == batches(small_root)
@@ -298,20 +306,20 @@ def test_a_store_that_does_not_answer_is_one_error_and_the_state_goes_on(
     with web_server(small_root, lambda method, path, body: 503 if is_down and "arrayr" in path else body) as url:
         loader = make_loader(url, "demo", **{**OPTIONS, "num_workers": 0}, cache=cache)
         iterator = iter(loader)
-        found = [digest(next(iterator))]
+        digests = [digest(next(iterator))]
         is_down = True
         for path in cache.rglob("cached/*.arrayrecord"):
             os.truncate(path, 0)
         with pytest.raises(RemoteError) as caught:
             for batch in iterator:
-                found.append(digest(batch))
+                digests.append(digest(batch))
         text = str(caught.value)
         assert f"{url}/demo/1.0.0/train/train-0000" in text and "record " in text and "503" in text
         assert "\n" not in text
         is_down = False
         iterator.set_state(iterator.get_state())
-        found += [digest(batch) for batch in iterator]
-    assert found == expected
+        digests += [digest(batch) for batch in iterator]
+    assert digests == expected
 
 
 @pytest.mark.long
@@ -352,7 +360,7 @@ def test_the_doctor_of_the_browser_names_the_bucket(bucket: str, cache: Path, tm
 def test_a_web_server_without_a_list_is_told_how_to_make_one(tmp_path: Path, cache: Path) -> None:
     with (
         web_server(tmp_path) as url,
-        pytest.raises(RemoteError, match=rf"{url}/info.json: no list .* pairstream.info ROOT --json > ROOT/info.json"),
+        pytest.raises(RemoteError, match=rf"{url}/info.json: no list .*pairstream info ROOT --json > ROOT/info.json"),
     ):
         make_loader(url, "demo", **OPTIONS, cache=cache)
 

@@ -29,30 +29,30 @@ def test_a_member_in_a_bucket_uses_the_cache_of_a_local_root(
     assert [digest(batch) for batch in loader] == expected
     assert loader.stats()["requests"] > 0
     loader.save(tmp_path / "loader.json")
-    again = load_loader(tmp_path / "loader.json", cache=cache)
-    assert [digest(batch) for batch in again] == expected
-    assert again.stats()["requests"] == 0
-    given = ("--loader", str(tmp_path / "loader.json"), "--step", "2", "--digest", "--cache", str(cache))
-    assert run(*given, module="pairstream replay").out == f"2 {expected[2]}\n"
+    reloaded = load_loader(tmp_path / "loader.json", cache=cache)
+    assert [digest(batch) for batch in reloaded] == expected
+    assert reloaded.stats()["requests"] == 0
+    options = ("--loader", str(tmp_path / "loader.json"), "--step", "2", "--digest", "--cache", str(cache))
+    assert run(*options, module="pairstream replay").out == f"2 {expected[2]}\n"
 
 
 def test_the_same_dataset_of_several_roots_is_in_one_mixture(
     bucket: str, small_root: Path, oxe_like: Path, cache: Path
 ) -> None:
-    with web_server(small_root) as url, web_server(oxe_like) as other:
+    with web_server(small_root) as url, web_server(oxe_like) as other_url:
         (oxe_like / "info.json").write_bytes((small_root / "info.json").read_bytes())
-        for main, elsewhere in ((bucket, other), (bucket, url), (url, other)):
-            local = small_root, oxe_like if elsewhere == other else small_root
+        for main, elsewhere in ((bucket, other_url), (bucket, url), (url, other_url)):
+            local = small_root, oxe_like if elsewhere == other_url else small_root
             expected = [digest(batch) for batch in make_loader(local[0], mixture(local[1]), **OPTIONS)]
             loader = make_loader(main, mixture(elsewhere), **OPTIONS, cache=f"{cache}:1GB")
             assert [digest(batch) for batch in loader] == expected
-            again = make_loader(main, mixture(elsewhere), **OPTIONS, cache=f"{cache}:1GB")
-            assert [digest(batch) for batch in again] == expected and again.stats()["requests"] == 0
+            reloaded = make_loader(main, mixture(elsewhere), **OPTIONS, cache=f"{cache}:1GB")
+            assert [digest(batch) for batch in reloaded] == expected and reloaded.stats()["requests"] == 0
     folders = sorted(path.name[:22] for path in (cache / ".members").iterdir())
     assert len(folders) == 2 and folders[0].startswith("http-127.0.0.1-")
     held = list(sparse_copies(cache))
     assert {path.relative_to(cache).parts[0] for path in held} == {"demo", ".members"}
-    CacheQuota(cache, 1).make(1)
+    CacheQuota(cache, 1).free_space(1)
     assert not sum(path.stat().st_blocks for path in held)
 
 

@@ -25,10 +25,10 @@ def test_a_request_that_never_ends_is_sent_again(small_root: Path) -> None:
 
     name = "demo/1.0.0/train/train-00000-of-00006.arrayrecord"
     with web_server(small_root, stalls_once) as url:
-        found = ObjectReads().read(f"{url}/{name}", 100, 150)
+        content = ObjectReads().read(f"{url}/{name}", 100, 150)
         assert not ends.is_set() and len(asked) == 2
         ends.set()
-    assert found == (small_root / name).read_bytes()[100:150]
+    assert content == (small_root / name).read_bytes()[100:150]
 
 
 def test_an_answer_that_is_cut_is_asked_for_again(small_root: Path) -> None:
@@ -60,10 +60,10 @@ def test_a_slow_store_is_not_asked_for_everything_again(small_root: Path) -> Non
             Read(shard, at, at + 50, lambda begin, content: came.append(begin), None, traffic)
             for at in range(0, 2000, 50)
         ]
-        begun = ObjectReads().start(reads)
+        started = ObjectReads().start(reads)
         time.sleep(1.2)
         answers.set()
-        errors = begun.result()
+        errors = started.result()
     assert errors == [None] * 40 and sorted(came) == list(range(0, 2000, 50))
     assert 40 < traffic.requests <= 60
 

@@ -20,7 +20,6 @@ from convert.verify.command import verify_root
 from stream.base.errors import ArgumentError, StateError, StreamError
 from stream.format.manifest import read_manifest
 from stream.format.names import MANIFEST_NAME
-from stream.label import given
 from tests.stream.index_root import open_split, write_dataset
 
 LENGTHS = {"train": [[5, 4], [6]], "val": [[3]]}
@@ -69,7 +68,7 @@ def column(folder: Path, name: str, split: str = "train") -> tuple[Any, Any]:
 
 def label_problems(root: Path) -> set[str]:
     """Files of labels that ``convert.verify`` complains of."""
-    return {str(each.file) for each in verify_root(root, jobs=1).problems if "/labels/" in str(each.file)}
+    return {str(problem.file) for problem in verify_root(root, jobs=1).problems if "/labels/" in str(problem.file)}
 
 
 ROWS = np.random.default_rng(0).permutation(STEPS)[:12]
@@ -88,7 +87,7 @@ VALUES: dict[str, pa.Array] = {
 def test_labels_of_every_kind_are_what_the_table_says_and_missing_where_it_says_nothing(
     root: Path, folder: Path, batch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(given, "_MOST_ROWS", batch)
+    monkeypatch.setattr("stream.label.table._MOST_ROWS", batch)
     stream.add_labels(root, "demo", some(ROWS, **VALUES), name="all", split="train")
     missing = np.setdiff1d(np.arange(STEPS), ROWS)
     for name, array in VALUES.items():
@@ -112,16 +111,16 @@ def test_a_batch_has_labels_with_their_masks(root: Path) -> None:
     loader = stream.make_loader(root, "demo", batch_size=9, columns=["value", "visits", "task", "latent"], passes=1)
     batch = loader.batch_at(0)
     episode, step = keys()
-    place = {key: row for row, key in enumerate(zip(episode.tolist(), step.tolist(), strict=True))}
+    row_by_key = {key: row for row, key in enumerate(zip(episode.tolist(), step.tolist(), strict=True))}
     for row, key in enumerate(zip(batch["episode"].tolist(), batch["step"].tolist(), strict=True)):
-        here = np.flatnonzero(place[key] == ROWS)
+        table_rows = np.flatnonzero(row_by_key[key] == ROWS)
         for name in ("value", "visits", "latent"):
-            found, mask = batch[name][row], batch[f"{name}_mask"][row]
-            expected = VALUES[name][int(here[0])].as_py() if len(here) else None
+            value, mask = batch[name][row], batch[f"{name}_mask"][row]
+            expected = VALUES[name][int(table_rows[0])].as_py() if len(table_rows) else None
             assert np.all(mask == (expected is not None))
             lacking = 0 if name == "visits" else np.nan
-            np.testing.assert_array_equal(found, lacking if expected is None else expected)
-        assert batch["task"][row] == ((VALUES["task"][int(here[0])].as_py() or "") if len(here) else "")
+            np.testing.assert_array_equal(value, lacking if expected is None else expected)
+        assert batch["task"][row] == ((VALUES["task"][int(table_rows[0])].as_py() or "") if len(table_rows) else "")
 
 
 def test_a_column_of_masks_says_where_the_others_are_missing(root: Path, folder: Path) -> None:
@@ -132,8 +131,8 @@ def test_a_column_of_masks_says_where_the_others_are_missing(root: Path, folder:
     for name, array in VALUES.items():
         _, valid = column(folder, name)
         assert valid is not None
-        both = zip(array.to_pylist(), has.to_pylist(), strict=True)
-        assert valid[ROWS].tolist() == [bool(mask) and value is not None for value, mask in both]
+        masked_values = zip(array.to_pylist(), has.to_pylist(), strict=True)
+        assert valid[ROWS].tolist() == [bool(mask) and value is not None for value, mask in masked_values]
     stream.add_labels(root, "demo", some(ROWS, value_mask=has), split="train")
     with pytest.raises(ArgumentError, match=r"columns: 'value_mask' is a key of the batch already.*steps\.value_mask"):
         stream.make_loader(root, "demo", batch_size=1, columns=["value_mask", "value"])
@@ -143,9 +142,9 @@ def test_a_column_of_masks_says_where_the_others_are_missing(root: Path, folder:
 
 def test_a_label_of_one_split_alone_is_refused_for_both_by_its_name(root: Path) -> None:
     stream.add_labels(root, "demo", {"episode": [0], "x": [1]}, split="train")
-    for both in ("train+val", "val+train"):
+    for split in ("train+val", "val+train"):
         with pytest.raises(ArgumentError, match="split val: has no label 'x', which split train has; attach it there"):
-            stream.make_loader(root, "demo", batch_size=1, split=both, columns=["x"])
+            stream.make_loader(root, "demo", batch_size=1, split=split, columns=["x"])
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv", "arrow", "feather", "folder"])
@@ -252,7 +251,7 @@ def test_a_table_that_does_not_fit_is_one_error_with_counts_and_nothing_is_writt
 def test_all_faults_are_counted_over_all_batches_and_five_are_shown(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(given, "_MOST_ROWS", 3)
+    monkeypatch.setattr("stream.label.table._MOST_ROWS", 3)
     table = {"episode": [*range(3, 14), 0, 0], "step": [0] * 13, "x": [1] * 13}
     with pytest.raises(ArgumentError) as error:
         stream.add_labels(root, "demo", table, split="train")
@@ -385,11 +384,11 @@ def test_wrong_arguments_are_refused(root: Path, arguments: dict[str, Any], mess
 def test_what_is_no_table_is_refused(root: Path, tmp_path: Path, table: Any) -> None:
     (tmp_path / "notes.txt").write_text("x")
     (tmp_path / "broken.parquet").write_bytes(b"PAR1 and no more")
-    given = tmp_path / table if isinstance(table, str) and "s3" not in table else table
+    label_table_path = tmp_path / table if isinstance(table, str) and "s3" not in table else table
     with pytest.raises(
         ArgumentError, match=r"no such file|expected a file|cannot be read|a local file|expected a parquet"
     ):
-        stream.add_labels(root, "demo", given, split="train")
+        stream.add_labels(root, "demo", label_table_path, split="train")
 
 
 def test_a_root_in_an_object_store_is_refused() -> None:

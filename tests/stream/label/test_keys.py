@@ -75,8 +75,8 @@ def test_an_id_that_two_episodes_have_goes_to_neither(tmp_path: Path) -> None:
 def test_of_a_dataset_made_of_two_ids_name_episodes_and_lerobots_numbers_do_not(tmp_path: Path) -> None:
     for name, lengths in {"a": (2, 1), "b": (1, 2)}.items():
         write_numbered(tmp_path / name, lengths=lengths)
-        given = ["--datasets", f"lerobot:{tmp_path / name}", "--output", str(tmp_path / f"out_{name}")]
-        assert convert([*given, "--layout", "frames", "--num-workers", "1"]) == 0
+        options = ["--datasets", f"lerobot:{tmp_path / name}", "--output", str(tmp_path / f"out_{name}")]
+        assert convert([*options, "--layout", "frames", "--num-workers", "1"]) == 0
     parts = "+".join(f"root:{next((tmp_path / f'out_{name}').glob('*'))}" for name in "ab")
     assert convert(["--datasets", parts, "--output", str(tmp_path / "root"), "--num-workers", "1"]) == 0
     (folder,) = (tmp_path / "root").glob("*/*")
@@ -111,9 +111,9 @@ def test_of_a_dataset_made_of_two_ids_name_episodes_and_lerobots_numbers_do_not(
 @pytest.mark.parametrize("name", ["episode", "step", "stop"])
 def test_a_key_is_a_whole_number(name: str, keys: Any, tmp_path: Path) -> None:
     folder = write_dataset(tmp_path, "demo", {"train": [[3]]})
-    others = {"episode": {}, "step": {"episode": [0]}, "stop": {"episode": [0], "start": [0]}}[name]
+    more_keys = {"episode": {}, "step": {"episode": [0]}, "stop": {"episode": [0], "start": [0]}}[name]
     with pytest.raises(ArgumentError, match=f"the table: the key '{name}' is .* not every value is a whole number"):
-        label(tmp_path, folder, **others, **{name: keys}, x=[1])
+        label(tmp_path, folder, **more_keys, **{name: keys}, x=[1])
     assert not (folder / "train" / "labels").exists()
 
 
@@ -130,13 +130,13 @@ def test_a_row_without_its_key_is_counted_once(tmp_path: Path) -> None:
     assert str(error.value).startswith("the table: 1 row without episode (episode None step 0). Dataset demo")
 
 
-@pytest.mark.parametrize("other", [{"episode_id": 1}, {"episode_index": 1}])
+@pytest.mark.parametrize("second_key", [{"episode_id": 1}, {"episode_index": 1}])
 def test_keys_that_name_different_episodes_are_refused_also_where_each_is_one(
-    other: dict[str, int], tmp_path: Path
+    second_key: dict[str, int], tmp_path: Path
 ) -> None:
     folder = write_dataset(tmp_path, "demo", {"train": [[3, 3]]})
     ids = open_split(folder).episodes.take_texts("episode_id", np.arange(2))
-    ((name, number),) = other.items()
+    ((name, number),) = second_key.items()
     keys: dict[str, Any] = {name: [ids[number] if name == "episode_id" else number] * 2, "step": [0, 1]}
     with pytest.raises(ArgumentError, match=r"^the table: 1 row whose keys name different episodes \(episode 0"):
         label(tmp_path, folder, episode=[1, 0], **keys, x=[1, 2])

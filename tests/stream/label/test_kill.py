@@ -58,7 +58,7 @@ def killed(action: Action, root: Path, *, changes: int) -> bool:
 
 
 def value_of(root: Path) -> float | None:
-    """The label of episode 0, step 1, as a loader would see it."""
+    """Return the label of episode 0, step 1, as a loader would see it."""
     steps = open_index(Catalog(root).open("demo"), "train").steps
     return float(steps.array("value")[1]) if "value" in steps.columns else None
 
@@ -85,8 +85,8 @@ def test_a_kill_leaves_the_old_or_the_new(
         was_killed = killed(action, root, changes=changes)
         seen.append(value_of(root))
         problems = verify_root(root, jobs=1).problems
-        found = {str(each.file).replace(str(root), str(tmp_path / "root")) for each in problems}
-        assert found == said, f"after {changes} changes"
+        problem_files = {str(fault.file).replace(str(root), str(tmp_path / "root")) for fault in problems}
+        assert problem_files == said, f"after {changes} changes"
         if not was_killed:
             break
         if seen[-1] != new or action is not remove:

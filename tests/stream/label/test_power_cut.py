@@ -32,7 +32,7 @@ def remove(root: Path) -> None:
 
 
 def value_of(root: Path) -> float | None:
-    """The label of episode 0, step 1, as a loader would see it."""
+    """Return the label of episode 0, step 1, as a loader would see it."""
     steps = open_index(Catalog(root).open("demo"), "train").steps
     return float(steps.array("value")[1]) if "value" in steps.columns else None
 

@@ -33,8 +33,8 @@ def write_folder(folder: Path, *tables: dict[str, Any]) -> Path:
 
 
 def labels(root: Path, column: str) -> list[Any]:
-    found: list[Any] = open_split(next(root.glob("demo/*"))).steps.arrow().column(column).to_pylist()
-    return found
+    values: list[Any] = open_split(next(root.glob("demo/*"))).steps.arrow().column(column).to_pylist()
+    return values
 
 
 @pytest.mark.parametrize(

@@ -120,16 +120,16 @@ def test_labels_go_through_a_lerobot_dataset_and_back_and_through_a_new_index(fr
     assert reindex_root(str(frames))[0]["changed"] == ()
     assert verify_root(frames, jobs=1).ok
     export(frames, tmp_path / "slice", dataset="bridge", split="train")
-    given = ["--datasets", f"lerobot:{tmp_path / 'slice'}", "--output", str(tmp_path / "again"), "--layout", "frames"]
-    assert convert([*given, "--cameras", "all", "--image-size", "native", "--num-workers", "1"]) == 0
+    options = ["--datasets", f"lerobot:{tmp_path / 'slice'}", "--output", str(tmp_path / "again"), "--layout", "frames"]
+    assert convert([*options, "--cameras", "all", "--image-size", "native", "--num-workers", "1"]) == 0
     (dataset,) = [path.name for path in (tmp_path / "again").iterdir() if not path.name.startswith(".")]
     # As features of the source: with a mask of their own, and double as LeRobot's reader gives it, in 32 bits.
     names = ["value", "good", "visits", "subtask", "latent"]
-    again = labels_of(tmp_path / "again", dataset, [*names, *(f"{name}_mask" for name in names)])
+    returned = labels_of(tmp_path / "again", dataset, [*names, *(f"{name}_mask" for name in names)])
     for name in names:
-        missing = [value == "False" for value in again[f"{name}_mask"]]
+        missing = [value == "False" for value in returned[f"{name}_mask"]]
         assert missing == [value == "None" for value in before[name]]
-        assert [v for v, no in zip(again[name], missing, strict=True) if not no] == [
+        assert [v for v, no in zip(returned[name], missing, strict=True) if not no] == [
             v for v in before[name] if v != "None"
         ]
     # As labels again, all of them bit by bit.
@@ -147,7 +147,7 @@ def test_labels_that_wait_for_their_name_are_read_verified_and_fetched(source: P
     path.rename(path.with_name(waiting_label("all", entry.sha256)))
     path.write_bytes(b"what was there before")
     assert labels_of(source, "demo") == expected
-    assert [each for each in verify_root(source, jobs=1).problems if "/labels/" in str(each.file)] == []
+    assert [problem for problem in verify_root(source, jobs=1).problems if "/labels/" in str(problem.file)] == []
     fetch(str(source), tmp_path / "copy", "demo", splits=["train"])
     assert labels_of(tmp_path / "copy", "demo") == expected
     stream.add_labels(source, "demo", {"episode": [0], "more": [1]}, split="train")
@@ -159,11 +159,11 @@ def test_labels_that_wait_for_their_name_are_read_verified_and_fetched(source: P
 def test_a_conversion_of_a_root_makes_labels_columns(frames_root: Path, tmp_path: Path) -> None:
     root = tmp_path / "root"
     shutil.copytree(frames_root / "bridge", root / "bridge")
-    given = labels(lengths_of(root))
-    stream.add_labels(root, "bridge", given, name="all", split="train")
+    label_table = labels(lengths_of(root))
+    stream.add_labels(root, "bridge", label_table, name="all", split="train")
     chosen = ["--datasets", f"root:{root / 'bridge'}", "--output", str(tmp_path / "out"), "--num-workers", "1"]
     assert convert(chosen) == 0
-    names = [name for name in given.column_names if name not in ("episode", "step")]
+    names = [name for name in label_table.column_names if name not in ("episode", "step")]
     assert labels_of(tmp_path / "out", "bridge", names) == labels_of(root, "bridge")
     stream.add_labels(root, "bridge", labels(lengths_of(root), 1), name="all", split="train", overwrite=True)
     assert convert(chosen) != 0, "another source"

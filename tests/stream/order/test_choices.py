@@ -43,36 +43,36 @@ def every(root: Path) -> list[tuple[str, int]]:
     return samples(make_loader(root, BRIDGE, batch_size=4))
 
 
-@pytest.mark.parametrize("how", ["keep", "leave_out"])
-@pytest.mark.parametrize("place", ["argument", "member", "file", "file of ids", "yaml"])
+@pytest.mark.parametrize("verb", ["keep", "leave_out"])
+@pytest.mark.parametrize("form", ["argument", "member", "file", "file of ids", "yaml"])
 def test_listed_episodes_are_kept_or_left_out(
-    root: Path, every: list[tuple[str, int]], how: str, place: str, tmp_path: Path
+    root: Path, every: list[tuple[str, int]], verb: str, form: str, tmp_path: Path
 ) -> None:
     ids = sorted({name for name, _ in every})[1:3]
-    value: Any = ids if how == "keep" else {"leave_out": ids}
+    value: Any = ids if verb == "keep" else {"leave_out": ids}
     mixture: Any = BRIDGE
-    given: Any = None
-    if place == "argument":
-        given = {"bridge": value}
-    elif place == "file":
-        given = tmp_path / "episodes.json"
-        given.write_text(json.dumps({"bridge": value}))
-    elif place == "file of ids":
+    episodes: Any = None
+    if form == "argument":
+        episodes = {"bridge": value}
+    elif form == "file":
+        episodes = tmp_path / "episodes.json"
+        episodes.write_text(json.dumps({"bridge": value}))
+    elif form == "file of ids":
         (tmp_path / "ids.txt").write_text("\n".join(ids) + "\n")
-        given = {"bridge": {how: str(tmp_path / "ids.txt")}}
-    elif place == "member":
+        episodes = {"bridge": {verb: str(tmp_path / "ids.txt")}}
+    elif form == "member":
         mixture = {"bridge": {"episodes": value}}
     else:
         (tmp_path / "ids.txt").write_text("\n".join(ids))
-        text = f"members: {{bridge: {{split: train, episodes: {{{how}: ids.txt}}}}}}"
-        if how == "keep":
+        text = f"members: {{bridge: {{split: train, episodes: {{{verb}: ids.txt}}}}}}"
+        if verb == "keep":
             text = "members: {bridge: {split: train, episodes: ids.txt}}"
         (tmp_path / "soup.yaml").write_text(text.replace("ids.txt", str(tmp_path / "ids.txt")))
         mixture = tmp_path / "soup.yaml"
-    loader = make_loader(root, mixture, batch_size=4, episodes=given)
-    wanted = [sample for sample in every if (sample[0] in ids) == (how == "keep")]
-    assert samples(loader) == wanted
-    assert loader.stats()["left_out"]["bridge"]["episodes"] == len(every) - len(wanted)
+    loader = make_loader(root, mixture, batch_size=4, episodes=episodes)
+    expected = [sample for sample in every if (sample[0] in ids) == (verb == "keep")]
+    assert samples(loader) == expected
+    assert loader.stats()["left_out"]["bridge"]["episodes"] == len(every) - len(expected)
 
 
 def test_ranges_of_steps_are_kept_and_other_episodes_left_out(root: Path, every: list[tuple[str, int]]) -> None:
@@ -98,16 +98,18 @@ def test_an_episode_that_is_named_in_several_ways_keeps_the_ranges_of_all(root: 
 
 
 @pytest.mark.parametrize(
-    ("what", "value", "told"),
+    ("argument", "value", "message"),
     [
         ("episodes", [], "expected a list of texts"),
         ("keep_ranges", {}, "all samples are left out"),
         ("filters", 0, "0"),
     ],
 )
-def test_an_empty_choice_of_a_member_keeps_nothing_or_is_refused(root: Path, what: str, value: Any, told: str) -> None:
-    with pytest.raises(ArgumentError, match=told):
-        make_loader(root, {"bridge": {what: value}}, batch_size=4)
+def test_an_empty_choice_of_a_member_keeps_nothing_or_is_refused(
+    root: Path, argument: str, value: Any, message: str
+) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        make_loader(root, {"bridge": {argument: value}}, batch_size=4)
 
 
 def test_choices_add_up_and_are_counted_by_reason(root: Path, every: list[tuple[str, int]]) -> None:
@@ -151,9 +153,9 @@ def test_choices_survive_saving_and_a_changed_file_is_refused(root: Path, tmp_pa
     file.write_text(json.dumps({every[0][0]: [[0, 3]]}))
     loader = make_loader(root, BRIDGE, batch_size=2, keep_ranges={"bridge": file})
     loader.save(tmp_path / "loader.json")
-    again = load_loader(tmp_path / "loader.json")
-    assert samples(again) == samples(loader) != every
-    assert again.step_of(loader.state_at(7)) == 7
+    reloaded = load_loader(tmp_path / "loader.json")
+    assert samples(reloaded) == samples(loader) != every
+    assert reloaded.step_of(loader.state_at(7)) == 7
     file.write_text(json.dumps({every[0][0]: [[0, 2]]}))
     with pytest.raises(StateError, match=r"keep_ranges: \['ranges of 1 episodes \(\w+\)'\] was \['ranges of 1 "):
         load_loader(tmp_path / "loader.json")
@@ -204,9 +206,9 @@ def test_choices_are_the_same_in_chunks_of_any_size(root: Path, chunk: int, monk
         {"keep_ranges": {"bridge": {ids[-1]: [[1, 3]], ids[0]: [[0, 2]]}}},
         {"min_actions": 7},
     )
-    whole = [samples(make_loader(root, BRIDGE, batch_size=4, **chosen)) for chosen in choices]
+    unchunked = [samples(make_loader(root, BRIDGE, batch_size=4, **chosen)) for chosen in choices]
     monkeypatch.setattr(segment, "_CHUNK", chunk)
-    assert [samples(make_loader(root, BRIDGE, batch_size=4, **chosen)) for chosen in choices] == whole
+    assert [samples(make_loader(root, BRIDGE, batch_size=4, **chosen)) for chosen in choices] == unchunked
 
 
 @pytest.mark.parametrize("options", [{}, {"samples_per_episode": 2}, {"filters": [("step", ">", 0)]}])

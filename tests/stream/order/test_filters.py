@@ -56,32 +56,32 @@ def selected(index: SmallIndex, *conditions: tuple[str, str, Any]) -> list[int]:
 
 
 def chosen(condition: tuple[str, str, Any]) -> Filter:
-    (found,) = parse_filters([condition], ["bridge"])["bridge"]
-    return found
+    (chosen_filter,) = parse_filters([condition], ["bridge"])["bridge"]
+    return chosen_filter
 
 
 COMPARED: dict[str, Any] = {
-    "==": lambda value, given: value == given,
-    "!=": lambda value, given: value != given,
-    "<": lambda value, given: value < given,
-    "<=": lambda value, given: value <= given,
-    ">": lambda value, given: value > given,
-    ">=": lambda value, given: value >= given,
-    "in": lambda value, given: value in given,
-    "not in": lambda value, given: value not in given,
+    "==": lambda value, operand: value == operand,
+    "!=": lambda value, operand: value != operand,
+    "<": lambda value, operand: value < operand,
+    "<=": lambda value, operand: value <= operand,
+    ">": lambda value, operand: value > operand,
+    ">=": lambda value, operand: value >= operand,
+    "in": lambda value, operand: value in operand,
+    "not in": lambda value, operand: value not in operand,
 }
 
 
 @pytest.mark.parametrize("column", ["note", "plain note"])
 @pytest.mark.parametrize(
-    ("how", "given", "wanted"),
+    ("how", "operand", "expected"),
     [("contains", "b", {"b"}), ("matches", "^[ab]$", {"a", "b"}), ("matches", "c|^b", {"b"})],
 )
 def test_a_text_is_found_by_a_part_or_an_expression(
-    index: SmallIndex, column: str, how: str, given: str, wanted: set[str]
+    index: SmallIndex, column: str, how: str, operand: str, expected: set[str]
 ) -> None:
-    union = {row for text in wanted for row in selected(index, (column, "==", text))}
-    assert selected(index, (column, how, given)) == sorted(union)
+    union = {row for text in expected for row in selected(index, (column, "==", text))}
+    assert selected(index, (column, how, operand)) == sorted(union)
     assert union
 
 
@@ -126,22 +126,22 @@ def test_a_search_that_does_not_fit_the_column_is_an_error(index: SmallIndex, co
 def test_an_operator_selects_what_python_selects(
     index: SmallIndex, column: str, full_name: str, value: Any, operator: str
 ) -> None:
-    given = [value] if "in" in operator else value
-    found = [(i, row[full_name]) for i, row in enumerate(index.rows)]
-    expected = [i for i, each in found if each == each and COMPARED[operator](each, given)]
-    assert selected(index, (column, operator, given)) == expected
+    operand = [value] if "in" in operator else value
+    column_values = [(i, row[full_name]) for i, row in enumerate(index.rows)]
+    expected = [i for i, number in column_values if number == number and COMPARED[operator](number, operand)]
+    assert selected(index, (column, operator, operand)) == expected
 
 
 def test_conditions_all_have_to_hold(index: SmallIndex) -> None:
-    found = selected(index, ("step", ">", 0), ("step", "<=", 2), ("records.episode", "==", 1))
-    assert found == [RECORDS + 1, RECORDS + 2]
+    rows = selected(index, ("step", ">", 0), ("step", "<=", 2), ("records.episode", "==", 1))
+    assert rows == [RECORDS + 1, RECORDS + 2]
 
 
 def test_a_part_of_the_records_is_selected_alone(index: SmallIndex) -> None:
     for condition in (("records.step", "<", 2), ("steps.step", ">", 1), ("robot", "==", "hand")):
-        whole = chosen(condition).select(index, slice(0, len(index.records)))
+        is_kept = chosen(condition).select(index, slice(0, len(index.records)))
         for rows in (slice(3, 9), slice(8, 12), slice(5, 5)):
-            np.testing.assert_array_equal(chosen(condition).select(index, rows), whole[rows])
+            np.testing.assert_array_equal(chosen(condition).select(index, rows), is_kept[rows])
 
 
 @pytest.mark.parametrize("value", [-0.34516162, -0.34516161680221558, np.float32(-0.34516162)])
@@ -156,9 +156,9 @@ def test_a_float_column_is_compared_in_its_own_type(index: SmallIndex, column: s
 
 
 def test_a_value_beyond_the_type_of_a_float_column_is_beyond_its_values(index: SmallIndex) -> None:
-    there = [i for i, row in enumerate(index.rows) if not np.isnan(row["steps.half"])]
-    assert selected(index, ("half", "<", 1e9)) == there
-    assert selected(index, ("grip", "<", 1e300)) == there
+    present = [i for i, row in enumerate(index.rows) if not np.isnan(row["steps.half"])]
+    assert selected(index, ("half", "<", 1e9)) == present
+    assert selected(index, ("grip", "<", 1e300)) == present
 
 
 def test_whole_numbers_compare_with_fractions_and_beyond_their_type(index: SmallIndex) -> None:
@@ -173,8 +173,8 @@ def test_whole_numbers_compare_with_fractions_and_beyond_their_type(index: Small
     ("operator", "value"), [("==", 5.0), ("!=", 5.0), (">", -1.0), ("not in", [5.0]), ("not in", [])]
 )
 def test_null_fulfils_no_condition(index: SmallIndex, operator: str, value: Any) -> None:
-    given = [(i, row["steps.gap"]) for i, row in enumerate(index.rows)]
-    expected = [i for i, number in given if number is not None and COMPARED[operator](number, value)]
+    column_values = [(i, row["steps.gap"]) for i, row in enumerate(index.rows)]
+    expected = [i for i, number in column_values if number is not None and COMPARED[operator](number, value)]
     assert selected(index, ("gap", operator, value)) == expected
     assert 0 not in selected(index, ("missing single", ">=", 0), ("step", "==", 1))
 
@@ -224,13 +224,13 @@ def test_steps_without_a_finite_action_are_no_samples(tmp_path: Path) -> None:
         return table.append_column("command", pa.FixedSizeListArray.from_arrays(pa.array(actions.ravel()), 2))
 
     change_table(folder, "steps", add)
-    given: Any = {"batch_size": 4, "passes": 1, "columns": ["command"]}
-    batches = list(make_loader(tmp_path, "demo", filters=[("command", "is_finite", True)], **given))
+    arguments: Any = {"batch_size": 4, "passes": 1, "columns": ["command"]}
+    batches = list(make_loader(tmp_path, "demo", filters=[("command", "is_finite", True)], **arguments))
     assert all(np.isfinite(batch["command"]).all() for batch in batches)
-    bad = list(make_loader(tmp_path, "demo", filters={"demo": [("command", "is_finite", False)]}, **given))
-    found = {(int(e), int(s)) for batch in bad for e, s in zip(batch["episode"], batch["step"], strict=True)}
-    assert found == {(0, 1), (1, 2)}
-    assert sum(len(batch["step"]) for batch in batches) == make_loader(tmp_path, "demo", **given).sizes["demo"] - 2
+    bad = list(make_loader(tmp_path, "demo", filters={"demo": [("command", "is_finite", False)]}, **arguments))
+    bad_steps = {(int(e), int(s)) for batch in bad for e, s in zip(batch["episode"], batch["step"], strict=True)}
+    assert bad_steps == {(0, 1), (1, 2)}
+    assert sum(len(batch["step"]) for batch in batches) == make_loader(tmp_path, "demo", **arguments).sizes["demo"] - 2
 
 
 @pytest.mark.parametrize("samples", ["records", "steps"])
@@ -250,13 +250,13 @@ def test_batches_show_the_texts_that_a_filter_chose(tmp_path: Path, condition: t
         make_loader(tmp_path, "bridge", batch_size=1, columns=["note"], shuffle="none", filters=filters)
         for filters in (None, [condition])
     )
-    column, how, given = condition
-    texts, found = (
+    column, how, operand = condition
+    texts, search = (
         [batch[column][0] for batch in (loader.batch_at(step) for step in range(sum(loader.sizes.values())))]
         for loader in (every, kept)
     )
-    assert found == [text for text in texts if (given in text if how == "contains" else text != given)] != texts
-    assert kept.describe()["bridge"]["left_out"]["filters"] == len(texts) - len(found)
+    assert search == [text for text in texts if (operand in text if how == "contains" else text != operand)] != texts
+    assert kept.describe()["bridge"]["left_out"]["filters"] == len(texts) - len(search)
 
 
 def test_the_distinct_texts_of_a_dictionary_are_compared_once(
@@ -264,9 +264,9 @@ def test_the_distinct_texts_of_a_dictionary_are_compared_once(
 ) -> None:
     seen: list[str] = []
 
-    def contains(text: str, given: str) -> bool:
+    def contains(text: str, operand: str) -> bool:
         seen.append(text)
-        return given in text
+        return operand in text
 
     monkeypatch.setitem(_MATCH, "contains", contains)
     assert selected(index, ("language", "contains", "wait"))
@@ -276,8 +276,8 @@ def test_the_distinct_texts_of_a_dictionary_are_compared_once(
 @pytest.mark.parametrize("column", ["note", "plain note"])
 @pytest.mark.parametrize(("operator", "value"), [("==", "a"), ("!=", "a"), ("in", ["b", "c"]), ("not in", ["b"])])
 def test_texts_may_be_missing(index: SmallIndex, column: str, operator: str, value: Any) -> None:
-    given = [(i, row[f"steps.{column}"]) for i, row in enumerate(index.rows)]
-    expected = [i for i, text in given if text is not None and COMPARED[operator](text, value)]
+    column_texts = [(i, row[f"steps.{column}"]) for i, row in enumerate(index.rows)]
+    expected = [i for i, text in column_texts if text is not None and COMPARED[operator](text, value)]
     assert selected(index, (column, operator, value)) == expected != []
 
 
@@ -379,23 +379,23 @@ SAME_VALUES = {
 @pytest.mark.parametrize("name", [*SAME_VALUES, "generator"])
 def test_the_same_values_in_any_collection_are_the_same_filter(name: str) -> None:
     values = SAME_VALUES.get(name, (number for number in (3, 1)))
-    found = canonical_filters([("step", "in", values)])
-    assert found == json.loads(json.dumps(found)) == [["step", "in", [1, 3]]]
-    assert parse_filters(found, ["bridge"]) == {"bridge": [chosen(("step", "in", [1, 3]))]}
+    canonical = canonical_filters([("step", "in", values)])
+    assert canonical == json.loads(json.dumps(canonical)) == [["step", "in", [1, 3]]]
+    assert parse_filters(canonical, ["bridge"]) == {"bridge": [chosen(("step", "in", [1, 3]))]}
 
 
 def test_a_generator_is_read_once_for_all_splits_and_saving(index: SmallIndex) -> None:
-    found = chosen(("step", "in", (number for number in (0, 2))))
+    kept_filter = chosen(("step", "in", (number for number in (0, 2))))
     everything = slice(0, len(index.records))
-    first = found.select(index, everything)
+    first = kept_filter.select(index, everything)
     assert first.sum() == 6
-    np.testing.assert_array_equal(found.select(index, everything), first)
+    np.testing.assert_array_equal(kept_filter.select(index, everything), first)
 
 
 def test_different_filters_have_different_fingerprints_and_the_same_the_same() -> None:
-    long, other = np.arange(5000), np.arange(5000)
-    other[2500] = 9999
-    assert chosen(("step", "in", long)).fingerprint != chosen(("step", "in", other)).fingerprint
+    long, long_too = np.arange(5000), np.arange(5000)
+    long_too[2500] = 9999
+    assert chosen(("step", "in", long)).fingerprint != chosen(("step", "in", long_too)).fingerprint
     assert chosen(("step", "in", long)).fingerprint == chosen(("step", "in", range(5000))).fingerprint
     assert chosen(("step", "<", np.int32(3))).fingerprint == chosen(("step", "<", 3)).fingerprint
 
@@ -420,16 +420,16 @@ def test_a_loader_with_any_collection_is_saved_and_goes_on(oxe_root: Path, tmp_p
     assert loader.sizes == plain.sizes
     assert plain.step_of(loader.state_at(7)) == 7
     loader.save(tmp_path / "loader.json")
-    again = load_loader(tmp_path / "loader.json")
-    assert again.sizes == loader.sizes
-    assert again.step_of(loader.state_at(7)) == 7
+    reloaded = load_loader(tmp_path / "loader.json")
+    assert reloaded.sizes == loader.sizes
+    assert reloaded.step_of(loader.state_at(7)) == 7
 
 
 def test_a_state_of_another_filter_is_refused_and_an_empty_filter_is_none(oxe_root: Path) -> None:
-    long, other = np.arange(5000), np.arange(5000)
-    other[2500] = 9999
-    given: list[Any] = [[("step", "in", long)], [("step", "in", other)], None, {"bridge": []}]
-    loaders = [make_loader(oxe_root, {"bridge": 1}, batch_size=4, filters=filters) for filters in given]
+    long, changed = np.arange(5000), np.arange(5000)
+    changed[2500] = 9999
+    filter_values: list[Any] = [[("step", "in", long)], [("step", "in", changed)], None, {"bridge": []}]
+    loaders = [make_loader(oxe_root, {"bridge": 1}, batch_size=4, filters=filters) for filters in filter_values]
     with pytest.raises(StateError, match=r"filters: \[\"\('step', 'in', .* \(\w{16}\)\"\] was \[\"\('step', 'in', "):
         loaders[1].step_of(loaders[0].state_at(3))
     assert loaders[2].step_of(loaders[3].state_at(3)) == 3

@@ -25,15 +25,15 @@ def test_datasets_that_lack_a_column_are_an_error_that_names_them_and_the_ways_o
         make_loader(root, MIXTURE, batch_size=4, filters=SUCCESS)
 
 
-@pytest.mark.parametrize("place", ["argument", "member"])
-def test_missing_keep_applies_the_other_conditions_alone(root: Path, place: str) -> None:
+@pytest.mark.parametrize("level", ["argument", "member"])
+def test_missing_keep_applies_the_other_conditions_alone(root: Path, level: str) -> None:
     arguments: dict[str, Any] = {"batch_size": 4, "missing": "keep"}
-    given: Any = MIXTURE
-    if place == "argument":
+    mixture: Any = MIXTURE
+    if level == "argument":
         arguments["filters"] = SUCCESS
     else:
-        given = {name: {"weight": weight, "filters": SUCCESS} for name, weight in MIXTURE.items()}
-    loader = make_loader(root, given, **arguments)
+        mixture = {name: {"weight": weight, "filters": SUCCESS} for name, weight in MIXTURE.items()}
+    loader = make_loader(root, mixture, **arguments)
     plain = make_loader(
         root, MIXTURE, batch_size=4, filters={"kuka": SUCCESS, **dict.fromkeys(["bridge", "rt1"], SUCCESS[1:])}
     )
@@ -62,9 +62,9 @@ def test_what_is_said_of_a_dataset_that_is_left_out_goes_with_it(root: Path, tmp
     )
     assert loader.dataset_names == ("kuka", "rt1")
     loader.save(tmp_path / "loader.json")
-    again = load_loader(tmp_path / "loader.json")
-    assert again.dataset_names == ("kuka", "rt1")
-    assert again.step_of(loader.state_at(3)) == 3
+    reloaded = load_loader(tmp_path / "loader.json")
+    assert reloaded.dataset_names == ("kuka", "rt1")
+    assert reloaded.step_of(loader.state_at(3)) == 3
     with pytest.raises(ArgumentError, match="filters: no member 'rt2'"):
         make_loader(root, MIXTURE, batch_size=4, filters={"kuka": SUCCESS, "rt2": SUCCESS}, missing="drop")
 

@@ -14,8 +14,8 @@ MILLION, BILLION = 10**6, 10**9
 
 def draws_before(table: MixTable, sample: int) -> np.ndarray:
     """Return the count of samples of each member before a sample."""
-    period, place = divmod(sample, PERIOD)
-    return period * table.counts + np.bincount(table.members[:place], minlength=len(table.counts))
+    period, position = divmod(sample, PERIOD)
+    return period * table.counts + np.bincount(table.members[:position], minlength=len(table.counts))
 
 
 def deviation(table: MixTable, start: int, stop: int, *, weights: np.ndarray | None = None) -> float:
@@ -98,9 +98,9 @@ def test_many_frequent_members_beside_rare_ones_are_within_two(rare: int) -> Non
 def test_counting_after_every_sample_finds_the_same_deviation(start: int) -> None:
     weights = magic_soup(0)
     table = build_mix(weights)
-    for wanted in (table.weights, shares(weights)):
-        found = deviation(table, start, start + 3_000, weights=wanted)
-        assert found == pytest.approx(counts_one_by_one(table, start, start + 3_000, wanted), abs=1e-6)
+    for expected in (table.weights, shares(weights)):
+        deviations = deviation(table, start, start + 3_000, weights=expected)
+        assert deviations == pytest.approx(counts_one_by_one(table, start, start + 3_000, expected), abs=1e-6)
 
 
 @settings(max_examples=10, deadline=None)
@@ -159,8 +159,10 @@ def test_a_schedule_is_exact_in_each_phase_and_draws_go_on(phases: list[tuple[in
             assert np.abs(counts - exact).max() < 2
             start += length
     # Any sample is found alone.
-    some = np.array([0, sum(lengths) // 2, sum(lengths) - 1])
-    assert [each[some].tolist() for each in (members, draws)] == [each.tolist() for each in schedule.locate(some)]
+    subset = np.array([0, sum(lengths) // 2, sum(lengths) - 1])
+    assert [column[subset].tolist() for column in (members, draws)] == [
+        column.tolist() for column in schedule.locate(subset)
+    ]
 
 
 @given(
@@ -181,16 +183,16 @@ def test_passes_and_seeds_have_orders_of_their_own_and_mix_the_members() -> None
         return list(zip(members.tolist(), (draws - 30 * turn).tolist(), strict=True))
 
     orders = [order(0, 0), order(0, 1), order(1, 0)]
-    assert all(one != other for number, one in enumerate(orders) for other in orders[number + 1 :])
+    assert all(first != second for number, first in enumerate(orders) for second in orders[number + 1 :])
     assert order(0, 1) == orders[1]
     assert 5 < sum(member for member, _ in orders[0][:30]) < 25
 
 
 def test_a_block_of_a_pass_stays_together() -> None:
     members, draws = Passes([64, 64], seed=3, shuffle=Shuffle(8)).locate(np.arange(128))
-    places = (members * 64 + draws).reshape(16, 8)
-    assert (places // 8 == places[:, :1] // 8).all()
-    assert (places[:, 0] // 8 != np.arange(16)).any()
+    positions = (members * 64 + draws).reshape(16, 8)
+    assert (positions // 8 == positions[:, :1] // 8).all()
+    assert (positions[:, 0] // 8 != np.arange(16)).any()
 
 
 @pytest.mark.parametrize("sample", [0, 1, 10**15])

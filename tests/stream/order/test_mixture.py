@@ -46,10 +46,14 @@ def test_the_packaged_mixtures_are_those_of_the_registry() -> None:
 def test_a_packaged_mixture_is_read_as_convert_reads_it(catalog: Catalog, name: str, role: str) -> None:
     file = load_registry().mixtures[name]
     expected = {key: entry for key, entry in file.members.items() if entry.weight != 0}
-    found = members_of(name, role, catalog)
-    assert [member.dataset for member in found] == list(expected)
-    for mine, other in zip(found, expected.values(), strict=True):
-        assert (mine.split, mine.weights, mine.offset) == (other.splits[role], (other.weight,), other.offset)
+    members = members_of(name, role, catalog)
+    assert [member.dataset for member in members] == list(expected)
+    for mine, entry_read in zip(members, expected.values(), strict=True):
+        assert (mine.split, mine.weights, mine.offset) == (
+            entry_read.splits[role],
+            (entry_read.weight,),
+            entry_read.offset,
+        )
 
 
 def test_the_name_of_a_dataset_is_a_mixture_of_it_alone(catalog: Catalog) -> None:
@@ -124,8 +128,8 @@ def test_a_weight_is_a_number_or_rests_on_the_size(catalog: Catalog, weight: Any
 
 def test_weights_by_size_are_computed_from_the_pairs() -> None:
     def weigh(weight: Any) -> float:
-        (found,) = Member("a", "train", (weight,)).relative_weights(400)
-        return found
+        (relative_weight,) = Member("a", "train", (weight,)).relative_weights(400)
+        return relative_weight
 
     assert weigh(3.0) == 3
     assert weigh("size") == 400
@@ -325,15 +329,15 @@ def test_a_yaml_file_with_a_fault_is_refused(catalog: Catalog, tmp_path: Path, t
         resolve_mixture(write(tmp_path, text), "train", catalog)
 
 
-@pytest.mark.parametrize("place", ["weight", "splits", "merge"])
-def test_a_yaml_bomb_is_refused_unexpanded(catalog: Catalog, tmp_path: Path, place: str) -> None:
+@pytest.mark.parametrize("location", ["weight", "splits", "merge"])
+def test_a_yaml_bomb_is_refused_unexpanded(catalog: Catalog, tmp_path: Path, location: str) -> None:
     levels = range(1, 12)
-    if place == "merge":
+    if location == "merge":
         lines = ["a0: &a0 {x: 1}"] + [f"a{i}: &a{i} {{<<: [{', '.join([f'*a{i - 1}'] * 9)}]}}" for i in levels]
         member = "{<<: *a11}"
     else:
         lines = ["a0: &a0 [x]"] + [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in levels]
-        member = "{weight: *a11}" if place == "weight" else "{weight: 1, splits: *a11}"
+        member = "{weight: *a11}" if location == "weight" else "{weight: 1, splits: *a11}"
     path = write(tmp_path, "\n".join([*lines, f"members: {{bridge: {member}}}"]))
     # Expanded, it has 9^11 nodes: neither time nor memory would do.
     with pytest.raises(ArgumentError, match=r"aliases \(\*\) are not allowed"):

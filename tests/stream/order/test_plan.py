@@ -16,7 +16,7 @@ from stream.order.rows import ROW_NAMES, Rows
 from stream.order.sample_index import SampleIndex
 from stream.order.shuffle import Shuffle
 from tests.stream.index_root import write_dataset
-from tests.stream.order.test_views import open_member
+from tests.stream.order.test_sample_index import open_member
 
 Stored = Callable[..., Dataset]
 SHUFFLES = ["global", "none", "block:1", "block:2", "block:7", "block:32", "block:100000000"]
@@ -56,8 +56,8 @@ def epoch(plan: Plan, number: int) -> np.ndarray:
     return rows.record
 
 
-def same(one: Rows, other: Rows) -> bool:
-    return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in ROW_NAMES)
+def same(first: Rows, second: Rows) -> bool:
+    return all(np.array_equal(getattr(first, name), getattr(second, name)) for name in ROW_NAMES)
 
 
 @pytest.mark.long
@@ -82,9 +82,9 @@ def test_in_a_mixture_every_dataset_goes_through_epochs_of_its_own(stored: Store
     rows = plan.rows(np.arange(5_000))
     for member, size in enumerate(sizes.values()):
         mine = rows.member == member
-        whole = mine.sum() // size
-        assert whole >= 2
-        records = rows.record[mine][: whole * size].reshape(whole, size)
+        num_epochs = mine.sum() // size
+        assert num_epochs >= 2
+        records = rows.record[mine][: num_epochs * size].reshape(num_epochs, size)
         assert (np.sort(records, axis=1) == np.arange(size)).all()
         assert rows.epoch[mine].tolist() == (np.arange(mine.sum()) // size).tolist()
         assert set(rows.split[mine]) == {member}
@@ -96,9 +96,9 @@ def test_epochs_and_seeds_and_datasets_have_orders_of_their_own(stored: Stored, 
     orders = [epoch(plan, number) for number in range(4)]
     orders += [epoch(make_plan([stored("a", 100)], shuffle=shuffle, seed=seed), 0) for seed in (1, 2, -1)]
     orders.append(epoch(make_plan([stored("b", 100)], shuffle=shuffle), 0))
-    for i, one in enumerate(orders):
-        for other in orders[:i]:
-            assert (one == other).mean() < 0.3
+    for number, order in enumerate(orders):
+        for earlier in orders[:number]:
+            assert (order == earlier).mean() < 0.3
 
 
 def test_without_shuffling_every_epoch_is_in_the_order_of_storage(stored: Stored) -> None:
@@ -116,8 +116,8 @@ def test_blocks_are_neighbours_in_storage_drawn_together(stored: Stored, block: 
         drawn = order[first : first + block]
         starts.append(drawn.min())
         assert sorted(drawn) == list(range(starts[-1], starts[-1] + len(drawn)))
-    whole = size // block
-    assert sorted(starts[:whole]) == list(range(0, whole * block, block))
+    num_blocks = size // block
+    assert sorted(starts[:num_blocks]) == list(range(0, num_blocks * block, block))
     assert starts != sorted(starts)
     assert order.tolist() != sorted(order)
     assert epoch(plan, 1)[:block].min() != starts[0] or epoch(plan, 2)[:block].min() != starts[0]
@@ -150,8 +150,8 @@ def test_the_order_does_not_depend_on_how_samples_are_asked_for(stored: Stored, 
         rows = plan().rows(samples[way])
         assert same(rows, Rows(together.table[way]))
     used = plan()
-    alone = [used.rows(samples[i : i + 1]) for i in range(200)]
-    assert same(Rows(np.concatenate([each.table for each in alone])), together)
+    singles = [used.rows(samples[sample : sample + 1]) for sample in range(200)]
+    assert same(Rows(np.concatenate([single.table for single in singles])), together)
 
 
 @pytest.mark.parametrize("shuffle", SHUFFLES)
@@ -193,11 +193,11 @@ def test_replacements_are_drawn_from_the_view_of_the_same_dataset(oxe_root: Path
     allowed = set(zip(rows.split, rows.record, strict=True))
     samples = np.arange(0, 300, 3)
     attempts = [plan().replacements(samples, attempt) for attempt in (1, 2, 3)]
-    for found in attempts:
-        assert found.sample.tolist() == samples.tolist()
-        assert found.member.tolist() == rows.member[::3].tolist()
-        assert found.epoch.tolist() == rows.epoch[::3].tolist()
-        assert set(zip(found.split, found.record, strict=True)) <= allowed
+    for replaced in attempts:
+        assert replaced.sample.tolist() == samples.tolist()
+        assert replaced.member.tolist() == rows.member[::3].tolist()
+        assert replaced.epoch.tolist() == rows.epoch[::3].tolist()
+        assert set(zip(replaced.split, replaced.record, strict=True)) <= allowed
     assert same(attempts[0], plan().replacements(samples, 1))
     assert same(attempts[0].cut(5, 6), plan().replacements(samples[5:6], 1))
     assert not same(attempts[0], attempts[1])
@@ -206,8 +206,8 @@ def test_replacements_are_drawn_from_the_view_of_the_same_dataset(oxe_root: Path
 
 def test_replacements_spread_over_the_whole_dataset(stored: Stored) -> None:
     plan = make_plan([stored("a", 50)])
-    found = plan.replacements(np.arange(5_000), 1)
-    counts = np.bincount(found.record, minlength=50)
+    replaced = plan.replacements(np.arange(5_000), 1)
+    counts = np.bincount(replaced.record, minlength=50)
     assert counts.min() > 50
     assert counts.max() < 150
 

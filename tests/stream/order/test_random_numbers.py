@@ -17,8 +17,8 @@ def drawn(samples: Any, **arguments: Any) -> np.ndarray:
 
 
 def test_numbers_are_those_of_any_version() -> None:
-    found = [[number.hex() for number in row] for row in drawn([0, 1, 10**12], seed=0, size=2).tolist()]
-    assert found == [
+    hex_numbers = [[number.hex() for number in row] for row in drawn([0, 1, 10**12], seed=0, size=2).tolist()]
+    assert hex_numbers == [
         ["0x1.da76d8552be20p-4", "0x1.1a51fead31659p-1"],
         ["0x1.bd20c84905ce8p-1", "0x1.047e465dee530p-1"],
         ["0x1.d9bf13aed78fdp-1", "0x1.5dab5991798dap-2"],
@@ -56,13 +56,13 @@ def test_numbers_are_uniform(start: int) -> None:
 
 def test_numbers_of_neighbouring_samples_seeds_and_places_do_not_go_together() -> None:
     samples = np.arange(100_000)
-    one = drawn(samples, seed=1, size=2)
-    others = {f"sample + {lag}": one[lag:, 0] for lag in (1, 2, 64)}
-    others |= {"place": one[:, 1], "place, one on": one[1:, 1], "seed": drawn(samples, seed=2)[:, 0]}
-    for name, other in others.items():
-        correlation = np.corrcoef(one[: len(other), 0], other)[0, 1]
-        assert abs(correlation) < 5 / np.sqrt(len(other)), name
-    pairs = np.histogram2d(one[:-1, 0], one[1:, 0], bins=10)[0]
+    numbers = drawn(samples, seed=1, size=2)
+    shifted_columns = {f"sample + {lag}": numbers[lag:, 0] for lag in (1, 2, 64)}
+    shifted_columns |= {"place": numbers[:, 1], "place, one on": numbers[1:, 1], "seed": drawn(samples, seed=2)[:, 0]}
+    for name, shifted in shifted_columns.items():
+        correlation = np.corrcoef(numbers[: len(shifted), 0], shifted)[0, 1]
+        assert abs(correlation) < 5 / np.sqrt(len(shifted)), name
+    pairs = np.histogram2d(numbers[:-1, 0], numbers[1:, 0], bins=10)[0]
     assert ((pairs - 1000.0) ** 2 / 1000.0).sum() < 170
 
 

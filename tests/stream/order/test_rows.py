@@ -30,10 +30,10 @@ def columns_of(rows: Rows) -> dict[str, np.ndarray]:
     return {name: getattr(rows, name).copy() for name in ROW_NAMES}
 
 
-def assert_equal(found: Rows, expected: dict[str, Any]) -> None:
+def assert_equal(actual: Rows, expected: dict[str, Any]) -> None:
     for name in ROW_NAMES:
-        np.testing.assert_array_equal(getattr(found, name), expected[name])
-        assert getattr(found, name).dtype == KINDS[name]
+        np.testing.assert_array_equal(getattr(actual, name), expected[name])
+        assert getattr(actual, name).dtype == KINDS[name]
 
 
 @given(st.integers(0, 50), st.integers(0, 1 << 32))
@@ -62,15 +62,15 @@ def test_a_cut_is_a_part_without_a_copy(start: int, stop: int) -> None:
 
 
 @given(st.sets(st.integers(0, 9)))
-def test_replaced_rows_stand_at_their_places_and_the_others_stay(places: set[int]) -> None:
-    rows, others = some_rows(10), some_rows(len(places), seed=1)
+def test_replaced_rows_stand_at_their_places_and_the_others_stay(positions: set[int]) -> None:
+    rows, new_rows = some_rows(10), some_rows(len(positions), seed=1)
     before = columns_of(rows)
-    found = rows.replaced(np.array(sorted(places), np.int64), others)
+    replaced = rows.replaced(np.array(sorted(positions), np.int64), new_rows)
     expected = columns_of(rows)
-    for number, place in enumerate(sorted(places)):
+    for number, position in enumerate(sorted(positions)):
         for name in ROW_NAMES:
-            expected[name][place] = getattr(others, name)[number]
-    assert_equal(found, expected)
+            expected[name][position] = getattr(new_rows, name)[number]
+    assert_equal(replaced, expected)
     assert_equal(rows, before)
 
 

@@ -14,10 +14,10 @@ def test_every_place_is_taken_exactly_once(size: int, key: int) -> None:
 @given(size=st.integers(1, 2**60), key=st.integers(0, 2**64 - 1), data=st.data())
 def test_large_domains_stay_in_range_and_apart(size: int, key: int, data: st.DataObject) -> None:
     index = data.draw(st.lists(st.integers(0, size - 1), min_size=1, max_size=50, unique=True))
-    places = permute(np.array(index), size, key)
-    assert places.min() >= 0
-    assert places.max() < size
-    assert len(set(places.tolist())) == len(index)
+    positions = permute(np.array(index), size, key)
+    assert positions.min() >= 0
+    assert positions.max() < size
+    assert len(set(positions.tolist())) == len(index)
 
 
 def test_elements_of_one_call_do_not_depend_on_each_other() -> None:
@@ -32,16 +32,16 @@ def test_elements_of_one_call_do_not_depend_on_each_other() -> None:
 @pytest.mark.parametrize("size", [5, 8, 12, 100])
 def test_over_many_keys_every_index_goes_everywhere_equally_often(size: int) -> None:
     keys = 2000
-    places = np.array([permute(np.arange(size), size, make_key("test", number)) for number in range(keys)])
-    counts = np.array([np.bincount(places[:, index], minlength=size) for index in range(size)])
+    positions = np.array([permute(np.arange(size), size, make_key("test", number)) for number in range(keys)])
+    counts = np.array([np.bincount(positions[:, index], minlength=size) for index in range(size)])
     chi_squared = ((counts - keys / size) ** 2 / (keys / size)).sum()
     freedom = (size - 1) ** 2
     assert chi_squared < freedom + 5 * np.sqrt(2 * freedom)
 
 
 def test_neighbours_do_not_stay_neighbours() -> None:
-    places = permute(np.arange(100_000), 100_000, make_key(0, "bridge", 0))
-    assert (np.abs(np.diff(places)) == 1).mean() < 1e-3
+    positions = permute(np.arange(100_000), 100_000, make_key(0, "bridge", 0))
+    assert (np.abs(np.diff(positions)) == 1).mean() < 1e-3
 
 
 def test_the_order_of_a_key_is_that_of_every_release() -> None:

@@ -45,8 +45,8 @@ def read_from(splits: SplitDict, expression: str) -> Episodes | None:
         files = splits[expression].file_instructions
     except (ValueError, NotImplementedError, KeyError, RecursionError):
         return None
-    places = [(*first[file.filename], file.skip, file.take) for file in files]
-    return [(name, start + skip + i) for name, start, skip, take in places for i in range(take)]
+    ranges = [(*first[file.filename], file.skip, file.take) for file in files]
+    return [(name, start + skip + i) for name, start, skip, take in ranges for i in range(take)]
 
 
 def read_here(expression: str, shards: Mapping[str, Sequence[int]]) -> Episodes:
@@ -84,24 +84,24 @@ DATASETS = st.fixed_dictionaries({"train": LENGTHS}, optional={"val": LENGTHS, "
 @example("all\n", SHARDS)
 @example("all+train[-1shard]", SHARDS)
 def test_the_same_episodes_come_out_as_of_tfds_in_the_same_order(expression: str, shards: dict[str, list[int]]) -> None:
-    theirs = read_by_tfds(expression, shards)
+    expected = read_by_tfds(expression, shards)
     try:
-        ours = read_here(expression, shards)
+        actual = read_here(expression, shards)
     except SplitError as error:
-        assert theirs is None or MISREAD in str(error), (expression, shards, theirs)
+        assert expected is None or MISREAD in str(error), (expression, shards, expected)
     else:
-        assert ours == theirs
+        assert actual == expected
 
 
 @settings(max_examples=150)
 @given(st.text(alphabet="train+[]:%-_.013 shard\n", max_size=20).map(lambda text: "train[" + text))
 def test_scribble_is_refused_where_tfds_refuses_it(expression: str) -> None:
     try:
-        ours = read_here(expression, SHARDS)
+        actual = read_here(expression, SHARDS)
     except SplitError as error:
         assert read_by_tfds(expression, SHARDS) is None or MISREAD in str(error)
     else:
-        assert ours == read_by_tfds(expression, SHARDS)
+        assert actual == read_by_tfds(expression, SHARDS)
 
 
 @settings(max_examples=150)
@@ -117,11 +117,11 @@ def test_a_slice_in_order_is_never_refused(
         left = right = False  # Rounding from both sides can cross.
     ends = start - limit if left and start < limit else start, stop - limit if right and 0 < stop < limit else stop
     expression = f"train[{ends[0]}{unit}:{ends[1]}{unit}]"
-    ours = read_here(expression, {"train": lengths})
-    assert ours == read_by_tfds(expression, {"train": lengths})
+    actual = read_here(expression, {"train": lengths})
+    assert actual == read_by_tfds(expression, {"train": lengths})
     if unit != "%":
         numbers = range(start, stop) if unit == "" else range(sum(lengths[:start]), sum(lengths[:stop]))
-        assert ours == [("train", i) for i in numbers]
+        assert actual == [("train", i) for i in numbers]
 
 
 @given(st.integers(1, 300), st.integers(-1000, 1000).map(lambda tenths: tenths / 10))

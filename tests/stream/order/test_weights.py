@@ -22,15 +22,15 @@ from tests.stream.index_root import change_table, write_dataset
 
 
 def opened(values: Any, dtype: Any = np.float64, *, begin: int = 0) -> SampleWeights:
-    """The weights of one member."""
+    """Return the weights of one member."""
     stored = np.array(values, dtype)
 
     def read(numbers: np.ndarray | range) -> tuple[np.ndarray, None]:
         return stored[np.asarray(numbers) - begin], None
 
-    found = SampleWeights(read)
-    found.add(0, "demo", "weight", begin=begin, size=len(stored))
-    return found
+    weights = SampleWeights(read)
+    weights.add(0, "demo", "weight", first_sample=begin, num_samples=len(stored))
+    return weights
 
 
 def drawn(weights: SampleWeights, size: int, epoch: int, seed: int = 0) -> np.ndarray:
@@ -61,8 +61,8 @@ def test_an_epoch_draws_every_sample_floor_or_ceil_of_its_share(values: list[flo
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.int32, np.uint8, np.int64])
 def test_equal_weights_of_any_type_draw_every_sample_once(dtype: Any) -> None:
     for value in (1, 3, 7):
-        found = drawn(opened([value] * 1000, dtype), 1000, 5)
-        assert found.tolist() == list(range(1000))
+        numbers = drawn(opened([value] * 1000, dtype), 1000, 5)
+        assert numbers.tolist() == list(range(1000))
 
 
 def test_a_point_between_two_samples_is_the_begin_of_the_second(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,30 +82,30 @@ def test_over_the_epochs_every_sample_comes_in_proportion_to_its_weight() -> Non
     values = np.random.default_rng(0).exponential(size=40)
     counts: Counter[int] = Counter(np.concatenate([drawn(opened(values), 40, epoch) for epoch in range(500)]).tolist())
     share = 40 * 500 * values / values.sum()
-    assert all(abs(counts[number] - each) < 5 * math.sqrt(500) for number, each in enumerate(share.tolist()))
+    assert all(abs(counts[number] - expected) < 5 * math.sqrt(500) for number, expected in enumerate(share.tolist()))
 
 
 def test_a_draw_does_not_depend_on_the_others_nor_on_where_the_member_begins() -> None:
     values = np.random.default_rng(1).random(1000)
-    whole = drawn(opened(values), 1000, 3)
+    together = drawn(opened(values), 1000, 3)
     zero, position = np.zeros(7, np.int64), np.array([999, 0, 500, 500, 3, 64, 63])
     for begin in (0, 12_345):
-        found = opened(values, begin=begin).draw(zero, zero + 3, position, seed=0)
-        assert found.tolist() == whole[position].tolist()
+        numbers = opened(values, begin=begin).draw(zero, zero + 3, position, seed=0)
+        assert numbers.tolist() == together[position].tolist()
 
 
 def test_weights_of_a_wide_range_are_drawn_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_CHUNK", 1 << 10)
     values = np.random.default_rng(2).lognormal(0, 3, 20_003).astype(np.float32)
     values[::5] = 0
-    found = opened(values, np.float32)
-    counts = np.bincount(drawn(found, len(values), 1), minlength=len(values))
+    weights = opened(values, np.float32)
+    counts = np.bincount(drawn(weights, len(values), 1), minlength=len(values))
     # Exact sums: the weights are whole multiples of 2^-60 of a number that float64 cannot add up.
     units = [int(np.ldexp(np.float64(value), 60)) for value in values]
     total = sum(units)
     for number in np.random.default_rng(3).integers(0, len(values), 500).tolist():
         assert len(values) * units[number] // total <= counts[number] <= -(-len(values) * units[number] // total)
-    assert not counts[::5].any() and found.zeros(0) == len(values[::5])
+    assert not counts[::5].any() and weights.zeros(0) == len(values[::5])
 
 
 LENGTHS = {"train": [[7, 12, 3], [9, 20], [15]]}
@@ -121,10 +121,10 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         def add(table: pa.Table, name: str = name) -> pa.Table:
             random = np.random.default_rng(len(name))
             weight = random.choice([0, 0.5, 1, 2, 7.25], len(table)).astype(np.float32)
-            holes = np.where(np.arange(len(table)) % 9 == 3, np.nan, weight)
+            with_nan = np.where(np.arange(len(table)) % 9 == 3, np.nan, weight)
             for column, values in {
                 "weight": weight,
-                "holes": holes,
+                "holes": with_nan,
                 "negative": -weight,
                 "infinite": np.where(weight == 1, np.inf, weight),
                 "nothing": 0 * weight,
@@ -138,15 +138,15 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def weight_of(loader: Loader, column: str = "weight") -> dict[tuple[str, int, int], float]:
-    """The weight of each sample, by dataset, episode and step, from the batches of a loader without weights."""
-    found: dict[Any, Any] = {}
+    """Return the weight of each sample, by dataset, episode and step, from the batches of a loader without weights."""
+    weights: dict[Any, Any] = {}
     for split, rows in (piece for member in range(2) for piece in loader.data.views.samples(member)):
         index = loader.data.views.splits[split]
-        place = index.records.take("steps_row", rows)
-        keys = zip(index.steps.take("episode", place), index.steps.take("step", place), strict=True)
-        values = index.steps.take(column, place).tolist()
-        found |= {(index.dataset, int(e), int(t)): w for (e, t), w in zip(keys, values, strict=True)}
-    return found
+        steps_rows = index.records.take("steps_row", rows)
+        keys = zip(index.steps.take("episode", steps_rows), index.steps.take("step", steps_rows), strict=True)
+        values = index.steps.take(column, steps_rows).tolist()
+        weights |= {(index.dataset, int(e), int(t)): w for (e, t), w in zip(keys, values, strict=True)}
+    return weights
 
 
 def count(loader: Loader, refs: Sequence[Any], name: str, epoch: int) -> Counter[Any]:
@@ -164,12 +164,12 @@ def test_three_epochs_of_all_ranks_draw_every_sample_by_its_weight(root: Path, r
     refs = [ref for step in steps for part in parts for ref in part.describe(step)]
     weights = weight_of(parts[0])
     for name in mixture:
-        own = {key: weight for key, weight in weights.items() if key[0] == name}
+        member_weights = {key: weight for key, weight in weights.items() if key[0] == name}
         for epoch in range(3):
             counts = count(parts[0], refs, name, epoch)
-            check_counts([counts[key] for key in own], list(own.values()))
-    whole = make_loader(root, mixture, **arguments)
-    assert [ref for step in steps for ref in whole.describe(step)] == refs
+            check_counts([counts[key] for key in member_weights], list(member_weights.values()))
+    loader = make_loader(root, mixture, **arguments)
+    assert [ref for step in steps for ref in loader.describe(step)] == refs
 
 
 def test_a_resumed_run_with_workers_goes_on_with_the_same_draws(root: Path, tmp_path: Path) -> None:
@@ -182,12 +182,12 @@ def test_a_resumed_run_with_workers_goes_on_with_the_same_draws(root: Path, tmp_
         next(iterator)
     state = iterator.get_state()
     iterator.close()
-    again = iter(load_loader(tmp_path / "loader.json", num_workers=2))
-    again.set_state(state)
+    resumed = iter(load_loader(tmp_path / "loader.json", num_workers=2))
+    resumed.set_state(state)
     for batch in plain[4:]:
-        found = next(again)
+        found = next(resumed)
         assert all(np.array_equal(found[key], value) for key, value in batch.items())
-    again.close()
+    resumed.close()
 
 
 def test_a_weight_below_a_unit_is_rounded_up_to_one_and_never_to_zero() -> None:
@@ -198,26 +198,26 @@ def test_a_weight_below_a_unit_is_rounded_up_to_one_and_never_to_zero() -> None:
 def test_a_state_is_bound_to_the_column_and_its_content(root: Path, tmp_path: Path) -> None:
     state = make_loader(root, "alpha", batch_size=4, sample_weights="weight").state_at(3)
     by_weight = "sample_weights: None was 'weight'|data of 'alpha', .* labelled again: other column of sample_weights="
-    for other in (None, "count_of_all", "three_times"):
-        folder = write_dataset(tmp_path / str(other), "alpha", LENGTHS)
-        if other:
+    for column in (None, "count_of_all", "three_times"):
+        folder = write_dataset(tmp_path / str(column), "alpha", LENGTHS)
+        if column:
             change_table(folder, "steps", lambda table: table.append_column("weight", pa.array(np.ones(len(table)))))
-        loader = make_loader(tmp_path / str(other), "alpha", batch_size=4, sample_weights="weight" if other else None)
+        loader = make_loader(tmp_path / str(column), "alpha", batch_size=4, sample_weights="weight" if column else None)
         with pytest.raises(StateError, match=by_weight):
             loader.step_of(state)
 
 
 def test_weights_go_with_filters_splits_and_one_member_alone(root: Path) -> None:
-    given: Any = {"filters": [("holes", ">=", 0), ("step", ">", 1)], "sample_weights": {"alpha": "holes"}}
-    loader = make_loader(root, {"alpha": 1, "beta": 1}, batch_size=4, split="train[4:]+train[1:4]", **given)
+    arguments: Any = {"filters": [("holes", ">=", 0), ("step", ">", 1)], "sample_weights": {"alpha": "holes"}}
+    loader = make_loader(root, {"alpha": 1, "beta": 1}, batch_size=4, split="train[4:]+train[1:4]", **arguments)
     refs = [ref for step in range(sum(loader.sizes.values())) for ref in loader.describe(step)]
     plain = count(loader, refs, "beta", 0)
     assert set(plain.values()) == {1} and len(plain) == loader.sizes["beta"]
     weights = weight_of(loader, "holes")
     counts = count(loader, refs, "alpha", 0)
-    own = {key: weights[key] for key in weights if key[0] == "alpha"}
-    total = sum(own.values())
-    for key, weight in own.items():
+    alpha_weights = {key: weights[key] for key in weights if key[0] == "alpha"}
+    total = sum(alpha_weights.values())
+    for key, weight in alpha_weights.items():
         share = loader.sizes["alpha"] * weight / total
         assert math.floor(share) <= counts[key] <= math.ceil(share)
     assert loader.describe()["alpha"]["weight_0"] > 0 and "weight_0" not in loader.describe()["beta"]
@@ -225,19 +225,19 @@ def test_weights_go_with_filters_splits_and_one_member_alone(root: Path) -> None
 
 def test_a_block_of_several_parts_of_a_split_is_drawn_from_often(root: Path) -> None:
     # Two draws of one block, whose numbers come twice, in a split of three parts and a mixture of two layouts of runs.
-    given: Any = {"split": "train[3:]+train[:1]+train[1:3]", "shuffle": "none", "batch_size": 64}
-    loader = make_loader(root, {"alpha": 1, "beta": 1}, sample_weights={"beta": "weight"}, **given)
-    plain = make_loader(root, {"alpha": 1, "beta": 1}, **given)
+    arguments: Any = {"split": "train[3:]+train[:1]+train[1:3]", "shuffle": "none", "batch_size": 64}
+    loader = make_loader(root, {"alpha": 1, "beta": 1}, sample_weights={"beta": "weight"}, **arguments)
+    plain = make_loader(root, {"alpha": 1, "beta": 1}, **arguments)
     size = loader.sizes["beta"]
     epoch = [(ref.episode, ref.step) for step in range(6) for ref in plain.describe(step) if ref.dataset == "beta"]
     drawn = [(ref.episode, ref.step) for step in range(6) for ref in loader.describe(step) if ref.dataset == "beta"]
     weights = weight_of(loader)
-    own = [weights["beta", *key] for key in epoch[:size]]
-    total = sum(map(Fraction, own))
+    beta_weights = [weights["beta", *key] for key in epoch[:size]]
+    total = sum(map(Fraction, beta_weights))
     counts = Counter(drawn[:size])
     for key in set(epoch[:size]):
-        times = [number for number, other in enumerate(epoch[:size]) if other == key]
-        share = size * Fraction(own[times[0]]) / total
+        times = [number for number, drawn_key in enumerate(epoch[:size]) if drawn_key == key]
+        share = size * Fraction(beta_weights[times[0]]) / total
         assert len(times) * math.floor(share) <= counts[key] <= len(times) * math.ceil(share)
 
 
@@ -254,26 +254,26 @@ def test_passes_draw_as_many_samples_by_weight(root: Path) -> None:
     loader = make_loader(root, "alpha", batch_size=8, sample_weights="weight", passes=2)
     refs = [ref for step in range(loader.num_steps or 0) for ref in loader.describe(step)]
     assert len(refs) == 2 * loader.sizes["alpha"]
-    own = weight_of(make_loader(root, "alpha,beta", batch_size=8))
-    own = {key: weight for key, weight in own.items() if key[0] == "alpha"}
+    alpha_weights = weight_of(make_loader(root, "alpha,beta", batch_size=8))
+    alpha_weights = {key: weight for key, weight in alpha_weights.items() if key[0] == "alpha"}
     for epoch in range(2):
         counts = count(loader, refs, "alpha", epoch)
-        check_counts([counts[key] for key in own], list(own.values()))
+        check_counts([counts[key] for key in alpha_weights], list(alpha_weights.values()))
 
 
 def test_statistics_over_samples_count_by_weight(root: Path) -> None:
     loader = make_loader(root, "alpha", batch_size=4, sample_weights="weight")
-    (found,) = Normalize(loader, over="samples", method="mean_std").statistics["state"].values()
+    (statistics,) = Normalize(loader, over="samples", method="mean_std").statistics["state"].values()
     plain = make_loader(root, "alpha", batch_size=loader.sizes["alpha"], passes=1, columns=["weight"]).batch_at(0)
     mean = np.average(plain["state"].astype(np.float64), weights=plain["weight"], axis=0)
     std = np.sqrt(np.average((plain["state"] - mean) ** 2, weights=plain["weight"], axis=0))
-    np.testing.assert_allclose(found.mean, mean, rtol=1e-6)
-    np.testing.assert_allclose(found.std, std, rtol=1e-6)
-    assert (found.min == plain["state"][plain["weight"] > 0].min(axis=0)).all()
+    np.testing.assert_allclose(statistics.mean, mean, rtol=1e-6)
+    np.testing.assert_allclose(statistics.std, std, rtol=1e-6)
+    assert (statistics.min == plain["state"][plain["weight"] > 0].min(axis=0)).all()
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("sample_weights", "message"),
     [
         ("holes", r"dataset alpha, column 'holes': of 54 samples \d have no weight .NaN or missing"),
         ("negative", r"of 54 samples 0 have no weight .*, \d+ a negative one, 0 an infinite one"),
@@ -290,10 +290,10 @@ def test_statistics_over_samples_count_by_weight(root: Path) -> None:
     ],
 )
 def test_weights_that_cannot_be_drawn_by_are_refused_when_the_loader_is_made(
-    root: Path, given: Any, message: str
+    root: Path, sample_weights: Any, message: str
 ) -> None:
     with pytest.raises(ArgumentError, match=message):
-        make_loader(root, "alpha,beta", batch_size=4, sample_weights=given)
+        make_loader(root, "alpha,beta", batch_size=4, sample_weights=sample_weights)
 
 
 def test_other_rules_of_drawing_do_not_mix_with_weights(root: Path) -> None:

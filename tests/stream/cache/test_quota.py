@@ -21,8 +21,8 @@ from tests.fixtures.command import wait_until
 OPTIONS: dict[str, Any] = {"batch_size": 12, "seed": 5, "num_steps": 25}
 
 
-def taken(cache: Path) -> int:
-    return sum(path.stat().st_blocks * 512 for path in sparse_copies(cache))
+def taken(folder: Path) -> int:
+    return sum(path.stat().st_blocks * 512 for path in sparse_copies(folder))
 
 
 def batches(root: object, cache: str | None = None, **more: Any) -> list[str]:
@@ -37,13 +37,13 @@ def test_a_cache_smaller_than_the_data_keeps_its_bound_and_every_batch(
     loader = make_loader(bucket, "demo", **OPTIONS, num_workers=num_workers, cache=f"{cache}:200KB")
     assert everything > 2 * 200_000
     most = 0
-    found = []
+    digests = []
     for batch in loader:
-        found.append(digest(batch))
+        digests.append(digest(batch))
         most = max(most, taken(cache))
-    assert found == batches(small_root)
+    assert digests == batches(small_root)
     assert 0 < most < everything
-    CacheQuota(cache, 200_000).make(200_000)
+    CacheQuota(cache, 200_000).free_space(200_000)
     assert taken(cache) <= 200_000
 
 
@@ -56,10 +56,10 @@ def test_whole_shards_leave_least_recently_used_first_and_who_reads_them_goes_on
         os.utime(path, (time.time() - 100 + number,) * 2)
     with shards[1].open("r+b") as reader:
         os.utime(shards[1])
-        CacheQuota(tmp_path, 250_000).make(250_000)
+        CacheQuota(tmp_path, 250_000).free_space(250_000)
         assert [path.stat().st_blocks > 0 for path in shards] == [False, True, False, True]
         assert all(path.stat().st_size == 100_000 for path in shards)
-        CacheQuota(tmp_path, 1).make(1)
+        CacheQuota(tmp_path, 1).free_space(1)
         assert reader.read(5) == bytes(5)
         reader.seek(0)
         reader.write(b"again")
@@ -74,30 +74,31 @@ def test_a_sparse_copy_counts_with_what_it_takes_of_the_disk(tmp_path: Path) -> 
         (folder / f"{number}.arrayrecord").write_bytes(os.urandom(40_960))
         os.truncate(folder / f"{number}.arrayrecord", 100 << 20)
     assert taken(tmp_path) == 4 * 40_960
-    CacheQuota(tmp_path, 200_000).make(200_000)
+    CacheQuota(tmp_path, 200_000).free_space(200_000)
     assert taken(tmp_path) == 4 * 40_960
-    CacheQuota(tmp_path, 150_000).make(150_000)
+    CacheQuota(tmp_path, 150_000).free_space(150_000)
     assert taken(tmp_path) == 3 * 40_960
 
 
 def test_a_copy_in_use_is_marked_and_stays_longest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cached_file, "_TOUCH_S", 0)
     folder = tmp_path / "demo/1.0.0/train"
-    room = CacheQuota(tmp_path, None)
+    quota = CacheQuota(tmp_path, None)
     files = [
-        CachedFile(str(folder / f"{number}.arrayrecord"), url="s3://b/x", size=50_000, room=room) for number in range(3)
+        CachedFile(str(folder / f"{number}.arrayrecord"), url="s3://b/x", size=50_000, quota=quota)
+        for number in range(3)
     ]
     copies = [folder / f"cached/{number}.arrayrecord" for number in range(3)]
     for number, path in enumerate(copies):
         path.write_bytes(os.urandom(50_000))
         os.utime(path, (1000 + number,) * 2)
     files[0].ahead([(20_000, 100)])
-    room.make(120_000)
+    quota.free_space(120_000)
     assert [path.stat().st_blocks > 0 for path in copies] == [True, False, True]
 
 
 def test_neighbours_are_asked_for_with_one_request_and_records_far_apart_with_several(tmp_path: Path) -> None:
-    file = CachedFile(str(tmp_path / "x.arrayrecord"), url="s3://b/x", size=16 << 20, room=CacheQuota(tmp_path, None))
+    file = CachedFile(str(tmp_path / "x.arrayrecord"), url="s3://b/x", size=16 << 20, quota=CacheQuota(tmp_path, None))
     (read,) = file.ahead([(at, 900) for at in range(100_000, 150_000, 1000)])
     assert (read.begin, read.end) == (98_304, 151_552)
     gap = 64 << 10
@@ -143,7 +144,7 @@ def test_a_copy_that_the_disk_refused_begins_when_it_takes_files_again(
     (tmp_path / "cached").write_bytes(b"")
     (tmp_path / "x.arrayrecord").write_bytes(b"too short")
     opened = len(os.listdir("/proc/self/fd"))
-    file = CachedFile(str(tmp_path / "x.arrayrecord"), url="s3://b/x", size=50_000, room=CacheQuota(tmp_path, None))
+    file = CachedFile(str(tmp_path / "x.arrayrecord"), url="s3://b/x", size=50_000, quota=CacheQuota(tmp_path, None))
     assert len(os.listdir("/proc/self/fd")) == opened + 1
     (tmp_path / "cached").unlink()
     (read,) = file.ahead([(20_000, 100)])
@@ -152,22 +153,22 @@ def test_a_copy_that_the_disk_refused_begins_when_it_takes_files_again(
 
 
 def test_memory_that_stood_for_a_full_disk_is_given_back_as_the_disk_takes_records_again(tmp_path: Path) -> None:
-    room, kept = CacheQuota(tmp_path, None), dict[int, memoryview]()
+    quota, kept = CacheQuota(tmp_path, None), dict[int, memoryview]()
     for begin in (0, 1000, 2000):
-        room.keep(kept, begin, memoryview(bytes(1000)))
-    room.took(1000)
+        quota.keep(kept, begin, memoryview(bytes(1000)))
+    quota.count_written(1000)
     assert list(kept) == [1000, 2000]
-    room.took(5000)
+    quota.count_written(5000)
     assert not kept
 
 
 def test_what_is_kept_again_counts_once(tmp_path: Path) -> None:
-    room, kept = CacheQuota(tmp_path, None), dict[int, memoryview]()
+    quota, kept = CacheQuota(tmp_path, None), dict[int, memoryview]()
     for _ in range(300):
-        room.keep(kept, 0, memoryview(bytes(4 << 20)))
-    room.keep(kept, 4 << 20, memoryview(bytes(1000)))
+        quota.keep(kept, 0, memoryview(bytes(4 << 20)))
+    quota.keep(kept, 4 << 20, memoryview(bytes(1000)))
     assert list(kept) == [0, 4 << 20]
-    room.took(1000)
+    quota.count_written(1000)
     assert list(kept) == [4 << 20]
 
 
@@ -175,7 +176,7 @@ def test_what_is_kept_again_counts_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize("span", [0, 16384])
 def test_what_is_in_memory_is_not_asked_for_again(span: int, disk_end: int, tmp_path: Path) -> None:
     file = CachedFile(
-        str(tmp_path / "x.arrayrecord"), url="s3://b/x", size=50_000, room=CacheQuota(tmp_path, None), span=span
+        str(tmp_path / "x.arrayrecord"), url="s3://b/x", size=50_000, quota=CacheQuota(tmp_path, None), span=span
     )
     most = resource.getrlimit(resource.RLIMIT_FSIZE)
     (read,) = file.ahead([(20_000, 100)])
@@ -185,22 +186,23 @@ def test_what_is_in_memory_is_not_asked_for_again(span: int, disk_end: int, tmp_
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, most)
     assert list(file.ahead([(20_000, 100)])) == [] and bytes(file.pread(100, 20_000)) == b"a" * 100
-    assert [each.begin for each in file.ahead([(20_000, 100), (40_000, 100)])] == [32768 if span else 36864]
+    assert [file_read.begin for file_read in file.ahead([(20_000, 100), (40_000, 100)])] == [32768 if span else 36864]
 
 
 def test_a_record_of_which_a_part_is_a_hole_is_asked_for(tmp_path: Path) -> None:
-    file = CachedFile(str(tmp_path / "x.arrayrecord"), url="s3://b/x", size=50_000, room=CacheQuota(tmp_path, None))
+    file = CachedFile(str(tmp_path / "x.arrayrecord"), url="s3://b/x", size=50_000, quota=CacheQuota(tmp_path, None))
     (read,) = file.ahead([(8192, 8000)])
     read.keep(8192, memoryview(b"a" * 4096))
-    assert [(again.begin, again.end) for again in file.ahead([(8192, 8000)])] == [(8192, read.end)]
+    assert [(repeated.begin, repeated.end) for repeated in file.ahead([(8192, 8000)])] == [(8192, read.end)]
     read.keep(12_288, memoryview(b"a" * (read.end - 12_288)))
     assert file.ahead([(8192, 8000)]) == []
 
 
 def test_written_records_make_room_by_themselves(tmp_path: Path) -> None:
-    folder, room = tmp_path / "demo/1.0.0/train", CacheQuota(tmp_path, 100_000)
+    folder, quota = tmp_path / "demo/1.0.0/train", CacheQuota(tmp_path, 100_000)
     files = [
-        CachedFile(str(folder / f"{number}.arrayrecord"), url="s3://b/x", size=50_000, room=room) for number in range(4)
+        CachedFile(str(folder / f"{number}.arrayrecord"), url="s3://b/x", size=50_000, quota=quota)
+        for number in range(4)
     ]
     reads = [file.ahead([(0, 48_000)])[0] for file in files]
     for read in reads:

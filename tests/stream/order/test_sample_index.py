@@ -1,4 +1,4 @@
-"""Tests of views against a selection from the index, episode by episode."""
+"""Tests of samples by number against a selection from the index, episode by episode."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def varied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dataset]:
 
 def read_episodes(dataset: Dataset) -> dict[str, list[Episode]]:
     """Return the pairs of each episode, by split, from the column ``episode`` of ``records``."""
-    found: dict[str, list[Episode]] = {}
+    episodes_by_split: dict[str, list[Episode]] = {}
     for shard in open_converted(dataset.folder.parents[1], dataset.name, dataset.version).shards:
         episodes: list[Episode] = [[] for _ in range(len(shard.episodes))]
         ids = shard.episodes["episode_id"].to_pylist()
         for pair in shard.pairs:
             episodes[ids.index(pair.episode_id)].append((shard.entry.name, pair.record))
-        found.setdefault(shard.split, []).extend(episodes)
-    return found
+        episodes_by_split.setdefault(shard.split, []).extend(episodes)
+    return episodes_by_split
 
 
 def open_member(dataset: Dataset, split: str, *, filters: Any = None) -> OpenMember:
@@ -66,21 +66,21 @@ def open_member(dataset: Dataset, split: str, *, filters: Any = None) -> OpenMem
     return OpenMember(Member(dataset.name, split), dataset, window, choices=choices)
 
 
-def make_views(dataset: Dataset, split: str, *, filters: Any = None, **options: Any) -> SampleIndex:
+def make_index(dataset: Dataset, split: str, *, filters: Any = None, **options: Any) -> SampleIndex:
     return SampleIndex([open_member(dataset, split, filters=filters)], **options)
 
 
-def pairs_of_epoch(views: SampleIndex, epoch: int = 0, *, member: int = 0, shuffle: bool = False) -> Episode:
+def pairs_of_epoch(samples: SampleIndex, epoch: int = 0, *, member: int = 0, shuffle: bool = False) -> Episode:
     """Return shard and record of each position of an epoch."""
-    position = np.arange(views.sizes[member])
+    position = np.arange(samples.sizes[member])
     members, epochs = np.full(len(position), member), np.full(len(position), epoch)
-    splits, records = views.locate(members, epochs, position, seed=3, shuffle=shuffle)
-    found = []
+    splits, records = samples.locate(members, epochs, position, seed=3, shuffle=shuffle)
+    shards_and_records = []
     for split, record in zip(splits.tolist(), records.tolist(), strict=True):
-        index = views.splits[split]
+        index = samples.splits[split]
         shard = int(index.records.array("shard")[record])
-        found.append((index.shards.stem(shard), record - int(index.shards.first_records[shard])))
-    return found
+        shards_and_records.append((index.shards.stem(shard), record - int(index.shards.first_records[shard])))
+    return shards_and_records
 
 
 Ranges = list[tuple[str, int, int]]
@@ -108,7 +108,7 @@ def brute_force(dataset: Dataset, ranges: Ranges) -> list[Episode]:
 
 
 def test_the_sample_has_what_is_tried(varied: Dataset) -> None:
-    lengths = {split: [len(episode) for episode in found] for split, found in read_episodes(varied).items()}
+    lengths = {split: [len(episode) for episode in episodes] for split, episodes in read_episodes(varied).items()}
     assert {split: len(found) for split, found in lengths.items()} == EPISODES
     assert lengths["train"].count(0) >= 2
     assert len(set(lengths["train"])) >= 5
@@ -117,9 +117,9 @@ def test_the_sample_has_what_is_tried(varied: Dataset) -> None:
 @pytest.mark.parametrize("split", SLICES)
 def test_a_split_is_the_pairs_of_its_episodes_in_order(varied: Dataset, split: str) -> None:
     expected = [pair for episode in brute_force(varied, SLICES[split]) for pair in episode]
-    views = make_views(varied, split)
-    assert pairs_of_epoch(views) == expected
-    assert views.sizes.tolist() == [len(expected)]
+    samples = make_index(varied, split)
+    assert pairs_of_epoch(samples) == expected
+    assert samples.sizes.tolist() == [len(expected)]
 
 
 @settings(max_examples=40, deadline=None)
@@ -130,21 +130,21 @@ def test_any_sum_of_slices_is_the_pairs_of_its_episodes(varied: Dataset, drawn: 
     named = [(split, number) for split, start, stop in ranges for number in range(start, stop)]
     if len(set(named)) < len(named):
         with pytest.raises(ArgumentError, match="twice, so a pass would have their samples twice"):
-            make_views(varied, expression)
+            make_index(varied, expression)
         return
     expected = [pair for episode in brute_force(varied, ranges) for pair in episode]
     if expected:
-        assert pairs_of_epoch(make_views(varied, expression)) == expected
+        assert pairs_of_epoch(make_index(varied, expression)) == expected
     else:
         with pytest.raises(ArgumentError, match="episode"):
-            make_views(varied, expression)
+            make_index(varied, expression)
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
-@pytest.mark.parametrize("wanted", [1, 2, 5, 40])
+@pytest.mark.parametrize("per_episode", [1, 2, 5, 40])
 @pytest.mark.parametrize("split", ["train", "train[1:11]", "test[1:]+train[:50%]"])
 def test_each_episode_gives_so_many_pairs_in_every_epoch(
-    varied: Dataset, split: str, wanted: int, shuffle: bool
+    varied: Dataset, split: str, per_episode: int, shuffle: bool
 ) -> None:
     ranges = (
         SLICES.get(split)
@@ -155,12 +155,12 @@ def test_each_episode_gives_so_many_pairs_in_every_epoch(
     )
     episodes = brute_force(varied, ranges)
     owner = {pair: number for number, episode in enumerate(episodes) for pair in episode}
-    views = make_views(varied, split, samples_per_episode=wanted)
-    assert views.sizes.tolist() == [len(episodes) * wanted]
+    samples = make_index(varied, split, samples_per_episode=per_episode)
+    assert samples.sizes.tolist() == [len(episodes) * per_episode]
     drawn: Counter[tuple[str, int]] = Counter()
     for epoch in range(7):
-        pairs = pairs_of_epoch(views, epoch, shuffle=shuffle)
-        assert Counter(owner[pair] for pair in pairs) == dict.fromkeys(range(len(episodes)), wanted)
+        pairs = pairs_of_epoch(samples, epoch, shuffle=shuffle)
+        assert Counter(owner[pair] for pair in pairs) == dict.fromkeys(range(len(episodes)), per_episode)
         drawn.update(pairs)
         for episode in episodes:
             counts = [drawn[pair] for pair in episode]
@@ -169,11 +169,11 @@ def test_each_episode_gives_so_many_pairs_in_every_epoch(
 
 def test_the_pairs_of_an_episode_come_in_another_order_each_time_round(varied: Dataset) -> None:
     episode = max(brute_force(varied, SLICES["train"]), key=len)
-    views = make_views(varied, "train", samples_per_episode=len(episode))
-    orders = [[p for p in pairs_of_epoch(views, epoch, shuffle=True) if p in episode] for epoch in range(4)]
+    samples = make_index(varied, "train", samples_per_episode=len(episode))
+    orders = [[p for p in pairs_of_epoch(samples, epoch, shuffle=True) if p in episode] for epoch in range(4)]
     assert all(sorted(order) == episode for order in orders)
     assert len({tuple(order) for order in orders}) == 4
-    in_order = [p for p in pairs_of_epoch(views, 3) if p in episode]
+    in_order = [p for p in pairs_of_epoch(samples, 3) if p in episode]
     assert in_order == episode
 
 
@@ -189,7 +189,7 @@ def test_the_pairs_of_an_episode_come_in_another_order_each_time_round(varied: D
 )
 def test_terms_that_name_episodes_twice_are_refused(varied: Dataset, split: str, twice: str) -> None:
     with pytest.raises(ArgumentError, match=re.escape(f"split={split!r} names {twice} twice, so a pass")):
-        make_views(varied, split)
+        make_index(varied, split)
 
 
 FILTERS: dict[str, tuple[list[Any], Any]] = {
@@ -213,8 +213,8 @@ def filtered_episodes(dataset: Dataset, ranges: Ranges, keep: Any) -> list[Episo
     for shard in open_converted(dataset.folder.parents[1], dataset.name, dataset.version).shards:
         rows = {row["episode_id"]: row for row in shard.episodes.to_pylist()}
         kept |= {(shard.entry.name, pair.record) for pair in shard.pairs if keep(pair, rows[pair.episode_id])}
-    found = [[pair for pair in episode if pair in kept] for episode in brute_force(dataset, ranges)]
-    return [episode for episode in found if episode]
+    episodes = [[pair for pair in episode if pair in kept] for episode in brute_force(dataset, ranges)]
+    return [episode for episode in episodes if episode]
 
 
 @pytest.mark.parametrize("split", ["train", "train[1:11]", "train+test", "train[9:]+train[2:7]"])
@@ -223,7 +223,7 @@ def test_a_filter_keeps_the_pairs_that_fulfil_it(varied: Dataset, name: str, spl
     filters, keep = FILTERS[name]
     episodes = filtered_episodes(varied, SLICES.get(split, [("train", 1, 11)]), keep)
     assert episodes
-    assert pairs_of_epoch(make_views(varied, split, filters=filters)) == [p for episode in episodes for p in episode]
+    assert pairs_of_epoch(make_index(varied, split, filters=filters)) == [p for episode in episodes for p in episode]
 
 
 @pytest.mark.parametrize("split", ["train", "train+test", "train[9:]+train[2:7]"])
@@ -231,10 +231,10 @@ def test_a_filter_keeps_the_pairs_that_fulfil_it(varied: Dataset, name: str, spl
 def test_samples_per_episode_are_drawn_of_the_pairs_that_are_kept(varied: Dataset, name: str, split: str) -> None:
     filters, keep = FILTERS[name]
     episodes = filtered_episodes(varied, SLICES[split], keep)
-    views = make_views(varied, split, filters=filters, samples_per_episode=3)
+    samples = make_index(varied, split, filters=filters, samples_per_episode=3)
     drawn: Counter[tuple[str, int]] = Counter()
     for epoch in range(5):
-        pairs = pairs_of_epoch(views, epoch, shuffle=True)
+        pairs = pairs_of_epoch(samples, epoch, shuffle=True)
         assert len(pairs) == 3 * len(episodes)
         for number, episode in enumerate(episodes):
             assert set(pairs[3 * number : 3 * number + 3]) <= set(episode)
@@ -281,26 +281,26 @@ def test_a_view_without_pairs_is_refused_with_the_number_of_episodes(
     varied: Dataset, split: str, filters: Any, message: str, samples_per_episode: int
 ) -> None:
     with pytest.raises(ArgumentError, match=f"dataset jaco_play: split .*{message}"):
-        make_views(varied, split, filters=filters, samples_per_episode=samples_per_episode)
+        make_index(varied, split, filters=filters, samples_per_episode=samples_per_episode)
 
 
 @pytest.mark.parametrize("samples_per_episode", [0, 2])
 def test_a_split_of_episodes_too_short_for_a_pair_is_refused(varied: Dataset, samples_per_episode: int) -> None:
     short = next(i for i, episode in enumerate(read_episodes(varied)["train"]) if not episode)
     with pytest.raises(ArgumentError, match="has 1 episodes, but these are all too short for a pair"):
-        make_views(varied, f"train[{short}:{short + 1}]", samples_per_episode=samples_per_episode)
+        make_index(varied, f"train[{short}:{short + 1}]", samples_per_episode=samples_per_episode)
 
 
 @pytest.mark.parametrize("split", ["", "trian", "train[", "train[5:100]", "train[9:3]", "val", "train test"])
 def test_a_wrong_split_is_refused_with_the_name_of_the_dataset(varied: Dataset, split: str) -> None:
     with pytest.raises(ArgumentError, match="dataset jaco_play: split"):
-        make_views(varied, split)
+        make_index(varied, split)
 
 
 def test_the_splits_are_those_that_samples_are_in(varied: Dataset) -> None:
-    views = make_views(varied, "test[:3]+train[1:3]+test[4:]")
-    assert [index.split for index in views.splits_of(0)] == ["test", "train"]
-    for index in views.splits:
+    samples = make_index(varied, "test[:3]+train[1:3]+test[4:]")
+    assert [index.split for index in samples.splits_of(0)] == ["test", "train"]
+    for index in samples.splits:
         entry = varied.manifest.splits[index.split]
         assert (len(index.episodes), len(index.records)) == (entry.episodes, entry.records)
 
@@ -309,5 +309,5 @@ def test_the_splits_are_those_that_samples_are_in(varied: Dataset) -> None:
     ("start", "stop", "shards"), [(0, 12, [0, 1, 2]), (1, 3, [0]), (3, 5, [0, 1]), (8, 8, []), (4, 8, [1])]
 )
 def test_the_shards_of_a_range_of_episodes(varied: Dataset, start: int, stop: int, shards: list[int]) -> None:
-    found = touched_shards(EpisodeRange("train", start, stop), varied)
-    assert found == [f"train-{shard:05d}-of-00003" for shard in shards]
+    stems = touched_shards(EpisodeRange("train", start, stop), varied)
+    assert stems == [f"train-{shard:05d}-of-00003" for shard in shards]
