@@ -2,50 +2,40 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from stream.base.errors import ArgumentError, StateError
+from tests.fixtures.installed import needs
 
-torch = pytest.importorskip("torch", reason="torch is not installed")
-pl = pytest.importorskip("lightning.pytorch", reason="lightning is not installed")
-
-from stream.torch import PairDataModule  # noqa: E402
-
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.filterwarnings("ignore"), needs("lightning")]
 
 
-class _Model(pl.LightningModule):  # type: ignore[name-defined]
-    """A model that notes the steps of its batches."""
+def _lightning() -> Any:
+    return importlib.import_module("lightning.pytorch")
 
-    def __init__(self, fail_at: int = -1) -> None:
-        super().__init__()
-        self.weight = torch.nn.Parameter(torch.zeros(()))
-        self.fail_at = fail_at
-        self.trained: list[int] = []
-        self.validated: list[int] = []
 
-    def training_step(self, batch: dict[str, Any], batch_idx: int) -> Any:
-        step = int(batch["sample"][0]) // 4
-        self.trained.append(step)
-        if step == self.fail_at:
-            raise RuntimeError("the model failed")
-        return (batch["frames"].float().mean() / 255 - self.weight) ** 2
+def _model(fail_at: int = -1) -> Any:
+    from tests.stream.frameworks.lightning_model import CountingModel
 
-    def validation_step(self, batch: dict[str, Any], batch_idx: int) -> None:
-        self.validated.append(int(batch["sample"][0]) // 4)
+    return CountingModel(fail_at)
 
-    def configure_optimizers(self) -> Any:
-        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+def _module_class() -> Any:
+    from stream.torch import PairDataModule
+
+    return PairDataModule
 
 
 def _module(root: Path, **arguments: Any) -> Any:
-    return PairDataModule(root, "bridge", **{"batch_size": 4, "val_split": None, **arguments})
+    return _module_class()(root, "bridge", **{"batch_size": 4, "val_split": None, **arguments})
 
 
 def _trainer(folder: Path, *callbacks: Any, every: int = 2, **arguments: Any) -> Any:
+    pl = _lightning()
     checkpoints = pl.callbacks.ModelCheckpoint(folder, "{step}", save_top_k=-1, every_n_train_steps=every)
     quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
     return pl.Trainer(
@@ -54,7 +44,7 @@ def _trainer(folder: Path, *callbacks: Any, every: int = 2, **arguments: Any) ->
 
 
 def _fit(folder: Path, data: Any, *callbacks: Any, ckpt_path: Path | None = None, **arguments: Any) -> list[int]:
-    model = _Model()
+    model = _model()
     _trainer(folder, *callbacks, **arguments).fit(model, datamodule=data, ckpt_path=ckpt_path, weights_only=True)
     return model.trained
 
@@ -102,24 +92,24 @@ def test_a_loader_that_was_looked_at_beforehand_learns_its_ranks_later(
 
 
 def test_validation_is_left_out_unless_it_has_a_split(oxe_root: Path, tmp_path: Path) -> None:
-    data = PairDataModule(oxe_root, "bridge", batch_size=4)
+    data = _module_class()(oxe_root, "bridge", batch_size=4)
     assert data.val_dataloader() == []
     assert _fit(tmp_path, data, max_steps=2) == [0, 1]
     with pytest.raises(ArgumentError, match="val_steps=2 without val_split; give the split of validation"):
-        PairDataModule(oxe_root, "bridge", batch_size=4, val_steps=2)
+        _module_class()(oxe_root, "bridge", batch_size=4, val_steps=2)
 
 
 def test_a_batch_at_which_the_model_failed_is_trained_on_again(oxe_root: Path, tmp_path: Path) -> None:
-    keep = pl.callbacks.OnExceptionCheckpoint(tmp_path, filename="failed")
+    keep = _lightning().callbacks.OnExceptionCheckpoint(tmp_path, filename="failed")
     trainer = _trainer(tmp_path, keep, max_steps=6)
     with pytest.raises(RuntimeError, match="the model failed"):
-        trainer.fit(_Model(fail_at=3), datamodule=_module(oxe_root))
+        trainer.fit(_model(fail_at=3), datamodule=_module(oxe_root))
     assert _fit(tmp_path, _module(oxe_root), max_steps=5, ckpt_path=tmp_path / "failed.ckpt") == [3, 4]
 
 
 def test_each_validation_gives_the_same_batches_of_its_own_split(oxe_root: Path, tmp_path: Path) -> None:
     data = _module(oxe_root, split="train[:50%]", val_split="train[50%:]", val_steps=2)
-    model = _Model()
+    model = _model()
     trainer = _trainer(tmp_path, max_steps=4, val_check_interval=2, check_val_every_n_epoch=None)
     trainer.fit(model, datamodule=data, weights_only=True)
     assert model.trained == [0, 1, 2, 3]
