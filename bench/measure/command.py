@@ -36,10 +36,10 @@ class Output:
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """A command, ``python -m bench.<name>``.
+    """A command, ``python -m <package>.<name>``.
 
     Attributes:
-        name: Name of its room.
+        name: Name of its module below ``package``.
         about: Description for ``--help``.
         epilog: Last line of ``--help``.
         options: Dataclass of its options, with ``Output`` among its bases.
@@ -50,6 +50,7 @@ class Command:
         libraries: Distributions whose versions are recorded.
         file: Name of the result in ``--out``.
         interrupted: Line to print after Ctrl-C.
+        package: Package of the command.
     """
 
     name: str
@@ -63,10 +64,11 @@ class Command:
     epilog: str = ""
     file: str = ""
     interrupted: str = "interrupted"
+    package: str = "bench"
 
     def parse(self, arguments: Sequence[str] | None = None) -> Any:
         """Return the options; a wrong one is one line and ends the program with exit code 2."""
-        parser = Parser(prog=f"python -m bench.{self.name}", description=self.about, epilog=self.epilog)
+        parser = Parser(prog=f"python -m {self.package}.{self.name}", description=self.about, epilog=self.epilog)
         for field in options_of(self.options):
             flag, read, more = f"--{field.name.replace('_', '-')}", field.metadata["read"], field.metadata["more"]
             what, default = field.metadata["what"].replace("%", "%%"), field.default

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import signal
 import subprocess
@@ -163,27 +162,3 @@ def wait_until(condition: Callable[[], bool], *, seconds: float, poll: float = 0
     while not (met := condition()) and time.monotonic() < end:
         time.sleep(poll)
     return met or condition()
-
-
-def tree(root: Path) -> dict[str, str]:
-    """Return the SHA-256 of every file below a folder by name, and an entry for every folder."""
-    return {
-        str(path.relative_to(root)): "folder" if path.is_dir() else hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(root.rglob("*"))
-    }
-
-
-def shared_memory() -> set[str]:
-    """Return the names of all files in /dev/shm."""
-    folder = Path("/dev/shm")
-    return {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-
-
-def is_mapped_elsewhere(name: str) -> bool:
-    """Return whether another process than this one maps a file in /dev/shm: it is that program's own."""
-    own = Path(f"/proc/{os.getpid()}/maps")
-    for maps in Path("/proc").glob("[0-9]*/maps"):
-        with contextlib.suppress(OSError):
-            if maps != own and f"/dev/shm/{name}" in maps.read_text():
-                return True
-    return False

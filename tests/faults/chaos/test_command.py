@@ -8,17 +8,18 @@ from pathlib import Path
 import psutil
 import pytest
 
-from bench.chaos.command import COMMAND, RESULT_FILE, format_result, main, run_chaos
-from bench.chaos.faults import killed
-from bench.chaos.programs import IN_MEMORY
-from bench.chaos.sandbox import Broken, Fault, NotPossible, Sandbox
-from bench.measure.session import wait_until
-from tests.fixtures.command import Result, flip, run
+from tests.faults.chaos.command import COMMAND, RESULT_FILE, format_result, main, run_chaos
+from tests.faults.chaos.faults import killed
+from tests.faults.chaos.programs import IN_MEMORY
+from tests.faults.chaos.sandbox import Broken, Fault, NotPossible, Sandbox
+from tests.fixtures.command import Result, flip, run, wait_until
 
 
 @pytest.mark.long
 def test_a_few_faults_of_each_kind_lose_nothing(tmp_path: Path) -> None:
-    done = run("--short", "--work", str(tmp_path / "work"), "--out", str(tmp_path), "--json", module="bench.chaos")
+    done = run(
+        "--short", "--work", str(tmp_path / "work"), "--out", str(tmp_path), "--json", module="tests.faults.chaos"
+    )
     assert done.code == 0, done.out + done.err
     result = json.loads(done.out)
     assert json.loads((tmp_path / RESULT_FILE).read_text()) == result
@@ -49,10 +50,10 @@ def test_a_conversion_to_video_that_is_killed_or_stopped_or_fills_the_disk_gives
 
 @pytest.mark.long
 def test_an_output_that_differs_in_one_byte_is_noticed(tmp_path: Path) -> None:
-    def damage(yard: Sandbox) -> None:
-        name = next(name for name in yard.reference if name.endswith("/steps.arrow"))
-        flip(yard.root / name, 100)
-        yard.reference[name] = "0" * 64
+    def damage(sandbox: Sandbox) -> None:
+        name = next(name for name in sandbox.reference if name.endswith("/steps.arrow"))
+        flip(sandbox.root / name, 100)
+        sandbox.reference[name] = "0" * 64
 
     options = COMMAND.parse(["--short", "--only", "conversion killed", "--jobs", "1", "--work", str(tmp_path)])
     result = run_chaos(options, damage=damage)
@@ -62,13 +63,13 @@ def test_an_output_that_differs_in_one_byte_is_noticed(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def yard(tmp_path: Path) -> Sandbox:
+def sandbox(tmp_path: Path) -> Sandbox:
     return Sandbox(tmp_path, datasets="kuka", shards=1, size=64)
 
 
 @pytest.mark.long
-def test_what_a_fault_leaves_behind_is_noticed(yard: Sandbox) -> None:
-    with yard.place() as place:
+def test_what_a_fault_leaves_behind_is_noticed(sandbox: Sandbox) -> None:
+    with sandbox.place() as place:
         place.check_clean()
         (place.tmp / "forgotten").write_text("x")
         with pytest.raises(Broken, match="left behind: tmp/forgotten"):
@@ -85,16 +86,16 @@ def test_what_a_fault_leaves_behind_is_noticed(yard: Sandbox) -> None:
     ],
     ids=["no exit code", "two lines", "traceback", "no line"],
 )
-def test_only_one_clear_line_counts_as_refusing(yard: Sandbox, result: Result) -> None:
-    with yard.place() as place:
+def test_only_one_clear_line_counts_as_refusing(sandbox: Sandbox, result: Result) -> None:
+    with sandbox.place() as place:
         assert place.check_refused(Result(2, "", "4/8 shards\nerror: one\n")) == "error: one"
         with pytest.raises(Broken):
             place.check_refused(result)
 
 
-def test_a_process_that_stays_is_noticed(yard: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bench.chaos.sandbox.GONE_S", 0.2)
-    with yard.place() as place, place.starting("http.server", "0") as command:
+def test_a_process_that_stays_is_noticed(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.faults.chaos.sandbox.GONE_S", 0.2)
+    with sandbox.place() as place, place.starting("http.server", "0") as command:
         with place.starting("http.server", "0") as other:
             # Just after its start a process may not show its environment yet, by which it is known.
             assert wait_until(lambda: bool(psutil.Process(other.pid).environ()), seconds=30)

@@ -1,4 +1,4 @@
-"""A training script without the training: ``python -m bench.chaos.trainer REQUEST`` streams batches.
+"""A training script without the training: ``python -m tests.faults.chaos.trainer REQUEST`` streams batches.
 
 The request is JSON: arguments of the ``loader``, a ``folder`` for log and state, and seconds of a step, ``step_s``. The
 script logs ``step hash`` for every batch and saves the state after it; started again, it resumes from the state. An

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.corruption.command import DATASET, KINDS, Cell, Outcome, format_markdown, main, run_matrix
-from bench.corruption.regions import find_regions
+from tests.faults.corruption.command import DATASET, KINDS, Cell, Outcome, format_markdown, main, run_matrix
+from tests.faults.corruption.regions import find_regions
 from tests.stream.conftest import oxe_root
 
 pytestmark = pytest.mark.long

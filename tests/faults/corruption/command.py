@@ -1,4 +1,4 @@
-"""``python -m bench.corruption``: damage every region of every file of a conversion in every way, one at a time.
+"""``python -m tests.faults.corruption``: damage every region of every file of a conversion in every way, one at a time.
 
 Each damage must be found by ``convert.verify``, and neither a loader that raises at errors nor a loader that replaces
 may return wrong data. The exit code is 1 if wrong data were returned or a damage was not found.
@@ -15,7 +15,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from bench.corruption.regions import FILE_DAMAGES, REGION_DAMAGES, find_regions, put
 from bench.measure.command import Command, Output, Result, tell, work_folder
 from bench.measure.options import one_of, option, several
 from bench.measure.tables import markdown_table
@@ -32,6 +31,7 @@ from stream.format.video import VIDEO_CODECS
 from stream.loader.digest import digest
 from stream.loader.loader import make_loader
 from stream.storage.files import write_whole
+from tests.faults.corruption.regions import FILE_DAMAGES, REGION_DAMAGES, find_regions, put
 
 DATASET = "bridge"
 KINDS = ("arrayrecord", *TABLE_KINDS, "manifest")
@@ -142,7 +142,7 @@ def run_matrix(sound: Path, older: Path, *, kinds: Sequence[str] = KINDS, damage
         damages: Names of the damages to try, empty for all.
     """
     wanted, cells = damages or (*REGION_DAMAGES, *FILE_DAMAGES), []
-    with work_folder("bench-corruption", None) as root:
+    with work_folder("corruption", None) as root:
         shutil.copytree(sound / DATASET, root / DATASET)
         expected = _read(root)
         dataset, old = Catalog(root).open(DATASET), Catalog(older).open(DATASET).folder
@@ -231,7 +231,7 @@ class CorruptionOptions(Output):
 def _work(given: CorruptionOptions) -> Iterator[dict[str, Any]]:
     logging.getLogger().setLevel(logging.ERROR)
     began = time.monotonic()
-    with work_folder("bench-corruption", None) as folder:
+    with work_folder("corruption", None) as folder:
         tell("converting a sample, twice")
         cells = run_matrix(*make_roots(folder, given.codec), kinds=given.kinds)
     yield {
@@ -248,6 +248,7 @@ def _show(result: Result) -> str:
 
 COMMAND = Command(
     name="corruption",
+    package="tests.faults",
     about="Damage every region of every file, in every way.",
     options=CorruptionOptions,
     work=_work,

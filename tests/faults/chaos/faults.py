@@ -19,12 +19,12 @@ from pathlib import Path
 
 import psutil
 
-from bench.chaos.labels import labels_killed
-from bench.chaos.outage import FORMS, SECONDS, outage
-from bench.chaos.programs import IN_MEMORY, Conversion, Training
-from bench.chaos.sandbox import LIMIT_S, Broken, Fault, NotPossible, Place
-from bench.measure.session import Command, tree
 from convert.errors import EXIT_USAGE
+from tests.faults.chaos.labels import labels_killed
+from tests.faults.chaos.outage import FORMS, SECONDS, outage
+from tests.faults.chaos.programs import IN_MEMORY, Conversion, Training
+from tests.faults.chaos.sandbox import LIMIT_S, Broken, Fault, NotPossible, Place
+from tests.fixtures.command import Command, tree
 
 _CGROUP = Path("/sys/fs/cgroup")
 _MERGING_S = 3.0
@@ -47,7 +47,7 @@ def merging_killed(place: Place, fault: Fault) -> None:
     """SIGKILL the main process while the indexes are merged, up to four times, then resume."""
 
     def wait(place: Place, command: Command) -> None:
-        place.wait_for(place.yard.total_shards, command)
+        place.wait_for(place.sandbox.total_shards, command)
         time.sleep(place.chance.uniform(0, _MERGING_S))
 
     for _ in range(fault.program.kills):
@@ -112,7 +112,7 @@ def files_lost(place: Place, fault: Fault) -> None:
 
     Shards of a split that has its index stay unchanged; a lost index needs the complete source again.
     """
-    shutil.copytree(place.yard.root, place.out)
+    shutil.copytree(place.sandbox.root, place.out)
     files = sorted(path for path in place.out.rglob("*.arr*") if path.is_file())
     lost = place.chance.sample(files, place.chance.randint(1, 3))
     for path in lost:
@@ -134,11 +134,11 @@ def two_at_once(place: Place, fault: Fault) -> None:
     kill, other_size = fault.tried % 3 == 2, fault.tried % 3 == 0
     with ExitStack() as stack:
         first = stack.enter_context(fault.program.running(place))
-        time.sleep(place.chance.uniform(0, place.yard.seconds))
-        other = Conversion("in memory", size=place.yard.size * 2 if other_size else None)
+        time.sleep(place.chance.uniform(0, place.sandbox.seconds))
+        other = Conversion("in memory", size=place.sandbox.size * 2 if other_size else None)
         second = stack.enter_context(other.running(place))
         if kill:
-            place.wait_for(place.chance.uniform(1, place.yard.total_shards), first)
+            place.wait_for(place.chance.uniform(1, place.sandbox.total_shards), first)
             first.kill()
         results = [command.wait(LIMIT_S) for command in ([second] if kill else [first, second])]
         for command in (first, second):
@@ -173,9 +173,9 @@ def source_changed(place: Place, fault: Fault) -> None:
     fault.what = change = list(_CHANGES)[(fault.tried - 1) % len(_CHANGES)]
     code, edit = _CHANGES[change]
     source = place.folder / "source"
-    shutil.copytree(place.yard.source, source)
+    shutil.copytree(place.sandbox.source, source)
     with Conversion(fault.program.where, source=source).running(place) as command:
-        place.wait_for(place.chance.uniform(2, place.yard.total_shards / 2), command)
+        place.wait_for(place.chance.uniform(2, place.sandbox.total_shards / 2), command)
         place.kill(command)
     target = _choose(place, source, change)
     before, found = target.read_bytes(), tree(place.out)
@@ -226,10 +226,10 @@ def disk_full(place: Place, fault: Fault) -> None:
     """Use a tmpfs as output that is full at a random point; every fourth time it has too few inodes instead."""
     chance, more = place.chance, "size=1g,nr_inodes=100k"
     if fault.tried % 4 == 0:
-        room = f"size=1g,nr_inodes={chance.randrange(8, len(place.yard.reference))}"
+        room = f"size=1g,nr_inodes={chance.randrange(8, len(place.sandbox.reference))}"
     else:
         # Less than a few pages has no room for a folder, and a tmpfs rounds up.
-        room = f"size={chance.randrange(16 << 10, int(place.yard.total_bytes * 0.9))}"
+        room = f"size={chance.randrange(16 << 10, int(place.sandbox.total_bytes * 0.9))}"
     fault.what = room
     with _mounted(place.out, room):
         line = fault.note(place, place.run(fault.program))
@@ -258,9 +258,9 @@ def read_only_data(place: Place, fault: Fault) -> None:
     """Train on data on a read-only file system; nothing may differ."""
     root = place.folder / "data"
     with _mounted(root, "size=1g"):
-        shutil.copytree(place.yard.root, root, dirs_exist_ok=True)
+        shutil.copytree(place.sandbox.root, root, dirs_exist_ok=True)
         _mount("-o", "remount,ro", str(root))
-        Training(place.yard, root=root).finish(place)
+        Training(place.sandbox, root=root).finish(place)
 
 
 def limited(place: Place, fault: Fault, *, limit: Callable[[Place, Fault], str]) -> None:

@@ -20,7 +20,9 @@ from typing import Any, Protocol
 import psutil
 
 from bench.measure.child import BenchFailed, ChildFailed
-from bench.measure.session import (
+from stream.format.frame import Codec
+from stream.format.video import VIDEO_CODECS
+from tests.fixtures.command import (
     Command,
     Result,
     is_alive,
@@ -31,8 +33,6 @@ from bench.measure.session import (
     tree,
     wait_until,
 )
-from stream.format.frame import Codec
-from stream.format.video import VIDEO_CODECS
 
 LIMIT_S = 180.0
 """Seconds after which a command counts as hanging."""
@@ -124,12 +124,12 @@ class Fault:
     skipped: str | None = None
     seconds: float = 0.0
 
-    def try_all(self, yard: Sandbox, chance: random.Random) -> None:
+    def try_all(self, sandbox: Sandbox, chance: random.Random) -> None:
         """Make all attempts, each in a new place; three problems end the fault."""
         began = time.monotonic()
         try:
             while self.tried < self.count and len(self.problems) < _ENOUGH_PROBLEMS:
-                with self.attempt(), yard.place(chance) as place:
+                with self.attempt(), sandbox.place(chance) as place:
                     self.run(place, self)
         except NotPossible as reason:
             self.tried -= 1
@@ -244,9 +244,9 @@ class Sandbox:
 class Place:
     """An output, its own TMPDIR, in which nothing may be left, and the chance that rules the attempt."""
 
-    def __init__(self, yard: Sandbox, folder: Path, chance: random.Random) -> None:
-        self.yard, self.folder, self.chance = yard, folder, chance
-        self.name = f"{yard.folder.name}-{folder.name}"
+    def __init__(self, sandbox: Sandbox, folder: Path, chance: random.Random) -> None:
+        self.sandbox, self.folder, self.chance = sandbox, folder, chance
+        self.name = f"{sandbox.folder.name}-{folder.name}"
         self.out, self.tmp = folder / "out", folder / "tmp"
         self.tmp.mkdir(parents=True)
         self._shm = shared_memory()
@@ -282,7 +282,7 @@ class Place:
 
     def is_complete(self) -> bool:
         """Return whether all datasets are complete."""
-        return self.finished() == self.yard.total_shards and not list(self.out.glob("*/*/.convert"))
+        return self.finished() == self.sandbox.total_shards and not list(self.out.glob("*/*/.convert"))
 
     def wait_for(self, shards: float, command: Command) -> None:
         """Wait until a number of shards is finished, or the command has ended."""
@@ -306,7 +306,7 @@ class Place:
 
     def check_same(self, expected: Mapping[str, str] | None = None) -> None:
         """Check that the output is the undisturbed conversion (or another tree), file by file, and nothing else."""
-        found, expected = tree(self.out), self.yard.reference if expected is None else expected
+        found, expected = tree(self.out), self.sandbox.reference if expected is None else expected
         differ = sorted(name for name in {*found, *expected} if found.get(name) != expected.get(name))
         if differ:
             kinds = {

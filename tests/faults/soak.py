@@ -1,4 +1,4 @@
-"""``python -m bench.soak``: stream for an hour with workers killed, states set and evaluation loops in between.
+"""``python -m tests.faults.soak``: stream for an hour with workers killed, states set and evaluation loops in between.
 
 Every ``--event-every`` seconds a random event happens to the run: a worker is killed, or stopped and continued; the
 iterator is rebuilt from its state; the loader is new; the state of a random step up to 10^8 is set; an evaluation loop
@@ -32,7 +32,6 @@ from bench.measure.child import ChildFailed, ask
 from bench.measure.command import Command, Output, Result, say, work_folder
 from bench.measure.machine import MemoryLog, own_set, slope
 from bench.measure.options import number, option
-from bench.measure.session import is_mapped_elsewhere, shared_memory, wait_until
 from bench.measure.tables import markdown_table, new_figure, save_figure
 from bench.remote import WebServer, served
 from stream import WorkerError, digest, make_loader
@@ -40,6 +39,7 @@ from stream.base.arguments import whole
 from stream.base.errors import FormatError, StreamError
 from stream.base.progress import human_seconds
 from stream.cache.quota import sparse_copies
+from tests.fixtures.command import is_mapped_elsewhere, shared_memory, wait_until
 
 RESULT_FILE = "soak.json"
 CHECKED = 24
@@ -340,7 +340,7 @@ def fresh_digests(loader: Mapping[str, Any], steps: list[int]) -> dict[int, str]
     Raises:
         bench.measure.child.ChildFailed: The process could not make them.
     """
-    found = ask("bench.soak", {"loader": dict(loader), "steps": steps}, timeout=600)
+    found = ask("tests.faults.soak", {"loader": dict(loader), "steps": steps}, timeout=600)
     return {int(step): hashed for step, hashed in found["digests"].items()}
 
 
@@ -413,6 +413,7 @@ def plot_memory(result: Result, folder: Path) -> None:
 
 COMMAND = Command(
     name="soak",
+    package="tests.faults",
     about="Stream for a long time, with trouble in between.",
     options=SoakOptions,
     work=_work,

@@ -1,4 +1,4 @@
-"""``python -m bench.chaos``: cause the faults of months of use, and check that nothing is lost.
+"""``python -m tests.faults.chaos``: cause the faults of months of use, and check that nothing is lost.
 
 Each fault happens to real processes: ``python -m convert.run`` on a small sample, or a training script on the loader. A
 conversion must end, at the latest when the same command is given again, with output that is byte for byte that of an
@@ -20,9 +20,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.chaos.faults import FAULTS, killed
-from bench.chaos.programs import WAYS, Training
-from bench.chaos.sandbox import Fault, Sandbox
 from bench.measure.command import Command, Output, Result, say, work_folder
 from bench.measure.options import one_of, option
 from bench.measure.tables import markdown_table
@@ -30,6 +27,9 @@ from stream.base.arguments import whole
 from stream.base.errors import ArgumentError
 from stream.base.progress import human_seconds
 from stream.format.frame import CODECS, Codec
+from tests.faults.chaos.faults import FAULTS, killed
+from tests.faults.chaos.programs import WAYS, Training
+from tests.faults.chaos.sandbox import Fault, Sandbox
 
 RESULT_FILE = "chaos.json"
 _DATASETS = "berkeley_fanuc_manipulation,kuka"
@@ -52,9 +52,9 @@ class ChaosOptions(Output):
     work: Path | None = option(None, Path, "folder to work in; by default the temporary one", metavar="DIR")
 
 
-def plan_faults(yard: Sandbox, given: ChaosOptions) -> list[Fault]:
+def plan_faults(sandbox: Sandbox, given: ChaosOptions) -> list[Fault]:
     """Return the faults to try, the longest first; ``--kills`` is spread over the three ways to convert."""
-    programs = (*WAYS, Training(yard))
+    programs = (*WAYS, Training(sandbox))
     found = []
     for name, run, counts, short in FAULTS:
         for program, count in zip(programs, short if given.short else counts, strict=True):
@@ -68,7 +68,7 @@ def run_chaos(given: ChaosOptions, *, damage: Callable[[Sandbox], None] = lambda
 
     Args:
         given: Options.
-        damage: Called with the yard before the faults; the tests damage the reference, which must be noticed.
+        damage: Called with the sandbox before the faults; the tests damage the reference, which must be noticed.
 
     Raises:
         Broken: The sample cannot be made or converted without faults.
@@ -76,8 +76,8 @@ def run_chaos(given: ChaosOptions, *, damage: Callable[[Sandbox], None] = lambda
     """
     began = time.monotonic()
 
-    def attempt(yard: Sandbox, fault: Fault) -> None:
-        fault.try_all(yard, random.Random(f"{given.seed} {fault.name} {fault.program.where}"))
+    def attempt(sandbox: Sandbox, fault: Fault) -> None:
+        fault.try_all(sandbox, random.Random(f"{given.seed} {fault.name} {fault.program.where}"))
         told = fault.skipped or f"{fault.survived} of {fault.tried} survived"
         lines = [f"{fault.name}, {fault.program.where}: {told}", *(f"! {problem}" for problem in fault.problems)]
         # One call for all lines: several threads report.
@@ -85,15 +85,15 @@ def run_chaos(given: ChaosOptions, *, damage: Callable[[Sandbox], None] = lambda
 
     with work_folder("chaos", given.work) as work:
         shards, size = (4, 128) if given.short else (10, 384)
-        yard = Sandbox(work, datasets=_DATASETS, shards=shards, size=size, codec=given.codec)
-        faults = plan_faults(yard, given)
+        sandbox = Sandbox(work, datasets=_DATASETS, shards=shards, size=size, codec=given.codec)
+        faults = plan_faults(sandbox, given)
         if not faults:
             raise ArgumentError(f"no fault is called {' or '.join(given.only or [])}")
-        yard.make(episodes=shards, steps=7 if given.short else 10)
-        damage(yard)
+        sandbox.make(episodes=shards, steps=7 if given.short else 10)
+        damage(sandbox)
         with ThreadPoolExecutor(given.jobs) as pool:
             try:
-                for done in [pool.submit(attempt, yard, fault) for fault in faults]:
+                for done in [pool.submit(attempt, sandbox, fault) for fault in faults]:
                     done.result()
             except BaseException:
                 # Ctrl-C: running attempts clean up, the others do not start.
@@ -124,6 +124,7 @@ def format_result(result: Result) -> str:
 
 COMMAND = Command(
     name="chaos",
+    package="tests.faults",
     about="Cause faults and check that nothing is lost.",
     options=ChaosOptions,
     work=lambda given: iter([run_chaos(given)]),
@@ -140,5 +141,5 @@ def use_private_memory() -> None:
         return
     mount = f'{_PRIVATE}=1; export {_PRIVATE}; mount -t tmpfs chaos-shm /dev/shm; exec "$0" "$@"'
     if subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode == 0:
-        again = [sys.executable, "-m", "bench.chaos", *sys.argv[1:]]
+        again = [sys.executable, "-m", "tests.faults.chaos", *sys.argv[1:]]
         os.execvp("unshare", ["unshare", "--mount", "sh", "-c", mount, *again])

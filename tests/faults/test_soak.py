@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bench.soak import RESULT_FILE, differences, format_result, fresh_digests, main
+from tests.faults.soak import RESULT_FILE, differences, format_result, fresh_digests, main
 from tests.fixtures.command import run
 
 
@@ -25,7 +26,15 @@ def test_a_short_soak_kills_and_rebuilds_and_finds_nothing_wrong(oxe_root: Path,
     mixture = tmp_path / "mixture.yaml"
     mixture.write_text(json.dumps({"members": members}))
     done = run(
-        *size, "--mixture", str(mixture), "--root", str(oxe_root), "--out", str(tmp_path), "--json", module="bench.soak"
+        *size,
+        "--mixture",
+        str(mixture),
+        "--root",
+        str(oxe_root),
+        "--out",
+        str(tmp_path),
+        "--json",
+        module="tests.faults.soak",
     )
     assert done.code == 0, done.out + done.err
     result = json.loads(done.out)
@@ -35,6 +44,19 @@ def test_a_short_soak_kills_and_rebuilds_and_finds_nothing_wrong(oxe_root: Path,
     assert len(result["memory"]["over_time"]) == sum(result["events"].values())
     assert (tmp_path / "soak.png").stat().st_size > 1000
     assert "| problems | none |" in format_result(result)
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not shutil.which("nginx", path="/usr/sbin:/usr/bin"), reason="nginx is not installed")
+def test_a_soak_in_place_stops_the_store_and_damages_the_cache(oxe_root: Path, tmp_path: Path) -> None:
+    members = {name: {"weight": 1, "splits": {"train": "train", "val": "train"}} for name in ("bridge", "kuka")}
+    (tmp_path / "mixture.yaml").write_text(json.dumps({"members": members}))
+    size = ("--minutes", "0.3", "--event-every", "0.5", "--batch-size", "8", "--num-workers", "1", "--val-steps", "2")
+    given = (*size, "--remote", "--root", str(oxe_root), "--mixture", str(tmp_path / "mixture.yaml"), "--json")
+    done = run(*given, module="tests.faults.soak")
+    assert done.code == 0, done.out + done.err
+    result = json.loads(done.out)
+    assert result["problems"] == [] and result["checked"] > 0
 
 
 @pytest.mark.long

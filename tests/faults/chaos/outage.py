@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import unquote
 
-from bench.chaos.programs import Training
-from bench.chaos.sandbox import Broken, Fault, Place
 from pairstream.info.overview import describe, open_root
+from tests.faults.chaos.programs import Training
+from tests.faults.chaos.sandbox import Broken, Fault, Place
 
 Form = Literal["refused", "reset", "closed", "stalled"]
 FORMS: tuple[Form, ...] = ("refused", "reset", "closed", "stalled")
@@ -31,8 +31,8 @@ def outage(place: Place, fault: Fault, *, form: Form) -> None:
     """Read in place, and let the server fail at a random step: the run goes on by itself, with the same batches."""
     seconds = SECONDS[(fault.tried - 1) % len(SECONDS)]
     fault.what = f"{form} for {seconds} s"
-    with FailingServer(place.yard.root).serving() as server:
-        training = Training(place.yard, root=server.url, cache=f"{place.folder}/cache:50KB")
+    with FailingServer(place.sandbox.root).serving() as server:
+        training = Training(place.sandbox, root=server.url, cache=f"{place.folder}/cache:50KB")
         with training.running(place) as command:
             training.wait(place, command)
             server.fail(form, seconds=seconds)

@@ -8,10 +8,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.chaos.sandbox import Broken, Fault, Place
 from convert.verify.command import verify_root
 from stream.label.attach import list_labels
 from stream.storage.remote import LocalFolder
+from tests.faults.chaos.sandbox import Broken, Fault, Place
 
 _DATASET = "kuka"
 _WORK_S = 0.05
@@ -23,7 +23,7 @@ def labels_killed(place: Place, fault: Fault) -> None:
     """SIGKILL a command that attaches, replaces or removes labels: what was there or what is new, and nothing else."""
     action = _ACTIONS[(fault.tried - 1) % len(_ACTIONS)]
     fault.what = action
-    shutil.copytree(place.yard.root, place.out)
+    shutil.copytree(place.sandbox.root, place.out)
     version = next(place.out.glob(f"{_DATASET}/*"))
     for name in ("old", "new"):
         rows = "".join(f"0,{step},{name}\n" for step in range(3))
@@ -39,7 +39,7 @@ def labels_killed(place: Place, fault: Fault) -> None:
     before = _state(place, version)
     labels = version / "train" / "labels"
     first = LocalFolder(labels).sizes()
-    with place.starting("stream.label", *command, *arguments[action]) as started:
+    with place.starting("pairstream label", *command, *arguments[action]) as started:
         if place.chance.random() < 0.2:
             time.sleep(place.chance.uniform(0, 1))
         else:
@@ -60,7 +60,7 @@ def labels_killed(place: Place, fault: Fault) -> None:
 
 
 def _run(place: Place, arguments: list[str]) -> None:
-    with place.starting("stream.label", *arguments) as command:
+    with place.starting("pairstream label", *arguments) as command:
         place.check_done(place.end(command))
 
 

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 
-from bench.chaos.sandbox import Broken, Place, Program, Sandbox
-from bench.measure.session import Command, Result
-from bench.soak import fresh_digests
 from convert.run.command import ADDRESS_SPACE
+from tests.faults.chaos.sandbox import Broken, Place, Program, Sandbox
+from tests.faults.soak import fresh_digests
+from tests.fixtures.command import Command, Result
 
 STEPS = 40
 _BATCH = 8
@@ -23,7 +23,7 @@ _MODES = {"in memory": "--num-workers=1", "2 processes": "--num-workers=2", "Das
 
 
 class Conversion(Program):
-    """A conversion of the yard's source, run in one of the ways ``in memory``, ``2 processes`` or ``Dask``."""
+    """A conversion of the sandbox's source, run in one of the ways ``in memory``, ``2 processes`` or ``Dask``."""
 
     kills = 4
     handles = (64, 24, 40)
@@ -38,16 +38,16 @@ class Conversion(Program):
     @contextlib.contextmanager
     def running(self, place: Place, *, through: Sequence[str] = ()) -> Iterator[Command]:
         """Start a conversion into the place."""
-        arguments = [*place.yard.arguments(place.out, source=self._source, size=self._size), _MODES[self.where]]
+        arguments = [*place.sandbox.arguments(place.out, source=self._source, size=self._size), _MODES[self.where]]
         with place.starting("convert.run", *arguments, through=through) as command:
             yield command
 
     def wait(self, place: Place, command: Command) -> None:
         """Wait until a random moment of a conversion that resumes: its start, a shard, its end."""
         if place.chance.random() < 0.25:
-            time.sleep(place.chance.uniform(0, 2 * place.yard.seconds))
+            time.sleep(place.chance.uniform(0, 2 * place.sandbox.seconds))
         else:
-            place.wait_for(place.chance.uniform(place.finished(), place.yard.total_shards), command)
+            place.wait_for(place.chance.uniform(place.finished(), place.sandbox.total_shards), command)
             time.sleep(place.chance.uniform(0, 0.3))
 
     def check(self, place: Place, result: Result) -> None:
@@ -66,10 +66,10 @@ WAYS = (IN_MEMORY, Conversion("2 processes"), Conversion("Dask"))
 
 
 class Training(Program):
-    """Runs of the script `bench.chaos.trainer` on the yard's converted data, or on a copy of the data.
+    """Runs of the script `tests.faults.chaos.trainer` on the sandbox's converted data, or on a copy of the data.
 
     Args:
-        yard: Yard of the data.
+        sandbox: Sandbox of the data.
         root: Another root with the same data, perhaps a remote one.
         cache: Cache of a remote root, as for ``make_loader``.
     """
@@ -81,14 +81,14 @@ class Training(Program):
     worker = "stream.worker"
     worker_lost = "was killed by SIGKILL"
 
-    def __init__(self, yard: Sandbox, *, root: Path | str | None = None, cache: str | None = None) -> None:
-        self._yard, self._root, self._cache = yard, root or yard.root, cache
-        self._loader = {"mixture": dict.fromkeys(yard.datasets.split(","), 1), "batch_size": _BATCH}
+    def __init__(self, sandbox: Sandbox, *, root: Path | str | None = None, cache: str | None = None) -> None:
+        self._sandbox, self._root, self._cache = sandbox, root or sandbox.root, cache
+        self._loader = {"mixture": dict.fromkeys(sandbox.datasets.split(","), 1), "batch_size": _BATCH}
 
     @cached_property
     def reference(self) -> dict[int, str]:
-        """Return the hash of each batch of an undisturbed loader on the yard's data, by step."""
-        return fresh_digests({"root": str(self._yard.root), **self._loader}, list(range(STEPS)))
+        """Return the hash of each batch of an undisturbed loader on the sandbox's data, by step."""
+        return fresh_digests({"root": str(self._sandbox.root), **self._loader}, list(range(STEPS)))
 
     @contextlib.contextmanager
     def running(self, place: Place, *, through: Sequence[str] = ()) -> Iterator[Command]:
@@ -97,7 +97,7 @@ class Training(Program):
         folder.mkdir(exist_ok=True)
         loader = {"root": str(self._root), **self._loader, "num_workers": 2, "num_steps": STEPS, "cache": self._cache}
         request = json.dumps({"loader": loader, "folder": str(folder), "step_s": _STEP_MS / 1000})
-        with place.starting("bench.chaos.trainer", request, through=through) as command:
+        with place.starting("tests.faults.chaos.trainer", request, through=through) as command:
             yield command
 
     def wait(self, place: Place, command: Command) -> None:
