@@ -202,20 +202,14 @@ def make_root(folder: Path, scale: Scale) -> None:
             (split.parent / MANIFEST_NAME).write_bytes(encode_manifest(copy))
 
 
-def make_parts(folder: Path, *, episodes: int, shards: int) -> None:
-    """Write the parts of an index as a conversion leaves them, one real shard and the others as hard links.
-
-    Args:
-        folder: New folder.
-        episodes: Episodes of a shard.
-        shards: Number of shards.
-    """
+def make_parts(folder: Path, scale: Scale) -> None:
+    """Write the parts of a split's index as a conversion leaves them, one real shard and the others as hard links."""
     folder.mkdir()
     with tempfile.TemporaryDirectory(dir=folder.parent) as work:
-        conversion = _convert_shard(Path(work), episodes)
+        conversion = _convert_shard(Path(work), scale.records // scale.shards // EPISODE_PAIRS)
         for kind in TABLE_KINDS:
             part = Path(conversion.plan.output, part_file(conversion.jobs[0].stem, kind))
-            for shard in range(shards):
+            for shard in range(scale.shards):
                 os.link(part, folder / f"{shard:05}.{table_file(kind)}")
 
 

@@ -52,7 +52,7 @@ def point_table(
 
 
 def figure(*keys: str, form: str, scale: float = 1.0) -> Column:
-    """Return a column of the median of a figure, which ``keys`` locate.
+    """Return a column of the median of a figure, which ``keys`` locate; None where a point has no such figure.
 
     >>> figure("step_ms", "p50", form=".1f")({"median": {"step_ms": {"p50": 0.25}}})
     '0.2'
@@ -61,7 +61,7 @@ def figure(*keys: str, form: str, scale: float = 1.0) -> Column:
     def read(point: Mapping[str, Any]) -> str | None:
         value = point["median"]
         for key in keys:
-            value = value[key]
+            value = value.get(key) if value else None
         return None if value is None else f"{value * scale:{form}}"
 
     return read

@@ -1,8 +1,6 @@
-"""``python -m bench.browse``: the pages of ``pairstream browse`` for 29 datasets and 6*10^7 steps, in Chromium.
+"""Seconds of the pages of ``pairstream browse`` in Chromium, measured by ``bench.scale``.
 
-The root is synthetic (`bench.synthetic`), made in ``--work`` and removed again. Every repeat starts the command
-anew and drives its pages with Debian's Chromium through playwright. A page counts as shown when its content is, not
-when the server answered.
+A page counts as shown when its content is, not when the server answered.
 """
 
 from __future__ import annotations
@@ -14,66 +12,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import requests
 
-from bench.measure.child import BenchFailed, ask
-from bench.measure.command import Result, tell, work_folder
+from bench.measure.child import BenchFailed
 from bench.measure.machine import own_set, proportional_set
-from bench.measure.options import option, wholes
-from bench.measure.points import Point, Prepared, Repeated, study
-from bench.measure.tables import Table, figure, point_table
-from bench.synthetic import Scale, make_root
-from stream.base.arguments import whole
 
 _DATASET = "synthetic_14"
-_FRAMES = 300
-"""Frames that are asked for one after the other, as playing does."""
-_COLUMNS = {
-    "start s": figure("start_s", form=".2f"),
-    "first page s": figure("first_page_s", form=".2f"),
-    "dataset s": figure("dataset_s", form=".2f"),
-    "search s": figure("search_s", form=".2f"),
-    "filter s": figure("filter_s", form=".2f"),
-    "sort s": figure("sort_s", form=".2f"),
-    "histograms s": figure("histograms_s", form=".2f"),
-    "episode s": figure("episode_s", form=".2f"),
-    "frames/s": figure("frames_per_s", form=",.0f"),
-    "mixture s": figure("mixture_s", form=".2f"),
-    "own MB": figure("own_bytes", form=",.0f", scale=1e-6),
-    "PSS MB": figure("pss_bytes", form=",.0f", scale=1e-6),
-}
-
-
-@dataclass(frozen=True, kw_only=True)
-class BrowseOptions(Repeated):
-    """Options of the command."""
-
-    records: tuple[int, ...] = option((60_000_000,), wholes(1), "sizes", metavar="A,B")
-    work: Path | None = option(None, Path, "folder for the roots; by default the temporary one", metavar="DIR")
-    frames: int = option(_FRAMES, whole(1), "stored frames to ask for")
-
-
-@contextmanager
-def _prepare(given: BrowseOptions) -> Iterator[Prepared]:
-    points = []
-    with work_folder("bench-browse", given.work) as work:
-        for asked in given.records:
-            scale = Scale.of(asked)
-            tell(f"making {scale.records:,} records in {scale.shards:,} shards")
-            make_root(work / str(asked), scale)
-            points.append(Point(f"{scale.records:,}", {"records": scale.records, "asked": asked}))
-        yield Prepared(
-            points=points,
-            measure=lambda point: ask(
-                "bench.browse", {"root": str(work / str(point.parameters["asked"])), "frames": given.frames}
-            ),
-        )
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
@@ -91,23 +39,14 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         episode_s: An episode after a click, with its frame drawn.
         frames_per_s: Frames of one episode after the other, asked for one by one.
         mixture_s: The mixture of all datasets.
-        own_bytes, pss_bytes: Memory of the command at the end, without mapped files, and with its share of them.
+        browse_own_bytes: Memory of the command at the end, without mapped files.
+        browse_pss_bytes: The same with its share of mapped files.
     """
     with contextlib.ExitStack() as stack:
         marks = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "marks.json"
         began = time.perf_counter()
-        command = [
-            sys.executable,
-            "-m",
-            "pairstream",
-            "browse",
-            request["root"],
-            "--port",
-            "0",
-            "--no-open",
-            "--marks",
-            marks,
-        ]
+        program = (sys.executable, "-m", "pairstream", "browse")
+        command = [*program, request["root"], "--port", "0", "--no-open", "--marks", marks]
         process = stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
         stack.callback(process.send_signal, signal.SIGINT)
         line = process.stdout.readline() if process.stdout else ""
@@ -117,7 +56,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         address = line.partition(" is at ")[2].split(" ")[0]
         found |= _look(address)
         found["frames_per_s"] = _play(address, request["frames"])
-        return {**found, "own_bytes": own_set(process.pid), "pss_bytes": proportional_set(process.pid)}
+        return {**found, "browse_own_bytes": own_set(process.pid), "browse_pss_bytes": proportional_set(process.pid)}
 
 
 def _look(address: str) -> dict[str, float]:
@@ -186,23 +125,3 @@ def _play(address: str, count: int) -> float:
             place = f"{number // 60}/0/{number % 60}.jpg"
             session.get(f"{address}frame/{_DATASET}/train/{place}").raise_for_status()
         return count / (time.perf_counter() - began)
-
-
-def _table(result: Result) -> Table:
-    note = f"medians of {result['parameters']['repeat']}; MB are 10^6 bytes; own: without mapped files"
-    return point_table(result["points"], _COLUMNS, [note], first="records")
-
-
-COMMAND = study(
-    name="browse",
-    about="Measure how long the pages of pairstream.browse take on a large root.",
-    options=BrowseOptions,
-    prepare=_prepare,
-    describe=lambda run: f"first page {run['first_page_s']:.2f} s, episode {run['episode_s']:.2f} s",
-    table=_table,
-    libraries=("nicegui", "numpy", "playwright", "pyarrow"),
-)
-main = COMMAND.main
-
-if __name__ == "__main__":
-    raise SystemExit(main())
