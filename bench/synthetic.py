@@ -23,7 +23,8 @@ import tensorflow_datasets as tfds
 import yaml
 
 from convert.jobs import shard_stem
-from convert.journal.journal import Journal, part_file
+from convert.journal.journal import part_file
+from convert.journal.status import ShardStatus
 from convert.plan import Conversion, ConvertConfig, plan_conversion
 from convert.registry.registry import load_registry
 from convert.run.finish import finalise
@@ -124,10 +125,14 @@ def convert_shards(source: Source, output: Path) -> Conversion:
     found = find_dataset([str(source.root)], source.name, VERSION)
     options = ConvertConfig(policy=FramePolicy(size=None), on_error="fail")
     conversion = plan_conversion(selected, found, options, output=str(output / source.name / VERSION))
-    Journal(conversion.plan.output).begin(conversion.parameters)
-    for job in conversion.jobs:
-        convert_shard(job, conversion.plan)
+    convert_jobs(conversion)
     return conversion
+
+
+def convert_jobs(conversion: Conversion) -> list[ShardStatus]:
+    """Convert all shards of a conversion in this process, and return their statuses."""
+    conversion.journal.begin(conversion.journal_parameters)
+    return [status for job in conversion.jobs if (status := convert_shard(job, conversion.plan))]
 
 
 def finish(conversion: Conversion) -> None:

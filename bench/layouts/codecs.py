@@ -1,4 +1,4 @@
-"""Cost of codecs: bytes, fidelity, and what the loader takes for windows of frames.
+"""Bytes, fidelity and loading time of codecs, measured by ``bench.layouts``.
 
 A root of raw frames is converted again with each codec, so that all have the same pixels before. The loader then
 assembles the same samples from each root in turns, in one thread, from the page cache.
@@ -15,12 +15,11 @@ from typing import Any
 import cv2
 import numpy as np
 
-from bench.synthetic import finish
+from bench.synthetic import convert_jobs, finish
 from convert.plan import ConvertConfig, plan_conversion
 from convert.registry.registry import load_registry
 from convert.shard.images import FramePolicy
 from convert.source.kinds import find_source
-from convert.tasks.shard import convert_shard
 from stream import make_loader
 from stream.batch.assemble import Assembler
 from stream.format.catalog import Catalog
@@ -58,9 +57,7 @@ def encode_root(root: Path, output: Path, codec: str, *, gop: int) -> None:
         options = ConvertConfig(layout="frames", policy=policy, gop=gop, crf=int(number) if is_video else None)
         spec = selected.spec
         conversion = plan_conversion(selected, source, options, output=str(output / spec.name / spec.version))
-        conversion.journal.begin(conversion.journal_parameters)
-        for job in conversion.jobs:
-            convert_shard(job, conversion.plan)
+        convert_jobs(conversion)
         finish(conversion)
 
 
