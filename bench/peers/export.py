@@ -24,23 +24,23 @@ from stream.loader.run_config import RunConfig
 from stream.order.mixture import Member, Mixture
 
 
-def export_mixture(parameters: Parameters, folder: Path, *, most: int) -> set[str]:
+def export_mixture(parameters: Parameters, folder: Path, *, max_pairs: int) -> set[str]:
     """Write each pair of a mixture once, dataset by dataset, and return the hashes of their pixels.
 
     Args:
         parameters: Root, mixture and split.
         folder: Folder to make.
-        most: Largest number of pairs to accept, because each peer makes a copy of all.
+        max_pairs: Largest number of pairs to accept, because each peer makes a copy of all.
 
     Raises:
         ArgumentError: The mixture does not exist, has more pairs, or no pairs of two frames of one size.
         stream.base.errors.FormatError: A file is damaged.
     """
     loader, total = _open(parameters)
-    if total > most:
+    if total > max_pairs:
         raise ArgumentError(
             f"mixture {parameters.mixture} has {total:,} pairs, of which each peer would make a copy; "
-            "give a smaller root, or more with --max-pairs"
+            "give a smaller root, or allow more with --max-samples"
         )
     data, spec = loader.data, loader.data.spec
     datasets = [

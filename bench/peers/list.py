@@ -27,7 +27,7 @@ class Peer:
 
     Attributes:
         name: Name of the peer.
-        adapter: Module and class that serve its requests (`bench.peers.protocol`).
+        adapter: Module of `bench.peers.loaders` and class that serve its requests (`bench.peers.protocol`).
         what: Classes that it uses.
         resume: ``yes``, ``no`` or ``partly``, from its documentation.
         replay: ``yes``, ``no`` or ``partly``, from its documentation.
@@ -58,7 +58,7 @@ class Peer:
     @property
     def module(self) -> str:
         """Return the module of its adapter."""
-        return self.adapter.partition(":")[0]
+        return f"bench.peers.loaders.{self.adapter.partition(':')[0]}"
 
     @property
     def requirements(self) -> Path:
@@ -104,8 +104,12 @@ class Peer:
             raise InstallFailed(f"{self.name}: {' '.join(reason.split())}")
 
 
-PEERS: dict[str, Peer] = {
-    name: Peer(name=name, **{**about, "variants": tuple(about.get("variants", ("",)))})
-    for name, about in yaml.safe_load((_FOLDER / "peers.yaml").read_text()).items()
+STUDIES: dict[str, dict[str, Peer]] = {
+    study: {
+        name: Peer(name=name, **{**fields, "variants": tuple(fields.get("variants", ("",)))})
+        for name, fields in peers.items()
+    }
+    for study, peers in yaml.safe_load((_FOLDER / "peers.yaml").read_text()).items()
 }
-"""By name."""
+"""Peers of each study, by name."""
+PEERS = STUDIES["pairs"]

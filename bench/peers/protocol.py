@@ -38,7 +38,7 @@ class Request:
     """A request to a peer.
 
     Attributes:
-        adapter: Module and class of the peer.
+        adapter: Module of `bench.peers.loaders`, and class of the peer.
         do: ``copy``, ``measure``, or ``check``, which hashes every sample.
         export: Folder of the exported pairs.
         copy: Folder of the peer's copy.
@@ -283,7 +283,7 @@ def answer(asked: Mapping[str, Any]) -> dict[str, Any]:
     """Make the copy of a peer, check or measure it, for ``ask``; of a copy the result is seconds, bytes and files."""
     request = Request(**{**asked, "export": Path(asked["export"]), "copy": Path(asked["copy"])})
     module, _, name = request.adapter.partition(":")
-    peer = getattr(import_module(module), name)
+    peer = getattr(import_module(f"bench.peers.loaders.{module}"), name)
     if request.do == "measure":
         return measure(request, peer.open_batches)
     if request.do == "check":

@@ -1,4 +1,4 @@
-"""Peers of this repository's environment: the converted root itself, and formats that `bench.formats` compares."""
+"""Peers of this repository's environment: the converted root itself, and the formats of the study ``formats``."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ class Ours:
             num_workers=request.num_workers,
             metadata="full" if request.full else "dataset_only",
             seed=request.seed,
+            shuffle="global" if request.order == "shuffled" else "none",
             **about.get("loader", {}),
         )
         return closing(iter(loader))

@@ -1,7 +1,7 @@
 """Loaders of windows, each of whose frames is stored once: plain Grain, LMDB, LeRobotDataset, and LanceDBDataset.
 
-``bench.windows`` exports the steps of one dataset; a sample is a window of frames and actions around each step. At the
-ends of an episode the closest step is repeated and masked, as LeRobot does it.
+The study ``windows`` exports the steps of one dataset; a sample is a window of frames and actions around each step. At
+the ends of an episode the closest step is repeated and masked, as LeRobot does it.
 """
 
 from __future__ import annotations
