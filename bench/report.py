@@ -22,15 +22,15 @@ import yaml
 
 from bench.convert.command import convert_table
 from bench.loader.command import loader_table
+from bench.loader.train import train_table
 from bench.measure.command import Command, Output, Result, tell
 from bench.measure.options import known, option, several
 from bench.measure.session import start
 from bench.measure.tables import colors, new_figure, save_figure
 from bench.peers.table import comparison_table
-from bench.train.command import train_table
 from stream.storage.files import write_whole
 
-Kind = Literal["loader", "train", "formats", "peers", "windows", "convert"]
+Kind = Literal["loader", "loader.train", "peers", "convert"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,7 @@ class Study:
 
     Attributes:
         key: Name of its folder.
-        kind: Room of its command.
+        kind: Module of its command below ``bench``.
         minutes: About how long its short form takes on two idle cores.
     """
 
@@ -137,9 +137,9 @@ processes together. *Source project* is the tf.data pipeline that this loader re
 """
 _TABLES = {
     "loader": loader_table,
-    "train": train_table,
+    "loader.train": train_table,
     "convert": convert_table,
-    **dict.fromkeys(("formats", "peers", "windows"), comparison_table),
+    "peers": comparison_table,
 }
 
 
@@ -180,7 +180,7 @@ def add_plots(outcome: Outcome, folder: Path, page: Path) -> None:
         plot_sweep(outcome.result, study.plot, pictures / plots[0], title=study.title)
     for file in study.files:
         if (folder / file).is_file():
-            plots.append(file if study.key == Path(file).stem else f"{study.key}-{file}")
+            plots.append(f"{study.key}-{file}" if len(study.files) > 1 else f"{study.key}{Path(file).suffix}")
             shutil.copy(folder / file, pictures / plots[-1])
     outcome.plots = tuple(f"benchmarks/{name}" for name in plots)
 

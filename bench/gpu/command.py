@@ -11,8 +11,8 @@ libjpeg-turbo without smoothing of colour where it is stored in half the size (4
 host's usual pixels is told.
 
 **Figures.** ``pairs/s`` without a step, and ``waiting`` and ``beyond`` at steps of some milliseconds (products of
-matrices on CUDA, sleeps elsewhere), as ``bench.train`` counts them; copies of a batch's frames from page-locked and
-pageable memory, the copy into page-locked memory before, and the copy right from a ring that is page-locked.
+matrices on CUDA, sleeps elsewhere), as ``bench.loader.train`` counts them; copies of a batch's frames from page-locked
+and pageable memory, the copy into page-locked memory before, and the copy right from a ring that is page-locked.
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 def _torch(request: dict[str, Any]) -> dict[str, Any]:
     import torch
 
-    from bench.train.command import TrainParameters
-    from bench.train.run import measure
+    from bench.loader.train import TrainParameters
+    from bench.loader.train_run import measure
 
     names = ("root", "batch_size", "num_workers", "steps", "device", "decode", "step_ms")
     given = {name: request[name] for name in names}

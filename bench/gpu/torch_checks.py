@@ -23,7 +23,7 @@ from bench.gpu.checks import (
     weigh,
 )
 from bench.gpu.command import DATASETS, ROOTS
-from bench.train.run import busy
+from bench.loader.train_run import busy
 from stream import Normalize
 from stream.batch.encoded import encoded_frames
 from stream.batch.spec import Batch

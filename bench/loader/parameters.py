@@ -59,6 +59,7 @@ class Parameters:
     samples_per_episode: int = option(0, whole(0), "pairs of each episode in an epoch, 0 for all")
     shuffle: str = option("global", str, "global, block:N or none")
     transform: str = option("none", one_of(("none", "normalize")), "transform of each batch: none or normalize")
+    decode: str = option("host", str, "location where JPEG is decoded: host, or device (nvJPEG on CUDA)")
     warmup: int = option(8, whole(1), "batches that are not measured, the first one included")
     steps: int = option(160, whole(1), "batches that are measured")
     compute_sleep_ms: float = option(0.0, number(0), "milliseconds that the trainer sleeps after each batch")
@@ -106,6 +107,7 @@ def open_loader(parameters: Parameters) -> Loader:
         num_workers=parameters.num_workers,
         threads=parameters.threads,
         prefetch=parameters.prefetch,
+        decode=parameters.decode,  # type: ignore[arg-type]
         transforms=(Normalize(data),) if parameters.transform == "normalize" else (),
     )
     return Loader(data, running)

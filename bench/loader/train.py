@@ -1,4 +1,4 @@
-"""``python -m bench.train``: a training run on the loader, and the share of its time that it waits for data.
+"""``python -m bench.loader.train``: a training run on the loader, and the share of its time that it waits for data.
 
 With CUDA the run trains the model of ``examples/train_torch.py``. Without CUDA a step is a sleep of ``--step-ms``, as
 long as a step of a device: a model that computes on the cores of the workers would say nothing about a GPU machine
@@ -14,21 +14,20 @@ Each repeat of each point runs in a fresh process, in alternation; figures are m
 
 from __future__ import annotations
 
+import dataclasses
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
+from bench.loader.parameters import Parameters, open_loader
 from bench.measure.child import ask
 from bench.measure.command import Result
-from bench.measure.options import number, one_of, option, usable_device
+from bench.measure.options import number, option, usable_device
 from bench.measure.points import Prepared, Repeated, prepare_sweep, study, sweep_over
 from bench.measure.tables import Table, figure, point_table, spread
 from stream.base.arguments import whole
 from stream.base.errors import ArgumentError
-from stream.batch.spec import METADATA
-from stream.loader.open_mixture import open_mixture
-from stream.loader.run_config import RunConfig
-from stream.loader.sample_spec import SampleSpec
+from stream.loader.loader import Loader
 
 RESULT_FILE = "train.json"
 _STEP_MS = 50.0
@@ -53,22 +52,12 @@ _COLUMNS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainParameters:
-    """Parameters of a training run."""
+class TrainParameters(Parameters):
+    """Parameters of a training run: those of the loader, and those of validation and the step."""
 
-    root: str = option("build/demo/oxe", str, "converted root, for example that of `make demo`")
-    mixture: str = option("oxe29", str, "name of a mixture or dataset, or a YAML file")
-    split: str = option("train", str, "split or role of training; of a packaged mixture `train` is train[:90%]")
     val_split: str = option("val", str, "split or role of validation; of a packaged mixture `val` is train[90%:]")
-    batch_size: int = option(64, whole(1), "rows of a batch")
-    num_workers: int = option(2, whole(0), "worker processes of each loader")
-    metadata: str = option("full", one_of(METADATA), f"one of {', '.join(METADATA)}")
-    decode: str = option("host", str, "place where JPEG is decoded: host, or device (nvJPEG on CUDA)")
-    warmup: int = option(8, whole(1), "steps that are not measured, the first one included")
-    steps: int = option(160, whole(1), "steps that are measured")
     val_every: int = option(80, whole(0), "steps between validations, 0 for none")
     val_steps: int = option(10, whole(1), "batches of a validation")
-    seed: int = option(0, whole(0), "seed of the order of samples")
     device: str | None = option(None, str, "cpu, cuda, cuda:1 and so on; by default cuda if there is one")
     step_ms: float | None = option(None, number(0), "milliseconds of a sleep that replaces the model's step")
 
@@ -89,16 +78,16 @@ class TrainOptions(TrainParameters, Repeated):
             object.__setattr__(self, "step_ms", _STEP_MS)
 
 
-def _prepare(given: TrainOptions) -> AbstractContextManager[Prepared]:
-    return prepare_sweep(given, TrainParameters, _check, lambda point, parameters: ask("bench.train.run", parameters))
+def _prepare(options: TrainOptions) -> AbstractContextManager[Prepared]:
+    return prepare_sweep(
+        options, TrainParameters, open_loaders, lambda point, parameters: ask("bench.loader.train_run", parameters)
+    )
 
 
-def _check(given: TrainParameters) -> None:
-    """Open the loaders of a point; raises ArgumentError."""
-    for split in (given.split, given.val_split) if given.val_every else (given.split,):
-        shown = SampleSpec(metadata=given.metadata)  # type: ignore[arg-type]
-        open_mixture(given.root, given.mixture, split=split, options=shown)
-    RunConfig(batch_size=given.batch_size, decode=given.decode)  # type: ignore[arg-type]
+def open_loaders(parameters: TrainParameters) -> tuple[Loader, Loader | None]:
+    """Return the loaders of training and of validation, not started; raises ArgumentError."""
+    validation = dataclasses.replace(parameters, split=parameters.val_split)
+    return open_loader(parameters), open_loader(validation) if parameters.val_every else None
 
 
 def train_table(result: Result) -> Table:
@@ -113,7 +102,8 @@ def train_table(result: Result) -> Table:
 
 
 COMMAND = study(
-    name="train",
+    name="loader.train",
+    file=RESULT_FILE,
     about="Measure a training run and its waiting for data.",
     options=TrainOptions,
     prepare=_prepare,
@@ -122,3 +112,6 @@ COMMAND = study(
     libraries=("array-record", "grain", "numpy", "simplejpeg", "torch"),
 )
 main = COMMAND.main
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from bench.train.command import RESULT_FILE, TrainParameters, main
-from bench.train.run import measure
+from bench.loader.train import RESULT_FILE, TrainParameters, main
+from bench.loader.train_run import measure
 from tests.bench.conftest import Refused
 from tests.fixtures.command import Result, start, wait_until
 
@@ -94,7 +94,7 @@ def test_what_cannot_be_measured_is_one_line(
 
 @pytest.mark.long
 def test_an_interrupt_ends_everything(oxe_root: Path) -> None:
-    with start(*_arguments(oxe_root, "--steps", "1000000"), module="bench.train") as command:
+    with start(*_arguments(oxe_root, "--steps", "1000000"), module="bench.loader.train") as command:
         assert wait_until(
             lambda: any("stream.worker" in " ".join(process.cmdline()) for process in command.processes()),
             seconds=60,

@@ -1,4 +1,4 @@
-"""One measured training run, which ``bench.train`` makes in a fresh process."""
+"""One measured training run, which ``bench.loader.train`` makes in a fresh process."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from typing import Any
 import torch
 from torch.utils.benchmark import Timer
 
+from bench.loader.train import TrainParameters, open_loaders
 from bench.measure.machine import MemoryLog, family
 from bench.measure.points import step_times
-from bench.train.command import TrainParameters
 from examples.latent_action import LatentAction
-from stream import make_loader
 from stream.loader.loader import Loader
 from stream.torch import to_device
 
@@ -46,8 +45,7 @@ def measure(parameters: TrainParameters) -> dict[str, Any]:
         StreamError, FormatError, RuntimeError: The loader or the device raises them.
     """
     device = parameters.device or "cpu"
-    train_loader = _loader(parameters, parameters.split)
-    val_loader = _loader(parameters, parameters.val_split) if parameters.val_every else None
+    train_loader, val_loader = open_loaders(parameters)
     torch.manual_seed(parameters.seed)
     step, look = _work(parameters, device)
     began = time.perf_counter()
@@ -109,11 +107,6 @@ def measure(parameters: TrainParameters) -> dict[str, Any]:
         "datasets": len(train_loader.dataset_names),
         **memory.summary(),
     }
-
-
-def _loader(parameters: TrainParameters, split: str) -> Loader:
-    names = ("root", "mixture", "batch_size", "seed", "num_workers", "metadata", "decode")
-    return make_loader(**{name: getattr(parameters, name) for name in names}, split=split)
 
 
 def _work(parameters: TrainParameters, device: str) -> tuple[Callable[[Any], None], Callable[[Any], None]]:
