@@ -46,8 +46,8 @@ from stream.format.names import decode_record, shard_file
 SIZE = 256
 QUALITY = 95
 
-_OPTIONS = [cv2.IMWRITE_JPEG_QUALITY, QUALITY, cv2.IMWRITE_JPEG_OPTIMIZE, 1]
-_OPTIONS += [cv2.IMWRITE_JPEG_SAMPLING_FACTOR, cv2.IMWRITE_JPEG_SAMPLING_FACTOR_420]
+JPEG_OPTIONS = [cv2.IMWRITE_JPEG_QUALITY, QUALITY, cv2.IMWRITE_JPEG_OPTIMIZE, 1]
+JPEG_OPTIONS += [cv2.IMWRITE_JPEG_SAMPLING_FACTOR, cv2.IMWRITE_JPEG_SAMPLING_FACTOR_420]
 
 _held: tuple[Case, list[bytes]]
 
@@ -62,7 +62,7 @@ def transcode(data: bytes, case: Case) -> bytes:
     else:
         pixels = simplejpeg.decode_jpeg(data, colorspace="BGR")
     small = cv2.resize(pixels, (SIZE, SIZE), interpolation=cv2.INTER_AREA)
-    return cv2.imencode(".jpg", small, _OPTIONS)[1].tobytes()
+    return cv2.imencode(".jpg", small, JPEG_OPTIONS)[1].tobytes()
 
 
 def set_up_opencv() -> None:
@@ -209,14 +209,7 @@ def summarise(source: BenchSource, runs: Sequence[dict[str, Any]]) -> dict[str, 
         "cpu_ratio": median(run["bare"]["cpu_seconds"] / run["ours"]["cpu_seconds"] for run in runs),
         "others_cpu_share": max(_others_share(run) for run in (*ours, *bare)),
         "ratio_end_to_end": median(a / b for a, b in zip(end_to_end, bare_rates, strict=True)),
-        **{
-            f"peak_{role}_{memory}_bytes": max(
-                (use[memory] for run in ours for use in run["processes"] if role in use["role"] and use[memory]),
-                default=None,
-            )
-            for role in ("worker", "parent")
-            for memory in ("rss", "pss")
-        },
+        **{f"peak_{role}_bytes": max(run[f"{role}_bytes"] for run in ours) for role in ("worker", "parent")},
         "runs": runs,
     }
 
@@ -255,8 +248,8 @@ _COLUMNS = {
     "MB/s": lambda case: round(case["ours"]["mb_per_s"]),
     "start-up s": lambda case: f"{case['ours']['startup_s']:.1f}",
     "end-to-end pairs/s": lambda case: round(case["ours"]["end_to_end_pairs_per_s"]),
-    "worker MB": lambda case: megabytes(case["peak_worker_rss_bytes"]),
-    "parent MB": lambda case: megabytes(case["peak_parent_rss_bytes"]),
+    "worker MB": lambda case: megabytes(case["peak_worker_bytes"]),
+    "parent MB": lambda case: megabytes(case["peak_parent_bytes"]),
 }
 
 

@@ -10,6 +10,7 @@ import ctypes
 import json
 import multiprocessing
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -126,6 +127,7 @@ class Turn:
         pairs_per_s: Rate of all processes together.
         cpu_seconds: CPU time of the processes.
         others_cpu_seconds: CPU time of everything else on the machine.
+        peak_bytes: Largest resident set of a process so far.
     """
 
     pairs: int
@@ -133,6 +135,7 @@ class Turn:
     pairs_per_s: float
     cpu_seconds: float
     others_cpu_seconds: float
+    peak_bytes: int
 
 
 class Team(ProcessPoolExecutor):
@@ -150,12 +153,13 @@ class Team(ProcessPoolExecutor):
             Exception: ``work`` raised it.
         """
         try:
-            counts, starts, ends, busy, cpu = map(list, zip(*self.map(partial(_work, work), parts), strict=True))
+            columns = zip(*self.map(partial(_work, work), parts), strict=True)
+            counts, starts, ends, busy, cpu, peaks = map(list, columns)
         except BrokenProcessPool:
             raise TeamFailed("a process that works alone died; is there enough memory?") from None
         rate = sum(count / max(end - start, 1e-9) for count, start, end in zip(counts, starts, ends, strict=True))
         others = max(last for _, last in busy) - min(first for first, _ in busy) - sum(cpu)
-        return Turn(sum(counts), max(ends) - min(starts), rate, sum(cpu), max(0.0, others))
+        return Turn(sum(counts), max(ends) - min(starts), rate, sum(cpu), max(0.0, others), max(peaks))
 
 
 def _join(barrier: threading.Barrier) -> None:
@@ -170,4 +174,5 @@ def _work(work: Callable[[Any], int], part: Any) -> tuple[Any, ...]:
     _barrier.wait()
     began, busy, cpu = time.monotonic(), busy_seconds(), time.process_time()
     count = work(part)
-    return count, began, time.monotonic(), (busy, busy_seconds()), time.process_time() - cpu
+    times = (began, time.monotonic(), (busy, busy_seconds()), time.process_time() - cpu)
+    return count, *times, 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -38,7 +38,7 @@ from bench.measure.options import number, one_of, option, several, wholes
 from bench.measure.points import Prepared, Repeated, study
 from bench.peers.comparison import RAW_FIGURES, Comparison, make_points
 from bench.peers.export import export_frames, export_mixture
-from bench.peers.list import PEERS, STUDIES, VENVS, InstallFailed, Peer
+from bench.peers.list import PEERS, STUDIES, VENVS, InstallFailed
 from bench.peers.protocol import ORDERS
 from bench.peers.table import comparison_table, plot
 from bench.peers.windows import export_windows
@@ -59,7 +59,7 @@ class PeersOptions(Repeated):
     venvs: Path = option(Path(VENVS), Path, "folder of the environments", metavar="DIR")
     python: Path | None = option(None, Path, "an interpreter that has all peers, instead of these", metavar="PATH")
     study: str = option("pairs", one_of(tuple(STUDIES)), f"one of {', '.join(STUDIES)}")
-    peers: tuple[str, ...] = option(("all",), several(str), "peers or peer:variant", metavar="PEER,...|all")
+    peers: tuple[str, ...] = option(("all",), several(str), "peers of the study", metavar="PEER,...|all")
     root: str = option("build/demo/oxe", str, "converted root, as `make demo` leaves it")
     mixture: str = option("oxe29", str, "name of a mixture or dataset, or a YAML file; one dataset for windows")
     split: str = option("train", str, "role of the mixture, or split expression")
@@ -82,32 +82,13 @@ class PeersOptions(Repeated):
     keep: bool = option(False, bool, "do not remove the copies")
 
     def __post_init__(self) -> None:
-        for name in ("peers", "install"):
-            if (names := getattr(self, name)) == ("all",):
-                object.__setattr__(self, name, tuple(STUDIES[self.study]))
-            else:
-                _check_peers(names or (), STUDIES[self.study])
+        for option_name, available in (("peers", STUDIES[self.study]), ("install", PEERS)):
+            if (names := getattr(self, option_name)) == ("all",):
+                object.__setattr__(self, option_name, tuple(available))
+            elif unknown := [name for name in names or () if name not in available]:
+                raise ArgumentError(f"no peer {unknown[0]!r}; {closest(unknown[0], available, noun='peers')}")
         if self.metadata is None:
             object.__setattr__(self, "metadata", METADATA[self.study])
-
-
-def _check_peers(names: Sequence[str], peers: dict[str, Peer]) -> None:
-    """Check names of the form ``peer`` or ``peer:variant``; raises ArgumentError."""
-    for name, _, variant in (name.partition(":") for name in names):
-        if name not in peers:
-            raise ArgumentError(f"no peer {name!r}; {closest(name, peers, noun='peers')}")
-        if variant and variant not in peers[name].variants:
-            variants = ", ".join(filter(None, peers[name].variants)) or "it has none"
-            raise ArgumentError(f"no variant {variant!r} of {name}; variants: {variants}")
-
-
-def _peers_of(options: PeersOptions) -> list[tuple[Peer, str]]:
-    """Return the peers of the options, each with its variants."""
-    chosen: list[tuple[Peer, str]] = []
-    for name, _, variant in (name.partition(":") for name in options.peers):
-        peer = STUDIES[options.study][name]
-        chosen += [(peer, each_variant) for each_variant in ([variant] if variant else peer.variants)]
-    return list(dict.fromkeys(chosen))
 
 
 def _export(options: PeersOptions, parameters: Parameters, folder: Path) -> set[str]:
@@ -122,9 +103,9 @@ def _export(options: PeersOptions, parameters: Parameters, folder: Path) -> set[
 
 @contextmanager
 def _prepare(options: PeersOptions) -> Iterator[Prepared]:
-    chosen = _peers_of(options)
+    peers = [STUDIES[options.study][name] for name in options.peers]
     points = make_points(
-        chosen,
+        peers,
         metadata=options.metadata or (),
         order=options.orders,
         batch_size=options.batch_size,
@@ -135,7 +116,7 @@ def _prepare(options: PeersOptions) -> Iterator[Prepared]:
         root = str(Path(options.root).resolve())
         parameters = Parameters(root=root, mixture=options.mixture, split=options.split, seed=options.seed)
         hashes = _export(options, parameters, work / "export")
-        comparison = Comparison(options, [peer for peer, _ in chosen], parameters, hashes, work)
+        comparison = Comparison(options, peers, parameters, hashes, work)
         comparison.copy(points)
         yield Prepared(points=points, measure=comparison.measure, about=comparison.about)
 
@@ -167,9 +148,9 @@ COMMAND = study(
 
 def _install(options: PeersOptions) -> int:
     failed = 0
-    for name in dict.fromkeys(name.partition(":")[0] for name in options.install or ()):
+    for name in options.install or ():
         try:
-            if not PEERS[name].own:
+            if not PEERS[name].own and not PEERS[name].environment:
                 PEERS[name].install(options.venvs)
         except InstallFailed as error:
             print(f"error: {error}", file=sys.stderr)

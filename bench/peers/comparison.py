@@ -24,24 +24,24 @@ RAW_FIGURES = ("counts", "keys", "limit_slices")
 """Figures of a run without a median."""
 
 
-def make_points(peers: Sequence[tuple[Peer, str]], **values: Sequence[Any]) -> list[Point]:
+def make_points(peers: Sequence[Peer], **values: Sequence[Any]) -> list[Point]:
     """Return all combinations of peers and parameters, peers changing fastest, so that they alternate.
 
     The name of a point has its peer, and the parameters that differ among the points.
 
     Args:
-        peers: Peers and their variants.
+        peers: Peers.
         **values: Values of each parameter of ``SETTING``.
     """
     settings = combine({name: values[name] for name in SETTING})
     differing = combine({name: values[name] for name in SETTING if len(values[name]) > 1})
     return [
         Point(
-            f"{peer.name}{variant and f':{variant}'}{f' {shown.name}' if shown.parameters else ''}",
-            {"peer": peer.name, "variant": variant, **setting.parameters},
+            f"{peer.name}{f' {shown.name}' if shown.parameters else ''}",
+            {"peer": peer.name, **setting.parameters},
         )
         for setting, shown in zip(settings, differing, strict=True)
-        for peer, variant in peers
+        for peer in peers
     ]
 
 
@@ -164,7 +164,7 @@ class Comparison:
     def _ask(self, peer: Peer, do: str, setting: Mapping[str, Any], **changes: Any) -> dict[str, Any]:
         options = self._options
         request = {
-            **{key: setting[key] for key in ("variant", *SETTING)},
+            **{key: setting[key] for key in SETTING},
             **{key: getattr(options, key) for key in ("warmup", "steps", "limit_s", "seed")},
             "adapter": peer.adapter,
             "do": do,

@@ -37,7 +37,6 @@ class Peer:
         interpreter: Command that makes its environment, the running Python if empty.
         copies: Whether it makes a copy of the pairs.
         exact: Whether its pixels are those of the root.
-        variants: Variants, each a point.
         note: Remark for readers of the table.
     """
 
@@ -52,7 +51,6 @@ class Peer:
     interpreter: str = ""
     copies: bool = True
     exact: bool = True
-    variants: tuple[str, ...] = ("",)
     note: str = ""
 
     @property
@@ -105,11 +103,9 @@ class Peer:
 
 
 STUDIES: dict[str, dict[str, Peer]] = {
-    study: {
-        name: Peer(name=name, **{**fields, "variants": tuple(fields.get("variants", ("",)))})
-        for name, fields in peers.items()
-    }
+    study: {name: Peer(name=name, **fields) for name, fields in peers.items()}
     for study, peers in yaml.safe_load((_FOLDER / "peers.yaml").read_text()).items()
 }
 """Peers of each study, by name."""
-PEERS = STUDIES["pairs"]
+PEERS = STUDIES["windows"] | STUDIES["pairs"]
+"""Peers of these studies, which have environments."""

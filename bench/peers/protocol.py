@@ -49,7 +49,6 @@ class Request:
         limit_s: Seconds after which the measurement stops early.
         metadata: ``full`` or ``none``, which leaves frames and the number of the dataset.
         order: ``shuffled``, mixed by weight, or ``sequential``, in the order of the copy.
-        variant: Variant of the peer, "" if it has only one.
         seed: Seed of the order.
         source: Folder of the RLDS datasets.
         asked: Monotonic clock when the process was started.
@@ -66,7 +65,6 @@ class Request:
     limit_s: float
     metadata: str
     order: str
-    variant: str
     seed: int
     source: str | None
     asked: float

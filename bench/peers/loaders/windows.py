@@ -6,6 +6,7 @@ the ends of an episode the closest step is repeated and masked, as LeRobot does 
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from bench.peers.loaders.lerobot import set_up
 from bench.peers.loaders.streams import grain_batches
 from bench.peers.loaders.torch import Lmdb as PairsInLmdb
 from bench.peers.loaders.torch import MapStyle
@@ -214,6 +214,11 @@ class LerobotLance(Lerobot):
         encode_video(request, video)
         import_module("lerobot_lancedb.convert").convert(request.copy / LEROBOT, root=video)
         shutil.rmtree(video)
+
+
+def set_up(request: Request) -> None:
+    """Prepare importing LeRobot, which reads its variables then."""
+    os.environ |= {"HF_HOME": str(request.copy / "cache"), "HF_HUB_OFFLINE": "1"}
 
 
 def encode_video(request: Request, folder: Path) -> None:

@@ -65,9 +65,8 @@ def _run(arguments: list[str], out: Path, *, code: int = 0) -> dict[str, Any]:
 
 @pytest.mark.long
 def test_every_peer_that_is_installed_gives_the_pairs_of_the_root(folder: Path, tmp_path: Path) -> None:
-    names = [name for name in PEERS if name in AVAILABLE]
-    peers = ",".join("tfdata:sample" if name == "tfdata" else name for name in names)
-    result = _run(_arguments(folder, "--peers", peers, "--python", sys.executable), tmp_path)
+    names = [name for name in STUDIES["pairs"] if name in AVAILABLE]
+    result = _run(_arguments(folder, "--peers", ",".join(names), "--python", sys.executable), tmp_path)
     assert [point["error"] for point in result["points"]] == [None] * len(names)
     for point in result["points"]:
         (run,) = point["repeats"]
@@ -180,7 +179,6 @@ def test_a_peer_that_dies_is_a_row_and_the_others_continue(folder: Path, tmp_pat
     ("options", "message"),
     [
         (("--peers", "lmbd"), "no peer 'lmbd'"),
-        (("--peers", "tfdata:fast"), "variants: sample, choose, threads"),
         (("--study", "formats", "--peers", "webdatset"), "no peer 'webdatset'; did you mean 'webdataset'?"),
         (("--metadata", "some"), "found 'some', expected one of full, none"),
         (("--batch-size", "16,0"), "argument --batch-size: found '0', expected a whole number of at least 1"),
@@ -221,7 +219,7 @@ def test_faster_and_slower_follow_from_the_ranges() -> None:
     assert compared.endswith("faster than ours: a (2.00); slower than ours: c (0.50); no difference seen: b (1.10)")
 
 
-@pytest.mark.parametrize("name", [name for name in PEERS if name != "ours"])
+@pytest.mark.parametrize("name", [name for name, peer in PEERS.items() if not peer.own])
 def test_a_peer_imports_nothing_that_its_environment_lacks(name: str) -> None:
     allowed = set(sys.stdlib_module_names) | {"numpy", "psutil", "simplejpeg", "torch", "grain", "tensorflow"}
     assert set(_imports(PEERS[name].module, set())) - allowed <= {"tensorflow_datasets"}
