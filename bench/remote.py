@@ -15,13 +15,12 @@ import json
 import multiprocessing
 import os
 import random
-import resource
 import shutil
 import socket
 import statistics
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,7 +35,6 @@ from bench.measure.tables import markdown_table
 from pairstream.info.overview import describe, open_root
 from stream import make_loader
 from stream.base.arguments import whole
-from stream.storage.object_reads import Read, object_reads
 
 SHUFFLES = ("global", "block:64")
 S3_GET = 0.0004 / 1000
@@ -44,7 +42,6 @@ S3_GET = 0.0004 / 1000
 EGRESS = 0.09e-9
 """Dollars a byte that leaves AWS for the internet, up to 10 TB a month."""
 _WARM_UP = 8
-_READ = 24 << 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -251,50 +248,12 @@ def _waiting(given: RemoteOptions, port: int, cache: Path) -> dict[str, dict[str
     return found
 
 
-def _cpu_of(reads: Callable[[], Any], count: int) -> float:
-    """Return the microseconds of CPU time of each of some reads."""
-    before = resource.getrusage(resource.RUSAGE_SELF)
-    reads()
-    after = resource.getrusage(resource.RUSAGE_SELF)
-    return 1e6 * (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) / count
-
-
-def _compare_libraries(given: RemoteOptions, port: int, *, count: int = 2048) -> dict[str, float]:
-    """Return the CPU time of a ranged read of 24 kB with 64 in flight, in microseconds, of obstore and s3fs."""
-    import s3fs
-
-    access = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1"}
-    os.environ.update({**access, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}"})
-    root = Path(given.root)
-    shards = [path.relative_to(root) for path in root.rglob("*.arrayrecord") if path.stat().st_size > 4 * _READ]
-    places = [(shards[each % len(shards)], each // len(shards) % 3 * _READ) for each in range(count)]
-    reads = [Read(f"s3://oxe/{shard}", start, start + _READ, lambda begin, content: None) for shard, start in places]
-    store = s3fs.S3FileSystem(endpoint_url=f"http://127.0.0.1:{port}", key="key", secret="secret")
-
-    def with_obstore() -> None:
-        for first in range(0, count, 64):
-            errors = object_reads().start(reads[first : first + 64]).result()
-            if error := next(filter(None, errors), None):
-                raise error
-
-    def with_s3fs() -> None:
-        for first in range(0, count, 64):
-            part = places[first : first + 64]
-            starts = [start for _, start in part]
-            paths, ends = [f"oxe/{shard}" for shard, _ in part], [start + _READ for start in starts]
-            store.cat_ranges(paths, starts, ends, max_gap=None)
-
-    return {name: _cpu_of(read, count) for name, read in (("obstore", with_obstore), ("s3fs", with_s3fs))}
-
-
 def _work(given: RemoteOptions) -> Iterator[dict[str, Any]]:
     with work_folder("remote", given.out) as folder, served(Path(given.root), folder) as server:
         cache = folder / "cache"
         found: dict[str, Any] = {"rates": _rates(given, server.url, cache)}
         yield found
         found["waiting"] = _waiting(given, server.port, cache)
-        yield found
-        found["libraries"] = _compare_libraries(given, server.port)
         yield found
 
 
@@ -316,8 +275,7 @@ def format_result(result: Result) -> str:
         waits = [(f"`{shuffle}`", *(f"{each[kind]:.1%}" for kind in kinds)) for shuffle, each in waiting.items()]
         text += f"\n\n{markdown_table([f'waiting, steps of {step:.0f} ms', *kinds], waits)}\n\n"
         text += f"{latency:.0f} ms of latency; {parameters['failing']:.0%} of requests fail or never end."
-    each = ", ".join(f"{name} {microseconds:.0f} us" for name, microseconds in result.get("libraries", {}).items())
-    return f"{text}\n\nCPU time of a ranged read of 24 kB, 64 in flight, signed for S3: {each}"
+    return text
 
 
 COMMAND = Command(
@@ -326,7 +284,7 @@ COMMAND = Command(
     options=RemoteOptions,
     work=_work,
     show=format_result,
-    libraries=("numpy", "obstore", "s3fs", "simplejpeg"),
+    libraries=("numpy", "obstore", "simplejpeg"),
 )
 main = COMMAND.main
 
