@@ -132,6 +132,13 @@ def test_imports_follow_the_arrows() -> None:
     assert wrong == []
 
 
+def test_no_program_imports_a_test() -> None:
+    programs = modules()
+    assert [
+        name for name, path in programs.items() if any(is_in(each, "tests") for each in imports(path, programs))
+    ] == []
+
+
 @pytest.mark.parametrize("level", [2, 9], ids=["rooms", "modules"])
 def test_no_imports_go_in_a_circle(level: int) -> None:
     known = own_imports()

@@ -213,7 +213,10 @@ def _work(options: FilesOptions) -> Iterator[dict[str, Any]]:
             conversion = plan(source, folder / "output" / str(number), options)
             conversion.journal.begin(conversion.journal_parameters)
             jobs = [piece for job in conversion.jobs for piece in job.pieces()]
-            works = {"ours": (_Converter(conversion), jobs), "bare": (_Transcoder(source, options), names)}
+            works: dict[str, tuple[Any, Sequence[Any]]] = {
+                "ours": (_Converter(conversion), jobs),
+                "bare": (_Transcoder(source, options), names),
+            }
             order = sorted(works, reverse=number % 2 == 0)
             runs.append({name: _run(*works[name], options) for name in order})
     frames = options.steps * options.episodes * (options.cameras if options.kind == "lerobot" else 1)
