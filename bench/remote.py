@@ -71,18 +71,20 @@ class WebServer:
 
     def __init__(self, root: Path, folder: Path) -> None:
         overview = open_root(str(root))
-        (folder / "info.json").write_text(json.dumps({"datasets": [describe(each) for each in overview.datasets]}))
+        (folder / "info.json").write_text(
+            json.dumps({"datasets": [describe(dataset) for dataset in overview.datasets]})
+        )
         (folder / "oxe").symlink_to(root.resolve())
         self.port = _free_port()
         self.url = f"http://127.0.0.1:{self.port}/oxe"
         self._folder = folder
-        places = "".join(
+        temporary_paths = "".join(
             f"{name}_temp_path {folder}; " for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
         )
         (folder / "nginx.conf").write_text(
             f"daemon off; user {getpass.getuser()}; worker_processes 1; pid {folder}/pid;\n"
             f"events {{ worker_connections 1024; }}\n"
-            f"http {{ access_log off; sendfile on; keepalive_requests 10000000; {places}\n"
+            f"http {{ access_log off; sendfile on; keepalive_requests 10000000; {temporary_paths}\n"
             f"server {{ listen 127.0.0.1:{self.port}; root {folder}; location = /oxe/info.json "
             f"{{ alias {folder}/info.json; }} }} }}"
         )
@@ -117,26 +119,28 @@ def served(root: Path, folder: Path) -> Iterator[WebServer]:
 @contextlib.contextmanager
 def slow_proxy(port: int, *, latency: float, failing: float) -> Iterator[int]:
     """Forward connections to a port with latency, fail some requests and never answer others; gives the port."""
-    own = _free_port()
-    process = multiprocessing.get_context("spawn").Process(target=_serve_proxy, args=(own, port, latency, failing))
+    proxy_port = _free_port()
+    process = multiprocessing.get_context("spawn").Process(
+        target=_serve_proxy, args=(proxy_port, port, latency, failing)
+    )
     process.start()
     try:
-        if not wait_until(lambda: _answers(own), seconds=20):
+        if not wait_until(lambda: _answers(proxy_port), seconds=20):
             raise BenchFailed("the proxy did not start")
-        yield own
+        yield proxy_port
     finally:
         process.terminate()
         process.join()
 
 
-def _serve_proxy(own: int, port: int, latency: float, failing: float) -> None:
+def _serve_proxy(proxy_port: int, port: int, latency: float, failing: float) -> None:
     draw = random.Random(0)
 
     async def connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there, back = await asyncio.open_connection("127.0.0.1", port)
+        upstream, back = await asyncio.open_connection("127.0.0.1", port)
 
         async def answer() -> None:
-            while content := await there.read(1 << 20):
+            while content := await upstream.read(1 << 20):
                 writer.write(content)
 
         answers = asyncio.ensure_future(answer())
@@ -153,16 +157,16 @@ def _serve_proxy(own: int, port: int, latency: float, failing: float) -> None:
         writer.close()
 
     async def serve() -> None:
-        server = await asyncio.start_server(connect, "127.0.0.1", own)
+        server = await asyncio.start_server(connect, "127.0.0.1", proxy_port)
         await server.serve_forever()
 
     asyncio.run(serve())
 
 
 def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
 
 
 def _answers(port: int) -> bool:
@@ -171,10 +175,10 @@ def _answers(port: int) -> bool:
     return False
 
 
-def _pass(given: RemoteOptions, root: str, *, compute: float = 0.0, **more: Any) -> dict[str, float]:
+def _pass(options: RemoteOptions, root: str, *, compute: float = 0.0, **more: Any) -> dict[str, float]:
     """Take one pass over the mixture, and return its rate and cost, without the first batches and the start."""
     loader = make_loader(
-        root, given.mixture, batch_size=given.batch_size, num_workers=given.num_workers, passes=1, **more
+        root, options.mixture, batch_size=options.batch_size, num_workers=options.num_workers, passes=1, **more
     )
     iterator = iter(loader)
     for _ in range(_WARM_UP):
@@ -207,54 +211,54 @@ def _pass(given: RemoteOptions, root: str, *, compute: float = 0.0, **more: Any)
     }
 
 
-def _rates(given: RemoteOptions, url: str, cache: Path) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _rates(options: RemoteOptions, url: str, cache: Path) -> dict[str, Any]:
+    figures: dict[str, Any] = {}
     for shuffle in SHUFFLES:
         passes: dict[str, list[dict[str, float]]] = {"disk": [], "first": [], "second": []}
-        for turn in range(given.rounds):
+        for turn in range(options.rounds):
             shutil.rmtree(cache, ignore_errors=True)
-            passes["disk"].append(_pass(given, given.root, shuffle=shuffle))
+            passes["disk"].append(_pass(options, options.root, shuffle=shuffle))
             for kind in ("first", "second"):
-                passes[kind].append(_pass(given, url, shuffle=shuffle, cache=cache))
-            say(f"{shuffle}, round {turn + 1} of {given.rounds}")
-        found[shuffle] = {
-            kind: {name: statistics.median(each[name] for each in several) for name in several[0]}
-            for kind, several in passes.items()
+                passes[kind].append(_pass(options, url, shuffle=shuffle, cache=cache))
+            say(f"{shuffle}, round {turn + 1} of {options.rounds}")
+        figures[shuffle] = {
+            kind: {name: statistics.median(figures_of_pass[name] for figures_of_pass in repeats) for name in repeats[0]}
+            for kind, repeats in passes.items()
         }
         for kind in ("first", "second"):
             for name, over in (("pairs_s", False), ("cpu_us", True)):
                 pairs = zip(passes["disk"], passes[kind], strict=True)
                 ratios = [(d[name] / f[name]) if over else (f[name] / d[name]) for d, f in pairs]
-                found[shuffle][kind][f"of_disk_{name}"] = statistics.median(ratios)
-    return found
+                figures[shuffle][kind][f"of_disk_{name}"] = statistics.median(ratios)
+    return figures
 
 
-def _waiting(given: RemoteOptions, port: int, cache: Path) -> dict[str, dict[str, float]]:
+def _waiting(options: RemoteOptions, port: int, cache: Path) -> dict[str, dict[str, float]]:
     """Return the share of waiting while a loop trains: with records of the disk, of a far store, and of a bad one."""
-    found: dict[str, dict[str, float]] = {}
+    waiting: dict[str, dict[str, float]] = {}
     for shuffle in SHUFFLES:
         shares: dict[str, list[float]] = {}
-        for turn in range(given.rounds):
-            disk = _pass(given, given.root, shuffle=shuffle, compute=given.compute)
+        for turn in range(options.rounds):
+            disk = _pass(options, options.root, shuffle=shuffle, compute=options.compute)
             shares.setdefault("from the disk", []).append(disk["waiting"])
-            for kind, failing in (("with latency", 0.0), ("failures too", given.failing)):
+            for kind, failing in (("with latency", 0.0), ("failures too", options.failing)):
                 shutil.rmtree(cache, ignore_errors=True)
-                with slow_proxy(port, latency=given.latency, failing=failing) as slow:
+                with slow_proxy(port, latency=options.latency, failing=failing) as slow:
                     url = f"http://127.0.0.1:{slow}/oxe"
-                    far = _pass(given, url, shuffle=shuffle, cache=cache, compute=given.compute)
+                    far = _pass(options, url, shuffle=shuffle, cache=cache, compute=options.compute)
                 shares.setdefault(kind, []).append(far["waiting"])
-            say(f"waiting, {shuffle}, round {turn + 1} of {given.rounds}")
-        found[shuffle] = {kind: statistics.mean(several) for kind, several in shares.items()}
-    return found
+            say(f"waiting, {shuffle}, round {turn + 1} of {options.rounds}")
+        waiting[shuffle] = {kind: statistics.mean(kind_shares) for kind, kind_shares in shares.items()}
+    return waiting
 
 
-def _work(given: RemoteOptions) -> Iterator[dict[str, Any]]:
-    with work_folder("remote", given.out) as folder, served(Path(given.root), folder) as server:
+def _work(options: RemoteOptions) -> Iterator[dict[str, Any]]:
+    with work_folder("remote", options.out) as folder, served(Path(options.root), folder) as server:
         cache = folder / "cache"
-        found: dict[str, Any] = {"rates": _rates(given, server.url, cache)}
-        yield found
-        found["waiting"] = _waiting(given, server.port, cache)
-        yield found
+        figures: dict[str, Any] = {"rates": _rates(options, server.url, cache)}
+        yield figures
+        figures["waiting"] = _waiting(options, server.port, cache)
+        yield figures
 
 
 def format_result(result: Result) -> str:
@@ -272,7 +276,10 @@ def format_result(result: Result) -> str:
     latency, step = 1000 * parameters["latency"], 1000 * parameters["compute"]
     if waiting := result.get("waiting"):
         kinds = list(next(iter(waiting.values())))
-        waits = [(f"`{shuffle}`", *(f"{each[kind]:.1%}" for kind in kinds)) for shuffle, each in waiting.items()]
+        waits = [
+            (f"`{shuffle}`", *(f"{shares_by_kind[kind]:.1%}" for kind in kinds))
+            for shuffle, shares_by_kind in waiting.items()
+        ]
         text += f"\n\n{markdown_table([f'waiting, steps of {step:.0f} ms', *kinds], waits)}\n\n"
         text += f"{latency:.0f} ms of latency; {parameters['failing']:.0%} of requests fail or never end."
     return text

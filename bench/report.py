@@ -59,11 +59,11 @@ class Study:
         """Return the module that ``python -m`` runs."""
         return f"bench.{self.kind}"
 
-    def command(self, places: dict[str, str], *, full: bool) -> list[str]:
+    def command(self, roots: dict[str, str], *, full: bool) -> list[str]:
         """Return the arguments of the command, without ``--out`` and ``--json``."""
         root = "" if "root" in self.arguments or self.kind == "convert" else "--root {root}"
-        given = shlex.split(f"{root} {self.arguments} {'' if full else self.short}")
-        return [*(argument.format(**places) for argument in given), "--repeat", str(self.repeats[full])]
+        words = shlex.split(f"{root} {self.arguments} {'' if full else self.short}")
+        return [*(argument.format(**roots) for argument in words), "--repeat", str(self.repeats[full])]
 
 
 _FILE = Path(__file__).with_name("studies.yaml")
@@ -109,15 +109,15 @@ def format_page(outcomes: Sequence[Outcome], before: str = "") -> str:
 
 def _sections(page: str) -> dict[str, str]:
     """Return the text of each section of a page by its title."""
-    found: dict[str, str] = {}
+    sections: dict[str, str] = {}
     title, is_code = "", False
     for line in page.splitlines():
         is_code ^= line.startswith("```")
         if line.startswith("## ") and not is_code:
             title = line.removeprefix("## ").strip()
         if title:
-            found[title] = found.get(title, "") + line + "\n"
-    return {title: text.rstrip() + "\n" for title, text in found.items()}
+            sections[title] = sections.get(title, "") + line + "\n"
+    return {title: text.rstrip() + "\n" for title, text in sections.items()}
 
 
 _HEAD = """# Benchmarks
@@ -195,7 +195,7 @@ def plot_sweep(result: Result, parameter: str, path: Path, *, title: str) -> Non
         title: Title of the plot.
     """
     points = [point for point in result["points"] if point["median"] is not None]
-    places = list(range(len(points)))
+    positions = list(range(len(points)))
     figure, axes = new_figure(width=6, height=3.6)
     series = {"samples_per_s": "the loader", "limit_samples_per_s": "decoding alone"}
     for color, (key, name) in zip(colors(2), series.items(), strict=True):
@@ -205,8 +205,8 @@ def plot_sweep(result: Result, parameter: str, path: Path, *, title: str) -> Non
         middle = [point["median"][key] for point in points]
         low = [level - min(values) for level, values in zip(middle, runs, strict=True)]
         high = [max(values) - level for level, values in zip(middle, runs, strict=True)]
-        axes.errorbar(places, middle, [low, high], label=name, color=color, marker="o", capsize=4)
-    axes.set_xticks(places, [str(point["point"][parameter]) for point in points])
+        axes.errorbar(positions, middle, [low, high], label=name, color=color, marker="o", capsize=4)
+    axes.set_xticks(positions, [str(point["point"][parameter]) for point in points])
     axes.set(xlabel=parameter.replace("_", " "), ylabel="pairs/s", title=title)
     axes.set_ylim(bottom=0)
     axes.legend(frameon=False, loc="lower right")
@@ -258,8 +258,10 @@ def run_study(study: Study, command: list[str], folder: Path, *, fresh: bool) ->
         (folder / _RESULT).write_text(done.out)
         if not _read(folder / _RESULT):
             (folder / _RESULT).unlink()
-            told = done.err.strip().splitlines()
-            outcome.error = told[-1].removeprefix("error: ") if told else f"ended with exit code {done.code}"
+            error_lines = done.err.strip().splitlines()
+            outcome.error = (
+                error_lines[-1].removeprefix("error: ") if error_lines else f"ended with exit code {done.code}"
+            )
             return outcome
         write_whole(folder / _COMMAND, json.dumps({**asked, "date": time.strftime("%Y-%m-%d")}))
     outcome.result = _read(folder / _RESULT)
@@ -269,32 +271,32 @@ def run_study(study: Study, command: list[str], folder: Path, *, fresh: bool) ->
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text())
+        content = json.loads(path.read_text())
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
-def _work(given: ReportOptions) -> Iterator[dict[str, Any]]:
-    places = {name: getattr(given, name) for name in _PLACES}
-    commands = {study.key: study.command(places, full=given.full) for study in STUDIES}
+def _work(options: ReportOptions) -> Iterator[dict[str, Any]]:
+    roots = {name: getattr(options, name) for name in _PLACES}
+    commands = {study.key: study.command(roots, full=options.full) for study in STUDIES}
     outcomes: list[Outcome] = []
-    for number, study in enumerate(() if given.list else STUDIES, 1):
-        folder, asked = given.work / study.key, commands[study.key]
-        if study.key not in given.only:
+    for number, study in enumerate(() if options.list else STUDIES, 1):
+        folder, asked = options.work / study.key, commands[study.key]
+        if study.key not in options.only:
             if not (folder / _RESULT).is_file():
                 continue
             asked = _read(folder / _COMMAND).get("arguments", asked)
         tell(f"{number}/{len(STUDIES)} {study.title}, about {study.minutes:g} min")
-        outcome = run_study(study, asked, folder, fresh=given.fresh and study.key in given.only)
-        add_plots(outcome, folder, given.page)
+        outcome = run_study(study, asked, folder, fresh=options.fresh and study.key in options.only)
+        add_plots(outcome, folder, options.page)
         outcomes.append(outcome)
         if outcome.error is not None:
             print(f"error: {study.key}: {outcome.error}", file=sys.stderr)
-        given.page.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(given.page, format_page(outcomes, given.page.read_text() if given.page.is_file() else ""))
+        options.page.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(options.page, format_page(outcomes, options.page.read_text() if options.page.is_file() else ""))
     yield {
-        "page": None if given.list else str(given.page),
+        "page": None if options.list else str(options.page),
         "commands": [shlex.join(["python", "-m", study.module, *commands[study.key]]) for study in STUDIES],
         "studies": [
             {"key": outcome.study.key, "date": outcome.date, "kept": outcome.kept, "error": outcome.error}
@@ -307,8 +309,8 @@ def _show(result: Result) -> str:
     if result["page"] is None:
         return "\n".join(result["commands"])
     kept = sum(study["kept"] for study in result["studies"])
-    told = f", {kept} of them with earlier results, perhaps of other code (--fresh repeats them)" if kept else ""
-    return f"{result['page']}: {len(result['studies'])} studies{told}"
+    kept_note = f", {kept} of them with earlier results, perhaps of other code (--fresh repeats them)" if kept else ""
+    return f"{result['page']}: {len(result['studies'])} studies{kept_note}"
 
 
 COMMAND = Command(

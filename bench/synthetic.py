@@ -122,9 +122,9 @@ def convert_shards(source: Source, output: Path) -> Conversion:
         output: Root.
     """
     (selected,) = load_registry(config=[str(source.config)]).resolve(source.name)
-    found = find_dataset([str(source.root)], source.name, VERSION)
+    dataset = find_dataset([str(source.root)], source.name, VERSION)
     options = ConvertConfig(policy=FramePolicy(size=None), on_error="fail")
-    conversion = plan_conversion(selected, found, options, output=str(output / source.name / VERSION))
+    conversion = plan_conversion(selected, dataset, options, output=str(output / source.name / VERSION))
     convert_jobs(conversion)
     return conversion
 
@@ -178,10 +178,10 @@ def make_root(folder: Path, scale: Scale) -> None:
     with tempfile.TemporaryDirectory(dir=folder) as work:
         conversion = _convert_shard(Path(work), scale.records // scale.shards // EPISODE_PAIRS)
         finish(conversion)
-        one = Path(conversion.plan.output)
-        manifest = read_manifest(one)
+        converted = Path(conversion.plan.output)
+        manifest = read_manifest(converted)
         (shard,) = manifest.splits["train"].shards
-        tables = {kind: pa.ipc.open_file(one / "train" / table_file(kind)).read_all() for kind in TABLE_KINDS}
+        tables = {kind: pa.ipc.open_file(converted / "train" / table_file(kind)).read_all() for kind in TABLE_KINDS}
         # Without the raw columns, of which the vectors are derived, large roots stay small.
         tables["steps"] = tables["steps"].select([*(field.name for field in STEP_FIELDS), *VECTORS])
         totals: dict[Any, int] = {kind: count * table.num_rows for kind, table in tables.items()}
@@ -189,7 +189,7 @@ def make_root(folder: Path, scale: Scale) -> None:
             name = f"synthetic_{number:02}"
             split = folder / name / VERSION / "train"
             split.mkdir(parents=True)
-            shutil.copy(one / "train" / shard_file(shard.name), split / shard_file(stems[0]))
+            shutil.copy(converted / "train" / shard_file(shard.name), split / shard_file(stems[0]))
             for stem in stems[1:]:
                 os.link(split / shard_file(stems[0]), split / shard_file(stem))
             entry = manifest.splits["train"].model_copy(
@@ -251,8 +251,8 @@ def _repeat(kind: TableKind, tables: dict[TableKind, pa.Table], shards: int) -> 
         batch = one_batch(pa.concat_tables([tables[kind]] * count))
         shard = np.repeat(np.arange(first, first + count), rows)
         for name, growth in grows[kind].items():
-            place = batch.schema.get_field_index(name)
-            field = batch.schema.field(place)
-            values = batch.column(place).to_numpy() + growth * shard
-            batch = batch.set_column(place, field, pa.array(values, field.type))
+            column_index = batch.schema.get_field_index(name)
+            field = batch.schema.field(column_index)
+            values = batch.column(column_index).to_numpy() + growth * shard
+            batch = batch.set_column(column_index, field, pa.array(values, field.type))
         yield batch

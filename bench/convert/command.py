@@ -109,6 +109,7 @@ def _transcode(number: int) -> int:
     return len(frames)
 
 
+_PHASES = ("startup", "steady", "end")
 _QUIET = 0.05
 """Up to this share of other programs' CPU time, times count as undisturbed."""
 
@@ -128,21 +129,21 @@ class ConvertOptions(Output):
     quality: int = field(default=QUALITY, init=False)
 
 
-def _work(given: ConvertOptions) -> Iterator[dict[str, Any]]:
-    workers, cases = given.num_workers, []
-    if given.keep is not None:
-        given.keep.mkdir(parents=True, exist_ok=True)
-        if any(given.keep.iterdir()):
-            raise ArgumentError(f"--keep {given.keep}: the folder is not empty; name a new one")
-    with contextlib.nullcontext(given.keep) if given.keep else work_folder("bench-convert", None) as folder:
+def _work(options: ConvertOptions) -> Iterator[dict[str, Any]]:
+    workers, cases = options.num_workers, []
+    if options.keep is not None:
+        options.keep.mkdir(parents=True, exist_ok=True)
+        if any(options.keep.iterdir()):
+            raise ArgumentError(f"--keep {options.keep}: the folder is not empty; name a new one")
+    with contextlib.nullcontext(options.keep) if options.keep else work_folder("bench-convert", None) as folder:
         sources, outputs = folder / "source", folder / "output"
-        for case in (CASES[name] for name in given.cases):
-            began, pairs = time.monotonic(), given.pairs or case.pairs
-            source = make_source(case, pairs=pairs, steps=given.steps, root=sources, num_workers=workers)
+        for case in (CASES[name] for name in options.cases):
+            began, pairs = time.monotonic(), options.pairs or case.pairs
+            source = make_source(case, pairs=pairs, steps=options.steps, root=sources, num_workers=workers)
             took = time.monotonic() - began
             say(f"{case.name}: {source.pairs:,} pairs in {len(source.files)} shards, made in {took:.0f} s")
-            cases.append(measure_case(source, num_workers=workers, repeat=given.repeat, outputs=outputs))
-            if given.keep is None:
+            cases.append(measure_case(source, num_workers=workers, repeat=options.repeat, outputs=outputs))
+            if options.keep is None:
                 shutil.rmtree(sources)
                 shutil.rmtree(outputs)
     yield {"cases": cases}
@@ -160,18 +161,19 @@ def measure_case(source: BenchSource, *, num_workers: int, repeat: int, outputs:
     for number in range(repeat):
         output = outputs / f"{source.case.name}-{number}"
         bare = run_bare(source, num_workers=num_workers) if number % 2 else None
-        ours = run_conversion(source, output, num_workers=num_workers, size=SIZE, quality=QUALITY)
+        conversion = run_conversion(source, output, num_workers=num_workers, size=SIZE, quality=QUALITY)
         bare = bare or run_bare(source, num_workers=num_workers)
         if number == 0:
             _check_frames(source, output)
         if number < repeat - 1:
             shutil.rmtree(output)
-        runs.append({"ours": ours, "bare": bare})
+        runs.append({"ours": conversion, "bare": bare})
+        rate, bare_rate = (source.pairs / seconds for seconds in (conversion["steady_seconds"], bare["seconds"]))
+        shares = " and ".join(f"{_others_share(run):.0%}" for run in (conversion, bare))
         say(
-            f"{source.case.name} {number + 1}/{repeat}: ours {source.pairs / ours['steady_seconds']:,.1f} pairs/s "
-            f"(start-up {ours['startup_seconds']:.1f} s), bare {source.pairs / bare['seconds']:,.1f}, "
-            f"ratio {bare['seconds'] / ours['steady_seconds']:.3f}, others' CPU {_others_share(ours):.0%} and "
-            f"{_others_share(bare):.0%}"
+            f"{source.case.name} {number + 1}/{repeat}: ours {rate:,.1f} pairs/s (start-up "
+            f"{conversion['startup_seconds']:.1f} s), bare {bare_rate:,.1f}, ratio {rate / bare_rate:.3f}, "
+            f"others' CPU {shares}"
         )
     return summarise(source, runs)
 
@@ -179,11 +181,11 @@ def measure_case(source: BenchSource, *, num_workers: int, repeat: int, outputs:
 def summarise(source: BenchSource, runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return medians, ratios and spread (largest minus smallest, over the median) of a case, and the raw runs."""
     pairs, size, median = source.pairs, source.bytes, statistics.median
-    ours, bare = [run["ours"] for run in runs], [run["bare"] for run in runs]
-    rates = [pairs / run["steady_seconds"] for run in ours]
+    conversions, bare = [run["ours"] for run in runs], [run["bare"] for run in runs]
+    rates = [pairs / run["steady_seconds"] for run in conversions]
     bare_rates = [pairs / run["seconds"] for run in bare]
-    end_to_end = [pairs / run["wall_seconds"] for run in ours]
-    ratios = [mine / theirs for mine, theirs in zip(rates, bare_rates, strict=True)]
+    end_to_end = [pairs / run["wall_seconds"] for run in conversions]
+    ratios = [mine / bare_rate for mine, bare_rate in zip(rates, bare_rates, strict=True)]
     return {
         "case": source.case.name,
         "source": {
@@ -199,17 +201,20 @@ def summarise(source: BenchSource, runs: Sequence[dict[str, Any]]) -> dict[str, 
         "ours": {
             **_rates(rates, size / pairs),
             "end_to_end_pairs_per_s": median(end_to_end),
-            **{f"{part}_s": median(run[f"{part}_seconds"] for run in ours) for part in ("startup", "steady", "end")},
-            "bytes_out": ours[-1]["result"]["bytes_out"],
+            **{
+                f"{part}_s": median(run[f"{part}_seconds"] for run in conversions)
+                for part in ("startup", "steady", "end")
+            },
+            "bytes_out": conversions[-1]["result"]["bytes_out"],
         },
         "bare": {**_rates(bare_rates, size / pairs), "s": median(run["seconds"] for run in bare)},
         "ratio": median(ratios),
         "ratio_min": min(ratios),
         "ratio_max": max(ratios),
         "cpu_ratio": median(run["bare"]["cpu_seconds"] / run["ours"]["cpu_seconds"] for run in runs),
-        "others_cpu_share": max(_others_share(run) for run in (*ours, *bare)),
+        "others_cpu_share": max(_others_share(run) for run in (*conversions, *bare)),
         "ratio_end_to_end": median(a / b for a, b in zip(end_to_end, bare_rates, strict=True)),
-        **{f"peak_{role}_bytes": max(run[f"{role}_bytes"] for run in ours) for role in ("worker", "parent")},
+        **{f"peak_{role}_bytes": max(run[f"{role}_bytes"] for run in conversions) for role in ("worker", "parent")},
         "runs": runs,
     }
 

@@ -70,17 +70,17 @@ class GpuOptions(Output):
         object.__setattr__(self, "num_workers", self.num_workers or usable_processors())
 
 
-def make_roots(given: GpuOptions, folder: Path) -> None:
+def make_roots(options: GpuOptions, folder: Path) -> None:
     """Make the sample and convert it into ``ROOTS``, unless they are there."""
     ready = folder / "ready"
     if ready.exists():
         return
     tell("making the sample")
     source = str(folder / "source")
-    sample = ("--episodes", str(given.episodes), "--steps", str(given.steps))
+    sample = ("--episodes", str(options.episodes), "--steps", str(options.steps))
     _command("convert.sample", "--datasets", DATASETS, "--output", source, *sample)
     for name, more in ROOTS.items():
-        size = ("--image-size", str(given.image_size))
+        size = ("--image-size", str(options.image_size))
         _command(
             "convert.run", "--datasets", DATASETS, "--source", source, "--output", str(folder / name), *size, *more
         )
@@ -94,38 +94,38 @@ def _command(module: str, *arguments: str) -> None:
         raise ChildFailed(f"{module} ended with {done.code}: {done.err.strip()}")
 
 
-def _work(given: GpuOptions) -> Iterator[dict[str, Any]]:
+def _work(options: GpuOptions) -> Iterator[dict[str, Any]]:
     began = time.monotonic()
     checks: list[dict[str, Any]] = []
     figures: list[dict[str, Any]] = []
-    with work_folder("bench-gpu", given.out) if given.roots is None else nullcontext(given.roots) as folder:
-        make_roots(given, folder)
+    with work_folder("bench-gpu", options.out) if options.roots is None else nullcontext(options.roots) as folder:
+        make_roots(options, folder)
         for module in ("bench.gpu.torch_checks", "bench.gpu.jax_checks"):
             tell(module)
             try:
-                found = ask(module, {"folder": str(folder), "device": given.device}, timeout=_CHECKS_S)["checks"]
+                outcomes = ask(module, {"folder": str(folder), "device": options.device}, timeout=_CHECKS_S)["checks"]
             except ChildFailed as error:
-                found = [{"name": module, "status": "failed", "note": str(error)}]
-            checks += found
+                outcomes = [{"name": module, "status": "failed", "note": str(error)}]
+            checks += outcomes
             yield {"checks": checks, "figures": figures}
-        for request in _requests(given, folder):
-            left = 60 * given.minutes - (time.monotonic() - began)
+        for request in _requests(options, folder):
+            left = 60 * options.minutes - (time.monotonic() - began)
             figures.append(_figure(request, left))
             tell(f"{request['name']}: {figures[-1]}")
             yield {"checks": checks, "figures": figures}
         yield {"checks": checks, "figures": figures, "seconds": time.monotonic() - began}
 
 
-def _requests(given: GpuOptions, folder: Path) -> Iterator[dict[str, Any]]:
+def _requests(options: GpuOptions, folder: Path) -> Iterator[dict[str, Any]]:
     common = {
         "root": str(folder / "pairs"),
-        "batch_size": given.batch_size,
-        "num_workers": given.num_workers,
-        "steps": given.batches,
-        "device": given.device,
+        "batch_size": options.batch_size,
+        "num_workers": options.num_workers,
+        "steps": options.batches,
+        "device": options.device,
     }
     for library, decode in (("torch", "host"), ("torch", "device"), ("jax", "host")):
-        for step_ms in (0.0, *given.step_ms):
+        for step_ms in (0.0, *options.step_ms):
             name = f"{library}, decoded on the {decode}, step of {step_ms:g} ms"
             yield {"name": name, "library": library, "decode": decode, "step_ms": step_ms, **common}
 
@@ -143,7 +143,7 @@ def _figure(request: Mapping[str, Any], left: float) -> dict[str, Any]:
 
 def format_result(result: Result) -> str:
     """Return the tables of a result, in Markdown."""
-    given = result["parameters"]
+    parameters = result["parameters"]
     checked = [[check["name"], check["status"], check["note"]] for check in result["checks"]]
     parts = [
         markdown_table(
@@ -162,12 +162,14 @@ def format_result(result: Result) -> str:
         rows.append([figure["name"], figure["device"], *shown, f"{figure['step_p50_ms']:.1f}"])
         copies = copies or figure.get("copies", {})
     parts.append(markdown_table(header, rows))
-    known = [f"{name.replace('_', ' ')} {value:.1f}" for name, value in copies.items() if value is not None]
-    parts.append(f"Copies of a batch's frames, GB/s: {', '.join(known)}." if known else "No copies without CUDA.")
-    where = (
-        "the CPU in place of a device: these figures say nothing about a GPU" if given["device"] == "cpu" else "CUDA"
+    speeds = [f"{name.replace('_', ' ')} {value:.1f}" for name, value in copies.items() if value is not None]
+    parts.append(f"Copies of a batch's frames, GB/s: {', '.join(speeds)}." if speeds else "No copies without CUDA.")
+    device_note = (
+        "the CPU in place of a device: these figures say nothing about a GPU"
+        if parameters["device"] == "cpu"
+        else "CUDA"
     )
-    parts.append(f"Batches of {given['batch_size']}, {given['num_workers']} workers, {where}.")
+    parts.append(f"Batches of {parameters['batch_size']}, {parameters['num_workers']} workers, {device_note}.")
     return "\n\n".join(parts)
 
 

@@ -86,21 +86,21 @@ class TorchChecks:
     def copies(self, *, pin_memory: bool | None) -> str:
         """Compare batches whose memory is asked for again while the device still has work in front of them."""
         loader = loader_of(self._folder, num_workers=2)
-        places = (torch.arange(loader.batch_at(0)["frames"].size) % 251 + 1).to(self._device)
+        factors = (torch.arange(loader.batch_at(0)["frames"].size) % 251 + 1).to(self._device)
         batches = to_device(loader, self._device, prefetch=2, pin_memory=pin_memory)
         compute = busy(self._device, 0.02)
         kept, sums = [], []
         for step in range(BATCHES):
             compute()
             batch = next(batches)
-            sums.append(weigh(batch["frames"], places))
+            sums.append(weigh(batch["frames"], factors))
             if step % 4 == 0:
                 kept.append((step, batch))
             del batch
         batches.close()
-        found = [int(each) for each in sums]
-        expected = [int(weigh(torch.from_numpy(loader.batch_at(n)["frames"]), places.cpu())) for n in range(BATCHES)]
-        wrong = [step for step in range(BATCHES) if found[step] != expected[step]]
+        actual = [int(weight) for weight in sums]
+        expected = [int(weigh(torch.from_numpy(loader.batch_at(n)["frames"]), factors.cpu())) for n in range(BATCHES)]
+        wrong = [step for step in range(BATCHES) if actual[step] != expected[step]]
         assert not wrong, f"frames of the steps {wrong} were overwritten before they were read"
         for step, batch in kept:
             check_equal(_on_host(batch), loader.batch_at(step), step=step)
@@ -169,8 +169,8 @@ class TorchChecks:
             for key, pixels in decode_plainly(later.batch_at(step), frames).items():
                 smooth.add(batch[key], expected[key])
                 plain.add(batch[key], pixels)
-            others = {key: value for key, value in batch.items() if key not in frames}
-            check_equal(others, {key: expected[key] for key in others}, step=step)
+            other_columns = {key: value for key, value in batch.items() if key not in frames}
+            check_equal(other_columns, {key: expected[key] for key in other_columns}, step=step)
         batches.close()
         note = f"from the host: {smooth}; without smoothing of colour: {plain}"
         assert smooth.is_small or plain.is_small, note
@@ -195,9 +195,9 @@ class TorchChecks:
         normalize = Normalize(loader, method="q01_q99")
         module = stream.torch.Normalize(normalize.tables).to(self._device)
         batch = next(to_device(loader, self._device))
-        found, expected = _on_host(module(batch)), normalize.map(loader.batch_at(0))
+        normalised, expected = _on_host(module(batch)), normalize.map(loader.batch_at(0))
         for key in module.keys:
-            np.testing.assert_allclose(found[key], expected[key], rtol=1e-5, atol=1e-5, err_msg=key)
+            np.testing.assert_allclose(normalised[key], expected[key], rtol=1e-5, atol=1e-5, err_msg=key)
         return "within 1e-5 of the host"
 
     def _need_cuda(self) -> None:

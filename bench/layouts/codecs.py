@@ -53,7 +53,9 @@ def encode_root(root: Path, output: Path, codec: str, *, gop: int) -> None:
     policy = FramePolicy(size=None, codec=name, quality=95 if is_video else int(number or 95))  # type: ignore[arg-type]
     for dataset in Catalog(root).complete:
         source = find_source(f"root:{root / dataset}", [], {})
-        (selected,) = load_registry().resolve(f"root:{root / dataset}", lambda *_, found=source: found.entry)
+        (selected,) = load_registry().resolve(
+            f"root:{root / dataset}", lambda *_, frames_source=source: frames_source.entry
+        )
         options = ConvertConfig(layout="frames", policy=policy, gop=gop, crf=int(number) if is_video else None)
         spec = selected.spec
         conversion = plan_conversion(selected, source, options, output=str(output / spec.name / spec.version))
@@ -127,27 +129,27 @@ class _Samples:
         """Assemble all samples and return the seconds of CPU."""
         began = time.process_time()
         done = [self._assembler.assemble(rows, self.out) for rows in self._rows]
-        taken = time.process_time() - began
-        self.num_bytes = sum(each.work.bytes for each in done)
-        return taken
+        cpu_seconds = time.process_time() - began
+        self.num_bytes = sum(assembled.work.bytes for assembled in done)
+        return cpu_seconds
 
     def frames(self) -> np.ndarray:
         """Return the first frames of some samples, uint8 [n, H, W, 3]."""
-        found = []
+        batches = []
         for rows in self._rows[: -(-_COMPARED // _ROWS)]:
             self._assembler.assemble(rows, self.out)
-            found.append(self.out["frames"][:, 0].copy())
-        return np.concatenate(found)
+            batches.append(self.out["frames"][:, 0].copy())
+        return np.concatenate(batches)
 
 
 def _bytes_per_frame(tables: Sequence[Table]) -> float:
     """Return the bytes of a frame; the rows of a chunk share its record."""
     total = rows = 0
     for table in tables:
-        places = np.stack([table.array("shard").astype(np.int64), table.array("position")])
-        first = np.unique(places, axis=1, return_index=True)[1]
+        locations = np.stack([table.array("shard").astype(np.int64), table.array("position")])
+        first = np.unique(locations, axis=1, return_index=True)[1]
         total += int(table.array("num_bytes")[first].sum())
-        rows += places.shape[1]
+        rows += locations.shape[1]
     return total / rows
 
 
@@ -164,12 +166,12 @@ def ssim(before: np.ndarray, after: np.ndarray) -> float:
 
     Windows are Gaussian with a deviation of 1.5 pixels (Wang et al., Image quality assessment, 2004).
     """
-    x, y = (cv2.cvtColor(each, cv2.COLOR_RGB2GRAY).astype(np.float64) for each in (before, after))
+    x, y = (cv2.cvtColor(picture, cv2.COLOR_RGB2GRAY).astype(np.float64) for picture in (before, after))
 
     def mean(values: np.ndarray) -> np.ndarray:
         return cv2.GaussianBlur(values, (11, 11), 1.5)
 
     mx, my = mean(x), mean(y)
-    vx, vy, both = mean(x * x) - mx * mx, mean(y * y) - my * my, mean(x * y) - mx * my
+    vx, vy, covariance = mean(x * x) - mx * mx, mean(y * y) - my * my, mean(x * y) - mx * my
     c1, c2 = (0.01 * 255) ** 2, (0.03 * 255) ** 2
-    return float(np.mean((2 * mx * my + c1) * (2 * both + c2) / ((mx * mx + my * my + c1) * (vx + vy + c2))))
+    return float(np.mean((2 * mx * my + c1) * (2 * covariance + c2) / ((mx * mx + my * my + c1) * (vx + vy + c2))))

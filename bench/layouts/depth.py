@@ -107,7 +107,9 @@ def _compare(depths: Sequence[np.ndarray], folder: Path, *, repeat: int, level: 
             read()
             seconds[name].append((time.perf_counter() - began) / len(depths))
     figures |= {f"{name}_s": statistics.median(times) for name, times in seconds.items()}
-    figures["speed"] = statistics.median(png / ours for png, ours in zip(seconds["png"], seconds["ours"], strict=True))
+    figures["speed"] = statistics.median(
+        png / stored for png, stored in zip(seconds["png"], seconds["ours"], strict=True)
+    )
     return figures
 
 

@@ -61,15 +61,15 @@ def plot_mixture(folder: Path, composition: np.ndarray, names: Sequence[str]) ->
     _plot(folder / OVER_TIME, starts, bars, names, width=width, labels=labels, title=title)
     shown = [batch for batch in range(batches) if batch % STRIDE < WINDOW]
     # Windows stand side by side with a gap of one bar.
-    places = [batch // STRIDE * (WINDOW + 1) + batch % STRIDE for batch in shown]
+    positions = [batch // STRIDE * (WINDOW + 1) + batch % STRIDE for batch in shown]
     labels = {batch // STRIDE * (WINDOW + 1): str(batch) for batch in shown if batch % STRIDE == 0}
     title = f"{WINDOW} batches in a row, every {STRIDE}"
-    _plot(folder / WINDOWS, places, composition[shown], names, width=0.9, labels=labels, title=title)
+    _plot(folder / WINDOWS, positions, composition[shown], names, width=0.9, labels=labels, title=title)
 
 
 def _plot(
     path: Path,
-    places: Sequence[int] | np.ndarray,
+    positions: Sequence[int] | np.ndarray,
     rows: np.ndarray,
     names: Sequence[str],
     *,
@@ -83,8 +83,8 @@ def _plot(
     figure, axes = new_figure(width=11, height=5)
     for number, color in enumerate(colors(len(names))):
         label = names[number].removesuffix("_converted_externally_to_rlds")
-        axes.bar(places, shares[:, number], width, bases[:, number], align="edge", color=color, label=label)
-    axes.set(xlabel="batch", ylabel="share of rows", title=title, xlim=(0, max(places) + width), ylim=(0, 1))
+        axes.bar(positions, shares[:, number], width, bases[:, number], align="edge", color=color, label=label)
+    axes.set(xlabel="batch", ylabel="share of rows", title=title, xlim=(0, max(positions) + width), ylim=(0, 1))
     axes.set_xticks(list(labels), list(labels.values()))
     axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), fontsize=6, frameon=False, reverse=True)
     save_figure(figure, path)
@@ -108,15 +108,15 @@ class LoaderOptions(Parameters, Repeated):
             object.__setattr__(self, "limit_s", 0.0)
 
 
-def _prepare(given: LoaderOptions) -> AbstractContextManager[Prepared]:
+def _prepare(options: LoaderOptions) -> AbstractContextManager[Prepared]:
     def measure(point: Point, parameters: dict[str, Any]) -> dict[str, Any]:
         run = ask("bench.loader.run", parameters)
         log = run.pop("batch_log")
-        if given.out is not None and len(point.runs) == given.repeat - 1:
-            write_point(given.out / _folder(point.name) if given.sweep else given.out, run["datasets"], log)
+        if options.out is not None and len(point.runs) == options.repeat - 1:
+            write_point(options.out / _folder(point.name) if options.sweep else options.out, run["datasets"], log)
         return run
 
-    return prepare_sweep(given, Parameters, open_loader, measure)
+    return prepare_sweep(options, Parameters, open_loader, measure)
 
 
 def _folder(name: str) -> str:
@@ -139,7 +139,7 @@ def summarise_points(points: Sequence[Point]) -> list[dict[str, Any]]:
     for point in points:
         limited = all(run["ratio"] is not None for run in [*first, *point.runs])
         speed = "ratio" if limited else "samples_per_s"
-        compared = [run[speed] / other[speed] for run, other in zip(point.runs, first, strict=False)]
+        compared = [run[speed] / first_run[speed] for run, first_run in zip(point.runs, first, strict=False)]
         to_first = statistics.median(compared) if compared else None
         summaries.append({**point.as_dict(leave_out=_RAW), "to_first": to_first})
     return summaries
@@ -175,12 +175,13 @@ _COLUMNS: dict[str, Column] = {
 
 def loader_table(result: Mapping[str, Any]) -> Table:
     """Return the table of a result."""
-    given, machine = result["parameters"], result["machine"]
+    parameters, machine = result["parameters"], result["machine"]
     medians = [point["median"] for point in result["points"] if point["median"] is not None]
     lowest = min((figures["lowest_available_bytes"] for figures in medians), default=0)
     notes = [
-        f"Medians of {given['repeat']} on {machine['cores']} cores of {machine['cpu']}, {given['steps']:,} batches of "
-        f"{given['batch_size']} each. MB are 10^6 bytes. The machine had {lowest / 1e9:.1f} GB of memory left at least."
+        f"Medians of {parameters['repeat']} on {machine['cores']} cores of {machine['cpu']}, {parameters['steps']:,} "
+        f"batches of {parameters['batch_size']} each. MB are 10^6 bytes. At least {lowest / 1e9:.1f} GB of memory "
+        "were left."
     ]
     busy = max((figures["others_cpu_share"] for figures in medians), default=0.0)
     if busy > _QUIET:

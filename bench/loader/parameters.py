@@ -115,13 +115,13 @@ def open_loader(parameters: Parameters) -> Loader:
 
 def _weighted(members: Sequence[Member], text: str) -> tuple[Member, ...]:
     """Return the members with the weights of ``--weight``, without members of weight 0."""
-    known = [member.dataset for member in members]
-    other = _weights_of(text)
-    for name in other:
-        if name not in known:
-            raise ArgumentError(f"weight {name}: no such member; {closest(name, known, noun='members')}")
+    names = [member.dataset for member in members]
+    new_weights = _weights_of(text)
+    for name in new_weights:
+        if name not in names:
+            raise ArgumentError(f"weight {name}: no such member; {closest(name, names, noun='members')}")
     changed = [
-        dataclasses.replace(member, weights=(other[member.dataset],)) if member.dataset in other else member
+        dataclasses.replace(member, weights=(new_weights[member.dataset],)) if member.dataset in new_weights else member
         for member in members
     ]
     return tuple(member for member in changed if any(member.weights))

@@ -92,11 +92,11 @@ def open_loaders(parameters: TrainParameters) -> tuple[Loader, Loader | None]:
 
 def train_table(result: Result) -> Table:
     """Return the table of a result."""
-    given = result["parameters"]
-    work = "the model's step" if given["step_ms"] is None else "a sleep in place of a device's work as the step"
+    parameters = result["parameters"]
+    work = "the model's step" if parameters["step_ms"] is None else "a sleep in place of a device's work as the step"
     note = (
-        f"Medians of {given['repeat']}, {given['steps']:,} steps of {given['batch_size']} each, {work}, device "
-        f"{given['device']}. MB are 10^6 bytes."
+        f"Medians of {parameters['repeat']}, {parameters['steps']:,} steps of {parameters['batch_size']} each, {work}, "
+        f"device {parameters['device']}. MB are 10^6 bytes."
     )
     return point_table(result["points"], _COLUMNS, [note])
 

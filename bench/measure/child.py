@@ -84,11 +84,11 @@ def ask(
             raise ChildFailed(f"took longer than {timeout:.0f} s") from None
         finally:
             end(process)
-        result, told = _read(out), _last_line(log)
+        result, last_line = _read(out), _last_line(log)
     answered = result.pop("answered", None)
     if process.returncode == 0 and answered is not None:
         return {**result, "exit_s": ended - answered}
-    reason = result.get("error") or f"{_fate(process.returncode)}{told and f': {told}'}"
+    reason = result.get("error") or f"{_fate(process.returncode)}{last_line and f': {last_line}'}"
     raise ChildFailed(" ".join(str(reason).split()))
 
 
@@ -158,8 +158,8 @@ class Team(ProcessPoolExecutor):
         except BrokenProcessPool:
             raise TeamFailed("a process that works alone died; is there enough memory?") from None
         rate = sum(count / max(end - start, 1e-9) for count, start, end in zip(counts, starts, ends, strict=True))
-        others = max(last for _, last in busy) - min(first for first, _ in busy) - sum(cpu)
-        return Turn(sum(counts), max(ends) - min(starts), rate, sum(cpu), max(0.0, others), max(peaks))
+        others_cpu = max(last for _, last in busy) - min(first for first, _ in busy) - sum(cpu)
+        return Turn(sum(counts), max(ends) - min(starts), rate, sum(cpu), max(0.0, others_cpu), max(peaks))
 
 
 def _join(barrier: threading.Barrier) -> None:

@@ -90,8 +90,8 @@ def _hold(share: _Share) -> int:
     for step in share.steps:
         rows = data.plan.rows(data.plan.batch_samples(step, share.rows))
         samples += [
-            [(camera, frame, _own(stored)) for camera, frame, stored in found]
-            for _, found in assembler.encoded_rows(rows)
+            [(camera, frame, _own(stored)) for camera, frame, stored in frames]
+            for _, frames in assembler.encoded_rows(rows)
         ]
     shapes = [(max(data.spec.num_frames), *camera.shape, 3) for camera in data.spec.cameras]
     global _turns

@@ -116,11 +116,11 @@ class MemoryLog:
         growth. ``lowest_available_bytes`` is of the machine.
         """
         totals = self.totals
-        known = [total for total in totals if total is not None]
-        complete = len(known) == len(totals)
-        rise, error = slope([sample["batches"] for sample in self.samples], known) if complete else (None, None)
+        known_totals = [total for total in totals if total is not None]
+        complete = len(known_totals) == len(totals)
+        rise, error = slope([sample["batches"] for sample in self.samples], known_totals) if complete else (None, None)
         return {
-            "peak_pss_bytes": max(known, default=None),
+            "peak_pss_bytes": max(known_totals, default=None),
             "final_pss_bytes": totals[-1] if totals else None,
             "slope_bytes_per_batch": rise,
             "slope_error": error,
@@ -128,7 +128,7 @@ class MemoryLog:
         }
 
 
-def slope(places: Sequence[float], values: Sequence[float]) -> tuple[float | None, float | None]:
+def slope(positions: Sequence[float], values: Sequence[float]) -> tuple[float | None, float | None]:
     """Return the slope of the least-squares line and its standard error, None where there are too few points.
 
     >>> slope([0, 1, 2], [5.0, 7.0, 9.0])
@@ -136,14 +136,14 @@ def slope(places: Sequence[float], values: Sequence[float]) -> tuple[float | Non
     >>> slope([0, 1], [5.0, 7.0])
     (2.0, None)
     """
-    if len(set(places)) < 2:
+    if len(set(positions)) < 2:
         return None, None
-    rise, start = statistics.linear_regression(places, values)
-    if len(places) < 3:
+    rise, start = statistics.linear_regression(positions, values)
+    if len(positions) < 3:
         return rise, None
-    rest = sum((value - start - rise * place) ** 2 for place, value in zip(places, values, strict=True))
-    spread = statistics.variance(places) * (len(places) - 1)
-    return rise, math.sqrt(rest / (len(places) - 2) / spread)
+    squares = sum((value - start - rise * position) ** 2 for position, value in zip(positions, values, strict=True))
+    spread = statistics.variance(positions) * (len(positions) - 1)
+    return rise, math.sqrt(squares / (len(positions) - 2) / spread)
 
 
 def _proc_bytes(pid: int, file: str, key: str) -> int | None:

@@ -13,16 +13,16 @@ from stream.base.arguments import whole
 from stream.base.errors import ArgumentError, closest
 
 
-def option(default: Any, read: Callable[[str], Any], what: str, **more: Any) -> Any:
+def option(default: Any, read: Callable[[str], Any], help_text: str, **more: Any) -> Any:
     """Return a dataclass field that is an option of a command.
 
     Args:
         default: Value without the option.
         read: Reader of its text; ``bool`` for a flag.
-        what: Help, to which the default is added.
+        help_text: Help, to which the default is added.
         more: Further arguments of ``argparse.ArgumentParser.add_argument``.
     """
-    return dataclasses.field(default=default, metadata={"read": read, "what": what, "more": more})
+    return dataclasses.field(default=default, metadata={"read": read, "what": help_text, "more": more})
 
 
 def options_of(kind: type[Any]) -> list[dataclasses.Field[Any]]:
@@ -99,11 +99,11 @@ def number(least: float, most: float = 1e12) -> Callable[[str], float]:
     return read
 
 
-def usable_device(given: str | None) -> str:
+def usable_device(requested: str | None) -> str:
     """Return the device of ``--device``, by default CUDA if there is one; raise ArgumentError if it is missing."""
     import torch
 
-    device = given or ("cuda" if torch.cuda.is_available() else "cpu")
+    device = requested or ("cuda" if torch.cuda.is_available() else "cpu")
     if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
         raise ArgumentError(f"argument --device: found {device!r}, expected cuda, cuda:1 or cpu")
     index = int(device.partition(":")[2] or 0)

@@ -79,12 +79,12 @@ def measure_points(
             continue
         try:
             point.runs.append(measure(point))
-            told = describe(point.runs[-1])
+            description = describe(point.runs[-1])
         except ChildFailed as error:
             point.error = str(error)
-            told = f"error: {error}"
+            description = f"error: {error}"
         left = (time.monotonic() - began) / done * (total - done)
-        (say or tell)(f"{done}/{total} {point.name}: {told}{f', {human_seconds(left)} left' if left else ''}")
+        (say or tell)(f"{done}/{total} {point.name}: {description}{f', {human_seconds(left)} left' if left else ''}")
         yield point
 
 
@@ -98,14 +98,14 @@ def median(runs: Sequence[Mapping[str, Any]], *, leave_out: Sequence[str] = ()) 
 
 
 def _median(values: Sequence[Any]) -> Any:
-    known = [value for value in values if value is not None]
-    if not known:
+    measured = [value for value in values if value is not None]
+    if not measured:
         return None
-    if all(isinstance(value, dict) for value in known):
-        return median(known)
-    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in known):
-        return statistics.median(map(float, known))
-    return known[0]
+    if all(isinstance(value, dict) for value in measured):
+        return median(measured)
+    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in measured):
+        return statistics.median(map(float, measured))
+    return measured[0]
 
 
 def step_times(seconds: Sequence[float] | np.ndarray) -> dict[str, float]:
@@ -161,14 +161,14 @@ def study(
         about: Further attributes of ``Command``.
     """
 
-    def work(given: Any) -> Iterator[dict[str, Any]]:
-        with prepare(given) as prepared:
+    def work(options: Any) -> Iterator[dict[str, Any]]:
+        with prepare(options) as prepared:
 
             def result() -> dict[str, Any]:
                 points = summarise(prepared.points) if summarise else [point.as_dict() for point in prepared.points]
                 return {**prepared.about(), "points": points}
 
-            measuring = measure_points(prepared.points, prepared.measure, repeat=given.repeat, describe=describe)
+            measuring = measure_points(prepared.points, prepared.measure, repeat=options.repeat, describe=describe)
             yield from (result() for _ in measuring)
             yield result()
             tell("tidying up")
@@ -184,8 +184,8 @@ def study(
 
 def sweep_over(kind: type[Any]) -> Any:
     """Return the option ``--sweep`` for the parameters of a dataclass."""
-    what = "measure a point for each value of an option below; several sweeps are combined"
-    return option(None, lambda text: parse_sweep(text, kind), what, action="append", metavar="KEY=A,B,C")
+    help_text = "measure a point for each value of an option below; several sweeps are combined"
+    return option(None, lambda text: parse_sweep(text, kind), help_text, action="append", metavar="KEY=A,B,C")
 
 
 def parse_sweep(text: str, kind: type[Any]) -> tuple[str, list[Any]]:
@@ -208,7 +208,7 @@ def parse_sweep(text: str, kind: type[Any]) -> tuple[str, list[Any]]:
 
 
 def prepare_sweep(
-    given: Any,
+    options: Any,
     kind: type[Any],
     check: Callable[[Any], object],
     measure: Callable[[Point, dict[str, Any]], dict[str, Any]],
@@ -216,7 +216,7 @@ def prepare_sweep(
     """Return the points of a sweep, each checked before any is measured.
 
     Args:
-        given: Options with ``sweep``, and all fields of ``kind``.
+        options: Options with ``sweep``, and all fields of ``kind``.
         kind: Dataclass of parameters.
         check: Raises ArgumentError for parameters that cannot be measured.
         measure: Measures a point; also takes all its parameters.
@@ -224,11 +224,11 @@ def prepare_sweep(
     Raises:
         ArgumentError: A parameter is swept twice, or a point cannot be measured.
     """
-    sweeps = given.sweep or []
+    sweeps = options.sweep or []
     names = [name for name, _ in sweeps]
     if twice := {name for name in names if names.count(name) > 1}:
         raise ArgumentError(f"--sweep: {min(twice)} is swept more than once; give all its values at once")
-    base = {field.name: getattr(given, field.name) for field in dataclasses.fields(kind)}
+    base = {field.name: getattr(options, field.name) for field in dataclasses.fields(kind)}
     points = combine(dict(sweeps))
     for point in points:
         check(kind(**{**base, **point.parameters}))
@@ -247,5 +247,5 @@ def combine(values: Mapping[str, Sequence[Any]]) -> list[Point]:
     >>> [(point.name, point.parameters) for point in combine({"seed": [1, 2], "threads": [1]})]
     [('seed=1 threads=1', {'seed': 1, 'threads': 1}), ('seed=2 threads=1', {'seed': 2, 'threads': 1})]
     """
-    every = (dict(zip(values, each, strict=True)) for each in itertools.product(*values.values()))
+    every = (dict(zip(values, combination, strict=True)) for combination in itertools.product(*values.values()))
     return [Point(" ".join(f"{name}={value}" for name, value in point.items()) or "all", point) for point in every]

@@ -55,12 +55,12 @@ class Command:
 
     def processes(self) -> list[psutil.Process]:
         """Return all live processes that the command started, directly or not, without itself."""
-        found = []
+        processes = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error, ProcessLookupError):
                 if process.pid != self.pid and os.getsid(process.pid) == self.pid and is_alive(process):
-                    found.append(process)
-        return found
+                    processes.append(process)
+        return processes
 
     def signal(self, number: int) -> None:
         """Send a signal to the main process only."""
@@ -116,9 +116,9 @@ def start(
         left = command.processes()
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        for other in left:
+        for process_left in left:
             with contextlib.suppress(psutil.Error):
-                other.kill()
+                process_left.kill()
         with process:
             process.kill()
 

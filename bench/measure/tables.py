@@ -39,13 +39,13 @@ def point_table(
         notes: Sentences below the table; the errors of failed points follow them.
         first: Title of the column of names.
     """
-    found = [
+    cells = [
         {title: column(point) for title, column in columns.items()} if point["repeats"] and not point["error"] else {}
         for point in points
     ]
-    shown = [title for title in columns if any(row.get(title) is not None for row in found)]
+    shown = [title for title in columns if any(row.get(title) is not None for row in cells)]
     failed = ["failed", *"-" * len(shown)][: len(shown)]
-    rows = [[row.get(title) or "-" for title in shown] if row else failed for row in found]
+    rows = [[row.get(title) or "-" for title in shown] if row else failed for row in cells]
     errors = [f"{point['name']} failed: {point['error']}" for point in points if point["error"]]
     rows = [[point["name"], *row] for point, row in zip(points, rows, strict=True)]
     return Table([first, *shown], rows, [*notes, *errors])
@@ -75,8 +75,8 @@ def spread(key: str, form: str) -> Column:
     """
 
     def read(point: Mapping[str, Any]) -> str | None:
-        known = [run[key] for run in point["repeats"] if run[key] is not None]
-        return f"{min(known):{form}}-{max(known):{form}}" if known else None
+        measured = [run[key] for run in point["repeats"] if run[key] is not None]
+        return f"{min(measured):{form}}-{max(measured):{form}}" if measured else None
 
     return read
 

@@ -162,5 +162,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return the exit code."""
     options = COMMAND.parse(arguments)
     if options.install:
-        return run_command(lambda: _install(options), place=options.venvs)
+        return run_command(lambda: _install(options), location=options.venvs)
     return COMMAND.main(arguments)

@@ -68,9 +68,9 @@ def export_frames(parameters: Parameters, folder: Path, *, pairs: int | None) ->
     count = total if pairs is None else pairs
     if count > total:
         raise ArgumentError(f"--pairs {pairs}: {parameters.mixture} in {parameters.root} has {total:,} pairs")
-    places = [number * total // count for number in range(count)]
+    pair_numbers = [number * total // count for number in range(count)]
     about = {"datasets": [{"name": parameters.mixture, "weight": 1.0}]}
-    return _export(loader, places, folder, vector=None, about=about)
+    return _export(loader, pair_numbers, folder, vector=None, about=about)
 
 
 def _open(parameters: Parameters) -> tuple[Loader, int]:
@@ -83,7 +83,7 @@ def _open(parameters: Parameters) -> tuple[Loader, int]:
 
 def _export(
     loader: Loader,
-    places: Sequence[int],
+    pair_numbers: Sequence[int],
     folder: Path,
     *,
     vector: tuple[int, int, int] | None,
@@ -93,7 +93,7 @@ def _export(
 
     Args:
         loader: Loader of the pairs.
-        places: Ascending numbers of pairs, counted dataset by dataset in storage order.
+        pair_numbers: Ascending numbers of pairs, counted dataset by dataset in storage order.
         folder: Folder to make.
         vector: Sizes of actions and states, to which those of all datasets are padded; None leaves out all metadata.
         about: Datasets, and what peers need to know beside.
@@ -102,7 +102,7 @@ def _export(
     shapes, (window, action, state) = loader.data.spec.frame_shapes, vector or (0, 0, 0)
     numbers, ends, hashes = [], [0], set()
     with (folder / "pairs.bin").open("wb") as file:
-        for number, (member, batch) in enumerate(_stored_pairs(loader, places)):
+        for number, (member, batch) in enumerate(_stored_pairs(loader, pair_numbers)):
             if raw := "frames" in batch:
                 first, last = map(encode_raw, batch["frames"][0])
             else:
@@ -126,7 +126,7 @@ def _export(
     return hashes
 
 
-def _stored_pairs(loader: Loader, places: Sequence[int]) -> Iterator[tuple[int, Batch]]:
+def _stored_pairs(loader: Loader, pair_numbers: Sequence[int]) -> Iterator[tuple[int, Batch]]:
     """Yield the dataset of some pairs, and each pair as a batch of one row with frames as they are stored."""
     data, start = loader.data, 0
     codecs = {camera.codec for dataset in data.datasets for camera in dataset.fields.stored_cameras}
@@ -135,9 +135,9 @@ def _stored_pairs(loader: Loader, places: Sequence[int]) -> Iterator[tuple[int, 
     for number, (member, size) in enumerate(zip(data.members, data.sizes.values(), strict=True)):
         running = RunConfig(batch_size=1, threads=1, decode=decode)
         alone = Loader(OpenMixture(data.root, Mixture((member,)), options), running)
-        for place in places:
-            if start <= place < start + size:
-                yield number, alone.batch_at(place - start)
+        for pair_number in pair_numbers:
+            if start <= pair_number < start + size:
+                yield number, alone.batch_at(pair_number - start)
         start += size
 
 

@@ -79,9 +79,9 @@ class Peer:
         Raises:
             InstallFailed: Making the environment or pip failed; the environment is removed.
         """
-        folder, wanted = self.python(venvs).parent.parent, self.requirements.read_text()
+        folder, requirements = self.python(venvs).parent.parent, self.requirements.read_text()
         mark = folder / _MARK
-        if mark.is_file() and mark.read_text() == wanted:
+        if mark.is_file() and mark.read_text() == requirements:
             print(f"{self.name}: is installed in {folder}", flush=True)
             return
         print(f"{self.name}: installing into {folder}", flush=True)
@@ -92,7 +92,7 @@ class Peer:
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
-        mark.write_text(wanted)
+        mark.write_text(requirements)
 
     def _run(self, command: list[str]) -> None:
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)

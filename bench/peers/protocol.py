@@ -123,18 +123,18 @@ class Export:
 
     def places(self, dataset: int) -> list[int]:
         """Return the pairs of a dataset in storage order."""
-        return [int(place) for place in np.flatnonzero(self.numbers[:, 0] == dataset)]
+        return [int(pair_number) for pair_number in np.flatnonzero(self.numbers[:, 0] == dataset)]
 
-    def record(self, place: int) -> bytes:
+    def record(self, pair_number: int) -> bytes:
         """Return a pair as one record, for formats without columns."""
-        return self._records[self._ends[place - 1] if place else 0 : self._ends[place]].tobytes()
+        return self._records[self._ends[pair_number - 1] if pair_number else 0 : self._ends[pair_number]].tobytes()
 
-    def pair(self, place: int) -> dict[str, Any]:
+    def pair(self, pair_number: int) -> dict[str, Any]:
         """Return ``first``, ``second`` (JPEG), ``dataset``, ``episode``, ``step``, ``language``, ``action``, ``state``.
 
         The vectors are bytes of float32 [W, A] and [S].
         """
-        pair: dict[str, Any] = pickle.loads(self.record(place))
+        pair: dict[str, Any] = pickle.loads(self.record(pair_number))
         return pair
 
 
@@ -201,7 +201,7 @@ def window_hash(frames: Any, frames_mask: Any, action: Any, action_mask: Any) ->
 
 def hash_samples(request: Request, open_batches: Batches) -> dict[str, str]:
     """Return the hash of every window of a request, by ``episode/step``, read in order until each was seen."""
-    found: dict[str, str] = {}
+    hashes: dict[str, str] = {}
     with open_batches(request) as batches:
         for _ in range(2 * len(request.pairs) // request.batch_size + 2):
             batch = {key: np.asarray(value) for key, value in next(batches).items()}
@@ -210,10 +210,10 @@ def hash_samples(request: Request, open_batches: Batches) -> dict[str, str]:
             per_step = np.asarray(mask.reshape(*mask.shape[:2], -1).any(axis=2))
             for row, (episode, step) in enumerate(zip(batch["episode"], batch["step"], strict=True)):
                 window = (batch["frames"][row], batch["frames_mask"][row], batch["action"][row], per_step[row])
-                found[f"{episode}/{step}"] = window_hash(*window)
-            if len(found) == len(request.pairs):
+                hashes[f"{episode}/{step}"] = window_hash(*window)
+            if len(hashes) == len(request.pairs):
                 break
-    return found
+    return hashes
 
 
 def forever(batches: Iterable[Any]) -> Iterator[Any]:
@@ -290,21 +290,21 @@ def answer(asked: Mapping[str, Any]) -> dict[str, Any]:
     request.copy.mkdir(parents=True)
     peer.make_copy(request)
     seconds = time.perf_counter() - began
-    found = [os.stat(os.path.join(parent, name)) for parent, _, names in os.walk(request.copy) for name in names]
+    file_stats = [os.stat(os.path.join(parent, name)) for parent, _, names in os.walk(request.copy) for name in names]
     # Allocated blocks, because databases have holes.
-    return {"seconds": seconds, "bytes": sum(file.st_blocks * 512 for file in found), "files": len(found)}
+    return {"seconds": seconds, "bytes": sum(file.st_blocks * 512 for file in file_stats), "files": len(file_stats)}
 
 
 def _memory() -> int | None:
     """Return the proportional set size of all processes, None if unknown."""
-    known = [size for size in map(proportional_set, family()) if size is not None]
-    return sum(known) if known else None
+    sizes = [size for size in map(proportional_set, family()) if size is not None]
+    return sum(sizes) if sizes else None
 
 
 def _check(batch: Mapping[str, Any], request: Request) -> None:
     frames = batch["frames"]
-    wanted = (request.batch_size, request.pairs.frames, *request.pairs.shape, 3)
-    if tuple(frames.shape) != wanted or np.asarray(frames[:1]).dtype != np.uint8:
-        raise ValueError(f"frames are {frames.dtype} {tuple(frames.shape)}, expected uint8 {wanted}")
+    expected_shape = (request.batch_size, request.pairs.frames, *request.pairs.shape, 3)
+    if tuple(frames.shape) != expected_shape or np.asarray(frames[:1]).dtype != np.uint8:
+        raise ValueError(f"frames are {frames.dtype} {tuple(frames.shape)}, expected uint8 {expected_shape}")
     if request.full and not set(METADATA) <= set(batch):
         raise ValueError(f"batch has only {', '.join(sorted(batch))}")

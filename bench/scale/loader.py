@@ -54,9 +54,9 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     root, half = request["root"], request["batches"] // 2
     mixture = {f"synthetic_{number:02}": 1.0 + number for number in range(DATASETS)}
 
-    def open_loader(**given: Any) -> Loader:
+    def open_loader(**arguments: Any) -> Loader:
         size = {key: request[key] for key in ("batch_size", "num_workers")}
-        return make_loader(root, mixture, **size, seed=1, **given)
+        return make_loader(root, mixture, **size, seed=1, **arguments)
 
     # Imports on first use are not part of opening.
     make_loader(root, {"synthetic_00": 1.0}, batch_size=1).batch_at(0)
@@ -67,17 +67,17 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     open_seconds, loader = _timed(open_loader)
     first_batch, hundred = _take_hundred(loader)
 
-    def plan(of: Loader, place: int) -> float:
-        samples = of.data.plan.batch_samples(place, _PLANNED)
+    def plan(of: Loader, position: int) -> float:
+        samples = of.data.plan.batch_samples(position, _PLANNED)
         return _timed(lambda: of.data.plan.rows(samples))[0]
 
-    places = np.random.default_rng(0).integers(0, FAR, 50).tolist()
+    positions = np.random.default_rng(0).integers(0, FAR, 50).tolist()
     first_plan = plan(loader, 0)
-    planned = [plan(loader, place) for place in places]
+    planned = [plan(loader, position) for position in positions]
     iterator = iter(loader)
     cpu = _batch_cpu_seconds(iterator, half)
     processes = (psutil.Process(), *psutil.Process().children())
-    own, shared = ([measured(process.pid) for process in processes] for measured in (own_set, proportional_set))
+    anonymous, shared = ([measured(process.pid) for process in processes] for measured in (own_set, proportional_set))
     state = {**iterator.get_state(), "step": FAR}
 
     def resume() -> None:
@@ -94,7 +94,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     encoded_cpu = _batch_cpu_seconds(encoded, half)
     encoded.close()
     weighted_open, weighted = _timed(lambda: open_loader(sample_weights=_WEIGHTS))
-    weighted_plans = [plan(weighted, place) for place in places]
+    weighted_plans = [plan(weighted, position) for position in positions]
     return {
         "records": sum(loader.sizes.values()),
         "shards": sum(len(split.shards) for split in loader.data.views.splits),
@@ -115,8 +115,8 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         "weighted_open_s": weighted_open,
         "weighted_plan_ms": 1000 * float(np.median(weighted_plans)),
         "weighted_bytes": weighted.data.views.weights.nbytes,
-        "trainer_own_bytes": own[0],
-        "worker_own_bytes": _largest(own[1:]),
+        "trainer_own_bytes": anonymous[0],
+        "worker_own_bytes": _largest(anonymous[1:]),
         "trainer_pss_bytes": shared[0],
         "worker_pss_bytes": _largest(shared[1:]),
     }

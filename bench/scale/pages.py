@@ -52,18 +52,18 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         line = process.stdout.readline() if process.stdout else ""
         if not line:
             raise BenchFailed("pairstream.browse ended without an address")
-        found = {"start_s": time.perf_counter() - began}
+        figures = {"start_s": time.perf_counter() - began}
         address = line.partition(" is at ")[2].split(" ")[0]
-        found |= _look(address)
-        found["frames_per_s"] = _play(address, request["frames"])
-        return {**found, "browse_own_bytes": own_set(process.pid), "browse_pss_bytes": proportional_set(process.pid)}
+        figures |= _look(address)
+        figures["frames_per_s"] = _play(address, request["frames"])
+        return {**figures, "browse_own_bytes": own_set(process.pid), "browse_pss_bytes": proportional_set(process.pid)}
 
 
 def _look(address: str) -> dict[str, float]:
     """Return the seconds until each page is shown."""
     from playwright.sync_api import sync_playwright
 
-    found: dict[str, float] = {}
+    seconds: dict[str, float] = {}
     with sync_playwright() as running:
         chromium = running.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         page = chromium.new_page(viewport={"width": 1400, "height": 900})
@@ -74,24 +74,24 @@ def _look(address: str) -> dict[str, float]:
             began = time.perf_counter()
             work()
             page.wait_for_function(shown, polling="raf")
-            found[name] = time.perf_counter() - began
+            seconds[name] = time.perf_counter() - began
 
         def opened(name: str, work: Callable[[], Any], shown: str) -> None:
             # From the click on, by the clock of the page itself, which begins then.
             work()
-            found[name] = page.wait_for_function(f"{shown} && performance.now()", polling="raf").json_value() / 1000
+            seconds[name] = page.wait_for_function(f"{shown} && performance.now()", polling="raf").json_value() / 1000
 
         drawn = "[...document.querySelectorAll('img')].some(image => image.naturalWidth > 0)"
         rows = "document.querySelectorAll('tbody tr').length"
         opened("first_page_s", lambda: page.goto(address), f"{rows} > 28 && {drawn}")
         link = page.locator("#datasets a", has_text=_DATASET).first
         opened("dataset_s", link.click, f"document.querySelector('.q-table') && {rows} > 5 && {drawn}")
-        told = "document.body.innerText.match(/([0-9,]+) of ([0-9,]+) episodes(.*)/)"
+        counts = "document.body.innerText.match(/([0-9,]+) of ([0-9,]+) episodes(.*)/)"
         search = page.get_by_label("Instruction, id or number")
-        timed("search_s", lambda: search.fill("drawer"), f"{told}?.[1] != {told}?.[2]")
+        timed("search_s", lambda: search.fill("drawer"), f"{counts}?.[1] != {counts}?.[2]")
         search.fill("")
-        page.wait_for_function(f"{told}?.[1] == {told}?.[2]")
-        timed("filter_s", lambda: _filter(page), f"{told}?.[3].includes('samples')")
+        page.wait_for_function(f"{counts}?.[1] == {counts}?.[2]")
+        timed("filter_s", lambda: _filter(page), f"{counts}?.[3].includes('samples')")
         heading = page.get_by_role("columnheader", name="steps")
         timed("sort_s", heading.click, "location.search.includes('sort%22%3A%22num_steps')")
         timed(
@@ -107,7 +107,7 @@ def _look(address: str) -> dict[str, float]:
             "mixture_s", lambda: page.goto(f"{address}mixture"), "document.querySelectorAll('#members tr').length > 28"
         )
         chromium.close()
-    return found
+    return seconds
 
 
 def _filter(page: Any) -> None:
@@ -122,6 +122,6 @@ def _play(address: str, count: int) -> float:
     with requests.Session() as session:
         began = time.perf_counter()
         for number in range(count):
-            place = f"{number // 60}/0/{number % 60}.jpg"
-            session.get(f"{address}frame/{_DATASET}/train/{place}").raise_for_status()
+            frame_path = f"{number // 60}/0/{number % 60}.jpg"
+            session.get(f"{address}frame/{_DATASET}/train/{frame_path}").raise_for_status()
         return count / (time.perf_counter() - began)

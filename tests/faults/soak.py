@@ -88,17 +88,17 @@ class Soak:
         cache: Cache of such a root.
     """
 
-    def __init__(self, given: SoakOptions, *, server: WebServer | None = None, cache: Path | None = None) -> None:
+    def __init__(self, options: SoakOptions, *, server: WebServer | None = None, cache: Path | None = None) -> None:
         names = ("root", "mixture", "batch_size", "num_workers", "seed")
-        self._train = {"split": "train", **{name: getattr(given, name) for name in names}}
+        self._train = {"split": "train", **{name: getattr(options, name) for name in names}}
         # What batches are compared with comes from the disk.
         self._fresh = dict(self._train)
         self._server, self._cache = server, cache
         if server is not None:
             self._train |= {"root": server.url, "cache": f"{cache}:{_CACHE}"}
-        self._val = {**self._train, "split": "val", "num_workers": 1, "num_steps": given.val_steps}
-        self._seconds, self._event_every = given.minutes * 60, given.event_every
-        self._random = random.Random(given.seed)
+        self._val = {**self._train, "split": "val", "num_workers": 1, "num_steps": options.val_steps}
+        self._seconds, self._event_every = options.minutes * 60, options.event_every
+        self._random = random.Random(options.seed)
         self._shm = shared_memory()
         self._memory, self._own = MemoryLog(None), MemoryLog(None, measure=own_set)
         self._times: list[float] = []
@@ -164,8 +164,8 @@ class Soak:
     def result(self) -> dict[str, Any]:
         """Return the findings for JSON; ``problems`` is empty if all is well."""
         skipped = int(len(self._times) * _WARM_UP)
-        totals, own = ([total or 0 for total in log.totals] for log in (self._memory, self._own))
-        rise, error = (value and value * 3600 for value in slope(self._times[skipped:], own[skipped:]))
+        totals, own_memory = ([total or 0 for total in log.totals] for log in (self._memory, self._own))
+        rise, error = (value and value * 3600 for value in slope(self._times[skipped:], own_memory[skipped:]))
         problems = list(self._problems)
         if len(totals) >= _FEWEST and rise is not None and error is not None:
             if rise > max(3 * error, 1e6):
@@ -174,7 +174,7 @@ class Soak:
             first, last = max(self._handles[: len(totals) // 2]), self._handles[-1]
             if last > first + _MORE_HANDLES:
                 problems.append(f"open files of the trainer: at most {first} in the first half, {last} at last")
-        samples = zip(self._times, totals, own, self._handles, strict=True)
+        samples = zip(self._times, totals, own_memory, self._handles, strict=True)
         return {
             "seconds": self._elapsed(),
             "batches": self._batches,
@@ -182,13 +182,13 @@ class Soak:
             "checked": self._checked,
             "events": dict(sorted(self._events.items())),
             "recovery_s": {
-                kind: {"median": statistics.median(found), "max": max(found)}
-                for kind, found in sorted(self._recovery.items())
+                kind: {"median": statistics.median(seconds), "max": max(seconds)}
+                for kind, seconds in sorted(self._recovery.items())
             },
             "memory": {
                 "peak_pss_bytes": max(totals, default=None),
                 "final_pss_bytes": totals[-1] if totals else None,
-                "final_own_bytes": own[-1] if own else None,
+                "final_own_bytes": own_memory[-1] if own_memory else None,
                 "slope_bytes_per_hour": rise,
                 "slope_error_per_hour": error,
                 "left_out_samples": skipped,
@@ -202,11 +202,11 @@ class Soak:
 
     def _next(self) -> None:
         step = self._iterator.step
-        found = digest(next(self._iterator))
+        batch_digest = digest(next(self._iterator))
         self._batches += 1
         # A repeated step must give the same batch.
-        if self._seen.setdefault(step, found) != found:
-            self._problems.append(f"step {step} gave {self._seen[step][:16]}, then {found[:16]}")
+        if self._seen.setdefault(step, batch_digest) != batch_digest:
+            self._problems.append(f"step {step} gave {self._seen[step][:16]}, then {batch_digest[:16]}")
 
     def _look(self) -> None:
         self._memory.look(self._batches)
@@ -304,19 +304,19 @@ class Soak:
         self._iterator.set_state(self._loader.state_at(self._random.randrange(_FARTHEST)))
 
     def _evaluate(self) -> None:
-        found = "".join(digest(batch) for batch in make_loader(**self._val))
-        self._val_digest = self._val_digest or found
-        if found != self._val_digest:
+        digests = "".join(digest(batch) for batch in make_loader(**self._val))
+        self._val_digest = self._val_digest or digests
+        if digests != self._val_digest:
             self._problems.append("an evaluation loop had other batches than the first one")
 
 
 def _workers() -> list[psutil.Process]:
-    found = []
+    workers = []
     for process in psutil.Process().children():
         with contextlib.suppress(psutil.Error):
             if "stream.worker" in process.cmdline() and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-    return found
+                workers.append(process)
+    return workers
 
 
 def differences(loader: Mapping[str, Any], seen: Mapping[int, str]) -> list[str]:
@@ -326,12 +326,12 @@ def differences(loader: Mapping[str, Any], seen: Mapping[int, str]) -> list[str]
         bench.measure.child.ChildFailed: The fresh process could not make the batches.
     """
     fresh = fresh_digests(loader, sorted(seen))
-    told = [
-        f"step {step}: batch {found[:16]}, a fresh loader's is {fresh[step][:16]}"
-        for step, found in sorted(seen.items())
-        if fresh[step] != found
+    lines = [
+        f"step {step}: batch {batch_digest[:16]}, a fresh loader's is {fresh[step][:16]}"
+        for step, batch_digest in sorted(seen.items())
+        if fresh[step] != batch_digest
     ]
-    return told[:_MOST_TOLD] + ([f"and {len(told) - _MOST_TOLD} further batches"] if len(told) > _MOST_TOLD else [])
+    return lines[:_MOST_TOLD] + ([f"and {len(lines) - _MOST_TOLD} further batches"] if len(lines) > _MOST_TOLD else [])
 
 
 def fresh_digests(loader: Mapping[str, Any], steps: list[int]) -> dict[int, str]:
@@ -340,8 +340,8 @@ def fresh_digests(loader: Mapping[str, Any], steps: list[int]) -> dict[int, str]
     Raises:
         bench.measure.child.ChildFailed: The process could not make them.
     """
-    found = ask("tests.faults.soak", {"loader": dict(loader), "steps": steps}, timeout=600)
-    return {int(step): hashed for step, hashed in found["digests"].items()}
+    answered = ask("tests.faults.soak", {"loader": dict(loader), "steps": steps}, timeout=600)
+    return {int(step): hashed for step, hashed in answered["digests"].items()}
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -350,19 +350,19 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     return {"digests": {str(step): digest(loader.batch_at(step)) for step in request["steps"]}}
 
 
-def _work(given: SoakOptions) -> Iterator[dict[str, Any]]:
+def _work(options: SoakOptions) -> Iterator[dict[str, Any]]:
     with contextlib.ExitStack() as stack:
         server = cache = None
-        if given.remote:
-            folder = stack.enter_context(work_folder("soak", given.out))
-            server, cache = stack.enter_context(served(Path(given.root), folder)), folder / "cache"
+        if options.remote:
+            folder = stack.enter_context(work_folder("soak", options.out))
+            server, cache = stack.enter_context(served(Path(options.root), folder)), folder / "cache"
             cache.mkdir()
             mount = ["mount", "-t", "tmpfs", "-o", f"size={_DISK}", "tmpfs", str(cache)]
             if subprocess.run(mount, capture_output=True, timeout=10).returncode:
                 say("no right to mount a small disk, so none is filled")
             else:
                 stack.callback(lambda: subprocess.run(["umount", "-l", cache], check=True))
-        soak, interrupted = Soak(given, server=server, cache=cache), False
+        soak, interrupted = Soak(options, server=server, cache=cache), False
         try:
             soak.run()
         except KeyboardInterrupt:
@@ -388,8 +388,8 @@ def format_result(result: Result) -> str:
     ]
     for kind, count in result["events"].items():
         took = result["recovery_s"].get(kind)
-        told = f", to the next batch {took['median']:.2f} s, at most {took['max']:.2f} s" if took else ""
-        rows.append((kind, f"{count:,} times{told}"))
+        recovery = f", to the next batch {took['median']:.2f} s, at most {took['max']:.2f} s" if took else ""
+        rows.append((kind, f"{count:,} times{recovery}"))
     rows.append(("problems", "; ".join(result["problems"]) or "none"))
     return markdown_table(["", ""], rows, right=False)
 
@@ -397,13 +397,14 @@ def format_result(result: Result) -> str:
 def plot_memory(result: Result, folder: Path) -> None:
     """Draw memory over time as SVG and PNG, with the line of the reported slope."""
     memory = result["memory"]
-    times, everything, own = (np.array([sample[column] for sample in memory["over_time"]]) for column in range(3))
-    minutes, own = times / 60, own / 1e6
+    samples = memory["over_time"]
+    times, everything, own_memory = (np.array([sample[column] for sample in samples]) for column in range(3))
+    minutes, own_memory = times / 60, own_memory / 1e6
     figure, axes = new_figure(width=7, height=3.2)
     axes.plot(minutes, everything / 1e6, ".", color="0.6", label="all, with a share of mapped files")
-    axes.plot(minutes, own, ".", label="heap, stacks and batches")
+    axes.plot(minutes, own_memory, ".", label="heap, stacks and batches")
     if memory["slope_bytes_per_hour"] is not None:
-        fitted, level = minutes[memory["left_out_samples"] :], own[memory["left_out_samples"] :].mean()
+        fitted, level = minutes[memory["left_out_samples"] :], own_memory[memory["left_out_samples"] :].mean()
         axes.plot(fitted, level + memory["slope_bytes_per_hour"] / 6e7 * (fitted - fitted.mean()), "k-", linewidth=1)
     axes.set(xlabel="minutes", ylabel="MB, all processes", title="Memory of trainer and workers")
     axes.set_ylim(bottom=0)

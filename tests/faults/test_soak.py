@@ -52,8 +52,8 @@ def test_a_soak_in_place_stops_the_store_and_damages_the_cache(oxe_root: Path, t
     members = {name: {"weight": 1, "splits": {"train": "train", "val": "train"}} for name in ("bridge", "kuka")}
     (tmp_path / "mixture.yaml").write_text(json.dumps({"members": members}))
     size = ("--minutes", "0.3", "--event-every", "0.5", "--batch-size", "8", "--num-workers", "1", "--val-steps", "2")
-    given = (*size, "--remote", "--root", str(oxe_root), "--mixture", str(tmp_path / "mixture.yaml"), "--json")
-    done = run(*given, module="tests.faults.soak")
+    options = (*size, "--remote", "--root", str(oxe_root), "--mixture", str(tmp_path / "mixture.yaml"), "--json")
+    done = run(*options, module="tests.faults.soak")
     assert done.code == 0, done.out + done.err
     result = json.loads(done.out)
     assert result["problems"] == [] and result["checked"] > 0
@@ -63,22 +63,22 @@ def test_a_soak_in_place_stops_the_store_and_damages_the_cache(oxe_root: Path, t
 def test_a_batch_that_is_not_a_fresh_loaders_is_named(loader: dict[str, Any]) -> None:
     right = fresh_digests(loader, [0, 5])
     assert differences(loader, right) == []
-    (told,) = differences(loader, {**right, 5: right[0]})
-    assert told.startswith("step 5: batch ")
+    (difference,) = differences(loader, {**right, 5: right[0]})
+    assert difference.startswith("step 5: batch ")
     assert len(differences({**loader, "seed": 4}, right)) == 2
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "told"),
+    ("arguments", "code", "message"),
     [(("--minutes", "0"), 2, "found '0'"), (("--root", "/nowhere"), 2, "/nowhere")],
 )
 def test_what_cannot_be_done_is_one_line(
-    arguments: tuple[str, ...], code: int, told: str, capsys: pytest.CaptureFixture[str]
+    arguments: tuple[str, ...], code: int, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     try:
-        found: Any = main(list(arguments))
+        exit_code: Any = main(list(arguments))
     except SystemExit as ended:
-        found = ended.code
+        exit_code = ended.code
     (line,) = capsys.readouterr().err.splitlines()
-    assert found == code
-    assert line.startswith("error: ") and told in line
+    assert exit_code == code
+    assert line.startswith("error: ") and message in line

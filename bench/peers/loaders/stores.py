@@ -56,8 +56,8 @@ class Jpeg(MapStyle):
         with (request.copy / "index.csv").open(newline="") as file:
             self._rows = list(csv.DictReader(file))
 
-    def __getitem__(self, place: int) -> dict[str, Any]:
-        pair = {frame: Path(self.copy, name).read_bytes() for frame, name in self._rows[place].items()}
+    def __getitem__(self, pair_number: int) -> dict[str, Any]:
+        pair = {frame: Path(self.copy, name).read_bytes() for frame, name in self._rows[pair_number].items()}
         return self.decode({**pair, "dataset": 0})
 
     @staticmethod
@@ -82,9 +82,9 @@ class Tfrecord:
     @staticmethod
     def make_copy(request: Request) -> None:
         """Write files of at most 1,000 neighbouring pairs, at least one for each worker."""
-        for shard, places in enumerate(request.divide(_SHARD_PAIRS)):
+        for shard, pair_numbers in enumerate(request.divide(_SHARD_PAIRS)):
             with (request.copy / f"{shard:05d}.tfrecord").open("wb") as file:
-                for pair in map(request.pairs.pair, places):
+                for pair in map(request.pairs.pair, pair_numbers):
                     file.write(encode_tfrecord(encode_example({"frames": [pair["first"], pair["second"]]})))
 
     @staticmethod
@@ -125,8 +125,8 @@ class Converted:
         """Convert the pairs, frames as they are, at most 1,000 a shard and a shard for each worker."""
         with TemporaryDirectory(dir=request.copy) as folder:
             shards = []
-            for places in request.divide(_SHARD_PAIRS):
-                pairs = map(request.pairs.pair, places)
+            for pair_numbers in request.divide(_SHARD_PAIRS):
+                pairs = map(request.pairs.pair, pair_numbers)
                 shards.append([encode_episode(0, [pair["first"], pair["second"]], instruction="") for pair in pairs])
             source = write_source(
                 Path(folder, "source"), shards, name=_DATASET, shape=request.pairs.shape, encoding="jpeg", offset=1

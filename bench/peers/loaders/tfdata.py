@@ -79,8 +79,8 @@ class _Source:
         if self._full:
             actions = self._vector(steps, "action", self._action, count)
             # [T, W, A]: the actions of each step up to the end of its pair, zeros after it.
-            places = tf.range(pairs)[:, None] + tf.range(self._window)[None, :]
-            windows = tf.gather(actions, tf.minimum(places, count - 1))
+            action_steps = tf.range(pairs)[:, None] + tf.range(self._window)[None, :]
+            windows = tf.gather(actions, tf.minimum(action_steps, count - 1))
             real = tf.cast(tf.range(self._window) < offset, tf.float32)
             columns |= {
                 "action": windows * real[None, :, None],
@@ -91,10 +91,10 @@ class _Source:
             }
         return tf.data.Dataset.from_tensor_slices(columns)
 
-    def _vector(self, steps: dict[str, Any], which: str, width: int, count: Any) -> Any:
+    def _vector(self, steps: dict[str, Any], vector_name: str, width: int, count: Any) -> Any:
         tf = self._tf
         parts, end = [], 0
-        for column, chosen, start, stop in self._about[which]:
+        for column, chosen, start, stop in self._about[vector_name]:
             values = tf.reshape(tf.cast(self._numbers(steps, column), tf.float32), [count, -1])
             if chosen is not None:
                 values = tf.gather(values, chosen, axis=1)

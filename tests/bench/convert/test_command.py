@@ -26,14 +26,14 @@ def test_a_conversion_is_measured_next_to_its_bare_work(tmp_path: Path, capsys: 
     assert result["parameters"]["offset"] == 5 and result["machine"]["versions"]["apache-beam"]
     (case,) = result["cases"]
     (run,) = case["runs"]
-    ours, bare = run["ours"], run["bare"]
-    assert case["pairs"] == ours["result"]["pairs"] == 2 * (STEPS - 5)
+    conversion, bare = run["ours"], run["bare"]
+    assert case["pairs"] == conversion["result"]["pairs"] == 2 * (STEPS - 5)
     assert case["frames_converted"] == bare["frames"] == 12
     assert 0.35 < case["source"]["bytes_per_step"] / (480 * 640 * 3) < 0.65
-    parts = [ours[key] for key in ("startup_seconds", "steady_seconds", "end_seconds")]
-    assert min(parts) >= 0 and sum(parts) == pytest.approx(ours["wall_seconds"])
-    assert case["ratio"] == pytest.approx(bare["seconds"] / ours["steady_seconds"])
-    assert ours["cpu_seconds"] > 0 and 2**25 < ours["worker_bytes"] < 2**31
+    parts = [conversion[key] for key in ("startup_seconds", "steady_seconds", "end_seconds")]
+    assert min(parts) >= 0 and sum(parts) == pytest.approx(conversion["wall_seconds"])
+    assert case["ratio"] == pytest.approx(bare["seconds"] / conversion["steady_seconds"])
+    assert conversion["cpu_seconds"] > 0 and 2**25 < conversion["worker_bytes"] < 2**31
     assert (kept / "output" / "png-0" / "bench_png" / VERSION / "dataset.json").is_file()
 
 

@@ -29,11 +29,11 @@ _SPLITS = "splits: {train: 'train', val: 'train[:2]'}"
 @pytest.fixture(scope="module")
 def folder(oxe_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A converted root, ``oxe``, and a mixture of two of its datasets, 3 to 1, ``two.yaml``."""
-    made = tmp_path_factory.mktemp("bench-loader")
-    (made / "oxe").symlink_to(oxe_root)
+    root_folder = tmp_path_factory.mktemp("bench-loader")
+    (root_folder / "oxe").symlink_to(oxe_root)
     members = f"  bridge: {{weight: 3, {_SPLITS}}}\n  kuka: {{weight: 1, {_SPLITS}}}\n"
-    (made / "two.yaml").write_text(f"members:\n{members}")
-    return made
+    (root_folder / "two.yaml").write_text(f"members:\n{members}")
+    return root_folder
 
 
 def _arguments(folder: Path, *more: str) -> list[str]:
@@ -70,8 +70,8 @@ def test_each_value_of_a_sweep_is_a_point(printed: dict[str, Any]) -> None:
 
 @pytest.mark.long
 def test_the_first_members_are_mixed_with_equal_weights(printed: dict[str, Any]) -> None:
-    one, two = (point["repeats"][0]["stats"]["per_dataset"] for point in printed["points"])
-    assert list(one) == ["bridge"]
+    single, two = (point["repeats"][0]["stats"]["per_dataset"] for point in printed["points"])
+    assert list(single) == ["bridge"]
     assert abs(two["bridge"] - two["kuka"]) < 2
 
 
@@ -195,7 +195,7 @@ def test_the_slope_and_its_error_are_those_of_least_squares() -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "told"),
+    ("more", "message"),
     [
         (("--sweep", "num-worker=1,2"), "no parameter 'num-worker'; did you mean 'num_workers'"),
         (("--sweep", "metadata=full,some"), "metadata: found 'some', expected one of full, dataset_only, none"),
@@ -206,11 +206,11 @@ def test_the_slope_and_its_error_are_those_of_least_squares() -> None:
     ],
 )
 def test_what_cannot_be_measured_is_one_line_before_anything_runs(
-    more: tuple[str, ...], told: str, folder: Path, refused: Refused
+    more: tuple[str, ...], message: str, folder: Path, refused: Refused
 ) -> None:
     code, line = refused(main, _arguments(folder, *more))
     assert code == 2
-    assert line.startswith("error: ") and told in line
+    assert line.startswith("error: ") and message in line
 
 
 @pytest.fixture

@@ -62,20 +62,20 @@ def test_a_sweep_of_step_times_gives_a_row_each(
 
 @pytest.mark.long
 def test_the_model_is_trained_without_validation(oxe_root: Path) -> None:
-    given = {"root": str(oxe_root), "mixture": "bridge", "split": "train", "batch_size": 8, "steps": 3, "warmup": 1}
-    figures = measure(TrainParameters(**given, val_every=0, num_workers=0))  # type: ignore[arg-type]
+    settings = {"root": str(oxe_root), "mixture": "bridge", "split": "train", "batch_size": 8, "steps": 3, "warmup": 1}
+    figures = measure(TrainParameters(**settings, val_every=0, num_workers=0))  # type: ignore[arg-type]
     assert figures["validation"] == {"count": 0, "seconds": None, "first_batch_s": None, "step_after_s": None}
     assert figures["datasets"] == 1
 
 
 def test_frames_may_be_decoded_by_the_trainer(oxe_root: Path) -> None:
-    given = {"root": str(oxe_root), "mixture": "bridge", "batch_size": 8, "steps": 3, "warmup": 1, "step_ms": 1.0}
-    figures = measure(TrainParameters(**given, val_every=0, num_workers=1, decode="device"))  # type: ignore[arg-type]
+    settings = {"root": str(oxe_root), "mixture": "bridge", "batch_size": 8, "steps": 3, "warmup": 1, "step_ms": 1.0}
+    figures = measure(TrainParameters(**settings, val_every=0, num_workers=1, decode="device"))  # type: ignore[arg-type]
     assert figures["steps"] == 3
 
 
 @pytest.mark.parametrize(
-    ("more", "told"),
+    ("more", "message"),
     [
         (("--val-split", "train[99%:]"), "train[99%:]"),
         (("--mixture", "brigde"), "did you mean 'bridge'?"),
@@ -85,11 +85,11 @@ def test_frames_may_be_decoded_by_the_trainer(oxe_root: Path) -> None:
     ],
 )
 def test_what_cannot_be_measured_is_one_line(
-    more: tuple[str, ...], told: str, oxe_root: Path, refused: Refused
+    more: tuple[str, ...], message: str, oxe_root: Path, refused: Refused
 ) -> None:
     code, line = refused(main, _arguments(oxe_root, *more))
     assert code == 2
-    assert told in line
+    assert message in line
 
 
 @pytest.mark.long

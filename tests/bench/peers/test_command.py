@@ -165,9 +165,9 @@ def test_a_peer_that_dies_is_a_row_and_the_others_continue(folder: Path, tmp_pat
     python.write_text("#!/bin/sh\nkill -9 $$\n")
     python.chmod(0o755)
     options = ("--peers", "lmdb,ours", "--python", str(python), "--slice-s", "0.1")
-    died, ours = _run(_arguments(folder, *options), tmp_path)["points"]
+    died, survivor = _run(_arguments(folder, *options), tmp_path)["points"]
     assert died["error"].startswith("was killed by SIGKILL") and not died["repeats"]
-    (run,) = ours["repeats"]
+    (run,) = survivor["repeats"]
     limit = np.mean([turn["pairs_per_s"] for turn in run["limit_slices"]])
     assert run["ratio"] == pytest.approx(run["samples_per_s"] / limit)
     missing = _run(_arguments(folder, "--peers", "lmdb", "--venvs", str(tmp_path)), tmp_path, code=1)

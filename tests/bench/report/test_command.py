@@ -42,15 +42,15 @@ def test_a_study_is_run_once_and_shown_with_its_command_and_plot(oxe_root: Path,
     outcome = run_study(study, command, folder, fresh=False)
     assert outcome.result is not None and outcome.error is None
     kept = (folder / "result.json").stat().st_mtime_ns
-    again = run_study(study, command, folder, fresh=False)
+    repeated = run_study(study, command, folder, fresh=False)
     assert (folder / "result.json").stat().st_mtime_ns == kept
-    assert again.result == outcome.result
-    assert (outcome.kept, again.kept) == (False, True)
-    add_plots(again, folder, tmp_path / "docs" / "page.md")
-    assert again.plots == ("benchmarks/tiny.svg",)
+    assert repeated.result == outcome.result
+    assert (outcome.kept, repeated.kept) == (False, True)
+    add_plots(repeated, folder, tmp_path / "docs" / "page.md")
+    assert repeated.plots == ("benchmarks/tiny.svg",)
     assert "pairs/s" in (tmp_path / "docs" / "benchmarks" / "tiny.svg").read_text()
-    page = format_page([again])
-    assert f"`{shlex.join(['python', '-m', 'bench.loader', *command])}`, {again.date}" in page
+    page = format_page([repeated])
+    assert f"`{shlex.join(['python', '-m', 'bench.loader', *command])}`, {repeated.date}" in page
     rows = [line.split("|")[1:3] for line in page.splitlines() if line.startswith("| batch_size=")]
     medians = [point["median"]["samples_per_s"] for point in outcome.result["points"]]
     shown = [(name.strip(), rate.strip()) for name, rate in rows]
@@ -80,8 +80,8 @@ def test_a_failed_point_is_a_row() -> None:
         "error": "no | memory",
     }
     machine = {"cores": 1, "cpu": "any"}
-    given = {"steps": 160, "batch_size": 64, "repeat": 1}
-    table = loader_table({"points": [failed], "parameters": given, "machine": machine}).markdown()
+    parameters = {"steps": 160, "batch_size": 64, "repeat": 1}
+    table = loader_table({"points": [failed], "parameters": parameters, "machine": machine}).markdown()
     assert "| seed=1 |" in table and "seed=1 failed: no | memory" in table
 
 

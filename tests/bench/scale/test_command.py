@@ -72,8 +72,8 @@ def test_the_index_is_that_of_the_parts_of_its_shards(root: Path, tmp_path: Path
 def test_the_command_measures_and_removes_its_roots(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     size = ["--records", "1", "--batches", "100", "--batch-size", "8", "--num-workers", "1", "--repeat", "1"]
     size += ["--subjects", "labels,loader,index"]
-    where = ["--work", str(tmp_path / "work"), "--out", str(tmp_path / "out"), "--json"]
-    assert main([*size, *where]) == 0
+    folders = ["--work", str(tmp_path / "work"), "--out", str(tmp_path / "out"), "--json"]
+    assert main([*size, *folders]) == 0
     printed: dict[str, Any] = json.loads(capsys.readouterr().out)
     assert json.loads((tmp_path / "out" / "scale.json").read_text()) == printed
     assert list((tmp_path / "work").iterdir()) == []
@@ -89,10 +89,10 @@ def test_the_command_measures_and_removes_its_roots(tmp_path: Path, capsys: pyte
 
 
 @pytest.mark.parametrize(
-    ("more", "code", "told"),
+    ("more", "code", "message"),
     [(("--records", "10,x"), 2, "found 'x'"), (("--work", "/proc/none"), 1, "/proc/none")],
 )
-def test_what_cannot_be_done_is_one_line(more: tuple[str, ...], code: int, told: str, refused: Refused) -> None:
-    found, line = refused(main, more)
-    assert found == code
-    assert told in line
+def test_what_cannot_be_done_is_one_line(more: tuple[str, ...], code: int, message: str, refused: Refused) -> None:
+    exit_code, line = refused(main, more)
+    assert exit_code == code
+    assert message in line

@@ -52,22 +52,22 @@ class ChaosOptions(Output):
     work: Path | None = option(None, Path, "folder to work in; by default the temporary one", metavar="DIR")
 
 
-def plan_faults(sandbox: Sandbox, given: ChaosOptions) -> list[Fault]:
+def plan_faults(sandbox: Sandbox, options: ChaosOptions) -> list[Fault]:
     """Return the faults to try, the longest first; ``--kills`` is spread over the three ways to convert."""
     programs = (*WAYS, Training(sandbox))
-    found = []
+    faults = []
     for name, run, counts, short in FAULTS:
-        for program, count in zip(programs, short if given.short else counts, strict=True):
-            kills = run is killed and program in WAYS and not given.short
-            found.append(Fault(name, program, run, round(count * given.kills / 100) if kills else count))
-    return [fault for fault in found if fault.count and any(text in fault.name for text in given.only or [""])]
+        for program, count in zip(programs, short if options.short else counts, strict=True):
+            kills = run is killed and program in WAYS and not options.short
+            faults.append(Fault(name, program, run, round(count * options.kills / 100) if kills else count))
+    return [fault for fault in faults if fault.count and any(text in fault.name for text in options.only or [""])]
 
 
-def run_chaos(given: ChaosOptions, *, damage: Callable[[Sandbox], None] = lambda _: None) -> dict[str, Any]:
+def run_chaos(options: ChaosOptions, *, damage: Callable[[Sandbox], None] = lambda _: None) -> dict[str, Any]:
     """Make the sample, cause the faults, and return the result.
 
     Args:
-        given: Options.
+        options: Options.
         damage: Called with the sandbox before the faults; the tests damage the reference, which must be noticed.
 
     Raises:
@@ -77,21 +77,21 @@ def run_chaos(given: ChaosOptions, *, damage: Callable[[Sandbox], None] = lambda
     began = time.monotonic()
 
     def attempt(sandbox: Sandbox, fault: Fault) -> None:
-        fault.try_all(sandbox, random.Random(f"{given.seed} {fault.name} {fault.program.where}"))
-        told = fault.skipped or f"{fault.survived} of {fault.tried} survived"
-        lines = [f"{fault.name}, {fault.program.where}: {told}", *(f"! {problem}" for problem in fault.problems)]
+        fault.try_all(sandbox, random.Random(f"{options.seed} {fault.name} {fault.program.where}"))
+        message = fault.skipped or f"{fault.survived} of {fault.tried} survived"
+        lines = [f"{fault.name}, {fault.program.where}: {message}", *(f"! {problem}" for problem in fault.problems)]
         # One call for all lines: several threads report.
         say(f"{human_seconds(time.monotonic() - began):>6} " + "\n       ".join(lines))
 
-    with work_folder("chaos", given.work) as work:
-        shards, size = (4, 128) if given.short else (10, 384)
-        sandbox = Sandbox(work, datasets=_DATASETS, shards=shards, size=size, codec=given.codec)
-        faults = plan_faults(sandbox, given)
+    with work_folder("chaos", options.work) as work:
+        shards, size = (4, 128) if options.short else (10, 384)
+        sandbox = Sandbox(work, datasets=_DATASETS, shards=shards, size=size, codec=options.codec)
+        faults = plan_faults(sandbox, options)
         if not faults:
-            raise ArgumentError(f"no fault is called {' or '.join(given.only or [])}")
-        sandbox.make(episodes=shards, steps=7 if given.short else 10)
+            raise ArgumentError(f"no fault is called {' or '.join(options.only or [])}")
+        sandbox.make(episodes=shards, steps=7 if options.short else 10)
         damage(sandbox)
-        with ThreadPoolExecutor(given.jobs) as pool:
+        with ThreadPoolExecutor(options.jobs) as pool:
             try:
                 for done in [pool.submit(attempt, sandbox, fault) for fault in faults]:
                     done.result()
@@ -127,7 +127,7 @@ COMMAND = Command(
     package="tests.faults",
     about="Cause faults and check that nothing is lost.",
     options=ChaosOptions,
-    work=lambda given: iter([run_chaos(given)]),
+    work=lambda options: iter([run_chaos(options)]),
     show=format_result,
     failed=lambda result: result["broken"] > 0,
     libraries=("apache-beam", "array-record", "dask", "grain", "numpy", "pyarrow"),
@@ -141,5 +141,5 @@ def use_private_memory() -> None:
         return
     mount = f'{_PRIVATE}=1; export {_PRIVATE}; mount -t tmpfs chaos-shm /dev/shm; exec "$0" "$@"'
     if subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode == 0:
-        again = [sys.executable, "-m", "tests.faults.chaos", *sys.argv[1:]]
-        os.execvp("unshare", ["unshare", "--mount", "sh", "-c", mount, *again])
+        command = [sys.executable, "-m", "tests.faults.chaos", *sys.argv[1:]]
+        os.execvp("unshare", ["unshare", "--mount", "sh", "-c", mount, *command])

@@ -1,7 +1,7 @@
 """Faults: processes killed and stopped, limits hit, a full disk, files lost, a source that changes between runs,
 and outages.
 
-Each fault is a function of a place and the fault's entry, whose ``tried`` counts the attempts from 1 on.
+Each fault is a function of a trial and the fault's entry, whose ``tried`` counts the attempts from 1 on.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from convert.errors import EXIT_USAGE
 from tests.faults.chaos.labels import labels_killed
 from tests.faults.chaos.outage import FORMS, SECONDS, outage
 from tests.faults.chaos.programs import IN_MEMORY, Conversion, Training
-from tests.faults.chaos.sandbox import LIMIT_S, Broken, Fault, NotPossible, Place
+from tests.faults.chaos.sandbox import LIMIT_S, Broken, Fault, NotPossible, Trial
 from tests.fixtures.command import Command, tree
 
 _CGROUP = Path("/sys/fs/cgroup")
@@ -31,74 +31,74 @@ _MERGING_S = 3.0
 """Seconds from the last shard in which a kill may happen: reading the parts, statistics, the manifest."""
 
 
-def killed(place: Place, fault: Fault) -> None:
+def killed(trial: Trial, fault: Fault) -> None:
     """SIGKILL the main process at a random moment, perhaps several times, then resume; each kill counts."""
     for number in range(fault.program.kills):
         if number:
-            if fault.tried == fault.count or place.is_complete():
+            if fault.tried == fault.count or trial.is_complete():
                 break
             fault.tried += 1
             fault.survived += 1
-        _kill(place, fault, fault.program.wait)
-    fault.program.finish(place)
+        _kill(trial, fault, fault.program.wait)
+    fault.program.finish(trial)
 
 
-def merging_killed(place: Place, fault: Fault) -> None:
+def merging_killed(trial: Trial, fault: Fault) -> None:
     """SIGKILL the main process while the indexes are merged, up to four times, then resume."""
 
-    def wait(place: Place, command: Command) -> None:
-        place.wait_for(place.sandbox.total_shards, command)
-        time.sleep(place.chance.uniform(0, _MERGING_S))
+    def wait(trial: Trial, command: Command) -> None:
+        trial.wait_for(trial.sandbox.total_shards, command)
+        time.sleep(trial.chance.uniform(0, _MERGING_S))
 
     for _ in range(fault.program.kills):
-        _kill(place, fault, wait)
-        if place.is_complete():
+        _kill(trial, fault, wait)
+        if trial.is_complete():
             break
-    fault.program.finish(place)
+    fault.program.finish(trial)
 
 
-def _kill(place: Place, fault: Fault, wait: Callable[[Place, Command], None]) -> None:
-    with fault.program.running(place) as command:
-        wait(place, command)
-        place.kill(command)
+def _kill(trial: Trial, fault: Fault, wait: Callable[[Trial, Command], None]) -> None:
+    with fault.program.running(trial) as command:
+        wait(trial, command)
+        trial.kill(command)
 
 
-def worker_killed(place: Place, fault: Fault) -> None:
+def worker_killed(trial: Trial, fault: Fault) -> None:
     """SIGKILL a worker at a random moment."""
     program = fault.program
-    with program.running(place) as command:
-        program.wait(place, command)
+    with program.running(trial) as command:
+        program.wait(trial, command)
         if workers := program.workers(command):
-            place.chance.choice(workers).kill()
-        result = place.end(command)
-    if program.worker_lost is not None and program.worker_lost not in fault.note(place, result):
+            trial.chance.choice(workers).kill()
+        result = trial.end(command)
+    if program.worker_lost is not None and program.worker_lost not in fault.note(trial, result):
         raise Broken(f"does not say that a worker was killed: {result.error()}")
     if program.worker_lost is None:
-        fault.check_refused_or_done(place, result)
-    program.finish(place)
+        fault.check_refused_or_done(trial, result)
+    program.finish(trial)
 
 
-def stopped(place: Place, fault: Fault, *, who: str) -> None:
+def stopped(trial: Trial, fault: Fault, *, who: str) -> None:
     """SIGSTOP processes at a random moment, then SIGCONT; every second time kill the main process in between.
 
     Without the SIGCONT workers might stay: a stopped process cannot end.
     """
     program = fault.program
-    with program.running(place) as command:
-        program.wait(place, command)
+    with program.running(trial) as command:
+        program.wait(trial, command)
         main, workers = psutil.Process(command.pid), program.workers(command)
-        found = {"all": [main, *workers], "main": [main], "worker": [place.chance.choice(workers or [main])]}[who]
-        _signal(found, signal.SIGSTOP)
+        targets = {"all": [main, *workers], "main": [main], "worker": [trial.chance.choice(workers or [main])]}[who]
+        _signal(targets, signal.SIGSTOP)
         time.sleep(1)
         kill = fault.tried % 2 == 0
         if kill:
             command.kill()
-        _signal(found, signal.SIGCONT)
+        _signal(targets, signal.SIGCONT)
         if kill:
-            place.check_gone(command)
+            trial.check_gone(command)
         else:
-            place.check_done(place.end(command))
-    program.finish(place)
+            trial.check_done(trial.end(command))
+    program.finish(trial)
 
 
 def _signal(processes: list[psutil.Process], number: int) -> None:
@@ -107,50 +107,50 @@ def _signal(processes: list[psutil.Process], number: int) -> None:
             process.send_signal(number)
 
 
-def files_lost(place: Place, fault: Fault) -> None:
+def files_lost(trial: Trial, fault: Fault) -> None:
     """Delete or cut files of a complete dataset, repair with the same command, and kill it once meanwhile.
 
     Shards of a split that has its index stay unchanged; a lost index needs the complete source again.
     """
-    shutil.copytree(place.sandbox.root, place.out)
-    files = sorted(path for path in place.out.rglob("*.arr*") if path.is_file())
-    lost = place.chance.sample(files, place.chance.randint(1, 3))
+    shutil.copytree(trial.sandbox.root, trial.out)
+    files = sorted(path for path in trial.out.rglob("*.arr*") if path.is_file())
+    lost = trial.chance.sample(files, trial.chance.randint(1, 3))
     for path in lost:
-        if place.chance.random() < 0.5:
+        if trial.chance.random() < 0.5:
             path.unlink()
         else:
             os.truncate(path, path.stat().st_size // 2)
     lost_index = {path.parent for path in lost if path.suffix == ".arrow"}
     kept = {path: path.stat().st_ino for path in files if path not in lost and path.suffix == ".arrayrecord"}
-    _kill(place, fault, fault.program.wait)
-    fault.program.finish(place)
+    _kill(trial, fault, fault.program.wait)
+    fault.program.finish(trial)
     changed = [path for path in kept if path.parent not in lost_index and path.stat().st_ino != kept[path]]
     if changed:
         raise Broken(f"{len(changed)} sound shards were converted again, such as {changed[0].name}")
 
 
-def two_at_once(place: Place, fault: Fault) -> None:
-    """Start two conversions into the same place; one is killed every third time, one has another size every third."""
+def two_at_once(trial: Trial, fault: Fault) -> None:
+    """Start two conversions into the same output; one is killed every third time, one has another size every third."""
     kill, other_size = fault.tried % 3 == 2, fault.tried % 3 == 0
     with ExitStack() as stack:
-        first = stack.enter_context(fault.program.running(place))
-        time.sleep(place.chance.uniform(0, place.sandbox.seconds))
-        other = Conversion("in memory", size=place.sandbox.size * 2 if other_size else None)
-        second = stack.enter_context(other.running(place))
+        first = stack.enter_context(fault.program.running(trial))
+        time.sleep(trial.chance.uniform(0, trial.sandbox.seconds))
+        conversion = Conversion("in memory", size=trial.sandbox.size * 2 if other_size else None)
+        second = stack.enter_context(conversion.running(trial))
         if kill:
-            place.wait_for(place.chance.uniform(1, place.sandbox.total_shards), first)
+            trial.wait_for(trial.chance.uniform(1, trial.sandbox.total_shards), first)
             first.kill()
         results = [command.wait(LIMIT_S) for command in ([second] if kill else [first, second])]
         for command in (first, second):
-            place.check_gone(command)
+            trial.check_gone(command)
     for result in results:
         if result.code:
-            fault.note(place, result)
+            fault.note(trial, result)
     if other_size and sum(result.code != 0 for result in results) != 1:
         raise Broken("of two conversions with other image sizes not exactly one was refused")
     # If the second one came first, the output has its size.
     if not (other_size and results[0].code):
-        IN_MEMORY.finish(place)
+        IN_MEMORY.finish(trial)
 
 
 def _flip(content: bytes) -> bytes:
@@ -168,134 +168,134 @@ _CHANGES: Mapping[str, tuple[int, Callable[[bytes], bytes] | None]] = {
 """Exit code of the next run, and the new content: a finished shard is read again only if its size differs."""
 
 
-def source_changed(place: Place, fault: Fault) -> None:
+def source_changed(trial: Trial, fault: Fault) -> None:
     """Change a source file between two runs: it is refused or reported; with the old file the conversion goes on."""
     fault.what = change = list(_CHANGES)[(fault.tried - 1) % len(_CHANGES)]
     code, edit = _CHANGES[change]
-    source = place.folder / "source"
-    shutil.copytree(place.sandbox.source, source)
-    with Conversion(fault.program.where, source=source).running(place) as command:
-        place.wait_for(place.chance.uniform(2, place.sandbox.total_shards / 2), command)
-        place.kill(command)
-    target = _choose(place, source, change)
-    before, found = target.read_bytes(), tree(place.out)
+    source = trial.folder / "source"
+    shutil.copytree(trial.sandbox.source, source)
+    with Conversion(fault.program.where, source=source).running(trial) as command:
+        trial.wait_for(trial.chance.uniform(2, trial.sandbox.total_shards / 2), command)
+        trial.kill(command)
+    target = _choose(trial, source, change)
+    before, output_before = target.read_bytes(), tree(trial.out)
     if edit is None:
         target.unlink()
     else:
         target.write_bytes(edit(before))
     changed = Conversion("in memory", source=source)
-    result = place.run(changed)
+    result = trial.run(changed)
     if result.code != code:
         raise Broken(f"exit code {result.code}, expected {code}: {result.err.strip()[-200:]}")
     if result.code:
-        fault.note(place, result)
+        fault.note(trial, result)
     if result.code != EXIT_USAGE:
-        place.check_clean()
-    elif tree(place.out) != found:
+        trial.check_clean()
+    elif tree(trial.out) != output_before:
         # Also unfinished files of the killed run stay until a run goes on.
         raise Broken("the run was refused, but the output has changed")
     target.write_bytes(before)
-    place.check_done(place.run(changed))
+    trial.check_done(trial.run(changed))
     # The manifest names the source's folder, so the comparison needs a conversion of the same folder.
-    out, place.out = place.out, place.folder / "fresh"
-    place.check_done(place.run(changed))
-    expected, place.out = tree(place.out), out
-    place.check_same(expected)
-    place.check_clean()
+    out, trial.out = trial.out, trial.folder / "fresh"
+    trial.check_done(trial.run(changed))
+    expected, trial.out = tree(trial.out), out
+    trial.check_same(expected)
+    trial.check_clean()
 
 
-def _choose(place: Place, source: Path, change: str) -> Path:
+def _choose(trial: Trial, source: Path, change: str) -> Path:
     """Return a file of the source to change: of a finished shard, of an unfinished one, or the metadata."""
-    found = []
-    for journal in sorted(place.out.glob("*/*/.convert")):
+    candidates = []
+    for journal in sorted(trial.out.glob("*/*/.convert")):
         finished = {path.name.removesuffix(".status.json") for path in journal.glob("*.status.json")}
-        folder = source / journal.parent.relative_to(place.out)
+        folder = source / journal.parent.relative_to(trial.out)
         if "metadata" in change:
-            found.append(folder / "dataset_info.json")
+            candidates.append(folder / "dataset_info.json")
             continue
         for path in sorted(folder.glob("*.tfrecord-*")):
             stem = path.name.split("-", 1)[1].replace(".tfrecord", "")
             if (stem in finished) == ("finished" in change):
-                found.append(path)
-    if not found:
+                candidates.append(path)
+    if not candidates:
         raise Broken("the conversion was over before it was killed")
-    return place.chance.choice(found)
+    return trial.chance.choice(candidates)
 
 
-def disk_full(place: Place, fault: Fault) -> None:
+def disk_full(trial: Trial, fault: Fault) -> None:
     """Use a tmpfs as output that is full at a random point; every fourth time it has too few inodes instead."""
-    chance, more = place.chance, "size=1g,nr_inodes=100k"
+    chance, more = trial.chance, "size=1g,nr_inodes=100k"
     if fault.tried % 4 == 0:
-        room = f"size=1g,nr_inodes={chance.randrange(8, len(place.sandbox.reference))}"
+        limit = f"size=1g,nr_inodes={chance.randrange(8, len(trial.sandbox.reference))}"
     else:
         # Less than a few pages has no room for a folder, and a tmpfs rounds up.
-        room = f"size={chance.randrange(16 << 10, int(place.sandbox.total_bytes * 0.9))}"
-    fault.what = room
-    with _mounted(place.out, room):
-        line = fault.note(place, place.run(fault.program))
+        limit = f"size={chance.randrange(16 << 10, int(trial.sandbox.total_bytes * 0.9))}"
+    fault.what = limit
+    with _mounted(trial.out, limit):
+        line = fault.note(trial, trial.run(fault.program))
         if "the disk is full" not in line:
             raise Broken(f"does not say that the disk is full: {line}")
-        place.check_clean()
-        _mount("-o", f"remount,{more}", str(place.out))
-        fault.program.finish(place)
+        trial.check_clean()
+        _mount("-o", f"remount,{more}", str(trial.out))
+        fault.program.finish(trial)
 
 
-def read_only_output(place: Place, fault: Fault) -> None:
+def read_only_output(trial: Trial, fault: Fault) -> None:
     """Convert to a read-only file system, every second time after a conversion was killed there."""
-    with _mounted(place.out, "size=64m"):
+    with _mounted(trial.out, "size=64m"):
         if fault.tried % 2 == 0:
-            _kill(place, fault, lambda place, command: place.wait_for(2, command))
-        before = sorted(place.out.rglob("*"))
-        _mount("-o", "remount,ro", str(place.out))
-        fault.note(place, place.run(fault.program))
-        if sorted(place.out.rglob("*")) != before or list(place.tmp.iterdir()):
+            _kill(trial, fault, lambda trial, command: trial.wait_for(2, command))
+        before = sorted(trial.out.rglob("*"))
+        _mount("-o", "remount,ro", str(trial.out))
+        fault.note(trial, trial.run(fault.program))
+        if sorted(trial.out.rglob("*")) != before or list(trial.tmp.iterdir()):
             raise Broken("something was written")
-        _mount("-o", "remount,rw", str(place.out))
-        fault.program.finish(place)
+        _mount("-o", "remount,rw", str(trial.out))
+        fault.program.finish(trial)
 
 
-def read_only_data(place: Place, fault: Fault) -> None:
+def read_only_data(trial: Trial, fault: Fault) -> None:
     """Train on data on a read-only file system; nothing may differ."""
-    root = place.folder / "data"
+    root = trial.folder / "data"
     with _mounted(root, "size=1g"):
-        shutil.copytree(place.sandbox.root, root, dirs_exist_ok=True)
+        shutil.copytree(trial.sandbox.root, root, dirs_exist_ok=True)
         _mount("-o", "remount,ro", str(root))
-        Training(place.sandbox, root=root).finish(place)
+        Training(trial.sandbox, root=root).finish(trial)
 
 
-def limited(place: Place, fault: Fault, *, limit: Callable[[Place, Fault], str]) -> None:
+def limited(trial: Trial, fault: Fault, *, limit: Callable[[Trial, Fault], str]) -> None:
     """Run under a limit that the shell sets, and then without it, which must succeed."""
-    fault.what = command = limit(place, fault)
+    fault.what = command = limit(trial, fault)
     through = ["bash", "-c", f'{command} && exec "$0" "$@"']
-    fault.check_refused_or_done(place, place.run(fault.program, through=through))
-    fault.program.finish(place)
+    fault.check_refused_or_done(trial, trial.run(fault.program, through=through))
+    fault.program.finish(trial)
 
 
-def _file_size(place: Place, fault: Fault) -> str:
+def _file_size(trial: Trial, fault: Fault) -> str:
     """Limit the size of files, in blocks of 1,024 bytes."""
-    return f"ulimit -f {place.chance.randrange(4, 60)}"
+    return f"ulimit -f {trial.chance.randrange(4, 60)}"
 
 
-def _handles(place: Place, fault: Fault) -> str:
+def _handles(trial: Trial, fault: Fault) -> str:
     """Limit the number of open files."""
     limits = fault.program.handles
     return f"ulimit -n {limits[(fault.tried - 1) % len(limits)]}"
 
 
-def _address_space(place: Place, fault: Fault) -> str:
+def _address_space(trial: Trial, fault: Fault) -> str:
     """Limit the address space."""
     ranges = fault.program.address_space
-    return f"ulimit -v {place.chance.randrange(*ranges[(fault.tried - 1) % len(ranges)]) * 1024}"
+    return f"ulimit -v {trial.chance.randrange(*ranges[(fault.tried - 1) % len(ranges)]) * 1024}"
 
 
-def memory_cgroup(place: Place, fault: Fault) -> None:
+def memory_cgroup(trial: Trial, fault: Fault) -> None:
     """Use a control group with too little memory: the kernel kills a process of it."""
-    megabytes = place.chance.randrange(*fault.program.memory)
-    with _control_group(place.name, megabytes) as folder:
-        limited(place, fault, limit=lambda place, fault: f"echo $$ > {folder}/cgroup.procs")
+    megabytes = trial.chance.randrange(*fault.program.memory)
+    with _control_group(trial.name, megabytes) as folder:
+        limited(trial, fault, limit=lambda trial, fault: f"echo $$ > {folder}/cgroup.procs")
 
 
-FAULTS: tuple[tuple[str, Callable[[Place, Fault], None], tuple[int, ...], tuple[int, ...]], ...] = (
+FAULTS: tuple[tuple[str, Callable[[Trial, Fault], None], tuple[int, ...], tuple[int, ...]], ...] = (
     ("conversion killed", killed, (40, 40, 20, 0), (1, 1, 0, 0)),
     ("merging killed", merging_killed, (8, 6, 2, 0), (1, 0, 0, 0)),
     ("files lost", files_lost, (8, 6, 2, 0), (1, 0, 0, 0)),

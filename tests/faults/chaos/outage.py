@@ -17,7 +17,7 @@ from urllib.parse import unquote
 
 from pairstream.info.overview import describe, open_root
 from tests.faults.chaos.programs import Training
-from tests.faults.chaos.sandbox import Broken, Fault, Place
+from tests.faults.chaos.sandbox import Broken, Fault, Trial
 
 Form = Literal["refused", "reset", "closed", "stalled"]
 FORMS: tuple[Form, ...] = ("refused", "reset", "closed", "stalled")
@@ -27,19 +27,19 @@ SECONDS = (1, 5, 15, 60)
 _LINGER_0 = struct.pack("ii", 1, 0)
 
 
-def outage(place: Place, fault: Fault, *, form: Form) -> None:
+def outage(trial: Trial, fault: Fault, *, form: Form) -> None:
     """Read in place, and let the server fail at a random step: the run goes on by itself, with the same batches."""
     seconds = SECONDS[(fault.tried - 1) % len(SECONDS)]
     fault.what = f"{form} for {seconds} s"
-    with FailingServer(place.sandbox.root).serving() as server:
-        training = Training(place.sandbox, root=server.url, cache=f"{place.folder}/cache:50KB")
-        with training.running(place) as command:
-            training.wait(place, command)
+    with FailingServer(trial.sandbox.root).serving() as server:
+        training = Training(trial.sandbox, root=server.url, cache=f"{trial.folder}/cache:50KB")
+        with training.running(trial) as command:
+            training.wait(trial, command)
             server.fail(form, seconds=seconds)
             if command.process.poll() is not None:
                 raise Broken("the run ended before the outage did")
-            place.check_done(place.end(command))
-        training.finish(place)
+            trial.check_done(trial.end(command))
+        training.finish(trial)
 
 
 class FailingServer:

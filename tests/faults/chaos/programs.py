@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 from convert.run.command import ADDRESS_SPACE
-from tests.faults.chaos.sandbox import Broken, Place, Program, Sandbox
+from tests.faults.chaos.sandbox import Broken, Program, Sandbox, Trial
 from tests.faults.soak import fresh_digests
 from tests.fixtures.command import Command, Result
 
@@ -36,29 +36,29 @@ class Conversion(Program):
         self._source, self._size = source, size
 
     @contextlib.contextmanager
-    def running(self, place: Place, *, through: Sequence[str] = ()) -> Iterator[Command]:
-        """Start a conversion into the place."""
-        arguments = [*place.sandbox.arguments(place.out, source=self._source, size=self._size), _MODES[self.where]]
-        with place.starting("convert.run", *arguments, through=through) as command:
+    def running(self, trial: Trial, *, through: Sequence[str] = ()) -> Iterator[Command]:
+        """Start a conversion into the output of a trial."""
+        arguments = [*trial.sandbox.arguments(trial.out, source=self._source, size=self._size), _MODES[self.where]]
+        with trial.starting("convert.run", *arguments, through=through) as command:
             yield command
 
-    def wait(self, place: Place, command: Command) -> None:
+    def wait(self, trial: Trial, command: Command) -> None:
         """Wait until a random moment of a conversion that resumes: its start, a shard, its end."""
-        if place.chance.random() < 0.25:
-            time.sleep(place.chance.uniform(0, 2 * place.sandbox.seconds))
+        if trial.chance.random() < 0.25:
+            time.sleep(trial.chance.uniform(0, 2 * trial.sandbox.seconds))
         else:
-            place.wait_for(place.chance.uniform(place.finished(), place.sandbox.total_shards), command)
-            time.sleep(place.chance.uniform(0, 0.3))
+            trial.wait_for(trial.chance.uniform(trial.finished(), trial.sandbox.total_shards), command)
+            time.sleep(trial.chance.uniform(0, 0.3))
 
-    def check(self, place: Place, result: Result) -> None:
+    def check(self, trial: Trial, result: Result) -> None:
         """Check that the conversion is complete."""
-        super().check(place, result)
-        place.check_same()
+        super().check(trial, result)
+        trial.check_same()
 
-    def finish(self, place: Place) -> None:
+    def finish(self, trial: Trial) -> None:
         """Run the same command undisturbed, or another way of running, and check the output."""
-        mode = place.chance.choice([self.where, "in memory"])
-        self.check(place, place.run(Conversion(mode, source=self._source, size=self._size)))
+        mode = trial.chance.choice([self.where, "in memory"])
+        self.check(trial, trial.run(Conversion(mode, source=self._source, size=self._size)))
 
 
 IN_MEMORY = Conversion("in memory")
@@ -91,30 +91,30 @@ class Training(Program):
         return fresh_digests({"root": str(self._sandbox.root), **self._loader}, list(range(STEPS)))
 
     @contextlib.contextmanager
-    def running(self, place: Place, *, through: Sequence[str] = ()) -> Iterator[Command]:
+    def running(self, trial: Trial, *, through: Sequence[str] = ()) -> Iterator[Command]:
         """Start the script, or start it again: it goes on from its state."""
-        folder = _log(place).parent
+        folder = _log(trial).parent
         folder.mkdir(exist_ok=True)
         loader = {"root": str(self._root), **self._loader, "num_workers": 2, "num_steps": STEPS, "cache": self._cache}
         request = json.dumps({"loader": loader, "folder": str(folder), "step_s": _STEP_MS / 1000})
-        with place.starting("tests.faults.chaos.trainer", request, through=through) as command:
+        with trial.starting("tests.faults.chaos.trainer", request, through=through) as command:
             yield command
 
-    def wait(self, place: Place, command: Command) -> None:
+    def wait(self, trial: Trial, command: Command) -> None:
         """Wait until a random step."""
-        log, step = _log(place), place.chance.randrange(1, STEPS - 10)
-        place.wait_until(
-            lambda: log.exists() and log.read_text().count("\n") >= step, command, what=f"step {step} is reached"
+        log, step = _log(trial), trial.chance.randrange(1, STEPS - 10)
+        trial.wait_until(
+            lambda: log.exists() and log.read_text().count("\n") >= step, command, condition=f"step {step} is reached"
         )
 
-    def finish(self, place: Place) -> None:
+    def finish(self, trial: Trial) -> None:
         """Run the script again without a fault, and compare its batches with those of an undisturbed run.
 
         Each step is logged in order with the right batch; the step at which the script was killed perhaps twice.
         """
-        self.check(place, place.run(self))
+        self.check(trial, trial.run(self))
         last = -1
-        for line in _log(place).read_text().splitlines():
+        for line in _log(trial).read_text().splitlines():
             step, hashed = int(line.split()[0]), line.split()[1]
             if step not in (last, last + 1):
                 raise Broken(f"step {step} came after step {last}")
@@ -125,5 +125,5 @@ class Training(Program):
             raise Broken(f"the last step was {last}, expected {STEPS - 1}")
 
 
-def _log(place: Place) -> Path:
-    return place.folder / "run" / "log"
+def _log(trial: Trial) -> Path:
+    return trial.folder / "run" / "log"

@@ -55,7 +55,7 @@ class Program(Protocol):
 
     Attributes:
         where: Way of running, for the result.
-        kills: Kills in one place before the program must end.
+        kills: Kills in one trial before the program must end.
         handles: Limits on open files to try in turn.
         address_space: Ranges of limits on address space to try in turn, in MB.
         memory: Range of limits on memory, in MB.
@@ -71,27 +71,27 @@ class Program(Protocol):
     worker: str = ""
     worker_lost: str | None = None
 
-    def running(self, place: Place, *, through: Sequence[str] = ()) -> AbstractContextManager[Command]:
+    def running(self, trial: Trial, *, through: Sequence[str] = ()) -> AbstractContextManager[Command]:
         """Start the program, or start it again: it resumes its work."""
 
-    def wait(self, place: Place, command: Command) -> None:
+    def wait(self, trial: Trial, command: Command) -> None:
         """Wait until a random moment of its work."""
 
     def workers(self, command: Command) -> list[psutil.Process]:
         """Return its workers."""
-        found = []
+        workers = []
         for process in command.processes():
             with contextlib.suppress(psutil.Error):
                 if self.worker in " ".join(process.cmdline()):
-                    found.append(process)
-        return sorted(found, key=lambda process: process.pid)
+                    workers.append(process)
+        return sorted(workers, key=lambda process: process.pid)
 
-    def check(self, place: Place, result: Result) -> None:
+    def check(self, trial: Trial, result: Result) -> None:
         """Check a run that ended with exit code 0."""
-        place.check_done(result)
-        place.check_clean()
+        trial.check_done(result)
+        trial.check_clean()
 
-    def finish(self, place: Place) -> None:
+    def finish(self, trial: Trial) -> None:
         """Run the program again without a fault, and check that it ends as if nothing had happened."""
 
 
@@ -114,7 +114,7 @@ class Fault:
 
     name: str
     program: Program
-    run: Callable[[Place, Fault], None]
+    run: Callable[[Trial, Fault], None]
     count: int
     what: str = ""
     tried: int = 0
@@ -125,12 +125,12 @@ class Fault:
     seconds: float = 0.0
 
     def try_all(self, sandbox: Sandbox, chance: random.Random) -> None:
-        """Make all attempts, each in a new place; three problems end the fault."""
+        """Make all attempts, each in a new trial; three problems end the fault."""
         began = time.monotonic()
         try:
             while self.tried < self.count and len(self.problems) < _ENOUGH_PROBLEMS:
-                with self.attempt(), sandbox.place(chance) as place:
-                    self.run(place, self)
+                with self.attempt(), sandbox.trial(chance) as trial:
+                    self.run(trial, self)
         except NotPossible as reason:
             self.tried -= 1
             self.skipped = str(reason)
@@ -152,22 +152,22 @@ class Fault:
         else:
             self.survived += 1
 
-    def note(self, place: Place, result: Result) -> str:
+    def note(self, trial: Trial, result: Result) -> str:
         """Check that a run was refused; keep its error line, without the parts that differ from run to run."""
-        line = place.check_refused(result)
-        told = line.split(" The iterator")[0].replace(str(place.out), "ROOT").replace(str(place.folder), "DIR")
-        self.told[_NUMBERED.sub(r"\1 N", told)] += 1
+        line = trial.check_refused(result)
+        message = line.split(" The iterator")[0].replace(str(trial.out), "ROOT").replace(str(trial.folder), "DIR")
+        self.told[_NUMBERED.sub(r"\1 N", message)] += 1
         return line
 
-    def check_refused_or_done(self, place: Place, result: Result) -> None:
+    def check_refused_or_done(self, trial: Trial, result: Result) -> None:
         """Check a run that may succeed, end with one error line, or be killed by the kernel."""
         if result.code == 0:
-            self.program.check(place, result)
+            self.program.check(trial, result)
         elif result.code == -signal.SIGKILL:
             self.told["(killed by the kernel)"] += 1
         else:
-            self.note(place, result)
-            place.check_clean()
+            self.note(trial, result)
+            trial.check_clean()
 
     def as_dict(self) -> dict[str, Any]:
         """Return the result for JSON."""
@@ -220,9 +220,9 @@ class Sandbox:
 
     def arguments(self, output: Path, *, source: Path | None = None, size: int | None = None) -> list[str]:
         """Return the arguments of ``convert.run``, without the way of running."""
-        where = ["--source", str(source or self.source), "--output", str(output)]
+        folders = ["--source", str(source or self.source), "--output", str(output)]
         frames = ["--codec", self.codec, *(["--layout", "frames"] if self.codec in VIDEO_CODECS else [])]
-        return ["--datasets", self.datasets, *where, "--image-size", str(size or self.size), *frames]
+        return ["--datasets", self.datasets, *folders, "--image-size", str(size or self.size), *frames]
 
     @property
     def total_shards(self) -> int:
@@ -235,13 +235,13 @@ class Sandbox:
         return sum(path.stat().st_size for path in self.root.rglob("*") if path.is_file())
 
     @contextlib.contextmanager
-    def place(self, chance: random.Random | None = None) -> Iterator[Place]:
+    def trial(self, chance: random.Random | None = None) -> Iterator[Trial]:
         """Make a folder for one attempt, and remove it at the end."""
-        with tempfile.TemporaryDirectory(prefix="place-", dir=self.folder, ignore_cleanup_errors=True) as folder:
-            yield Place(self, Path(folder), chance or random.Random(0))
+        with tempfile.TemporaryDirectory(prefix="trial-", dir=self.folder, ignore_cleanup_errors=True) as folder:
+            yield Trial(self, Path(folder), chance or random.Random(0))
 
 
-class Place:
+class Trial:
     """An output, its own TMPDIR, in which nothing may be left, and the chance that rules the attempt."""
 
     def __init__(self, sandbox: Sandbox, folder: Path, chance: random.Random) -> None:
@@ -253,7 +253,7 @@ class Place:
 
     @contextlib.contextmanager
     def starting(self, module: str, *arguments: str, through: Sequence[str] = ()) -> Iterator[Command]:
-        """Start a command with this place's TMPDIR."""
+        """Start a command with this trial's TMPDIR."""
         quiet = {"TMPDIR": str(self.tmp), "TF_CPP_MIN_LOG_LEVEL": "3"}
         with start(*arguments, module=module, environment=quiet, through=through) as command:
             yield command
@@ -286,17 +286,17 @@ class Place:
 
     def wait_for(self, shards: float, command: Command) -> None:
         """Wait until a number of shards is finished, or the command has ended."""
-        self.wait_until(lambda: self.finished() >= shards, command, what=f"{shards:.0f} shards are finished")
+        self.wait_until(lambda: self.finished() >= shards, command, condition=f"{shards:.0f} shards are finished")
 
-    def wait_until(self, reached: Callable[[], bool], command: Command, *, what: str) -> None:
+    def wait_until(self, reached: Callable[[], bool], command: Command, *, condition: str) -> None:
         """Wait for a condition, or until the command has ended."""
         if not wait_until(lambda: reached() or command.process.poll() is not None, seconds=LIMIT_S):
-            raise Broken(f"hangs: after {LIMIT_S:.0f} s it does not hold that {what}")
+            raise Broken(f"hangs: after {LIMIT_S:.0f} s it does not hold that {condition}")
 
     def check_gone(self, command: Command) -> None:
         """Check that no process of a command is left, in whichever session."""
-        gone = wait_until(lambda: not self._processes(command), seconds=GONE_S, poll=0.1)
-        if not gone and (left := self._processes(command)):
+        has_ended = wait_until(lambda: not self._processes(command), seconds=GONE_S, poll=0.1)
+        if not has_ended and (left := self._processes(command)):
             raise Broken(f"processes left: {', '.join(left)}")
 
     def check_clean(self) -> None:
@@ -306,14 +306,14 @@ class Place:
 
     def check_same(self, expected: Mapping[str, str] | None = None) -> None:
         """Check that the output is the undisturbed conversion (or another tree), file by file, and nothing else."""
-        found, expected = tree(self.out), self.sandbox.reference if expected is None else expected
-        differ = sorted(name for name in {*found, *expected} if found.get(name) != expected.get(name))
+        files, expected = tree(self.out), self.sandbox.reference if expected is None else expected
+        differ = sorted(name for name in {*files, *expected} if files.get(name) != expected.get(name))
         if differ:
             kinds = {
-                name: "missing" if name not in found else "other" if name in expected else "new" for name in differ
+                name: "missing" if name not in files else "other" if name in expected else "new" for name in differ
             }
-            told = ", ".join(f"{name} ({kinds[name]})" for name in differ[:5])
-            raise Broken(f"{len(differ)} files are not those of an undisturbed conversion: {told}")
+            names = ", ".join(f"{name} ({kinds[name]})" for name in differ[:5])
+            raise Broken(f"{len(differ)} files are not those of an undisturbed conversion: {names}")
 
     def check_refused(self, result: Result) -> str:
         """Check that a command ended with an exit code and one clear error line; return the line."""
@@ -334,18 +334,18 @@ class Place:
         return [str(path.relative_to(self.folder)) for path in paths] + shared
 
     def _processes(self, command: Command) -> list[str]:
-        found = {process.pid for process in command.processes()}
-        told = []
+        started = {process.pid for process in command.processes()}
+        descriptions = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error, OSError):
-                known = process.pid in found or (
+                belongs = process.pid in started or (
                     process.pid != command.pid
                     and process.environ().get("TMPDIR") == str(self.tmp)
                     and is_alive(process)
                 )
-                if known:
-                    told.append(f"{process.pid} {' '.join(process.cmdline())[:80]}")
-        return told
+                if belongs:
+                    descriptions.append(f"{process.pid} {' '.join(process.cmdline())[:80]}")
+        return descriptions
 
 
 def _shown(text: str) -> str:

@@ -69,11 +69,11 @@ def sandbox(tmp_path: Path) -> Sandbox:
 
 @pytest.mark.long
 def test_what_a_fault_leaves_behind_is_noticed(sandbox: Sandbox) -> None:
-    with sandbox.place() as place:
-        place.check_clean()
-        (place.tmp / "forgotten").write_text("x")
+    with sandbox.trial() as trial:
+        trial.check_clean()
+        (trial.tmp / "forgotten").write_text("x")
         with pytest.raises(Broken, match="left behind: tmp/forgotten"):
-            place.check_clean()
+            trial.check_clean()
 
 
 @pytest.mark.parametrize(
@@ -87,21 +87,21 @@ def test_what_a_fault_leaves_behind_is_noticed(sandbox: Sandbox) -> None:
     ids=["no exit code", "two lines", "traceback", "no line"],
 )
 def test_only_one_clear_line_counts_as_refusing(sandbox: Sandbox, result: Result) -> None:
-    with sandbox.place() as place:
-        assert place.check_refused(Result(2, "", "4/8 shards\nerror: one\n")) == "error: one"
+    with sandbox.trial() as trial:
+        assert trial.check_refused(Result(2, "", "4/8 shards\nerror: one\n")) == "error: one"
         with pytest.raises(Broken):
-            place.check_refused(result)
+            trial.check_refused(result)
 
 
 def test_a_process_that_stays_is_noticed(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.faults.chaos.sandbox.GONE_S", 0.2)
-    with sandbox.place() as place, place.starting("http.server", "0") as command:
-        with place.starting("http.server", "0") as other:
+    with sandbox.trial() as trial, trial.starting("http.server", "0") as command:
+        with trial.starting("http.server", "0") as survivor:
             # Just after its start a process may not show its environment yet, by which it is known.
-            assert wait_until(lambda: bool(psutil.Process(other.pid).environ()), seconds=30)
+            assert wait_until(lambda: bool(psutil.Process(survivor.pid).environ()), seconds=30)
             with pytest.raises(Broken, match=r"processes left: .*http\.server"):
-                place.check_gone(command)
-        place.check_gone(command)
+                trial.check_gone(command)
+        trial.check_gone(command)
 
 
 def test_a_fault_counts_what_was_tried_and_what_broke() -> None:

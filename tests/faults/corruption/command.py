@@ -83,13 +83,13 @@ def examine(root: Path, expected: Sequence[tuple[str, int]], names: Sequence[str
         expected: Result of ``_read`` before the damage.
         names: Names of which an error must contain one.
     """
-    loaded, told = _load(root, expected, names)
+    loaded, message = _load(root, expected, names)
     return Outcome(
         found=not verify_root(root, jobs=1).ok,
         found_deep=not verify_root(root, deep=True, jobs=1).ok,
         loaded=loaded,
         replaced=_replace(root, expected),
-        told=told,
+        told=message,
     )
 
 
@@ -98,52 +98,52 @@ def _read(root: Path, on_error: Literal["raise", "replace"] = "raise") -> list[t
     # Single samples in the order of the files.
     size: dict[str, Any] = {"batch_size": 1, "threads": 1, "shuffle": "none", "columns": _COLUMNS}
     loader = make_loader(root, DATASET, split="train", on_error=on_error, **size)
-    found = []
+    samples = []
     with closing(iter(loader)) as batches:
         for _ in range(loader.steps_per_epoch):
             before = loader.stats()["replaced"]
-            found.append((digest(next(batches)), loader.stats()["replaced"] - before))
-    return found
+            samples.append((digest(next(batches)), loader.stats()["replaced"] - before))
+    return samples
 
 
 def _load(root: Path, expected: Sequence[tuple[str, int]], names: Sequence[str]) -> tuple[Loaded, str]:
     try:
         return ("same data" if _read(root) == expected else "WRONG"), ""
     except (StreamError, FormatError) as error:
-        told = " ".join(str(error).replace(str(root), "ROOT").split())[:300]
-        return ("raises" if any(name in told for name in names) else "raises without naming it"), told
+        message = " ".join(str(error).replace(str(root), "ROOT").split())[:300]
+        return ("raises" if any(name in message for name in names) else "raises without naming it"), message
     except Exception as error:
         return "another error", f"{type(error).__name__}: {error}"[:300]
 
 
 def _replace(root: Path, expected: Sequence[tuple[str, int]]) -> Replaced:
     try:
-        found, again = (_read(root, "replace") for _ in range(2))
+        samples, repeated = (_read(root, "replace") for _ in range(2))
     except (StreamError, FormatError):
         return "raises"
     except Exception:
         return "another error"
-    if again != found:
+    if repeated != samples:
         return "not deterministic"
-    if len(found) != len(expected):
+    if len(samples) != len(expected):
         return "WRONG"
-    if any(have != want and not count for (have, count), (want, _) in zip(found, expected, strict=True)):
+    if any(have != want and not count for (have, count), (want, _) in zip(samples, expected, strict=True)):
         return "not counted"
-    return "replaced" if any(count for _, count in found) else "same data"
+    return "replaced" if any(count for _, count in samples) else "same data"
 
 
-def run_matrix(sound: Path, older: Path, *, kinds: Sequence[str] = KINDS, damages: Sequence[str] = ()) -> list[Cell]:
+def run_matrix(intact: Path, older: Path, *, kinds: Sequence[str] = KINDS, damages: Sequence[str] = ()) -> list[Cell]:
     """Damage copies of the files of some kinds in some ways; a damage that changes nothing is left out.
 
     Args:
-        sound: Root with ``DATASET``, of at least two splits and two training shards.
+        intact: Root with ``DATASET``, of at least two splits and two training shards.
         older: Another root, of the same source with other parameters.
         kinds: Kinds of files.
         damages: Names of the damages to try, empty for all.
     """
-    wanted, cells = damages or (*REGION_DAMAGES, *FILE_DAMAGES), []
+    chosen, cells = damages or (*REGION_DAMAGES, *FILE_DAMAGES), []
     with work_folder("corruption", None) as root:
-        shutil.copytree(sound / DATASET, root / DATASET)
+        shutil.copytree(intact / DATASET, root / DATASET)
         expected = _read(root)
         dataset, old = Catalog(root).open(DATASET), Catalog(older).open(DATASET).folder
 
@@ -158,17 +158,17 @@ def run_matrix(sound: Path, older: Path, *, kinds: Sequence[str] = KINDS, damage
 
         for kind in kinds:
             # Another file of the kind is of another shard, or the table of another split.
-            path, other = _files(dataset, kind)
-            content, files = path.read_bytes(), {file: file.read_bytes() for file in (path, other)}
+            path, other_file = _files(dataset, kind)
+            content, files = path.read_bytes(), {file: file.read_bytes() for file in (path, other_file)}
             for region in find_regions(path, kind):
-                for damage in (name for name in REGION_DAMAGES if name in wanted):
+                for damage in (name for name in REGION_DAMAGES if name in chosen):
                     if (damaged := REGION_DAMAGES[damage](content, region)) != content:
                         put(path, damaged)
                         examine_and_mend(kind, region.name, damage, {path: content})
-            for damage in (name for name in FILE_DAMAGES if name in wanted):
+            for damage in (name for name in FILE_DAMAGES if name in chosen):
                 if kind == "manifest" and "another's" in damage:
                     continue
-                FILE_DAMAGES[damage](path, other, old / path.relative_to(dataset.folder))
+                FILE_DAMAGES[damage](path, other_file, old / path.relative_to(dataset.folder))
                 if not path.exists() or path.read_bytes() != content:
                     examine_and_mend(kind, "the whole file", damage, files)
     return cells
@@ -187,16 +187,16 @@ def _files(dataset: Any, kind: str) -> list[Path]:
 def make_roots(work: Path, codec: Codec = "jpeg") -> tuple[Path, Path]:
     """Generate a small source, convert it twice with different parameters, and return both roots."""
     make_sample(work / "source", [load_registry().dataset(DATASET)], episodes=4, steps=9, jobs=1)
-    given = ["--datasets", DATASET, "--source", str(work / "source"), "--image-size", "96", "--num-workers", "1"]
+    arguments = ["--datasets", DATASET, "--source", str(work / "source"), "--image-size", "96", "--num-workers", "1"]
     new, old = work / "new", work / "old"
     ways: dict[Path, tuple[str, ...]] = {new: (), old: ("--offset", "3", "--quality", "80")}
     if codec != "jpeg":
         ways = {new: ("--codec", codec), old: ("--codec", codec, "--offset", "3")}
     if codec in VIDEO_CODECS:
         ways = {new: ("--codec", codec, "--gop", "4"), old: ("--codec", codec, "--gop", "3")}
-        given += ["--layout", "frames"]
+        arguments += ["--layout", "frames"]
     for root, more in ways.items():
-        if convert([*given, *more, "--output", str(root)]) != 0:
+        if convert([*arguments, *more, "--output", str(root)]) != 0:
             raise ConvertError(f"{root}: the sample could not be converted")
     return new, old
 
@@ -206,14 +206,14 @@ def format_markdown(cells: Sequence[Cell]) -> str:
     rows = []
     for kind, region in dict.fromkeys((cell.kind, cell.region) for cell in cells):
         outcomes = [cell.outcome for cell in cells if (cell.kind, cell.region) == (kind, region)]
-        found, deep = (sum(getattr(outcome, key) for outcome in outcomes) for key in ("found", "found_deep"))
+        num_found, deep = (sum(getattr(outcome, key) for outcome in outcomes) for key in ("found", "found_deep"))
         texts = [[getattr(outcome, key) for outcome in outcomes] for key in ("loaded", "replaced")]
-        rows.append([kind, region, len(outcomes), found, deep, *map(_counted, texts)])
+        rows.append([kind, region, len(outcomes), num_found, deep, *map(_counted, texts)])
     header = ["file", "region", "damages", "verify finds", "with --deep", "loader", 'on_error="replace"']
     bad = [cell for cell in cells if not cell.outcome.sound]
-    told = [f"- {cell.kind}, {cell.region}, {cell.damage}: {asdict(cell.outcome)}" for cell in bad]
+    lines = [f"- {cell.kind}, {cell.region}, {cell.damage}: {asdict(cell.outcome)}" for cell in bad]
     count = f"{len(cells)} damages, {len(bad)} of them with a wrong outcome."
-    return "\n".join([markdown_table(header, rows, right=False), "", count, *told])
+    return "\n".join([markdown_table(header, rows, right=False), "", count, *lines])
 
 
 def _counted(texts: Sequence[str]) -> str:
@@ -228,12 +228,12 @@ class CorruptionOptions(Output):
     codec: Codec = option("jpeg", one_of(CODECS), "codec of the frames")
 
 
-def _work(given: CorruptionOptions) -> Iterator[dict[str, Any]]:
+def _work(options: CorruptionOptions) -> Iterator[dict[str, Any]]:
     logging.getLogger().setLevel(logging.ERROR)
     began = time.monotonic()
     with work_folder("corruption", None) as folder:
         tell("converting a sample, twice")
-        cells = run_matrix(*make_roots(folder, given.codec), kinds=given.kinds)
+        cells = run_matrix(*make_roots(folder, options.codec), kinds=options.kinds)
     yield {
         "seconds": round(time.monotonic() - began, 1),
         "damages": len(cells),

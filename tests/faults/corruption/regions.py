@@ -54,8 +54,8 @@ def find_regions(path: Path, kind: str) -> list[Region]:
     """Return the regions of a sound file; ``kind`` is ``arrayrecord``, a table of the index, or ``manifest``."""
     content = path.read_bytes()
     if kind == "manifest":
-        found = {name: re.search(pattern, content, re.DOTALL) for name, pattern in _MANIFEST_VALUES.items()}
-        return [Region(name, *match.span(1)) for name, match in found.items() if match]
+        matches = {name: re.search(pattern, content, re.DOTALL) for name, pattern in _MANIFEST_VALUES.items()}
+        return [Region(name, *match.span(1)) for name, match in matches.items() if match]
     regions = _array_record(path, content) if kind == "arrayrecord" else _arrow(path, kind, content)
     return [region for region in regions if region.start < region.stop]
 
@@ -64,10 +64,10 @@ def _array_record(path: Path, content: bytes) -> list[Region]:
     # Source of the layout: doc/riegeli_records_file_format.md of google/riegeli, and array_record's README.
     table = open_table(path.parent / table_file("records"), "records")
     # Several rows share a chunk of video.
-    here = np.flatnonzero(table.array("shard") == int(path.stem.split("-")[1]))
-    rows = here[np.unique(table.array("position")[here], return_index=True)[1]]
-    places = [(int(table.array("position")[row]), int(table.array("num_bytes")[row])) for row in rows]
-    middle, end = places[len(places) // 2][0], places[-1][0] + stored_size(*places[-1])
+    shard_rows = np.flatnonzero(table.array("shard") == int(path.stem.split("-")[1]))
+    rows = shard_rows[np.unique(table.array("position")[shard_rows], return_index=True)[1]]
+    locations = [(int(table.array("position")[row]), int(table.array("num_bytes")[row])) for row in rows]
+    middle, end = locations[len(locations) // 2][0], locations[-1][0] + stored_size(*locations[-1])
     frame = middle
     if content[middle : middle + 4] == RECORD_MAGIC:
         frame += 8 + 4 * int(struct.unpack_from("<I", content, middle + 4)[0])
@@ -127,8 +127,8 @@ def put(path: Path, content: bytes) -> None:
 
 
 def _flip(content: bytes, region: Region) -> bytes:
-    place = (region.start + region.stop) // 2
-    return content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
+    position = (region.start + region.stop) // 2
+    return content[:position] + bytes([content[position] ^ 1]) + content[position + 1 :]
 
 
 def _fill(content: bytes, region: Region, values: bytes) -> bytes:
@@ -145,22 +145,22 @@ REGION_DAMAGES: dict[str, Callable[[bytes, Region], bytes]] = {
 }
 
 
-def _swap(path: Path, other: Path, older: Path) -> None:
-    ours, theirs = path.read_bytes(), other.read_bytes()
-    put(path, theirs)
-    put(other, ours)
+def _swap(path: Path, other_file: Path, older: Path) -> None:
+    content, other_content = path.read_bytes(), other_file.read_bytes()
+    put(path, other_content)
+    put(other_file, content)
 
 
-def _same_size(path: Path, other: Path, older: Path) -> None:
-    ours, theirs = path.read_bytes(), other.read_bytes()
-    put(path, (theirs + ours[len(theirs) :])[: len(ours)])
+def _same_size(path: Path, other_file: Path, older: Path) -> None:
+    content, other_content = path.read_bytes(), other_file.read_bytes()
+    put(path, (other_content + content[len(other_content) :])[: len(content)])
 
 
 FILE_DAMAGES: dict[str, Callable[[Path, Path, Path], object]] = {
     "swapped with another's": _swap,
     "another's, of its size": _same_size,
-    "an older conversion's": lambda path, other, older: put(path, older.read_bytes()),
-    "empty": lambda path, other, older: put(path, b""),
-    "deleted": lambda path, other, older: path.unlink(),
+    "an older conversion's": lambda path, other_file, older: put(path, older.read_bytes()),
+    "empty": lambda path, other_file, older: put(path, b""),
+    "deleted": lambda path, other_file, older: path.unlink(),
 }
 """Each takes the file, the file of another shard or split, and the file of a conversion with other parameters."""
