@@ -186,14 +186,7 @@ def add_plots(outcome: Outcome, folder: Path, page: Path) -> None:
 
 
 def plot_sweep(result: Result, parameter: str, path: Path, *, title: str) -> None:
-    """Draw samples/s of the loader and of decoding alone over a parameter, with a bar for the range of the repeats.
-
-    Args:
-        result: Result of `bench.loader`, swept over ``parameter``.
-        parameter: Swept parameter; its values stand at even distances.
-        path: SVG to write.
-        title: Title of the plot.
-    """
+    """Draw samples/s of the loader and of decoding alone over a parameter, with a bar for the range of the repeats."""
     points = [point for point in result["points"] if point["median"] is not None]
     positions = list(range(len(points)))
     figure, axes = new_figure(width=6, height=3.6)
@@ -237,11 +230,7 @@ class ReportOptions(Output):
 
 
 def run_study(study: Study, command: list[str], folder: Path, *, fresh: bool) -> Outcome:
-    """Run a study, or take its earlier result.
-
-    Raises:
-        OSError: The folder cannot be written to.
-    """
+    """Run a study, or take its earlier result."""
     asked = {"module": study.module, "arguments": command}
     outcome = Outcome(study, command)
     kept = _read(folder / _COMMAND)

@@ -115,12 +115,7 @@ def encode_episode(number: int, frames: Sequence[bytes], *, instruction: str) ->
 
 
 def convert_shards(source: Source, output: Path) -> Conversion:
-    """Convert the shards of a source in this process, frames as they are; ``finish`` makes a dataset of them.
-
-    Args:
-        source: Source.
-        output: Root.
-    """
+    """Convert the shards of a source in this process, frames as they are; ``finish`` makes a dataset of them."""
     (selected,) = load_registry(config=[str(source.config)]).resolve(source.name)
     dataset = find_dataset([str(source.root)], source.name, VERSION)
     options = ConvertConfig(policy=FramePolicy(size=None), on_error="fail")
@@ -167,11 +162,7 @@ class Scale:
 
 
 def make_root(folder: Path, scale: Scale) -> None:
-    """Write a root of 29 datasets, ``synthetic_00`` and on.
-
-    Raises:
-        OSError: The folder cannot be written to, or its file system has no hard links.
-    """
+    """Write a root of 29 datasets, ``synthetic_00`` and on."""
     count = scale.shards // DATASETS
     stems = [shard_stem("train", number, count) for number in range(count)]
     folder.mkdir()

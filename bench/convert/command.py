@@ -153,9 +153,6 @@ def measure_case(source: BenchSource, *, num_workers: int, repeat: int, outputs:
     """Convert and do the bare work ``repeat`` times in turns, and return the case's part of the JSON output.
 
     The order alternates, so that a machine that gets slower or faster favours neither.
-
-    Raises:
-        ConversionFailed: A conversion failed, or stored other frames than the bare work makes.
     """
     runs = []
     for number in range(repeat):

@@ -117,12 +117,7 @@ class Difference:
 
 
 def decode_plainly(batch: Batch, like: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Decode encoded frames without smoothing of halved colours, as nvJPEG does by default.
-
-    Args:
-        batch: Batch of a loader with ``decode="device"``.
-        like: Frames by key, for the shapes.
-    """
+    """Decode encoded frames without smoothing of halved colours, as nvJPEG does by default."""
     decoded = {key: np.zeros_like(frames) for key, frames in like.items()}
     for key, row, frame, jpeg in encoded_frames(batch):
         simplejpeg.decode_jpeg(jpeg, fastupsample=True, buffer=decoded[key][row, frame])

@@ -49,12 +49,7 @@ def _torch(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def ring_copies(frames: Any, device: str) -> dict[str, float | None]:
-    """Return GB/s (10^9) of copying into page-locked memory on the host, and right from page-locked memory of a ring.
-
-    Args:
-        frames: Frames of a batch, uint8, in pageable memory.
-        device: A CUDA device.
-    """
+    """Return GB/s (10^9) of copying into page-locked memory on the host, and directly from a page-locked ring."""
     import torch
     from torch.utils.benchmark import Timer
 

@@ -54,12 +54,7 @@ class Spoil(grain.transforms.Map):
 
 
 class TorchChecks:
-    """The checks on one device; each returns a note, or raises.
-
-    Args:
-        folder: Folder of ``ROOTS``.
-        device: Device of torch.
-    """
+    """The checks on one device; each returns a note, or raises."""
 
     def __init__(self, folder: str, device: str) -> None:
         self._folder = folder

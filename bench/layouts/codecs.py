@@ -40,14 +40,7 @@ _COMPARED = 256
 
 
 def encode_root(root: Path, output: Path, codec: str, *, gop: int) -> None:
-    """Convert all datasets of a root with another codec, in this process.
-
-    Args:
-        root: Root of layout ``frames``, whose cameras and sizes are kept.
-        output: Root to write.
-        codec: One like ``CODECS``.
-        gop: Frames of a chunk of video.
-    """
+    """Convert all datasets of a root with another codec, in this process."""
     name, _, number = codec.partition(":")
     is_video = name in VIDEO_CODECS
     policy = FramePolicy(size=None, codec=name, quality=95 if is_video else int(number or 95))  # type: ignore[arg-type]
@@ -65,11 +58,6 @@ def encode_root(root: Path, output: Path, codec: str, *, gop: int) -> None:
 
 def measure_codecs(roots: Mapping[str, Path], *, batches: int, repeat: int) -> list[dict[str, Any]]:
     """Measure roots of the same frames.
-
-    Args:
-        roots: Roots by codec, the first with the frames to compare with.
-        batches: Batches of 64 samples of each window.
-        repeat: Turns, of which medians are taken.
 
     Returns:
         For each root the bytes of a frame in its records, the PSNR in dB and the SSIM, medians over frames; and for

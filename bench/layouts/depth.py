@@ -33,14 +33,6 @@ def measure_depth(
 ) -> list[dict[str, Any]]:
     """Return bytes and seconds of a map by kind, stored here (``ours``) and as PNG (``png``).
 
-    Args:
-        folder: Folder for the files.
-        size: Height and width of the maps.
-        count: Maps of each kind.
-        repeat: Number of times that all are read.
-        level: Compression of the PNGs.
-        maps: Folder of real maps, PNG of 16 bits.
-
     Raises:
         ArgumentError: The folder has no such map.
     """

@@ -45,13 +45,7 @@ _BINS = 200
 
 
 def plot_mixture(folder: Path, composition: np.ndarray, names: Sequence[str]) -> None:
-    """Plot the shares over the whole run, and batch by batch in windows of it, as SVG and PNG.
-
-    Args:
-        folder: Folder for the plots.
-        composition: Rows of each dataset in each batch, int [batches, datasets].
-        names: Names of the datasets.
-    """
+    """Plot the shares over the whole run, and batch by batch in windows of it, as SVG and PNG."""
     batches = len(composition)
     width = -(-batches // _BINS)
     starts = np.arange(0, batches, width)
@@ -190,16 +184,7 @@ def loader_table(result: Mapping[str, Any]) -> Table:
 
 
 def write_point(folder: Path, names: Sequence[str], log: Sequence[dict[str, Any]]) -> None:
-    """Write the times of the batches of a measurement, and plots of its mixture.
-
-    Args:
-        folder: Folder to make.
-        names: Names of the datasets.
-        log: A line for each batch (`bench.loader.run`).
-
-    Raises:
-        OSError: The folder cannot be written to.
-    """
+    """Write the times of the batches of a measurement, and plots of its mixture."""
     folder.mkdir(parents=True, exist_ok=True)
     rows = np.array([entry["rows"] for entry in log])
     lines = [

@@ -69,12 +69,7 @@ class LoaderSlice:
 
 
 class Trainer:
-    """A training loop that takes batches of a loader and measures slices.
-
-    Args:
-        loader: Loader; its first batch is taken at once.
-        compute_seconds: Sleep after each batch, in place of a device's computation.
-    """
+    """A training loop that takes batches of a loader and measures slices."""
 
     def __init__(self, loader: Loader, *, compute_seconds: float) -> None:
         self.loader = loader
@@ -198,9 +193,6 @@ def measure_point(parameters: Parameters) -> dict[str, Any]:
 
     ``close_s`` is the time until all workers were gone. ``batch_log`` has a line for each batch: step, arrival, time
     of the step (compute included), wait, rows of each dataset, and whether the batch was measured.
-
-    Raises:
-        StreamError, FormatError, TeamFailed, OSError: The loader or the limit raises them.
     """
     began = time.perf_counter()
     loader = open_loader(parameters)

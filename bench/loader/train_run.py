@@ -40,9 +40,6 @@ def measure(parameters: TrainParameters) -> dict[str, Any]:
         copies included. ``copy_ms`` to ``overlap`` are from `measure_copies`. ``validation`` has the count, and
         means of the seconds of a validation, of its first batch (workers start again), and of the training step after
         it, which finds its batches ready.
-
-    Raises:
-        StreamError, FormatError, RuntimeError: The loader or the device raises them.
     """
     device = parameters.device or "cpu"
     train_loader, val_loader = open_loaders(parameters)
@@ -175,10 +172,6 @@ def measure_copies(frames: torch.Tensor, device: str) -> dict[str, float | None]
     """Return ``copy_ms`` and ``copy_gb_s`` from page-locked memory, and ``pageable_gb_s``; None without CUDA.
 
     Figures are means of 20 copies on an idle device; GB are 10^9 bytes.
-
-    Args:
-        frames: Frames of a batch, uint8, in any memory.
-        device: Target of the copies.
     """
     if not device.startswith("cuda"):
         return {"copy_ms": None, "copy_gb_s": None, "pageable_gb_s": None}
@@ -198,10 +191,6 @@ def overlap(copies: dict[str, Any], beyond_ms: float) -> float | None:
 
     >>> overlap({"copy_ms": 4.0}, 1.0), overlap({"copy_ms": 4.0}, 9.0), overlap({"copy_ms": None}, 1.0)
     (0.75, 0.0, None)
-
-    Args:
-        copies: Result of ``measure_copies``.
-        beyond_ms: Time that a step takes longer with the loader than on a ready batch.
     """
     if copies["copy_ms"] is None:
         return None

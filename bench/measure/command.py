@@ -113,11 +113,6 @@ class Command:
 def run_command(work: Callable[[], int], *, location: Path | str, interrupted: str = "interrupted") -> int:
     """Do the work of a command and return the exit code; an error is one line on standard error.
 
-    Args:
-        work: Returns the exit code of a success.
-        location: File or folder to name for an OSError that names none.
-        interrupted: Line to print after Ctrl-C.
-
     Returns:
         The exit code of ``work``, 1 after an error, 2 for an argument that does not exist, 130 after Ctrl-C.
     """

@@ -32,17 +32,7 @@ _turns: list[_Turns]
 
 
 class DecodeLimit(Team):
-    """Processes that decode the samples of a loader; use them in a ``with`` statement.
-
-    Args:
-        loader: Loader whose first samples are decoded.
-        processes: Number of processes.
-        threads: Number of threads of each process.
-
-    Raises:
-        TeamFailed: A process died, perhaps because memory is short.
-        stream.RecordError: A record cannot be read.
-    """
+    """Processes that decode the samples of a loader; use them in a ``with`` statement."""
 
     def __init__(self, loader: Loader, *, processes: int, threads: int) -> None:
         super().__init__(processes)

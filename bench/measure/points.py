@@ -215,12 +215,6 @@ def prepare_sweep(
 ) -> AbstractContextManager[Prepared]:
     """Return the points of a sweep, each checked before any is measured.
 
-    Args:
-        options: Options with ``sweep``, and all fields of ``kind``.
-        kind: Dataclass of parameters.
-        check: Raises ArgumentError for parameters that cannot be measured.
-        measure: Measures a point; also takes all its parameters.
-
     Raises:
         ArgumentError: A parameter is swept twice, or a point cannot be measured.
     """

@@ -31,14 +31,7 @@ class Table(NamedTuple):
 def point_table(
     points: Sequence[Mapping[str, Any]], columns: Mapping[str, Column], notes: Sequence[str], *, first: str = "point"
 ) -> Table:
-    """Return a table with a row for each point, without the columns that are unknown for all points.
-
-    Args:
-        points: Points as ``Point.as_dict`` returns them.
-        columns: Functions by title.
-        notes: Sentences below the table; the errors of failed points follow them.
-        first: Title of the column of names.
-    """
+    """Return a table with a row for each point, without the columns that are unknown for all points."""
     cells = [
         {title: column(point) for title, column in columns.items()} if point["repeats"] and not point["error"] else {}
         for point in points

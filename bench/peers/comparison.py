@@ -28,10 +28,6 @@ def make_points(peers: Sequence[Peer], **values: Sequence[Any]) -> list[Point]:
     """Return all combinations of peers and parameters, peers changing fastest, so that they alternate.
 
     The name of a point has its peer, and the parameters that differ among the points.
-
-    Args:
-        peers: Peers.
-        **values: Values of each parameter of ``SETTING``.
     """
     settings = combine({name: values[name] for name in SETTING})
     differing = combine({name: values[name] for name in SETTING if len(values[name]) > 1})
@@ -46,15 +42,7 @@ def make_points(peers: Sequence[Peer], **values: Sequence[Any]) -> list[Point]:
 
 
 class Comparison:
-    """Copies and measurements of the peers of a study.
-
-    Args:
-        options: Options of the command.
-        peers: Peers.
-        parameters: Root, mixture and split.
-        hashes: Hashes of the pixels of all samples.
-        work: Folder with the export, and for the copies.
-    """
+    """Copies and measurements of the peers of a study."""
 
     def __init__(
         self, options: Any, peers: Sequence[Peer], parameters: Parameters, hashes: set[str], work: Path

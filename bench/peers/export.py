@@ -25,17 +25,7 @@ from stream.order.mixture import Member, Mixture
 
 
 def export_mixture(parameters: Parameters, folder: Path, *, max_pairs: int) -> set[str]:
-    """Write each pair of a mixture once, dataset by dataset, and return the hashes of their pixels.
-
-    Args:
-        parameters: Root, mixture and split.
-        folder: Folder to make.
-        max_pairs: Largest number of pairs to accept, because each peer makes a copy of all.
-
-    Raises:
-        ArgumentError: The mixture does not exist, has more pairs, or no pairs of two frames of one size.
-        stream.base.errors.FormatError: A file is damaged.
-    """
+    """Write each pair of a mixture once, dataset by dataset, and return the hashes of their pixels."""
     loader, total = _open(parameters)
     if total > max_pairs:
         raise ArgumentError(
@@ -53,17 +43,7 @@ def export_mixture(parameters: Parameters, folder: Path, *, max_pairs: int) -> s
 
 
 def export_frames(parameters: Parameters, folder: Path, *, pairs: int | None) -> set[str]:
-    """Write the frames of pairs of a mixture as one dataset without metadata; return the hashes of their pixels.
-
-    Args:
-        parameters: Root, mixture and split.
-        folder: Folder to make.
-        pairs: Number of pairs, spread over the mixture; None for all.
-
-    Raises:
-        ArgumentError: The mixture does not exist, has fewer pairs, or no pairs of two frames of one size.
-        stream.base.errors.FormatError: A file is damaged.
-    """
+    """Write the frames of pairs of a mixture as one dataset without metadata; return the hashes of their pixels."""
     loader, total = _open(parameters)
     count = total if pairs is None else pairs
     if count > total:
@@ -89,15 +69,7 @@ def _export(
     vector: tuple[int, int, int] | None,
     about: Mapping[str, Any],
 ) -> set[str]:
-    """Write some pairs and return the hashes of their pixels; ``Export`` describes the files.
-
-    Args:
-        loader: Loader of the pairs.
-        pair_numbers: Ascending numbers of pairs, counted dataset by dataset in storage order.
-        folder: Folder to make.
-        vector: Sizes of actions and states, to which those of all datasets are padded; None leaves out all metadata.
-        about: Datasets, and what peers need to know beside.
-    """
+    """Write some pairs and return the hashes of their pixels; ``Export`` describes the files."""
     folder.mkdir(parents=True)
     shapes, (window, action, state) = loader.data.spec.frame_shapes, vector or (0, 0, 0)
     numbers, ends, hashes = [], [0], set()

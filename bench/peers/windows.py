@@ -24,14 +24,6 @@ def export_windows(
 ) -> set[str]:
     """Write the steps of a dataset, its LeRobot dataset, and the hash of every sample; return those of the pixels.
 
-    Args:
-        parameters: Root, dataset and split.
-        folder: Folder to make.
-        camera: Role or name of the camera.
-        window: Frames of a window, the last one of step t.
-        horizon: Actions of a window, the first one of step t.
-        max_steps: Largest number of steps to accept.
-
     Raises:
         ArgumentError: The dataset does not exist, has too many steps, missing frames or no action, or has pairs.
         stream.base.errors.FormatError: A file is damaged.

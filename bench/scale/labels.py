@@ -24,9 +24,6 @@ _SCHEMA = pa.schema([("episode", pa.int64()), ("step", pa.int64()), (_NAME, pa.f
 def answer(request: dict[str, Any]) -> dict[str, Any]:
     """Attach a table to each dataset of a root, one after the other, and take it away again.
 
-    Args:
-        request: root, with one split ``train`` a dataset.
-
     Returns:
         label_s: Seconds of attaching, without the writing of the tables.
         label_steps: Steps of all datasets.

@@ -32,9 +32,6 @@ _MAPPED_S = 3.0
 def answer(request: dict[str, Any]) -> dict[str, Any]:
     """Measure a root of `bench.synthetic`.
 
-    Args:
-        request: root; batch_size, num_workers and batches.
-
     Returns:
         cold_open_s, cold_first_batch_s, cold_hundred_s: As below, after the kernel's cache of the index was dropped.
         hundred_s: Taking the first hundred batches, from ``iter`` on; cold_rate: its share of ``cold_hundred_s``.

@@ -27,9 +27,6 @@ _DATASET = "synthetic_14"
 def answer(request: dict[str, Any]) -> dict[str, Any]:
     """Measure the pages of a root of `bench.synthetic`.
 
-    Args:
-        request: root; frames.
-
     Returns:
         start_s: From the start of the command until it names its address, all manifests read.
         first_page_s: The overview, with its first frame drawn.

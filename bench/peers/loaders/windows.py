@@ -28,9 +28,6 @@ LEROBOT = "lerobot"
 class WindowMaker:
     """Function from a step to its sample; worker processes can be given it.
 
-    Args:
-        request: Request of the benchmark.
-
     Attributes:
         distances: Distances of the frames from the step, int64 [F].
     """
