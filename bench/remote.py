@@ -1,9 +1,9 @@
-"""``python -m bench.remote``: a root read in place beside the same root on the disk.
+"""``python -m bench.remote``: a root read in place, compared with the same root on the disk.
 
 nginx serves the root on this machine, so it takes a share of the same processors. Each round measures one pass over the
 mixture from the disk, in place with an empty cache, and in place again. Both the clock and the CPU time of trainer and
 workers are compared: other programs disturb the second less. Then a proxy adds latency, and some requests fail or never
-end, while a training loop sleeps in place of a device.
+end, while a training loop sleeps instead of a device.
 """
 
 from __future__ import annotations
@@ -175,10 +175,15 @@ def _answers(port: int) -> bool:
     return False
 
 
-def _pass(options: RemoteOptions, root: str, *, compute: float = 0.0, **more: Any) -> dict[str, float]:
+def _pass(options: RemoteOptions, root: str, *, compute: float = 0.0, **loader_options: Any) -> dict[str, float]:
     """Take one pass over the mixture, and return its rate and cost, without the first batches and the start."""
     loader = make_loader(
-        root, options.mixture, batch_size=options.batch_size, num_workers=options.num_workers, passes=1, **more
+        root,
+        options.mixture,
+        batch_size=options.batch_size,
+        num_workers=options.num_workers,
+        passes=1,
+        **loader_options,
     )
     iterator = iter(loader)
     for _ in range(_WARM_UP):
@@ -199,12 +204,12 @@ def _pass(options: RemoteOptions, root: str, *, compute: float = 0.0, **more: An
         pairs += len(batch["sample"])
         time.sleep(compute)
     # The kernel counts in ticks, of which a small root may take none.
-    seconds, used = time.perf_counter() - began, max(cpu() - cpu_before, 1 / os.sysconf("SC_CLK_TCK"))
+    seconds, cpu_used = time.perf_counter() - began, max(cpu() - cpu_before, 1 / os.sysconf("SC_CLK_TCK"))
     stats = loader.stats()
     iterator.close()
     return {
         "pairs_s": pairs / seconds,
-        "cpu_us": 1e6 * used / pairs,
+        "cpu_us": 1e6 * cpu_used / pairs,
         "waiting": waited / seconds,
         "requests": stats["requests"] / stats["samples"],
         "bytes": stats["remote_bytes"] / stats["samples"],
@@ -222,14 +227,19 @@ def _rates(options: RemoteOptions, url: str, cache: Path) -> dict[str, Any]:
                 passes[kind].append(_pass(options, url, shuffle=shuffle, cache=cache))
             say(f"{shuffle}, round {turn + 1} of {options.rounds}")
         figures[shuffle] = {
-            kind: {name: statistics.median(figures_of_pass[name] for figures_of_pass in repeats) for name in repeats[0]}
+            kind: {
+                figure_name: statistics.median(figures_of_pass[figure_name] for figures_of_pass in repeats)
+                for figure_name in repeats[0]
+            }
             for kind, repeats in passes.items()
         }
         for kind in ("first", "second"):
-            for name, over in (("pairs_s", False), ("cpu_us", True)):
+            for figure_name, over in (("pairs_s", False), ("cpu_us", True)):
                 pairs = zip(passes["disk"], passes[kind], strict=True)
-                ratios = [(d[name] / f[name]) if over else (f[name] / d[name]) for d, f in pairs]
-                figures[shuffle][kind][f"of_disk_{name}"] = statistics.median(ratios)
+                ratios = [
+                    (d[figure_name] / f[figure_name]) if over else (f[figure_name] / d[figure_name]) for d, f in pairs
+                ]
+                figures[shuffle][kind][f"of_disk_{figure_name}"] = statistics.median(ratios)
     return figures
 
 
@@ -245,8 +255,8 @@ def _waiting(options: RemoteOptions, port: int, cache: Path) -> dict[str, dict[s
                 shutil.rmtree(cache, ignore_errors=True)
                 with slow_proxy(port, latency=options.latency, failing=failing) as slow:
                     url = f"http://127.0.0.1:{slow}/oxe"
-                    far = _pass(options, url, shuffle=shuffle, cache=cache, compute=options.compute)
-                shares.setdefault(kind, []).append(far["waiting"])
+                    remote_pass = _pass(options, url, shuffle=shuffle, cache=cache, compute=options.compute)
+                shares.setdefault(kind, []).append(remote_pass["waiting"])
             say(f"waiting, {shuffle}, round {turn + 1} of {options.rounds}")
         waiting[shuffle] = {kind: statistics.mean(kind_shares) for kind, kind_shares in shares.items()}
     return waiting
@@ -267,18 +277,18 @@ def format_result(result: Result) -> str:
     for shuffle, kinds in result["rates"].items():
         for kind, name in (("first", "first epoch"), ("second", "second epoch, from the cache")):
             far = kinds[kind]
-            asked, came = far["requests"] * 1e6, far["bytes"] * 1e6
-            cost = f"{asked:,.0f} requests, {came / 1e9:,.1f} GB; ${asked * S3_GET:.2f}, ${came * EGRESS:.2f} egress"
+            num_requests, num_bytes = far["requests"] * 1e6, far["bytes"] * 1e6
+            price = f"${num_requests * S3_GET:.2f}, ${num_bytes * EGRESS:.2f} egress"
+            cost = f"{num_requests:,.0f} requests, {num_bytes / 1e9:,.1f} GB; {price}"
             shares = f"{far['of_disk_pairs_s']:.2f}", f"{far['of_disk_cpu_us']:.2f}"
-            rows.append((f"`{shuffle}`, {name}", *shares, cost if asked else "none"))
+            rows.append((f"`{shuffle}`, {name}", *shares, cost if num_requests else "none"))
     text = markdown_table(["", "rate, of the disk's", "by CPU time", "a million samples"], rows)
     parameters = result["parameters"]
     latency, step = 1000 * parameters["latency"], 1000 * parameters["compute"]
     if waiting := result.get("waiting"):
         kinds = list(next(iter(waiting.values())))
         waits = [
-            (f"`{shuffle}`", *(f"{shares_by_kind[kind]:.1%}" for kind in kinds))
-            for shuffle, shares_by_kind in waiting.items()
+            (f"`{shuffle}`", *(f"{share:.1%}" for share in shares.values())) for shuffle, shares in waiting.items()
         ]
         text += f"\n\n{markdown_table([f'waiting, steps of {step:.0f} ms', *kinds], waits)}\n\n"
         text += f"{latency:.0f} ms of latency; {parameters['failing']:.0%} of requests fail or never end."

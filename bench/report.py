@@ -35,13 +35,7 @@ Kind = Literal["loader", "loader.train", "peers", "convert"]
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
-    """A question and the command that answers it; `studies.yaml` describes the fields.
-
-    Attributes:
-        key: Name of its folder.
-        kind: Module of its command below ``bench``.
-        minutes: About how long its short form takes on two idle cores.
-    """
+    """A question and the command that answers it; `studies.yaml` describes the fields."""
 
     key: str
     title: str
@@ -73,17 +67,7 @@ STUDIES = tuple(Study(key=key, **about) for key, about in yaml.safe_load(_FILE.r
 
 @dataclass
 class Outcome:
-    """The outcome of a study.
-
-    Attributes:
-        study: The study.
-        command: Arguments of its command.
-        result: Result of the command, if it has one.
-        error: Error that ended the command, if any.
-        date: Date of the measurement.
-        kept: Whether the result is from an earlier run.
-        plots: Pictures, relative to the page.
-    """
+    """The outcome of a study: its command and result, or its error; ``kept`` is a result of an earlier run."""
 
     study: Study
     command: list[str]
@@ -117,14 +101,14 @@ def _sections(page: str) -> dict[str, str]:
             title = line.removeprefix("## ").strip()
         if title:
             sections[title] = sections.get(title, "") + line + "\n"
-    return {title: text.rstrip() + "\n" for title, text in sections.items()}
+    return {title: option_text.rstrip() + "\n" for title, option_text in sections.items()}
 
 
 _HEAD = """# Benchmarks
 
 `make bench` writes the tables of this page, each below its command, with date, machine and versions
-(`python -m bench.report --help` tells how to repeat single ones, or to run longer); sections of other commands stay as
-they are. Other figures stand beside what they explain: [reading in place](object-stores.md#requests-and-money),
+(`python -m bench.report --help` explains how to repeat one study, or to run longer). Sections of other commands stay as
+they are. Other figures are next to their explanation: [reading in place](object-stores.md#requests-and-money),
 [codecs](windows.md#which-codec), [large machines](measuring.md#large-machines), [large roots](browse.md#large-roots),
 [cost](cost.md), [LeRobot videos](lerobot.md#speed-and-memory).
 
@@ -161,7 +145,7 @@ def _section(outcome: Outcome) -> str:
 
 
 def _machine(machine: Result) -> str:
-    versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items() if version)
+    versions = ", ".join(f"{library} {version}" for library, version in machine["versions"].items() if version)
     return (
         f"{machine['cores']} cores of {machine['cpu']}, {machine['memory_bytes'] / 1e9:.0f} GB of memory, "
         f"{machine['system']}, Python {machine['python']}; {versions}."
@@ -169,7 +153,7 @@ def _machine(machine: Result) -> str:
 
 
 def add_plots(outcome: Outcome, folder: Path, page: Path) -> None:
-    """Put the plots of a study beside the page, in ``benchmarks/``."""
+    """Put the plots of a study next to the page, in ``benchmarks/``."""
     pictures = page.parent / "benchmarks"
     pictures.mkdir(parents=True, exist_ok=True)
     study, plots = outcome.study, []
@@ -182,7 +166,7 @@ def add_plots(outcome: Outcome, folder: Path, page: Path) -> None:
         if (folder / file).is_file():
             plots.append(f"{study.key}-{file}" if len(study.files) > 1 else f"{study.key}{Path(file).suffix}")
             shutil.copy(folder / file, pictures / plots[-1])
-    outcome.plots = tuple(f"benchmarks/{name}" for name in plots)
+    outcome.plots = tuple(f"benchmarks/{plot_name}" for plot_name in plots)
 
 
 def plot_sweep(result: Result, parameter: str, path: Path, *, title: str) -> None:
@@ -191,14 +175,14 @@ def plot_sweep(result: Result, parameter: str, path: Path, *, title: str) -> Non
     positions = list(range(len(points)))
     figure, axes = new_figure(width=6, height=3.6)
     series = {"samples_per_s": "the loader", "limit_samples_per_s": "decoding alone"}
-    for color, (key, name) in zip(colors(2), series.items(), strict=True):
+    for color, (key, series_name) in zip(colors(2), series.items(), strict=True):
         runs = [[run[key] for run in point["repeats"] if run[key] is not None] for point in points]
         if not all(runs):
             continue
         middle = [point["median"][key] for point in points]
         low = [level - min(values) for level, values in zip(middle, runs, strict=True)]
         high = [max(values) - level for level, values in zip(middle, runs, strict=True)]
-        axes.errorbar(positions, middle, [low, high], label=name, color=color, marker="o", capsize=4)
+        axes.errorbar(positions, middle, [low, high], label=series_name, color=color, marker="o", capsize=4)
     axes.set_xticks(positions, [str(point["point"][parameter]) for point in points])
     axes.set(xlabel=parameter.replace("_", " "), ylabel="pairs/s", title=title)
     axes.set_ylim(bottom=0)
@@ -267,7 +251,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _work(options: ReportOptions) -> Iterator[dict[str, Any]]:
-    roots = {name: getattr(options, name) for name in _PLACES}
+    roots = {root_name: getattr(options, root_name) for root_name in _PLACES}
     commands = {study.key: study.command(roots, full=options.full) for study in STUDIES}
     outcomes: list[Outcome] = []
     for number, study in enumerate(() if options.list else STUDIES, 1):

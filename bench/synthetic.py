@@ -111,7 +111,7 @@ def encode_episode(number: int, frames: Sequence[bytes], *, instruction: str) ->
         "action": random.normal(size=(len(frames), DIMS)).astype(np.float32),
         "language_instruction": [instruction.encode()] * len(frames),
     }
-    return encode_tfrecord(encode_example({f"steps/{name}": values for name, values in columns.items()}))
+    return encode_tfrecord(encode_example({f"steps/{column_name}": values for column_name, values in columns.items()}))
 
 
 def convert_shards(source: Source, output: Path) -> Conversion:
@@ -166,8 +166,8 @@ def make_root(folder: Path, scale: Scale) -> None:
     count = scale.shards // DATASETS
     stems = [shard_stem("train", number, count) for number in range(count)]
     folder.mkdir()
-    with tempfile.TemporaryDirectory(dir=folder) as work:
-        conversion = _convert_shard(Path(work), scale.records // scale.shards // EPISODE_PAIRS)
+    with tempfile.TemporaryDirectory(dir=folder) as work_path:
+        conversion = _convert_shard(Path(work_path), scale.records // scale.shards // EPISODE_PAIRS)
         finish(conversion)
         converted = Path(conversion.plan.output)
         manifest = read_manifest(converted)
@@ -177,8 +177,8 @@ def make_root(folder: Path, scale: Scale) -> None:
         tables["steps"] = tables["steps"].select([*(field.name for field in STEP_FIELDS), *VECTORS])
         totals: dict[Any, int] = {kind: count * table.num_rows for kind, table in tables.items()}
         for number in range(DATASETS):
-            name = f"synthetic_{number:02}"
-            split = folder / name / VERSION / "train"
+            dataset_name = f"synthetic_{number:02}"
+            split = folder / dataset_name / VERSION / "train"
             split.mkdir(parents=True)
             shutil.copy(converted / "train" / shard_file(shard.name), split / shard_file(stems[0]))
             for stem in stems[1:]:
@@ -193,23 +193,28 @@ def make_root(folder: Path, scale: Scale) -> None:
                     **totals,
                 }
             )
-            image = {**manifest.image, "sizes": {size: count * n for size, n in manifest.image["sizes"].items()}}
-            copy = manifest.model_copy(update={"dataset": name, "splits": {"train": entry}, "image": image, **totals})
+            image = {
+                **manifest.image,
+                "sizes": {size: count * frames for size, frames in manifest.image["sizes"].items()},
+            }
+            copy = manifest.model_copy(
+                update={"dataset": dataset_name, "splits": {"train": entry}, "image": image, **totals}
+            )
             (split.parent / MANIFEST_NAME).write_bytes(encode_manifest(copy))
 
 
 def make_parts(folder: Path, scale: Scale) -> None:
     """Write the parts of a split's index as a conversion leaves them, one real shard and the others as hard links."""
     folder.mkdir()
-    with tempfile.TemporaryDirectory(dir=folder.parent) as work:
-        conversion = _convert_shard(Path(work), scale.records // scale.shards // EPISODE_PAIRS)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as work_path:
+        conversion = _convert_shard(Path(work_path), scale.records // scale.shards // EPISODE_PAIRS)
         for kind in TABLE_KINDS:
             part = Path(conversion.plan.output, part_file(conversion.jobs[0].stem, kind))
             for shard in range(scale.shards):
                 os.link(part, folder / f"{shard:05}.{table_file(kind)}")
 
 
-def _convert_shard(work: Path, episodes: int) -> Conversion:
+def _convert_shard(work_path: Path, episodes: int) -> Conversion:
     """Convert one shard of random pictures."""
     random = np.random.default_rng(0)
     pictures = random.integers(0, 255, (_FRAMES, _SIZE // 8, _SIZE // 8, 3), np.uint8).repeat(8, 1).repeat(8, 2)
@@ -223,9 +228,9 @@ def _convert_shard(work: Path, episodes: int) -> Conversion:
         for number in range(episodes)
     ]
     source = write_source(
-        work / "source", [shard], name="synthetic", shape=(_SIZE, _SIZE), encoding="jpeg", offset=OFFSET
+        work_path / "source", [shard], name="synthetic", shape=(_SIZE, _SIZE), encoding="jpeg", offset=OFFSET
     )
-    return convert_shards(source, work / "root")
+    return convert_shards(source, work_path / "root")
 
 
 def _repeat(kind: TableKind, tables: dict[TableKind, pa.Table], shards: int) -> Iterator[pa.RecordBatch]:
@@ -236,13 +241,13 @@ def _repeat(kind: TableKind, tables: dict[TableKind, pa.Table], shards: int) -> 
         "steps": {"episode": episodes},
         "records": {"shard": 1, "episode": episodes, "steps_row": steps},
     }
-    rows = tables[kind].num_rows
+    num_rows = tables[kind].num_rows
     for first in range(0, shards, _GROUP):
         count = min(_GROUP, shards - first)
         batch = one_batch(pa.concat_tables([tables[kind]] * count))
-        shard = np.repeat(np.arange(first, first + count), rows)
-        for name, growth in grows[kind].items():
-            column_index = batch.schema.get_field_index(name)
+        shard = np.repeat(np.arange(first, first + count), num_rows)
+        for column_name, growth in grows[kind].items():
+            column_index = batch.schema.get_field_index(column_name)
             field = batch.schema.field(column_index)
             values = batch.column(column_index).to_numpy() + growth * shard
             batch = batch.set_column(column_index, field, pa.array(values, field.type))

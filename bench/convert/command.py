@@ -1,4 +1,4 @@
-"""``python -m bench.convert``: speed of conversion beside the bare codec work of the same frames in the same run.
+"""``python -m bench.convert``: speed of conversion, compared with the codec work of the same frames in the same run.
 
 Cases: ``png`` and ``jpeg``, 480x640, to be resized to 256x256; ``passthrough``, 256x256 JPEG that is stored unchanged.
 Each generates a TFDS dataset and then, in turns, converts it with ``python -m convert.run`` and its ordinary
@@ -36,7 +36,7 @@ from bench.convert.watch import ConversionFailed, run_conversion
 from bench.measure.child import Team
 from bench.measure.command import Command, Output, Result, say, work_folder
 from bench.measure.options import known, option, several
-from bench.measure.tables import Table, megabytes
+from bench.measure.tables import Table
 from bench.synthetic import VERSION
 from convert.jobs import shard_stem
 from stream.base.arguments import whole
@@ -137,7 +137,7 @@ def _work(options: ConvertOptions) -> Iterator[dict[str, Any]]:
             raise ArgumentError(f"--keep {options.keep}: the folder is not empty; name a new one")
     with contextlib.nullcontext(options.keep) if options.keep else work_folder("bench-convert", None) as folder:
         sources, outputs = folder / "source", folder / "output"
-        for case in (CASES[name] for name in options.cases):
+        for case in (CASES[case_name] for case_name in options.cases):
             began, pairs = time.monotonic(), options.pairs or case.pairs
             source = make_source(case, pairs=pairs, steps=options.steps, root=sources, num_workers=workers)
             took = time.monotonic() - began
@@ -250,8 +250,8 @@ _COLUMNS = {
     "MB/s": lambda case: round(case["ours"]["mb_per_s"]),
     "start-up s": lambda case: f"{case['ours']['startup_s']:.1f}",
     "end-to-end pairs/s": lambda case: round(case["ours"]["end_to_end_pairs_per_s"]),
-    "worker MB": lambda case: megabytes(case["peak_worker_bytes"]),
-    "parent MB": lambda case: megabytes(case["peak_parent_bytes"]),
+    "worker MB": lambda case: round(case["peak_worker_bytes"] / 1e6),
+    "parent MB": lambda case: round(case["peak_parent_bytes"] / 1e6),
 }
 
 
@@ -270,7 +270,7 @@ def convert_table(result: Result) -> Table:
 
 COMMAND = Command(
     name="convert",
-    about="Measure conversion beside the bare codec work of the same frames.",
+    about="Measure conversion, compared with the bare codec work of the same frames.",
     epilog="The defaults take about eight minutes on two idle cores, and 5 GB of the temporary folder.",
     options=ConvertOptions,
     work=_work,

@@ -146,8 +146,8 @@ def read_episodes(files: Sequence[Path], case: Case) -> list[list[bytes]]:
     distinct: dict[bytes, bytes] = {}
     episodes = []
     for path in files:
-        with path.open("rb") as file:
-            for record in TFRecordFile(file, name=path.name, size=path.stat().st_size):
+        with path.open("rb") as record_file:
+            for record in TFRecordFile(record_file, name=path.name, size=path.stat().st_size):
                 if not isinstance(record, bytes):
                     raise record
                 frames = [frame for frame in parser.parse(record).frames if isinstance(frame, bytes)]

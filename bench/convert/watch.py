@@ -71,14 +71,14 @@ def run_conversion(source: BenchSource, output: Path, *, num_workers: int, size:
     first, last = min(watch.locked.values()), max(watch.finished.values(), default=0.0)
     if watch.journal_end is not None and len(watch.finished) < len(source.files):
         last = watch.journal_end
-    cpu, machine_cpu = watch.cpu_between(first, last)
+    cpu_seconds, machine_cpu = watch.cpu_between(first, last)
     return {
         "wall_seconds": ended - started,
         "startup_seconds": first - started,
         "steady_seconds": last - first,
         "end_seconds": ended - last,
-        "cpu_seconds": cpu,
-        "others_cpu_seconds": max(0.0, machine_cpu - cpu),
+        "cpu_seconds": cpu_seconds,
+        "others_cpu_seconds": max(0.0, machine_cpu - cpu_seconds),
         "parent_bytes": watch.resident.pop(command.pid, 0),
         "worker_bytes": max(watch.resident.values(), default=0),
         "result": json.loads(result.out)["complete"][0],
@@ -94,12 +94,12 @@ class _Watch:
         resident: Largest resident set of each process, in bytes.
     """
 
-    def __init__(self, pid: int, journal: Path) -> None:
+    def __init__(self, process_id: int, journal: Path) -> None:
         self.locked: dict[str, float] = {}
         self.finished: dict[str, float] = {}
         self.journal_end: float | None = None
         self.resident: dict[int, int] = {}
-        self._journal, self._parent = journal, psutil.Process(pid)
+        self._journal, self._parent = journal, psutil.Process(process_id)
         self._cpu: dict[int, float] = {}
         self._samples: list[tuple[float, float, float]] = []
         self._next_sample = 0.0

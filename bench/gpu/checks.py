@@ -32,14 +32,14 @@ class LeftOut(Exception):
 def run_checks(checks: Mapping[str, Callable[[], str]]) -> list[dict[str, str]]:
     """Return name, status (``ok``, ``failed`` or ``skipped``) and note of each check."""
     outcomes = []
-    for name, check in checks.items():
+    for check_name, check in checks.items():
         try:
             status, note = "ok", check()
         except LeftOut as reason:
             status, note = "skipped", str(reason)
         except Exception as error:
             status, note = "failed", " ".join(f"{type(error).__name__}: {error}".split())
-        outcomes.append({"name": name, "status": status, "note": note})
+        outcomes.append({"name": check_name, "status": status, "note": note})
     return outcomes
 
 
@@ -116,9 +116,9 @@ class Difference:
         return f"mean {mean:.2f}, most {self.most}, {self.beyond:.3%} beyond {LEVELS}"
 
 
-def decode_plainly(batch: Batch, like: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def decode_plainly(batch: Batch, host_frames: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Decode encoded frames without smoothing of halved colours, as nvJPEG does by default."""
-    decoded = {key: np.zeros_like(frames) for key, frames in like.items()}
+    decoded = {key: np.zeros_like(frames) for key, frames in host_frames.items()}
     for key, row, frame, jpeg in encoded_frames(batch):
         simplejpeg.decode_jpeg(jpeg, fastupsample=True, buffer=decoded[key][row, frame])
     return decoded

@@ -12,7 +12,7 @@ from bench.gpu.command import DATASETS
 from stream import make_loader
 
 _WARMUP = 4
-"""Batches beside one of each worker: they come in bursts of as many as there are workers."""
+"""Batches in addition to one of each worker: they come in bursts of as many as there are workers."""
 _ALONE = 10
 
 

@@ -17,7 +17,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     """Make all checks, for ``ask``."""
     checks = JaxChecks(request["folder"], request["device"])
     names = {"copies": checks.copies, "a sharding": checks.sharding, "normalisation": checks.normalisation}
-    return {"checks": run_checks({f"jax: {name}": check for name, check in names.items()})}
+    return {"checks": run_checks({f"jax: {check_name}": check for check_name, check in names.items()})}
 
 
 def begin(device: str) -> Any:

@@ -70,9 +70,9 @@ class TorchChecks:
         checks["torch: page-locked memory"] = self.page_locked
         checks["torch: copies beside a step"] = self.beside
         for root in ROOTS:
-            for name, choices in _CHOICES.items():
-                if (root == "pairs") == (name == "pairs"):
-                    shown = f"torch: decode='device', {name}{'' if root == 'pairs' else f', colour {root}'}"
+            for check_name, choices in _CHOICES.items():
+                if (root == "pairs") == (check_name == "pairs"):
+                    shown = f"torch: decode='device', {check_name}{'' if root == 'pairs' else f', colour {root}'}"
                     checks[shown] = partial(self.decoding, root, choices)
         checks["torch: a JPEG that the device refuses"] = self.refused
         checks["torch: normalisation"] = self.normalisation
@@ -94,7 +94,9 @@ class TorchChecks:
             del batch
         batches.close()
         actual = [int(weight) for weight in sums]
-        expected = [int(weigh(torch.from_numpy(loader.batch_at(n)["frames"]), factors.cpu())) for n in range(BATCHES)]
+        expected = [
+            int(weigh(torch.from_numpy(loader.batch_at(number)["frames"]), factors.cpu())) for number in range(BATCHES)
+        ]
         wrong = [step for step in range(BATCHES) if actual[step] != expected[step]]
         assert not wrong, f"frames of the steps {wrong} were overwritten before they were read"
         for step, batch in kept:
@@ -152,16 +154,16 @@ class TorchChecks:
         """Compare the pixels that the device decodes."""
         if self._on_cuda and importlib.util.find_spec("torchvision") is None:
             raise LeftOut("torchvision is not installed")
-        later = loader_of(self._folder, root, decode="device", num_workers=1, **choices)
-        now = loader_of(self._folder, root, **choices)
+        device_loader = loader_of(self._folder, root, decode="device", num_workers=1, **choices)
+        host_loader = loader_of(self._folder, root, **choices)
         smooth, plain = Difference(), Difference()
-        batches = to_device(later, self._device)
+        batches = to_device(device_loader, self._device)
         for step in range(6):
             with Warnings() as warnings:
-                batch, expected = _on_host(next(batches)), now.batch_at(step)
+                batch, expected = _on_host(next(batches)), host_loader.batch_at(step)
             assert not warnings.texts, warnings.texts[0]
-            frames = {key: expected[key] for key in later.data.spec.frame_shapes}
-            for key, pixels in decode_plainly(later.batch_at(step), frames).items():
+            frames = {key: expected[key] for key in device_loader.data.spec.frame_shapes}
+            for key, pixels in decode_plainly(device_loader.batch_at(step), frames).items():
                 smooth.add(batch[key], expected[key])
                 plain.add(batch[key], pixels)
             other_columns = {key: value for key, value in batch.items() if key not in frames}
@@ -176,10 +178,10 @@ class TorchChecks:
         if self._on_cuda and importlib.util.find_spec("torchvision") is None:
             raise LeftOut("torchvision is not installed")
         batches = to_device(loader_of(self._folder, decode="device", transforms=[Spoil()]), self._device)
-        now = loader_of(self._folder)
+        host_loader = loader_of(self._folder)
         with Warnings() as warnings:
             for step in range(2):
-                check_equal(_on_host(next(batches)), now.batch_at(step), step=step)
+                check_equal(_on_host(next(batches)), host_loader.batch_at(step), step=step)
         batches.close()
         assert len(warnings.texts) >= 2, "a JPEG without a header was decoded"
         return "the host decoded both batches"

@@ -41,9 +41,9 @@ _COMPARED = 256
 
 def encode_root(root: Path, output: Path, codec: str, *, gop: int) -> None:
     """Convert all datasets of a root with another codec, in this process."""
-    name, _, number = codec.partition(":")
-    is_video = name in VIDEO_CODECS
-    policy = FramePolicy(size=None, codec=name, quality=95 if is_video else int(number or 95))  # type: ignore[arg-type]
+    codec_name, _, number = codec.partition(":")
+    is_video = codec_name in VIDEO_CODECS
+    policy = FramePolicy(size=None, codec=codec_name, quality=95 if is_video else int(number or 95))  # type: ignore[arg-type]
     for dataset in Catalog(root).complete:
         source = find_source(f"root:{root / dataset}", [], {})
         (selected,) = load_registry().resolve(

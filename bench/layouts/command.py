@@ -46,13 +46,13 @@ _LINK = 125e6
 _EXACT = 100
 
 
-def _codec(text: str) -> str:
+def _codec(option_text: str) -> str:
     """Return a codec, if a conversion takes it."""
-    name, colon, quality = text.partition(":")
+    name, colon, quality = option_text.partition(":")
     known(CODEC_NAMES, "codec")(name)
     if colon:
         whole(1)(quality)
-    return text
+    return option_text
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -48,11 +48,11 @@ def measure_depth(
 def draw_depth(noise: float, size: int, seed: int) -> np.ndarray:
     """Return depth of a table with balls on it, uint16 [size, size]; with noise, a tenth is not measured."""
     rng = np.random.default_rng(seed)
-    rows, columns = np.mgrid[: 1 : 1j * size, : 1 : 1j * size]
-    depth = 1100 - 400 * rows + 90 * columns + 30 * np.sin(7 * columns)
+    grid_rows, columns = np.mgrid[: 1 : 1j * size, : 1 : 1j * size]
+    depth = 1100 - 400 * grid_rows + 90 * columns + 30 * np.sin(7 * columns)
     for _ in range(12):
-        row, column, radius = *rng.random(2), rng.uniform(0.03, 0.15)
-        inside = radius**2 - (rows - row) ** 2 - (columns - column) ** 2
+        grid_row, column, radius = *rng.random(2), rng.uniform(0.03, 0.15)
+        inside = radius**2 - (grid_rows - grid_row) ** 2 - (columns - column) ** 2
         depth = np.where(inside > 0, depth - 500 * np.sqrt(np.maximum(inside, 0)), depth)
     if noise:
         depth += rng.normal(0, noise, depth.shape) * (depth / 1000) ** 2

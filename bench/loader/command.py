@@ -1,4 +1,4 @@
-"""``python -m bench.loader``: the speed of the loader beside decoding the same frames alone, in the same run.
+"""``python -m bench.loader``: the speed of the loader, compared with only decoding the same frames, in one run.
 
 Each repeat of each point runs in a fresh process; with ``--sweep`` a repeat goes through all points, in alternating
 order. Figures are medians over the repeats.
@@ -105,21 +105,21 @@ class LoaderOptions(Parameters, Repeated):
 def _prepare(options: LoaderOptions) -> AbstractContextManager[Prepared]:
     def measure(point: Point, parameters: dict[str, Any]) -> dict[str, Any]:
         run = ask("bench.loader.run", parameters)
-        log = run.pop("batch_log")
+        log_lines = run.pop("batch_log")
         if options.out is not None and len(point.runs) == options.repeat - 1:
-            write_point(options.out / _folder(point.name) if options.sweep else options.out, run["datasets"], log)
+            write_point(options.out / _folder(point.name) if options.sweep else options.out, run["datasets"], log_lines)
         return run
 
     return prepare_sweep(options, Parameters, open_loader, measure)
 
 
-def _folder(name: str) -> str:
-    return "".join(letter if letter.isalnum() or letter in "=-_.," else "_" for letter in name.replace(" ", ","))
+def _folder(point_name: str) -> str:
+    return "".join(letter if letter.isalnum() or letter in "=-_.," else "_" for letter in point_name.replace(" ", ","))
 
 
 def _line(run: dict[str, Any]) -> str:
-    beside = "" if run["ratio"] is None else f", {run['ratio']:.3f} of the limit ({run['cpu_ratio'] or 0:.3f} in CPU)"
-    return f"{run['samples_per_s']:,.0f} samples/s{beside}, others' CPU {run['others_cpu_share']:.0%}"
+    limit = "" if run["ratio"] is None else f", {run['ratio']:.3f} of the limit ({run['cpu_ratio'] or 0:.3f} in CPU)"
+    return f"{run['samples_per_s']:,.0f} samples/s{limit}, others' CPU {run['others_cpu_share']:.0%}"
 
 
 def summarise_points(points: Sequence[Point]) -> list[dict[str, Any]]:
@@ -183,14 +183,14 @@ def loader_table(result: Mapping[str, Any]) -> Table:
     return point_table(result["points"], _COLUMNS, notes)
 
 
-def write_point(folder: Path, names: Sequence[str], log: Sequence[dict[str, Any]]) -> None:
+def write_point(folder: Path, names: Sequence[str], log_lines: Sequence[dict[str, Any]]) -> None:
     """Write the times of the batches of a measurement, and plots of its mixture."""
     folder.mkdir(parents=True, exist_ok=True)
-    rows = np.array([entry["rows"] for entry in log])
+    rows = np.array([entry["rows"] for entry in log_lines])
     lines = [
         json.dumps({**entry, "rows": {names[number]: counts[number] for number in np.flatnonzero(counts).tolist()}})
         + "\n"
-        for entry, counts in zip(log, rows.tolist(), strict=True)
+        for entry, counts in zip(log_lines, rows.tolist(), strict=True)
     ]
     write_whole(folder / BATCHES_FILE, "".join(lines))
     plot_mixture(folder, rows, names)
@@ -198,7 +198,7 @@ def write_point(folder: Path, names: Sequence[str], log: Sequence[dict[str, Any]
 
 COMMAND = study(
     name="loader",
-    about="Measure the loader beside decoding the same frames alone.",
+    about="Measure the loader, compared with only decoding the same frames.",
     epilog="A point with the defaults takes about 15 s a repeat on two idle cores.",
     options=LoaderOptions,
     prepare=_prepare,

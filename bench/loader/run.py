@@ -109,20 +109,20 @@ class Trainer:
         for _ in range(self.depth + self.lanes):
             self._step()
         read = self.loader.stats()["bytes"]
-        cpu = self._cpu()
+        cpu_seconds = self._cpu()
         arrivals, waited = [time.perf_counter()], 0.0
         for _ in range(steps):
             waited += self._step()
             arrivals.append(time.perf_counter())
-        busy, mine, workers_cpu = (self._cpu() - cpu).tolist()
+        machine_cpu, trainer_cpu, workers_cpu = (self._cpu() - cpu_seconds).tolist()
         return LoaderSlice(
             batches=steps,
             seconds=arrivals[-1] - arrivals[0],
             step_seconds=tuple(np.diff(arrivals).tolist()),
             wait_seconds=waited,
-            trainer_cpu_seconds=mine,
+            trainer_cpu_seconds=trainer_cpu,
             worker_cpu_seconds=workers_cpu,
-            others_cpu_seconds=max(0.0, busy - mine - workers_cpu),
+            others_cpu_seconds=max(0.0, machine_cpu - trainer_cpu - workers_cpu),
             bytes=self.loader.stats()["bytes"] - read,
         )
 
@@ -246,7 +246,7 @@ def summarise(slices: Sequence[LoaderSlice], limits: Sequence[Turn], *, rows: in
     """
     batches = statistics.median(part.batches / part.seconds for part in slices)
     pairs = sum(part.batches for part in slices) * rows
-    cpu = sum(part.cpu_seconds for part in slices) / pairs
+    cpu_seconds = sum(part.cpu_seconds for part in slices) / pairs
     limit = statistics.median(part.pairs_per_s for part in limits) if limits else None
     limit_cpu = sum(part.cpu_seconds for part in limits) / sum(part.pairs for part in limits) if limits else None
     parts: list[LoaderSlice | Turn] = [*slices, *limits]
@@ -256,11 +256,11 @@ def summarise(slices: Sequence[LoaderSlice], limits: Sequence[Turn], *, rows: in
         "samples_per_s": batches * rows,
         "limit_samples_per_s": limit,
         "ratio": batches * rows / limit if limit else None,
-        "cpu_ratio": limit_cpu / cpu if limit_cpu and cpu else None,
+        "cpu_ratio": limit_cpu / cpu_seconds if limit_cpu and cpu_seconds else None,
         "others_cpu_share": others_cpu / max(1e-9, others_cpu + sum(part.cpu_seconds for part in parts)),
         "step_ms": step_times(np.concatenate([part.step_seconds for part in slices])),
         "wait_share": sum(part.wait_seconds for part in slices) / sum(part.seconds for part in slices),
-        "cpu_s_per_1000_pairs": 1000 * cpu,
+        "cpu_s_per_1000_pairs": 1000 * cpu_seconds,
         "trainer_cpu_s_per_1000_pairs": 1000 * sum(part.trainer_cpu_seconds for part in slices) / pairs,
         "limit_cpu_s_per_1000_pairs": None if limit_cpu is None else 1000 * limit_cpu,
         "storage_bytes_per_s": sum(part.bytes for part in slices) / sum(part.seconds for part in slices),

@@ -93,7 +93,7 @@ def open_loaders(parameters: TrainParameters) -> tuple[Loader, Loader | None]:
 def train_table(result: Result) -> Table:
     """Return the table of a result."""
     parameters = result["parameters"]
-    work = "the model's step" if parameters["step_ms"] is None else "a sleep in place of a device's work as the step"
+    work = "the model's step" if parameters["step_ms"] is None else "a sleep instead of a device's work as the step"
     note = (
         f"Medians of {parameters['repeat']}, {parameters['steps']:,} steps of {parameters['batch_size']} each, {work}, "
         f"device {parameters['device']}. MB are 10^6 bytes."

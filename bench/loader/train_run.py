@@ -44,7 +44,7 @@ def measure(parameters: TrainParameters) -> dict[str, Any]:
     device = parameters.device or "cpu"
     train_loader, val_loader = open_loaders(parameters)
     torch.manual_seed(parameters.seed)
-    step, look = _work(parameters, device)
+    step, validate_step = _work(parameters, device)
     began = time.perf_counter()
     batches = to_device(train_loader, device)
     step(next(batches))
@@ -56,7 +56,7 @@ def measure(parameters: TrainParameters) -> dict[str, Any]:
     waits, steps = [], []
     validations: list[dict[str, float]] = []
     after = False
-    with gpu_log() as uses:
+    with gpu_log() as gpu_readings:
         for number in range(parameters.steps):
             began = time.perf_counter()
             batch = next(batches)
@@ -71,7 +71,7 @@ def measure(parameters: TrainParameters) -> dict[str, Any]:
                 validations[-1]["step_after_s"] = steps[-1]
                 after = False
             if val_loader is not None and (number + 1) % parameters.val_every == 0:
-                validations.append(_validate(val_loader, parameters.val_steps, device, look))
+                validations.append(_validate(val_loader, parameters.val_steps, device, validate_step))
                 after = True
                 memory.look(number + 1)
     memory.look(parameters.steps)
@@ -100,7 +100,7 @@ def measure(parameters: TrainParameters) -> dict[str, Any]:
             "count": len(validations),
             **{key: _mean([run[key] for run in validations if key in run]) for key in _VALIDATION},
         },
-        "gpu_use": _mean(uses),
+        "gpu_use": _mean(gpu_readings),
         "datasets": len(train_loader.dataset_names),
         **memory.summary(),
     }
@@ -131,7 +131,7 @@ def _work(parameters: TrainParameters, device: str) -> tuple[Callable[[Any], Non
     return train, look
 
 
-def _validate(loader: Loader, steps: int, device: str, look: Callable[[Any], None]) -> dict[str, float]:
+def _validate(loader: Loader, steps: int, device: str, validate_step: Callable[[Any], None]) -> dict[str, float]:
     began = time.perf_counter()
     batches = to_device(loader, device)
     first = 0.0
@@ -139,7 +139,7 @@ def _validate(loader: Loader, steps: int, device: str, look: Callable[[Any], Non
         batch = next(batches)
         if number == 0:
             first = time.perf_counter() - began
-        look(batch)
+        validate_step(batch)
         del batch
     settle(device)
     batches.close()
@@ -157,15 +157,15 @@ def gpu_log() -> Iterator[list[float]]:
     if shutil.which(_QUERY[0]) is None:
         yield readings
         return
-    with tempfile.TemporaryFile() as log:
-        process = subprocess.Popen(_QUERY, stdout=log, stderr=subprocess.DEVNULL)
+    with tempfile.TemporaryFile() as log_lines:
+        process = subprocess.Popen(_QUERY, stdout=log_lines, stderr=subprocess.DEVNULL)
         try:
             yield readings
         finally:
             process.terminate()
             process.wait()
-            log.seek(0)
-            readings += [int(line) / 100 for line in log.read().decode().split() if line.isdigit()]
+            log_lines.seek(0)
+            readings += [int(line) / 100 for line in log_lines.read().decode().split() if line.isdigit()]
 
 
 def measure_copies(frames: torch.Tensor, device: str) -> dict[str, float | None]:

@@ -61,15 +61,15 @@ def ask(
     """
     paths = [str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]
     # Files, because a pipe that is read at the end could fill up.
-    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+", errors="replace") as log:
+    with tempfile.TemporaryFile("w+") as reply_file, tempfile.TemporaryFile("w+", errors="replace") as log_file:
         process = subprocess.Popen(
             [str(python), "-m", "bench.measure.answer", module],
             stdin=subprocess.PIPE,
-            stdout=out,
-            stderr=log,
+            stdout=reply_file,
+            stderr=log_file,
             text=True,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-            # Ctrl-C reaches this process alone, which then ends the child and its workers in order.
+            # Ctrl-C reaches only this process, which then ends the child and its workers in order.
             process_group=0,
         )
         assert process.stdin is not None
@@ -84,7 +84,7 @@ def ask(
             raise ChildFailed(f"took longer than {timeout:.0f} s") from None
         finally:
             end(process)
-        result, last_line = _read(out), _last_line(log)
+        result, last_line = _read(reply_file), _last_line(log_file)
     answered = result.pop("answered", None)
     if process.returncode == 0 and answered is not None:
         return {**result, "exit_s": ended - answered}
@@ -92,25 +92,26 @@ def ask(
     raise ChildFailed(" ".join(str(reason).split()))
 
 
-def _read(out: IO[str]) -> dict[str, Any]:
-    out.seek(0)
+def _read(reply_file: IO[str]) -> dict[str, Any]:
+    reply_file.seek(0)
     try:
-        return dict(json.load(out))
+        return dict(json.load(reply_file))
     except ValueError:
         return {}
 
 
-def _last_line(log: IO[str]) -> str:
-    log.seek(0)
-    lines = [line.strip() for line in log if line.strip()]
+def _last_line(log_file: IO[str]) -> str:
+    log_file.seek(0)
+    lines = [line.strip() for line in log_file if line.strip()]
     return lines[-1] if lines else ""
 
 
-def _fate(code: int) -> str:
-    if code >= 0:
-        return f"ended with exit code {code}"
-    name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
-    return f"was killed by {name}{', as the kernel does when memory runs out' if -code == signal.SIGKILL else ''}"
+def _fate(exit_code: int) -> str:
+    if exit_code >= 0:
+        return f"ended with exit code {exit_code}"
+    signal_name = signal.Signals(-exit_code).name if -exit_code in set(signal.Signals) else f"signal {-exit_code}"
+    cause = ", as the kernel does when memory runs out" if -exit_code == signal.SIGKILL else ""
+    return f"was killed by {signal_name}{cause}"
 
 
 class TeamFailed(BenchFailed):
@@ -154,12 +155,12 @@ class Team(ProcessPoolExecutor):
         """
         try:
             columns = zip(*self.map(partial(_work, work), parts), strict=True)
-            counts, starts, ends, busy, cpu, peaks = map(list, columns)
+            counts, starts, ends, machine_cpu, cpu_seconds, peaks = map(list, columns)
         except BrokenProcessPool:
             raise TeamFailed("a process that works alone died; is there enough memory?") from None
         rate = sum(count / max(end - start, 1e-9) for count, start, end in zip(counts, starts, ends, strict=True))
-        others_cpu = max(last for _, last in busy) - min(first for first, _ in busy) - sum(cpu)
-        return Turn(sum(counts), max(ends) - min(starts), rate, sum(cpu), max(0.0, others_cpu), max(peaks))
+        others_cpu = max(last for _, last in machine_cpu) - min(first for first, _ in machine_cpu) - sum(cpu_seconds)
+        return Turn(sum(counts), max(ends) - min(starts), rate, sum(cpu_seconds), max(0.0, others_cpu), max(peaks))
 
 
 def _join(barrier: threading.Barrier) -> None:
@@ -169,10 +170,10 @@ def _join(barrier: threading.Barrier) -> None:
     ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
 
 
-def _work(work: Callable[[Any], int], part: Any) -> tuple[Any, ...]:
+def _work(work: Callable[[Any], int], share: Any) -> tuple[Any, ...]:
     # All have to be here, so that no process takes two parts.
     _barrier.wait()
-    began, busy, cpu = time.monotonic(), busy_seconds(), time.process_time()
-    count = work(part)
-    times = (began, time.monotonic(), (busy, busy_seconds()), time.process_time() - cpu)
+    began, machine_cpu, cpu_seconds = time.monotonic(), busy_seconds(), time.process_time()
+    count = work(share)
+    times = (began, time.monotonic(), (machine_cpu, busy_seconds()), time.process_time() - cpu_seconds)
     return count, *times, 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -1,6 +1,6 @@
 """Commands of the benchmarks: options, result, table, files, errors and exit codes.
 
-The result is what ``--json`` prints and ``--out`` receives; the table is made of the result alone.
+The result is what ``--json`` prints and ``--out`` receives; the table is made only from the result.
 """
 
 from __future__ import annotations
@@ -122,30 +122,30 @@ def run_command(work: Callable[[], int], *, location: Path | str, interrupted: s
         print(interrupted, file=sys.stderr)
         return 130
     except OSError as error:
-        message, code = f"{error.filename or location}: {error.strerror or error}", 1
+        message, exit_code = f"{error.filename or location}: {error.strerror or error}", 1
     except (BenchFailed, ConvertError, FormatError, StreamError) as error:
-        message, code = str(error), 2 if isinstance(error, ArgumentError) else 1
+        message, exit_code = str(error), 2 if isinstance(error, ArgumentError) else 1
     print(f"error: {' '.join(message.split())}", file=sys.stderr)
-    return code
+    return exit_code
 
 
 @contextlib.contextmanager
-def work_folder(name: str, parent: Path | None, *, keep: bool = False) -> Iterator[Path]:
+def work_folder(prefix: str, parent: Path | None, *, keep: bool = False) -> Iterator[Path]:
     """Give a new folder for the work of a command, removed at the end.
 
     Args:
-        name: Start of its name.
+        prefix: Start of its name.
         parent: Folder that it is in, made if necessary; None for the temporary one.
-        keep: Leave it, and tell where it is.
+        keep: Leave it, and report its location.
     """
     if parent is not None:
         parent.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
         if keep:
-            folder = tempfile.mkdtemp(prefix=f"{name}-", dir=parent)
+            folder = tempfile.mkdtemp(prefix=f"{prefix}-", dir=parent)
             stack.callback(say, f"kept: {folder}")
         else:
-            temporary = tempfile.TemporaryDirectory(prefix=f"{name}-", dir=parent, ignore_cleanup_errors=True)
+            temporary = tempfile.TemporaryDirectory(prefix=f"{prefix}-", dir=parent, ignore_cleanup_errors=True)
             folder = stack.enter_context(temporary)
         yield Path(folder).resolve()
 

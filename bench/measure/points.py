@@ -59,7 +59,7 @@ def measure_points(
     *,
     repeat: int,
     describe: Callable[[dict[str, Any]], str],
-    say: Callable[[str], None] | None = None,
+    report: Callable[[str], None] | None = None,
 ) -> Iterator[Point]:
     """Measure all points ``repeat`` times, and yield each point after its measurement.
 
@@ -70,7 +70,7 @@ def measure_points(
         measure: Measures a point once; raises ChildFailed.
         repeat: Number of repeats.
         describe: Returns a line on a result, for the progress.
-        say: Takes lines of progress; by default they go to standard error if it is a terminal.
+        report: Takes lines of progress; by default they go to standard error if it is a terminal.
     """
     began, total = time.monotonic(), repeat * len(points)
     turns = [point for number in range(repeat) for point in (points if number % 2 == 0 else reversed(points))]
@@ -84,7 +84,7 @@ def measure_points(
             point.error = str(error)
             description = f"error: {error}"
         left = (time.monotonic() - began) / done * (total - done)
-        (say or tell)(f"{done}/{total} {point.name}: {description}{f', {human_seconds(left)} left' if left else ''}")
+        (report or tell)(f"{done}/{total} {point.name}: {description}{f', {human_seconds(left)} left' if left else ''}")
         yield point
 
 
@@ -185,19 +185,21 @@ def study(
 def sweep_over(kind: type[Any]) -> Any:
     """Return the option ``--sweep`` for the parameters of a dataclass."""
     help_text = "measure a point for each value of an option below; several sweeps are combined"
-    return option(None, lambda text: parse_sweep(text, kind), help_text, action="append", metavar="KEY=A,B,C")
+    return option(
+        None, lambda option_text: parse_sweep(option_text, kind), help_text, action="append", metavar="KEY=A,B,C"
+    )
 
 
-def parse_sweep(text: str, kind: type[Any]) -> tuple[str, list[Any]]:
+def parse_sweep(option_text: str, kind: type[Any]) -> tuple[str, list[Any]]:
     """Read ``key=a,b,c`` and return the name of the parameter and its values.
 
     Raises:
         argparse.ArgumentTypeError: The parameter does not exist, or does not take a value.
     """
-    key, equals, values = text.partition("=")
+    key, equals, values = option_text.partition("=")
     name = key.strip().replace("-", "_")
     if not equals or not values.strip():
-        raise argparse.ArgumentTypeError(f"found {text!r}, expected key=a,b,c")
+        raise argparse.ArgumentTypeError(f"found {option_text!r}, expected key=a,b,c")
     readers = {field.name: field.metadata["read"] for field in options_of(kind)}
     if name not in readers:
         raise argparse.ArgumentTypeError(f"no parameter {key!r}; {closest(name, readers, noun='parameters')}")

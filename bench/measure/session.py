@@ -1,4 +1,4 @@
-"""Commands as a user starts them: real processes in a session of their own, all ended with their block."""
+"""Commands as a user starts them: real processes in separate sessions, all ended with their block."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Result:
 
 
 class Command:
-    """A running command in a session of its own, by which all its processes are found and ended."""
+    """A running command in a separate session, by which all its processes are found and ended."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
@@ -107,7 +107,7 @@ def start(
         text=True,
         errors="replace",
         start_new_session=True,
-        env={name: value for name, value in variables.items() if value is not None},
+        env={variable: value for variable, value in variables.items() if value is not None},
     )
     command = Command(process)
     try:

@@ -74,15 +74,6 @@ def spread(key: str, form: str) -> Column:
     return read
 
 
-def megabytes(count: float | None) -> str:
-    """Return a number of bytes in units of 10^6, ``-`` if it is unknown.
-
-    >>> megabytes(1_234_567_890), megabytes(None)
-    ('1,235', '-')
-    """
-    return "-" if count is None else f"{count / 1e6:,.0f}"
-
-
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[Any]], *, right: bool = True) -> str:
     """Return a table in Markdown, columns after the first aligned right if ``right``.
 
@@ -118,12 +109,9 @@ def colors(count: int) -> list[Any]:
     """Return ``count`` colours; neighbours differ."""
     from matplotlib import colormaps
 
-    if count <= 10:
-        return [colormaps["tab10"](number) for number in range(count)]
     if count <= 20:
-        return [colormaps["tab20"](number) for number in range(count)]
-    spread = colormaps["turbo"]
-    return [spread(number * 0.618034 % 1) for number in range(count)]
+        return [colormaps["tab10" if count <= 10 else "tab20"](number) for number in range(count)]
+    return [colormaps["turbo"](number * 0.618034 % 1) for number in range(count)]
 
 
 def save_figure(figure: Figure, path: Path, *, png: bool = True) -> None:

@@ -37,7 +37,7 @@ from bench.measure.command import Result, run_command, tell, work_folder
 from bench.measure.options import number, one_of, option, several, wholes
 from bench.measure.points import Prepared, Repeated, study
 from bench.peers.comparison import RAW_FIGURES, Comparison, make_points
-from bench.peers.export import export_frames, export_mixture
+from bench.peers.export import export_frames, export_pairs
 from bench.peers.list import PEERS, STUDIES, VENVS, InstallFailed
 from bench.peers.protocol import ORDERS
 from bench.peers.table import comparison_table, plot
@@ -85,7 +85,7 @@ class PeersOptions(Repeated):
         for option_name, available in (("peers", STUDIES[self.study]), ("install", PEERS)):
             if (names := getattr(self, option_name)) == ("all",):
                 object.__setattr__(self, option_name, tuple(available))
-            elif unknown := [name for name in names or () if name not in available]:
+            elif unknown := [peer_name for peer_name in names or () if peer_name not in available]:
                 raise ArgumentError(f"no peer {unknown[0]!r}; {closest(unknown[0], available, noun='peers')}")
         if self.metadata is None:
             object.__setattr__(self, "metadata", METADATA[self.study])
@@ -96,14 +96,14 @@ def _export(options: PeersOptions, parameters: Parameters, folder: Path) -> set[
     if options.study == "formats":
         return export_frames(parameters, folder, pairs=options.pairs)
     if options.study == "pairs":
-        return export_mixture(parameters, folder, max_pairs=options.max_samples)
+        return export_pairs(parameters, folder, max_pairs=options.max_samples)
     window = {name: getattr(options, name) for name in ("camera", "window", "horizon")}
     return export_windows(parameters, folder, max_steps=options.max_samples, **window)
 
 
 @contextmanager
 def _prepare(options: PeersOptions) -> Iterator[Prepared]:
-    peers = [STUDIES[options.study][name] for name in options.peers]
+    peers = [STUDIES[options.study][peer_name] for peer_name in options.peers]
     points = make_points(
         peers,
         metadata=options.metadata or (),
@@ -148,10 +148,10 @@ COMMAND = study(
 
 def _install(options: PeersOptions) -> int:
     failed = 0
-    for name in options.install or ():
+    for peer_name in options.install or ():
         try:
-            if not PEERS[name].own and not PEERS[name].environment:
-                PEERS[name].install(options.venvs)
+            if not PEERS[peer_name].own and not PEERS[peer_name].environment:
+                PEERS[peer_name].install(options.venvs)
         except InstallFailed as error:
             print(f"error: {error}", file=sys.stderr)
             failed = 1

@@ -120,7 +120,7 @@ class Comparison:
             "frames": self._export.frames,
             "checked": self._checked,
             "weights": {dataset["name"]: dataset["weight"] for dataset in self._export.datasets},
-            "peers": {name: {key: getattr(peer, key) for key in shown} for name, peer in self._peers.items()},
+            "peers": {peer_name: {key: getattr(peer, key) for key in shown} for peer_name, peer in self._peers.items()},
             "copies": self._copies,
         }
 

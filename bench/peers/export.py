@@ -24,7 +24,7 @@ from stream.loader.run_config import RunConfig
 from stream.order.mixture import Member, Mixture
 
 
-def export_mixture(parameters: Parameters, folder: Path, *, max_pairs: int) -> set[str]:
+def export_pairs(parameters: Parameters, folder: Path, *, max_pairs: int) -> set[str]:
     """Write each pair of a mixture once, dataset by dataset, and return the hashes of their pixels."""
     loader, total = _open(parameters)
     if total > max_pairs:
@@ -39,7 +39,7 @@ def export_mixture(parameters: Parameters, folder: Path, *, max_pairs: int) -> s
     ]
     about = {"datasets": datasets, **{name: getattr(parameters, name) for name in ("root", "mixture", "split")}}
     sizes = (spec.action_span.longest, spec.action_size, spec.state_size)
-    return _export(loader, range(total), folder, vector=sizes, about=about)
+    return _export(loader, range(total), folder, sizes=sizes, about=about)
 
 
 def export_frames(parameters: Parameters, folder: Path, *, pairs: int | None) -> set[str]:
@@ -48,9 +48,8 @@ def export_frames(parameters: Parameters, folder: Path, *, pairs: int | None) ->
     count = total if pairs is None else pairs
     if count > total:
         raise ArgumentError(f"--pairs {pairs}: {parameters.mixture} in {parameters.root} has {total:,} pairs")
-    pair_numbers = [number * total // count for number in range(count)]
     about = {"datasets": [{"name": parameters.mixture, "weight": 1.0}]}
-    return _export(loader, pair_numbers, folder, vector=None, about=about)
+    return _export(loader, [number * total // count for number in range(count)], folder, sizes=None, about=about)
 
 
 def _open(parameters: Parameters) -> tuple[Loader, int]:
@@ -62,39 +61,33 @@ def _open(parameters: Parameters) -> tuple[Loader, int]:
 
 
 def _export(
-    loader: Loader,
-    pair_numbers: Sequence[int],
-    folder: Path,
-    *,
-    vector: tuple[int, int, int] | None,
-    about: Mapping[str, Any],
+    loader: Loader, pair_numbers: Sequence[int], folder: Path, *, sizes: tuple[int, int, int] | None, about: Any
 ) -> set[str]:
-    """Write some pairs and return the hashes of their pixels; ``Export`` describes the files."""
+    """Write some pairs and return the hashes of their pixels; ``Export`` describes the files.
+
+    Actions and states are padded to ``sizes`` (window, action, state); None leaves out all metadata.
+    """
     folder.mkdir(parents=True)
-    shapes, (window, action, state) = loader.data.spec.frame_shapes, vector or (0, 0, 0)
+    shapes, (window, action, state) = loader.data.spec.frame_shapes, sizes or (0, 0, 0)
     numbers, ends, hashes = [], [0], set()
     with (folder / "pairs.bin").open("wb") as file:
         for number, (member, batch) in enumerate(_stored_pairs(loader, pair_numbers)):
-            if raw := "frames" in batch:
+            if is_raw := "frames" in batch:
                 first, last = map(encode_raw, batch["frames"][0])
             else:
                 first, last = (jpeg.tobytes() for *_, jpeg in encoded_frames(batch))
-            numbers.append((member, int(batch["episode"][0]), int(batch["step"][0])) if vector else (0, number, 0))
-            pair = {
-                "first": first,
-                "second": last,
-                **dict(zip(("dataset", "episode", "step"), numbers[-1], strict=True)),
-            }
+            numbers.append((member, int(batch["episode"][0]), int(batch["step"][0])) if sizes else (0, number, 0))
+            pair = {"first": first, "second": last}
+            pair |= dict(zip(("dataset", "episode", "step"), numbers[-1], strict=True))
             pair["action"] = _padded(batch["action"][0], (window, action)).tobytes()
             pair["state"] = _padded(batch["state"][0], (state,)).tobytes()
-            pair["language"] = batch["language"][0] if vector else ""
+            pair["language"] = batch["language"][0] if sizes else ""
             ends.append(ends[-1] + file.write(pickle.dumps(pair)))
-            hashes.add(pixel_hash((batch if raw else decode_frames(batch, shapes))["frames"][0]))
+            hashes.add(pixel_hash((batch if is_raw else decode_frames(batch, shapes))["frames"][0]))
     np.save(folder / "numbers.npy", np.array(numbers))
     np.save(folder / "ends.npy", np.array(ends[1:]))
-    (folder / "about.json").write_text(
-        json.dumps({**about, "shape": shapes["frames"], "vector": [window, action, state]})
-    )
+    content = {**about, "shape": shapes["frames"], "vector": [window, action, state]}
+    (folder / "about.json").write_text(json.dumps(content))
     return hashes
 
 

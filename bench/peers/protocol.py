@@ -156,14 +156,14 @@ class Decoder:
         """Return the sample of a stored pair."""
         pair = pickle.loads(stored) if isinstance(stored, bytes) else stored
         frames = np.empty((2, *self._shape, 3), np.uint8)
-        for frame, name in zip(frames, ("first", "second"), strict=True):
-            if pair[name][: len(_RAW)] == _RAW:
-                frame[...] = np.frombuffer(pair[name], np.uint8, offset=_RAW_HEADER).reshape(frame.shape)
+        for frame, frame_name in zip(frames, ("first", "second"), strict=True):
+            if pair[frame_name][: len(_RAW)] == _RAW:
+                frame[...] = np.frombuffer(pair[frame_name], np.uint8, offset=_RAW_HEADER).reshape(frame.shape)
                 continue
             # The environment of tfdata has none.
             import simplejpeg
 
-            simplejpeg.decode_jpeg(pair[name], buffer=frame)
+            simplejpeg.decode_jpeg(pair[frame_name], buffer=frame)
         sample: dict[str, Any] = {"frames": frames, "dataset": int(pair["dataset"])}
         if self._full:
             sample |= {key: pair[key] for key in ("language", "episode", "step")}
@@ -260,18 +260,18 @@ def measure(request: Request, open_batches: Batches) -> dict[str, Any]:
             looks.append(_memory())
             batch = next(batches)
         hashes = [pixel_hash(np.asarray(frames)) for frames in batch["frames"][:_CHECKED]]
-    seen, seconds = np.concatenate(numbers), arrivals[-1] - arrivals[0]
+    dataset_numbers, seconds = np.concatenate(numbers), arrivals[-1] - arrivals[0]
     times = 1000 * np.diff(arrivals)
     p50, p99 = np.percentile(times, (50, 99)).tolist()
     return {
         "first_batch_s": first,
         "steps": len(numbers),
         "seconds": seconds,
-        "samples_per_s": len(seen) / seconds,
+        "samples_per_s": len(dataset_numbers) / seconds,
         "step_ms": {"mean": float(times.mean()), "p50": p50, "p99": p99, "max": float(times.max())},
-        "cpu_s_per_1000_pairs": 1000 * cpu / len(seen),
+        "cpu_s_per_1000_pairs": 1000 * cpu / len(dataset_numbers),
         "peak_pss_bytes": max((look for look in looks if look is not None), default=None),
-        "counts": np.bincount(seen.astype(np.int64), minlength=len(request.pairs.datasets)).tolist(),
+        "counts": np.bincount(dataset_numbers.astype(np.int64), minlength=len(request.pairs.datasets)).tolist(),
         "keys": sorted(batch),
         "hashes": hashes,
     }

@@ -9,7 +9,7 @@ from typing import Any
 from bench.measure.tables import Column, Table, figure, new_figure, point_table, save_figure, spread
 
 SETTING = ("metadata", "order", "batch_size", "num_workers")
-"""Parameters of a point beside its peer and variant."""
+"""Parameters of a point besides its peer."""
 
 
 def comparison_table(result: Mapping[str, Any]) -> Table:
@@ -34,10 +34,10 @@ def comparison_table(result: Mapping[str, Any]) -> Table:
         "replay": lambda point: _ability(result, point, "replay"),
     }
     notes = []
-    for name, peer in result["peers"].items():
+    for peer_name, peer in result["peers"].items():
         source = f" ({peer['source']})" if peer["source"] else ""
         description = "; ".join(filter(None, (peer["what"], peer["note"], peer["versions"])))
-        notes.append(f"{name}: {description}{source}")
+        notes.append(f"{peer_name}: {description}{source}")
     return point_table(result["points"], columns, [*sentences(result), *notes])
 
 
@@ -50,7 +50,9 @@ def sentences(result: Mapping[str, Any]) -> list[str]:
         f"{samples(result)} {height}x{width} frames, {result['datasets']} datasets; MB are 10^6 bytes."
     ]
     for phrase, exact in (("", True), (" but for the pixels", False)):
-        if checked := [name for name in result.get("checked", ()) if result["peers"][name]["exact"] == exact]:
+        if checked := [
+            peer_name for peer_name in result.get("checked", ()) if result["peers"][peer_name]["exact"] == exact
+        ]:
             lines.append(f"Equal to those of the root, all samples{phrase}: {', '.join(checked)}.")
     measured = [point for point in result["points"] if point["repeats"] and not point["error"]]
     for ours_point in measured:

@@ -93,13 +93,13 @@ def _prepare(options: ScaleOptions) -> Iterator[Prepared]:
             figures |= ask(f"bench.scale.{subject}", request)
         return figures
 
-    with work_folder("bench-scale", options.work) as work:
+    with work_folder("bench-scale", options.work) as work_path:
         for records in options.records:
-            scale, root = Scale.of(records), work / str(records)
+            scale, root = Scale.of(records), work_path / str(records)
             tell(f"making {scale.records:,} records in {scale.shards:,} shards")
             make_root(root, scale)
             if "index" in options.subjects:
-                make_parts(work / f"{records}-parts", scale)
+                make_parts(work_path / f"{records}-parts", scale)
             sizes = {"records": scale.records, "shards": scale.shards, "root": str(root)}
             points.append(Point(f"{scale.records:,}", sizes))
         yield Prepared(points=points, measure=measure)

@@ -28,7 +28,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         merge_peak_bytes: Peak memory of this process, pages of files included.
         merge_anonymous_bytes: Peak memory without pages of files, sampled every 20 ms.
     """
-    parts, folder = (Path(f"{request['root']}-{name}") for name in ("parts", "index"))
+    parts, folder = (Path(f"{request['root']}-{folder_name}") for folder_name in ("parts", "index"))
     folder.mkdir()
     shards = sorted({path.name.partition(".")[0] for path in parts.iterdir()})
     files = [{kind: parts / f"{shard}.{table_file(kind)}" for kind in TABLE_KINDS} for shard in shards]

@@ -33,19 +33,19 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     catalog = Catalog(root)
     with tempfile.TemporaryDirectory(dir=root, prefix=".labels") as folder:
         path = Path(folder, "value.parquet")
-        for name in catalog.complete:
-            steps += _write(path, catalog, name)
+        for dataset_name in catalog.complete:
+            steps += _write(path, catalog, dataset_name)
             began = time.perf_counter()
-            add_labels(root, name, path)
+            add_labels(root, dataset_name, path)
             seconds += time.perf_counter() - began
-            remove_labels(root, name, _NAME)
+            remove_labels(root, dataset_name, _NAME)
     peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return {"label_s": seconds, "label_steps": steps, "label_bytes": peak}
 
 
-def _write(path: Path, catalog: Catalog, name: str) -> int:
+def _write(path: Path, catalog: Catalog, dataset_name: str) -> int:
     """Write a table with a value for each step of a dataset; return their count."""
-    table = open_index(catalog.open(name), "train").steps
+    table = open_index(catalog.open(dataset_name), "train").steps
     random = np.random.default_rng(0)
     with pq.ParquetWriter(path, _SCHEMA) as writer:
         for start in range(0, len(table), _ROWS):

@@ -48,7 +48,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         trainer_own_bytes, worker_own_bytes: Memory without mapped files at the end; that of the largest worker.
         trainer_pss_bytes, worker_pss_bytes: Memory with the share of mapped files.
     """
-    root, half = request["root"], request["batches"] // 2
+    root, num_batches = request["root"], request["batches"] // 2
     mixture = {f"synthetic_{number:02}": 1.0 + number for number in range(DATASETS)}
 
     def open_loader(**arguments: Any) -> Loader:
@@ -64,15 +64,15 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     open_seconds, loader = _timed(open_loader)
     first_batch, hundred = _take_hundred(loader)
 
-    def plan(of: Loader, position: int) -> float:
-        samples = of.data.plan.batch_samples(position, _PLANNED)
-        return _timed(lambda: of.data.plan.rows(samples))[0]
+    def plan(planned_loader: Loader, position: int) -> float:
+        samples = planned_loader.data.plan.batch_samples(position, _PLANNED)
+        return _timed(lambda: planned_loader.data.plan.rows(samples))[0]
 
     positions = np.random.default_rng(0).integers(0, FAR, 50).tolist()
     first_plan = plan(loader, 0)
     planned = [plan(loader, position) for position in positions]
     iterator = iter(loader)
-    cpu = _batch_cpu_seconds(iterator, half)
+    cpu_seconds = _batch_cpu_seconds(iterator, num_batches)
     processes = (psutil.Process(), *psutil.Process().children())
     anonymous, shared = ([measured(process.pid) for process in processes] for measured in (own_set, proportional_set))
     state = {**iterator.get_state(), "step": FAR}
@@ -88,7 +88,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     encoded = iter(Loader(loader.data, dataclasses.replace(loader.running, decode="device")))
     next(encoded)
     time.sleep(_MAPPED_S)
-    encoded_cpu = _batch_cpu_seconds(encoded, half)
+    encoded_cpu = _batch_cpu_seconds(encoded, num_batches)
     encoded.close()
     weighted_open, weighted = _timed(lambda: open_loader(sample_weights=_WEIGHTS))
     weighted_plans = [plan(weighted, position) for position in positions]
@@ -104,7 +104,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         "first_batch_s": first_batch,
         "plan_first_ms": 1000 * first_plan,
         "plan_ms": 1000 * float(np.median(planned)),
-        "batch_cpu_ms": 1000 * cpu,
+        "batch_cpu_ms": 1000 * cpu_seconds,
         "encoded_cpu_ms": 1000 * encoded_cpu,
         "resume_s": resumed,
         "describe_ms": 1000 * described,

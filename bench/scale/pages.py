@@ -32,7 +32,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         first_page_s: The overview, with its first frame drawn.
         dataset_s: The page of a dataset after a click, with its first thumbnail drawn.
         search_s, filter_s, sort_s: The table after a text, a condition on ``step``, and a click on ``steps``.
-        histograms_s: All dimensions of the action beside those of 28 datasets.
+        histograms_s: All dimensions of the action next to those of 28 other datasets.
         episode_s: An episode after a click, with its frame drawn.
         frames_per_s: Frames of one episode after the other, asked for one by one.
         mixture_s: The mixture of all datasets.
@@ -67,16 +67,18 @@ def _look(address: str) -> dict[str, float]:
         # What a browser keeps of earlier visits, scripts for example, is not part of a page.
         page.goto(f"{address}marks")
 
-        def timed(name: str, work: Callable[[], Any], shown: str) -> None:
+        def timed(figure_name: str, work: Callable[[], Any], shown: str) -> None:
             began = time.perf_counter()
             work()
             page.wait_for_function(shown, polling="raf")
-            seconds[name] = time.perf_counter() - began
+            seconds[figure_name] = time.perf_counter() - began
 
-        def opened(name: str, work: Callable[[], Any], shown: str) -> None:
+        def opened(figure_name: str, work: Callable[[], Any], shown: str) -> None:
             # From the click on, by the clock of the page itself, which begins then.
             work()
-            seconds[name] = page.wait_for_function(f"{shown} && performance.now()", polling="raf").json_value() / 1000
+            seconds[figure_name] = (
+                page.wait_for_function(f"{shown} && performance.now()", polling="raf").json_value() / 1000
+            )
 
         drawn = "[...document.querySelectorAll('img')].some(image => image.naturalWidth > 0)"
         rows = "document.querySelectorAll('tbody tr').length"
@@ -91,18 +93,14 @@ def _look(address: str) -> dict[str, float]:
         timed("filter_s", lambda: _filter(page), f"{counts}?.[3].includes('samples')")
         heading = page.get_by_role("columnheader", name="steps")
         timed("sort_s", heading.click, "location.search.includes('sort%22%3A%22num_steps')")
-        timed(
-            "histograms_s",
-            page.get_by_role("tab", name="Histograms").click,
-            "document.querySelectorAll('svg text').length > 28",
-        )
+        histograms = page.get_by_role("tab", name="Histograms")
+        timed("histograms_s", histograms.click, "document.querySelectorAll('svg text').length > 28")
         page.get_by_role("tab", name="Episodes").click()
         page.wait_for_function(f"{rows} > 5")
         episode = page.locator("tbody tr a.plain").nth(3)
         opened("episode_s", episode.click, "document.querySelector('canvas[data-state=shown]')")
-        opened(
-            "mixture_s", lambda: page.goto(f"{address}mixture"), "document.querySelectorAll('#members tr').length > 28"
-        )
+        members = "document.querySelectorAll('#members tr').length > 28"
+        opened("mixture_s", lambda: page.goto(f"{address}mixture"), members)
         chromium.close()
     return seconds
 

@@ -57,7 +57,9 @@ class Jpeg(MapStyle):
             self._rows = list(csv.DictReader(file))
 
     def __getitem__(self, pair_number: int) -> dict[str, Any]:
-        pair = {frame: Path(self.copy, name).read_bytes() for frame, name in self._rows[pair_number].items()}
+        pair = {
+            frame: Path(self.copy, frame_file).read_bytes() for frame, frame_file in self._rows[pair_number].items()
+        }
         return self.decode({**pair, "dataset": 0})
 
     @staticmethod
@@ -71,8 +73,8 @@ class Jpeg(MapStyle):
                 folder = f"{2 * number // _FOLDER_FILES:05d}"
                 (request.copy / folder).mkdir(exist_ok=True)
                 names = [f"{folder}/{number:08d}-{frame}.jpg" for frame in (0, 1)]
-                for name, frame in zip(names, ("first", "second"), strict=True):
-                    (request.copy / name).write_bytes(pair[frame])
+                for frame_file, frame in zip(names, ("first", "second"), strict=True):
+                    (request.copy / frame_file).write_bytes(pair[frame])
                 index.writerow(names)
 
 

@@ -32,11 +32,11 @@ class Webdataset:
     @staticmethod
     def make_copy(request: Request) -> None:
         """Write tar files of at most 1,000 pairs in random order, at least two of a dataset and one for each worker."""
-        for path, pair_numbers in request.stores():
+        for store_path, pair_numbers in request.stores():
             random.Random(request.seed).shuffle(pair_numbers)
             shards = max(_LEAST_SHARDS, request.num_workers, -(-len(pair_numbers) // _SHARD_PAIRS))
             for shard in range(shards):
-                with tarfile.open(f"{path}-{shard:05d}.tar", "w") as tar:
+                with tarfile.open(f"{store_path}-{shard:05d}.tar", "w") as tar:
                     for pair_number in pair_numbers[shard::shards]:
                         record = request.pairs.record(pair_number)
                         entry = tarfile.TarInfo(f"{pair_number:09d}.pair")
@@ -52,8 +52,8 @@ class Webdataset:
         wds = import_module("webdataset")
         sample = partial(_tar_sample, decode=Decoder(request))
         datasets = []
-        for number, (path, _) in enumerate(request.stores()):
-            files = sorted(glob.glob(f"{path}-*.tar"))
+        for number, (store_path, _) in enumerate(request.stores()):
+            files = sorted(glob.glob(f"{store_path}-*.tar"))
             if request.order == "shuffled":
                 dataset = wds.WebDataset(files, resampled=True, seed=request.seed + number, shardshuffle=False)
                 dataset = dataset.shuffle(_BUFFER)
@@ -89,14 +89,14 @@ def grain_batches(samples: Any, request: Request) -> Iterator[Iterator[Any]]:
 
 
 class Grain:
-    """Grain alone: an ArrayRecord file of each dataset, ``MapDataset.mix``, and worker processes."""
+    """Plain Grain: an ArrayRecord file of each dataset, ``MapDataset.mix``, and worker processes."""
 
     @staticmethod
     def make_copy(request: Request) -> None:
         """Write a file for each dataset, one record a group, not compressed."""
         writer_of = import_module("array_record.python.array_record_module").ArrayRecordWriter
-        for path, pair_numbers in request.stores(".arrayrecord"):
-            writer = writer_of(path, "group_size:1,uncompressed")
+        for store_path, pair_numbers in request.stores(".arrayrecord"):
+            writer = writer_of(store_path, "group_size:1,uncompressed")
             for pair_number in pair_numbers:
                 writer.write(request.pairs.record(pair_number))
             writer.close()
@@ -108,8 +108,10 @@ class Grain:
         import grain
 
         datasets = []
-        for number, (path, _) in enumerate(request.stores(".arrayrecord")):
-            records = grain.MapDataset.source(grain.sources.ArrayRecordDataSource(path)).seed(request.seed + number)
+        for number, (store_path, _) in enumerate(request.stores(".arrayrecord")):
+            records = grain.MapDataset.source(grain.sources.ArrayRecordDataSource(store_path)).seed(
+                request.seed + number
+            )
             datasets.append((records.shuffle() if request.order == "shuffled" else records).repeat())
         mixed = grain.MapDataset.mix(datasets, request.pairs.weights).map(Decoder(request))
         with grain_batches(mixed, request) as batches:
@@ -124,8 +126,8 @@ class Mosaicml:
         """Write a folder for each dataset, not compressed."""
         import_torchvision()
         writer_of = import_module("streaming").MDSWriter
-        for path, pair_numbers in request.stores():
-            with writer_of(out=path, columns=_MDS_COLUMNS) as writer:
+        for store_path, pair_numbers in request.stores():
+            with writer_of(out=store_path, columns=_MDS_COLUMNS) as writer:
                 for pair_number in pair_numbers:
                     writer.write(request.pairs.pair(pair_number))
 
@@ -145,8 +147,8 @@ class Mosaicml:
         streaming.base.util.clean_stale_shared_memory()
         dataset = Pairs(
             streams=[
-                streaming.Stream(local=path, proportion=weight)
-                for (path, _), weight in zip(request.stores(), request.pairs.weights, strict=True)
+                streaming.Stream(local=store_path, proportion=weight)
+                for (store_path, _), weight in zip(request.stores(), request.pairs.weights, strict=True)
             ],
             epoch_size=request.samples,
             shuffle=True,
@@ -167,8 +169,8 @@ class Litdata:
     def make_copy(request: Request) -> None:
         """Write a folder for each dataset with LitData's own writer, not compressed."""
         cache_of = import_module("litdata.streaming").Cache
-        for path, pair_numbers in request.stores():
-            cache = cache_of(path, chunk_bytes=_CHUNK_BYTES)
+        for store_path, pair_numbers in request.stores():
+            cache = cache_of(store_path, chunk_bytes=_CHUNK_BYTES)
             for count, pair_number in enumerate(pair_numbers):
                 cache[count] = request.pairs.pair(pair_number)
             cache.done()
@@ -184,9 +186,9 @@ class Litdata:
         mixed = litdata.CombinedStreamingDataset(
             [
                 litdata.StreamingDataset(
-                    path, subsample=1.0 + 2 * request.samples * weight // len(pair_numbers), **options
+                    store_path, subsample=1.0 + 2 * request.samples * weight // len(pair_numbers), **options
                 )
-                for (path, pair_numbers), weight in zip(request.stores(), request.pairs.weights, strict=True)
+                for (store_path, pair_numbers), weight in zip(request.stores(), request.pairs.weights, strict=True)
             ],
             seed=request.seed,
             weights=request.pairs.weights,

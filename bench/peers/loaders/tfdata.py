@@ -117,7 +117,7 @@ class _Source:
             return tf.constant([""])
         if values.dtype == tf.int32 and len(values.shape) == 2:
             # UTF-8 bytes as numbers, zeros after them.
-            characters = tf.constant([bytes([code]) for code in range(256)])
+            characters = tf.constant([bytes([byte_value]) for byte_value in range(256)])
             return tf.strings.reduce_join(tf.gather(characters, tf.boolean_mask(values[0], values[0] > 0)))[None]
         return tf.reshape(values, [-1])[:1] if values.dtype == tf.string else tf.constant([""])
 
@@ -127,9 +127,9 @@ def _find(content: Any, path: str) -> Any:
     path = path.strip("/")
     if path in content:
         return content[path]
-    for name in sorted(content, key=len, reverse=True):
-        if path.startswith(f"{name}/"):
-            return _find(content[name], path[len(name) + 1 :])
+    for feature_name in sorted(content, key=len, reverse=True):
+        if path.startswith(f"{feature_name}/"):
+            return _find(content[feature_name], path[len(feature_name) + 1 :])
     raise KeyError(f"no feature {path}; available: {', '.join(content)}")
 
 

@@ -105,7 +105,7 @@ class _GrainWindows:
 
 
 class Grain:
-    """Grain alone: an ArrayRecord file of frames, a source that reads the frames of a window, worker processes."""
+    """Plain Grain: an ArrayRecord file of frames, a source that reads the frames of a window, worker processes."""
 
     @staticmethod
     def make_copy(request: Request) -> None:

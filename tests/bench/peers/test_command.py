@@ -18,7 +18,7 @@ from bench.loader.parameters import Parameters
 from bench.measure.child import ChildFailed
 from bench.peers.command import main
 from bench.peers.comparison import check_pixels
-from bench.peers.export import export_mixture
+from bench.peers.export import export_pairs
 from bench.peers.list import PEERS, STUDIES
 from bench.peers.protocol import Export, pixel_hash, window_hash
 from bench.peers.table import sentences
@@ -85,7 +85,7 @@ def test_every_peer_that_is_installed_gives_the_pairs_of_the_root(folder: Path, 
 @pytest.mark.long
 def test_exported_pairs_are_those_of_the_root(folder: Path, tmp_path: Path) -> None:
     parameters = Parameters(root=str(folder / "oxe"), mixture=str(folder / "three.yaml"))
-    hashes = export_mixture(parameters, tmp_path / "export", max_pairs=10_000)
+    hashes = export_pairs(parameters, tmp_path / "export", max_pairs=10_000)
     exported, source = Export(tmp_path / "export"), PairSource(folder / "oxe", folder / "three.yaml")
     assert len(exported) == len(source) >= len(hashes)
     assert {pixel_hash(source[number]["frames"]) for number in range(len(source))} == hashes
