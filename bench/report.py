@@ -119,12 +119,7 @@ decoding alone takes. *to first* compares a point with the first one of its tabl
 over the repeats, ranges are from the least to the most. MB are 10^6 bytes, memory is the proportional set size of all
 processes together. *Source project* is the tf.data pipeline that this loader replaces, measured on another machine.
 """
-_TABLES = {
-    "loader": loader_table,
-    "loader.train": train_table,
-    "convert": convert_table,
-    "peers": comparison_table,
-}
+_TABLES = {"loader": loader_table, "loader.train": train_table, "convert": convert_table, "peers": comparison_table}
 
 
 def _section(outcome: Outcome) -> str:

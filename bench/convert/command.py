@@ -260,7 +260,7 @@ def convert_table(result: Result) -> Table:
     machine, parameters = result["machine"], result["parameters"]
     notes = [
         f"{parameters['num_workers']} workers, medians of {parameters['repeat']} on {machine['cores']} cores of "
-        f"{machine['cpu']}; MB are 10^6 bytes, memory is the largest resident set",
+        f"{machine['cpu']}; MB are 10^6 bytes, memory is the largest resident set"
     ]
     if max(case["others_cpu_share"] for case in result["cases"]) > _QUIET:
         notes.append("other programs used the machine: read the CPU ratio, or measure again when it is quiet")

@@ -51,10 +51,7 @@ def run_conversion(source: BenchSource, output: Path, *, num_workers: int, size:
     arguments = ["--datasets", source.case.dataset, "--config", str(source.config), "--source", str(source.root)]
     arguments += ["--output", str(output), "--image-size", str(size), "--quality", str(quality)]
     started = time.time()
-    with (
-        ThreadPoolExecutor(1) as pool,
-        start(*arguments, "--num-workers", str(num_workers), "--json") as command,
-    ):
+    with ThreadPoolExecutor(1) as pool, start(*arguments, "--num-workers", str(num_workers), "--json") as command:
         watch = _Watch(command.pid, output / source.case.dataset / VERSION / FOLDER)
         done = pool.submit(command.wait, _LIMIT_S)
         while not done.done():

@@ -145,12 +145,7 @@ def format_result(result: Result) -> str:
     """Return the tables of a result, in Markdown."""
     parameters = result["parameters"]
     checked = [[check["name"], check["status"], check["note"]] for check in result["checks"]]
-    parts = [
-        markdown_table(
-            ["check", "result", "note"],
-            checked,
-        )
-    ]
+    parts = [markdown_table(["check", "result", "note"], checked)]
     header = ["figure", "on", "pairs/s", "waiting", "beyond, ms", "step p50, ms"]
     rows: list[list[str]] = []
     copies: dict[str, float | None] = {}

@@ -32,10 +32,7 @@ def make_points(peers: Sequence[Peer], **values: Sequence[Any]) -> list[Point]:
     settings = combine({name: values[name] for name in SETTING})
     differing = combine({name: values[name] for name in SETTING if len(values[name]) > 1})
     return [
-        Point(
-            f"{peer.name}{f' {shown.name}' if shown.parameters else ''}",
-            {"peer": peer.name, **setting.parameters},
-        )
+        Point(f"{peer.name}{f' {shown.name}' if shown.parameters else ''}", {"peer": peer.name, **setting.parameters})
         for setting, shown in zip(settings, differing, strict=True)
         for peer in peers
     ]

@@ -69,8 +69,7 @@ def test_a_batch_that_is_not_a_fresh_loaders_is_named(loader: dict[str, Any]) ->
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [(("--minutes", "0"), 2, "found '0'"), (("--root", "/nowhere"), 2, "/nowhere")],
+    ("arguments", "code", "message"), [(("--minutes", "0"), 2, "found '0'"), (("--root", "/nowhere"), 2, "/nowhere")]
 )
 def test_what_cannot_be_done_is_one_line(
     arguments: tuple[str, ...], code: int, message: str, capsys: pytest.CaptureFixture[str]

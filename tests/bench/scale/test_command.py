@@ -89,8 +89,7 @@ def test_the_command_measures_and_removes_its_roots(tmp_path: Path, capsys: pyte
 
 
 @pytest.mark.parametrize(
-    ("more", "code", "message"),
-    [(("--records", "10,x"), 2, "found 'x'"), (("--work", "/proc/none"), 1, "/proc/none")],
+    ("more", "code", "message"), [(("--records", "10,x"), 2, "found 'x'"), (("--work", "/proc/none"), 1, "/proc/none")]
 )
 def test_what_cannot_be_done_is_one_line(more: tuple[str, ...], code: int, message: str, refused: Refused) -> None:
     exit_code, line = refused(main, more)
