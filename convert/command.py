@@ -70,7 +70,7 @@ def run_report(
         print_result(json.dumps(content, indent=1) if parsed.json else text)
         return EXIT_FAILED if bad else 0
 
-    return run_command(report, location=parsed.root, interrupted=interrupted)
+    return run_command(report, place=parsed.root, interrupted=interrupted)
 
 
 def print_result(text: str) -> None:

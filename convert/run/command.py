@@ -76,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         signal.signal(signal.SIGINT, _interrupt)
     return run_command(
         lambda: _run(parsed),
-        location=parsed.output,
+        place=parsed.output,
         interrupted="interrupted; run the same command again to go on",
     )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import pytest
 from bench.loader.train import RESULT_FILE, TrainParameters, main
 from bench.loader.train_run import measure
 from tests.bench.conftest import Refused
-from tests.fixtures.command import Result, start, wait_until
 
 STEPS = 6
 
@@ -60,14 +58,6 @@ def test_a_sweep_of_step_times_gives_a_row_each(
         assert figures["peak_pss_bytes"] > 2**24
 
 
-@pytest.mark.long
-def test_the_model_is_trained_without_validation(oxe_root: Path) -> None:
-    settings = {"root": str(oxe_root), "mixture": "bridge", "split": "train", "batch_size": 8, "steps": 3, "warmup": 1}
-    figures = measure(TrainParameters(**settings, val_every=0, num_workers=0))  # type: ignore[arg-type]
-    assert figures["validation"] == {"count": 0, "seconds": None, "first_batch_s": None, "step_after_s": None}
-    assert figures["datasets"] == 1
-
-
 def test_frames_may_be_decoded_by_the_trainer(oxe_root: Path) -> None:
     settings = {"root": str(oxe_root), "mixture": "bridge", "batch_size": 8, "steps": 3, "warmup": 1, "step_ms": 1.0}
     figures = measure(TrainParameters(**settings, val_every=0, num_workers=1, decode="device"))  # type: ignore[arg-type]
@@ -90,16 +80,3 @@ def test_what_cannot_be_measured_is_one_line(
     code, line = refused(main, _arguments(oxe_root, *more))
     assert code == 2
     assert message in line
-
-
-@pytest.mark.long
-def test_an_interrupt_ends_everything(oxe_root: Path) -> None:
-    with start(*_arguments(oxe_root, "--steps", "1000000"), module="bench.loader.train") as command:
-        assert wait_until(
-            lambda: any("stream.worker" in " ".join(process.cmdline()) for process in command.processes()),
-            seconds=60,
-            poll=0.2,
-        )
-        command.signal(signal.SIGINT)
-        assert command.wait() == Result(130, "", "interrupted\n")
-        assert command.processes() == []

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from bench.loader.command import loader_table
-from bench.measure.tables import markdown_table
 from bench.report import STUDIES, Outcome, Study, add_plots, format_page, main, run_study
 
 TINY = ("--batch-size", "4", "--steps", "4", "--warmup", "1", "--no-limit", "--mixture", "bridge", "--num-workers", "0")
@@ -85,11 +84,6 @@ def test_a_failed_point_is_a_row() -> None:
     assert "| seed=1 |" in table and "seed=1 failed: no | memory" in table
 
 
-def test_rows_of_a_table_are_as_wide_as_its_head() -> None:
-    lines = markdown_table(["a", "b"], [[1, 2]]).splitlines()
-    assert lines == ["| a | b |", "|---|---:|", "| 1 | 2 |"]
-
-
 def test_an_unknown_study_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["--only", "workers,formatz"])
@@ -113,15 +107,3 @@ def test_sections_of_other_commands_and_of_studies_without_a_result_stay() -> No
     assert "Not measured: no memory" in page and "Kept." in page and "By hand." in page
     assert "Old" not in page
     assert format_page([outcome], page) == page
-
-
-@pytest.mark.long
-def test_what_is_on_the_page_is_what_only_names_and_what_is_kept(
-    oxe_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    page = tmp_path / "docs" / "benchmarks.md"
-    arguments = ["--root", str(tmp_path / "nothing"), "--work", str(tmp_path / "work"), "--page", str(page)]
-    assert main([*arguments, "--only", "headline"]) == 1
-    assert capsys.readouterr().err.startswith("error: headline: ")
-    assert "## Throughput, 29 datasets" in page.read_text()
-    assert "## Peers" not in page.read_text()
