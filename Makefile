@@ -109,13 +109,13 @@ bench: demo ## all studies, short: writes docs/benchmarks.md (50 minutes, the mo
 	$(BIN)/python -m bench.report --root $(DEMO)/oxe --small-root $(DEMO)/oxe128 --windows-root $(DEMO)/windows \
 		--frames-root $(DEMO)/frames --source $(DEMO)/source $(ARGS)
 
-bench-peers: $(STAMP) ## make the environments of the loaders that `bench` compares with (14 GB, in build/peers)
+bench-peers: $(STAMP) ## make the environments of the loaders that `bench` compares (14 GB, in build/peers)
 	$(BIN)/python -m bench.peers --install all
 
-bench-convert: $(STAMP) ## conversion beside the bare codec work (ARGS=--json for figures only)
+bench-convert: $(STAMP) ## conversion compared with the bare codec work (ARGS=--json for figures only)
 	$(BIN)/python -m bench.convert $(ARGS)
 
-bench-loader: $(STAMP) ## the loader on the demo's data beside decoding alone (ARGS=--json for figures only)
+bench-loader: $(STAMP) ## the loader on the demo's data compared with decoding only (ARGS=--json for figures only)
 	$(BIN)/python -m bench.loader --root $(DEMO)/oxe --mixture oxe29 $(ARGS)
 
 chaos: $(STAMP) ## faults of conversion and loader: killed, stopped, limits hit (20 to 50 minutes; ARGS='--only "disk full"')
