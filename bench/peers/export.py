@@ -77,7 +77,7 @@ def _export(
             else:
                 first, last = (jpeg.tobytes() for *_, jpeg in encoded_frames(batch))
             numbers.append((member, int(batch["episode"][0]), int(batch["step"][0])) if sizes else (0, number, 0))
-            pair = {"first": first, "second": last}
+            pair: dict[str, Any] = {"first": first, "second": last}
             pair |= dict(zip(("dataset", "episode", "step"), numbers[-1], strict=True))
             pair["action"] = _padded(batch["action"][0], (window, action)).tobytes()
             pair["state"] = _padded(batch["state"][0], (state,)).tobytes()
