@@ -68,7 +68,7 @@ test-oldest: $(OLDEST)/.installed ## loader, Grain, PyTorch, JAX and PyAV with t
 	$(OLDEST)/bin/python -m pytest -m "not long and not slow" $(OLDEST_TESTS) $(ARGS)
 
 corruption: $(STAMP) ## damage every region of every file in every way (minutes): writes build/corruption
-	$(BIN)/python -m bench.corruption --out build/corruption $(ARGS)
+	$(BIN)/python -m tests.faults.corruption --out build/corruption $(ARGS)
 
 fuzz: demo ## thousands of changed inputs to everything that reads files, then a coverage-guided fuzzer (half an hour)
 	FUZZ_EXAMPLES=3000 $(BIN)/python -m pytest -n $(JOBS) tests/fuzz
@@ -109,20 +109,20 @@ bench: demo ## all studies, short: writes docs/benchmarks.md (50 minutes, the mo
 	$(BIN)/python -m bench.report --root $(DEMO)/oxe --small-root $(DEMO)/oxe128 --windows-root $(DEMO)/windows \
 		--frames-root $(DEMO)/frames --source $(DEMO)/source $(ARGS)
 
-bench-peers: $(STAMP) ## make the environments of the loaders that `bench` compares with (14 GB, in build/peers)
+bench-peers: $(STAMP) ## make the environments of the loaders that `bench` compares (14 GB, in build/peers)
 	$(BIN)/python -m bench.peers --install all
 
-bench-convert: $(STAMP) ## conversion beside the bare codec work (ARGS=--json for figures only)
+bench-convert: $(STAMP) ## conversion compared with the bare codec work (ARGS=--json for figures only)
 	$(BIN)/python -m bench.convert $(ARGS)
 
-bench-loader: $(STAMP) ## the loader on the demo's data beside decoding alone (ARGS=--json for figures only)
+bench-loader: $(STAMP) ## the loader on the demo's data compared with decoding only (ARGS=--json for figures only)
 	$(BIN)/python -m bench.loader --root $(DEMO)/oxe --mixture oxe29 $(ARGS)
 
 chaos: $(STAMP) ## faults of conversion and loader: killed, stopped, limits hit (20 to 50 minutes; ARGS='--only "disk full"')
-	$(BIN)/python -m bench.chaos --out build/chaos $(ARGS)
+	$(BIN)/python -m tests.faults.chaos --out build/chaos $(ARGS)
 
 soak: demo ## the loader for an hour with workers killed and states set (ARGS='--minutes 10')
-	$(BIN)/python -m bench.soak --root $(DEMO)/oxe --out build/soak $(ARGS)
+	$(BIN)/python -m tests.faults.soak --root $(DEMO)/oxe --out build/soak $(ARGS)
 
 # The build of torch (+cpu) and its CUDA packages, which it pins itself, depend on the machine and are left out.
 # Apache Beam takes another google-apitools from Python 3.13 on, where the older one cannot be imported.

@@ -1,9 +1,9 @@
-"""``python -m bench.remote``: a root read in place beside the same root on the disk.
+"""``python -m bench.remote``: a root read in place, compared with the same root on the disk.
 
 nginx serves the root on this machine, so it takes a share of the same processors. Each round measures one pass over the
 mixture from the disk, in place with an empty cache, and in place again. Both the clock and the CPU time of trainer and
 workers are compared: other programs disturb the second less. Then a proxy adds latency, and some requests fail or never
-end, while a training loop sleeps in place of a device.
+end, while a training loop sleeps instead of a device.
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ import json
 import multiprocessing
 import os
 import random
-import resource
 import shutil
 import socket
 import statistics
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,7 +35,6 @@ from bench.measure.tables import markdown_table
 from pairstream.info.overview import describe, open_root
 from stream import make_loader
 from stream.base.arguments import whole
-from stream.storage.object_reads import Read, object_reads
 
 SHUFFLES = ("global", "block:64")
 S3_GET = 0.0004 / 1000
@@ -44,7 +42,6 @@ S3_GET = 0.0004 / 1000
 EGRESS = 0.09e-9
 """Dollars a byte that leaves AWS for the internet, up to 10 TB a month."""
 _WARM_UP = 8
-_READ = 24 << 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,18 +71,20 @@ class WebServer:
 
     def __init__(self, root: Path, folder: Path) -> None:
         overview = open_root(str(root))
-        (folder / "info.json").write_text(json.dumps({"datasets": [describe(each) for each in overview.datasets]}))
+        (folder / "info.json").write_text(
+            json.dumps({"datasets": [describe(dataset) for dataset in overview.datasets]})
+        )
         (folder / "oxe").symlink_to(root.resolve())
         self.port = _free_port()
         self.url = f"http://127.0.0.1:{self.port}/oxe"
         self._folder = folder
-        places = "".join(
+        temporary_paths = "".join(
             f"{name}_temp_path {folder}; " for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
         )
         (folder / "nginx.conf").write_text(
             f"daemon off; user {getpass.getuser()}; worker_processes 1; pid {folder}/pid;\n"
             f"events {{ worker_connections 1024; }}\n"
-            f"http {{ access_log off; sendfile on; keepalive_requests 10000000; {places}\n"
+            f"http {{ access_log off; sendfile on; keepalive_requests 10000000; {temporary_paths}\n"
             f"server {{ listen 127.0.0.1:{self.port}; root {folder}; location = /oxe/info.json "
             f"{{ alias {folder}/info.json; }} }} }}"
         )
@@ -120,26 +119,28 @@ def served(root: Path, folder: Path) -> Iterator[WebServer]:
 @contextlib.contextmanager
 def slow_proxy(port: int, *, latency: float, failing: float) -> Iterator[int]:
     """Forward connections to a port with latency, fail some requests and never answer others; gives the port."""
-    own = _free_port()
-    process = multiprocessing.get_context("spawn").Process(target=_serve_proxy, args=(own, port, latency, failing))
+    proxy_port = _free_port()
+    process = multiprocessing.get_context("spawn").Process(
+        target=_serve_proxy, args=(proxy_port, port, latency, failing)
+    )
     process.start()
     try:
-        if not wait_until(lambda: _answers(own), seconds=20):
+        if not wait_until(lambda: _answers(proxy_port), seconds=20):
             raise BenchFailed("the proxy did not start")
-        yield own
+        yield proxy_port
     finally:
         process.terminate()
         process.join()
 
 
-def _serve_proxy(own: int, port: int, latency: float, failing: float) -> None:
+def _serve_proxy(proxy_port: int, port: int, latency: float, failing: float) -> None:
     draw = random.Random(0)
 
     async def connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there, back = await asyncio.open_connection("127.0.0.1", port)
+        upstream, back = await asyncio.open_connection("127.0.0.1", port)
 
         async def answer() -> None:
-            while content := await there.read(1 << 20):
+            while content := await upstream.read(1 << 20):
                 writer.write(content)
 
         answers = asyncio.ensure_future(answer())
@@ -156,16 +157,16 @@ def _serve_proxy(own: int, port: int, latency: float, failing: float) -> None:
         writer.close()
 
     async def serve() -> None:
-        server = await asyncio.start_server(connect, "127.0.0.1", own)
+        server = await asyncio.start_server(connect, "127.0.0.1", proxy_port)
         await server.serve_forever()
 
     asyncio.run(serve())
 
 
 def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
 
 
 def _answers(port: int) -> bool:
@@ -174,10 +175,15 @@ def _answers(port: int) -> bool:
     return False
 
 
-def _pass(given: RemoteOptions, root: str, *, compute: float = 0.0, **more: Any) -> dict[str, float]:
+def _pass(options: RemoteOptions, root: str, *, compute: float = 0.0, **loader_options: Any) -> dict[str, float]:
     """Take one pass over the mixture, and return its rate and cost, without the first batches and the start."""
     loader = make_loader(
-        root, given.mixture, batch_size=given.batch_size, num_workers=given.num_workers, passes=1, **more
+        root,
+        options.mixture,
+        batch_size=options.batch_size,
+        num_workers=options.num_workers,
+        passes=1,
+        **loader_options,
     )
     iterator = iter(loader)
     for _ in range(_WARM_UP):
@@ -198,104 +204,71 @@ def _pass(given: RemoteOptions, root: str, *, compute: float = 0.0, **more: Any)
         pairs += len(batch["sample"])
         time.sleep(compute)
     # The kernel counts in ticks, of which a small root may take none.
-    seconds, used = time.perf_counter() - began, max(cpu() - cpu_before, 1 / os.sysconf("SC_CLK_TCK"))
+    seconds, cpu_used = time.perf_counter() - began, max(cpu() - cpu_before, 1 / os.sysconf("SC_CLK_TCK"))
     stats = loader.stats()
     iterator.close()
     return {
         "pairs_s": pairs / seconds,
-        "cpu_us": 1e6 * used / pairs,
+        "cpu_us": 1e6 * cpu_used / pairs,
         "waiting": waited / seconds,
         "requests": stats["requests"] / stats["samples"],
         "bytes": stats["remote_bytes"] / stats["samples"],
     }
 
 
-def _rates(given: RemoteOptions, url: str, cache: Path) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _rates(options: RemoteOptions, url: str, cache: Path) -> dict[str, Any]:
+    figures: dict[str, Any] = {}
     for shuffle in SHUFFLES:
         passes: dict[str, list[dict[str, float]]] = {"disk": [], "first": [], "second": []}
-        for turn in range(given.rounds):
+        for turn in range(options.rounds):
             shutil.rmtree(cache, ignore_errors=True)
-            passes["disk"].append(_pass(given, given.root, shuffle=shuffle))
+            passes["disk"].append(_pass(options, options.root, shuffle=shuffle))
             for kind in ("first", "second"):
-                passes[kind].append(_pass(given, url, shuffle=shuffle, cache=cache))
-            say(f"{shuffle}, round {turn + 1} of {given.rounds}")
-        found[shuffle] = {
-            kind: {name: statistics.median(each[name] for each in several) for name in several[0]}
-            for kind, several in passes.items()
+                passes[kind].append(_pass(options, url, shuffle=shuffle, cache=cache))
+            say(f"{shuffle}, round {turn + 1} of {options.rounds}")
+        figures[shuffle] = {
+            kind: {
+                figure_name: statistics.median(figures_of_pass[figure_name] for figures_of_pass in repeats)
+                for figure_name in repeats[0]
+            }
+            for kind, repeats in passes.items()
         }
         for kind in ("first", "second"):
-            for name, over in (("pairs_s", False), ("cpu_us", True)):
+            for figure_name, over in (("pairs_s", False), ("cpu_us", True)):
                 pairs = zip(passes["disk"], passes[kind], strict=True)
-                ratios = [(d[name] / f[name]) if over else (f[name] / d[name]) for d, f in pairs]
-                found[shuffle][kind][f"of_disk_{name}"] = statistics.median(ratios)
-    return found
+                ratios = [
+                    (d[figure_name] / f[figure_name]) if over else (f[figure_name] / d[figure_name]) for d, f in pairs
+                ]
+                figures[shuffle][kind][f"of_disk_{figure_name}"] = statistics.median(ratios)
+    return figures
 
 
-def _waiting(given: RemoteOptions, port: int, cache: Path) -> dict[str, dict[str, float]]:
+def _waiting(options: RemoteOptions, port: int, cache: Path) -> dict[str, dict[str, float]]:
     """Return the share of waiting while a loop trains: with records of the disk, of a far store, and of a bad one."""
-    found: dict[str, dict[str, float]] = {}
+    waiting: dict[str, dict[str, float]] = {}
     for shuffle in SHUFFLES:
         shares: dict[str, list[float]] = {}
-        for turn in range(given.rounds):
-            disk = _pass(given, given.root, shuffle=shuffle, compute=given.compute)
+        for turn in range(options.rounds):
+            disk = _pass(options, options.root, shuffle=shuffle, compute=options.compute)
             shares.setdefault("from the disk", []).append(disk["waiting"])
-            for kind, failing in (("with latency", 0.0), ("failures too", given.failing)):
+            for kind, failing in (("with latency", 0.0), ("failures too", options.failing)):
                 shutil.rmtree(cache, ignore_errors=True)
-                with slow_proxy(port, latency=given.latency, failing=failing) as slow:
+                with slow_proxy(port, latency=options.latency, failing=failing) as slow:
                     url = f"http://127.0.0.1:{slow}/oxe"
-                    far = _pass(given, url, shuffle=shuffle, cache=cache, compute=given.compute)
-                shares.setdefault(kind, []).append(far["waiting"])
-            say(f"waiting, {shuffle}, round {turn + 1} of {given.rounds}")
-        found[shuffle] = {kind: statistics.mean(several) for kind, several in shares.items()}
-    return found
+                    remote_pass = _pass(options, url, shuffle=shuffle, cache=cache, compute=options.compute)
+                shares.setdefault(kind, []).append(remote_pass["waiting"])
+            say(f"waiting, {shuffle}, round {turn + 1} of {options.rounds}")
+        waiting[shuffle] = {kind: statistics.mean(kind_shares) for kind, kind_shares in shares.items()}
+    return waiting
 
 
-def _cpu_of(reads: Callable[[], Any], count: int) -> float:
-    """Return the microseconds of CPU time of each of some reads."""
-    before = resource.getrusage(resource.RUSAGE_SELF)
-    reads()
-    after = resource.getrusage(resource.RUSAGE_SELF)
-    return 1e6 * (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) / count
-
-
-def _compare_libraries(given: RemoteOptions, port: int, *, count: int = 2048) -> dict[str, float]:
-    """Return the CPU time of a ranged read of 24 kB with 64 in flight, in microseconds, of obstore and s3fs."""
-    import s3fs
-
-    access = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1"}
-    os.environ.update({**access, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}"})
-    root = Path(given.root)
-    shards = [path.relative_to(root) for path in root.rglob("*.arrayrecord") if path.stat().st_size > 4 * _READ]
-    places = [(shards[each % len(shards)], each // len(shards) % 3 * _READ) for each in range(count)]
-    reads = [Read(f"s3://oxe/{shard}", start, start + _READ, lambda begin, content: None) for shard, start in places]
-    store = s3fs.S3FileSystem(endpoint_url=f"http://127.0.0.1:{port}", key="key", secret="secret")
-
-    def with_obstore() -> None:
-        for first in range(0, count, 64):
-            errors = object_reads().start(reads[first : first + 64]).result()
-            if error := next(filter(None, errors), None):
-                raise error
-
-    def with_s3fs() -> None:
-        for first in range(0, count, 64):
-            part = places[first : first + 64]
-            starts = [start for _, start in part]
-            paths, ends = [f"oxe/{shard}" for shard, _ in part], [start + _READ for start in starts]
-            store.cat_ranges(paths, starts, ends, max_gap=None)
-
-    return {name: _cpu_of(read, count) for name, read in (("obstore", with_obstore), ("s3fs", with_s3fs))}
-
-
-def _work(given: RemoteOptions) -> Iterator[dict[str, Any]]:
-    with work_folder("remote", given.out) as folder, served(Path(given.root), folder) as server:
+def _work(options: RemoteOptions) -> Iterator[dict[str, Any]]:
+    with work_folder("remote", options.out) as folder, served(Path(options.root), folder) as server:
         cache = folder / "cache"
-        found: dict[str, Any] = {"rates": _rates(given, server.url, cache)}
-        yield found
-        found["waiting"] = _waiting(given, server.port, cache)
-        yield found
-        found["libraries"] = _compare_libraries(given, server.port)
-        yield found
+        figures: dict[str, Any] = {"rates": _rates(options, server.url, cache)}
+        yield figures
+        figures["waiting"] = _waiting(options, server.port, cache)
+        yield figures
 
 
 def format_result(result: Result) -> str:
@@ -304,20 +277,22 @@ def format_result(result: Result) -> str:
     for shuffle, kinds in result["rates"].items():
         for kind, name in (("first", "first epoch"), ("second", "second epoch, from the cache")):
             far = kinds[kind]
-            asked, came = far["requests"] * 1e6, far["bytes"] * 1e6
-            cost = f"{asked:,.0f} requests, {came / 1e9:,.1f} GB; ${asked * S3_GET:.2f}, ${came * EGRESS:.2f} egress"
+            num_requests, num_bytes = far["requests"] * 1e6, far["bytes"] * 1e6
+            price = f"${num_requests * S3_GET:.2f}, ${num_bytes * EGRESS:.2f} egress"
+            cost = f"{num_requests:,.0f} requests, {num_bytes / 1e9:,.1f} GB; {price}"
             shares = f"{far['of_disk_pairs_s']:.2f}", f"{far['of_disk_cpu_us']:.2f}"
-            rows.append((f"`{shuffle}`, {name}", *shares, cost if asked else "none"))
+            rows.append((f"`{shuffle}`, {name}", *shares, cost if num_requests else "none"))
     text = markdown_table(["", "rate, of the disk's", "by CPU time", "a million samples"], rows)
     parameters = result["parameters"]
     latency, step = 1000 * parameters["latency"], 1000 * parameters["compute"]
     if waiting := result.get("waiting"):
         kinds = list(next(iter(waiting.values())))
-        waits = [(f"`{shuffle}`", *(f"{each[kind]:.1%}" for kind in kinds)) for shuffle, each in waiting.items()]
+        waits = [
+            (f"`{shuffle}`", *(f"{share:.1%}" for share in shares.values())) for shuffle, shares in waiting.items()
+        ]
         text += f"\n\n{markdown_table([f'waiting, steps of {step:.0f} ms', *kinds], waits)}\n\n"
         text += f"{latency:.0f} ms of latency; {parameters['failing']:.0%} of requests fail or never end."
-    each = ", ".join(f"{name} {microseconds:.0f} us" for name, microseconds in result.get("libraries", {}).items())
-    return f"{text}\n\nCPU time of a ranged read of 24 kB, 64 in flight, signed for S3: {each}"
+    return text
 
 
 COMMAND = Command(
@@ -326,7 +301,7 @@ COMMAND = Command(
     options=RemoteOptions,
     work=_work,
     show=format_result,
-    libraries=("numpy", "obstore", "s3fs", "simplejpeg"),
+    libraries=("numpy", "obstore", "simplejpeg"),
 )
 main = COMMAND.main
 

@@ -22,26 +22,20 @@ import yaml
 
 from bench.convert.command import convert_table
 from bench.loader.command import loader_table
+from bench.loader.train import train_table
 from bench.measure.command import Command, Output, Result, tell
 from bench.measure.options import known, option, several
 from bench.measure.session import start
 from bench.measure.tables import colors, new_figure, save_figure
 from bench.peers.table import comparison_table
-from bench.train.command import train_table
 from stream.storage.files import write_whole
 
-Kind = Literal["loader", "train", "formats", "peers", "windows", "convert"]
+Kind = Literal["loader", "loader.train", "peers", "convert"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
-    """A question and the command that answers it; `studies.yaml` describes the fields.
-
-    Attributes:
-        key: Name of its folder.
-        kind: Room of its command.
-        minutes: About how long its short form takes on two idle cores.
-    """
+    """A question and the command that answers it; `studies.yaml` describes the fields."""
 
     key: str
     title: str
@@ -59,11 +53,11 @@ class Study:
         """Return the module that ``python -m`` runs."""
         return f"bench.{self.kind}"
 
-    def command(self, places: dict[str, str], *, full: bool) -> list[str]:
+    def command(self, roots: dict[str, str], *, full: bool) -> list[str]:
         """Return the arguments of the command, without ``--out`` and ``--json``."""
         root = "" if "root" in self.arguments or self.kind == "convert" else "--root {root}"
-        given = shlex.split(f"{root} {self.arguments} {'' if full else self.short}")
-        return [*(argument.format(**places) for argument in given), "--repeat", str(self.repeats[full])]
+        words = shlex.split(f"{root} {self.arguments} {'' if full else self.short}")
+        return [*(argument.format(**roots) for argument in words), "--repeat", str(self.repeats[full])]
 
 
 _FILE = Path(__file__).with_name("studies.yaml")
@@ -73,17 +67,7 @@ STUDIES = tuple(Study(key=key, **about) for key, about in yaml.safe_load(_FILE.r
 
 @dataclass
 class Outcome:
-    """The outcome of a study.
-
-    Attributes:
-        study: The study.
-        command: Arguments of its command.
-        result: Result of the command, if it has one.
-        error: Error that ended the command, if any.
-        date: Date of the measurement.
-        kept: Whether the result is from an earlier run.
-        plots: Pictures, relative to the page.
-    """
+    """The outcome of a study: its command and result, or its error; ``kept`` is a result of an earlier run."""
 
     study: Study
     command: list[str]
@@ -109,22 +93,22 @@ def format_page(outcomes: Sequence[Outcome], before: str = "") -> str:
 
 def _sections(page: str) -> dict[str, str]:
     """Return the text of each section of a page by its title."""
-    found: dict[str, str] = {}
+    sections: dict[str, str] = {}
     title, is_code = "", False
     for line in page.splitlines():
         is_code ^= line.startswith("```")
         if line.startswith("## ") and not is_code:
             title = line.removeprefix("## ").strip()
         if title:
-            found[title] = found.get(title, "") + line + "\n"
-    return {title: text.rstrip() + "\n" for title, text in found.items()}
+            sections[title] = sections.get(title, "") + line + "\n"
+    return {title: option_text.rstrip() + "\n" for title, option_text in sections.items()}
 
 
 _HEAD = """# Benchmarks
 
 `make bench` writes the tables of this page, each below its command, with date, machine and versions
-(`python -m bench.report --help` tells how to repeat single ones, or to run longer); sections of other commands stay as
-they are. Other figures stand beside what they explain: [reading in place](object-stores.md#requests-and-money),
+(`python -m bench.report --help` explains how to repeat one study, or to run longer). Sections of other commands stay as
+they are. Other figures are next to their explanation: [reading in place](object-stores.md#requests-and-money),
 [codecs](windows.md#which-codec), [large machines](measuring.md#large-machines), [large roots](browse.md#large-roots),
 [cost](cost.md), [LeRobot videos](lerobot.md#speed-and-memory).
 
@@ -135,12 +119,7 @@ decoding alone takes. *to first* compares a point with the first one of its tabl
 over the repeats, ranges are from the least to the most. MB are 10^6 bytes, memory is the proportional set size of all
 processes together. *Source project* is the tf.data pipeline that this loader replaces, measured on another machine.
 """
-_TABLES = {
-    "loader": loader_table,
-    "train": train_table,
-    "convert": convert_table,
-    **dict.fromkeys(("formats", "peers", "windows"), comparison_table),
-}
+_TABLES = {"loader": loader_table, "loader.train": train_table, "convert": convert_table, "peers": comparison_table}
 
 
 def _section(outcome: Outcome) -> str:
@@ -161,7 +140,7 @@ def _section(outcome: Outcome) -> str:
 
 
 def _machine(machine: Result) -> str:
-    versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items() if version)
+    versions = ", ".join(f"{library} {version}" for library, version in machine["versions"].items() if version)
     return (
         f"{machine['cores']} cores of {machine['cpu']}, {machine['memory_bytes'] / 1e9:.0f} GB of memory, "
         f"{machine['system']}, Python {machine['python']}; {versions}."
@@ -169,7 +148,7 @@ def _machine(machine: Result) -> str:
 
 
 def add_plots(outcome: Outcome, folder: Path, page: Path) -> None:
-    """Put the plots of a study beside the page, in ``benchmarks/``."""
+    """Put the plots of a study next to the page, in ``benchmarks/``."""
     pictures = page.parent / "benchmarks"
     pictures.mkdir(parents=True, exist_ok=True)
     study, plots = outcome.study, []
@@ -180,33 +159,26 @@ def add_plots(outcome: Outcome, folder: Path, page: Path) -> None:
         plot_sweep(outcome.result, study.plot, pictures / plots[0], title=study.title)
     for file in study.files:
         if (folder / file).is_file():
-            plots.append(file if study.key == Path(file).stem else f"{study.key}-{file}")
+            plots.append(f"{study.key}-{file}" if len(study.files) > 1 else f"{study.key}{Path(file).suffix}")
             shutil.copy(folder / file, pictures / plots[-1])
-    outcome.plots = tuple(f"benchmarks/{name}" for name in plots)
+    outcome.plots = tuple(f"benchmarks/{plot_name}" for plot_name in plots)
 
 
 def plot_sweep(result: Result, parameter: str, path: Path, *, title: str) -> None:
-    """Draw samples/s of the loader and of decoding alone over a parameter, with a bar for the range of the repeats.
-
-    Args:
-        result: Result of `bench.loader`, swept over ``parameter``.
-        parameter: Swept parameter; its values stand at even distances.
-        path: SVG to write.
-        title: Title of the plot.
-    """
+    """Draw samples/s of the loader and of decoding alone over a parameter, with a bar for the range of the repeats."""
     points = [point for point in result["points"] if point["median"] is not None]
-    places = list(range(len(points)))
+    positions = list(range(len(points)))
     figure, axes = new_figure(width=6, height=3.6)
     series = {"samples_per_s": "the loader", "limit_samples_per_s": "decoding alone"}
-    for color, (key, name) in zip(colors(2), series.items(), strict=True):
+    for color, (key, series_name) in zip(colors(2), series.items(), strict=True):
         runs = [[run[key] for run in point["repeats"] if run[key] is not None] for point in points]
         if not all(runs):
             continue
         middle = [point["median"][key] for point in points]
         low = [level - min(values) for level, values in zip(middle, runs, strict=True)]
         high = [max(values) - level for level, values in zip(middle, runs, strict=True)]
-        axes.errorbar(places, middle, [low, high], label=name, color=color, marker="o", capsize=4)
-    axes.set_xticks(places, [str(point["point"][parameter]) for point in points])
+        axes.errorbar(positions, middle, [low, high], label=series_name, color=color, marker="o", capsize=4)
+    axes.set_xticks(positions, [str(point["point"][parameter]) for point in points])
     axes.set(xlabel=parameter.replace("_", " "), ylabel="pairs/s", title=title)
     axes.set_ylim(bottom=0)
     axes.legend(frameon=False, loc="lower right")
@@ -237,11 +209,7 @@ class ReportOptions(Output):
 
 
 def run_study(study: Study, command: list[str], folder: Path, *, fresh: bool) -> Outcome:
-    """Run a study, or take its earlier result.
-
-    Raises:
-        OSError: The folder cannot be written to.
-    """
+    """Run a study, or take its earlier result."""
     asked = {"module": study.module, "arguments": command}
     outcome = Outcome(study, command)
     kept = _read(folder / _COMMAND)
@@ -258,8 +226,10 @@ def run_study(study: Study, command: list[str], folder: Path, *, fresh: bool) ->
         (folder / _RESULT).write_text(done.out)
         if not _read(folder / _RESULT):
             (folder / _RESULT).unlink()
-            told = done.err.strip().splitlines()
-            outcome.error = told[-1].removeprefix("error: ") if told else f"ended with exit code {done.code}"
+            error_lines = done.err.strip().splitlines()
+            outcome.error = (
+                error_lines[-1].removeprefix("error: ") if error_lines else f"ended with exit code {done.code}"
+            )
             return outcome
         write_whole(folder / _COMMAND, json.dumps({**asked, "date": time.strftime("%Y-%m-%d")}))
     outcome.result = _read(folder / _RESULT)
@@ -269,32 +239,32 @@ def run_study(study: Study, command: list[str], folder: Path, *, fresh: bool) ->
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text())
+        content = json.loads(path.read_text())
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
-def _work(given: ReportOptions) -> Iterator[dict[str, Any]]:
-    places = {name: getattr(given, name) for name in _PLACES}
-    commands = {study.key: study.command(places, full=given.full) for study in STUDIES}
+def _work(options: ReportOptions) -> Iterator[dict[str, Any]]:
+    roots = {root_name: getattr(options, root_name) for root_name in _PLACES}
+    commands = {study.key: study.command(roots, full=options.full) for study in STUDIES}
     outcomes: list[Outcome] = []
-    for number, study in enumerate(() if given.list else STUDIES, 1):
-        folder, asked = given.work / study.key, commands[study.key]
-        if study.key not in given.only:
+    for number, study in enumerate(() if options.list else STUDIES, 1):
+        folder, asked = options.work / study.key, commands[study.key]
+        if study.key not in options.only:
             if not (folder / _RESULT).is_file():
                 continue
             asked = _read(folder / _COMMAND).get("arguments", asked)
         tell(f"{number}/{len(STUDIES)} {study.title}, about {study.minutes:g} min")
-        outcome = run_study(study, asked, folder, fresh=given.fresh and study.key in given.only)
-        add_plots(outcome, folder, given.page)
+        outcome = run_study(study, asked, folder, fresh=options.fresh and study.key in options.only)
+        add_plots(outcome, folder, options.page)
         outcomes.append(outcome)
         if outcome.error is not None:
             print(f"error: {study.key}: {outcome.error}", file=sys.stderr)
-        given.page.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(given.page, format_page(outcomes, given.page.read_text() if given.page.is_file() else ""))
+        options.page.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(options.page, format_page(outcomes, options.page.read_text() if options.page.is_file() else ""))
     yield {
-        "page": None if given.list else str(given.page),
+        "page": None if options.list else str(options.page),
         "commands": [shlex.join(["python", "-m", study.module, *commands[study.key]]) for study in STUDIES],
         "studies": [
             {"key": outcome.study.key, "date": outcome.date, "kept": outcome.kept, "error": outcome.error}
@@ -307,8 +277,8 @@ def _show(result: Result) -> str:
     if result["page"] is None:
         return "\n".join(result["commands"])
     kept = sum(study["kept"] for study in result["studies"])
-    told = f", {kept} of them with earlier results, perhaps of other code (--fresh repeats them)" if kept else ""
-    return f"{result['page']}: {len(result['studies'])} studies{told}"
+    kept_note = f", {kept} of them with earlier results, perhaps of other code (--fresh repeats them)" if kept else ""
+    return f"{result['page']}: {len(result['studies'])} studies{kept_note}"
 
 
 COMMAND = Command(

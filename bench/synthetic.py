@@ -23,7 +23,8 @@ import tensorflow_datasets as tfds
 import yaml
 
 from convert.jobs import shard_stem
-from convert.journal.journal import Journal, part_file
+from convert.journal.journal import part_file
+from convert.journal.status import ShardStatus
 from convert.plan import Conversion, ConvertConfig, plan_conversion
 from convert.registry.registry import load_registry
 from convert.run.finish import finalise
@@ -110,24 +111,23 @@ def encode_episode(number: int, frames: Sequence[bytes], *, instruction: str) ->
         "action": random.normal(size=(len(frames), DIMS)).astype(np.float32),
         "language_instruction": [instruction.encode()] * len(frames),
     }
-    return encode_tfrecord(encode_example({f"steps/{name}": values for name, values in columns.items()}))
+    return encode_tfrecord(encode_example({f"steps/{column_name}": values for column_name, values in columns.items()}))
 
 
 def convert_shards(source: Source, output: Path) -> Conversion:
-    """Convert the shards of a source in this process, frames as they are; ``finish`` makes a dataset of them.
-
-    Args:
-        source: Source.
-        output: Root.
-    """
+    """Convert the shards of a source in this process, frames as they are; ``finish`` makes a dataset of them."""
     (selected,) = load_registry(config=[str(source.config)]).resolve(source.name)
-    found = find_dataset([str(source.root)], source.name, VERSION)
+    dataset = find_dataset([str(source.root)], source.name, VERSION)
     options = ConvertConfig(policy=FramePolicy(size=None), on_error="fail")
-    conversion = plan_conversion(selected, found, options, output=str(output / source.name / VERSION))
-    Journal(conversion.plan.output).begin(conversion.parameters)
-    for job in conversion.jobs:
-        convert_shard(job, conversion.plan)
+    conversion = plan_conversion(selected, dataset, options, output=str(output / source.name / VERSION))
+    convert_jobs(conversion)
     return conversion
+
+
+def convert_jobs(conversion: Conversion) -> list[ShardStatus]:
+    """Convert all shards of a conversion in this process, and return their statuses."""
+    conversion.journal.begin(conversion.journal_parameters)
+    return [status for job in conversion.jobs if (status := convert_shard(job, conversion.plan))]
 
 
 def finish(conversion: Conversion) -> None:
@@ -162,29 +162,25 @@ class Scale:
 
 
 def make_root(folder: Path, scale: Scale) -> None:
-    """Write a root of 29 datasets, ``synthetic_00`` and on.
-
-    Raises:
-        OSError: The folder cannot be written to, or its file system has no hard links.
-    """
+    """Write a root of 29 datasets, ``synthetic_00`` and on."""
     count = scale.shards // DATASETS
     stems = [shard_stem("train", number, count) for number in range(count)]
     folder.mkdir()
-    with tempfile.TemporaryDirectory(dir=folder) as work:
-        conversion = _convert_shard(Path(work), scale.records // scale.shards // EPISODE_PAIRS)
+    with tempfile.TemporaryDirectory(dir=folder) as work_path:
+        conversion = _convert_shard(Path(work_path), scale.records // scale.shards // EPISODE_PAIRS)
         finish(conversion)
-        one = Path(conversion.plan.output)
-        manifest = read_manifest(one)
+        converted = Path(conversion.plan.output)
+        manifest = read_manifest(converted)
         (shard,) = manifest.splits["train"].shards
-        tables = {kind: pa.ipc.open_file(one / "train" / table_file(kind)).read_all() for kind in TABLE_KINDS}
+        tables = {kind: pa.ipc.open_file(converted / "train" / table_file(kind)).read_all() for kind in TABLE_KINDS}
         # Without the raw columns, of which the vectors are derived, large roots stay small.
         tables["steps"] = tables["steps"].select([*(field.name for field in STEP_FIELDS), *VECTORS])
         totals: dict[Any, int] = {kind: count * table.num_rows for kind, table in tables.items()}
         for number in range(DATASETS):
-            name = f"synthetic_{number:02}"
-            split = folder / name / VERSION / "train"
+            dataset_name = f"synthetic_{number:02}"
+            split = folder / dataset_name / VERSION / "train"
             split.mkdir(parents=True)
-            shutil.copy(one / "train" / shard_file(shard.name), split / shard_file(stems[0]))
+            shutil.copy(converted / "train" / shard_file(shard.name), split / shard_file(stems[0]))
             for stem in stems[1:]:
                 os.link(split / shard_file(stems[0]), split / shard_file(stem))
             entry = manifest.splits["train"].model_copy(
@@ -197,29 +193,28 @@ def make_root(folder: Path, scale: Scale) -> None:
                     **totals,
                 }
             )
-            image = {**manifest.image, "sizes": {size: count * n for size, n in manifest.image["sizes"].items()}}
-            copy = manifest.model_copy(update={"dataset": name, "splits": {"train": entry}, "image": image, **totals})
+            image = {
+                **manifest.image,
+                "sizes": {size: count * frames for size, frames in manifest.image["sizes"].items()},
+            }
+            copy = manifest.model_copy(
+                update={"dataset": dataset_name, "splits": {"train": entry}, "image": image, **totals}
+            )
             (split.parent / MANIFEST_NAME).write_bytes(encode_manifest(copy))
 
 
-def make_parts(folder: Path, *, episodes: int, shards: int) -> None:
-    """Write the parts of an index as a conversion leaves them, one real shard and the others as hard links.
-
-    Args:
-        folder: New folder.
-        episodes: Episodes of a shard.
-        shards: Number of shards.
-    """
+def make_parts(folder: Path, scale: Scale) -> None:
+    """Write the parts of a split's index as a conversion leaves them, one real shard and the others as hard links."""
     folder.mkdir()
-    with tempfile.TemporaryDirectory(dir=folder.parent) as work:
-        conversion = _convert_shard(Path(work), episodes)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as work_path:
+        conversion = _convert_shard(Path(work_path), scale.records // scale.shards // EPISODE_PAIRS)
         for kind in TABLE_KINDS:
             part = Path(conversion.plan.output, part_file(conversion.jobs[0].stem, kind))
-            for shard in range(shards):
+            for shard in range(scale.shards):
                 os.link(part, folder / f"{shard:05}.{table_file(kind)}")
 
 
-def _convert_shard(work: Path, episodes: int) -> Conversion:
+def _convert_shard(work_path: Path, episodes: int) -> Conversion:
     """Convert one shard of random pictures."""
     random = np.random.default_rng(0)
     pictures = random.integers(0, 255, (_FRAMES, _SIZE // 8, _SIZE // 8, 3), np.uint8).repeat(8, 1).repeat(8, 2)
@@ -233,9 +228,9 @@ def _convert_shard(work: Path, episodes: int) -> Conversion:
         for number in range(episodes)
     ]
     source = write_source(
-        work / "source", [shard], name="synthetic", shape=(_SIZE, _SIZE), encoding="jpeg", offset=OFFSET
+        work_path / "source", [shard], name="synthetic", shape=(_SIZE, _SIZE), encoding="jpeg", offset=OFFSET
     )
-    return convert_shards(source, work / "root")
+    return convert_shards(source, work_path / "root")
 
 
 def _repeat(kind: TableKind, tables: dict[TableKind, pa.Table], shards: int) -> Iterator[pa.RecordBatch]:
@@ -246,14 +241,14 @@ def _repeat(kind: TableKind, tables: dict[TableKind, pa.Table], shards: int) -> 
         "steps": {"episode": episodes},
         "records": {"shard": 1, "episode": episodes, "steps_row": steps},
     }
-    rows = tables[kind].num_rows
+    num_rows = tables[kind].num_rows
     for first in range(0, shards, _GROUP):
         count = min(_GROUP, shards - first)
         batch = one_batch(pa.concat_tables([tables[kind]] * count))
-        shard = np.repeat(np.arange(first, first + count), rows)
-        for name, growth in grows[kind].items():
-            place = batch.schema.get_field_index(name)
-            field = batch.schema.field(place)
-            values = batch.column(place).to_numpy() + growth * shard
-            batch = batch.set_column(place, field, pa.array(values, field.type))
+        shard = np.repeat(np.arange(first, first + count), num_rows)
+        for column_name, growth in grows[kind].items():
+            column_index = batch.schema.get_field_index(column_name)
+            field = batch.schema.field(column_index)
+            values = batch.column(column_index).to_numpy() + growth * shard
+            batch = batch.set_column(column_index, field, pa.array(values, field.type))
         yield batch

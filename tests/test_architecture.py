@@ -132,6 +132,12 @@ def test_imports_follow_the_arrows() -> None:
     assert wrong == []
 
 
+def test_no_program_imports_a_test() -> None:
+    known = modules()
+    wrong = [name for name, path in known.items() if any(is_in(module, "tests") for module in imports(path, known))]
+    assert wrong == []
+
+
 @pytest.mark.parametrize("level", [2, 9], ids=["rooms", "modules"])
 def test_no_imports_go_in_a_circle(level: int) -> None:
     known = own_imports()

@@ -1,1 +1,1 @@
-"""``python -m bench.convert``: conversion beside the bare codec work."""
+"""``python -m bench.convert``: conversion compared with the bare codec work."""

@@ -1,4 +1,4 @@
-"""``python -m bench.convert``: speed of conversion beside the bare codec work of the same frames in the same run.
+"""``python -m bench.convert``: speed of conversion, compared with the codec work of the same frames in the same run.
 
 Cases: ``png`` and ``jpeg``, 480x640, to be resized to 256x256; ``passthrough``, 256x256 JPEG that is stored unchanged.
 Each generates a TFDS dataset and then, in turns, converts it with ``python -m convert.run`` and its ordinary
@@ -36,7 +36,7 @@ from bench.convert.watch import ConversionFailed, run_conversion
 from bench.measure.child import Team
 from bench.measure.command import Command, Output, Result, say, work_folder
 from bench.measure.options import known, option, several
-from bench.measure.tables import Table, megabytes
+from bench.measure.tables import Table
 from bench.synthetic import VERSION
 from convert.jobs import shard_stem
 from stream.base.arguments import whole
@@ -46,8 +46,8 @@ from stream.format.names import decode_record, shard_file
 SIZE = 256
 QUALITY = 95
 
-_OPTIONS = [cv2.IMWRITE_JPEG_QUALITY, QUALITY, cv2.IMWRITE_JPEG_OPTIMIZE, 1]
-_OPTIONS += [cv2.IMWRITE_JPEG_SAMPLING_FACTOR, cv2.IMWRITE_JPEG_SAMPLING_FACTOR_420]
+JPEG_OPTIONS = [cv2.IMWRITE_JPEG_QUALITY, QUALITY, cv2.IMWRITE_JPEG_OPTIMIZE, 1]
+JPEG_OPTIONS += [cv2.IMWRITE_JPEG_SAMPLING_FACTOR, cv2.IMWRITE_JPEG_SAMPLING_FACTOR_420]
 
 _held: tuple[Case, list[bytes]]
 
@@ -62,7 +62,7 @@ def transcode(data: bytes, case: Case) -> bytes:
     else:
         pixels = simplejpeg.decode_jpeg(data, colorspace="BGR")
     small = cv2.resize(pixels, (SIZE, SIZE), interpolation=cv2.INTER_AREA)
-    return cv2.imencode(".jpg", small, _OPTIONS)[1].tobytes()
+    return cv2.imencode(".jpg", small, JPEG_OPTIONS)[1].tobytes()
 
 
 def set_up_opencv() -> None:
@@ -109,6 +109,7 @@ def _transcode(number: int) -> int:
     return len(frames)
 
 
+_PHASES = ("startup", "steady", "end")
 _QUIET = 0.05
 """Up to this share of other programs' CPU time, times count as undisturbed."""
 
@@ -128,21 +129,21 @@ class ConvertOptions(Output):
     quality: int = field(default=QUALITY, init=False)
 
 
-def _work(given: ConvertOptions) -> Iterator[dict[str, Any]]:
-    workers, cases = given.num_workers, []
-    if given.keep is not None:
-        given.keep.mkdir(parents=True, exist_ok=True)
-        if any(given.keep.iterdir()):
-            raise ArgumentError(f"--keep {given.keep}: the folder is not empty; name a new one")
-    with contextlib.nullcontext(given.keep) if given.keep else work_folder("bench-convert", None) as folder:
+def _work(options: ConvertOptions) -> Iterator[dict[str, Any]]:
+    workers, cases = options.num_workers, []
+    if options.keep is not None:
+        options.keep.mkdir(parents=True, exist_ok=True)
+        if any(options.keep.iterdir()):
+            raise ArgumentError(f"--keep {options.keep}: the folder is not empty; name a new one")
+    with contextlib.nullcontext(options.keep) if options.keep else work_folder("bench-convert", None) as folder:
         sources, outputs = folder / "source", folder / "output"
-        for case in (CASES[name] for name in given.cases):
-            began, pairs = time.monotonic(), given.pairs or case.pairs
-            source = make_source(case, pairs=pairs, steps=given.steps, root=sources, num_workers=workers)
+        for case in (CASES[case_name] for case_name in options.cases):
+            began, pairs = time.monotonic(), options.pairs or case.pairs
+            source = make_source(case, pairs=pairs, steps=options.steps, root=sources, num_workers=workers)
             took = time.monotonic() - began
             say(f"{case.name}: {source.pairs:,} pairs in {len(source.files)} shards, made in {took:.0f} s")
-            cases.append(measure_case(source, num_workers=workers, repeat=given.repeat, outputs=outputs))
-            if given.keep is None:
+            cases.append(measure_case(source, num_workers=workers, repeat=options.repeat, outputs=outputs))
+            if options.keep is None:
                 shutil.rmtree(sources)
                 shutil.rmtree(outputs)
     yield {"cases": cases}
@@ -152,26 +153,24 @@ def measure_case(source: BenchSource, *, num_workers: int, repeat: int, outputs:
     """Convert and do the bare work ``repeat`` times in turns, and return the case's part of the JSON output.
 
     The order alternates, so that a machine that gets slower or faster favours neither.
-
-    Raises:
-        ConversionFailed: A conversion failed, or stored other frames than the bare work makes.
     """
     runs = []
     for number in range(repeat):
         output = outputs / f"{source.case.name}-{number}"
         bare = run_bare(source, num_workers=num_workers) if number % 2 else None
-        ours = run_conversion(source, output, num_workers=num_workers, size=SIZE, quality=QUALITY)
+        conversion = run_conversion(source, output, num_workers=num_workers, size=SIZE, quality=QUALITY)
         bare = bare or run_bare(source, num_workers=num_workers)
         if number == 0:
             _check_frames(source, output)
         if number < repeat - 1:
             shutil.rmtree(output)
-        runs.append({"ours": ours, "bare": bare})
+        runs.append({"ours": conversion, "bare": bare})
+        rate, bare_rate = (source.pairs / seconds for seconds in (conversion["steady_seconds"], bare["seconds"]))
+        shares = " and ".join(f"{_others_share(run):.0%}" for run in (conversion, bare))
         say(
-            f"{source.case.name} {number + 1}/{repeat}: ours {source.pairs / ours['steady_seconds']:,.1f} pairs/s "
-            f"(start-up {ours['startup_seconds']:.1f} s), bare {source.pairs / bare['seconds']:,.1f}, "
-            f"ratio {bare['seconds'] / ours['steady_seconds']:.3f}, others' CPU {_others_share(ours):.0%} and "
-            f"{_others_share(bare):.0%}"
+            f"{source.case.name} {number + 1}/{repeat}: ours {rate:,.1f} pairs/s (start-up "
+            f"{conversion['startup_seconds']:.1f} s), bare {bare_rate:,.1f}, ratio {rate / bare_rate:.3f}, "
+            f"others' CPU {shares}"
         )
     return summarise(source, runs)
 
@@ -179,11 +178,11 @@ def measure_case(source: BenchSource, *, num_workers: int, repeat: int, outputs:
 def summarise(source: BenchSource, runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return medians, ratios and spread (largest minus smallest, over the median) of a case, and the raw runs."""
     pairs, size, median = source.pairs, source.bytes, statistics.median
-    ours, bare = [run["ours"] for run in runs], [run["bare"] for run in runs]
-    rates = [pairs / run["steady_seconds"] for run in ours]
+    conversions, bare = [run["ours"] for run in runs], [run["bare"] for run in runs]
+    rates = [pairs / run["steady_seconds"] for run in conversions]
     bare_rates = [pairs / run["seconds"] for run in bare]
-    end_to_end = [pairs / run["wall_seconds"] for run in ours]
-    ratios = [mine / theirs for mine, theirs in zip(rates, bare_rates, strict=True)]
+    end_to_end = [pairs / run["wall_seconds"] for run in conversions]
+    ratios = [mine / bare_rate for mine, bare_rate in zip(rates, bare_rates, strict=True)]
     return {
         "case": source.case.name,
         "source": {
@@ -199,24 +198,20 @@ def summarise(source: BenchSource, runs: Sequence[dict[str, Any]]) -> dict[str, 
         "ours": {
             **_rates(rates, size / pairs),
             "end_to_end_pairs_per_s": median(end_to_end),
-            **{f"{part}_s": median(run[f"{part}_seconds"] for run in ours) for part in ("startup", "steady", "end")},
-            "bytes_out": ours[-1]["result"]["bytes_out"],
+            **{
+                f"{part}_s": median(run[f"{part}_seconds"] for run in conversions)
+                for part in ("startup", "steady", "end")
+            },
+            "bytes_out": conversions[-1]["result"]["bytes_out"],
         },
         "bare": {**_rates(bare_rates, size / pairs), "s": median(run["seconds"] for run in bare)},
         "ratio": median(ratios),
         "ratio_min": min(ratios),
         "ratio_max": max(ratios),
         "cpu_ratio": median(run["bare"]["cpu_seconds"] / run["ours"]["cpu_seconds"] for run in runs),
-        "others_cpu_share": max(_others_share(run) for run in (*ours, *bare)),
+        "others_cpu_share": max(_others_share(run) for run in (*conversions, *bare)),
         "ratio_end_to_end": median(a / b for a, b in zip(end_to_end, bare_rates, strict=True)),
-        **{
-            f"peak_{role}_{memory}_bytes": max(
-                (use[memory] for run in ours for use in run["processes"] if role in use["role"] and use[memory]),
-                default=None,
-            )
-            for role in ("worker", "parent")
-            for memory in ("rss", "pss")
-        },
+        **{f"peak_{role}_bytes": max(run[f"{role}_bytes"] for run in conversions) for role in ("worker", "parent")},
         "runs": runs,
     }
 
@@ -255,8 +250,8 @@ _COLUMNS = {
     "MB/s": lambda case: round(case["ours"]["mb_per_s"]),
     "start-up s": lambda case: f"{case['ours']['startup_s']:.1f}",
     "end-to-end pairs/s": lambda case: round(case["ours"]["end_to_end_pairs_per_s"]),
-    "worker MB": lambda case: megabytes(case["peak_worker_rss_bytes"]),
-    "parent MB": lambda case: megabytes(case["peak_parent_rss_bytes"]),
+    "worker MB": lambda case: round(case["peak_worker_bytes"] / 1e6),
+    "parent MB": lambda case: round(case["peak_parent_bytes"] / 1e6),
 }
 
 
@@ -265,7 +260,7 @@ def convert_table(result: Result) -> Table:
     machine, parameters = result["machine"], result["parameters"]
     notes = [
         f"{parameters['num_workers']} workers, medians of {parameters['repeat']} on {machine['cores']} cores of "
-        f"{machine['cpu']}; MB are 10^6 bytes, memory is the largest resident set",
+        f"{machine['cpu']}; MB are 10^6 bytes, memory is the largest resident set"
     ]
     if max(case["others_cpu_share"] for case in result["cases"]) > _QUIET:
         notes.append("other programs used the machine: read the CPU ratio, or measure again when it is quiet")
@@ -275,7 +270,7 @@ def convert_table(result: Result) -> Table:
 
 COMMAND = Command(
     name="convert",
-    about="Measure conversion beside the bare codec work of the same frames.",
+    about="Measure conversion, compared with the bare codec work of the same frames.",
     epilog="The defaults take about eight minutes on two idle cores, and 5 GB of the temporary folder.",
     options=ConvertOptions,
     work=_work,

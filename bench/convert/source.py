@@ -143,13 +143,13 @@ def read_episodes(files: Sequence[Path], case: Case) -> list[list[bytes]]:
     """Return the encoded frames of all episodes of ``files``; equal frames are one object, to save memory."""
     source = find_dataset([str(files[0].parents[2])], case.dataset, VERSION)
     parser = EpisodeParser([source.features[f"steps/{CAMERA}"]], ())
-    known: dict[bytes, bytes] = {}
+    distinct: dict[bytes, bytes] = {}
     episodes = []
     for path in files:
-        with path.open("rb") as file:
-            for record in TFRecordFile(file, name=path.name, size=path.stat().st_size):
+        with path.open("rb") as record_file:
+            for record in TFRecordFile(record_file, name=path.name, size=path.stat().st_size):
                 if not isinstance(record, bytes):
                     raise record
                 frames = [frame for frame in parser.parse(record).frames if isinstance(frame, bytes)]
-                episodes.append([known.setdefault(frame, frame) for frame in frames])
+                episodes.append([distinct.setdefault(frame, frame) for frame in frames])
     return episodes

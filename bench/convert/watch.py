@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,20 +20,14 @@ import psutil
 
 from bench.convert.source import BenchSource
 from bench.measure.child import BenchFailed
-from bench.measure.machine import busy_seconds, peak_resident, proportional_set
+from bench.measure.machine import busy_seconds, peak_resident
 from bench.measure.session import start
 from bench.synthetic import VERSION
 from convert.journal.journal import FOLDER
 
-_JOURNAL_EVERY = 0.05
-_CPU_EVERY = 0.25
-_MEMORY_EVERY = 1.0
+_JOURNAL_EVERY_S = 0.05
+_PROCESSES_EVERY_S = 0.25
 _LIMIT_S = 4 * 3600.0
-_SHARD_FILE = re.compile(r"(?P<stem>.+-\d{5}-of-\d{5})\.(?P<rest>.+)")
-_TEMPORARY = re.compile(r"\w+-(?P<pid>\d+)-\w+\.tmp")
-_ROLES = ("parent", "parent and worker", "worker", "other")
-_MACHINE = 0
-"""Process id that stands for the machine."""
 
 
 class ConversionFailed(BenchFailed):
@@ -48,7 +41,7 @@ def run_conversion(source: BenchSource, output: Path, *, num_workers: int, size:
         wall_seconds: Sum of startup_seconds, steady_seconds and end_seconds.
         cpu_seconds: CPU time of all its processes during the steady time.
         others_cpu_seconds: CPU time of everything else on the machine during the steady time.
-        processes: Role, shards, peak memory in bytes (resident and proportional set) and CPU time of each process.
+        parent_bytes, worker_bytes: Largest resident set of the parent, and of any other process.
         result: Entry of the dataset in the output of ``--json``.
 
     Raises:
@@ -58,15 +51,12 @@ def run_conversion(source: BenchSource, output: Path, *, num_workers: int, size:
     arguments = ["--datasets", source.case.dataset, "--config", str(source.config), "--source", str(source.root)]
     arguments += ["--output", str(output), "--image-size", str(size), "--quality", str(quality)]
     started = time.time()
-    with (
-        ThreadPoolExecutor(1) as pool,
-        start(*arguments, "--num-workers", str(num_workers), "--json") as command,
-    ):
+    with ThreadPoolExecutor(1) as pool, start(*arguments, "--num-workers", str(num_workers), "--json") as command:
         watch = _Watch(command.pid, output / source.case.dataset / VERSION / FOLDER)
         done = pool.submit(command.wait, _LIMIT_S)
         while not done.done():
             watch.look()
-            time.sleep(_JOURNAL_EVERY)
+            time.sleep(_JOURNAL_EVERY_S)
         ended = time.time()
         watch.look()
         result = done.result()
@@ -76,18 +66,18 @@ def run_conversion(source: BenchSource, output: Path, *, num_workers: int, size:
     if len(watch.locked) != len(source.files):
         raise ConversionFailed(f"saw {len(watch.locked)} of {len(source.files)} shards being made; use more --pairs")
     first, last = min(watch.locked.values()), max(watch.finished.values(), default=0.0)
-    if watch.gone is not None and len(watch.finished) < len(source.files):
-        last = watch.gone
-    processes = watch.processes(first, last)
-    cpu = sum(process["cpu_seconds"] for process in processes)
+    if watch.journal_end is not None and len(watch.finished) < len(source.files):
+        last = watch.journal_end
+    cpu_seconds, machine_cpu = watch.cpu_between(first, last)
     return {
         "wall_seconds": ended - started,
         "startup_seconds": first - started,
         "steady_seconds": last - first,
         "end_seconds": ended - last,
-        "cpu_seconds": cpu,
-        "others_cpu_seconds": max(0.0, watch.cpu_between(first, last, _MACHINE) - cpu),
-        "processes": processes,
+        "cpu_seconds": cpu_seconds,
+        "others_cpu_seconds": max(0.0, machine_cpu - cpu_seconds),
+        "parent_bytes": watch.resident.pop(command.pid, 0),
+        "worker_bytes": max(watch.resident.values(), default=0),
         "result": json.loads(result.out)["complete"][0],
     }
 
@@ -97,74 +87,52 @@ class _Watch:
 
     Attributes:
         locked, finished: Start and end of each shard, in seconds since the epoch.
-        gone: Time at which the journal was gone, if it is.
+        journal_end: Time at which the journal was removed, if it was.
+        resident: Largest resident set of each process, in bytes.
     """
 
-    def __init__(self, pid: int, journal: Path) -> None:
+    def __init__(self, process_id: int, journal: Path) -> None:
         self.locked: dict[str, float] = {}
         self.finished: dict[str, float] = {}
-        self.gone: float | None = None
-        self._journal, self._parent = journal, psutil.Process(pid)
-        self._makers: dict[str, int] = {}
-        self._known = [self._parent]
-        self._memory: dict[int, dict[str, int | None]] = {}
+        self.journal_end: float | None = None
+        self.resident: dict[int, int] = {}
+        self._journal, self._parent = journal, psutil.Process(process_id)
         self._cpu: dict[int, float] = {}
-        self._samples: list[tuple[float, dict[int, float]]] = []
-        self._next_cpu = self._next_memory = 0.0
+        self._samples: list[tuple[float, float, float]] = []
+        self._next_sample = 0.0
 
     def look(self) -> None:
         """Record shards started and finished and, if due, CPU time and memory."""
         self._look_at_journal()
-        now = time.time()
-        if now >= self._next_memory:
-            self._next_memory = now + _MEMORY_EVERY
-            self._look_at_memory()
-        if now >= self._next_cpu:
-            self._next_cpu = now + _CPU_EVERY
-            for process in self._known:
-                with contextlib.suppress(psutil.Error):
-                    self._cpu[process.pid] = sum(process.cpu_times()[:2])
-            self._samples.append((time.time(), {**self._cpu, _MACHINE: busy_seconds()}))
+        if time.time() < self._next_sample:
+            return
+        self._next_sample = time.time() + _PROCESSES_EVERY_S
+        processes = [self._parent]
+        with contextlib.suppress(psutil.Error):
+            processes += self._parent.children(recursive=True)
+        for process in processes:
+            with contextlib.suppress(psutil.Error):
+                self._cpu[process.pid] = sum(process.cpu_times()[:2])
+                # The latest value, not the largest: between fork and exec a child has its parent's memory.
+                self.resident[process.pid] = peak_resident(process.pid) or self.resident.get(process.pid, 0)
+        self._samples.append((time.time(), sum(self._cpu.values()), busy_seconds()))
 
-    def processes(self, first: float, last: float) -> list[dict[str, Any]]:
-        """Return the figures of the parent, each worker and any other child, with CPU time between two moments."""
-        found = []
-        for pid in {self._parent.pid, *self._memory, *self._makers.values()}:
-            shards = sorted(stem for stem, maker in self._makers.items() if maker == pid)
-            roles = {"parent": pid == self._parent.pid, "worker": bool(shards)}
-            role = " and ".join(name for name, has in roles.items() if has) or "other"
-            memory = self._memory.get(pid, {"rss": 0, "pss": None})
-            found.append({"role": role, "shards": shards, **memory, "cpu_seconds": self.cpu_between(first, last, pid)})
-        return sorted(found, key=lambda use: (_ROLES.index(use["role"]), use["shards"]))
-
-    def cpu_between(self, first: float, last: float, pid: int) -> float:
-        """Return the CPU time of a process, or of the machine, between two moments."""
-        times, values = zip(*((at, sample.get(pid, 0.0)) for at, sample in self._samples), strict=True)
-        begin, end = np.interp([first, last], times, values)
-        return float(end - begin)
+    def cpu_between(self, first: float, last: float) -> tuple[float, float]:
+        """Return the CPU time of all processes of the conversion, and of the machine, between two moments."""
+        times, conversion, machine = np.array(self._samples).T
+        begin, end = np.array([np.interp([first, last], times, values) for values in (conversion, machine)]).T
+        return float(end[0] - begin[0]), float(end[1] - begin[1])
 
     def _look_at_journal(self) -> None:
         try:
             entries = list(os.scandir(self._journal))
         except FileNotFoundError:
-            if self.locked and self.gone is None:
-                self.gone = time.time()
+            if self.locked and self.journal_end is None:
+                self.journal_end = time.time()
             return
-        times = {"lock": self.locked, "status.json": self.finished}
         for entry in entries:
-            if not (match := _SHARD_FILE.fullmatch(entry.name)):
-                continue
-            if (known := times.get(match["rest"])) is not None and match["stem"] not in known:
+            stem, _, suffix = entry.name.partition(".")
+            times = {"lock": self.locked, "status.json": self.finished}.get(suffix)
+            if times is not None and stem not in times and "-of-" in stem:
                 with contextlib.suppress(FileNotFoundError):
-                    known[match["stem"]] = entry.stat().st_mtime
-            elif temporary := _TEMPORARY.fullmatch(match["rest"]):
-                self._makers[match["stem"]] = int(temporary["pid"])
-
-    def _look_at_memory(self) -> None:
-        with contextlib.suppress(psutil.Error):
-            self._known = [self._parent, *self._parent.children(recursive=True)]
-        for pid in (process.pid for process in self._known):
-            old = self._memory.get(pid, {"rss": 0, "pss": None})
-            # Of the resident set the latest value, not the largest: between fork and exec a child has its parent's.
-            found = [size for size in (proportional_set(pid), old["pss"]) if size is not None]
-            self._memory[pid] = {"rss": peak_resident(pid) or old["rss"], "pss": max(found, default=None)}
+                    times[stem] = entry.stat().st_mtime

@@ -31,16 +31,16 @@ class LeftOut(Exception):
 
 def run_checks(checks: Mapping[str, Callable[[], str]]) -> list[dict[str, str]]:
     """Return name, status (``ok``, ``failed`` or ``skipped``) and note of each check."""
-    found = []
-    for name, check in checks.items():
+    outcomes = []
+    for check_name, check in checks.items():
         try:
             status, note = "ok", check()
         except LeftOut as reason:
             status, note = "skipped", str(reason)
         except Exception as error:
             status, note = "failed", " ".join(f"{type(error).__name__}: {error}".split())
-        found.append({"name": name, "status": status, "note": note})
-    return found
+        outcomes.append({"name": check_name, "status": status, "note": note})
+    return outcomes
 
 
 def loader_of(folder: str, root: str = "pairs", **choices: Any) -> Loader:
@@ -48,17 +48,17 @@ def loader_of(folder: str, root: str = "pairs", **choices: Any) -> Loader:
     return make_loader(Path(folder) / root, DATASETS, **{"batch_size": ROWS, "seed": 5, **choices})
 
 
-def check_equal(found: Batch, expected: Batch, *, step: int) -> None:
+def check_equal(actual: Batch, expected: Batch, *, step: int) -> None:
     """Raise AssertionError if two batches differ in a key or a bit."""
-    assert found.keys() == expected.keys(), f"step {step}: keys {sorted(found)}, expected {sorted(expected)}"
+    assert actual.keys() == expected.keys(), f"step {step}: keys {sorted(actual)}, expected {sorted(expected)}"
     for key, value in expected.items():
-        same = np.array_equal(np.asarray(found[key]), value) if isinstance(value, np.ndarray) else found[key] == value
+        same = np.array_equal(np.asarray(actual[key]), value) if isinstance(value, np.ndarray) else actual[key] == value
         assert same, f"step {step}: {key} differs from the host's"
 
 
-def weigh(frames: Any, places: Any) -> Any:
+def weigh(frames: Any, factors: Any) -> Any:
     """Return one number of frames that depends on the place of each value; arrays of numpy, torch or jax."""
-    return (frames.reshape(-1) * places).sum()
+    return (frames.reshape(-1) * factors).sum()
 
 
 class Warnings(logging.Handler):
@@ -90,10 +90,10 @@ class Difference:
     def __init__(self) -> None:
         self.counts = np.zeros(256, np.int64)
 
-    def add(self, found: np.ndarray, expected: np.ndarray) -> None:
+    def add(self, actual: np.ndarray, expected: np.ndarray) -> None:
         """Count the values of two arrays uint8 of one shape."""
-        assert found.shape == expected.shape, f"frames {found.shape}, expected {expected.shape}"
-        distance = np.abs(found.astype(np.int16) - expected)
+        assert actual.shape == expected.shape, f"frames {actual.shape}, expected {expected.shape}"
+        distance = np.abs(actual.astype(np.int16) - expected)
         self.counts += np.bincount(distance.reshape(-1), minlength=256)
 
     @property
@@ -116,14 +116,9 @@ class Difference:
         return f"mean {mean:.2f}, most {self.most}, {self.beyond:.3%} beyond {LEVELS}"
 
 
-def decode_plainly(batch: Batch, like: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Decode encoded frames without smoothing of halved colours, as nvJPEG does by default.
-
-    Args:
-        batch: Batch of a loader with ``decode="device"``.
-        like: Frames by key, for the shapes.
-    """
-    decoded = {key: np.zeros_like(frames) for key, frames in like.items()}
+def decode_plainly(batch: Batch, host_frames: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Decode encoded frames without smoothing of halved colours, as nvJPEG does by default."""
+    decoded = {key: np.zeros_like(frames) for key, frames in host_frames.items()}
     for key, row, frame, jpeg in encoded_frames(batch):
         simplejpeg.decode_jpeg(jpeg, fastupsample=True, buffer=decoded[key][row, frame])
     return decoded

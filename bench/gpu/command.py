@@ -1,18 +1,18 @@
 """``python -m bench.gpu``: every way of a batch to a GPU, checked against the host's result, and measured.
 
-It makes its own data (two datasets of ``convert.sample``) and needs no network. ``--roots`` makes them once and takes
-them up again: on a machine without TensorFlow, make them elsewhere and bring the folder. Each group of checks and each
-figure runs in a fresh process, so that one that crashes leaves the others. Without CUDA it runs what the CPU can do in
-place of the device; each line that is left out says why.
+It makes its own data (two datasets of ``convert.sample``) and needs no network. ``--roots`` makes them once and uses
+them again: on a machine without TensorFlow, make them elsewhere and bring the folder. Each group of checks and each
+figure runs in a fresh process, so that one that crashes leaves the others. Without CUDA it runs the parts that work on
+a CPU; each line that is left out says why.
 
 **Checks.** Copies must equal the host's batches bitwise. Pixels that nvJPEG decodes may differ by ``LEVELS`` levels of
 256 from the host's: from those of libjpeg-turbo where colour is stored in full size (4:4:4), and from those of
-libjpeg-turbo without smoothing of colour where it is stored in half the size (4:2:0). How far the latter are from the
-host's usual pixels is told.
+libjpeg-turbo without smoothing of colour where it is stored in half the size (4:2:0). The note of a check also has
+their distance from the host's usual pixels.
 
 **Figures.** ``pairs/s`` without a step, and ``waiting`` and ``beyond`` at steps of some milliseconds (products of
-matrices on CUDA, sleeps elsewhere), as ``bench.train`` counts them; copies of a batch's frames from page-locked and
-pageable memory, the copy into page-locked memory before, and the copy right from a ring that is page-locked.
+matrices on CUDA, sleeps elsewhere), as ``bench.loader.train`` counts them; copies of a batch's frames from page-locked
+and pageable memory, the copy into page-locked memory before, and the copy right from a ring that is page-locked.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from stream.base.arguments import whole
 from stream.base.machine import usable_processors
 
 DATASETS = "viola,droid"
-"""Datasets with several cameras, of sizes other than 256x256, so that their frames are encoded anew."""
+"""Datasets with several cameras, of sizes other than 256x256, so that their frames are encoded again."""
 ROOTS = {
     "pairs": ("--subsampling", "420"),
     "420": ("--layout", "frames", "--cameras", "all", "--subsampling", "420"),
@@ -70,19 +70,19 @@ class GpuOptions(Output):
         object.__setattr__(self, "num_workers", self.num_workers or usable_processors())
 
 
-def make_roots(given: GpuOptions, folder: Path) -> None:
+def make_roots(options: GpuOptions, folder: Path) -> None:
     """Make the sample and convert it into ``ROOTS``, unless they are there."""
     ready = folder / "ready"
     if ready.exists():
         return
     tell("making the sample")
     source = str(folder / "source")
-    sample = ("--episodes", str(given.episodes), "--steps", str(given.steps))
+    sample = ("--episodes", str(options.episodes), "--steps", str(options.steps))
     _command("convert.sample", "--datasets", DATASETS, "--output", source, *sample)
-    for name, more in ROOTS.items():
-        size = ("--image-size", str(given.image_size))
+    for root_name, more in ROOTS.items():
+        size = ("--image-size", str(options.image_size))
         _command(
-            "convert.run", "--datasets", DATASETS, "--source", source, "--output", str(folder / name), *size, *more
+            "convert.run", "--datasets", DATASETS, "--source", source, "--output", str(folder / root_name), *size, *more
         )
     shutil.rmtree(source)
     ready.touch()
@@ -94,80 +94,77 @@ def _command(module: str, *arguments: str) -> None:
         raise ChildFailed(f"{module} ended with {done.code}: {done.err.strip()}")
 
 
-def _work(given: GpuOptions) -> Iterator[dict[str, Any]]:
+def _work(options: GpuOptions) -> Iterator[dict[str, Any]]:
     began = time.monotonic()
     checks: list[dict[str, Any]] = []
     figures: list[dict[str, Any]] = []
-    with work_folder("bench-gpu", given.out) if given.roots is None else nullcontext(given.roots) as folder:
-        make_roots(given, folder)
+    with work_folder("bench-gpu", options.out) if options.roots is None else nullcontext(options.roots) as folder:
+        make_roots(options, folder)
         for module in ("bench.gpu.torch_checks", "bench.gpu.jax_checks"):
             tell(module)
             try:
-                found = ask(module, {"folder": str(folder), "device": given.device}, timeout=_CHECKS_S)["checks"]
+                outcomes = ask(module, {"folder": str(folder), "device": options.device}, timeout=_CHECKS_S)["checks"]
             except ChildFailed as error:
-                found = [{"name": module, "status": "failed", "note": str(error)}]
-            checks += found
+                outcomes = [{"name": module, "status": "failed", "note": str(error)}]
+            checks += outcomes
             yield {"checks": checks, "figures": figures}
-        for request in _requests(given, folder):
-            left = 60 * given.minutes - (time.monotonic() - began)
-            figures.append(_figure(request, left))
+        for request in _requests(options, folder):
+            seconds_left = 60 * options.minutes - (time.monotonic() - began)
+            figures.append(_figure(request, seconds_left))
             tell(f"{request['name']}: {figures[-1]}")
             yield {"checks": checks, "figures": figures}
         yield {"checks": checks, "figures": figures, "seconds": time.monotonic() - began}
 
 
-def _requests(given: GpuOptions, folder: Path) -> Iterator[dict[str, Any]]:
+def _requests(options: GpuOptions, folder: Path) -> Iterator[dict[str, Any]]:
     common = {
         "root": str(folder / "pairs"),
-        "batch_size": given.batch_size,
-        "num_workers": given.num_workers,
-        "steps": given.batches,
-        "device": given.device,
+        "batch_size": options.batch_size,
+        "num_workers": options.num_workers,
+        "steps": options.batches,
+        "device": options.device,
     }
     for library, decode in (("torch", "host"), ("torch", "device"), ("jax", "host")):
-        for step_ms in (0.0, *given.step_ms):
-            name = f"{library}, decoded on the {decode}, step of {step_ms:g} ms"
-            yield {"name": name, "library": library, "decode": decode, "step_ms": step_ms, **common}
+        for step_ms in (0.0, *options.step_ms):
+            figure_name = f"{library}, decoded on the {decode}, step of {step_ms:g} ms"
+            yield {"name": figure_name, "library": library, "decode": decode, "step_ms": step_ms, **common}
 
 
-def _figure(request: Mapping[str, Any], left: float) -> dict[str, Any]:
+def _figure(request: Mapping[str, Any], seconds_left: float) -> dict[str, Any]:
     """Return the figures of a request, or why there are none."""
-    name = request["name"]
-    if left < _LEAST_S:
-        return {"name": name, "skipped": "the time of --minutes is over"}
+    figure_name = request["name"]
+    if seconds_left < _LEAST_S:
+        return {"name": figure_name, "skipped": "the time of --minutes is over"}
     try:
-        return {"name": name, **ask("bench.gpu.figures", request, timeout=left)}
+        return {"name": figure_name, **ask("bench.gpu.figures", request, timeout=seconds_left)}
     except ChildFailed as error:
-        return {"name": name, "failed": str(error)}
+        return {"name": figure_name, "failed": str(error)}
 
 
 def format_result(result: Result) -> str:
     """Return the tables of a result, in Markdown."""
-    given = result["parameters"]
+    parameters = result["parameters"]
     checked = [[check["name"], check["status"], check["note"]] for check in result["checks"]]
-    parts = [
-        markdown_table(
-            ["check", "result", "note"],
-            checked,
-        )
-    ]
+    parts = [markdown_table(["check", "result", "note"], checked)]
     header = ["figure", "on", "pairs/s", "waiting", "beyond, ms", "step p50, ms"]
     rows: list[list[str]] = []
     copies: dict[str, float | None] = {}
     for figure in result["figures"]:
-        if why := figure.get("skipped") or figure.get("failed"):
-            rows.append([figure["name"], "-", why, "", "", ""])
+        if reason := figure.get("skipped") or figure.get("failed"):
+            rows.append([figure["name"], "-", reason, "", "", ""])
             continue
         shown = [f"{figure['pairs_per_s']:,.0f}", f"{figure['wait_share']:.2%}", f"{figure['beyond_ms']:.1f}"]
         rows.append([figure["name"], figure["device"], *shown, f"{figure['step_p50_ms']:.1f}"])
         copies = copies or figure.get("copies", {})
     parts.append(markdown_table(header, rows))
-    known = [f"{name.replace('_', ' ')} {value:.1f}" for name, value in copies.items() if value is not None]
-    parts.append(f"Copies of a batch's frames, GB/s: {', '.join(known)}." if known else "No copies without CUDA.")
-    where = (
-        "the CPU in place of a device: these figures say nothing about a GPU" if given["device"] == "cpu" else "CUDA"
+    speeds = [f"{copy_name.replace('_', ' ')} {value:.1f}" for copy_name, value in copies.items() if value is not None]
+    parts.append(f"Copies of a batch's frames, GB/s: {', '.join(speeds)}." if speeds else "No copies without CUDA.")
+    device_note = (
+        "the CPU instead of a device: these figures say nothing about a GPU"
+        if parameters["device"] == "cpu"
+        else "CUDA"
     )
-    parts.append(f"Batches of {given['batch_size']}, {given['num_workers']} workers, {where}.")
+    parts.append(f"Batches of {parameters['batch_size']}, {parameters['num_workers']} workers, {device_note}.")
     return "\n\n".join(parts)
 
 

@@ -12,7 +12,7 @@ from bench.gpu.command import DATASETS
 from stream import make_loader
 
 _WARMUP = 4
-"""Batches beside one of each worker: they come in bursts of as many as there are workers."""
+"""Batches in addition to one of each worker: they come in bursts of as many as there are workers."""
 _ALONE = 10
 
 
@@ -24,35 +24,32 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 def _torch(request: dict[str, Any]) -> dict[str, Any]:
     import torch
 
-    from bench.train.command import TrainParameters
-    from bench.train.run import measure
+    from bench.loader.train import TrainParameters
+    from bench.loader.train_run import measure
 
     names = ("root", "batch_size", "num_workers", "steps", "device", "decode", "step_ms")
-    given = {name: request[name] for name in names}
-    found = measure(TrainParameters(mixture=DATASETS, warmup=_WARMUP + request["num_workers"], val_every=0, **given))
+    settings = {name: request[name] for name in names}
+    figures = measure(
+        TrainParameters(mixture=DATASETS, warmup=_WARMUP + request["num_workers"], val_every=0, **settings)
+    )
     device = request["device"]
     on_cuda = device.startswith("cuda")
     loader = make_loader(request["root"], DATASETS, batch_size=request["batch_size"])
     ring = ring_copies(torch.from_numpy(loader.batch_at(0)["frames"]), device) if on_cuda else {}
     return {
         "device": torch.cuda.get_device_name(device) if on_cuda else "cpu",
-        "pairs_per_s": found["samples_per_s"],
-        "wait_share": found["wait_share"],
-        "beyond_ms": found["beyond_ms"],
-        "step_p50_ms": found["step_ms"]["p50"],
-        "gpu_use": found["gpu_use"],
-        "overlap": found["overlap"],
-        "copies": {"page_locked": found["copy_gb_s"], "pageable": found["pageable_gb_s"], **ring},
+        "pairs_per_s": figures["samples_per_s"],
+        "wait_share": figures["wait_share"],
+        "beyond_ms": figures["beyond_ms"],
+        "step_p50_ms": figures["step_ms"]["p50"],
+        "gpu_use": figures["gpu_use"],
+        "overlap": figures["overlap"],
+        "copies": {"page_locked": figures["copy_gb_s"], "pageable": figures["pageable_gb_s"], **ring},
     }
 
 
 def ring_copies(frames: Any, device: str) -> dict[str, float | None]:
-    """Return GB/s (10^9) of copying into page-locked memory on the host, and right from page-locked memory of a ring.
-
-    Args:
-        frames: Frames of a batch, uint8, in pageable memory.
-        device: A CUDA device.
-    """
+    """Return GB/s (10^9) of copying into page-locked memory on the host, and directly from a page-locked ring."""
     import torch
     from torch.utils.benchmark import Timer
 

@@ -17,7 +17,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     """Make all checks, for ``ask``."""
     checks = JaxChecks(request["folder"], request["device"])
     names = {"copies": checks.copies, "a sharding": checks.sharding, "normalisation": checks.normalisation}
-    return {"checks": run_checks({f"jax: {name}": check for name, check in names.items()})}
+    return {"checks": run_checks({f"jax: {check_name}": check for check_name, check in names.items()})}
 
 
 def begin(device: str) -> Any:
@@ -49,19 +49,19 @@ class JaxChecks:
 
         loader = loader_of(self._folder, num_workers=2)
         # Products wrap around in 32 bits, on the host too.
-        places = np.arange(loader.batch_at(0)["frames"].size, dtype=np.uint32) % 251 + 1
+        factors = np.arange(loader.batch_at(0)["frames"].size, dtype=np.uint32) % 251 + 1
         weigh_there = jax.jit(weigh)
         batches = to_devices(loader, prefetch=2)
         kept, sums = [], []
         for step in range(BATCHES):
             batch = next(batches)
-            sums.append(weigh_there(batch["frames"], places))
+            sums.append(weigh_there(batch["frames"], factors))
             if step % 4 == 0:
                 kept.append((step, batch))
             del batch
         assert batches.get_state() == loader.state_at(BATCHES), f"the state is not of step {BATCHES}"
         batches.close()
-        expected = [int(weigh(loader.batch_at(step)["frames"], places).astype(np.uint32)) for step in range(BATCHES)]
+        expected = [int(weigh(loader.batch_at(step)["frames"], factors).astype(np.uint32)) for step in range(BATCHES)]
         wrong = [step for step in range(BATCHES) if int(sums[step]) != expected[step]]
         assert not wrong, f"frames of the steps {wrong} were overwritten before they were read"
         for step, batch in kept:
@@ -93,9 +93,9 @@ class JaxChecks:
         tables = Normalize(loader, method="q01_q99")
         batch = next(to_devices(loader))
         vectors = {key: batch[key] for key in batch if key.startswith(("action", "state", "dataset"))}
-        found, expected = jax.jit(normalize(tables.tables))(vectors), tables.map(loader.batch_at(0))
+        normalised, expected = jax.jit(normalize(tables.tables))(vectors), tables.map(loader.batch_at(0))
         for key in tables.tables:
-            np.testing.assert_allclose(np.asarray(found[key]), expected[key], rtol=1e-5, atol=1e-5, err_msg=key)
+            np.testing.assert_allclose(np.asarray(normalised[key]), expected[key], rtol=1e-5, atol=1e-5, err_msg=key)
         return "within 1e-5 of the host"
 
 

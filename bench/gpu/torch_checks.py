@@ -23,7 +23,7 @@ from bench.gpu.checks import (
     weigh,
 )
 from bench.gpu.command import DATASETS, ROOTS
-from bench.train.run import busy
+from bench.loader.train_run import busy
 from stream import Normalize
 from stream.batch.encoded import encoded_frames
 from stream.batch.spec import Batch
@@ -54,12 +54,7 @@ class Spoil(grain.transforms.Map):
 
 
 class TorchChecks:
-    """The checks on one device; each returns a note, or raises.
-
-    Args:
-        folder: Folder of ``ROOTS``.
-        device: Device of torch.
-    """
+    """The checks on one device; each returns a note, or raises."""
 
     def __init__(self, folder: str, device: str) -> None:
         self._folder = folder
@@ -75,9 +70,9 @@ class TorchChecks:
         checks["torch: page-locked memory"] = self.page_locked
         checks["torch: copies beside a step"] = self.beside
         for root in ROOTS:
-            for name, choices in _CHOICES.items():
-                if (root == "pairs") == (name == "pairs"):
-                    shown = f"torch: decode='device', {name}{'' if root == 'pairs' else f', colour {root}'}"
+            for check_name, choices in _CHOICES.items():
+                if (root == "pairs") == (check_name == "pairs"):
+                    shown = f"torch: decode='device', {check_name}{'' if root == 'pairs' else f', colour {root}'}"
                     checks[shown] = partial(self.decoding, root, choices)
         checks["torch: a JPEG that the device refuses"] = self.refused
         checks["torch: normalisation"] = self.normalisation
@@ -86,21 +81,23 @@ class TorchChecks:
     def copies(self, *, pin_memory: bool | None) -> str:
         """Compare batches whose memory is asked for again while the device still has work in front of them."""
         loader = loader_of(self._folder, num_workers=2)
-        places = (torch.arange(loader.batch_at(0)["frames"].size) % 251 + 1).to(self._device)
+        factors = (torch.arange(loader.batch_at(0)["frames"].size) % 251 + 1).to(self._device)
         batches = to_device(loader, self._device, prefetch=2, pin_memory=pin_memory)
         compute = busy(self._device, 0.02)
         kept, sums = [], []
         for step in range(BATCHES):
             compute()
             batch = next(batches)
-            sums.append(weigh(batch["frames"], places))
+            sums.append(weigh(batch["frames"], factors))
             if step % 4 == 0:
                 kept.append((step, batch))
             del batch
         batches.close()
-        found = [int(each) for each in sums]
-        expected = [int(weigh(torch.from_numpy(loader.batch_at(n)["frames"]), places.cpu())) for n in range(BATCHES)]
-        wrong = [step for step in range(BATCHES) if found[step] != expected[step]]
+        actual = [int(weight) for weight in sums]
+        expected = [
+            int(weigh(torch.from_numpy(loader.batch_at(number)["frames"]), factors.cpu())) for number in range(BATCHES)
+        ]
+        wrong = [step for step in range(BATCHES) if actual[step] != expected[step]]
         assert not wrong, f"frames of the steps {wrong} were overwritten before they were read"
         for step, batch in kept:
             check_equal(_on_host(batch), loader.batch_at(step), step=step)
@@ -157,20 +154,20 @@ class TorchChecks:
         """Compare the pixels that the device decodes."""
         if self._on_cuda and importlib.util.find_spec("torchvision") is None:
             raise LeftOut("torchvision is not installed")
-        later = loader_of(self._folder, root, decode="device", num_workers=1, **choices)
-        now = loader_of(self._folder, root, **choices)
+        device_loader = loader_of(self._folder, root, decode="device", num_workers=1, **choices)
+        host_loader = loader_of(self._folder, root, **choices)
         smooth, plain = Difference(), Difference()
-        batches = to_device(later, self._device)
+        batches = to_device(device_loader, self._device)
         for step in range(6):
             with Warnings() as warnings:
-                batch, expected = _on_host(next(batches)), now.batch_at(step)
+                batch, expected = _on_host(next(batches)), host_loader.batch_at(step)
             assert not warnings.texts, warnings.texts[0]
-            frames = {key: expected[key] for key in later.data.spec.frame_shapes}
-            for key, pixels in decode_plainly(later.batch_at(step), frames).items():
+            frames = {key: expected[key] for key in device_loader.data.spec.frame_shapes}
+            for key, pixels in decode_plainly(device_loader.batch_at(step), frames).items():
                 smooth.add(batch[key], expected[key])
                 plain.add(batch[key], pixels)
-            others = {key: value for key, value in batch.items() if key not in frames}
-            check_equal(others, {key: expected[key] for key in others}, step=step)
+            other_columns = {key: value for key, value in batch.items() if key not in frames}
+            check_equal(other_columns, {key: expected[key] for key in other_columns}, step=step)
         batches.close()
         note = f"from the host: {smooth}; without smoothing of colour: {plain}"
         assert smooth.is_small or plain.is_small, note
@@ -181,10 +178,10 @@ class TorchChecks:
         if self._on_cuda and importlib.util.find_spec("torchvision") is None:
             raise LeftOut("torchvision is not installed")
         batches = to_device(loader_of(self._folder, decode="device", transforms=[Spoil()]), self._device)
-        now = loader_of(self._folder)
+        host_loader = loader_of(self._folder)
         with Warnings() as warnings:
             for step in range(2):
-                check_equal(_on_host(next(batches)), now.batch_at(step), step=step)
+                check_equal(_on_host(next(batches)), host_loader.batch_at(step), step=step)
         batches.close()
         assert len(warnings.texts) >= 2, "a JPEG without a header was decoded"
         return "the host decoded both batches"
@@ -195,9 +192,9 @@ class TorchChecks:
         normalize = Normalize(loader, method="q01_q99")
         module = stream.torch.Normalize(normalize.tables).to(self._device)
         batch = next(to_device(loader, self._device))
-        found, expected = _on_host(module(batch)), normalize.map(loader.batch_at(0))
+        normalised, expected = _on_host(module(batch)), normalize.map(loader.batch_at(0))
         for key in module.keys:
-            np.testing.assert_allclose(found[key], expected[key], rtol=1e-5, atol=1e-5, err_msg=key)
+            np.testing.assert_allclose(normalised[key], expected[key], rtol=1e-5, atol=1e-5, err_msg=key)
         return "within 1e-5 of the host"
 
     def _need_cuda(self) -> None:

@@ -1,1 +1,1 @@
-"""``python -m bench.loader``: the loader beside decoding alone."""
+"""``python -m bench.loader``: the loader compared with decoding only."""

@@ -1,4 +1,4 @@
-"""``python -m bench.loader``: the speed of the loader beside decoding the same frames alone, in the same run.
+"""``python -m bench.loader``: the speed of the loader, compared with only decoding the same frames, in one run.
 
 Each repeat of each point runs in a fresh process; with ``--sweep`` a repeat goes through all points, in alternating
 order. Figures are medians over the repeats.
@@ -45,13 +45,7 @@ _BINS = 200
 
 
 def plot_mixture(folder: Path, composition: np.ndarray, names: Sequence[str]) -> None:
-    """Plot the shares over the whole run, and batch by batch in windows of it, as SVG and PNG.
-
-    Args:
-        folder: Folder for the plots.
-        composition: Rows of each dataset in each batch, int [batches, datasets].
-        names: Names of the datasets.
-    """
+    """Plot the shares over the whole run, and batch by batch in windows of it, as SVG and PNG."""
     batches = len(composition)
     width = -(-batches // _BINS)
     starts = np.arange(0, batches, width)
@@ -61,15 +55,15 @@ def plot_mixture(folder: Path, composition: np.ndarray, names: Sequence[str]) ->
     _plot(folder / OVER_TIME, starts, bars, names, width=width, labels=labels, title=title)
     shown = [batch for batch in range(batches) if batch % STRIDE < WINDOW]
     # Windows stand side by side with a gap of one bar.
-    places = [batch // STRIDE * (WINDOW + 1) + batch % STRIDE for batch in shown]
+    positions = [batch // STRIDE * (WINDOW + 1) + batch % STRIDE for batch in shown]
     labels = {batch // STRIDE * (WINDOW + 1): str(batch) for batch in shown if batch % STRIDE == 0}
     title = f"{WINDOW} batches in a row, every {STRIDE}"
-    _plot(folder / WINDOWS, places, composition[shown], names, width=0.9, labels=labels, title=title)
+    _plot(folder / WINDOWS, positions, composition[shown], names, width=0.9, labels=labels, title=title)
 
 
 def _plot(
     path: Path,
-    places: Sequence[int] | np.ndarray,
+    positions: Sequence[int] | np.ndarray,
     rows: np.ndarray,
     names: Sequence[str],
     *,
@@ -83,8 +77,8 @@ def _plot(
     figure, axes = new_figure(width=11, height=5)
     for number, color in enumerate(colors(len(names))):
         label = names[number].removesuffix("_converted_externally_to_rlds")
-        axes.bar(places, shares[:, number], width, bases[:, number], align="edge", color=color, label=label)
-    axes.set(xlabel="batch", ylabel="share of rows", title=title, xlim=(0, max(places) + width), ylim=(0, 1))
+        axes.bar(positions, shares[:, number], width, bases[:, number], align="edge", color=color, label=label)
+    axes.set(xlabel="batch", ylabel="share of rows", title=title, xlim=(0, max(positions) + width), ylim=(0, 1))
     axes.set_xticks(list(labels), list(labels.values()))
     axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), fontsize=6, frameon=False, reverse=True)
     save_figure(figure, path)
@@ -108,24 +102,24 @@ class LoaderOptions(Parameters, Repeated):
             object.__setattr__(self, "limit_s", 0.0)
 
 
-def _prepare(given: LoaderOptions) -> AbstractContextManager[Prepared]:
+def _prepare(options: LoaderOptions) -> AbstractContextManager[Prepared]:
     def measure(point: Point, parameters: dict[str, Any]) -> dict[str, Any]:
         run = ask("bench.loader.run", parameters)
-        log = run.pop("batch_log")
-        if given.out is not None and len(point.runs) == given.repeat - 1:
-            write_point(given.out / _folder(point.name) if given.sweep else given.out, run["datasets"], log)
+        log_lines = run.pop("batch_log")
+        if options.out is not None and len(point.runs) == options.repeat - 1:
+            write_point(options.out / _folder(point.name) if options.sweep else options.out, run["datasets"], log_lines)
         return run
 
-    return prepare_sweep(given, Parameters, open_loader, measure)
+    return prepare_sweep(options, Parameters, open_loader, measure)
 
 
-def _folder(name: str) -> str:
-    return "".join(letter if letter.isalnum() or letter in "=-_.," else "_" for letter in name.replace(" ", ","))
+def _folder(point_name: str) -> str:
+    return "".join(letter if letter.isalnum() or letter in "=-_.," else "_" for letter in point_name.replace(" ", ","))
 
 
 def _line(run: dict[str, Any]) -> str:
-    beside = "" if run["ratio"] is None else f", {run['ratio']:.3f} of the limit ({run['cpu_ratio'] or 0:.3f} in CPU)"
-    return f"{run['samples_per_s']:,.0f} samples/s{beside}, others' CPU {run['others_cpu_share']:.0%}"
+    limit = "" if run["ratio"] is None else f", {run['ratio']:.3f} of the limit ({run['cpu_ratio'] or 0:.3f} in CPU)"
+    return f"{run['samples_per_s']:,.0f} samples/s{limit}, others' CPU {run['others_cpu_share']:.0%}"
 
 
 def summarise_points(points: Sequence[Point]) -> list[dict[str, Any]]:
@@ -139,7 +133,7 @@ def summarise_points(points: Sequence[Point]) -> list[dict[str, Any]]:
     for point in points:
         limited = all(run["ratio"] is not None for run in [*first, *point.runs])
         speed = "ratio" if limited else "samples_per_s"
-        compared = [run[speed] / other[speed] for run, other in zip(point.runs, first, strict=False)]
+        compared = [run[speed] / first_run[speed] for run, first_run in zip(point.runs, first, strict=False)]
         to_first = statistics.median(compared) if compared else None
         summaries.append({**point.as_dict(leave_out=_RAW), "to_first": to_first})
     return summaries
@@ -175,12 +169,13 @@ _COLUMNS: dict[str, Column] = {
 
 def loader_table(result: Mapping[str, Any]) -> Table:
     """Return the table of a result."""
-    given, machine = result["parameters"], result["machine"]
+    parameters, machine = result["parameters"], result["machine"]
     medians = [point["median"] for point in result["points"] if point["median"] is not None]
     lowest = min((figures["lowest_available_bytes"] for figures in medians), default=0)
     notes = [
-        f"Medians of {given['repeat']} on {machine['cores']} cores of {machine['cpu']}, {given['steps']:,} batches of "
-        f"{given['batch_size']} each. MB are 10^6 bytes. The machine had {lowest / 1e9:.1f} GB of memory left at least."
+        f"Medians of {parameters['repeat']} on {machine['cores']} cores of {machine['cpu']}, {parameters['steps']:,} "
+        f"batches of {parameters['batch_size']} each. MB are 10^6 bytes. At least {lowest / 1e9:.1f} GB of memory "
+        "were left."
     ]
     busy = max((figures["others_cpu_share"] for figures in medians), default=0.0)
     if busy > _QUIET:
@@ -188,23 +183,14 @@ def loader_table(result: Mapping[str, Any]) -> Table:
     return point_table(result["points"], _COLUMNS, notes)
 
 
-def write_point(folder: Path, names: Sequence[str], log: Sequence[dict[str, Any]]) -> None:
-    """Write the times of the batches of a measurement, and plots of its mixture.
-
-    Args:
-        folder: Folder to make.
-        names: Names of the datasets.
-        log: A line for each batch (`bench.loader.run`).
-
-    Raises:
-        OSError: The folder cannot be written to.
-    """
+def write_point(folder: Path, names: Sequence[str], log_lines: Sequence[dict[str, Any]]) -> None:
+    """Write the times of the batches of a measurement, and plots of its mixture."""
     folder.mkdir(parents=True, exist_ok=True)
-    rows = np.array([entry["rows"] for entry in log])
+    rows = np.array([entry["rows"] for entry in log_lines])
     lines = [
         json.dumps({**entry, "rows": {names[number]: counts[number] for number in np.flatnonzero(counts).tolist()}})
         + "\n"
-        for entry, counts in zip(log, rows.tolist(), strict=True)
+        for entry, counts in zip(log_lines, rows.tolist(), strict=True)
     ]
     write_whole(folder / BATCHES_FILE, "".join(lines))
     plot_mixture(folder, rows, names)
@@ -212,7 +198,7 @@ def write_point(folder: Path, names: Sequence[str], log: Sequence[dict[str, Any]
 
 COMMAND = study(
     name="loader",
-    about="Measure the loader beside decoding the same frames alone.",
+    about="Measure the loader, compared with only decoding the same frames.",
     epilog="A point with the defaults takes about 15 s a repeat on two idle cores.",
     options=LoaderOptions,
     prepare=_prepare,

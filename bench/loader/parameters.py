@@ -22,19 +22,22 @@ from stream.order.window import BOUNDS
 from stream.statistics.normalize import Normalize
 
 
-def _weights_of(text: str) -> dict[str, float]:
-    if text == "none":
+def _weights_of(option_text: str) -> dict[str, float]:
+    if option_text == "none":
         return {}
-    return {name: float(value) for name, _, value in (part.rpartition(":") for part in text.split("+"))}
+    return {
+        dataset_name: float(value)
+        for dataset_name, _, value in (part.rpartition(":") for part in option_text.split("+"))
+    }
 
 
-def _weights(text: str) -> str:
+def _weights(option_text: str) -> str:
     try:
-        if all(name and 0 <= value < 1e9 for name, value in _weights_of(text).items()):
-            return text
+        if all(dataset_name and 0 <= value < 1e9 for dataset_name, value in _weights_of(option_text).items()):
+            return option_text
     except ValueError:
         pass
-    raise argparse.ArgumentTypeError(f"found {text!r}, expected name:weight, several with + between, or none")
+    raise argparse.ArgumentTypeError(f"found {option_text!r}, expected name:weight, several with + between, or none")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +62,7 @@ class Parameters:
     samples_per_episode: int = option(0, whole(0), "pairs of each episode in an epoch, 0 for all")
     shuffle: str = option("global", str, "global, block:N or none")
     transform: str = option("none", one_of(("none", "normalize")), "transform of each batch: none or normalize")
+    decode: str = option("host", str, "location where JPEG is decoded: host, or device (nvJPEG on CUDA)")
     warmup: int = option(8, whole(1), "batches that are not measured, the first one included")
     steps: int = option(160, whole(1), "batches that are measured")
     compute_sleep_ms: float = option(0.0, number(0), "milliseconds that the trainer sleeps after each batch")
@@ -66,8 +70,8 @@ class Parameters:
     limit_s: float = option(1.0, number(0), "seconds of each slice of decoding alone; 0 is the same as --no-limit")
 
 
-def _frame(text: str) -> int | str:
-    return int(text) if text.lstrip("-").isdecimal() else text
+def _frame(option_text: str) -> int | str:
+    return int(option_text) if option_text.lstrip("-").isdecimal() else option_text
 
 
 def open_loader(parameters: Parameters) -> Loader:
@@ -106,20 +110,23 @@ def open_loader(parameters: Parameters) -> Loader:
         num_workers=parameters.num_workers,
         threads=parameters.threads,
         prefetch=parameters.prefetch,
+        decode=parameters.decode,  # type: ignore[arg-type]
         transforms=(Normalize(data),) if parameters.transform == "normalize" else (),
     )
     return Loader(data, running)
 
 
-def _weighted(members: Sequence[Member], text: str) -> tuple[Member, ...]:
+def _weighted(members: Sequence[Member], option_text: str) -> tuple[Member, ...]:
     """Return the members with the weights of ``--weight``, without members of weight 0."""
-    known = [member.dataset for member in members]
-    other = _weights_of(text)
-    for name in other:
-        if name not in known:
-            raise ArgumentError(f"weight {name}: no such member; {closest(name, known, noun='members')}")
+    names = [member.dataset for member in members]
+    new_weights = _weights_of(option_text)
+    for dataset_name in new_weights:
+        if dataset_name not in names:
+            raise ArgumentError(
+                f"weight {dataset_name}: no such member; {closest(dataset_name, names, noun='members')}"
+            )
     changed = [
-        dataclasses.replace(member, weights=(other[member.dataset],)) if member.dataset in other else member
+        dataclasses.replace(member, weights=(new_weights[member.dataset],)) if member.dataset in new_weights else member
         for member in members
     ]
     return tuple(member for member in changed if any(member.weights))

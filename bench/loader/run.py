@@ -69,12 +69,7 @@ class LoaderSlice:
 
 
 class Trainer:
-    """A training loop that takes batches of a loader and measures slices.
-
-    Args:
-        loader: Loader; its first batch is taken at once.
-        compute_seconds: Sleep after each batch, in place of a device's computation.
-    """
+    """A training loop that takes batches of a loader and measures slices."""
 
     def __init__(self, loader: Loader, *, compute_seconds: float) -> None:
         self.loader = loader
@@ -114,20 +109,20 @@ class Trainer:
         for _ in range(self.depth + self.lanes):
             self._step()
         read = self.loader.stats()["bytes"]
-        cpu = self._cpu()
+        cpu_seconds = self._cpu()
         arrivals, waited = [time.perf_counter()], 0.0
         for _ in range(steps):
             waited += self._step()
             arrivals.append(time.perf_counter())
-        busy, mine, theirs = (self._cpu() - cpu).tolist()
+        machine_cpu, trainer_cpu, workers_cpu = (self._cpu() - cpu_seconds).tolist()
         return LoaderSlice(
             batches=steps,
             seconds=arrivals[-1] - arrivals[0],
             step_seconds=tuple(np.diff(arrivals).tolist()),
             wait_seconds=waited,
-            trainer_cpu_seconds=mine,
-            worker_cpu_seconds=theirs,
-            others_cpu_seconds=max(0.0, busy - mine - theirs),
+            trainer_cpu_seconds=trainer_cpu,
+            worker_cpu_seconds=workers_cpu,
+            others_cpu_seconds=max(0.0, machine_cpu - trainer_cpu - workers_cpu),
             bytes=self.loader.stats()["bytes"] - read,
         )
 
@@ -154,8 +149,8 @@ class Trainer:
         psutil.wait_procs(self._workers, timeout=30)
         return time.perf_counter() - began
 
-    def _note(self, _: int, made: Made) -> None:
-        self._members.frombytes(made.rows.member.tobytes())
+    def _note(self, _: int, result: Made) -> None:
+        self._members.frombytes(result.rows.member.tobytes())
 
     def _step(self) -> float:
         if self._compute and self.batches:
@@ -182,10 +177,10 @@ def plan_slices(steps: int, *, step_seconds: float, lanes: int) -> list[int]:
     >>> plan_slices(400, step_seconds=0.010, lanes=3)
     [102, 102, 102, 102]
     """
-    wanted = max(_LEAST_STEPS, math.ceil(_SLICE_SECONDS / max(step_seconds, 1e-6)))
-    each = max(1, min(wanted, math.ceil(steps / _LEAST_SLICES)))
-    each = math.ceil(each / lanes) * lanes
-    return [each] * math.ceil(steps / each)
+    least_steps = max(_LEAST_STEPS, math.ceil(_SLICE_SECONDS / max(step_seconds, 1e-6)))
+    slice_steps = max(1, min(least_steps, math.ceil(steps / _LEAST_SLICES)))
+    slice_steps = math.ceil(slice_steps / lanes) * lanes
+    return [slice_steps] * math.ceil(steps / slice_steps)
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
@@ -198,9 +193,6 @@ def measure_point(parameters: Parameters) -> dict[str, Any]:
 
     ``close_s`` is the time until all workers were gone. ``batch_log`` has a line for each batch: step, arrival, time
     of the step (compute included), wait, rows of each dataset, and whether the batch was measured.
-
-    Raises:
-        StreamError, FormatError, TeamFailed, OSError: The loader or the limit raises them.
     """
     began = time.perf_counter()
     loader = open_loader(parameters)
@@ -214,7 +206,7 @@ def measure_point(parameters: Parameters) -> dict[str, Any]:
             shape = (loader.run_config.worker_count or 1, loader.run_config.thread_count)
             limit = stack.enter_context(DecodeLimit(loader, processes=shape[0], threads=shape[1]))
         step_seconds = trainer.warm_up(parameters.warmup - 1 + trainer.depth)
-        ours: list[LoaderSlice] = []
+        slices: list[LoaderSlice] = []
         limits: list[Turn] = []
         measured: set[int] = set()
         # The limit is measured before each slice and after the last one.
@@ -224,12 +216,12 @@ def measure_point(parameters: Parameters) -> dict[str, Any]:
             if limit is not None:
                 limits.append(limit.measure(parameters.limit_s))
             if steps:
-                ours.append(trainer.run(steps))
+                slices.append(trainer.run(steps))
                 measured.update(range(trainer.batches - steps, trainer.batches))
-                step_seconds = ours[-1].seconds / steps
+                step_seconds = slices[-1].seconds / steps
         stats = loader.stats()
         close_seconds = trainer.close()
-    figures = summarise(ours, limits, rows=loader.batch_size)
+    figures = summarise(slices, limits, rows=loader.batch_size)
     return {
         "open_s": open_seconds,
         "first_batch_s": trainer.first_batch_seconds,
@@ -239,38 +231,38 @@ def measure_point(parameters: Parameters) -> dict[str, Any]:
         "datasets": list(loader.dataset_names),
         "batch_log": trainer.log(measured),
         "stats": stats,
-        "slices": [dataclasses.asdict(part) for part in ours],
+        "slices": [dataclasses.asdict(part) for part in slices],
         "limit_slices": [dataclasses.asdict(part) for part in limits],
         "memory_samples": memory.samples,
     }
 
 
-def summarise(ours: Sequence[LoaderSlice], limits: Sequence[Turn], *, rows: int) -> dict[str, Any]:
+def summarise(slices: Sequence[LoaderSlice], limits: Sequence[Turn], *, rows: int) -> dict[str, Any]:
     """Return the figures of a point: rates are medians of the slices, step times are of all slices together.
 
     ``ratio`` is the loader's median divided by the limit's, None without a limit. ``cpu_ratio`` is the limit's CPU time
     per pair divided by the loader's: the part of the loader's work that is decoding, on a busy machine too.
     ``others_cpu_share`` is the share of other programs in the CPU time used. ``storage_bytes_per_s`` counts records.
     """
-    batches = statistics.median(part.batches / part.seconds for part in ours)
-    pairs = sum(part.batches for part in ours) * rows
-    cpu = sum(part.cpu_seconds for part in ours) / pairs
+    batches = statistics.median(part.batches / part.seconds for part in slices)
+    pairs = sum(part.batches for part in slices) * rows
+    cpu_seconds = sum(part.cpu_seconds for part in slices) / pairs
     limit = statistics.median(part.pairs_per_s for part in limits) if limits else None
     limit_cpu = sum(part.cpu_seconds for part in limits) / sum(part.pairs for part in limits) if limits else None
-    parts: list[LoaderSlice | Turn] = [*ours, *limits]
-    others = sum(part.others_cpu_seconds for part in parts)
+    parts: list[LoaderSlice | Turn] = [*slices, *limits]
+    others_cpu = sum(part.others_cpu_seconds for part in parts)
     return {
         "batches_per_s": batches,
         "samples_per_s": batches * rows,
         "limit_samples_per_s": limit,
         "ratio": batches * rows / limit if limit else None,
-        "cpu_ratio": limit_cpu / cpu if limit_cpu and cpu else None,
-        "others_cpu_share": others / max(1e-9, others + sum(part.cpu_seconds for part in parts)),
-        "step_ms": step_times(np.concatenate([part.step_seconds for part in ours])),
-        "wait_share": sum(part.wait_seconds for part in ours) / sum(part.seconds for part in ours),
-        "cpu_s_per_1000_pairs": 1000 * cpu,
-        "trainer_cpu_s_per_1000_pairs": 1000 * sum(part.trainer_cpu_seconds for part in ours) / pairs,
+        "cpu_ratio": limit_cpu / cpu_seconds if limit_cpu and cpu_seconds else None,
+        "others_cpu_share": others_cpu / max(1e-9, others_cpu + sum(part.cpu_seconds for part in parts)),
+        "step_ms": step_times(np.concatenate([part.step_seconds for part in slices])),
+        "wait_share": sum(part.wait_seconds for part in slices) / sum(part.seconds for part in slices),
+        "cpu_s_per_1000_pairs": 1000 * cpu_seconds,
+        "trainer_cpu_s_per_1000_pairs": 1000 * sum(part.trainer_cpu_seconds for part in slices) / pairs,
         "limit_cpu_s_per_1000_pairs": None if limit_cpu is None else 1000 * limit_cpu,
-        "storage_bytes_per_s": sum(part.bytes for part in ours) / sum(part.seconds for part in ours),
-        "bytes_per_pair": sum(part.bytes for part in ours) / pairs,
+        "storage_bytes_per_s": sum(part.bytes for part in slices) / sum(part.seconds for part in slices),
+        "bytes_per_pair": sum(part.bytes for part in slices) / pairs,
     }

@@ -25,7 +25,7 @@ def main(module: str) -> int:
     outlives the benchmark. Output of libraries to standard output goes to standard error.
     """
     signal.signal(signal.SIGTERM, _stop)
-    out = os.fdopen(os.dup(1), "w")
+    replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     request = json.loads(sys.stdin.readline())
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -35,8 +35,8 @@ def main(module: str) -> int:
         # The benchmark prints one line; the traceback is for those who run the module by hand.
         sys.excepthook(type(error), error, error.__traceback__)
         result = {"error": f"{type(error).__name__}: {error}"}
-    out.write(json.dumps({**result, "answered": time.monotonic()}) + "\n")
-    out.flush()
+    replies.write(json.dumps({**result, "answered": time.monotonic()}) + "\n")
+    replies.flush()
     return 1 if "error" in result else 0
 
 

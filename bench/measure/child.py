@@ -10,6 +10,7 @@ import ctypes
 import json
 import multiprocessing
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -60,15 +61,15 @@ def ask(
     """
     paths = [str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]
     # Files, because a pipe that is read at the end could fill up.
-    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+", errors="replace") as log:
+    with tempfile.TemporaryFile("w+") as reply_file, tempfile.TemporaryFile("w+", errors="replace") as log_file:
         process = subprocess.Popen(
             [str(python), "-m", "bench.measure.answer", module],
             stdin=subprocess.PIPE,
-            stdout=out,
-            stderr=log,
+            stdout=reply_file,
+            stderr=log_file,
             text=True,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-            # Ctrl-C reaches this process alone, which then ends the child and its workers in order.
+            # Ctrl-C reaches only this process, which then ends the child and its workers in order.
             process_group=0,
         )
         assert process.stdin is not None
@@ -83,33 +84,34 @@ def ask(
             raise ChildFailed(f"took longer than {timeout:.0f} s") from None
         finally:
             end(process)
-        result, told = _read(out), _last_line(log)
+        result, last_line = _read(reply_file), _last_line(log_file)
     answered = result.pop("answered", None)
     if process.returncode == 0 and answered is not None:
         return {**result, "exit_s": ended - answered}
-    reason = result.get("error") or f"{_fate(process.returncode)}{told and f': {told}'}"
+    reason = result.get("error") or f"{_fate(process.returncode)}{last_line and f': {last_line}'}"
     raise ChildFailed(" ".join(str(reason).split()))
 
 
-def _read(out: IO[str]) -> dict[str, Any]:
-    out.seek(0)
+def _read(reply_file: IO[str]) -> dict[str, Any]:
+    reply_file.seek(0)
     try:
-        return dict(json.load(out))
+        return dict(json.load(reply_file))
     except ValueError:
         return {}
 
 
-def _last_line(log: IO[str]) -> str:
-    log.seek(0)
-    lines = [line.strip() for line in log if line.strip()]
+def _last_line(log_file: IO[str]) -> str:
+    log_file.seek(0)
+    lines = [line.strip() for line in log_file if line.strip()]
     return lines[-1] if lines else ""
 
 
-def _fate(code: int) -> str:
-    if code >= 0:
-        return f"ended with exit code {code}"
-    name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
-    return f"was killed by {name}{', as the kernel does when memory runs out' if -code == signal.SIGKILL else ''}"
+def _fate(exit_code: int) -> str:
+    if exit_code >= 0:
+        return f"ended with exit code {exit_code}"
+    signal_name = signal.Signals(-exit_code).name if -exit_code in set(signal.Signals) else f"signal {-exit_code}"
+    cause = ", as the kernel does when memory runs out" if -exit_code == signal.SIGKILL else ""
+    return f"was killed by {signal_name}{cause}"
 
 
 class TeamFailed(BenchFailed):
@@ -126,6 +128,7 @@ class Turn:
         pairs_per_s: Rate of all processes together.
         cpu_seconds: CPU time of the processes.
         others_cpu_seconds: CPU time of everything else on the machine.
+        peak_bytes: Largest resident set of a process so far.
     """
 
     pairs: int
@@ -133,6 +136,7 @@ class Turn:
     pairs_per_s: float
     cpu_seconds: float
     others_cpu_seconds: float
+    peak_bytes: int
 
 
 class Team(ProcessPoolExecutor):
@@ -150,12 +154,13 @@ class Team(ProcessPoolExecutor):
             Exception: ``work`` raised it.
         """
         try:
-            counts, starts, ends, busy, cpu = map(list, zip(*self.map(partial(_work, work), parts), strict=True))
+            columns = zip(*self.map(partial(_work, work), parts), strict=True)
+            counts, starts, ends, machine_cpu, cpu_seconds, peaks = map(list, columns)
         except BrokenProcessPool:
             raise TeamFailed("a process that works alone died; is there enough memory?") from None
         rate = sum(count / max(end - start, 1e-9) for count, start, end in zip(counts, starts, ends, strict=True))
-        others = max(last for _, last in busy) - min(first for first, _ in busy) - sum(cpu)
-        return Turn(sum(counts), max(ends) - min(starts), rate, sum(cpu), max(0.0, others))
+        others_cpu = max(last for _, last in machine_cpu) - min(first for first, _ in machine_cpu) - sum(cpu_seconds)
+        return Turn(sum(counts), max(ends) - min(starts), rate, sum(cpu_seconds), max(0.0, others_cpu), max(peaks))
 
 
 def _join(barrier: threading.Barrier) -> None:
@@ -165,9 +170,10 @@ def _join(barrier: threading.Barrier) -> None:
     ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
 
 
-def _work(work: Callable[[Any], int], part: Any) -> tuple[Any, ...]:
+def _work(work: Callable[[Any], int], share: Any) -> tuple[Any, ...]:
     # All have to be here, so that no process takes two parts.
     _barrier.wait()
-    began, busy, cpu = time.monotonic(), busy_seconds(), time.process_time()
-    count = work(part)
-    return count, began, time.monotonic(), (busy, busy_seconds()), time.process_time() - cpu
+    began, machine_cpu, cpu_seconds = time.monotonic(), busy_seconds(), time.process_time()
+    count = work(share)
+    times = (began, time.monotonic(), (machine_cpu, busy_seconds()), time.process_time() - cpu_seconds)
+    return count, *times, 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

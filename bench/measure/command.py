@@ -1,6 +1,6 @@
 """Commands of the benchmarks: options, result, table, files, errors and exit codes.
 
-The result is what ``--json`` prints and ``--out`` receives; the table is made of the result alone.
+The result is what ``--json`` prints and ``--out`` receives; the table is made only from the result.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class Output:
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """A command, ``python -m bench.<name>``.
+    """A command, ``python -m <package>.<name>``.
 
     Attributes:
-        name: Name of its room.
+        name: Name of its module below ``package``.
         about: Description for ``--help``.
         epilog: Last line of ``--help``.
         options: Dataclass of its options, with ``Output`` among its bases.
@@ -50,6 +50,7 @@ class Command:
         libraries: Distributions whose versions are recorded.
         file: Name of the result in ``--out``.
         interrupted: Line to print after Ctrl-C.
+        package: Package of the command.
     """
 
     name: str
@@ -63,58 +64,54 @@ class Command:
     epilog: str = ""
     file: str = ""
     interrupted: str = "interrupted"
+    package: str = "bench"
 
     def parse(self, arguments: Sequence[str] | None = None) -> Any:
         """Return the options; a wrong one is one line and ends the program with exit code 2."""
-        parser = Parser(prog=f"python -m bench.{self.name}", description=self.about, epilog=self.epilog)
+        parser = Parser(prog=f"python -m {self.package}.{self.name}", description=self.about, epilog=self.epilog)
         for field in options_of(self.options):
             flag, read, more = f"--{field.name.replace('_', '-')}", field.metadata["read"], field.metadata["more"]
-            what, default = field.metadata["what"].replace("%", "%%"), field.default
+            help_text, default = field.metadata["what"].replace("%", "%%"), field.default
             if read is bool:
-                parser.add_argument(flag, action="store_true", help=what)
+                parser.add_argument(flag, action="store_true", help=help_text)
                 continue
             if default is not None:
                 shown = ",".join(map(str, default)) if isinstance(default, tuple) else default
-                what += f" (default: {shown})".replace("%", "%%")
-            parser.add_argument(flag, type=read, default=default, help=what.strip(), **more)
-        given = parser.parse_args(arguments)
+                help_text += f" (default: {shown})".replace("%", "%%")
+            parser.add_argument(flag, type=read, default=default, help=help_text.strip(), **more)
+        options = parser.parse_args(arguments)
         try:
-            return self.options(**vars(given))
+            return self.options(**vars(options))
         except ArgumentError as error:
             parser.error(str(error))
 
     def main(self, arguments: Sequence[str] | None = None) -> int:
         """Run the command and return its exit code."""
-        given = self.parse(arguments)
+        options = self.parse(arguments)
         interrupt_on_kill()
-        place = getattr(given, "work", None) or given.out or tempfile.gettempdir()
-        return run_command(lambda: self._run(given), place=place, interrupted=self.interrupted)
+        location = getattr(options, "work", None) or options.out or tempfile.gettempdir()
+        return run_command(lambda: self._run(options), location=location, interrupted=self.interrupted)
 
-    def _run(self, given: Any) -> int:
-        if given.out is not None:
-            given.out.mkdir(parents=True, exist_ok=True)
+    def _run(self, options: Any) -> int:
+        if options.out is not None:
+            options.out.mkdir(parents=True, exist_ok=True)
         recorded = {
             "date": time.strftime("%Y-%m-%d"),
-            "parameters": {name: getattr(given, name) for name in parameters_of(self.options)},
+            "parameters": {name: getattr(options, name) for name in parameters_of(self.options)},
             "machine": describe_machine(self.libraries),
         }
-        for part in self.work(given):
+        for part in self.work(options):
             result = {**recorded, **part}
-            if given.out is not None:
-                write_whole(given.out / (self.file or f"{self.name}.json"), json.dumps(result, indent=1) + "\n")
-        if given.out is not None:
-            self.files(result, given.out)
-        print(json.dumps(result, indent=1) if given.json else self.show(result))
+            if options.out is not None:
+                write_whole(options.out / (self.file or f"{self.name}.json"), json.dumps(result, indent=1) + "\n")
+        if options.out is not None:
+            self.files(result, options.out)
+        print(json.dumps(result, indent=1) if options.json else self.show(result))
         return int(self.failed(result))
 
 
-def run_command(work: Callable[[], int], *, place: Path | str, interrupted: str = "interrupted") -> int:
+def run_command(work: Callable[[], int], *, location: Path | str, interrupted: str = "interrupted") -> int:
     """Do the work of a command and return the exit code; an error is one line on standard error.
-
-    Args:
-        work: Returns the exit code of a success.
-        place: File or folder to name for an OSError that names none.
-        interrupted: Line to print after Ctrl-C.
 
     Returns:
         The exit code of ``work``, 1 after an error, 2 for an argument that does not exist, 130 after Ctrl-C.
@@ -125,30 +122,30 @@ def run_command(work: Callable[[], int], *, place: Path | str, interrupted: str 
         print(interrupted, file=sys.stderr)
         return 130
     except OSError as error:
-        told, code = f"{error.filename or place}: {error.strerror or error}", 1
+        message, exit_code = f"{error.filename or location}: {error.strerror or error}", 1
     except (BenchFailed, ConvertError, FormatError, StreamError) as error:
-        told, code = str(error), 2 if isinstance(error, ArgumentError) else 1
-    print(f"error: {' '.join(told.split())}", file=sys.stderr)
-    return code
+        message, exit_code = str(error), 2 if isinstance(error, ArgumentError) else 1
+    print(f"error: {' '.join(message.split())}", file=sys.stderr)
+    return exit_code
 
 
 @contextlib.contextmanager
-def work_folder(name: str, place: Path | None, *, keep: bool = False) -> Iterator[Path]:
+def work_folder(prefix: str, parent: Path | None, *, keep: bool = False) -> Iterator[Path]:
     """Give a new folder for the work of a command, removed at the end.
 
     Args:
-        name: Start of its name.
-        place: Folder that it is in, made if necessary; None for the temporary one.
-        keep: Leave it, and tell where it is.
+        prefix: Start of its name.
+        parent: Folder that it is in, made if necessary; None for the temporary one.
+        keep: Leave it, and report its location.
     """
-    if place is not None:
-        place.mkdir(parents=True, exist_ok=True)
+    if parent is not None:
+        parent.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
         if keep:
-            folder = tempfile.mkdtemp(prefix=f"{name}-", dir=place)
+            folder = tempfile.mkdtemp(prefix=f"{prefix}-", dir=parent)
             stack.callback(say, f"kept: {folder}")
         else:
-            temporary = tempfile.TemporaryDirectory(prefix=f"{name}-", dir=place, ignore_cleanup_errors=True)
+            temporary = tempfile.TemporaryDirectory(prefix=f"{prefix}-", dir=parent, ignore_cleanup_errors=True)
             folder = stack.enter_context(temporary)
         yield Path(folder).resolve()
 

@@ -33,17 +33,7 @@ _turns: list[_Turns]
 
 
 class DecodeLimit(Team):
-    """Processes that decode the samples of a loader; use them in a ``with`` statement.
-
-    Args:
-        loader: Loader whose first samples are decoded.
-        processes: Number of processes.
-        threads: Number of threads of each process.
-
-    Raises:
-        TeamFailed: A process died, perhaps because memory is short.
-        stream.RecordError: A record cannot be read.
-    """
+    """Processes that decode the samples of a loader; use them in a ``with`` statement."""
 
     def __init__(self, loader: Loader, *, processes: int, threads: int) -> None:
         super().__init__(processes)
@@ -91,8 +81,8 @@ def _hold(share: _Share) -> int:
     for step in share.steps:
         rows = data.plan.rows(data.plan.batch_samples(step, share.rows))
         samples += [
-            [(camera, frame, _own(stored)) for camera, frame, stored in found]
-            for _, found in assembler.encoded_rows(rows)
+            [(camera, frame, _own(stored)) for camera, frame, stored in frames]
+            for _, frames in assembler.encoded_rows(rows)
         ]
     shapes = [(max(data.spec.num_frames), *camera.shape, 3) for camera in data.spec.cameras]
     global _turns

@@ -1,6 +1,6 @@
 """The machine of a measurement: its description, and the CPU time and memory of processes.
 
-Beside the standard library it needs only psutil, because the environments of the peers import it too. Memory is the
+It needs only the standard library and psutil, because the environments of the peers import it too. Memory is the
 proportional set size (PSS), which divides each page among the processes that use it. Trainer and workers all map the
 ring of batches, so the sum of their resident sets would count the ring several times.
 """
@@ -29,7 +29,7 @@ def describe_machine(libraries: Sequence[str]) -> dict[str, Any]:
         "load_average": os.getloadavg(),
         "system": platform.platform(),
         "python": platform.python_version(),
-        "versions": {name: _version(name) for name in libraries},
+        "versions": {library: _version(library) for library in libraries},
     }
 
 
@@ -50,34 +50,34 @@ def family() -> list[int]:
 def cpu_seconds() -> float:
     """Return the CPU time of this process and its descendants, ended ones included."""
     total = 0.0
-    for pid in family():
+    for process_id in family():
         with contextlib.suppress(psutil.Error):
-            times = psutil.Process(pid).cpu_times()
+            times = psutil.Process(process_id).cpu_times()
             total += times.user + times.system + times.children_user + times.children_system
     return total
 
 
-def peak_resident(pid: int) -> int | None:
+def peak_resident(process_id: int) -> int | None:
     """Return the highest resident set of a process in bytes, None if the process is gone."""
-    return _proc_bytes(pid, "status", "VmHWM:")
+    return _proc_bytes(process_id, "status", "VmHWM:")
 
 
-def resident_of_no_file(pid: int) -> int | None:
+def resident_of_no_file(process_id: int) -> int | None:
     """Return the anonymous memory of a process in bytes, None if unknown; faster than ``own_set``."""
-    return _proc_bytes(pid, "status", "RssAnon:")
+    return _proc_bytes(process_id, "status", "RssAnon:")
 
 
-def proportional_set(pid: int) -> int | None:
+def proportional_set(process_id: int) -> int | None:
     """Return the memory of a process in bytes, each shared page divided among its users; None if unknown."""
-    return _proc_bytes(pid, "smaps_rollup", "Pss:")
+    return _proc_bytes(process_id, "smaps_rollup", "Pss:")
 
 
-def own_set(pid: int) -> int | None:
+def own_set(process_id: int) -> int | None:
     """Return a process's share of heap, stacks and shared memory in bytes, None if unknown.
 
     Mapped files are left out: their share depends on the other programs that use the same libraries.
     """
-    heap, shared = (_proc_bytes(pid, "smaps_rollup", key) for key in ("Pss_Anon:", "Pss_Shmem:"))
+    heap, shared = (_proc_bytes(process_id, "smaps_rollup", key) for key in ("Pss_Anon:", "Pss_Shmem:"))
     return None if heap is None or shared is None else heap + shared
 
 
@@ -100,7 +100,7 @@ class MemoryLog:
 
     def look(self, batches: int) -> None:
         """Take a sample after ``batches`` batches."""
-        pss = [self._measure(pid) for pid in (family() if self._pids is None else self._pids)]
+        pss = [self._measure(process_id) for process_id in (family() if self._pids is None else self._pids)]
         self.samples.append({"batches": batches, "pss": pss, "available": psutil.virtual_memory().available})
 
     @property
@@ -116,11 +116,11 @@ class MemoryLog:
         growth. ``lowest_available_bytes`` is of the machine.
         """
         totals = self.totals
-        known = [total for total in totals if total is not None]
-        complete = len(known) == len(totals)
-        rise, error = slope([sample["batches"] for sample in self.samples], known) if complete else (None, None)
+        known_totals = [total for total in totals if total is not None]
+        complete = len(known_totals) == len(totals)
+        rise, error = slope([sample["batches"] for sample in self.samples], known_totals) if complete else (None, None)
         return {
-            "peak_pss_bytes": max(known, default=None),
+            "peak_pss_bytes": max(known_totals, default=None),
             "final_pss_bytes": totals[-1] if totals else None,
             "slope_bytes_per_batch": rise,
             "slope_error": error,
@@ -128,7 +128,7 @@ class MemoryLog:
         }
 
 
-def slope(places: Sequence[float], values: Sequence[float]) -> tuple[float | None, float | None]:
+def slope(positions: Sequence[float], values: Sequence[float]) -> tuple[float | None, float | None]:
     """Return the slope of the least-squares line and its standard error, None where there are too few points.
 
     >>> slope([0, 1, 2], [5.0, 7.0, 9.0])
@@ -136,19 +136,19 @@ def slope(places: Sequence[float], values: Sequence[float]) -> tuple[float | Non
     >>> slope([0, 1], [5.0, 7.0])
     (2.0, None)
     """
-    if len(set(places)) < 2:
+    if len(set(positions)) < 2:
         return None, None
-    rise, start = statistics.linear_regression(places, values)
-    if len(places) < 3:
+    rise, start = statistics.linear_regression(positions, values)
+    if len(positions) < 3:
         return rise, None
-    rest = sum((value - start - rise * place) ** 2 for place, value in zip(places, values, strict=True))
-    spread = statistics.variance(places) * (len(places) - 1)
-    return rise, math.sqrt(rest / (len(places) - 2) / spread)
+    squares = sum((value - start - rise * position) ** 2 for position, value in zip(positions, values, strict=True))
+    spread = statistics.variance(positions) * (len(positions) - 1)
+    return rise, math.sqrt(squares / (len(positions) - 2) / spread)
 
 
-def _proc_bytes(pid: int, file: str, key: str) -> int | None:
+def _proc_bytes(process_id: int, file: str, key: str) -> int | None:
     try:
-        lines = Path(f"/proc/{pid}/{file}").read_text().splitlines()
+        lines = Path(f"/proc/{process_id}/{file}").read_text().splitlines()
     except OSError:
         return None
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(key)), None)
@@ -162,8 +162,8 @@ def _cpu_model() -> str:
     return platform.processor() or "unknown"
 
 
-def _version(name: str) -> str | None:
+def _version(library: str) -> str | None:
     try:
-        return metadata.version(name)
+        return metadata.version(library)
     except metadata.PackageNotFoundError:
         return None

@@ -13,16 +13,16 @@ from stream.base.arguments import whole
 from stream.base.errors import ArgumentError, closest
 
 
-def option(default: Any, read: Callable[[str], Any], what: str, **more: Any) -> Any:
+def option(default: Any, read: Callable[[str], Any], help_text: str, **more: Any) -> Any:
     """Return a dataclass field that is an option of a command.
 
     Args:
         default: Value without the option.
         read: Reader of its text; ``bool`` for a flag.
-        what: Help, to which the default is added.
+        help_text: Help, to which the default is added.
         more: Further arguments of ``argparse.ArgumentParser.add_argument``.
     """
-    return dataclasses.field(default=default, metadata={"read": read, "what": what, "more": more})
+    return dataclasses.field(default=default, metadata={"read": read, "what": help_text, "more": more})
 
 
 def options_of(kind: type[Any]) -> list[dataclasses.Field[Any]]:
@@ -46,7 +46,7 @@ def several(read: Callable[[str], Any]) -> Callable[[str], tuple[Any, ...]]:
     >>> several(whole(1))("64, 16,64")
     (64, 16)
     """
-    return lambda text: tuple(dict.fromkeys(read(part.strip()) for part in text.split(",")))
+    return lambda option_text: tuple(dict.fromkeys(read(part.strip()) for part in option_text.split(",")))
 
 
 def wholes(least: int) -> Callable[[str], tuple[int, ...]]:
@@ -55,16 +55,18 @@ def wholes(least: int) -> Callable[[str], tuple[int, ...]]:
     >>> wholes(1)("64, 1_000")
     (64, 1000)
     """
-    return several(lambda text: whole(least)(text.replace("_", "")))
+    return several(lambda option_text: whole(least)(option_text.replace("_", "")))
 
 
 def known(names: Collection[str], noun: str) -> Callable[[str], str]:
     """Return a reader of one of some names; an unknown one is answered with the closest."""
 
-    def read(text: str) -> str:
-        if text not in names:
-            raise argparse.ArgumentTypeError(f"no {noun} {text!r}; {closest(text, names, noun=f'{noun}s')}")
-        return text
+    def read(option_text: str) -> str:
+        if option_text not in names:
+            raise argparse.ArgumentTypeError(
+                f"no {noun} {option_text!r}; {closest(option_text, names, noun=f'{noun}s')}"
+            )
+        return option_text
 
     return read
 
@@ -72,10 +74,10 @@ def known(names: Collection[str], noun: str) -> Callable[[str], str]:
 def one_of(names: Sequence[str]) -> Callable[[str], str]:
     """Return a reader of one of a few names."""
 
-    def read(text: str) -> str:
-        if text not in names:
-            raise argparse.ArgumentTypeError(f"found {text!r}, expected one of {', '.join(names)}")
-        return text
+    def read(option_text: str) -> str:
+        if option_text not in names:
+            raise argparse.ArgumentTypeError(f"found {option_text!r}, expected one of {', '.join(names)}")
+        return option_text
 
     return read
 
@@ -87,23 +89,23 @@ def number(least: float, most: float = 1e12) -> Callable[[str], float]:
     0.5
     """
 
-    def read(text: str) -> float:
+    def read(option_text: str) -> float:
         try:
-            value = float(text)
+            value = float(option_text)
         except ValueError:
             value = float("nan")
         if not least <= value <= most:
-            raise argparse.ArgumentTypeError(f"found {text!r}, expected a number from {least:g} to {most:g}")
+            raise argparse.ArgumentTypeError(f"found {option_text!r}, expected a number from {least:g} to {most:g}")
         return value
 
     return read
 
 
-def usable_device(given: str | None) -> str:
+def usable_device(requested: str | None) -> str:
     """Return the device of ``--device``, by default CUDA if there is one; raise ArgumentError if it is missing."""
     import torch
 
-    device = given or ("cuda" if torch.cuda.is_available() else "cpu")
+    device = requested or ("cuda" if torch.cuda.is_available() else "cpu")
     if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
         raise ArgumentError(f"argument --device: found {device!r}, expected cuda, cuda:1 or cpu")
     index = int(device.partition(":")[2] or 0)

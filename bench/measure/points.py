@@ -59,7 +59,7 @@ def measure_points(
     *,
     repeat: int,
     describe: Callable[[dict[str, Any]], str],
-    say: Callable[[str], None] | None = None,
+    report: Callable[[str], None] | None = None,
 ) -> Iterator[Point]:
     """Measure all points ``repeat`` times, and yield each point after its measurement.
 
@@ -70,7 +70,7 @@ def measure_points(
         measure: Measures a point once; raises ChildFailed.
         repeat: Number of repeats.
         describe: Returns a line on a result, for the progress.
-        say: Takes lines of progress; by default they go to standard error if it is a terminal.
+        report: Takes lines of progress; by default they go to standard error if it is a terminal.
     """
     began, total = time.monotonic(), repeat * len(points)
     turns = [point for number in range(repeat) for point in (points if number % 2 == 0 else reversed(points))]
@@ -79,12 +79,12 @@ def measure_points(
             continue
         try:
             point.runs.append(measure(point))
-            told = describe(point.runs[-1])
+            description = describe(point.runs[-1])
         except ChildFailed as error:
             point.error = str(error)
-            told = f"error: {error}"
+            description = f"error: {error}"
         left = (time.monotonic() - began) / done * (total - done)
-        (say or tell)(f"{done}/{total} {point.name}: {told}{f', {human_seconds(left)} left' if left else ''}")
+        (report or tell)(f"{done}/{total} {point.name}: {description}{f', {human_seconds(left)} left' if left else ''}")
         yield point
 
 
@@ -98,14 +98,14 @@ def median(runs: Sequence[Mapping[str, Any]], *, leave_out: Sequence[str] = ()) 
 
 
 def _median(values: Sequence[Any]) -> Any:
-    known = [value for value in values if value is not None]
-    if not known:
+    measured = [value for value in values if value is not None]
+    if not measured:
         return None
-    if all(isinstance(value, dict) for value in known):
-        return median(known)
-    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in known):
-        return statistics.median(map(float, known))
-    return known[0]
+    if all(isinstance(value, dict) for value in measured):
+        return median(measured)
+    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in measured):
+        return statistics.median(map(float, measured))
+    return measured[0]
 
 
 def step_times(seconds: Sequence[float] | np.ndarray) -> dict[str, float]:
@@ -161,14 +161,14 @@ def study(
         about: Further attributes of ``Command``.
     """
 
-    def work(given: Any) -> Iterator[dict[str, Any]]:
-        with prepare(given) as prepared:
+    def work(options: Any) -> Iterator[dict[str, Any]]:
+        with prepare(options) as prepared:
 
             def result() -> dict[str, Any]:
                 points = summarise(prepared.points) if summarise else [point.as_dict() for point in prepared.points]
                 return {**prepared.about(), "points": points}
 
-            measuring = measure_points(prepared.points, prepared.measure, repeat=given.repeat, describe=describe)
+            measuring = measure_points(prepared.points, prepared.measure, repeat=options.repeat, describe=describe)
             yield from (result() for _ in measuring)
             yield result()
             tell("tidying up")
@@ -184,20 +184,22 @@ def study(
 
 def sweep_over(kind: type[Any]) -> Any:
     """Return the option ``--sweep`` for the parameters of a dataclass."""
-    what = "measure a point for each value of an option below; several sweeps are combined"
-    return option(None, lambda text: parse_sweep(text, kind), what, action="append", metavar="KEY=A,B,C")
+    help_text = "measure a point for each value of an option below; several sweeps are combined"
+    return option(
+        None, lambda option_text: parse_sweep(option_text, kind), help_text, action="append", metavar="KEY=A,B,C"
+    )
 
 
-def parse_sweep(text: str, kind: type[Any]) -> tuple[str, list[Any]]:
+def parse_sweep(option_text: str, kind: type[Any]) -> tuple[str, list[Any]]:
     """Read ``key=a,b,c`` and return the name of the parameter and its values.
 
     Raises:
         argparse.ArgumentTypeError: The parameter does not exist, or does not take a value.
     """
-    key, equals, values = text.partition("=")
+    key, equals, values = option_text.partition("=")
     name = key.strip().replace("-", "_")
     if not equals or not values.strip():
-        raise argparse.ArgumentTypeError(f"found {text!r}, expected key=a,b,c")
+        raise argparse.ArgumentTypeError(f"found {option_text!r}, expected key=a,b,c")
     readers = {field.name: field.metadata["read"] for field in options_of(kind)}
     if name not in readers:
         raise argparse.ArgumentTypeError(f"no parameter {key!r}; {closest(name, readers, noun='parameters')}")
@@ -208,27 +210,21 @@ def parse_sweep(text: str, kind: type[Any]) -> tuple[str, list[Any]]:
 
 
 def prepare_sweep(
-    given: Any,
+    options: Any,
     kind: type[Any],
     check: Callable[[Any], object],
     measure: Callable[[Point, dict[str, Any]], dict[str, Any]],
 ) -> AbstractContextManager[Prepared]:
     """Return the points of a sweep, each checked before any is measured.
 
-    Args:
-        given: Options with ``sweep``, and all fields of ``kind``.
-        kind: Dataclass of parameters.
-        check: Raises ArgumentError for parameters that cannot be measured.
-        measure: Measures a point; also takes all its parameters.
-
     Raises:
         ArgumentError: A parameter is swept twice, or a point cannot be measured.
     """
-    sweeps = given.sweep or []
+    sweeps = options.sweep or []
     names = [name for name, _ in sweeps]
     if twice := {name for name in names if names.count(name) > 1}:
         raise ArgumentError(f"--sweep: {min(twice)} is swept more than once; give all its values at once")
-    base = {field.name: getattr(given, field.name) for field in dataclasses.fields(kind)}
+    base = {field.name: getattr(options, field.name) for field in dataclasses.fields(kind)}
     points = combine(dict(sweeps))
     for point in points:
         check(kind(**{**base, **point.parameters}))
@@ -247,5 +243,5 @@ def combine(values: Mapping[str, Sequence[Any]]) -> list[Point]:
     >>> [(point.name, point.parameters) for point in combine({"seed": [1, 2], "threads": [1]})]
     [('seed=1 threads=1', {'seed': 1, 'threads': 1}), ('seed=2 threads=1', {'seed': 2, 'threads': 1})]
     """
-    every = (dict(zip(values, each, strict=True)) for each in itertools.product(*values.values()))
+    every = (dict(zip(values, combination, strict=True)) for combination in itertools.product(*values.values()))
     return [Point(" ".join(f"{name}={value}" for name, value in point.items()) or "all", point) for point in every]

@@ -1,9 +1,8 @@
-"""Commands as a user starts them: real processes in a session of their own, all ended with their block."""
+"""Commands as a user starts them: real processes in separate sessions, all ended with their block."""
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import signal
 import subprocess
@@ -44,7 +43,7 @@ class Result:
 
 
 class Command:
-    """A running command in a session of its own, by which all its processes are found and ended."""
+    """A running command in a separate session, by which all its processes are found and ended."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
@@ -56,12 +55,12 @@ class Command:
 
     def processes(self) -> list[psutil.Process]:
         """Return all live processes that the command started, directly or not, without itself."""
-        found = []
+        processes = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error, ProcessLookupError):
                 if process.pid != self.pid and os.getsid(process.pid) == self.pid and is_alive(process):
-                    found.append(process)
-        return found
+                    processes.append(process)
+        return processes
 
     def signal(self, number: int) -> None:
         """Send a signal to the main process only."""
@@ -108,7 +107,7 @@ def start(
         text=True,
         errors="replace",
         start_new_session=True,
-        env={name: value for name, value in variables.items() if value is not None},
+        env={variable: value for variable, value in variables.items() if value is not None},
     )
     command = Command(process)
     try:
@@ -117,9 +116,9 @@ def start(
         left = command.processes()
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        for other in left:
+        for process_left in left:
             with contextlib.suppress(psutil.Error):
-                other.kill()
+                process_left.kill()
         with process:
             process.kill()
 
@@ -163,27 +162,3 @@ def wait_until(condition: Callable[[], bool], *, seconds: float, poll: float = 0
     while not (met := condition()) and time.monotonic() < end:
         time.sleep(poll)
     return met or condition()
-
-
-def tree(root: Path) -> dict[str, str]:
-    """Return the SHA-256 of every file below a folder by name, and an entry for every folder."""
-    return {
-        str(path.relative_to(root)): "folder" if path.is_dir() else hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(root.rglob("*"))
-    }
-
-
-def shared_memory() -> set[str]:
-    """Return the names of all files in /dev/shm."""
-    folder = Path("/dev/shm")
-    return {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-
-
-def is_mapped_elsewhere(name: str) -> bool:
-    """Return whether another process than this one maps a file in /dev/shm: it is that program's own."""
-    own = Path(f"/proc/{os.getpid()}/maps")
-    for maps in Path("/proc").glob("[0-9]*/maps"):
-        with contextlib.suppress(OSError):
-            if maps != own and f"/dev/shm/{name}" in maps.read_text():
-                return True
-    return False

@@ -31,28 +31,21 @@ class Table(NamedTuple):
 def point_table(
     points: Sequence[Mapping[str, Any]], columns: Mapping[str, Column], notes: Sequence[str], *, first: str = "point"
 ) -> Table:
-    """Return a table with a row for each point, without the columns that are unknown for all points.
-
-    Args:
-        points: Points as ``Point.as_dict`` returns them.
-        columns: Functions by title.
-        notes: Sentences below the table; the errors of failed points follow them.
-        first: Title of the column of names.
-    """
-    found = [
+    """Return a table with a row for each point, without the columns that are unknown for all points."""
+    cells = [
         {title: column(point) for title, column in columns.items()} if point["repeats"] and not point["error"] else {}
         for point in points
     ]
-    shown = [title for title in columns if any(row.get(title) is not None for row in found)]
+    shown = [title for title in columns if any(row.get(title) is not None for row in cells)]
     failed = ["failed", *"-" * len(shown)][: len(shown)]
-    rows = [[row.get(title) or "-" for title in shown] if row else failed for row in found]
+    rows = [[row.get(title) or "-" for title in shown] if row else failed for row in cells]
     errors = [f"{point['name']} failed: {point['error']}" for point in points if point["error"]]
     rows = [[point["name"], *row] for point, row in zip(points, rows, strict=True)]
     return Table([first, *shown], rows, [*notes, *errors])
 
 
 def figure(*keys: str, form: str, scale: float = 1.0) -> Column:
-    """Return a column of the median of a figure, which ``keys`` locate.
+    """Return a column of the median of a figure, which ``keys`` locate; None where a point has no such figure.
 
     >>> figure("step_ms", "p50", form=".1f")({"median": {"step_ms": {"p50": 0.25}}})
     '0.2'
@@ -61,7 +54,7 @@ def figure(*keys: str, form: str, scale: float = 1.0) -> Column:
     def read(point: Mapping[str, Any]) -> str | None:
         value = point["median"]
         for key in keys:
-            value = value[key]
+            value = value.get(key) if value else None
         return None if value is None else f"{value * scale:{form}}"
 
     return read
@@ -75,19 +68,10 @@ def spread(key: str, form: str) -> Column:
     """
 
     def read(point: Mapping[str, Any]) -> str | None:
-        known = [run[key] for run in point["repeats"] if run[key] is not None]
-        return f"{min(known):{form}}-{max(known):{form}}" if known else None
+        measured = [run[key] for run in point["repeats"] if run[key] is not None]
+        return f"{min(measured):{form}}-{max(measured):{form}}" if measured else None
 
     return read
-
-
-def megabytes(count: float | None) -> str:
-    """Return a number of bytes in units of 10^6, ``-`` if it is unknown.
-
-    >>> megabytes(1_234_567_890), megabytes(None)
-    ('1,235', '-')
-    """
-    return "-" if count is None else f"{count / 1e6:,.0f}"
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[Any]], *, right: bool = True) -> str:
@@ -125,12 +109,9 @@ def colors(count: int) -> list[Any]:
     """Return ``count`` colours; neighbours differ."""
     from matplotlib import colormaps
 
-    if count <= 10:
-        return [colormaps["tab10"](number) for number in range(count)]
     if count <= 20:
-        return [colormaps["tab20"](number) for number in range(count)]
-    spread = colormaps["turbo"]
-    return [spread(number * 0.618034 % 1) for number in range(count)]
+        return [colormaps["tab10" if count <= 10 else "tab20"](number) for number in range(count)]
+    return [colormaps["turbo"](number * 0.618034 % 1) for number in range(count)]
 
 
 def save_figure(figure: Figure, path: Path, *, png: bool = True) -> None:

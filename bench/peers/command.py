@@ -1,95 +1,157 @@
-"""``python -m bench.peers``: the same pairs and the same JPEG decoder in the loaders that people use instead of ours.
+"""``python -m bench.peers``: the same samples and the same JPEG decoder in the loaders that people use instead of ours.
 
-Each peer has a virtual environment of its own, which ``--install`` makes. All pairs of the mixture are exported once,
-byte for byte. Each peer makes its own copy of them, then gives batches in fresh processes, ``--repeat`` times in
-alternating order. tf.data has no copy: it reads the RLDS source (``--source``), and decodes and resizes while training.
-Between the points decoding alone is measured (`bench.measure.decode_limit`); ``of limit`` is samples/s divided by the
-mean of the slices before and after.
+``--study`` chooses the samples and the loaders (`peers.yaml`):
+
+- ``pairs``: the pairs of a mixture, with their weights. tf.data makes no copy. It reads the RLDS source (``--source``),
+  and decodes and resizes while training.
+- ``formats``: ``--pairs`` frame pairs without metadata as loose JPEG files, WebDataset shards, TFRecord, LMDB,
+  ArrayRecord for plain Grain, and in our format. All run in this environment. All but tf.data decode with simplejpeg.
+- ``windows``: a window around every step of one dataset (``--mixture``) of a root in the layout ``frames``. A window
+  has ``--window`` frames up to the step and ``--horizon`` actions from it on. Beyond an episode the closest step is
+  repeated and masked. LeRobot reads an export of ``pairstream export``, its frames as JPEGs or as its own AV1 video.
+  Every sample of every loader is compared first: actions, masks, and the pixels of all but video.
+
+Peers have separate virtual environments, which ``--install`` makes. Samples are exported once, byte for byte. Each peer
+makes its own copy of them, then gives batches in fresh processes, ``--repeat`` times in alternating order. Between the
+points decoding alone is measured (`bench.measure.decode_limit`); ``of limit`` is samples/s divided by the mean of the
+slices before and after. The pixels of each run are compared with those of the root.
 
 ``first batch s`` counts from the start of the process. ``memory MB`` is the proportional set size of all processes of a
 peer, the highest of some samples outside the measured steps. ``copy s`` is the time to make the copy, ``copy MB`` its
 size on disk (of ours: the converted root). ``off by`` is the largest difference, in pairs, between a dataset's count in
 the measured steps and its weight. ``resume`` (to the exact next batch) and ``replay`` (of any step) are from
-documentation (`peers.yaml`). The files come from the page cache.
+documentation. The files come from the page cache.
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from bench.measure.command import run_command
-from bench.measure.options import known, one_of, option, several
-from bench.measure.points import Point
-from bench.peers.comparison import ComparisonOptions, comparison, make_points
-from bench.peers.export import export_mixture
-from bench.peers.list import PEERS, VENVS, InstallFailed, Peer
+from bench.loader.parameters import Parameters
+from bench.measure.command import Result, run_command, tell, work_folder
+from bench.measure.options import number, one_of, option, several, wholes
+from bench.measure.points import Prepared, Repeated, study
+from bench.peers.comparison import RAW_FIGURES, Comparison, make_points
+from bench.peers.export import export_frames, export_pairs
+from bench.peers.list import PEERS, STUDIES, VENVS, InstallFailed
+from bench.peers.protocol import ORDERS
+from bench.peers.table import comparison_table, plot
+from bench.peers.windows import export_windows
 from stream.base.arguments import whole
+from stream.base.errors import ArgumentError, closest
+from stream.storage.files import write_whole
 
-
-def _peer(text: str) -> str:
-    """Read ``peer`` or ``peer:variant``."""
-    name, _, variant = text.partition(":")
-    peer = PEERS[known(PEERS, "peer")(name)]
-    if variant and variant not in peer.variants:
-        variants = ", ".join(filter(None, peer.variants)) or "it has none"
-        raise argparse.ArgumentTypeError(f"no variant {variant!r} of {name}; variants: {variants}")
-    return text
-
-
-def _peers(text: str) -> tuple[str, ...]:
-    return tuple(PEERS) if text == "all" else several(_peer)(text)
+METADATA = {"pairs": ("full",), "formats": ("none",), "windows": ("full",)}
+"""Metadata of the batches of each study, by default."""
+_LIBRARIES = ("array-record", "grain", "lmdb", "numpy", "simplejpeg", "tensorflow", "torch", "webdataset")
 
 
 @dataclass(frozen=True, kw_only=True)
-class PeersOptions(ComparisonOptions):
+class PeersOptions(Repeated):
     """Options of the command."""
 
-    install: tuple[str, ...] | None = option(None, _peers, "make environments and exit", metavar="PEER,...|all")
+    install: tuple[str, ...] | None = option(None, several(str), "make environments and exit", metavar="PEER,...|all")
     venvs: Path = option(Path(VENVS), Path, "folder of the environments", metavar="DIR")
     python: Path | None = option(None, Path, "an interpreter that has all peers, instead of these", metavar="PATH")
-    peers: tuple[str, ...] = option(tuple(PEERS), _peers, "peers or peer:variant", metavar="PEER,...|all")
+    study: str = option("pairs", one_of(tuple(STUDIES)), f"one of {', '.join(STUDIES)}")
+    peers: tuple[str, ...] = option(("all",), several(str), "peers of the study", metavar="PEER,...|all")
+    root: str = option("build/demo/oxe", str, "converted root, as `make demo` leaves it")
+    mixture: str = option("oxe29", str, "name of a mixture or dataset, or a YAML file; one dataset for windows")
+    split: str = option("train", str, "role of the mixture, or split expression")
     source: Path | None = option(None, Path, "RLDS datasets of the root, for tfdata", metavar="DIR")
-    batch_size: int = option(64, whole(1), "rows of a batch")
-    num_workers: int = option(2, whole(1), "worker processes, or threads of tf.data")
-    metadata: tuple[str, ...] = option(("full",), several(one_of(("full", "none"))), "full, none or full,none")
-    max_pairs: int = option(20_000, whole(1), "refuse mixtures with more pairs")
+    pairs: int | None = option(None, whole(1), "number of pairs for formats, spread over the mixture; by default all")
+    camera: str = option("primary", str, "role or name of the camera of windows")
+    window: int = option(8, whole(1), "frames of a window, the last one of step t")
+    horizon: int = option(16, whole(1), "actions of a window, the first one of step t")
+    max_samples: int = option(20_000, whole(1), "refuse data with more samples, because each peer makes a copy")
+    metadata: tuple[str, ...] | None = option(None, several(one_of(("full", "none"))), "full, none or full,none")
+    orders: tuple[str, ...] = option(("shuffled",), several(one_of(ORDERS)), "orders of samples", metavar="A,B")
+    batch_size: tuple[int, ...] = option((64,), wholes(1), "rows of a batch", metavar="A,B")
+    num_workers: tuple[int, ...] = option((2,), wholes(0), "worker processes, or threads of tf.data", metavar="A,B")
+    warmup: int = option(8, whole(1), "batches that are not measured")
+    steps: int = option(160, whole(2), "batches that are measured")
+    limit_s: float = option(60.0, number(0), "seconds after which measuring stops")
+    slice_s: float = option(1.0, number(0), "seconds of decoding alone between points")
+    seed: int = option(0, whole(0), "seed of the order of samples")
+    work: Path = option(Path("build"), Path, "folder for copies", metavar="DIR")
+    keep: bool = option(False, bool, "do not remove the copies")
+
+    def __post_init__(self) -> None:
+        for option_name, available in (("peers", STUDIES[self.study]), ("install", PEERS)):
+            if (names := getattr(self, option_name)) == ("all",):
+                object.__setattr__(self, option_name, tuple(available))
+            elif unknown := [peer_name for peer_name in names or () if peer_name not in available]:
+                raise ArgumentError(f"no peer {unknown[0]!r}; {closest(unknown[0], available, noun='peers')}")
+        if self.metadata is None:
+            object.__setattr__(self, "metadata", METADATA[self.study])
 
 
-def _points(given: PeersOptions) -> tuple[list[Peer], list[Point]]:
-    chosen = []
-    for name in given.peers:
-        peer, _, variant = name.partition(":")
-        chosen += [(PEERS[peer], one) for one in ([variant] if variant else PEERS[peer].variants)]
+def _export(options: PeersOptions, parameters: Parameters, folder: Path) -> set[str]:
+    """Write the samples of a study to a folder, and return the hashes of their pixels."""
+    if options.study == "formats":
+        return export_frames(parameters, folder, pairs=options.pairs)
+    if options.study == "pairs":
+        return export_pairs(parameters, folder, max_pairs=options.max_samples)
+    window = {name: getattr(options, name) for name in ("camera", "window", "horizon")}
+    return export_windows(parameters, folder, max_steps=options.max_samples, **window)
+
+
+@contextmanager
+def _prepare(options: PeersOptions) -> Iterator[Prepared]:
+    peers = [STUDIES[options.study][peer_name] for peer_name in options.peers]
     points = make_points(
-        list(dict.fromkeys(chosen)),
-        metadata=given.metadata,
-        order=["shuffled"],
-        batch_size=[given.batch_size],
-        num_workers=[given.num_workers],
+        peers,
+        metadata=options.metadata or (),
+        order=options.orders,
+        batch_size=options.batch_size,
+        num_workers=options.num_workers,
     )
-    return list(dict.fromkeys(peer for peer, _ in chosen)), points
+    with work_folder("peers", options.work, keep=options.keep) as work:
+        tell("exporting the samples")
+        root = str(Path(options.root).resolve())
+        parameters = Parameters(root=root, mixture=options.mixture, split=options.split, seed=options.seed)
+        hashes = _export(options, parameters, work / "export")
+        comparison = Comparison(options, peers, parameters, hashes, work)
+        comparison.copy(points)
+        yield Prepared(points=points, measure=comparison.measure, about=comparison.about)
 
 
-COMMAND = comparison(
+def _write(result: Result, folder: Path) -> None:
+    write_whole(folder / "peers.md", comparison_table(result).markdown() + "\n")
+    plot(result, folder / "peers")
+
+
+def _describe(figures: dict[str, Any]) -> str:
+    limit = "" if figures["ratio"] is None else f", {figures['ratio']:.3f} of the limit"
+    return f"{figures['samples_per_s']:,.0f} samples/s{limit}"
+
+
+COMMAND = study(
     name="peers",
     about="Compare our loader with the loaders that people use instead.",
-    epilog=f"Peers: {', '.join(PEERS)}.",
+    epilog="; ".join(f"peers of {name}: {', '.join(peers)}" for name, peers in STUDIES.items()),
     options=PeersOptions,
-    points=_points,
-    export=lambda given, parameters, folder: export_mixture(parameters, folder, most=given.max_pairs),
+    prepare=_prepare,
+    describe=_describe,
+    table=comparison_table,
+    summarise=lambda points: [point.as_dict(leave_out=RAW_FIGURES) for point in points],
+    files=_write,
+    some_fail=True,
+    libraries=_LIBRARIES,
 )
 
 
-def _install(given: PeersOptions) -> int:
+def _install(options: PeersOptions) -> int:
     failed = 0
-    for name in dict.fromkeys(name.partition(":")[0] for name in given.install or ()):
+    for peer_name in options.install or ():
         try:
-            if not PEERS[name].own:
-                PEERS[name].install(given.venvs)
+            if not PEERS[peer_name].own and not PEERS[peer_name].environment:
+                PEERS[peer_name].install(options.venvs)
         except InstallFailed as error:
             print(f"error: {error}", file=sys.stderr)
             failed = 1
@@ -98,7 +160,7 @@ def _install(given: PeersOptions) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return the exit code."""
-    given = COMMAND.parse(arguments)
-    if given.install:
-        return run_command(lambda: _install(given), place=given.venvs)
+    options = COMMAND.parse(arguments)
+    if options.install:
+        return run_command(lambda: _install(options), location=options.venvs)
     return COMMAND.main(arguments)

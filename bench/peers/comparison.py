@@ -1,4 +1,4 @@
-"""The run of a comparison: copies of the exported pairs, and points measured in turns with decoding alone."""
+"""The run of a comparison: copies of the exported samples, and points measured in turns with decoding alone."""
 
 from __future__ import annotations
 
@@ -6,155 +6,85 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from bench.loader.parameters import Parameters
 from bench.measure.child import ChildFailed, ask
-from bench.measure.command import Command, Result, tell, work_folder
-from bench.measure.options import number, option
-from bench.measure.points import Point, Prepared, Repeated, combine, study
+from bench.measure.command import tell
+from bench.measure.points import Point, combine
 from bench.peers.list import VENVS, Peer
 from bench.peers.protocol import PIXEL_DIGITS, Export
-from bench.peers.table import SETTING, comparison_table, mixing, plot
-from stream.base.arguments import whole
-from stream.storage.files import write_whole
+from bench.peers.table import SETTING, mixing
+from bench.peers.windows import SAMPLES
 
-_PATIENCE = 300.0
-SAMPLES = "samples.json"
-"""File of an export with the hash of every sample, if all are to be checked."""
-_RAW = ("counts", "keys", "limit_slices")
+_PATIENCE_S = 300.0
+RAW_FIGURES = ("counts", "keys", "limit_slices")
+"""Figures of a run without a median."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ComparisonOptions(Repeated):
-    """Options of all comparisons."""
-
-    root: str = option("build/demo/oxe", str, "converted root, as `make demo` leaves it")
-    mixture: str = option("oxe29", str, "name of a mixture or dataset, or a YAML file")
-    split: str = option("train", str, "role of the mixture, or split expression")
-    warmup: int = option(8, whole(1), "batches that are not measured")
-    steps: int = option(160, whole(2), "batches that are measured")
-    limit_s: float = option(60.0, number(0), "seconds after which measuring stops")
-    slice_s: float = option(1.0, number(0), "seconds of decoding alone between points")
-    seed: int = option(0, whole(0), "seed of the order of pairs")
-    work: Path = option(Path("build"), Path, "folder for copies", metavar="DIR")
-    keep: bool = option(False, bool, "do not remove the copies")
-
-
-def comparison(
-    *,
-    points: Callable[[Any], tuple[Sequence[Peer], list[Point]]],
-    export: Callable[[Any, Parameters, Path], set[str]],
-    **about: Any,
-) -> Command:
-    """Return a command that compares peers.
-
-    Args:
-        points: Returns the peers and points of the options, from ``make_points``.
-        export: Writes the pairs of a mixture to a folder and returns the hashes of their pixels.
-        about: Further attributes of ``Command``; the options are ``ComparisonOptions``, and ``venvs``, ``python`` and
-            ``source`` for peers that are not own.
-    """
-
-    @contextmanager
-    def prepare(given: Any) -> Iterator[Prepared]:
-        peers, chosen = points(given)
-        with work_folder("peers", given.work, keep=given.keep) as work:
-            tell("exporting the pairs")
-            root = str(Path(given.root).resolve())
-            parameters = Parameters(root=root, mixture=given.mixture, split=given.split, seed=given.seed)
-            hashes = export(given, parameters, work / "export")
-            run = _Comparison(given, peers, parameters, hashes, work)
-            run.copy(chosen)
-            yield Prepared(points=chosen, measure=run.measure, about=run.about)
-
-    def write(result: Result, folder: Path) -> None:
-        write_whole(folder / f"{about['name']}.md", comparison_table(result).markdown() + "\n")
-        plot(result, folder / about["name"])
-
-    return study(
-        prepare=prepare,
-        describe=_line,
-        table=comparison_table,
-        summarise=lambda points: [point.as_dict(leave_out=_RAW) for point in points],
-        files=write,
-        some_fail=True,
-        libraries=("array-record", "grain", "lmdb", "numpy", "simplejpeg", "tensorflow", "torch", "webdataset"),
-        **about,
-    )
-
-
-def make_points(peers: Sequence[tuple[Peer, str]], **values: Sequence[Any]) -> list[Point]:
+def make_points(peers: Sequence[Peer], **values: Sequence[Any]) -> list[Point]:
     """Return all combinations of peers and parameters, peers changing fastest, so that they alternate.
 
     The name of a point has its peer, and the parameters that differ among the points.
-
-    Args:
-        peers: Peers and their variants.
-        **values: Values of each parameter of ``SETTING``.
     """
     settings = combine({name: values[name] for name in SETTING})
     differing = combine({name: values[name] for name in SETTING if len(values[name]) > 1})
     return [
-        Point(
-            f"{peer.name}{variant and f':{variant}'}{f' {named.name}' if named.parameters else ''}",
-            {"peer": peer.name, "variant": variant, **setting.parameters},
-        )
-        for setting, named in zip(settings, differing, strict=True)
-        for peer, variant in peers
+        Point(f"{peer.name}{f' {shown.name}' if shown.parameters else ''}", {"peer": peer.name, **setting.parameters})
+        for setting, shown in zip(settings, differing, strict=True)
+        for peer in peers
     ]
 
 
-class _Comparison:
-    """The copies and the measurements of a comparison, with ``hashes`` of the pixels and a folder ``work``."""
+class Comparison:
+    """Copies and measurements of the peers of a study."""
 
-    def __init__(self, given: Any, peers: Sequence[Peer], parameters: Parameters, hashes: set[str], work: Path) -> None:
-        self._given, self._parameters, self._hashes, self._work = given, parameters, hashes, work
+    def __init__(
+        self, options: Any, peers: Sequence[Peer], parameters: Parameters, hashes: set[str], work: Path
+    ) -> None:
+        self._options, self._parameters, self._hashes, self._work = options, parameters, hashes, work
         self._peers = {peer.name: peer for peer in peers}
         self._export = Export(work / "export")
         self._copies: dict[str, dict[str, Any]] = {}
-        self._limit: tuple[int, dict[str, Any]] | None = None
-        known = work / "export" / SAMPLES
-        self._samples: dict[str, str] = json.loads(known.read_text()) if known.is_file() else {}
+        self._limits: dict[int, dict[str, Any]] = {}
+        samples_file = work / "export" / SAMPLES
+        self._samples: dict[str, str] = json.loads(samples_file.read_text()) if samples_file.is_file() else {}
         self._checked: dict[str, int] = {}
 
     def copy(self, points: Sequence[Point]) -> None:
-        """Make the copies of all peers; points of a peer that cannot make one fail."""
+        """Make the copies of all peers; points of a peer that cannot make its copy fail."""
         for peer in self._peers.values():
-            mine = [point for point in points if point.parameters["peer"] == peer.name]
+            peer_points = [point for point in points if point.parameters["peer"] == peer.name]
             try:
                 self._python(peer)
                 if peer.copies:
                     tell(f"{peer.name}: making its copy")
-                    most = max(point.parameters["num_workers"] for point in mine)
-                    copied = self._ask(peer, "copy", {**mine[0].parameters, "num_workers": most})
+                    num_workers = max(point.parameters["num_workers"] for point in peer_points)
+                    copied = self._ask(peer, "copy", {**peer_points[0].parameters, "num_workers": num_workers})
                     self._copies[peer.name] = {key: copied[key] for key in ("bytes", "seconds", "files")}
                 elif peer.own:
-                    size = sum(dataset["bytes"] for dataset in self._export.datasets)
-                    self._copies[peer.name] = {"bytes": size, "seconds": None, "files": None}
+                    num_bytes = sum(dataset["bytes"] for dataset in self._export.datasets)
+                    self._copies[peer.name] = {"bytes": num_bytes, "seconds": None, "files": None}
                 if self._samples:
-                    self._check(peer, mine[0])
+                    self._check(peer, peer_points[0])
             except ChildFailed as error:
                 missing = peer.own and "ModuleNotFoundError" in str(error)
-                for point in mine:
+                for point in peer_points:
                     point.error = f"{error}; install the extra bench of this repository" if missing else str(error)
 
     def _check(self, peer: Peer, point: Point) -> None:
-        """Compare every sample of a peer with those of the export, pixels if they are to be equal.
+        """Compare every sample of a peer with those of the export; raises ChildFailed if one differs.
 
-        Raises:
-            ChildFailed: One differs.
+        Pixels are compared for exact peers only.
         """
         tell(f"{peer.name}: checking {len(self._samples):,} samples")
         rows = min(point.parameters["batch_size"], len(self._samples))
         setting = {**point.parameters, "order": "sequential", "batch_size": rows}
-        found = self._ask(peer, "check", setting, steps=2 * len(self._samples) // rows)["samples"]
+        hashes = self._ask(peer, "check", setting, steps=2 * len(self._samples) // rows)["samples"]
         start = 0 if peer.exact else PIXEL_DIGITS
-        wrong = [key for key, known in self._samples.items() if found.get(key, "")[start:] != known[start:]]
+        wrong = [key for key, expected in self._samples.items() if hashes.get(key, "")[start:] != expected[start:]]
         if wrong:
             raise ChildFailed(
                 f"{len(wrong):,} of {len(self._samples):,} samples differ, such as episode/step {wrong[0]}"
@@ -163,22 +93,23 @@ class _Comparison:
 
     def measure(self, point: Point) -> dict[str, Any]:
         """Measure a point once, between two slices of decoding alone."""
-        peer, workers = self._peers[point.parameters["peer"]], point.parameters["num_workers"]
+        peer, num_workers = self._peers[point.parameters["peer"]], point.parameters["num_workers"]
         # The slice after one point is the slice before the next.
-        before = self._limit[1] if self._limit and self._limit[0] == workers else self._measure_limit(workers)
+        before = self._limits.pop(num_workers, None) or self._measure_limit(num_workers)
         run = self._ask(peer, "measure", point.parameters)
-        after = self._measure_limit(workers)
-        self._limit = workers, after
+        after = self._measure_limit(num_workers)
+        self._limits = {num_workers: after}
         run["checked_pairs"] = check_pixels(run.pop("hashes"), self._hashes) if peer.exact else None
         run["mixing"] = mixing(run["counts"], self._export.weights)
-        slices = [part for part in (before, after) if part]
-        limit = statistics.fmean(part["pairs_per_s"] for part in slices) if slices else None
+        slices = [turn for turn in (before, after) if turn]
+        limit = statistics.fmean(turn["pairs_per_s"] for turn in slices) if slices else None
         run |= {"limit_samples_per_s": limit, "limit_slices": slices}
         run["ratio"] = run["samples_per_s"] / limit if limit else None
         return run
 
     def about(self) -> dict[str, Any]:
-        """Return what the result says beside its points."""
+        """Return the entries of the result besides its points."""
+        shown = ("what", "resume", "replay", "source", "note", "exact", "versions")
         return {
             "pairs": len(self._export),
             "datasets": len(self._export.datasets),
@@ -186,70 +117,54 @@ class _Comparison:
             "frames": self._export.frames,
             "checked": self._checked,
             "weights": {dataset["name"]: dataset["weight"] for dataset in self._export.datasets},
-            "peers": {
-                peer.name: {
-                    key: getattr(peer, key)
-                    for key in ("what", "resume", "replay", "source", "note", "exact", "versions")
-                }
-                for peer in self._peers.values()
-            },
+            "peers": {peer_name: {key: getattr(peer, key) for key in shown} for peer_name, peer in self._peers.items()},
             "copies": self._copies,
         }
 
-    def _measure_limit(self, workers: int) -> dict[str, Any]:
-        if not self._given.slice_s:
+    def _measure_limit(self, num_workers: int) -> dict[str, Any]:
+        if not self._options.slice_s:
             return {}
         names = ("root", "mixture", "split", "seed", "batch_size")
         loader = {name: getattr(self._parameters, name) for name in names} | self._export.about.get("loader", {})
-        request = {"loader": loader, "processes": max(1, workers), "seconds": self._given.slice_s}
-        return ask("bench.measure.decode_limit", request, timeout=_PATIENCE)
+        request = {"loader": loader, "processes": max(1, num_workers), "seconds": self._options.slice_s}
+        return ask("bench.measure.decode_limit", request, timeout=_PATIENCE_S)
 
     def _python(self, peer: Peer) -> str:
-        """Return the interpreter of a peer; raises ChildFailed if there is none."""
-        given = self._given
+        """Return the interpreter of a peer; raises ChildFailed if it does not exist."""
+        options = self._options
         if peer.own:
             return sys.executable
-        if peer.name == "tfdata" and given.source is None:
+        if peer.name == "tfdata" and options.source is None:
             raise ChildFailed("reads RLDS datasets; give the folder that the root was converted from with --source")
-        if given.python is not None:
-            return str(given.python)
-        python = peer.python(given.venvs)
+        if options.python is not None:
+            return str(options.python)
+        python = peer.python(options.venvs)
         if not python.is_file():
-            venvs = "" if str(given.venvs) == VENVS else f" --venvs {given.venvs}"
+            venvs = "" if str(options.venvs) == VENVS else f" --venvs {options.venvs}"
             raise ChildFailed(
                 f"not installed; run: python -m bench.peers --install {peer.environment or peer.name}{venvs}"
             )
         return str(python.absolute())
 
-    def _ask(self, peer: Peer, do: str, setting: Mapping[str, Any], **other: Any) -> dict[str, Any]:
-        given = self._given
-        source = getattr(given, "source", None)
+    def _ask(self, peer: Peer, do: str, setting: Mapping[str, Any], **changes: Any) -> dict[str, Any]:
+        options = self._options
         request = {
-            **{key: setting[key] for key in ("variant", *SETTING)},
-            **{key: getattr(given, key) for key in ("warmup", "steps", "limit_s", "seed")},
+            **{key: setting[key] for key in SETTING},
+            **{key: getattr(options, key) for key in ("warmup", "steps", "limit_s", "seed")},
             "adapter": peer.adapter,
             "do": do,
             "export": str(self._work / "export"),
             "copy": str(self._work / peer.name),
-            "source": None if source is None else str(source.resolve()),
+            "source": None if options.source is None else str(options.source.resolve()),
             "asked": time.monotonic(),
-            **other,
+            **changes,
         }
-        return ask("bench.peers.protocol", request, python=self._python(peer), timeout=given.limit_s + _PATIENCE)
+        return ask("bench.peers.protocol", request, python=self._python(peer), timeout=options.limit_s + _PATIENCE_S)
 
 
-def check_pixels(found: Sequence[str], known: set[str]) -> int:
-    """Return the number of checked pairs.
-
-    Raises:
-        ChildFailed: A pair has other pixels than all pairs of the root.
-    """
-    wrong = sum(pixels not in known for pixels in found)
+def check_pixels(hashes: Sequence[str], expected: set[str]) -> int:
+    """Return the number of checked pairs; raises ChildFailed if a pair has other pixels than all pairs of the root."""
+    wrong = sum(pixels not in expected for pixels in hashes)
     if wrong:
-        raise ChildFailed(f"{wrong} of {len(found)} pairs have other pixels than those of the root")
-    return len(found)
-
-
-def _line(run: Mapping[str, Any]) -> str:
-    beside = "" if run["ratio"] is None else f", {run['ratio']:.3f} of the limit"
-    return f"{run['samples_per_s']:,.0f} samples/s{beside}"
+        raise ChildFailed(f"{wrong} of {len(hashes)} pairs have other pixels than those of the root")
+    return len(hashes)

@@ -24,23 +24,13 @@ from stream.loader.run_config import RunConfig
 from stream.order.mixture import Member, Mixture
 
 
-def export_mixture(parameters: Parameters, folder: Path, *, most: int) -> set[str]:
-    """Write each pair of a mixture once, dataset by dataset, and return the hashes of their pixels.
-
-    Args:
-        parameters: Root, mixture and split.
-        folder: Folder to make.
-        most: Largest number of pairs to accept, because each peer makes a copy of all.
-
-    Raises:
-        ArgumentError: The mixture does not exist, has more pairs, or no pairs of two frames of one size.
-        stream.base.errors.FormatError: A file is damaged.
-    """
+def export_pairs(parameters: Parameters, folder: Path, *, max_pairs: int) -> set[str]:
+    """Write each pair of a mixture once, dataset by dataset, and return the hashes of their pixels."""
     loader, total = _open(parameters)
-    if total > most:
+    if total > max_pairs:
         raise ArgumentError(
             f"mixture {parameters.mixture} has {total:,} pairs, of which each peer would make a copy; "
-            "give a smaller root, or more with --max-pairs"
+            "give a smaller root, or allow more with --max-samples"
         )
     data, spec = loader.data, loader.data.spec
     datasets = [
@@ -49,28 +39,17 @@ def export_mixture(parameters: Parameters, folder: Path, *, most: int) -> set[st
     ]
     about = {"datasets": datasets, **{name: getattr(parameters, name) for name in ("root", "mixture", "split")}}
     sizes = (spec.action_span.longest, spec.action_size, spec.state_size)
-    return _export(loader, range(total), folder, vector=sizes, about=about)
+    return _export(loader, range(total), folder, sizes=sizes, about=about)
 
 
 def export_frames(parameters: Parameters, folder: Path, *, pairs: int | None) -> set[str]:
-    """Write the frames of pairs of a mixture as one dataset without metadata; return the hashes of their pixels.
-
-    Args:
-        parameters: Root, mixture and split.
-        folder: Folder to make.
-        pairs: Number of pairs, spread over the mixture; None for all.
-
-    Raises:
-        ArgumentError: The mixture does not exist, has fewer pairs, or no pairs of two frames of one size.
-        stream.base.errors.FormatError: A file is damaged.
-    """
+    """Write the frames of pairs of a mixture as one dataset without metadata; return the hashes of their pixels."""
     loader, total = _open(parameters)
     count = total if pairs is None else pairs
     if count > total:
         raise ArgumentError(f"--pairs {pairs}: {parameters.mixture} in {parameters.root} has {total:,} pairs")
-    places = [number * total // count for number in range(count)]
     about = {"datasets": [{"name": parameters.mixture, "weight": 1.0}]}
-    return _export(loader, places, folder, vector=None, about=about)
+    return _export(loader, [number * total // count for number in range(count)], folder, sizes=None, about=about)
 
 
 def _open(parameters: Parameters) -> tuple[Loader, int]:
@@ -82,51 +61,37 @@ def _open(parameters: Parameters) -> tuple[Loader, int]:
 
 
 def _export(
-    loader: Loader,
-    places: Sequence[int],
-    folder: Path,
-    *,
-    vector: tuple[int, int, int] | None,
-    about: Mapping[str, Any],
+    loader: Loader, pair_numbers: Sequence[int], folder: Path, *, sizes: tuple[int, int, int] | None, about: Any
 ) -> set[str]:
     """Write some pairs and return the hashes of their pixels; ``Export`` describes the files.
 
-    Args:
-        loader: Loader of the pairs.
-        places: Ascending numbers of pairs, counted dataset by dataset in storage order.
-        folder: Folder to make.
-        vector: Sizes of actions and states, to which those of all datasets are padded; None leaves out all metadata.
-        about: Datasets, and what peers need to know beside.
+    Actions and states are padded to ``sizes`` (window, action, state); None leaves out all metadata.
     """
     folder.mkdir(parents=True)
-    shapes, (window, action, state) = loader.data.spec.frame_shapes, vector or (0, 0, 0)
+    shapes, (window, action, state) = loader.data.spec.frame_shapes, sizes or (0, 0, 0)
     numbers, ends, hashes = [], [0], set()
     with (folder / "pairs.bin").open("wb") as file:
-        for number, (member, batch) in enumerate(_stored_pairs(loader, places)):
-            if raw := "frames" in batch:
+        for number, (member, batch) in enumerate(_stored_pairs(loader, pair_numbers)):
+            if is_raw := "frames" in batch:
                 first, last = map(encode_raw, batch["frames"][0])
             else:
                 first, last = (jpeg.tobytes() for *_, jpeg in encoded_frames(batch))
-            numbers.append((member, int(batch["episode"][0]), int(batch["step"][0])) if vector else (0, number, 0))
-            pair = {
-                "first": first,
-                "second": last,
-                **dict(zip(("dataset", "episode", "step"), numbers[-1], strict=True)),
-            }
+            numbers.append((member, int(batch["episode"][0]), int(batch["step"][0])) if sizes else (0, number, 0))
+            pair: dict[str, Any] = {"first": first, "second": last}
+            pair |= dict(zip(("dataset", "episode", "step"), numbers[-1], strict=True))
             pair["action"] = _padded(batch["action"][0], (window, action)).tobytes()
             pair["state"] = _padded(batch["state"][0], (state,)).tobytes()
-            pair["language"] = batch["language"][0] if vector else ""
+            pair["language"] = batch["language"][0] if sizes else ""
             ends.append(ends[-1] + file.write(pickle.dumps(pair)))
-            hashes.add(pixel_hash((batch if raw else decode_frames(batch, shapes))["frames"][0]))
+            hashes.add(pixel_hash((batch if is_raw else decode_frames(batch, shapes))["frames"][0]))
     np.save(folder / "numbers.npy", np.array(numbers))
     np.save(folder / "ends.npy", np.array(ends[1:]))
-    (folder / "about.json").write_text(
-        json.dumps({**about, "shape": shapes["frames"], "vector": [window, action, state]})
-    )
+    content = {**about, "shape": shapes["frames"], "vector": [window, action, state]}
+    (folder / "about.json").write_text(json.dumps(content))
     return hashes
 
 
-def _stored_pairs(loader: Loader, places: Sequence[int]) -> Iterator[tuple[int, Batch]]:
+def _stored_pairs(loader: Loader, pair_numbers: Sequence[int]) -> Iterator[tuple[int, Batch]]:
     """Yield the dataset of some pairs, and each pair as a batch of one row with frames as they are stored."""
     data, start = loader.data, 0
     codecs = {camera.codec for dataset in data.datasets for camera in dataset.fields.stored_cameras}
@@ -135,9 +100,9 @@ def _stored_pairs(loader: Loader, places: Sequence[int]) -> Iterator[tuple[int, 
     for number, (member, size) in enumerate(zip(data.members, data.sizes.values(), strict=True)):
         running = RunConfig(batch_size=1, threads=1, decode=decode)
         alone = Loader(OpenMixture(data.root, Mixture((member,)), options), running)
-        for place in places:
-            if start <= place < start + size:
-                yield number, alone.batch_at(place - start)
+        for pair_number in pair_numbers:
+            if start <= pair_number < start + size:
+                yield number, alone.batch_at(pair_number - start)
         start += size
 
 

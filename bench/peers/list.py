@@ -27,7 +27,7 @@ class Peer:
 
     Attributes:
         name: Name of the peer.
-        adapter: Module and class that serve its requests (`bench.peers.protocol`).
+        adapter: Module of `bench.peers.loaders` and class that serve its requests (`bench.peers.protocol`).
         what: Classes that it uses.
         resume: ``yes``, ``no`` or ``partly``, from its documentation.
         replay: ``yes``, ``no`` or ``partly``, from its documentation.
@@ -37,7 +37,6 @@ class Peer:
         interpreter: Command that makes its environment, the running Python if empty.
         copies: Whether it makes a copy of the pairs.
         exact: Whether its pixels are those of the root.
-        variants: Variants, each a point.
         note: Remark for readers of the table.
     """
 
@@ -52,13 +51,12 @@ class Peer:
     interpreter: str = ""
     copies: bool = True
     exact: bool = True
-    variants: tuple[str, ...] = ("",)
     note: str = ""
 
     @property
     def module(self) -> str:
         """Return the module of its adapter."""
-        return self.adapter.partition(":")[0]
+        return f"bench.peers.loaders.{self.adapter.partition(':')[0]}"
 
     @property
     def requirements(self) -> Path:
@@ -81,9 +79,9 @@ class Peer:
         Raises:
             InstallFailed: Making the environment or pip failed; the environment is removed.
         """
-        folder, wanted = self.python(venvs).parent.parent, self.requirements.read_text()
+        folder, requirements = self.python(venvs).parent.parent, self.requirements.read_text()
         mark = folder / _MARK
-        if mark.is_file() and mark.read_text() == wanted:
+        if mark.is_file() and mark.read_text() == requirements:
             print(f"{self.name}: is installed in {folder}", flush=True)
             return
         print(f"{self.name}: installing into {folder}", flush=True)
@@ -94,7 +92,7 @@ class Peer:
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
-        mark.write_text(wanted)
+        mark.write_text(requirements)
 
     def _run(self, command: list[str]) -> None:
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
@@ -104,8 +102,10 @@ class Peer:
             raise InstallFailed(f"{self.name}: {' '.join(reason.split())}")
 
 
-PEERS: dict[str, Peer] = {
-    name: Peer(name=name, **{**about, "variants": tuple(about.get("variants", ("",)))})
-    for name, about in yaml.safe_load((_FOLDER / "peers.yaml").read_text()).items()
+STUDIES: dict[str, dict[str, Peer]] = {
+    study: {name: Peer(name=name, **fields) for name, fields in peers.items()}
+    for study, peers in yaml.safe_load((_FOLDER / "peers.yaml").read_text()).items()
 }
-"""By name."""
+"""Peers of each study, by name."""
+PEERS = STUDIES["windows"] | STUDIES["pairs"]
+"""Peers of these studies, which have environments."""

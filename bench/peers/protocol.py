@@ -38,7 +38,7 @@ class Request:
     """A request to a peer.
 
     Attributes:
-        adapter: Module and class of the peer.
+        adapter: Module of `bench.peers.loaders`, and class of the peer.
         do: ``copy``, ``measure``, or ``check``, which hashes every sample.
         export: Folder of the exported pairs.
         copy: Folder of the peer's copy.
@@ -49,7 +49,6 @@ class Request:
         limit_s: Seconds after which the measurement stops early.
         metadata: ``full`` or ``none``, which leaves frames and the number of the dataset.
         order: ``shuffled``, mixed by weight, or ``sequential``, in the order of the copy.
-        variant: Variant of the peer, "" if it has only one.
         seed: Seed of the order.
         source: Folder of the RLDS datasets.
         asked: Monotonic clock when the process was started.
@@ -66,7 +65,6 @@ class Request:
     limit_s: float
     metadata: str
     order: str
-    variant: str
     seed: int
     source: str | None
     asked: float
@@ -125,18 +123,18 @@ class Export:
 
     def places(self, dataset: int) -> list[int]:
         """Return the pairs of a dataset in storage order."""
-        return [int(place) for place in np.flatnonzero(self.numbers[:, 0] == dataset)]
+        return [int(pair_number) for pair_number in np.flatnonzero(self.numbers[:, 0] == dataset)]
 
-    def record(self, place: int) -> bytes:
+    def record(self, pair_number: int) -> bytes:
         """Return a pair as one record, for formats without columns."""
-        return self._records[self._ends[place - 1] if place else 0 : self._ends[place]].tobytes()
+        return self._records[self._ends[pair_number - 1] if pair_number else 0 : self._ends[pair_number]].tobytes()
 
-    def pair(self, place: int) -> dict[str, Any]:
+    def pair(self, pair_number: int) -> dict[str, Any]:
         """Return ``first``, ``second`` (JPEG), ``dataset``, ``episode``, ``step``, ``language``, ``action``, ``state``.
 
         The vectors are bytes of float32 [W, A] and [S].
         """
-        pair: dict[str, Any] = pickle.loads(self.record(place))
+        pair: dict[str, Any] = pickle.loads(self.record(pair_number))
         return pair
 
 
@@ -158,14 +156,14 @@ class Decoder:
         """Return the sample of a stored pair."""
         pair = pickle.loads(stored) if isinstance(stored, bytes) else stored
         frames = np.empty((2, *self._shape, 3), np.uint8)
-        for frame, name in zip(frames, ("first", "second"), strict=True):
-            if pair[name][: len(_RAW)] == _RAW:
-                frame[...] = np.frombuffer(pair[name], np.uint8, offset=_RAW_HEADER).reshape(frame.shape)
+        for frame, frame_name in zip(frames, ("first", "second"), strict=True):
+            if pair[frame_name][: len(_RAW)] == _RAW:
+                frame[...] = np.frombuffer(pair[frame_name], np.uint8, offset=_RAW_HEADER).reshape(frame.shape)
                 continue
             # The environment of tfdata has none.
             import simplejpeg
 
-            simplejpeg.decode_jpeg(pair[name], buffer=frame)
+            simplejpeg.decode_jpeg(pair[frame_name], buffer=frame)
         sample: dict[str, Any] = {"frames": frames, "dataset": int(pair["dataset"])}
         if self._full:
             sample |= {key: pair[key] for key in ("language", "episode", "step")}
@@ -203,7 +201,7 @@ def window_hash(frames: Any, frames_mask: Any, action: Any, action_mask: Any) ->
 
 def hash_samples(request: Request, open_batches: Batches) -> dict[str, str]:
     """Return the hash of every window of a request, by ``episode/step``, read in order until each was seen."""
-    found: dict[str, str] = {}
+    hashes: dict[str, str] = {}
     with open_batches(request) as batches:
         for _ in range(2 * len(request.pairs) // request.batch_size + 2):
             batch = {key: np.asarray(value) for key, value in next(batches).items()}
@@ -212,10 +210,10 @@ def hash_samples(request: Request, open_batches: Batches) -> dict[str, str]:
             per_step = np.asarray(mask.reshape(*mask.shape[:2], -1).any(axis=2))
             for row, (episode, step) in enumerate(zip(batch["episode"], batch["step"], strict=True)):
                 window = (batch["frames"][row], batch["frames_mask"][row], batch["action"][row], per_step[row])
-                found[f"{episode}/{step}"] = window_hash(*window)
-            if len(found) == len(request.pairs):
+                hashes[f"{episode}/{step}"] = window_hash(*window)
+            if len(hashes) == len(request.pairs):
                 break
-    return found
+    return hashes
 
 
 def forever(batches: Iterable[Any]) -> Iterator[Any]:
@@ -262,18 +260,18 @@ def measure(request: Request, open_batches: Batches) -> dict[str, Any]:
             looks.append(_memory())
             batch = next(batches)
         hashes = [pixel_hash(np.asarray(frames)) for frames in batch["frames"][:_CHECKED]]
-    seen, seconds = np.concatenate(numbers), arrivals[-1] - arrivals[0]
+    dataset_numbers, seconds = np.concatenate(numbers), arrivals[-1] - arrivals[0]
     times = 1000 * np.diff(arrivals)
     p50, p99 = np.percentile(times, (50, 99)).tolist()
     return {
         "first_batch_s": first,
         "steps": len(numbers),
         "seconds": seconds,
-        "samples_per_s": len(seen) / seconds,
+        "samples_per_s": len(dataset_numbers) / seconds,
         "step_ms": {"mean": float(times.mean()), "p50": p50, "p99": p99, "max": float(times.max())},
-        "cpu_s_per_1000_pairs": 1000 * cpu / len(seen),
+        "cpu_s_per_1000_pairs": 1000 * cpu / len(dataset_numbers),
         "peak_pss_bytes": max((look for look in looks if look is not None), default=None),
-        "counts": np.bincount(seen.astype(np.int64), minlength=len(request.pairs.datasets)).tolist(),
+        "counts": np.bincount(dataset_numbers.astype(np.int64), minlength=len(request.pairs.datasets)).tolist(),
         "keys": sorted(batch),
         "hashes": hashes,
     }
@@ -283,7 +281,7 @@ def answer(asked: Mapping[str, Any]) -> dict[str, Any]:
     """Make the copy of a peer, check or measure it, for ``ask``; of a copy the result is seconds, bytes and files."""
     request = Request(**{**asked, "export": Path(asked["export"]), "copy": Path(asked["copy"])})
     module, _, name = request.adapter.partition(":")
-    peer = getattr(import_module(module), name)
+    peer = getattr(import_module(f"bench.peers.loaders.{module}"), name)
     if request.do == "measure":
         return measure(request, peer.open_batches)
     if request.do == "check":
@@ -292,21 +290,21 @@ def answer(asked: Mapping[str, Any]) -> dict[str, Any]:
     request.copy.mkdir(parents=True)
     peer.make_copy(request)
     seconds = time.perf_counter() - began
-    found = [os.stat(os.path.join(parent, name)) for parent, _, names in os.walk(request.copy) for name in names]
+    file_stats = [os.stat(os.path.join(parent, name)) for parent, _, names in os.walk(request.copy) for name in names]
     # Allocated blocks, because databases have holes.
-    return {"seconds": seconds, "bytes": sum(file.st_blocks * 512 for file in found), "files": len(found)}
+    return {"seconds": seconds, "bytes": sum(file.st_blocks * 512 for file in file_stats), "files": len(file_stats)}
 
 
 def _memory() -> int | None:
     """Return the proportional set size of all processes, None if unknown."""
-    known = [size for size in map(proportional_set, family()) if size is not None]
-    return sum(known) if known else None
+    sizes = [size for size in map(proportional_set, family()) if size is not None]
+    return sum(sizes) if sizes else None
 
 
 def _check(batch: Mapping[str, Any], request: Request) -> None:
     frames = batch["frames"]
-    wanted = (request.batch_size, request.pairs.frames, *request.pairs.shape, 3)
-    if tuple(frames.shape) != wanted or np.asarray(frames[:1]).dtype != np.uint8:
-        raise ValueError(f"frames are {frames.dtype} {tuple(frames.shape)}, expected uint8 {wanted}")
+    expected_shape = (request.batch_size, request.pairs.frames, *request.pairs.shape, 3)
+    if tuple(frames.shape) != expected_shape or np.asarray(frames[:1]).dtype != np.uint8:
+        raise ValueError(f"frames are {frames.dtype} {tuple(frames.shape)}, expected uint8 {expected_shape}")
     if request.full and not set(METADATA) <= set(batch):
         raise ValueError(f"batch has only {', '.join(sorted(batch))}")

@@ -9,14 +9,14 @@ from typing import Any
 from bench.measure.tables import Column, Table, figure, new_figure, point_table, save_figure, spread
 
 SETTING = ("metadata", "order", "batch_size", "num_workers")
-"""Parameters of a point beside its peer and variant."""
+"""Parameters of a point besides its peer."""
 
 
 def comparison_table(result: Mapping[str, Any]) -> Table:
     """Return the table of a result, with the sentences and the notes on the peers below it."""
-    several = result["datasets"] > 1
+    is_mixture = result["datasets"] > 1
     columns: dict[str, Column] = {
-        "sources": lambda point: str(sum(map(bool, point["repeats"][0]["counts"]))) if several else None,
+        "sources": lambda point: str(sum(map(bool, point["repeats"][0]["counts"]))) if is_mixture else None,
         "samples/s": figure("samples_per_s", form=",.0f"),
         "(range)": spread("samples_per_s", ",.0f"),
         "of limit": figure("ratio", form=".3f"),
@@ -29,15 +29,15 @@ def comparison_table(result: Mapping[str, Any]) -> Table:
         "copy s": lambda point: _copy(result, point, "seconds", 1, ".1f"),
         "files": lambda point: _copy(result, point, "files", 1, ","),
         "steps": figure("steps", form=",.0f"),
-        "off by": lambda point: f"{point['median']['mixing']['off']:.1f}" if several else None,
+        "off by": lambda point: f"{point['median']['mixing']['off']:.1f}" if is_mixture else None,
         "resume": lambda point: _ability(result, point, "resume"),
         "replay": lambda point: _ability(result, point, "replay"),
     }
     notes = []
-    for name, peer in result["peers"].items():
+    for peer_name, peer in result["peers"].items():
         source = f" ({peer['source']})" if peer["source"] else ""
-        told = "; ".join(filter(None, (peer["what"], peer["note"], peer["versions"])))
-        notes.append(f"{name}: {told}{source}")
+        description = "; ".join(filter(None, (peer["what"], peer["note"], peer["versions"])))
+        notes.append(f"{peer_name}: {description}{source}")
     return point_table(result["points"], columns, [*sentences(result), *notes])
 
 
@@ -45,39 +45,41 @@ def sentences(result: Mapping[str, Any]) -> list[str]:
     """Return sentences on the run, and on the peers that were faster or slower than ours."""
     parameters, machine = result["parameters"], result["machine"]
     height, width = result["shape"]
-    told = [
+    lines = [
         f"Medians of {parameters['repeat']} on {machine['cores']} cores of {machine['cpu']}; {result['pairs']:,} "
         f"{samples(result)} {height}x{width} frames, {result['datasets']} datasets; MB are 10^6 bytes."
     ]
-    for what, exact in (("", True), (" but for the pixels", False)):
-        if checked := [name for name in result.get("checked", ()) if result["peers"][name]["exact"] == exact]:
-            told.append(f"Equal to those of the root, all samples{what}: {', '.join(checked)}.")
+    for phrase, exact in (("", True), (" but for the pixels", False)):
+        if checked := [
+            peer_name for peer_name in result.get("checked", ()) if result["peers"][peer_name]["exact"] == exact
+        ]:
+            lines.append(f"Equal to those of the root, all samples{phrase}: {', '.join(checked)}.")
     measured = [point for point in result["points"] if point["repeats"] and not point["error"]]
-    for own in measured:
-        others = [point for point in measured if _setting(point) == _setting(own) and point is not own]
-        if own["point"]["peer"] != "ours" or not others:
+    for ours_point in measured:
+        rivals = [point for point in measured if _setting(point) == _setting(ours_point) and point is not ours_point]
+        if ours_point["point"]["peer"] != "ours" or not rivals:
             continue
         ahead: list[str] = []
         behind: list[str] = []
         level: list[str] = []
-        low, high = _rates(own)
-        for point in others:
-            ratio = point["median"]["samples_per_s"] / own["median"]["samples_per_s"]
+        low, high = _rates(ours_point)
+        for point in rivals:
+            ratio = point["median"]["samples_per_s"] / ours_point["median"]["samples_per_s"]
             least, most = _rates(point)
             # Overlapping ranges show no difference.
             (ahead if least > high else behind if most < low else level).append(f"{point['name']} ({ratio:.2f})")
         kinds = (("faster than ours", ahead), ("slower than ours", behind), ("no difference seen", level))
-        parts = [f"{what}: {', '.join(names)}" for what, names in kinds if names]
+        parts = [f"{phrase}: {', '.join(names)}" for phrase, names in kinds if names]
         alone = " (one measurement each is no more than a hint)" if parameters["repeat"] == 1 else ""
-        setting = "metadata {}, {}, batches of {}, {} workers".format(*_setting(own))
-        told.append(f"samples/s as a part of ours, {setting}{alone}: {'; '.join(parts)}")
-    return told
+        setting = "metadata {}, {}, batches of {}, {} workers".format(*_setting(ours_point))
+        lines.append(f"samples/s as a part of ours, {setting}{alone}: {'; '.join(parts)}")
+    return lines
 
 
 def _rates(point: Mapping[str, Any]) -> tuple[float, float]:
     """Return the lowest and the highest samples/s of the repeats."""
-    found = [run["samples_per_s"] for run in point["repeats"]]
-    return min(found), max(found)
+    rates = [run["samples_per_s"] for run in point["repeats"]]
+    return min(rates), max(rates)
 
 
 def samples(result: Mapping[str, Any]) -> str:
@@ -102,8 +104,8 @@ def plot(result: Mapping[str, Any], path: Path) -> None:
     colours = ["tab:blue" if point["point"]["peer"] == "ours" else "tab:gray" for point in points]
     figure, axes = new_figure(width=8, height=1.6 + 0.4 * len(points))
     axes.barh([point["name"] for point in points], middle, xerr=[below, above], color=colours, capsize=4)
-    for place, rate in enumerate(middle):
-        axes.text(rate + above[place], place, f"  {rate:,.0f}", va="center")
+    for position, rate in enumerate(middle):
+        axes.text(rate + above[position], position, f"  {rate:,.0f}", va="center")
     limits = [run["limit_samples_per_s"] for point in points for run in point["repeats"] if run["limit_samples_per_s"]]
     if limits:
         # A band, because the limit of a shared machine changes within a run.

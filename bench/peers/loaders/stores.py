@@ -1,4 +1,4 @@
-"""Peers of this repository's environment: the converted root itself, and formats that `bench.formats` compares."""
+"""Peers of this repository's environment: the converted root itself, and the formats of the study ``formats``."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ class Ours:
             num_workers=request.num_workers,
             metadata="full" if request.full else "dataset_only",
             seed=request.seed,
+            shuffle="global" if request.order == "shuffled" else "none",
             **about.get("loader", {}),
         )
         return closing(iter(loader))
@@ -55,8 +56,10 @@ class Jpeg(MapStyle):
         with (request.copy / "index.csv").open(newline="") as file:
             self._rows = list(csv.DictReader(file))
 
-    def __getitem__(self, place: int) -> dict[str, Any]:
-        pair = {frame: Path(self.copy, name).read_bytes() for frame, name in self._rows[place].items()}
+    def __getitem__(self, pair_number: int) -> dict[str, Any]:
+        pair = {
+            frame: Path(self.copy, frame_file).read_bytes() for frame, frame_file in self._rows[pair_number].items()
+        }
         return self.decode({**pair, "dataset": 0})
 
     @staticmethod
@@ -70,8 +73,8 @@ class Jpeg(MapStyle):
                 folder = f"{2 * number // _FOLDER_FILES:05d}"
                 (request.copy / folder).mkdir(exist_ok=True)
                 names = [f"{folder}/{number:08d}-{frame}.jpg" for frame in (0, 1)]
-                for name, frame in zip(names, ("first", "second"), strict=True):
-                    (request.copy / name).write_bytes(pair[frame])
+                for frame_file, frame in zip(names, ("first", "second"), strict=True):
+                    (request.copy / frame_file).write_bytes(pair[frame])
                 index.writerow(names)
 
 
@@ -81,9 +84,9 @@ class Tfrecord:
     @staticmethod
     def make_copy(request: Request) -> None:
         """Write files of at most 1,000 neighbouring pairs, at least one for each worker."""
-        for shard, places in enumerate(request.divide(_SHARD_PAIRS)):
+        for shard, pair_numbers in enumerate(request.divide(_SHARD_PAIRS)):
             with (request.copy / f"{shard:05d}.tfrecord").open("wb") as file:
-                for pair in map(request.pairs.pair, places):
+                for pair in map(request.pairs.pair, pair_numbers):
                     file.write(encode_tfrecord(encode_example({"frames": [pair["first"], pair["second"]]})))
 
     @staticmethod
@@ -124,8 +127,8 @@ class Converted:
         """Convert the pairs, frames as they are, at most 1,000 a shard and a shard for each worker."""
         with TemporaryDirectory(dir=request.copy) as folder:
             shards = []
-            for places in request.divide(_SHARD_PAIRS):
-                pairs = map(request.pairs.pair, places)
+            for pair_numbers in request.divide(_SHARD_PAIRS):
+                pairs = map(request.pairs.pair, pair_numbers)
                 shards.append([encode_episode(0, [pair["first"], pair["second"]], instruction="") for pair in pairs])
             source = write_source(
                 Path(folder, "source"), shards, name=_DATASET, shape=request.pairs.shape, encoding="jpeg", offset=1

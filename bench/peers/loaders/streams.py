@@ -32,14 +32,14 @@ class Webdataset:
     @staticmethod
     def make_copy(request: Request) -> None:
         """Write tar files of at most 1,000 pairs in random order, at least two of a dataset and one for each worker."""
-        for path, places in request.stores():
-            random.Random(request.seed).shuffle(places)
-            shards = max(_LEAST_SHARDS, request.num_workers, -(-len(places) // _SHARD_PAIRS))
+        for store_path, pair_numbers in request.stores():
+            random.Random(request.seed).shuffle(pair_numbers)
+            shards = max(_LEAST_SHARDS, request.num_workers, -(-len(pair_numbers) // _SHARD_PAIRS))
             for shard in range(shards):
-                with tarfile.open(f"{path}-{shard:05d}.tar", "w") as tar:
-                    for place in places[shard::shards]:
-                        record = request.pairs.record(place)
-                        entry = tarfile.TarInfo(f"{place:09d}.pair")
+                with tarfile.open(f"{store_path}-{shard:05d}.tar", "w") as tar:
+                    for pair_number in pair_numbers[shard::shards]:
+                        record = request.pairs.record(pair_number)
+                        entry = tarfile.TarInfo(f"{pair_number:09d}.pair")
                         entry.size = len(record)
                         tar.addfile(entry, io.BytesIO(record))
 
@@ -52,8 +52,8 @@ class Webdataset:
         wds = import_module("webdataset")
         sample = partial(_tar_sample, decode=Decoder(request))
         datasets = []
-        for number, (path, _) in enumerate(request.stores()):
-            files = sorted(glob.glob(f"{path}-*.tar"))
+        for number, (store_path, _) in enumerate(request.stores()):
+            files = sorted(glob.glob(f"{store_path}-*.tar"))
             if request.order == "shuffled":
                 dataset = wds.WebDataset(files, resampled=True, seed=request.seed + number, shardshuffle=False)
                 dataset = dataset.shuffle(_BUFFER)
@@ -89,16 +89,16 @@ def grain_batches(samples: Any, request: Request) -> Iterator[Iterator[Any]]:
 
 
 class Grain:
-    """Grain alone: an ArrayRecord file of each dataset, ``MapDataset.mix``, and worker processes."""
+    """Plain Grain: an ArrayRecord file of each dataset, ``MapDataset.mix``, and worker processes."""
 
     @staticmethod
     def make_copy(request: Request) -> None:
         """Write a file for each dataset, one record a group, not compressed."""
         writer_of = import_module("array_record.python.array_record_module").ArrayRecordWriter
-        for path, places in request.stores(".arrayrecord"):
-            writer = writer_of(path, "group_size:1,uncompressed")
-            for place in places:
-                writer.write(request.pairs.record(place))
+        for store_path, pair_numbers in request.stores(".arrayrecord"):
+            writer = writer_of(store_path, "group_size:1,uncompressed")
+            for pair_number in pair_numbers:
+                writer.write(request.pairs.record(pair_number))
             writer.close()
 
     @staticmethod
@@ -108,8 +108,10 @@ class Grain:
         import grain
 
         datasets = []
-        for number, (path, _) in enumerate(request.stores(".arrayrecord")):
-            records = grain.MapDataset.source(grain.sources.ArrayRecordDataSource(path)).seed(request.seed + number)
+        for number, (store_path, _) in enumerate(request.stores(".arrayrecord")):
+            records = grain.MapDataset.source(grain.sources.ArrayRecordDataSource(store_path)).seed(
+                request.seed + number
+            )
             datasets.append((records.shuffle() if request.order == "shuffled" else records).repeat())
         mixed = grain.MapDataset.mix(datasets, request.pairs.weights).map(Decoder(request))
         with grain_batches(mixed, request) as batches:
@@ -124,10 +126,10 @@ class Mosaicml:
         """Write a folder for each dataset, not compressed."""
         import_torchvision()
         writer_of = import_module("streaming").MDSWriter
-        for path, places in request.stores():
-            with writer_of(out=path, columns=_MDS_COLUMNS) as writer:
-                for place in places:
-                    writer.write(request.pairs.pair(place))
+        for store_path, pair_numbers in request.stores():
+            with writer_of(out=store_path, columns=_MDS_COLUMNS) as writer:
+                for pair_number in pair_numbers:
+                    writer.write(request.pairs.pair(pair_number))
 
     @staticmethod
     @contextmanager
@@ -138,15 +140,15 @@ class Mosaicml:
         decode = Decoder(request)
 
         class Pairs(streaming.StreamingDataset):  # type: ignore[name-defined]
-            def __getitem__(self, place: int) -> Any:
-                return decode(super().__getitem__(place))
+            def __getitem__(self, pair_number: int) -> Any:
+                return decode(super().__getitem__(pair_number))
 
         # Shared memory that a killed process left would be an error.
         streaming.base.util.clean_stale_shared_memory()
         dataset = Pairs(
             streams=[
-                streaming.Stream(local=path, proportion=weight)
-                for (path, _), weight in zip(request.stores(), request.pairs.weights, strict=True)
+                streaming.Stream(local=store_path, proportion=weight)
+                for (store_path, _), weight in zip(request.stores(), request.pairs.weights, strict=True)
             ],
             epoch_size=request.samples,
             shuffle=True,
@@ -167,10 +169,10 @@ class Litdata:
     def make_copy(request: Request) -> None:
         """Write a folder for each dataset with LitData's own writer, not compressed."""
         cache_of = import_module("litdata.streaming").Cache
-        for path, places in request.stores():
-            cache = cache_of(path, chunk_bytes=_CHUNK_BYTES)
-            for count, place in enumerate(places):
-                cache[count] = request.pairs.pair(place)
+        for store_path, pair_numbers in request.stores():
+            cache = cache_of(store_path, chunk_bytes=_CHUNK_BYTES)
+            for count, pair_number in enumerate(pair_numbers):
+                cache[count] = request.pairs.pair(pair_number)
             cache.done()
             cache.merge()
 
@@ -183,8 +185,10 @@ class Litdata:
         # Each dataset as often as the samples need it twice, because an epoch ends with the first dataset that does.
         mixed = litdata.CombinedStreamingDataset(
             [
-                litdata.StreamingDataset(path, subsample=1.0 + 2 * request.samples * weight // len(places), **options)
-                for (path, places), weight in zip(request.stores(), request.pairs.weights, strict=True)
+                litdata.StreamingDataset(
+                    store_path, subsample=1.0 + 2 * request.samples * weight // len(pair_numbers), **options
+                )
+                for (store_path, pair_numbers), weight in zip(request.stores(), request.pairs.weights, strict=True)
             ],
             seed=request.seed,
             weights=request.pairs.weights,

@@ -1,26 +1,20 @@
 """tf.data over the RLDS source, as it is used for training today: decoding, resizing and pairing while training.
 
 Each dataset is opened by ``tfds.builder_from_directory`` with its images left encoded. The frames t and t + offset of
-an episode make a pair; pairs go through a shuffle buffer and are then decoded and resized. Variants differ in mixing:
-``sample`` uses ``tf.data.Dataset.sample_from_datasets``, ``choose`` uses ``choose_from_datasets`` with a drawn
-sequence, ``threads`` uses a Python thread and a queue for each dataset.
+an episode make a pair; pairs go through a shuffle buffer and are then decoded and resized.
+``tf.data.Dataset.sample_from_datasets`` mixes them.
 """
 
 from __future__ import annotations
 
-import contextlib
-import queue
-import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from bench.peers.protocol import Request
 
 _BUFFER = 128
-_QUEUE = 8
 
 
 class _Source:
@@ -85,8 +79,8 @@ class _Source:
         if self._full:
             actions = self._vector(steps, "action", self._action, count)
             # [T, W, A]: the actions of each step up to the end of its pair, zeros after it.
-            places = tf.range(pairs)[:, None] + tf.range(self._window)[None, :]
-            windows = tf.gather(actions, tf.minimum(places, count - 1))
+            action_steps = tf.range(pairs)[:, None] + tf.range(self._window)[None, :]
+            windows = tf.gather(actions, tf.minimum(action_steps, count - 1))
             real = tf.cast(tf.range(self._window) < offset, tf.float32)
             columns |= {
                 "action": windows * real[None, :, None],
@@ -97,10 +91,10 @@ class _Source:
             }
         return tf.data.Dataset.from_tensor_slices(columns)
 
-    def _vector(self, steps: dict[str, Any], which: str, width: int, count: Any) -> Any:
+    def _vector(self, steps: dict[str, Any], vector_name: str, width: int, count: Any) -> Any:
         tf = self._tf
         parts, end = [], 0
-        for column, chosen, start, stop in self._about[which]:
+        for column, chosen, start, stop in self._about[vector_name]:
             values = tf.reshape(tf.cast(self._numbers(steps, column), tf.float32), [count, -1])
             if chosen is not None:
                 values = tf.gather(values, chosen, axis=1)
@@ -123,7 +117,7 @@ class _Source:
             return tf.constant([""])
         if values.dtype == tf.int32 and len(values.shape) == 2:
             # UTF-8 bytes as numbers, zeros after them.
-            characters = tf.constant([bytes([code]) for code in range(256)])
+            characters = tf.constant([bytes([byte_value]) for byte_value in range(256)])
             return tf.strings.reduce_join(tf.gather(characters, tf.boolean_mask(values[0], values[0] > 0)))[None]
         return tf.reshape(values, [-1])[:1] if values.dtype == tf.string else tf.constant([""])
 
@@ -133,82 +127,29 @@ def _find(content: Any, path: str) -> Any:
     path = path.strip("/")
     if path in content:
         return content[path]
-    for name in sorted(content, key=len, reverse=True):
-        if path.startswith(f"{name}/"):
-            return _find(content[name], path[len(name) + 1 :])
+    for feature_name in sorted(content, key=len, reverse=True):
+        if path.startswith(f"{feature_name}/"):
+            return _find(content[feature_name], path[len(feature_name) + 1 :])
     raise KeyError(f"no feature {path}; available: {', '.join(content)}")
 
 
-def _in_graph(request: Request, sources: list[_Source]) -> Any:
-    """Mix the decoded samples in tf.data."""
-    import tensorflow as tf
-
-    # Decoded before mixing, because datasets store frames differently (JPEG, PNG, raw, order of colours).
-    datasets = [source.open().map(source.sample, num_parallel_calls=1) for source in sources]
-    weights = request.pairs.weights
-    if request.variant == "sample":
-        mixed = tf.data.Dataset.sample_from_datasets(datasets, weights, seed=request.seed, stop_on_empty_dataset=True)
-    else:
-        drawn = np.random.default_rng(request.seed).choice(len(weights), size=request.samples, p=weights)
-        choice = tf.data.Dataset.from_tensor_slices(drawn.astype(np.int64)).repeat()
-        mixed = tf.data.Dataset.choose_from_datasets(datasets, choice, stop_on_empty_dataset=True)
-    return _limited(mixed.batch(request.batch_size, drop_remainder=True).prefetch(2), request)
-
-
-def _limited(dataset: Any, request: Request) -> Any:
-    """Return a dataset with as many threads as other peers have workers."""
-    import tensorflow as tf
-
-    options = tf.data.Options()
-    options.threading.private_threadpool_size = max(1, request.num_workers)
-    return dataset.with_options(options)
-
-
-def _in_threads(request: Request, sources: list[_Source], stop: threading.Event) -> Iterator[Any]:
-    """Mix in the main thread what a thread of each dataset puts into a short queue."""
-    queues: list[queue.Queue[Any]] = [queue.Queue(_QUEUE) for _ in sources]
-    weights, draw = request.pairs.weights, np.random.default_rng(request.seed)
-
-    def feed(source: _Source, waiting: queue.Queue[Any]) -> None:
-        try:
-            dataset = _limited(source.open().map(source.sample, num_parallel_calls=1), request)
-            for sample in dataset.as_numpy_iterator():
-                while not stop.is_set():
-                    with contextlib.suppress(queue.Full):
-                        waiting.put(sample, timeout=0.1)
-                        break
-                if stop.is_set():
-                    return
-        except Exception as error:
-            waiting.put(error)
-
-    for source, waiting in zip(sources, queues, strict=True):
-        threading.Thread(target=feed, args=(source, waiting), daemon=True).start()
-    while True:
-        samples = []
-        for number in draw.choice(len(weights), size=request.batch_size, p=weights).tolist():
-            samples.append(queues[number].get())
-            if isinstance(samples[-1], Exception):
-                raise samples[-1]
-        yield {key: np.stack([sample[key] for sample in samples]) for key in samples[0]}
-
-
 class Tfdata:
-    """The variants of tf.data."""
+    """tf.data with as many threads as other peers have workers."""
 
     @staticmethod
-    @contextlib.contextmanager
+    @contextmanager
     def open_batches(request: Request) -> Iterator[Iterator[Any]]:
         """Give batches of mixed pairs."""
         import tensorflow as tf
 
         tf.random.set_seed(request.seed)
         sources = [_Source(request, number) for number in range(len(request.pairs.datasets))]
-        if request.variant == "threads":
-            stop = threading.Event()
-            try:
-                yield _in_threads(request, sources, stop)
-            finally:
-                stop.set()
-        else:
-            yield iter(_in_graph(request, sources).as_numpy_iterator())
+        # Decoded before mixing, because datasets store frames differently (JPEG, PNG, raw, order of colours).
+        datasets = [source.open().map(source.sample, num_parallel_calls=1) for source in sources]
+        mixed = tf.data.Dataset.sample_from_datasets(
+            datasets, request.pairs.weights, seed=request.seed, stop_on_empty_dataset=True
+        )
+        options = tf.data.Options()
+        options.threading.private_threadpool_size = max(1, request.num_workers)
+        batches = mixed.batch(request.batch_size, drop_remainder=True).prefetch(2).with_options(options)
+        yield iter(batches.as_numpy_iterator())

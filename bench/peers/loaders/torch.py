@@ -39,7 +39,7 @@ class MapStyle:
         import torch
 
         numbers = request.pairs.numbers[:, 0].tolist()
-        sampler: Any = [place % len(numbers) for place in range(request.samples)]
+        sampler: Any = [pair_number % len(numbers) for pair_number in range(request.samples)]
         if request.order == "shuffled":
             sizes, weights = Counter(numbers), request.pairs.weights
             sampler = torch.utils.data.WeightedRandomSampler(
@@ -78,28 +78,28 @@ class Lmdb(MapStyle):
         self._database: Any = None
         self._owner = 0
 
-    def __getitem__(self, place: int) -> dict[str, Any]:
-        return self.decode(self.read([place])[0])
+    def __getitem__(self, pair_number: int) -> dict[str, Any]:
+        return self.decode(self.read([pair_number])[0])
 
-    def read(self, places: Sequence[int]) -> list[bytes]:
+    def read(self, pair_numbers: Sequence[int]) -> list[bytes]:
         """Return some records, read in one transaction."""
         # An environment must not be used across a fork.
         if self._owner != os.getpid():
             self._owner = os.getpid()
             self._database = import_module("lmdb").open(str(self.copy), readonly=True, lock=False, readahead=False)
         with self._database.begin(buffers=False) as reading:
-            return [reading.get(b"%012d" % place) for place in places]
+            return [reading.get(b"%012d" % pair_number) for pair_number in pair_numbers]
 
     @staticmethod
     def make_copy(request: Request) -> None:
         """Write all pairs under their numbers."""
         pairs = request.pairs
-        room = 2 * sum(len(pairs.record(place)) + 8192 for place in range(len(pairs))) + (64 << 20)
-        database = import_module("lmdb").open(str(request.copy), map_size=room)
+        map_size = 2 * sum(len(pairs.record(pair_number)) + 8192 for pair_number in range(len(pairs))) + (64 << 20)
+        database = import_module("lmdb").open(str(request.copy), map_size=map_size)
         for start in range(0, len(pairs), _COMMIT):
             with database.begin(write=True) as writing:
-                for place in range(start, min(start + _COMMIT, len(pairs))):
-                    writing.put(b"%012d" % place, pairs.record(place), append=True)
+                for pair_number in range(start, min(start + _COMMIT, len(pairs))):
+                    writing.put(b"%012d" % pair_number, pairs.record(pair_number), append=True)
         database.sync(True)
         database.close()
 
@@ -115,13 +115,13 @@ class Lance(MapStyle):
         self._columns = ["first", "second", "dataset", *(METADATA if request.full else ())]
         self._table: Any = None
 
-    def __getitem__(self, place: int) -> dict[str, Any]:
-        return self.__getitems__([place])[0]
+    def __getitem__(self, pair_number: int) -> dict[str, Any]:
+        return self.__getitems__([pair_number])[0]
 
-    def __getitems__(self, places: list[int]) -> list[dict[str, Any]]:
+    def __getitems__(self, pair_numbers: list[int]) -> list[dict[str, Any]]:
         if self._table is None:
             self._table = import_module("lance").dataset(str(self.copy / "pairs.lance"))
-        return [self.decode(row) for row in self._table.take(places, columns=self._columns).to_pylist()]
+        return [self.decode(row) for row in self._table.take(pair_numbers, columns=self._columns).to_pylist()]
 
     @staticmethod
     def make_copy(request: Request) -> None:

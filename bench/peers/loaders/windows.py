@@ -1,11 +1,12 @@
 """Loaders of windows, each of whose frames is stored once: plain Grain, LMDB, LeRobotDataset, and LanceDBDataset.
 
-``bench.windows`` exports the steps of one dataset; a sample is a window of frames and actions around each step. At the
-ends of an episode the closest step is repeated and masked, as LeRobot does it.
+The study ``windows`` exports the steps of one dataset; a sample is a window of frames and actions around each step. At
+the ends of an episode the closest step is repeated and masked, as LeRobot does it.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from bench.peers.loaders.lerobot import set_up
 from bench.peers.loaders.streams import grain_batches
 from bench.peers.loaders.torch import Lmdb as PairsInLmdb
 from bench.peers.loaders.torch import MapStyle
@@ -27,9 +27,6 @@ LEROBOT = "lerobot"
 
 class WindowMaker:
     """Function from a step to its sample; worker processes can be given it.
-
-    Args:
-        request: Request of the benchmark.
 
     Attributes:
         distances: Distances of the frames from the step, int64 [F].
@@ -46,15 +43,15 @@ class WindowMaker:
         with np.load(request.export / "steps.npz") as stored:
             self._action, self._state, self._language = (stored[name] for name in ("action", "state", "language"))
 
-    def places(self, place: int) -> tuple[np.ndarray, np.ndarray]:
+    def places(self, step_number: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the steps of the frames, int64 [F], and False for a repeated edge, bool [F]."""
-        return self._inside(place, place + self.distances)
+        return self._inside(step_number, step_number + self.distances)
 
-    def __call__(self, place: int, read: Callable[[Sequence[int]], Sequence[bytes]]) -> dict[str, Any]:
+    def __call__(self, step_number: int, read: Callable[[Sequence[int]], Sequence[bytes]]) -> dict[str, Any]:
         """Return the sample of a step; ``read`` returns the JPEGs of some steps."""
         import simplejpeg
 
-        steps, is_real = self.places(place)
+        steps, is_real = self.places(step_number)
         frames = np.empty((len(steps), *self._shape, 3), np.uint8)
         different, first = np.unique(steps, return_index=True)
         for number, jpeg in zip(first.tolist(), read(different.tolist()), strict=True):
@@ -62,24 +59,24 @@ class WindowMaker:
         for number, source in enumerate(first[np.searchsorted(different, steps)].tolist()):
             if number != source:
                 frames[number] = frames[source]
-        return {"frames": frames, "frames_mask": is_real, **self.numbers(place)}
+        return {"frames": frames, "frames_mask": is_real, **self.numbers(step_number)}
 
-    def numbers(self, place: int) -> dict[str, Any]:
+    def numbers(self, step_number: int) -> dict[str, Any]:
         """Return the sample of a step without its frames; ``action_mask`` is bool [W]."""
-        steps, is_real = self._inside(place, place + np.arange(self._horizon))
+        steps, is_real = self._inside(step_number, step_number + np.arange(self._horizon))
         return {
             "action": self._action[steps] * is_real[:, None],
             "action_mask": is_real,
-            "state": self._state[place],
-            "language": str(self._language[place]),
+            "state": self._state[step_number],
+            "language": str(self._language[step_number]),
             "dataset": 0,
-            "episode": int(self._episode[place]),
-            "step": int(self._step[place]),
+            "episode": int(self._episode[step_number]),
+            "step": int(self._step[step_number]),
         }
 
-    def _inside(self, place: int, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        taken = np.clip(wanted, self._first[place], self._last[place])
-        return taken, taken == wanted
+    def _inside(self, step_number: int, requested: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        steps = np.clip(requested, self._first[step_number], self._last[step_number])
+        return steps, steps == requested
 
 
 class Lmdb(PairsInLmdb):
@@ -89,8 +86,8 @@ class Lmdb(PairsInLmdb):
         super().__init__(request)
         self._make = WindowMaker(request)
 
-    def __getitem__(self, place: int) -> dict[str, Any]:
-        return self._make(place, self.read)
+    def __getitem__(self, step_number: int) -> dict[str, Any]:
+        return self._make(step_number, self.read)
 
 
 class _GrainWindows:
@@ -103,20 +100,20 @@ class _GrainWindows:
     def __len__(self) -> int:
         return len(self._frames)
 
-    def __getitem__(self, place: int) -> dict[str, Any]:
-        return self._make(int(place), self._frames.__getitems__)
+    def __getitem__(self, step_number: int) -> dict[str, Any]:
+        return self._make(int(step_number), self._frames.__getitems__)
 
 
 class Grain:
-    """Grain alone: an ArrayRecord file of frames, a source that reads the frames of a window, worker processes."""
+    """Plain Grain: an ArrayRecord file of frames, a source that reads the frames of a window, worker processes."""
 
     @staticmethod
     def make_copy(request: Request) -> None:
         """Write a file, one record a group, not compressed."""
         writer_of = import_module("array_record.python.array_record_module").ArrayRecordWriter
         writer = writer_of(str(request.copy / "frames.arrayrecord"), "group_size:1,uncompressed")
-        for place in range(len(request.pairs)):
-            writer.write(request.pairs.record(place))
+        for step_number in range(len(request.pairs)):
+            writer.write(request.pairs.record(step_number))
         writer.close()
 
     @staticmethod
@@ -154,11 +151,11 @@ class Lerobot(MapStyle):
         opened = import_module("lerobot.datasets").LeRobotDataset
         return opened("local/windows", root=folder, delta_timestamps=times, return_uint8=True)
 
-    def __getitem__(self, place: int) -> dict[str, Any]:
-        return self._sample(place, self._dataset[place])
+    def __getitem__(self, step_number: int) -> dict[str, Any]:
+        return self._sample(step_number, self._dataset[step_number])
 
-    def _sample(self, place: int, row: dict[str, Any]) -> dict[str, Any]:
-        _, episode, step = self._numbers[place].tolist()
+    def _sample(self, step_number: int, row: dict[str, Any]) -> dict[str, Any]:
+        _, episode, step = self._numbers[step_number].tolist()
         is_real = ~row["action_is_pad"]
         frames = row[self._key]
         if frames.is_floating_point():
@@ -204,8 +201,8 @@ class LerobotLance(Lerobot):
         opened = import_module("lerobot_lancedb").LanceDBDataset
         return opened(root=folder, delta_timestamps=times, return_uint8=True)
 
-    def __getitems__(self, places: list[int]) -> list[dict[str, Any]]:
-        return list(map(self._sample, places, self._dataset.__getitems__(places)))
+    def __getitems__(self, step_numbers: list[int]) -> list[dict[str, Any]]:
+        return list(map(self._sample, step_numbers, self._dataset.__getitems__(step_numbers)))
 
     @classmethod
     def make_copy(cls, request: Request) -> None:
@@ -214,6 +211,11 @@ class LerobotLance(Lerobot):
         encode_video(request, video)
         import_module("lerobot_lancedb.convert").convert(request.copy / LEROBOT, root=video)
         shutil.rmtree(video)
+
+
+def set_up(request: Request) -> None:
+    """Prepare importing LeRobot, which reads its variables then."""
+    os.environ |= {"HF_HOME": str(request.copy / "cache"), "HF_HUB_OFFLINE": "1"}
 
 
 def encode_video(request: Request, folder: Path) -> None:

@@ -48,11 +48,11 @@ def test_a_check_that_fails_is_told_and_ends_the_command_with_1() -> None:
         ("failed", "AssertionError: frames differ"),
         ("skipped", "no device"),
     ]
-    given = {"device": "cpu", "batch_size": 8, "num_workers": 1}
+    parameters = {"device": "cpu", "batch_size": 8, "num_workers": 1}
     figures = [{"name": "x", "skipped": "no time"}, {"name": "y", "failed": "killed"}]
-    shown = format_result({"checks": checks, "figures": figures, "parameters": given})
-    for told in ("| b | failed | AssertionError: frames differ |", "| x | - | no time |", "| y | - | killed |"):
-        assert told in shown
+    shown = format_result({"checks": checks, "figures": figures, "parameters": parameters})
+    for message in ("| b | failed | AssertionError: frames differ |", "| x | - | no time |", "| y | - | killed |"):
+        assert message in shown
 
 
 def test_decoded_values_may_differ_by_two_levels() -> None:
@@ -63,18 +63,18 @@ def test_decoded_values_may_differ_by_two_levels() -> None:
     expected[0, :11] = 103
     far.add(np.full_like(expected, 100), expected)
     assert not far.is_small and far.most == 3 and far.beyond == 0.0011
-    one = Difference()
+    single = Difference()
     expected[:] = 100
-    one.add(np.where(np.arange(10_000).reshape(10, 1000) == 0, 110, 100).astype(np.uint8), expected)
-    assert not one.is_small
+    single.add(np.where(np.arange(10_000).reshape(10, 1000) == 0, 110, 100).astype(np.uint8), expected)
+    assert not single.is_small
 
 
 def test_batches_are_compared_bitwise() -> None:
     batch: dict[str, Any] = {"frames": np.zeros(4, np.uint8), "language": ["a"]}
     check_equal(batch, batch, step=0)
-    for other in ({"frames": np.ones(4, np.uint8)}, {"language": ["b"]}, {"more": 1}):
+    for change in ({"frames": np.ones(4, np.uint8)}, {"language": ["b"]}, {"more": 1}):
         with pytest.raises(AssertionError, match="step 7"):
-            check_equal({**batch, **other}, batch, step=7)
+            check_equal({**batch, **change}, batch, step=7)
 
 
 def test_pixels_of_another_camera_are_found(frames_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,8 +85,8 @@ def test_pixels_of_another_camera_are_found(frames_root: Path, tmp_path: Path, m
 
     def swapped(batch: dict[str, Any], shapes: Any) -> dict[str, np.ndarray]:
         first, second = shapes
-        found = decode_plainly(batch, loader_of(str(tmp_path), "420", **choices).batch_at(0))
-        return {first: found[second], second: found[first]}
+        decoded = decode_plainly(batch, loader_of(str(tmp_path), "420", **choices).batch_at(0))
+        return {first: decoded[second], second: decoded[first]}
 
     monkeypatch.setattr("stream.frameworks.torch_carriers.decode_frames", swapped)
     with pytest.raises(AssertionError, match="beyond 2"):
@@ -94,7 +94,7 @@ def test_pixels_of_another_camera_are_found(frames_root: Path, tmp_path: Path, m
 
 
 def test_a_device_that_does_not_exist_is_refused(refused: Refused) -> None:
-    for device, told in (("cuda:77", "torch sees no CUDA device 77 here"), ("gpu", "expected cuda, cuda:1 or cpu")):
+    for device, message in (("cuda:77", "torch sees no CUDA device 77 here"), ("gpu", "expected cuda, cuda:1 or cpu")):
         code, line = refused(main, ["--device", device])
-        assert code == 2 and f"found {device!r}, {told}" in line
+        assert code == 2 and f"found {device!r}, {message}" in line
     assert GpuOptions(num_workers=3).num_workers == 3

@@ -42,16 +42,16 @@ def test_a_result_comes_back_whatever_is_printed(module: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("do", "told"),
+    ("do", "message"),
     [
         ("raise", "ValueError: no such thing"),
         ("die", "was killed by SIGKILL, as the kernel does when memory runs out: last words"),
     ],
 )
-def test_an_end_without_a_result_says_how(module: str, do: str, told: str) -> None:
+def test_an_end_without_a_result_says_how(module: str, do: str, message: str) -> None:
     with pytest.raises(ChildFailed) as error:
         ask(module, {"do": do, "number": 1})
-    assert str(error.value) == told
+    assert str(error.value) == message
 
 
 def test_one_that_takes_too_long_is_ended(module: str) -> None:

@@ -17,7 +17,7 @@ from stream.base.errors import ArgumentError, RingError
 
 
 @pytest.mark.parametrize(
-    ("error", "code", "told"),
+    ("error", "code", "message"),
     [
         (ArgumentError("no dataset\n  'x'"), 2, "error: no dataset 'x'\n"),
         (ChildFailed("ended with exit code 3"), 1, "error: ended with exit code 3\n"),
@@ -29,17 +29,17 @@ from stream.base.errors import ArgumentError, RingError
     ],
 )
 def test_what_goes_wrong_is_one_line_and_an_exit_code(
-    error: BaseException, code: int | None, told: str, capsys: pytest.CaptureFixture[str]
+    error: BaseException, code: int | None, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def work() -> int:
         raise error
 
     if code is None:
         with pytest.raises(type(error)):
-            run_command(work, place="out")
+            run_command(work, location="out")
     else:
-        assert run_command(work, place="out", interrupted="interrupted; go on") == code
-    assert capsys.readouterr().err == told
+        assert run_command(work, location="out", interrupted="interrupted; go on") == code
+    assert capsys.readouterr().err == message
 
 
 @pytest.mark.parametrize(("error", "code"), [(None, 0), ("ended with exit code 3", 1)])
@@ -55,14 +55,14 @@ def test_a_point_that_failed_is_in_the_exit_code(
         name="tiny",
         about="",
         options=Repeated,
-        prepare=lambda given: nullcontext(Prepared(points=[Point("good", {}), Point("bad", {})], measure=measure)),
+        prepare=lambda options: nullcontext(Prepared(points=[Point("good", {}), Point("bad", {})], measure=measure)),
         describe=str,
         table=lambda result: point_table(result["points"], {"rate": figure("rate", form=".1f")}, []),
     )
     assert command.main(["--out", str(tmp_path / "out"), "--repeat", "2"]) == code
-    header, good, bad, *told = capsys.readouterr().out.splitlines()
+    header, good, bad, *message = capsys.readouterr().out.splitlines()
     assert (header.split(), good.split()) == (["point", "rate"], ["good", "2.5"])
     assert bad.split() == ["bad", "failed" if error else "2.5"]
-    assert told == ([f"bad failed: {error}"] if error else [])
+    assert message == ([f"bad failed: {error}"] if error else [])
     result = json.loads((tmp_path / "out" / "tiny.json").read_text())
     assert [len(point["repeats"]) for point in result["points"]] == [2, 0 if error else 2]

@@ -19,7 +19,7 @@ def test_repeats_alternate_and_a_failing_point_is_left_out_from_then_on() -> Non
             raise ChildFailed("no memory")
         return {"rate": float(len(order))}
 
-    list(measure_points(points, measure, repeat=2, describe=lambda run: f"{run['rate']:.0f}", say=lines.append))
+    list(measure_points(points, measure, repeat=2, describe=lambda run: f"{run['rate']:.0f}", report=lines.append))
     assert order == ["a", "b", "c", "c", "a"]
     assert [point.error for point in points] == [None, "no memory", None]
     assert points[0].runs == [{"rate": 1.0}, {"rate": 5.0}]

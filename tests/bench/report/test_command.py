@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from bench.loader.command import loader_table
-from bench.measure.tables import markdown_table
 from bench.report import STUDIES, Outcome, Study, add_plots, format_page, main, run_study
 
 TINY = ("--batch-size", "4", "--steps", "4", "--warmup", "1", "--no-limit", "--mixture", "bridge", "--num-workers", "0")
@@ -30,9 +29,8 @@ def test_each_study_is_one_line_that_its_command_understands(capsys: pytest.Capt
         words = shlex.split(line)
         assert words[:3] == ["python", "-m", f"bench.{study.kind}"]
         assert "{" not in line
-        if study.kind in ("loader", "train"):
-            module = import_module(f"bench.{study.kind}.command")
-            assert module.COMMAND.parse(words[3:]).repeat == study.repeats[0]
+        module = import_module(f"bench.{study.kind}{'' if '.' in study.kind else '.command'}")
+        assert module.COMMAND.parse(words[3:]).repeat == study.repeats[0]
 
 
 @pytest.mark.long
@@ -43,15 +41,15 @@ def test_a_study_is_run_once_and_shown_with_its_command_and_plot(oxe_root: Path,
     outcome = run_study(study, command, folder, fresh=False)
     assert outcome.result is not None and outcome.error is None
     kept = (folder / "result.json").stat().st_mtime_ns
-    again = run_study(study, command, folder, fresh=False)
+    repeated = run_study(study, command, folder, fresh=False)
     assert (folder / "result.json").stat().st_mtime_ns == kept
-    assert again.result == outcome.result
-    assert (outcome.kept, again.kept) == (False, True)
-    add_plots(again, folder, tmp_path / "docs" / "page.md")
-    assert again.plots == ("benchmarks/tiny.svg",)
+    assert repeated.result == outcome.result
+    assert (outcome.kept, repeated.kept) == (False, True)
+    add_plots(repeated, folder, tmp_path / "docs" / "page.md")
+    assert repeated.plots == ("benchmarks/tiny.svg",)
     assert "pairs/s" in (tmp_path / "docs" / "benchmarks" / "tiny.svg").read_text()
-    page = format_page([again])
-    assert f"`{shlex.join(['python', '-m', 'bench.loader', *command])}`, {again.date}" in page
+    page = format_page([repeated])
+    assert f"`{shlex.join(['python', '-m', 'bench.loader', *command])}`, {repeated.date}" in page
     rows = [line.split("|")[1:3] for line in page.splitlines() if line.startswith("| batch_size=")]
     medians = [point["median"]["samples_per_s"] for point in outcome.result["points"]]
     shown = [(name.strip(), rate.strip()) for name, rate in rows]
@@ -81,14 +79,9 @@ def test_a_failed_point_is_a_row() -> None:
         "error": "no | memory",
     }
     machine = {"cores": 1, "cpu": "any"}
-    given = {"steps": 160, "batch_size": 64, "repeat": 1}
-    table = loader_table({"points": [failed], "parameters": given, "machine": machine}).markdown()
+    parameters = {"steps": 160, "batch_size": 64, "repeat": 1}
+    table = loader_table({"points": [failed], "parameters": parameters, "machine": machine}).markdown()
     assert "| seed=1 |" in table and "seed=1 failed: no | memory" in table
-
-
-def test_rows_of_a_table_are_as_wide_as_its_head() -> None:
-    lines = markdown_table(["a", "b"], [[1, 2]]).splitlines()
-    assert lines == ["| a | b |", "|---|---:|", "| 1 | 2 |"]
 
 
 def test_an_unknown_study_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -114,15 +107,3 @@ def test_sections_of_other_commands_and_of_studies_without_a_result_stay() -> No
     assert "Not measured: no memory" in page and "Kept." in page and "By hand." in page
     assert "Old" not in page
     assert format_page([outcome], page) == page
-
-
-@pytest.mark.long
-def test_what_is_on_the_page_is_what_only_names_and_what_is_kept(
-    oxe_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    page = tmp_path / "docs" / "benchmarks.md"
-    arguments = ["--root", str(tmp_path / "nothing"), "--work", str(tmp_path / "work"), "--page", str(page)]
-    assert main([*arguments, "--only", "headline"]) == 1
-    assert capsys.readouterr().err.startswith("error: headline: ")
-    assert "## Throughput, 29 datasets" in page.read_text()
-    assert "## Peers" not in page.read_text()

@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.merge import main as merge
-from bench.scale import main
+from bench.scale.command import main
 from bench.synthetic import DATASETS, EPISODE_PAIRS, OFFSET, Scale, make_root
 from convert.index.shards import list_shards
 from convert.index.tables import extract_part
 from stream import make_loader
 from stream.format.manifest import read_manifest
-from stream.format.names import TABLE_KINDS, shard_file, table_file
+from stream.format.names import TABLE_KINDS, table_file
 from stream.format.table import hash_column, open_table
 from tests.bench.conftest import Refused
 
@@ -54,17 +53,6 @@ def test_every_record_of_every_shard_is_there_and_is_read(root: Path, scale: Sca
     assert np.isfinite(batch["action"]).all() and batch["action_mask"].all()
 
 
-def test_shards_are_links_to_one_and_the_manifest_lists_them_all(root: Path) -> None:
-    folder = root / "synthetic_00" / "1.0.0"
-    names = [shard["name"] for shard in json.loads((folder / "dataset.json").read_text())["splits"]["train"]["shards"]]
-    assert len(set(names)) == 3
-    assert {path.name for path in (folder / "train").iterdir()} == {
-        *(shard_file(name) for name in names),
-        *map(table_file, TABLE_KINDS),
-    }
-    assert len({(folder / "train" / shard_file(name)).stat().st_ino for name in names}) == 1
-
-
 def test_the_index_is_that_of_the_parts_of_its_shards(root: Path, tmp_path: Path) -> None:
     folder = root / "synthetic_03" / "1.0.0" / "train"
     entries = read_manifest(folder.parent).splits["train"].index
@@ -81,23 +69,11 @@ def test_the_index_is_that_of_the_parts_of_its_shards(root: Path, tmp_path: Path
 
 
 @pytest.mark.long
-def test_merging_a_synthetic_journal_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    where = ["--work", str(tmp_path / "work"), "--out", str(tmp_path / "out"), "--json"]
-    assert merge(["--steps", "3_000,1", *where]) == 0
-    printed: dict[str, Any] = json.loads(capsys.readouterr().out)
-    assert json.loads((tmp_path / "out" / "merge.json").read_text()) == printed
-    assert list((tmp_path / "work").iterdir()) == []
-    assert [(point["name"], point["point"]["shards"]) for point in printed["points"]] == [("2,990", 2), ("1,495", 1)]
-    for point in printed["points"]:
-        assert point["error"] is None
-        assert all(value > 0 for value in point["median"].values())
-
-
-@pytest.mark.long
 def test_the_command_measures_and_removes_its_roots(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     size = ["--records", "1", "--batches", "100", "--batch-size", "8", "--num-workers", "1", "--repeat", "1"]
-    where = ["--work", str(tmp_path / "work"), "--out", str(tmp_path / "out"), "--json"]
-    assert main([*size, *where]) == 0
+    size += ["--subjects", "labels,loader,index"]
+    folders = ["--work", str(tmp_path / "work"), "--out", str(tmp_path / "out"), "--json"]
+    assert main([*size, *folders]) == 0
     printed: dict[str, Any] = json.loads(capsys.readouterr().out)
     assert json.loads((tmp_path / "out" / "scale.json").read_text()) == printed
     assert list((tmp_path / "work").iterdir()) == []
@@ -106,16 +82,16 @@ def test_the_command_measures_and_removes_its_roots(tmp_path: Path, capsys: pyte
     assert (figures["records"], figures["shards"]) == (DATASETS * EPISODE_PAIRS, DATASETS)
     assert point["error"] is None
     assert all(
-        figures[key] > 0 for key in ("open_s", "first_batch_s", "plan_ms", "batch_cpu_ms", "resume_s", "cold_rate")
+        figures[key] > 0
+        for key in ("open_s", "first_batch_s", "plan_ms", "batch_cpu_ms", "resume_s", "cold_rate", "merge_s", "label_s")
     )
     assert figures["worker_own_bytes"] > 2**22
 
 
 @pytest.mark.parametrize(
-    ("more", "code", "told"),
-    [(("--records", "10,x"), 2, "found 'x'"), (("--work", "/proc/none"), 1, "/proc/none")],
+    ("more", "code", "message"), [(("--records", "10,x"), 2, "found 'x'"), (("--work", "/proc/none"), 1, "/proc/none")]
 )
-def test_what_cannot_be_done_is_one_line(more: tuple[str, ...], code: int, told: str, refused: Refused) -> None:
-    found, line = refused(main, more)
-    assert found == code
-    assert told in line
+def test_what_cannot_be_done_is_one_line(more: tuple[str, ...], code: int, message: str, refused: Refused) -> None:
+    exit_code, line = refused(main, more)
+    assert exit_code == code
+    assert message in line

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from bench.chaos.outage import FORMS, FailingServer, Form
 from stream import digest, make_loader
 from stream.storage import object_reads
 from stream.storage.object_reads import ObjectReads, Read
 from stream.storage.remote import RemoteError, Traffic
+from tests.faults.chaos.outage import FORMS, FailingServer, Form
 from tests.fixtures.object_stores import web_server
 
 SHARD = "demo/1.0.0/train/train-00000-of-00006.arrayrecord"

@@ -1,1 +1,0 @@
-"""``python -m bench.chaos``: faults caused with real processes."""

@@ -1,1 +1,0 @@
-"""``python -m bench.corruption``: every region of every file damaged."""

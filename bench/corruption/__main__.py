@@ -1,5 +1,0 @@
-"""``python -m bench.corruption``."""
-
-from bench.corruption.command import main
-
-raise SystemExit(main())

@@ -1,0 +1,1 @@
+"""``python -m bench.layouts``: cost of layouts, codecs and stored depth."""

@@ -1,0 +1,5 @@
+"""``python -m bench.layouts``."""
+
+from bench.layouts.command import main
+
+raise SystemExit(main())

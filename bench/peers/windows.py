@@ -1,0 +1,94 @@
+"""Windows of a dataset and its LeRobot dataset, for the peers that read windows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import simplejpeg
+
+from bench.loader.parameters import Parameters
+from bench.peers.loaders.windows import LEROBOT
+from bench.peers.protocol import pixel_hash, window_hash
+from pairstream.export.command import export
+from pairstream.export.selection import Selection, select
+from stream.base.errors import ArgumentError
+
+SAMPLES = "samples.json"
+"""File of an export with the hash of every sample, if all are to be checked."""
+
+
+def export_windows(
+    parameters: Parameters, folder: Path, *, camera: str, window: int, horizon: int, max_steps: int
+) -> set[str]:
+    """Write the steps of a dataset, its LeRobot dataset, and the hash of every sample; return those of the pixels.
+
+    Raises:
+        ArgumentError: The dataset does not exist, has too many steps, missing frames or no action, or has pairs.
+        stream.base.errors.FormatError: A file is damaged.
+    """
+    selection = select(parameters.root, parameters.mixture, parameters.split, cameras=[camera])
+    _check(selection, max_steps)
+    folder.mkdir(parents=True)
+    dataset_name = selection.dataset.name
+    export(parameters.root, folder / LEROBOT, dataset=dataset_name, split=parameters.split, cameras=[camera])
+    ((camera_key, camera_spec),) = selection.cameras.items()
+    distances = list(range(1 - window, 1))
+    columns: dict[str, list[np.ndarray]] = {"action": [], "state": [], "language": []}
+    numbers, ends, pixels, samples = [], [0], set(), {}
+    with (folder / "pairs.bin").open("wb") as file:
+        for episode in selection.episodes:
+            stored = selection.read(episode)
+            for column in ("action", "state"):
+                columns[column].append(np.stack(stored.table[column].to_numpy()))
+            columns["language"].append(np.array(stored.table["language"].to_pylist()))
+            jpegs = [jpeg for jpeg in stored.frames[0] if isinstance(jpeg, bytes)]
+            frames, action = np.stack([simplejpeg.decode_jpeg(jpeg) for jpeg in jpegs]), columns["action"][-1]
+            for step, jpeg in enumerate(jpegs):
+                ends.append(ends[-1] + file.write(jpeg))
+                numbers.append((0, episode.number, step))
+                # The closest step replaces those outside the episode.
+                frame_steps, action_steps = step + np.array(distances), step + np.arange(horizon)
+                inside_frames, inside_actions = (
+                    np.clip(steps, 0, len(jpegs) - 1) for steps in (frame_steps, action_steps)
+                )
+                action_mask = inside_actions == action_steps
+                masked = action[inside_actions] * action_mask[:, None]
+                samples[f"{episode.number}/{step}"] = window_hash(
+                    frames[inside_frames], inside_frames == frame_steps, masked, action_mask
+                )
+                pixels.add(pixel_hash(frames[inside_frames]))
+    np.save(folder / "numbers.npy", np.array(numbers))
+    np.save(folder / "ends.npy", np.array(ends[1:]))
+    joined = {column: np.concatenate(values) for column, values in columns.items()}
+    np.savez(folder / "steps.npz", action=joined["action"], state=joined["state"], language=joined["language"])
+    num_bytes = sum(file.stat().st_size for file in selection.dataset.folder.rglob("*") if file.is_file())
+    about = {
+        "datasets": [{"name": dataset_name, "weight": 1.0, "bytes": num_bytes}],
+        **{name: getattr(parameters, name) for name in ("root", "mixture", "split")},
+        "shape": camera_spec.shape,
+        "vector": [horizon, joined["action"].shape[1], joined["state"].shape[1]],
+        "window": distances,
+        "image": f"observation.images.{camera_key}",
+        "fps": selection.rate,
+        "loader": {"cameras": camera, "frames": distances, "bounds": "clamp", "horizon": horizon},
+    }
+    (folder / "about.json").write_text(json.dumps(about))
+    (folder / SAMPLES).write_text(json.dumps(samples))
+    return pixels
+
+
+def _check(selection: Selection, max_steps: int) -> None:
+    name, spec = selection.dataset.name, selection.data.spec
+    if selection.dataset.fields.layout != "frames":
+        raise ArgumentError(f"dataset {name}: is in the layout pairs; convert it with `--layout frames`")
+    if selection.has_holes or selection.left_out:
+        raise ArgumentError(f"dataset {name}: has damaged episodes, which LeRobot cannot mask; choose another --split")
+    if not (spec.action_size and spec.state_size):
+        raise ArgumentError(f"dataset {name}: has no action or no state, which the samples need")
+    if selection.steps > max_steps:
+        raise ArgumentError(
+            f"dataset {name} has {selection.steps:,} steps, of which each loader would make a copy; choose a smaller "
+            "--split, or allow more with --max-samples"
+        )

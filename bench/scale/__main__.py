@@ -1,0 +1,5 @@
+"""``python -m bench.scale``."""
+
+from bench.scale.command import main
+
+raise SystemExit(main())

@@ -1,0 +1,146 @@
+"""Outages of a web server while a training run reads in place."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import unquote
+
+from pairstream.info.overview import describe, open_root
+from tests.faults.chaos.programs import Training
+from tests.faults.chaos.sandbox import Broken, Fault, Trial
+
+Form = Literal["refused", "reset", "closed", "stalled"]
+FORMS: tuple[Form, ...] = ("refused", "reset", "closed", "stalled")
+"""An outage that refuses connections, resets them, accepts and closes them, or accepts them and never answers."""
+SECONDS = (1, 5, 15, 60)
+"""Lengths of the outages, in turn."""
+_LINGER_0 = struct.pack("ii", 1, 0)
+
+
+def outage(trial: Trial, fault: Fault, *, form: Form) -> None:
+    """Read in place, and let the server fail at a random step: the run goes on by itself, with the same batches."""
+    seconds = SECONDS[(fault.tried - 1) % len(SECONDS)]
+    fault.what = f"{form} for {seconds} s"
+    with FailingServer(trial.sandbox.root).serving() as server:
+        training = Training(trial.sandbox, root=server.url, cache=f"{trial.folder}/cache:50KB")
+        with training.running(trial) as command:
+            training.wait(trial, command)
+            server.fail(form, seconds=seconds)
+            if command.process.poll() is not None:
+                raise Broken("the run ended before the outage did")
+            trial.check_done(trial.end(command))
+        training.finish(trial)
+
+
+class FailingServer:
+    """A web server of a root, in threads of this process, which can fail.
+
+    Args:
+        root: Converted root.
+        names: List of its datasets, as ``info.json`` has it; by default that of the root.
+    """
+
+    def __init__(self, root: Path, *, names: bytes | None = None) -> None:
+        self.root = root
+        datasets = [] if names else [describe(dataset) for dataset in open_root(str(root)).datasets]
+        self.names = names or json.dumps({"datasets": datasets}).encode()
+        self.form: Form | None = None
+        self.ended = threading.Event()
+        self._server = _Server(("127.0.0.1", 0), self)
+
+    @property
+    def url(self) -> str:
+        """Return the address of the root."""
+        return f"http://127.0.0.1:{self._server.server_port}"
+
+    @contextlib.contextmanager
+    def serving(self) -> Iterator[FailingServer]:
+        """Serve the root during the context."""
+        self._server.start()
+        try:
+            yield self
+        finally:
+            self.ended.set()
+            self._server.stop()
+
+    def fail(self, form: Form, *, seconds: float) -> None:
+        """Fail for some seconds; connections that stalled are never answered."""
+        self.form = form
+        if form == "refused":
+            self._server.stop()
+        time.sleep(seconds)
+        if form == "refused":
+            self._server = _Server(("127.0.0.1", self._server.server_port), self)
+            self._server.start()
+        self.form = None
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, address: tuple[str, int], owner: FailingServer) -> None:
+        super().__init__(address, _Handler)
+        self.owner = owner
+
+    def start(self) -> None:
+        threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
+
+    def stop(self) -> None:
+        self.shutdown()
+        self.server_close()
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        """Return whether a new connection is served."""
+        return self.owner.form in (None, "stalled")
+
+    def shutdown_request(self, request: Any) -> None:
+        """End a connection, in an outage of this form by a reset."""
+        if self.owner.form == "reset":
+            request.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_0)
+            self.close_request(request)
+        else:
+            super().shutdown_request(request)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: _Server
+
+    def do_GET(self) -> None:
+        """Answer a request for a file or a range of it."""
+        owner, name = self.server.owner, unquote(self.path).lstrip("/")
+        if owner.form is not None:
+            self.close_connection = True
+            if owner.form == "stalled":
+                owner.ended.wait()
+            return
+        content, path = owner.names, owner.root / name
+        if name != "info.json":
+            content = path.read_bytes() if path.is_file() else b""
+        is_here, size = name == "info.json" or path.is_file(), len(content)
+        span = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
+        if is_here and span:
+            content = content[int(span[1]) : int(span[2]) + 1]
+        self.send_response(404 if not is_here else 206 if span else 200)
+        if is_here and span:
+            self.send_header("Content-Range", f"bytes {span[1]}-{int(span[1]) + len(content) - 1}/{size}")
+        self.send_header("Last-Modified", "Thu, 26 Nov 2026 12:00:00 GMT")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        with contextlib.suppress(OSError):
+            self.wfile.write(content if self.command != "HEAD" else b"")
+
+    do_HEAD = do_GET  # noqa: N815
+
+    def log_message(self, *_: object) -> None:
+        """Log nothing."""
