@@ -31,7 +31,7 @@ from bench.network_disk import missing, mounted
 from bench.synthetic import DATASETS, EPISODE_PAIRS, Scale, make_root
 from stream import make_loader
 from stream.base.arguments import whole
-from stream.batch.assemble import Assembled, Assembler
+from stream.batch.assemble import Assembler, BatchResult
 from stream.batch.spec import Batch
 from stream.order.rows import Rows
 
@@ -79,10 +79,10 @@ class Asleep(grain.transforms.Map):
 def _sleep(seconds: float) -> Asleep:
     """Replace the assembling of batches in this process, a worker."""
 
-    def assemble(_: Assembler, rows: Rows, out: dict[str, Any], begun: Any = None) -> Assembled:
+    def assemble(_: Assembler, rows: Rows, out: dict[str, Any], pending: Any = None) -> BatchResult:
         time.sleep(seconds)
         out["sample"][:] = rows.sample
-        return Assembled(texts={"language": [f"{_TEXT} {number}" for number in range(len(rows))]})
+        return BatchResult(rows, {**out, "language": [f"{_TEXT} {number}" for number in range(len(rows))]})
 
     Assembler.assemble = assemble  # type: ignore[method-assign, assignment]
     return Asleep(seconds)

@@ -52,8 +52,8 @@ def main(arguments: list[str]) -> int:
                 if request.is_new:
                     slots[request.slot] = SlotWriter(recv_handle(connection), maker)
                 waiting.append((request, slots[request.slot].begin(request)))
-            request, begun = waiting.popleft()
-            connection.send_bytes(pack(slots[request.slot].make(request, begun)))
+            request, pending = waiting.popleft()
+            connection.send_bytes(pack(slots[request.slot].make(request, pending)))
     except (EOFError, BrokenPipeError, ConnectionResetError):
         pass
     except Exception:

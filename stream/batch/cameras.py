@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stream.base.errors import ArgumentError, FormatError, closest
 from stream.batch.resize import ImageSize, Resize
@@ -51,7 +51,7 @@ class LoadedCamera:
     @property
     def is_drawn(self) -> bool:
         """True if a member has several cameras to draw from."""
-        return any(len(own) > 1 for own in self.stored)
+        return any(len(indices) > 1 for indices in self.stored)
 
     @property
     def frames(self) -> str:
@@ -77,7 +77,7 @@ def canonical_cameras(cameras: Any) -> str | list[str] | dict[str, list[str]] | 
     """Return the ``cameras`` argument in its JSON form.
 
     Raises:
-        ArgumentError: It is neither a text, nor a list of different texts, nor a mapping of texts to these.
+        ArgumentError: It is neither a text, nor a list of different texts, nor a mapping of texts to texts or lists.
 
     >>> canonical_cameras({"exterior": ("left", "right"), "wrist": "wrist"})
     {'exterior': ['left', 'right'], 'wrist': ['wrist']}
@@ -85,20 +85,41 @@ def canonical_cameras(cameras: Any) -> str | list[str] | dict[str, list[str]] | 
     if cameras is None or (isinstance(cameras, str) and cameras):
         return cameras
     if isinstance(cameras, Mapping):
-        found = {key: [own] if isinstance(own, str) else own for key, own in cameras.items()}
-    else:
-        found = {"": cameras}
-    is_right = all(isinstance(own, list | tuple) and own and _are_names(own) for own in found.values())
-    if not found or not is_right or not _are_names([*found, "name"] if isinstance(cameras, Mapping) else ["name"]):
-        raise ArgumentError(
-            f"cameras={cameras!r:.100}; expected the role or name of a camera, a list of different ones, or a mapping "
-            "of keys to these"
-        )
-    return {key: list(own) for key, own in found.items()} if isinstance(cameras, Mapping) else list(cameras)
+        choices = {key: [names] if isinstance(names, str) else names for key, names in cameras.items()}
+        if choices and _are_names(list(choices)) and all(map(_are_names, choices.values())):
+            return {key: list(names) for key, names in choices.items()}
+    elif _are_names(cameras):
+        return list(cameras)
+    raise ArgumentError(
+        f"cameras={cameras!r:.100}; expected the role or name of a camera, a list of different ones, or a mapping of "
+        "keys to names or lists of names"
+    )
 
 
-def _are_names(texts: Sequence[Any]) -> bool:
-    return all(isinstance(each, str) and each for each in texts) and len(set(texts)) == len(texts)
+def _are_names(names: Any) -> bool:
+    """Return whether a value is a list of different texts."""
+    if not isinstance(names, list | tuple) or not names:
+        return False
+    return all(isinstance(name, str) and name for name in names) and len(set(names)) == len(names)
+
+
+class _Request(NamedTuple):
+    """A camera of a batch, as the caller asks for it.
+
+    Attributes:
+        key: Name of the camera in arguments, None for the default camera.
+        suffix: Ending of its keys.
+        camera_names: Names or roles of the stored cameras to draw from.
+    """
+
+    key: str | None
+    suffix: str
+    camera_names: Sequence[str | None]
+
+    @property
+    def size_key(self) -> str:
+        """Name of the camera in ``image_size``."""
+        return self.key or "primary"
 
 
 def find_cameras(
@@ -122,63 +143,87 @@ def find_cameras(
         resize: How frames get this size.
 
     Raises:
-        ArgumentError: No dataset has a camera, ``size`` names one that is not loaded, or the frames of one have several
-            sizes or are colour and depth.
+        ArgumentError: No dataset has a camera, ``size`` names a camera that is not loaded, or the frames of one camera
+            have several sizes or are colour and depth.
     """
-    wanted: list[tuple[str | None, Sequence[str | None]]]
-    if isinstance(cameras, Mapping):
-        wanted = [(key, [own] if isinstance(own, str) else own) for key, own in cameras.items()]
-    else:
-        wanted = [(each, [each]) for each in ([cameras] if cameras is None or isinstance(cameras, str) else cameras)]
-    stored = [each.stored_cameras for each in fields]
+    requests = _requests(cameras)
     loaded = []
-    for key, several in wanted:
-        found = {camera: [_find(camera, each) for each in stored] for camera in several}
-        for camera, own in found.items():
-            if max(own) < 0:
-                known = sorted({name for each in stored for one in each for name in one.keys if name})
-                hint = "; pairs have one camera, `--layout frames --cameras all` stores all"
-                hint = hint if any(each.layout == "pairs" for each in fields) else ""
-                raise ArgumentError(
-                    f"cameras: no dataset of the mixture stores {camera!r}; they store {', '.join(known)}{hint}"
-                )
-        # A name and a role may be the same camera.
-        numbers = tuple(tuple(dict.fromkeys(n for n in own if n >= 0)) for own in zip(*found.values(), strict=True))
-        suffix = "" if key is None or isinstance(cameras, str) else f"/{key.removeprefix('depth/')}"
-        kinds = {each[number].is_depth for each, own in zip(stored, numbers, strict=True) for number in own}
-        if len(kinds) > 1:
-            raise ArgumentError(
-                f"cameras: {key or 'the first camera'!r} is colour in some datasets and depth in others; name "
-                "cameras of one kind, such as 'primary' or 'depth/primary'"
-            )
-        own_size = size.get(key or "primary") if isinstance(size, Mapping) else size
-        shape = (own_size[0], own_size[1]) if own_size else _shape(key or "primary", numbers, stored, names)
-        sources = tuple(tuple(each[n] for n in own) for each, own in zip(stored, numbers, strict=True))
-        loaded.append(LoadedCamera(suffix, shape, numbers, kinds.pop(), resize if own_size else None, sources))
-    keys = [each.frames for each in loaded]
-    if again := [key for key in keys if keys.count(key) > 1]:
-        raise ArgumentError(f"cameras={cameras!r:.100}: two of them would have the key {again[0]!r}; rename one")
-    known_keys = [key or "primary" for key, _ in wanted]
-    for name in size if isinstance(size, Mapping) else ():
-        if name not in known_keys:
-            raise ArgumentError(
-                f"image_size: no camera {name!r} is loaded; {closest(name, known_keys, noun='cameras')}"
-            )
+    for request in requests:
+        camera_size = size.get(request.size_key) if isinstance(size, Mapping) else size
+        loaded.append(_load_camera(request, fields, names, size=camera_size, resize=resize))
+    keys = [camera.frames for camera in loaded]
+    if repeated := [key for key in keys if keys.count(key) > 1]:
+        raise ArgumentError(f"cameras={cameras!r:.100}: two of them would have the key {repeated[0]!r}; rename one")
+    size_keys = [request.size_key for request in requests]
+    for key in size if isinstance(size, Mapping) else ():
+        if key not in size_keys:
+            raise ArgumentError(f"image_size: no camera {key!r} is loaded; {closest(key, size_keys, noun='cameras')}")
     if cameras is not None:
-        missing = [name for member, name in enumerate(names) if not any(each.stored[member] for each in loaded)]
-        if missing:
+        lacking = [name for member, name in enumerate(names) if not any(camera.stored[member] for camera in loaded)]
+        if lacking:
             raise ArgumentError(
-                f"cameras={cameras!r:.100}: these datasets store none of them: {', '.join(missing)}; leave the "
+                f"cameras={cameras!r:.100}: these datasets store none of them: {', '.join(lacking)}; leave the "
                 "datasets out, or convert them with `--layout frames --cameras all`"
             )
     _check_video(loaded, names)
     return tuple(loaded)
 
 
-def _check_video(loaded: Sequence[LoadedCamera], names: Sequence[str]) -> None:
+def _requests(cameras: Cameras) -> list[_Request]:
+    if cameras is None or isinstance(cameras, str):
+        return [_Request(cameras, "", [cameras])]
+    choices = cameras if isinstance(cameras, Mapping) else {name: name for name in cameras}
+    return [
+        _Request(key, f"/{key.removeprefix('depth/')}", [names] if isinstance(names, str) else names)
+        for key, names in choices.items()
+    ]
+
+
+def _load_camera(
+    request: _Request,
+    fields: Sequence[Fields],
+    names: Sequence[str],
+    *,
+    size: tuple[int, int] | None,
+    resize: Resize | None,
+) -> LoadedCamera:
+    stored_cameras = [member.stored_cameras for member in fields]
+    index_by_camera = {name: [_index_of(name, stored) for stored in stored_cameras] for name in request.camera_names}
+    for camera_name, indices in index_by_camera.items():
+        if max(indices) < 0:
+            raise _no_camera(camera_name, fields)
+    # A name and a role may be the same camera.
+    member_indices = tuple(
+        tuple(dict.fromkeys(index for index in indices if index >= 0))
+        for indices in zip(*index_by_camera.values(), strict=True)
+    )
+    sources = tuple(
+        tuple(stored[index] for index in indices)
+        for stored, indices in zip(stored_cameras, member_indices, strict=True)
+    )
+    is_depth = {source.is_depth for member_sources in sources for source in member_sources}
+    if len(is_depth) > 1:
+        raise ArgumentError(
+            f"cameras: {request.key or 'the first camera'!r} is colour in some datasets and depth in others; name "
+            "cameras of one kind, such as 'primary' or 'depth/primary'"
+        )
+    shape = (size[0], size[1]) if size else _common_shape(request.size_key, sources, names)
+    return LoadedCamera(request.suffix, shape, member_indices, is_depth.pop(), resize if size else None, sources)
+
+
+def _no_camera(camera_name: str | None, fields: Sequence[Fields]) -> ArgumentError:
+    stored_names = {name for member in fields for camera in member.stored_cameras for name in camera.keys if name}
+    has_pairs = any(member.layout == "pairs" for member in fields)
+    hint = "; pairs have one camera, `--layout frames --cameras all` stores all" if has_pairs else ""
+    return ArgumentError(
+        f"cameras: no dataset of the mixture stores {camera_name!r}; they store {', '.join(sorted(stored_names))}{hint}"
+    )
+
+
+def _check_video(cameras: Sequence[LoadedCamera], names: Sequence[str]) -> None:
     """Raise ArgumentError if video of a member cannot be decoded here, or its sizes cannot be told apart."""
     for member, name in enumerate(names):
-        for camera in loaded:
+        for camera in cameras:
             for codec in filter(camera.codecs(member).__contains__, VIDEO_CODECS):
                 check_decoder(codec, by=f"{name} ({codec})")
                 try:
@@ -187,31 +232,29 @@ def _check_video(loaded: Sequence[LoadedCamera], names: Sequence[str]) -> None:
                     raise ArgumentError(f"{name}, {camera.frames}: {error}") from None
 
 
-def _find(camera: str | None, stored: Sequence[StoredCamera]) -> int:
+def _index_of(camera_name: str | None, stored: Sequence[StoredCamera]) -> int:
     """Return the number of a camera: the first with this name, else the first with this role, else -1."""
-    if camera is None:
-        return max(_find("primary", stored), 0)
-    for key in (0, 1):
-        for number, each in enumerate(stored):
-            if each.keys[key] == camera:
+    if camera_name is None:
+        return max(_index_of("primary", stored), 0)
+    for name_or_role in (0, 1):
+        for number, camera in enumerate(stored):
+            if camera.keys[name_or_role] == camera_name:
                 return number
     return -1
 
 
-def _shape(
-    camera: str, numbers: Sequence[Sequence[int]], stored: Sequence[Sequence[StoredCamera]], names: Sequence[str]
-) -> tuple[int, int]:
+def _common_shape(camera_name: str, sources: Sequence[Sequence[StoredCamera]], names: Sequence[str]) -> tuple[int, int]:
+    """Return the size of the stored frames; raise ArgumentError if they have several."""
     sizes = {
-        name: [size for number in own for size in each[number].sizes]
-        for name, each, own in zip(names, stored, numbers, strict=True)
-        if own
+        name: [size for source in member_sources for size in source.sizes]
+        for name, member_sources in zip(names, sources, strict=True)
+        if member_sources
     }
-    found = {size for several in sizes.values() for size in several}
-    if len(found) != 1:
-        texts = {name: " ".join(f"{height}x{width}" for height, width in several) for name, several in sizes.items()}
-        listed = "; ".join(f"{name} {text}" for name, text in list(texts.items())[:8])
+    distinct = {size for member_sizes in sizes.values() for size in member_sizes}
+    if len(distinct) != 1:
+        texts = [f"{name} {' '.join(f'{height}x{width}' for height, width in sizes[name])}" for name in sizes]
         raise ArgumentError(
-            f"camera {camera!r}: frames of {len(found)} sizes cannot make one batch ({listed}); give "
-            "image_size=(height, width), convert with --image-size HxW, or load datasets of one size together"
+            f"camera {camera_name!r}: frames of {len(distinct)} sizes cannot make one batch ({'; '.join(texts[:8])}); "
+            "give image_size=(height, width), convert with --image-size HxW, or load datasets of one size together"
         )
-    return found.pop()
+    return distinct.pop()

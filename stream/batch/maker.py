@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from stream.base.errors import FormatError, StreamError
-from stream.batch.assemble import Assembled, Assembler, PendingBatch
+from stream.batch.assemble import Assembler, BatchResult, PendingBatch
 from stream.batch.layout import Layout
 from stream.batch.spec import Batch, BatchSpec, Decode
 from stream.order.rows import ROW_TYPE, Rows
@@ -39,7 +39,7 @@ class Setup:
 
 
 class BatchMaker:
-    """The maker of batches in one process: it assembles them and applies the transforms.
+    """Maker of the batches of one process: assembles them and applies the transforms.
 
     Attributes:
         setup: Setup.
@@ -58,23 +58,22 @@ class BatchMaker:
         return self.setup.spec.is_remote
 
     def begin(self, rows: Rows, out: Mapping[str, np.ndarray]) -> PendingBatch | None:
-        """Begin a batch in ``out``, or return None where that fails: making it tells why."""
+        """Begin a batch in ``out``, or return None if it fails; ``make`` then raises the error."""
         try:
             return self.assembler.begin(rows, out) if self.asks_ahead else None
         except (StreamError, FormatError, OSError):
             return None
 
     def make(
-        self, step: int, rows: Rows, out: Mapping[str, np.ndarray] | None = None, begun: PendingBatch | None = None
-    ) -> tuple[Batch, Assembled]:
+        self, step: int, rows: Rows, out: Mapping[str, np.ndarray] | None = None, pending: PendingBatch | None = None
+    ) -> BatchResult:
         """Make a batch in ``out``, or in new arrays; the batch is empty if rows failed."""
         out = self.assembler.empty(len(rows)) if out is None else out
-        done = self.assembler.assemble(rows, out, begun)
-        if done.failed:
-            return {}, done
-        batch = {**done.arrays, **out, **done.texts}
-        setup = self.setup
-        return apply_transforms(setup.transforms, batch, seed=setup.seed, step=step, rank=setup.rank), done
+        result, setup = self.assembler.assemble(rows, out, pending), self.setup
+        batch, result.batch = result.batch, {}
+        if not result.failed:
+            result.batch = apply_transforms(setup.transforms, batch, seed=setup.seed, step=step, rank=setup.rank)
+        return result
 
 
 def apply_transforms(transforms: Sequence[Any], batch: Batch, *, seed: int, step: int, rank: int) -> Batch:

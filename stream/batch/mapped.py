@@ -22,7 +22,7 @@ class MappedIndex:
 
     Attributes:
         int32, int64, float32: The region as numbers of a type.
-        rows: Row counts of each split's tables, by kind, int64 [splits].
+        row_counts: Rows of each split's tables, by kind, int64 [splits].
 
     Raises:
         OSError: A table cannot be mapped.
@@ -52,7 +52,9 @@ class MappedIndex:
                 for start, stop in table.columns[name].spans
             ]
         )
-        self.rows = {kind: np.array([len(split.table(kind)) for split in splits], np.int64) for kind in TABLE_KINDS}
+        self.row_counts = {
+            kind: np.array([len(split.table(kind)) for split in splits], np.int64) for kind in TABLE_KINDS
+        }
 
     def starts(self, tables: Sequence[Table | None], column: str, size: int) -> np.ndarray:
         """Return the index of the first number of a column in each split, int64 [splits].

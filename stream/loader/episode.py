@@ -10,7 +10,7 @@ import numpy as np
 
 from stream.base.errors import ArgumentError, FormatError, closest
 from stream.base.html import Markup, html_picture, html_table
-from stream.batch.assemble import Assembled, Assembler
+from stream.batch.assemble import Assembler, BatchResult
 from stream.format.index import find_episode
 from stream.format.video import ChunkFrame
 from stream.order.rows import Rows
@@ -239,7 +239,7 @@ def _rows(place: _Place, samples: range) -> Rows:
     return Rows.of(sample=zero, member=zero + place.member, epoch=zero, split=zero + place.split, record=records)
 
 
-def _check(assembler: Assembler, place: _Place, samples: range, done: Assembled) -> None:
+def _check(assembler: Assembler, place: _Place, samples: range, done: BatchResult) -> None:
     """Raise FormatError if a row failed."""
     kind = "steps" if assembler.spec.layouts[place.member] == "frames" else "records"
     for row, error in done.failed[:1]:

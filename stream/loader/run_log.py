@@ -12,8 +12,8 @@ import numpy as np
 
 from stream.base.arguments import check_whole
 from stream.base.errors import ArgumentError
+from stream.batch.assemble import BatchResult
 from stream.loader.rank_plan import RankPlan
-from stream.workers.source import Made
 
 _log = logging.getLogger("stream")
 _MASKS = ("frames_mask", "depth_mask", "sample_mask")
@@ -46,7 +46,7 @@ class RunLog:
         self._began = 0.0
         self._waited = 0.0
 
-    def __call__(self, step: int, made: Made) -> None:
+    def __call__(self, step: int, made: BatchResult) -> None:
         """Note the batch of a step, and send the figures if they are due.
 
         A target that fails is told once, and gets no further figures: training goes on.
@@ -89,7 +89,7 @@ class RunLog:
                 yield f"loader/epoch/{name}", self._epochs[name]
 
 
-def _masked_rows(made: Made) -> int:
+def _masked_rows(made: BatchResult) -> int:
     """Return how many rows have a frame that is not real, or pad the batch."""
     masked = np.zeros(len(made.rows), bool)
     for key, value in made.batch.items():

@@ -19,7 +19,7 @@ import stream.batch.assemble
 from convert.shard.record_file import RecordWriter, encode_record
 from stream.base.errors import LimitError, RecordError, RingError
 from stream.base.machine import default_max_open
-from stream.batch.assemble import Assembled, Assembler
+from stream.batch.assemble import Assembler, BatchResult
 from stream.format.manifest import FileEntry, ShardEntry, describe_file, encode_manifest, read_manifest
 from stream.format.record_file import RecordFile
 from stream.loader.open_mixture import OpenMixture
@@ -56,7 +56,7 @@ def all_rows(data: OpenMixture) -> Rows:
     return data.plan.rows(np.arange(2 * sum(data.sizes.values())))
 
 
-def assembled(assembler: Assembler, rows: Rows) -> tuple[dict[str, np.ndarray], Assembled]:
+def assembled(assembler: Assembler, rows: Rows) -> tuple[dict[str, np.ndarray], BatchResult]:
     """Assemble a batch in memory that held other values."""
     out = assembler.empty(len(rows))
     for values in out.values():
@@ -68,7 +68,7 @@ def path_of(folder: Path, shard: int) -> Path:
     return folder / "train" / f"train-{shard:05d}-of-00005.arrayrecord"
 
 
-def failed_records(data: OpenMixture, done: Assembled, rows: Rows) -> set[tuple[str, int]]:
+def failed_records(data: OpenMixture, done: BatchResult, rows: Rows) -> set[tuple[str, int]]:
     """Return shard and record of the rows that failed; check that each error names its row."""
     assert [row for row, _ in done.failed] == sorted({row for row, _ in done.failed})
     for row, error in done.failed:

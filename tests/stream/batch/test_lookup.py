@@ -332,7 +332,7 @@ def test_few_instructions_are_kept_decoded(root: Path, monkeypatch: pytest.Monke
     data = open_data(root, {"arm": 1, "hand": 1})
     lookup, rows = Lookup(data.spec), all_rows(data)
     found, _, _ = look_up(data, rows, lookup=lookup)
-    assert lookup._language.cache_info().currsize == 2
+    assert lookup._instruction.cache_info().currsize == 2
     assert found["language"] == [expected_row(data, rows, row)["language"] for row in range(len(rows))]
 
 

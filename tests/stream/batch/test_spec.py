@@ -46,7 +46,7 @@ def made(spec: BatchSpec, rows: Rows) -> dict[str, Any]:
     out = assembler.empty(len(rows))
     done = assembler.assemble(rows, out)
     assert not done.failed
-    return {**out, **done.texts}
+    return done.batch
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)

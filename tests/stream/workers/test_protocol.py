@@ -36,7 +36,7 @@ def test_a_slot_grows_for_a_larger_batch_and_stays_as_large(data: OpenMixture) -
 def test_a_slot_that_another_worker_enlarged_is_mapped_again(data: OpenMixture) -> None:
     slot = SlotOf(maker_of(data, larger))
     other = slot.new_worker()
-    expected, _ = slot.maker.make(1, rows_of(data, 1))
+    expected = slot.maker.make(1, rows_of(data, 1)).batch
     for worker in (slot.worker, other, slot.worker):
         assert_same(slot.batch(rows_of(data, 1), worker=worker), expected)
 
