@@ -159,14 +159,14 @@ class Assembler:
         Raises:
             RingError: Too little memory is available.
         """
-        needed = sum(rows * math.prod(shape) * np.dtype(dtype).itemsize for dtype, shape in self.fields.values())
+        num_bytes = sum(rows * math.prod(shape) * np.dtype(dtype).itemsize for dtype, shape in self.fields.values())
         try:
             # numpy's memory is taken page by page later, when it is too late to refuse.
-            if needed > _LARGE and needed > (available_memory() or needed):
+            if num_bytes > _LARGE and num_bytes > (available_memory() or num_bytes):
                 raise MemoryError
             return {name: empty_array(rows, dtype, shape) for name, (dtype, shape) in self.fields.items()}
         except (MemoryError, ValueError):
-            raise RingError(f"a batch of {rows} rows needs {needed:,} bytes, which are not available") from None
+            raise RingError(f"a batch of {rows} rows needs {num_bytes:,} bytes, which are not available") from None
 
     def begin(self, rows: Rows, out: Mapping[str, np.ndarray]) -> PendingBatch:
         """Fill all arrays of a batch but the images, and ask for its records if the root is read in place.
@@ -174,16 +174,16 @@ class Assembler:
         Args and errors are those of ``assemble``.
         """
         result = BatchResult(rows)
-        start = time.perf_counter()
+        start_time = time.perf_counter()
         out["sample"][:] = rows.sample
         if "sample_mask" in out:
             out["sample_mask"][:] = rows.sample < self.spec.num_samples
         if "dataset" in out:
             out["dataset"][:] = rows.member
-        if (mask := self.spec.cameras[0].mask) in out and not self.spec.chooses_frames:
-            out[mask][:] = self.spec.window_table.used[rows.member]
+        if (mask_key := self.spec.cameras[0].mask) in out and not self.spec.chooses_frames:
+            out[mask_key][:] = self.spec.window_table.used[rows.member]
         frames, texts = self._lookup.look_up(rows, out, partial(self._fail, result))
-        result.work.metadata_s += time.perf_counter() - start
+        result.work.metadata_s += time.perf_counter() - start_time
         pending = PendingBatch(result, frames, texts)
         if self.spec.is_remote:
             self._start_reads(pending)
@@ -210,15 +210,17 @@ class Assembler:
         self._wait(pending)
         failed_rows = {row for row, _ in result.failed}
         readable = [row for row in range(len(rows)) if row not in failed_rows]
-        packed: dict[str, np.ndarray] = {}
+        packed_arrays: dict[str, np.ndarray] = {}
         if self._is_encoded:
             encoded = self._read(readable, frames, result)
             suffixes = [camera.suffix for camera in self.spec.cameras]
-            most = self.spec.window_table.frames
-            packed = pack_frames(encoded, frames.copies, rows=len(rows), frames=most, suffixes=suffixes)
+            max_frames = self.spec.window_table.frames
+            packed_arrays = pack_frames(
+                encoded, frames.copies, num_rows=len(rows), max_frames=max_frames, suffixes=suffixes
+            )
         else:
             self._fill_images(readable, frames, [out[camera.frames] for camera in self.spec.cameras], result)
-        result.batch = {**packed, **out, **pending.texts}
+        result.batch = {**packed_arrays, **out, **pending.texts}
         result.failed.sort(key=lambda failure: failure[0])
         self._report_traffic(result.work)
         return result
@@ -228,8 +230,8 @@ class Assembler:
     ) -> None:
         """Read and decode the frames of some rows, in all threads."""
         run = map if self._pool is None else self._pool.map
-        shares = [readable[first :: self._threads] for first in range(self._threads)]
-        for thread_result in run(partial(self._read_and_decode, result.rows, frames, images), shares):
+        thread_shares = [readable[thread :: self._threads] for thread in range(self._threads)]
+        for thread_result in run(partial(self._read_and_decode, result.rows, frames, images), thread_shares):
             result.failed += thread_result.failed
             result.work.add(thread_result.work)
         for row, camera, frame, source_frame in frames.copies:
@@ -267,10 +269,10 @@ class Assembler:
         first_rows: dict[tuple[int, int], int] = {}
         records: dict[tuple[int, int], list[tuple[int, int]]] = {}
         for row, shard_key in enumerate(zip(splits, frames.shards, strict=True)):
-            span = slice(frames.row_starts[row], frames.row_starts[row + 1])
-            if span.start < span.stop:
+            record_span = slice(frames.row_starts[row], frames.row_starts[row + 1])
+            if record_span.start < record_span.stop:
                 first_rows.setdefault(shard_key, row)
-                locations = zip(frames.positions[span], frames.num_bytes[span], strict=True)
+                locations = zip(frames.positions[record_span], frames.num_bytes[record_span], strict=True)
                 records.setdefault(shard_key, []).extend(locations)
         reads: list[Read] = []
         for shard_key, locations_of_shard in records.items():
@@ -288,57 +290,61 @@ class Assembler:
         """Wait for the reads of a batch; raise RemoteError if the store does not answer."""
         if pending.errors is None:
             return
-        start = time.perf_counter()
+        start_time = time.perf_counter()
         for row, error in zip(pending.read_rows, pending.errors.result(), strict=True):
             if isinstance(error, RemoteError):
                 self._fail(pending.result, row, error)
-        pending.result.work.read_s += time.perf_counter() - start
+        pending.result.work.read_s += time.perf_counter() - start_time
 
     def _read_and_decode(
-        self, rows: Rows, frames: Frames, images: Sequence[np.ndarray], share: Sequence[int]
+        self, rows: Rows, frames: Frames, images: Sequence[np.ndarray], row_numbers: Sequence[int]
     ) -> BatchResult:
         result = BatchResult(rows)
-        for start in range(0, len(share), _RUN):
-            self._decode(self._read(share[start : start + _RUN], frames, result, images), images, result)
+        for first in range(0, len(row_numbers), _RUN):
+            self._decode(self._read(row_numbers[first : first + _RUN], frames, result, images), images, result)
         return result
 
     def _read(
-        self, share: Sequence[int], frames: Frames, result: BatchResult, images: Sequence[np.ndarray] | None = None
+        self,
+        row_numbers: Sequence[int],
+        frames: Frames,
+        result: BatchResult,
+        images: Sequence[np.ndarray] | None = None,
     ) -> list[EncodedRow]:
         """Read the records of some rows and return their encoded frames; raw frames go right into ``images``."""
-        start = time.perf_counter()
+        start_time = time.perf_counter()
         encoded_rows: list[EncodedRow] = []
         shard_keys = list(zip(result.rows.split.tolist(), frames.shards, strict=True))
         members, row_starts = result.rows.member.tolist(), frames.row_starts
         all_columns = frames.positions, frames.num_bytes, frames.xxh3_64, frames.uses
-        for row in share:
-            span = slice(row_starts[row], row_starts[row + 1])
-            if span.start == span.stop:
+        for row in row_numbers:
+            record_span = slice(row_starts[row], row_starts[row + 1])
+            if record_span.start == record_span.stop:
                 continue
-            columns: Sequence[Sequence[Any]] = [column[span] for column in all_columns]
+            columns: Sequence[Sequence[Any]] = [column[record_span] for column in all_columns]
             member, shard_key = members[row], shard_keys[row]
             try:
                 file = self._files.get(shard_key) or self._open(*shard_key)
                 if images is not None and any(is_raw := self._is_raw[member]):
                     row_images = [image[row] for image in images]
                     columns = _read_raw(file, columns, row_images, is_raw, self._record_frames[member])
-                result.work.bytes += sum(frames.num_bytes[span])
+                result.work.bytes += sum(frames.num_bytes[record_span])
                 encoded_rows.append((row, self._encoded_frames(file, columns, member)))
             except (FormatError, OSError, RemoteError) as error:
                 self._fail(result, row, error)
                 # A file that is repaired is opened again.
                 with self._lock:
                     self._files.pop(shard_key, None)
-        result.work.read_s += time.perf_counter() - start
+        result.work.read_s += time.perf_counter() - start_time
         return encoded_rows
 
     def _encoded_frames(
         self, file: RecordFile, columns: Sequence[Sequence[Any]], member: int
     ) -> list[tuple[int, int, memoryview | ChunkFrame]]:
         """Read records and return camera, frame and data of each image that they fill."""
-        positions, sizes, checksums, record_uses = columns
+        positions, num_bytes, checksums, uses_by_record = columns
         encoded: list[tuple[int, int, memoryview | ChunkFrame]] = []
-        for record, uses in zip(file.read_all(positions, sizes, checksums), record_uses, strict=True):
+        for record, uses in zip(file.read_all(positions, num_bytes, checksums), uses_by_record, strict=True):
             if video_codec(record):
                 frame_sizes = self._frame_sizes[member]
                 encoded += [
@@ -351,34 +357,34 @@ class Assembler:
             encoded += [(camera, frame, views[number]) for camera, frame, number in uses]
         return encoded
 
-    def _open(self, split: int, shard: int) -> RecordFile:
+    def _open(self, split_number: int, shard_number: int) -> RecordFile:
         """Open a shard, which closes with its last user after it has left ``_files``."""
-        index = self.spec.splits[split]
-        if not 0 <= shard < len(index.shards):
-            raise FormatError(f"cannot be read (the index says shard {shard} of {len(index.shards)})")
-        file = open_records(index, shard, neighbours=self.spec.neighbours, traffic=self._traffic)
+        split_index = self.spec.splits[split_number]
+        if not 0 <= shard_number < len(split_index.shards):
+            raise FormatError(f"cannot be read (the index says shard {shard_number} of {len(split_index.shards)})")
+        file = open_records(split_index, shard_number, neighbours=self.spec.neighbours, traffic=self._traffic)
         with self._lock:
             while len(self._files) >= self._max_open:
                 self._files.pop(next(iter(self._files)))
-            self._files[split, shard] = file
+            self._files[split_number, shard_number] = file
         return file
 
-    def _decode(self, encoded: Sequence[EncodedRow], images: Sequence[np.ndarray], result: BatchResult) -> None:
+    def _decode(self, encoded_rows: Sequence[EncodedRow], images: Sequence[np.ndarray], result: BatchResult) -> None:
         """Decode the frames of some rows into ``images``, uint8 [b, F, H, W, 3] or of depth uint16 [b, F, H, W]."""
-        start = time.perf_counter()
+        start_time = time.perf_counter()
         decoders: list[Any] = [decode_depth if camera.is_depth else decode_frame for camera in self.spec.cameras]
         resizes = [camera.resize for camera in self.spec.cameras]
-        for row, frames in encoded:
+        for row, frames in encoded_rows:
             try:
-                for camera, frame, data in frames:
+                for camera, frame, encoded_frame in frames:
                     image = images[camera][row, frame]
                     if (resize := resizes[camera]) is None:
-                        decoders[camera](data, image)
+                        decoders[camera](encoded_frame, image)
                     else:
-                        resize.apply(decoders[camera](data), image)
+                        resize.apply(decoders[camera](encoded_frame), image)
             except FormatError as error:
                 self._fail(result, row, FormatError(f"a frame cannot be decoded ({error})"))
-        result.work.decode_s += time.perf_counter() - start
+        result.work.decode_s += time.perf_counter() - start_time
 
     def _fail(self, result: BatchResult, row: int, error: Exception) -> None:
         """Add a row that cannot be read; raise the error if the record is not damaged, so that none replaces it."""
@@ -426,35 +432,40 @@ def _read_raw(
             else:
                 copies.append((image, source))
         # Frames that the window leaves out are read too, since the checksum is of the whole record.
-        raw = RawRecord([np.empty_like(image) if target is None else target for target in targets])
-        file.read_into(position, num_bytes, xxh3_64, raw.parts)
-        raw.check()
+        raw_record = RawRecord([np.empty_like(image) if target is None else target for target in targets])
+        file.read_into(position, num_bytes, xxh3_64, raw_record.parts)
+        raw_record.check()
         for image, source in copies:
             image[...] = source
     return list(zip(*encoded_records, strict=True)) if encoded_records else [()] * len(columns)
 
 
 def _record_error(spec: BatchSpec, rows: Rows, row: int, error: Exception) -> RecordError:
-    split, record = spec.splits[int(rows.split[row])], int(rows.record[row])
-    first_records = split.shards.first_records
-    episode = number = -1
+    split_index, stored_record = spec.splits[int(rows.split[row])], int(rows.record[row])
+    first_records = split_index.shards.first_records
+    episode = record_number = -1
     try:
-        if spec.layouts[split.member] == "pairs":
-            episode = int(split.records.array("episode")[record])
+        if spec.layouts[split_index.member] == "pairs":
+            episode = int(split_index.records.array("episode")[stored_record])
         else:
-            episode, step = int(split.steps.array("episode")[record]), int(split.steps.array("step")[record])
-            record = int(split.episodes.array("first_record")[episode]) + step
-        number = split.record_number(record)
+            episode, step = (
+                int(split_index.steps.array("episode")[stored_record]),
+                int(split_index.steps.array("step")[stored_record]),
+            )
+            stored_record = int(split_index.episodes.array("first_record")[episode]) + step
+        record_number = split_index.record_number(stored_record)
     except (OSError, IndexError):
-        record = min(record, int(first_records[-1]) - 1)
+        stored_record = min(stored_record, int(first_records[-1]) - 1)
     # The shard comes from the manifest, as the index may be damaged.
-    shard = int(np.clip(np.searchsorted(first_records, record, side="right") - 1, 0, len(first_records) - 2))
+    shard_number = int(
+        np.clip(np.searchsorted(first_records, stored_record, side="right") - 1, 0, len(first_records) - 2)
+    )
     return RecordError(
         str(error),
-        dataset=split.dataset,
-        split=split.split,
-        shard=split.shards.stem(shard),
-        record=record - int(first_records[shard]) if number < 0 else number,
+        dataset=split_index.dataset,
+        split=split_index.split,
+        shard=split_index.shards.stem(shard_number),
+        record=stored_record - int(first_records[shard_number]) if record_number < 0 else record_number,
         episode=episode,
         sample=int(rows.sample[row]),
     )

@@ -85,9 +85,12 @@ def canonical_cameras(cameras: Any) -> str | list[str] | dict[str, list[str]] | 
     if cameras is None or (isinstance(cameras, str) and cameras):
         return cameras
     if isinstance(cameras, Mapping):
-        choices = {key: [names] if isinstance(names, str) else names for key, names in cameras.items()}
+        choices = {
+            camera_key: [camera_names] if isinstance(camera_names, str) else camera_names
+            for camera_key, camera_names in cameras.items()
+        }
         if choices and _are_names(list(choices)) and all(map(_are_names, choices.values())):
-            return {key: list(names) for key, names in choices.items()}
+            return {camera_key: list(camera_names) for camera_key, camera_names in choices.items()}
     elif _are_names(cameras):
         return list(cameras)
     raise ArgumentError(
@@ -96,11 +99,11 @@ def canonical_cameras(cameras: Any) -> str | list[str] | dict[str, list[str]] | 
     )
 
 
-def _are_names(names: Any) -> bool:
+def _are_names(values: Any) -> bool:
     """Return whether a value is a list of different texts."""
-    if not isinstance(names, list | tuple) or not names:
+    if not isinstance(values, list | tuple) or not values:
         return False
-    return all(isinstance(name, str) and name for name in names) and len(set(names)) == len(names)
+    return all(isinstance(value, str) and value for value in values) and len(set(values)) == len(values)
 
 
 class _Request(NamedTuple):
@@ -125,7 +128,7 @@ class _Request(NamedTuple):
 def find_cameras(
     cameras: Cameras,
     fields: Sequence[Fields],
-    names: Sequence[str],
+    dataset_names: Sequence[str],
     *,
     size: ImageSize = None,
     resize: Resize | None = None,
@@ -138,7 +141,7 @@ def find_cameras(
             keys are ``depth`` and such as ``depth/wrist``. A mapping gives keys, and one or several cameras to draw
             from.
         fields: Manifest's fields of each member.
-        names: Names of the members.
+        dataset_names: Names of the members.
         size: Height and width of all frames, or by camera, as ``cameras`` names them; others keep their stored size.
         resize: How frames get this size.
 
@@ -150,39 +153,49 @@ def find_cameras(
     loaded = []
     for request in requests:
         camera_size = size.get(request.size_key) if isinstance(size, Mapping) else size
-        loaded.append(_load_camera(request, fields, names, size=camera_size, resize=resize))
+        loaded.append(_load_camera(request, fields, dataset_names, size=camera_size, resize=resize))
     keys = [camera.frames for camera in loaded]
-    if repeated := [key for key in keys if keys.count(key) > 1]:
+    if repeated := [camera_key for camera_key in keys if keys.count(camera_key) > 1]:
         raise ArgumentError(f"cameras={cameras!r:.100}: two of them would have the key {repeated[0]!r}; rename one")
     size_keys = [request.size_key for request in requests]
-    for key in size if isinstance(size, Mapping) else ():
-        if key not in size_keys:
-            raise ArgumentError(f"image_size: no camera {key!r} is loaded; {closest(key, size_keys, noun='cameras')}")
+    for camera_key in size if isinstance(size, Mapping) else ():
+        if camera_key not in size_keys:
+            raise ArgumentError(
+                f"image_size: no camera {camera_key!r} is loaded; {closest(camera_key, size_keys, noun='cameras')}"
+            )
     if cameras is not None:
-        lacking = [name for member, name in enumerate(names) if not any(camera.stored[member] for camera in loaded)]
+        lacking = [
+            dataset_name
+            for member, dataset_name in enumerate(dataset_names)
+            if not any(camera.stored[member] for camera in loaded)
+        ]
         if lacking:
             raise ArgumentError(
                 f"cameras={cameras!r:.100}: these datasets store none of them: {', '.join(lacking)}; leave the "
                 "datasets out, or convert them with `--layout frames --cameras all`"
             )
-    _check_video(loaded, names)
+    _check_video(loaded, dataset_names)
     return tuple(loaded)
 
 
 def _requests(cameras: Cameras) -> list[_Request]:
     if cameras is None or isinstance(cameras, str):
         return [_Request(cameras, "", [cameras])]
-    choices = cameras if isinstance(cameras, Mapping) else {name: name for name in cameras}
+    choices = cameras if isinstance(cameras, Mapping) else {camera_name: camera_name for camera_name in cameras}
     return [
-        _Request(key, f"/{key.removeprefix('depth/')}", [names] if isinstance(names, str) else names)
-        for key, names in choices.items()
+        _Request(
+            camera_key,
+            f"/{camera_key.removeprefix('depth/')}",
+            [camera_names] if isinstance(camera_names, str) else camera_names,
+        )
+        for camera_key, camera_names in choices.items()
     ]
 
 
 def _load_camera(
     request: _Request,
     fields: Sequence[Fields],
-    names: Sequence[str],
+    dataset_names: Sequence[str],
     *,
     size: tuple[int, int] | None,
     resize: Resize | None,
@@ -207,12 +220,18 @@ def _load_camera(
             f"cameras: {request.key or 'the first camera'!r} is colour in some datasets and depth in others; name "
             "cameras of one kind, such as 'primary' or 'depth/primary'"
         )
-    shape = (size[0], size[1]) if size else _common_shape(request.size_key, sources, names)
+    shape = (size[0], size[1]) if size else _common_shape(request.size_key, sources, dataset_names)
     return LoadedCamera(request.suffix, shape, member_indices, is_depth.pop(), resize if size else None, sources)
 
 
 def _no_camera(camera_name: str | None, fields: Sequence[Fields]) -> ArgumentError:
-    stored_names = {name for member in fields for camera in member.stored_cameras for name in camera.keys if name}
+    stored_names = {
+        stored_name
+        for member in fields
+        for camera in member.stored_cameras
+        for stored_name in camera.keys
+        if stored_name
+    }
     has_pairs = any(member.layout == "pairs" for member in fields)
     hint = "; pairs have one camera, `--layout frames --cameras all` stores all" if has_pairs else ""
     return ArgumentError(
@@ -220,16 +239,16 @@ def _no_camera(camera_name: str | None, fields: Sequence[Fields]) -> ArgumentErr
     )
 
 
-def _check_video(cameras: Sequence[LoadedCamera], names: Sequence[str]) -> None:
+def _check_video(cameras: Sequence[LoadedCamera], dataset_names: Sequence[str]) -> None:
     """Raise ArgumentError if video of a member cannot be decoded here, or its sizes cannot be told apart."""
-    for member, name in enumerate(names):
+    for member, dataset_name in enumerate(dataset_names):
         for camera in cameras:
             for codec in filter(camera.codecs(member).__contains__, VIDEO_CODECS):
-                check_decoder(codec, by=f"{name} ({codec})")
+                check_decoder(codec, by=f"{dataset_name} ({codec})")
                 try:
                     coded_sizes(camera.sizes(member))
                 except FormatError as error:
-                    raise ArgumentError(f"{name}, {camera.frames}: {error}") from None
+                    raise ArgumentError(f"{dataset_name}, {camera.frames}: {error}") from None
 
 
 def _index_of(camera_name: str | None, stored: Sequence[StoredCamera]) -> int:
@@ -237,24 +256,30 @@ def _index_of(camera_name: str | None, stored: Sequence[StoredCamera]) -> int:
     if camera_name is None:
         return max(_index_of("primary", stored), 0)
     for name_or_role in (0, 1):
-        for number, camera in enumerate(stored):
+        for camera_number, camera in enumerate(stored):
             if camera.keys[name_or_role] == camera_name:
-                return number
+                return camera_number
     return -1
 
 
-def _common_shape(camera_name: str, sources: Sequence[Sequence[StoredCamera]], names: Sequence[str]) -> tuple[int, int]:
+def _common_shape(
+    camera_name: str, sources: Sequence[Sequence[StoredCamera]], dataset_names: Sequence[str]
+) -> tuple[int, int]:
     """Return the size of the stored frames; raise ArgumentError if they have several."""
     sizes = {
-        name: [size for source in member_sources for size in source.sizes]
-        for name, member_sources in zip(names, sources, strict=True)
+        dataset_name: [size for source in member_sources for size in source.sizes]
+        for dataset_name, member_sources in zip(dataset_names, sources, strict=True)
         if member_sources
     }
     distinct = {size for member_sizes in sizes.values() for size in member_sizes}
     if len(distinct) != 1:
-        texts = [f"{name} {' '.join(f'{height}x{width}' for height, width in sizes[name])}" for name in sizes]
+        listed_sizes = [
+            f"{dataset_name} {' '.join(f'{height}x{width}' for height, width in sizes[dataset_name])}"
+            for dataset_name in sizes
+        ]
         raise ArgumentError(
-            f"camera {camera_name!r}: frames of {len(distinct)} sizes cannot make one batch ({'; '.join(texts[:8])}); "
-            "give image_size=(height, width), convert with --image-size HxW, or load datasets of one size together"
+            f"camera {camera_name!r}: frames of {len(distinct)} sizes cannot make one batch "
+            f"({'; '.join(listed_sizes[:8])}); give image_size=(height, width), convert with --image-size HxW, or load "
+            "datasets of one size together"
         )
     return distinct.pop()

@@ -70,16 +70,20 @@ class FrameFinder:
 
     def __init__(self, spec: BatchSpec, index: MappedIndex) -> None:
         self._index = index
-        records = [split.records for split in spec.splits]
-        self._int32_starts = np.stack([index.starts(records, name, 4) for name in ("shard", "num_bytes")], axis=1)
-        self._int64_starts = np.stack([index.starts(records, name, 8) for name in ("position", "xxh3_64")], axis=1)
+        record_tables = [split_index.records for split_index in spec.splits]
+        self._int32_starts = np.stack(
+            [index.starts(record_tables, column_name, 4) for column_name in ("shard", "num_bytes")], axis=1
+        )
+        self._int64_starts = np.stack(
+            [index.starts(record_tables, column_name, 8) for column_name in ("position", "xxh3_64")], axis=1
+        )
         self._is_pairs = np.array([layout == "pairs" for layout in spec.layouts])
         # The first stored camera, [M, C]; -1 for none.
         first_cameras = [[(*indices, -1)[0] for indices in camera.stored] for camera in spec.cameras]
         self._camera_index = np.array(first_cameras, np.int64).T
         self._drawn_cameras = {
-            number: (make_key(spec.seed, "camera", camera.suffix), *_padded(camera.stored))
-            for number, camera in enumerate(spec.cameras)
+            camera_number: (make_key(spec.seed, "camera", camera.suffix), *_padded(camera.stored))
+            for camera_number, camera in enumerate(spec.cameras)
             if camera.is_drawn
         }
         self._record_frames = _record_frames(spec)
@@ -89,7 +93,7 @@ class FrameFinder:
         self._pairs_have_absent = bool(self._absent[self._is_pairs].any())
         # Number of a frame in its record by its distance from t; of equal distances the first counts.
         self._numbers_in_pair = [
-            {distance: number for number, distance in reversed(list(enumerate(offsets)))}
+            {distance: camera_number for camera_number, distance in reversed(list(enumerate(offsets)))}
             for offsets in spec.record_offsets
         ]
         self._fixed_uses = [
@@ -101,8 +105,8 @@ class FrameFinder:
         self,
         rows: Rows,
         *,
-        step: np.ndarray,
-        num_steps: np.ndarray,
+        sample_steps: np.ndarray,
+        episode_steps: np.ndarray,
         first_record: np.ndarray,
         frame_steps: np.ndarray,
         valid: np.ndarray,
@@ -111,8 +115,8 @@ class FrameFinder:
 
         Args:
             rows: Rows of the batch, b of them.
-            step: Step t of each row, int64 [b].
-            num_steps: Steps of the episode of each row, int64 [b].
+            sample_steps: Step t of each row, int64 [b].
+            episode_steps: Steps of the episode of each row, int64 [b].
             first_record: First record of the episode of each row, int64 [b].
             frame_steps: Steps of the frames, int64 [b, F].
             valid: Mask of the rows that the index describes, bool [b]; others have no records.
@@ -123,12 +127,12 @@ class FrameFinder:
         """
         is_pair = self._is_pairs[rows.member]
         if is_pair.all():
-            return self._find_pairs(rows, step, frame_steps), None
+            return self._find_pairs(rows, sample_steps, frame_steps), None
         absent = self._absent[rows.member]
         requested = ~absent & (valid & ~is_pair)[:, None, None]
         # The layout ``frames`` stores an episode camera after camera, with one record a step.
         camera_index = self._choose_cameras(rows)
-        first_of_camera = first_record[:, None] + camera_index * num_steps[:, None]
+        first_of_camera = first_record[:, None] + camera_index * episode_steps[:, None]
         record = first_of_camera[:, :, None] + frame_steps[:, None, :]
 
         # A window may show one step several times: its first frame is read, and the others are copied from it.
@@ -138,29 +142,38 @@ class FrameFinder:
         # A pair is one record of its row, whatever its frames are.
         valid_pairs = valid & is_pair
         is_read[valid_pairs, 0, 0], record[valid_pairs, 0, 0] = True, rows.record[valid_pairs]
-        row, camera, frame = np.nonzero(is_read)
-        locations = self._locate(rows.split[row], record[row, camera, frame])
+        row_numbers, camera_numbers, frame_numbers = np.nonzero(is_read)
+        locations = self._locate(rows.split[row_numbers], record[row_numbers, camera_numbers, frame_numbers])
 
         # A step without a picture is stored as an empty record, which its size shows without a read.
-        is_empty = (locations.shard_and_size[:, 1] == len(HOLE)) & ~is_pair[row]
+        is_empty = (locations.shard_and_size[:, 1] == len(HOLE)) & ~is_pair[row_numbers]
         missing = np.zeros(record.shape, bool)
-        missing[row, camera, frame] = is_empty
+        missing[row_numbers, camera_numbers, frame_numbers] = is_empty
         missing = np.take_along_axis(missing, source_frame, axis=2) & requested
-        row, camera, frame = row[~is_empty], camera[~is_empty], frame[~is_empty]
+        row_numbers, camera_numbers, frame_numbers = (
+            row_numbers[~is_empty],
+            camera_numbers[~is_empty],
+            frame_numbers[~is_empty],
+        )
         locations = locations.select(~is_empty)
 
-        number = frame_steps[row, frame] % self._record_frames[rows.member[row], camera_index[row, camera]]
+        record_frame = (
+            frame_steps[row_numbers, frame_numbers]
+            % self._record_frames[rows.member[row_numbers], camera_index[row_numbers, camera_numbers]]
+        )
         uses: list[tuple[Use, ...]]
-        uses = [(use,) for use in zip(camera.tolist(), frame.tolist(), number.tolist(), strict=True)]
+        uses = [
+            (use,) for use in zip(camera_numbers.tolist(), frame_numbers.tolist(), record_frame.tolist(), strict=True)
+        ]
         if self._has_chunks:
-            row, locations, uses = _group_chunks(row, locations, number, uses)
-        for position in np.flatnonzero(is_pair[row]).tolist():
-            uses[position] = self._pair_uses(rows, int(row[position]), step, frame_steps)
+            row_numbers, locations, uses = _group_chunks(row_numbers, locations, record_frame, uses)
+        for position in np.flatnonzero(is_pair[row_numbers]).tolist():
+            uses[position] = self._pair_uses(rows, int(row_numbers[position]), sample_steps, frame_steps)
         copied = _indices(requested & ~is_read & ~missing)
         shards = np.zeros(len(rows), np.int64)
-        shards[row] = locations.shard_and_size[:, 0]
+        shards[row_numbers] = locations.shard_and_size[:, 0]
         frames = _make_frames(
-            np.searchsorted(row, np.arange(len(rows) + 1)),
+            np.searchsorted(row_numbers, np.arange(len(rows) + 1)),
             shards,
             locations,
             uses,
@@ -169,9 +182,9 @@ class FrameFinder:
         )
         return frames, missing
 
-    def _find_pairs(self, rows: Rows, step: np.ndarray, frame_steps: np.ndarray) -> Frames:
+    def _find_pairs(self, rows: Rows, sample_steps: np.ndarray, frame_steps: np.ndarray) -> Frames:
         locations = self._locate(rows.split, rows.record)
-        uses = [self._pair_uses(rows, row, step, frame_steps) for row in range(len(rows))]
+        uses = [self._pair_uses(rows, row, sample_steps, frame_steps) for row in range(len(rows))]
         black = _indices(self._absent[rows.member]) if self._pairs_have_absent else []
         shards = locations.shard_and_size[:, 0]
         return _make_frames(np.arange(len(rows) + 1), shards, locations, uses, black=black)
@@ -179,16 +192,16 @@ class FrameFinder:
     def _choose_cameras(self, rows: Rows) -> np.ndarray:
         """Return the stored camera of each row and camera of the batch, int64 [b, C]; -1 where a member has none."""
         camera_index = self._camera_index[rows.member]
-        for number, (key, choices, counts) in self._drawn_cameras.items():
-            choice = (uniform(key, rows.sample) * counts[rows.member]).astype(np.int64)
-            camera_index[:, number] = choices[rows.member, choice]
+        for camera_number, (random_key, choices, camera_counts) in self._drawn_cameras.items():
+            choice = (uniform(random_key, rows.sample) * camera_counts[rows.member]).astype(np.int64)
+            camera_index[:, camera_number] = choices[rows.member, choice]
         return camera_index
 
-    def _pair_uses(self, rows: Rows, row: int, step: np.ndarray, frame_steps: np.ndarray) -> tuple[Use, ...]:
+    def _pair_uses(self, rows: Rows, row: int, sample_steps: np.ndarray, frame_steps: np.ndarray) -> tuple[Use, ...]:
         """Return the images that the record of a pair fills."""
         member = rows.member[row]
         uses = self._fixed_uses[member]
-        return self._uses_at(member, (frame_steps[row] - step[row]).tolist()) if uses is None else uses
+        return self._uses_at(member, (frame_steps[row] - sample_steps[row]).tolist()) if uses is None else uses
 
     def _uses_at(self, member: int, distances: Sequence[int]) -> tuple[Use, ...]:
         """Return the images that a pair fills if its frames have these distances from t."""
@@ -208,8 +221,10 @@ class FrameFinder:
 
 def _padded(stored: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
     """Return the stored cameras of each member, int64 [M, K], padded with -1, and their counts, int64 [M]."""
-    counts = np.array(list(map(len, stored)), np.int64)
-    return np.array([[*indices, *[-1] * (counts.max() - len(indices))] for indices in stored], np.int64), counts
+    camera_counts = np.array(list(map(len, stored)), np.int64)
+    return np.array(
+        [[*indices, *[-1] * (camera_counts.max() - len(indices))] for indices in stored], np.int64
+    ), camera_counts
 
 
 def _record_frames(spec: BatchSpec) -> np.ndarray:
@@ -222,26 +237,26 @@ def _record_frames(spec: BatchSpec) -> np.ndarray:
 
 
 def _group_chunks(
-    row: np.ndarray, locations: _Locations, number: np.ndarray, uses: Sequence[tuple[Use, ...]]
+    row_numbers: np.ndarray, locations: _Locations, record_frames: np.ndarray, uses: Sequence[tuple[Use, ...]]
 ) -> tuple[np.ndarray, _Locations, list[tuple[Use, ...]]]:
     """Return rows, locations and uses with each chunk of video once, as it is read once for all of its frames.
 
     Args:
-        row: Row of each frame, ascending, int64 [n].
+        row_numbers: Row of each frame, ascending, int64 [n].
         locations: Record of each frame.
-        number: Number of each frame in its record, int64 [n].
+        record_frames: Number of each frame in its record, int64 [n].
         uses: Image that each frame fills.
     """
     # A decoder goes through a chunk in the order of its frames.
     position = locations.position_and_hash[:, 0]
-    order = np.lexsort((number, position, row))
-    row, position = row[order], position[order]
-    continues = (np.diff(row, prepend=-1) == 0) & (np.diff(position, prepend=-1) == 0)
-    starts = np.flatnonzero(~continues)
+    decode_order = np.lexsort((record_frames, position, row_numbers))
+    row_numbers, position = row_numbers[decode_order], position[decode_order]
+    continues = (np.diff(row_numbers, prepend=-1) == 0) & (np.diff(position, prepend=-1) == 0)
+    chunk_starts = np.flatnonzero(~continues)
     # There are no chunks if no row has a frame.
-    spans = itertools.pairwise([*starts.tolist(), len(order)])
-    grouped = [tuple(uses[frame][0] for frame in order[start:stop].tolist()) for start, stop in spans]
-    return row[starts], locations.select(order[starts]), grouped
+    spans = itertools.pairwise([*chunk_starts.tolist(), len(decode_order)])
+    grouped = [tuple(uses[frame][0] for frame in decode_order[start:stop].tolist()) for start, stop in spans]
+    return row_numbers[chunk_starts], locations.select(decode_order[chunk_starts]), grouped
 
 
 def _indices(mask: np.ndarray) -> list[ImageIndex]:

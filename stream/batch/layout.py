@@ -38,15 +38,15 @@ class Layout:
         self.offsets: dict[str, int] = {}
         self.images: set[str] = set()
         self.kinds: dict[str, tuple[np.dtype, tuple[int, ...]]] = {}
-        for name, (kind, shape) in fields.items():
-            dtype = np.dtype(kind)
-            start = aligned(self.nbytes)
+        for name, (dtype_name, shape) in fields.items():
+            dtype = np.dtype(dtype_name)
+            array_start = aligned(self.nbytes)
             if dtype == np.uint8 and len(shape) >= 3:
                 self.images.add(name)
-                start += IMAGE_SHIFT
-            self.offsets[name] = start
+                array_start += IMAGE_SHIFT
+            self.offsets[name] = array_start
             self.kinds[name] = dtype, (rows, *shape)
-            self.nbytes = start + rows * math.prod(shape) * dtype.itemsize
+            self.nbytes = array_start + rows * math.prod(shape) * dtype.itemsize
 
     def arrays(self, buffer: Any, rows: int | None = None) -> dict[str, np.ndarray]:
         """Return the arrays over a buffer, or their first rows, without a copy; each keeps the buffer alive."""

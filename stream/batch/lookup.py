@@ -51,36 +51,39 @@ class _OriginFinder:
         self._index = index
         self.is_pairs = np.array([layout == "pairs" for layout in spec.layouts])
         # Only the layout ``frames`` has records at a fixed distance from the first one of their episode.
-        pairs = [split.records if self.is_pairs[split.member] else None for split in spec.splits]
-        frames = [None if self.is_pairs[split.member] else split.episodes for split in spec.splits]
-        samples = [split.records if self.is_pairs[split.member] else split.steps for split in spec.splits]
-        self._samples = np.stack([index.starts(samples, name, 4) for name in ("episode", "step")], axis=1)
+        pairs = [split_index.records if self.is_pairs[split_index.member] else None for split_index in spec.splits]
+        frames = [None if self.is_pairs[split_index.member] else split_index.episodes for split_index in spec.splits]
+        samples = [
+            split_index.records if self.is_pairs[split_index.member] else split_index.steps
+            for split_index in spec.splits
+        ]
+        self._samples = np.stack([index.starts(samples, column_name, 4) for column_name in ("episode", "step")], axis=1)
         self._steps_row = index.starts(pairs, "steps_row", 8)
         self._first_record = index.starts(frames, "first_record", 8)
-        self._num_steps = index.starts([split.episodes for split in spec.splits], "num_steps", 4)
+        self._num_steps = index.starts([split_index.episodes for split_index in spec.splits], "num_steps", 4)
         self._records_per_step = np.array(spec.stored_cameras)
 
     def find(self, rows: Rows) -> _Origin:
         """Return the origin of each row. No number of the index is used before it is checked, as it may be damaged."""
-        index, split = self._index, rows.split
+        index, split_numbers = self._index, rows.split
         is_pair = self.is_pairs[rows.member]
-        sample = index.int32[self._samples[split] + rows.record[:, None]].astype(np.int64)
-        episode, step = sample[:, 0], sample[:, 1]
+        sample_numbers = index.int32[self._samples[split_numbers] + rows.record[:, None]].astype(np.int64)
+        episode, step = sample_numbers[:, 0], sample_numbers[:, 1]
         # Number 0 of the region is read, and ignored, where a layout does not have a column.
-        pair_row = index.int64[np.where(is_pair, self._steps_row[split] + rows.record, 0)]
+        pair_row = index.int64[np.where(is_pair, self._steps_row[split_numbers] + rows.record, 0)]
         steps_row = np.where(is_pair, pair_row, rows.record)
 
-        valid = (episode >= 0) & (episode < index.row_counts["episodes"][split])
+        valid = (episode >= 0) & (episode < index.row_counts["episodes"][split_numbers])
         episode = np.where(valid, episode, 0)
-        num_steps = index.int32[self._num_steps[split] + episode].astype(np.int64)
-        first_record = index.int64[np.where(is_pair, 0, self._first_record[split] + episode)]
+        num_steps = index.int32[self._num_steps[split_numbers] + episode].astype(np.int64)
+        first_record = index.int64[np.where(is_pair, 0, self._first_record[split_numbers] + episode)]
 
         # All steps and records of the episode exist. Sums of damaged numbers could overflow, differences cannot.
         valid &= (step >= 0) & (step < num_steps)
-        valid &= (steps_row >= step) & (steps_row < index.row_counts["steps"][split])
-        valid &= num_steps - step <= index.row_counts["steps"][split] - np.where(valid, steps_row, 0)
+        valid &= (steps_row >= step) & (steps_row < index.row_counts["steps"][split_numbers])
+        valid &= num_steps - step <= index.row_counts["steps"][split_numbers] - np.where(valid, steps_row, 0)
         num_records = num_steps * self._records_per_step[rows.member]
-        last_start = index.row_counts["records"][split] - num_records
+        last_start = index.row_counts["records"][split_numbers] - num_records
         valid &= is_pair | ((first_record >= 0) & (first_record <= last_start))
         return _Origin(
             episode=episode,
@@ -114,39 +117,39 @@ class _VectorReader:
         longest: Steps of the longest window, W.
     """
 
-    def __init__(self, spec: BatchSpec, index: MappedIndex, which: VectorName) -> None:
+    def __init__(self, spec: BatchSpec, index: MappedIndex, vector_name: VectorName) -> None:
         self._index = index
-        vectors, span = spec.vectors(which), spec.action_span if which == "action" else spec.state_span
+        vectors, span = spec.vectors(vector_name), spec.action_span if vector_name == "action" else spec.state_span
         self.firsts, self.longest = np.array(span.firsts, np.int64), span.longest
         self._is_used = np.arange(span.longest) < np.array(span.lengths)[:, None]  # [M, W]
-        sizes = np.array([vector.size for vector in vectors])
-        self._dims = np.arange(max(sizes))
-        self._has_dim = self._dims < sizes[:, None]  # [M, size]
+        vector_sizes = np.array([vector.size for vector in vectors])
+        self._dims = np.arange(max(vector_sizes))
+        self._has_dim = self._dims < vector_sizes[:, None]  # [M, size]
         # Columns that a caller chose are read split by split.
-        widths = [vector.size if vector.chosen is None else 0 for vector in vectors]
-        steps = [split.steps if widths[split.member] else None for split in spec.splits]
-        self._starts = index.starts(steps, spec.derived[which], 4)
-        self._widths = np.array([widths[split.member] for split in spec.splits])
-        self._has_gaps = spec.derived[which] != which
+        column_widths = [vector.size if vector.chosen is None else 0 for vector in vectors]
+        steps = [split_index.steps if column_widths[split_index.member] else None for split_index in spec.splits]
+        self._starts = index.starts(steps, spec.derived[vector_name], 4)
+        self._widths = np.array([column_widths[split_index.member] for split_index in spec.splits])
+        self._has_gaps = spec.derived[vector_name] != vector_name
 
     def read(self, rows: Rows, origin: _Origin, values: np.ndarray, mask: np.ndarray) -> _VectorWindow:
         """Fill the arrays with the windows of some rows; chosen columns are 0, with the mask of the derived one."""
         firsts, offsets = self.firsts[rows.member], np.arange(self.longest)
-        step = (origin.step + firsts)[:, None] + offsets
-        inside = (step >= 0) & (step < origin.num_steps[:, None]) & self._is_used[rows.member]
+        step_numbers = (origin.step + firsts)[:, None] + offsets
+        inside = (step_numbers >= 0) & (step_numbers < origin.num_steps[:, None]) & self._is_used[rows.member]
         np.logical_and(inside[:, :, None], self._has_dim[rows.member][:, None], out=mask)
 
         # The numbers of a step follow one another, and so do the steps of an episode.
-        width = self._widths[rows.split]
-        window_start = self._starts[rows.split] + (origin.steps_row + firsts) * width
-        step_start = window_start[:, None] + offsets * width[:, None]
-        number = step_start[:, :, None] + self._dims
+        row_widths = self._widths[rows.split]
+        window_start = self._starts[rows.split] + (origin.steps_row + firsts) * row_widths
+        step_start = window_start[:, None] + offsets * row_widths[:, None]
+        number_index = step_start[:, :, None] + self._dims
         # Masked values are number 0 of the region, which is 0.
-        number *= mask
-        values[:] = self._index.float32[number]
+        number_index *= mask
+        values[:] = self._index.float32[number_index]
         if self._has_gaps:
             # In a canonical space a NaN is a number that the step does not have.
-            mask &= ~np.isnan(values) | (width == 0)[:, None, None]
+            mask &= ~np.isnan(values) | (row_widths == 0)[:, None, None]
             values[~mask] = 0
         return _VectorWindow(values, mask, inside)
 
@@ -165,10 +168,12 @@ class Lookup:
         index = self._index = MappedIndex(splits, spec.used_columns)
         self._frame_finder = FrameFinder(spec, index)
         self._origin_finder = _OriginFinder(spec, index)
-        self._readers = {which: _VectorReader(spec, index, which) for which in VECTORS}
-        self._languages = index.starts([split.steps for split in splits], "language", 4)
-        self._instruction = lru_cache(_MOST_TEXTS)(lambda split, number: splits[split].steps.text("language", number))
-        has_chosen = any(vector.chosen is not None for which in VECTORS for vector in spec.vectors(which))
+        self._readers = {vector_name: _VectorReader(spec, index, vector_name) for vector_name in VECTORS}
+        self._languages = index.starts([split_index.steps for split_index in splits], "language", 4)
+        self._instruction = lru_cache(_MOST_TEXTS)(
+            lambda split_index, number: splits[split_index].steps.text("language", number)
+        )
+        has_chosen = any(vector.chosen is not None for vector_name in VECTORS for vector in spec.vectors(vector_name))
         self._is_filled_by_split = bool(spec.columns or spec.languages) or has_chosen
         self._has_camera = np.array([list(map(bool, camera.stored)) for camera in spec.cameras])  # [C, M]
         self._last_frame = np.array(spec.num_frames) - 1
@@ -187,9 +192,9 @@ class Lookup:
             Records of the frames, and texts of the rows by key.
         """
         spec, member = self._spec, rows.member
-        zero = np.zeros(len(rows), np.int64)
-        origin = _Origin(zero, zero, zero, zero + 1, zero, zero == 0)
-        frame_steps = zero[:, None]
+        zeros = np.zeros(len(rows), np.int64)
+        origin = _Origin(zeros, zeros, zeros, zeros + 1, zeros, zeros == 0)
+        frame_steps = zeros[:, None]
         if spec.finds_steps:
             origin = self._origin_finder.find(rows)
             frame_steps, is_real = spec.window_table.steps(member, origin.step, origin.num_steps, rows.sample)
@@ -198,23 +203,23 @@ class Lookup:
             inside = (is_real | ~spec.window_table.used[member]).all(axis=1) | ~is_pairs[member]
             origin = origin._replace(valid=origin.valid & inside)
             for row in np.flatnonzero(~origin.valid).tolist():
-                split = spec.splits[rows.split[row]]
-                table = split.records if is_pairs[member[row]] else split.steps
+                split_index = spec.splits[rows.split[row]]
+                table = split_index.records if is_pairs[member[row]] else split_index.steps
                 fail(row, FormatError(f"{table.path}: row {rows.record[row]} leads outside of its episodes or steps"))
         frames, missing = self._frame_finder.find(
             rows,
-            step=origin.step,
-            num_steps=origin.num_steps,
+            sample_steps=origin.step,
+            episode_steps=origin.num_steps,
             first_record=origin.first_record,
             frame_steps=frame_steps,
             valid=origin.valid,
         )
         if spec.chooses_frames:
             out["frame_step"][:] = frame_steps
-            for number, camera in enumerate(spec.cameras):
-                out[camera.mask][:] = is_real & self._has_camera[number, member][:, None]
+            for camera_number, camera in enumerate(spec.cameras):
+                out[camera.mask][:] = is_real & self._has_camera[camera_number, member][:, None]
                 if missing is not None:
-                    out[camera.mask][missing[:, number]] = False
+                    out[camera.mask][missing[:, camera_number]] = False
         texts: dict[str, list[str]] = {}
         if spec.metadata == "full":
             out["offset"][:] = frame_steps[np.arange(len(rows)), self._last_frame[member]] - origin.step
@@ -222,12 +227,14 @@ class Lookup:
         return frames, texts
 
     def _describe(self, rows: Rows, origin: _Origin, out: Mapping[str, np.ndarray]) -> dict[str, list[str]]:
-        spec, split = self._spec, rows.split
+        spec, split_numbers = self._spec, rows.split
         out["episode"][:], out["step"][:] = origin.episode, origin.step
         texts = {"language": [""] * len(rows)}
         if not spec.languages:
-            numbers = self._index.int32[self._languages[split] + origin.steps_row].tolist()
-            texts["language"] = [self._instruction(*text_key) for text_key in zip(split.tolist(), numbers, strict=True)]
+            numbers = self._index.int32[self._languages[split_numbers] + origin.steps_row].tolist()
+            texts["language"] = [
+                self._instruction(*text_key) for text_key in zip(split_numbers.tolist(), numbers, strict=True)
+            ]
 
         is_window = spec.action == "window"
         action_shape = (len(rows), spec.action_span.longest, spec.action_size)
@@ -245,11 +252,11 @@ class Lookup:
 
     def _reduce(self, rows: Rows, action: _VectorWindow, out: Mapping[str, np.ndarray]) -> None:
         """Fill in one action for each window of actions."""
-        how, length = self._spec.action, action.inside.sum(axis=1)
-        reduced = reduce_window(action.values, length, how, self._kinds[rows.member])
+        reduction, num_steps = self._spec.action, action.inside.sum(axis=1)
+        reduced = reduce_window(action.values, num_steps, reduction, self._kinds[rows.member])
         reduced = reduced if self._scale is None else reduced * self._scale[rows.member]
         # A sum or mean needs all steps.
-        valid = action.mask[:, 0] if how == "first" else action.mask.sum(axis=1) == length[:, None]
+        valid = action.mask[:, 0] if reduction == "first" else action.mask.sum(axis=1) == num_steps[:, None]
         out["action"][:], out["action_mask"][:] = np.where(valid, reduced, 0), valid
 
     def _fill_by_split(
@@ -268,34 +275,44 @@ class Lookup:
             else:
                 out[column.name][:] = 0
                 out[f"{column.name}_mask"][:] = False
-        for number in np.unique(rows.split).tolist():
-            split = spec.splits[number]
-            split_rows = np.flatnonzero(rows.split == number)
-            for which, window in windows.items():
-                self._fill_chosen(which, window, split, split_rows, origin)
+        for split_number in np.unique(rows.split).tolist():
+            split_index = spec.splits[split_number]
+            split_rows = np.flatnonzero(rows.split == split_number)
+            for vector_name, window in windows.items():
+                self._fill_chosen(vector_name, window, split_index, split_rows, origin)
             table_rows: dict[TableKind, np.ndarray] = {
                 "records": rows.record[split_rows],
                 "steps": origin.steps_row[split_rows],
                 "episodes": origin.episode[split_rows],
             }
-            if spec.layouts[split.member] == "frames":
+            if spec.layouts[split_index.member] == "frames":
                 table_rows["records"] = origin.first_record[split_rows] + origin.step[split_rows]
             if spec.languages:
-                drawn = draw_texts(spec.languages, split, table_rows, rows.sample[split_rows], seed=spec.seed)
-                for row, text in zip(split_rows.tolist(), drawn, strict=True):
+                drawn_texts = draw_texts(
+                    spec.languages, split_index, table_rows, rows.sample[split_rows], seed=spec.seed
+                )
+                for row, text in zip(split_rows.tolist(), drawn_texts, strict=True):
                     texts["language"][row] = text
             for column in spec.columns:
-                if kind := column.kinds[split.member]:
-                    _fill_column(split, kind, column, table_rows[kind], split_rows, out, texts)
+                if table_kind := column.kinds[split_index.member]:
+                    _fill_column(split_index, table_kind, column, table_rows[table_kind], split_rows, out, texts)
 
     def _fill_chosen(
-        self, which: VectorName, window: _VectorWindow, split: SplitIndex, split_rows: np.ndarray, origin: _Origin
+        self,
+        vector_name: VectorName,
+        window: _VectorWindow,
+        split_index: SplitIndex,
+        split_rows: np.ndarray,
+        origin: _Origin,
     ) -> None:
         """Fill the rows of a split with a vector whose columns a caller chose."""
-        vector, first = self._spec.vectors(which)[split.member], self._readers[which].firsts[split.member]
+        vector, first_step = (
+            self._spec.vectors(vector_name)[split_index.member],
+            self._readers[vector_name].firsts[split_index.member],
+        )
         for step in range(window.values.shape[1]) if vector.chosen else ():
             inside_rows = split_rows[window.inside[split_rows, step]]
-            values, valid = vector.take(split.steps, origin.steps_row[inside_rows] + first + step)
+            values, valid = vector.take(split_index.steps, origin.steps_row[inside_rows] + first_step + step)
             window.values[inside_rows, step, : vector.size] = values
             window.mask[inside_rows, step, : vector.size] &= valid
 
@@ -309,15 +326,15 @@ def _sum_scales(spec: BatchSpec) -> np.ndarray:
 
 
 def _fill_column(
-    split: SplitIndex,
-    kind: TableKind,
+    split_index: SplitIndex,
+    table_kind: TableKind,
     column: Column,
     table_rows: np.ndarray,
     batch_rows: np.ndarray,
     out: Mapping[str, np.ndarray],
     texts: dict[str, list[str]],
 ) -> None:
-    table = split.table(kind)
+    table = split_index.table(table_kind)
     if column.dtype is None:
         for row, text in zip(batch_rows.tolist(), table.take_texts(column.column, table_rows), strict=True):
             texts[column.name][row] = text

@@ -86,9 +86,11 @@ def apply_transforms(transforms: Sequence[Any], batch: Batch, *, seed: int, step
     """
     if not transforms:
         return batch
-    generator = np.random.default_rng((seed % 2**63, step, rank))
+    random_generator = np.random.default_rng((seed % 2**63, step, rank))
     for transform in transforms:
-        batch = transform.random_map(batch, generator) if hasattr(transform, "random_map") else transform.map(batch)
+        batch = (
+            transform.random_map(batch, random_generator) if hasattr(transform, "random_map") else transform.map(batch)
+        )
         if not isinstance(batch, dict):
             raise TypeError(f"transform {transform!r} returned {type(batch).__name__}, expected the batch as a dict")
     return batch

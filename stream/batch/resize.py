@@ -41,8 +41,8 @@ class Resize:
         """
         (height, width), (old_height, old_width) = out.shape[:2], frame.shape[:2]
         if self.fit == "pad" and (height, width) != (old_height, old_width):
-            ratio = max(old_width / width, old_height / height)
-            inner_height, inner_width = max(1, int(old_height / ratio)), max(1, int(old_width / ratio))
+            shrink_ratio = max(old_width / width, old_height / height)
+            inner_height, inner_width = max(1, int(old_height / shrink_ratio)), max(1, int(old_width / shrink_ratio))
             top, left = (height - inner_height) // 2, (width - inner_width) // 2
             out[...] = 0
             out = out[top : top + inner_height, left : left + inner_width]
@@ -54,30 +54,30 @@ class Resize:
             # Here, because processes that do not resize run without it.
             from PIL import Image
 
-            image = Image.fromarray(frame)
-            out[...] = image.resize(out.shape[1::-1], Image.Resampling[_PILLOW[self.filter]])
+            pillow_image = Image.fromarray(frame)
+            out[...] = pillow_image.resize(out.shape[1::-1], Image.Resampling[_PILLOW[self.filter]])
 
 
-def _nearest(new: int, old: int) -> np.ndarray:
+def _nearest(new_size: int, old_size: int) -> np.ndarray:
     """Return the old place below the middle of each new one, int64 [new]."""
-    return np.asarray((2 * np.arange(new) + 1) * old // (2 * new))
+    return np.asarray((2 * np.arange(new_size) + 1) * old_size // (2 * new_size))
 
 
-def check_size(name: str, size: Any) -> tuple[int, int]:
+def check_size(argument: str, size: Any) -> tuple[int, int]:
     """Return a size as (height, width); raise ArgumentError if it is not two whole numbers, or too large.
 
     >>> check_size("image_size", [224, 224])
     (224, 224)
     """
     try:
-        height, width = (check_whole(name, each, least=1) for each in size)
+        height, width = (check_whole(argument, pixels, least=1) for pixels in size)
     except (TypeError, ValueError):
         height, width = 0, 0
     if not height * width:
-        raise ArgumentError(f"{name}={size!r:.100}; expected (height, width) in pixels")
+        raise ArgumentError(f"{argument}={size!r:.100}; expected (height, width) in pixels")
     if height * width > MAX_PIXELS:
         raise ArgumentError(
-            f"{name}={size!r:.100}; expected (height, width) in pixels, with at most {MAX_PIXELS:,} pixels in a frame"
+            f"{argument}={size!r:.100}; expected (height, width) in pixels, with at most {MAX_PIXELS:,} pixels a frame"
         )
     return height, width
 
@@ -89,5 +89,8 @@ def canonical_size(size: Any) -> list[int] | dict[str, list[int]] | None:
         ArgumentError: It is neither a size nor a mapping of cameras to sizes.
     """
     if isinstance(size, Mapping) and size:
-        return {str(key): list(check_size(f"image_size[{key!r}]", own)) for key, own in size.items()}
+        return {
+            str(camera_name): list(check_size(f"image_size[{camera_name!r}]", camera_size))
+            for camera_name, camera_size in size.items()
+        }
     return None if size is None else list(check_size("image_size", size))

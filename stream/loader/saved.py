@@ -125,7 +125,7 @@ def read_saved(
         data_hashes = dict(content["data"])
         saved = SavedTransforms(
             tuple(
-                Normalize.from_json(entry, where=path) if isinstance(entry, Mapping) else _text(entry)
+                Normalize.from_json(entry, context=path) if isinstance(entry, Mapping) else _text(entry)
                 for entry in content["transforms"]
             )
         )

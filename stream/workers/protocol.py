@@ -91,8 +91,8 @@ class SlotWriter:
         maker: Maker of the batches.
     """
 
-    def __init__(self, fd: int, maker: BatchMaker) -> None:
-        self._fd = fd
+    def __init__(self, descriptor: int, maker: BatchMaker) -> None:
+        self._fd = descriptor
         self._maker = maker
         self._map()
 

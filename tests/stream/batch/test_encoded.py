@@ -156,7 +156,7 @@ def test_rows_of_fewer_frames_end_in_zeros() -> None:
     encoded = [
         (row, [(0, frame, jpeg) for frame, jpeg in enumerate(frame_views(data))]) for row, data in enumerate(records)
     ]
-    batch = pack_frames(encoded, [], rows=2, frames=2)
+    batch = pack_frames(encoded, [], num_rows=2, max_frames=2)
     assert batch["frames_jpeg"].shape[1] % 4096 == 0
     assert [(row, frame, jpeg.tobytes()) for _, row, frame, jpeg in encoded_frames(batch)] == [
         (0, 0, first),

@@ -427,5 +427,5 @@ def test_a_column_that_begins_anywhere_is_refused(root: Path, kind: str, name: s
     moved = replace(table.columns[name], data=table.columns[name].data + 2)
     other: dict[str, Any] = {kind: Table(table.path, table.rows, {**table.columns, name: moved})}
     index = replace(split, **other)
-    with pytest.raises(FormatError, match=f"{kind}.arrow: column '{name}' does not begin at a multiple of"):
+    with pytest.raises(FormatError, match=f"{kind}.arrow: column '{name}' does not start at a multiple of"):
         Lookup(replace(data.spec, splits=(index,)))
