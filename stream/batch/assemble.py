@@ -1,4 +1,4 @@
-"""Assembly of one batch: looks up its rows, reads the records and decodes their frames into the arrays."""
+"""Assembly of a batch: rows are looked up, their records read, and the frames decoded into the arrays."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _RUN = 64
 """Records that are read before their frames are decoded."""
 _LARGE = 256 << 20
-"""Bytes of a batch from which on available memory is checked first."""
+"""Size in bytes from which on a batch is compared with the available memory first."""
 
 
 @dataclass
@@ -47,9 +47,9 @@ class Timings:
         decode_s: Seconds of decoding frames.
         metadata_s: Seconds of looking up the index.
         bytes: Bytes of records.
-        requests: Requests that were sent to an object store, if the root is read in place; those of failed, late and
-            damaged records too.
-        remote_bytes: Bytes of their answers.
+        requests: Requests that were sent to an object store, if the root is read in place; requests for failed, late
+            and damaged records included.
+        remote_bytes: Bytes of the answers.
     """
 
     read_s: float = 0.0
@@ -128,7 +128,7 @@ class Assembler:
                 del self.fields[camera.frames]
         self._is_encoded = decode == "device"
         self._files: dict[tuple[int, int], RecordFile] = {}
-        # Counted by the thread of the reads, for the batches that are made meanwhile.
+        # The thread of the reads counts them, and batches report the difference.
         self._traffic, self._reported = Traffic(), Traffic()
         self._lock = threading.Lock()
         self._max_open = max_open or default_max_open()
@@ -142,7 +142,7 @@ class Assembler:
 
     @cached_property
     def _lookup(self) -> Lookup:
-        # Not before the first batch: a trainer whose workers make the batches maps no index.
+        # Made at the first batch, as a trainer whose workers make the batches needs no mapped index.
         try:
             return Lookup(self.spec)
         except OSError as error:
@@ -278,8 +278,8 @@ class Assembler:
         for shard_key, locations_of_shard in records.items():
             # A damaged shard is reported where its rows are read.
             with contextlib.suppress(FormatError, OSError):
-                file = self._files.get(shard_key) or self._open(*shard_key)
-                reads += file.ahead(locations_of_shard)
+                shard_file = self._files.get(shard_key) or self._open(*shard_key)
+                reads += shard_file.ahead(locations_of_shard)
                 pending.read_rows += [first_rows[shard_key]] * (len(reads) - len(pending.read_rows))
         if reads:
             from stream.storage.object_reads import object_reads
@@ -324,12 +324,12 @@ class Assembler:
             columns: Sequence[Sequence[Any]] = [column[record_span] for column in all_columns]
             member, shard_key = members[row], shard_keys[row]
             try:
-                file = self._files.get(shard_key) or self._open(*shard_key)
+                shard_file = self._files.get(shard_key) or self._open(*shard_key)
                 if images is not None and any(is_raw := self._is_raw[member]):
                     row_images = [image[row] for image in images]
-                    columns = _read_raw(file, columns, row_images, is_raw, self._record_frames[member])
+                    columns = _read_raw(shard_file, columns, row_images, is_raw, self._record_frames[member])
                 result.work.bytes += sum(frames.num_bytes[record_span])
-                encoded_rows.append((row, self._encoded_frames(file, columns, member)))
+                encoded_rows.append((row, self._encoded_frames(shard_file, columns, member)))
             except (FormatError, OSError, RemoteError) as error:
                 self._fail(result, row, error)
                 # A file that is repaired is opened again.
@@ -339,12 +339,12 @@ class Assembler:
         return encoded_rows
 
     def _encoded_frames(
-        self, file: RecordFile, columns: Sequence[Sequence[Any]], member: int
+        self, shard_file: RecordFile, columns: Sequence[Sequence[Any]], member: int
     ) -> list[tuple[int, int, memoryview | ChunkFrame]]:
         """Read records and return camera, frame and data of each image that they fill."""
         positions, num_bytes, checksums, uses_by_record = columns
         encoded: list[tuple[int, int, memoryview | ChunkFrame]] = []
-        for record, uses in zip(file.read_all(positions, num_bytes, checksums), uses_by_record, strict=True):
+        for record, uses in zip(shard_file.read_all(positions, num_bytes, checksums), uses_by_record, strict=True):
             if video_codec(record):
                 frame_sizes = self._frame_sizes[member]
                 encoded += [
@@ -362,12 +362,12 @@ class Assembler:
         split_index = self.spec.splits[split_number]
         if not 0 <= shard_number < len(split_index.shards):
             raise FormatError(f"cannot be read (the index says shard {shard_number} of {len(split_index.shards)})")
-        file = open_records(split_index, shard_number, neighbours=self.spec.neighbours, traffic=self._traffic)
+        shard_file = open_records(split_index, shard_number, neighbours=self.spec.neighbours, traffic=self._traffic)
         with self._lock:
             while len(self._files) >= self._max_open:
                 self._files.pop(next(iter(self._files)))
-            self._files[split_number, shard_number] = file
-        return file
+            self._files[split_number, shard_number] = shard_file
+        return shard_file
 
     def _decode(self, encoded_rows: Sequence[EncodedRow], images: Sequence[np.ndarray], result: BatchResult) -> None:
         """Decode the frames of some rows into ``images``, uint8 [b, F, H, W, 3] or of depth uint16 [b, F, H, W]."""
@@ -393,13 +393,13 @@ class Assembler:
         failure = _record_error(self.spec, result.rows, row, error)
         if isinstance(error, RemoteError):
             shard = f"dataset {failure.dataset}, split {failure.split}, shard {failure.shard}"
-            reason = f"{shard}, record {failure.record}: {error}; the same state goes on where the store answers"
+            reason = f"{shard}, record {failure.record}: {error}; continue from the same state when the store answers"
             raise RemoteError(reason, refused=error.refused)
         result.failed.append((row, failure))
 
 
 def _read_raw(
-    file: RecordFile,
+    shard_file: RecordFile,
     columns: Sequence[Sequence[Any]],
     images: Sequence[np.ndarray],
     is_raw: Sequence[bool],
@@ -408,7 +408,7 @@ def _read_raw(
     """Read the raw records of a row into its images, uint8 [F, H, W, 3] of each camera.
 
     Args:
-        file: Shard of the records.
+        shard_file: Shard of the records.
         columns: Position, size, checksum and uses of each record.
         images: Images of each camera.
         is_raw: Mask of the cameras. A record is read this way if all cameras that show it are in the mask.
@@ -433,7 +433,7 @@ def _read_raw(
                 copies.append((image, source))
         # Frames that the window leaves out are read too, since the checksum is of the whole record.
         raw_record = RawRecord([np.empty_like(image) if target is None else target for target in targets])
-        file.read_into(position, num_bytes, xxh3_64, raw_record.parts)
+        shard_file.read_into(position, num_bytes, xxh3_64, raw_record.parts)
         raw_record.check()
         for image, source in copies:
             image[...] = source

@@ -20,12 +20,12 @@ class LoadedCamera:
     """A camera of a batch.
 
     Attributes:
-        suffix: Ending of its keys: nothing, or ``/wrist``.
+        suffix: Ending of its keys, such as ``/wrist``, or nothing.
         shape: (height, width) of its frames in pixels.
-        stored: Numbers of the camera among the stored ones of each member: none where a member lacks it, several where
-            a sample takes one of them at random.
-        is_depth: Whether its frames are depth.
-        resize: How stored frames get this shape; None if they have it.
+        stored: Numbers of the stored cameras of each member: none if the member lacks the camera, several if a sample
+            takes one of them at random.
+        is_depth: True if its frames are depth.
+        resize: Rule that gives stored frames this shape; None if they have it.
         sources: The stored cameras of ``stored``, by member.
     """
 
@@ -41,7 +41,7 @@ class LoadedCamera:
         return {source.codec for source in self.sources[member] if not source.is_depth}
 
     def is_read_raw(self, member: int) -> bool:
-        """Return whether all stored frames of a member are pixels that can be read right into a batch."""
+        """Return whether all stored frames of a member are pixels that can be read directly into a batch."""
         return self.codecs(member) == {"raw"} and self.resize is None
 
     def sizes(self, member: int) -> tuple[tuple[int, int], ...]:
@@ -70,7 +70,7 @@ class LoadedCamera:
 
 
 Cameras = str | Sequence[str] | Mapping[str, str | Sequence[str]] | None
-"""One camera; several, whose names are their keys; or keys with a camera or several to draw from."""
+"""One camera; a list of cameras, whose names are their keys; or keys with one or several cameras to draw from."""
 
 
 def canonical_cameras(cameras: Any) -> str | list[str] | dict[str, list[str]] | None:
@@ -136,14 +136,13 @@ def find_cameras(
     """Find cameras in the datasets of a mixture.
 
     Args:
-        cameras: One role or name, whose key is ``frames``; or several, with keys such as ``frames/wrist``; None takes
-            the primary camera of each dataset, or its first one. ``depth/`` in front of a role asks for depth, whose
-            keys are ``depth`` and such as ``depth/wrist``. A mapping gives keys, and one or several cameras to draw
-            from.
+        cameras: One role or name, whose key is ``frames``; or several, with keys such as ``frames/wrist``. None takes
+            the primary camera of each dataset, or its first camera. ``depth/`` in front of a role asks for depth, with
+            keys such as ``depth`` and ``depth/wrist``. A mapping gives keys, and one or several cameras to draw from.
         fields: Manifest's fields of each member.
         dataset_names: Names of the members.
-        size: Height and width of all frames, or by camera, as ``cameras`` names them; others keep their stored size.
-        resize: How frames get this size.
+        size: Height and width of all frames, or by camera, as ``cameras`` names them. Other frames keep their size.
+        resize: Rule that gives frames this size.
 
     Raises:
         ArgumentError: No dataset has a camera, ``size`` names a camera that is not loaded, or the frames of one camera
@@ -240,7 +239,7 @@ def _no_camera(camera_name: str | None, fields: Sequence[Fields]) -> ArgumentErr
 
 
 def _check_video(cameras: Sequence[LoadedCamera], dataset_names: Sequence[str]) -> None:
-    """Raise ArgumentError if video of a member cannot be decoded here, or its sizes cannot be told apart."""
+    """Raise ArgumentError if video of a member cannot be decoded here, or its sizes cannot be distinguished."""
     for member, dataset_name in enumerate(dataset_names):
         for camera in cameras:
             for codec in filter(camera.codecs(member).__contains__, VIDEO_CODECS):

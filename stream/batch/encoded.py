@@ -4,8 +4,8 @@ With ``decode="device"`` a batch has, instead of ``frames``:
 
 - ``frames_jpeg`` uint8 [b, N]: the JPEGs of each row, of all cameras, one after the other, padded with zeros. N is a
   multiple of 4,096 and differs from batch to batch.
-- ``frames_span`` int32 [b, F, 2]: first byte and end of each frame in its row; (0, 0) where there is no picture. With
-  several cameras each has its own, such as ``frames_span/wrist``.
+- ``frames_span`` int32 [b, F, 2]: first byte and end of each frame in its row; (0, 0) for a missing frame. With several
+  cameras, each has a separate array such as ``frames_span/wrist``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ JPEG_KEY = "frames_jpeg"
 SPAN_KEY = "frames_span"
 """Key of the spans of one camera, and start of the keys of several."""
 _STEP = 4096
-"""Divisor of N, so that slots seldom change size."""
+"""Divisor of N, which keeps slots from changing their size often."""
 
 
 EncodedRow = tuple[int, Sequence[tuple[int, int, Any]]]
@@ -79,7 +79,7 @@ def encoded_frames(batch: Mapping[str, Any]) -> Iterator[tuple[str, int, int, np
 
 
 def with_frames(batch: Mapping[str, Any], frames: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a batch with decoded frames in place of the encoded ones."""
+    """Return a batch with decoded frames instead of the encoded ones."""
     other_arrays = {key: array for key, array in batch.items() if key != JPEG_KEY and not key.startswith(SPAN_KEY)}
     return {**frames, **other_arrays}
 

@@ -68,14 +68,14 @@ class _Locations(NamedTuple):
 class FrameFinder:
     """Finder of the frames of a spec's batches, safe to use from several threads."""
 
-    def __init__(self, spec: BatchSpec, index: MappedIndex) -> None:
-        self._index = index
+    def __init__(self, spec: BatchSpec, mapped_index: MappedIndex) -> None:
+        self._index = mapped_index
         record_tables = [split_index.records for split_index in spec.splits]
         self._int32_starts = np.stack(
-            [index.starts(record_tables, column_name, 4) for column_name in ("shard", "num_bytes")], axis=1
+            [mapped_index.starts(record_tables, column_name, 4) for column_name in ("shard", "num_bytes")], axis=1
         )
         self._int64_starts = np.stack(
-            [index.starts(record_tables, column_name, 8) for column_name in ("position", "xxh3_64")], axis=1
+            [mapped_index.starts(record_tables, column_name, 8) for column_name in ("position", "xxh3_64")], axis=1
         )
         self._is_pairs = np.array([layout == "pairs" for layout in spec.layouts])
         # The first stored camera, [M, C]; -1 for none.
@@ -247,7 +247,7 @@ def _group_chunks(
         record_frames: Number of each frame in its record, int64 [n].
         uses: Image that each frame fills.
     """
-    # A decoder goes through a chunk in the order of its frames.
+    # A decoder reads the frames of a chunk in their order.
     position = locations.position_and_hash[:, 0]
     decode_order = np.lexsort((record_frames, position, row_numbers))
     row_numbers, position = row_numbers[decode_order], position[decode_order]

@@ -10,12 +10,12 @@ import numpy as np
 
 ALIGN = 64
 IMAGE_SHIFT = 16
-"""Offset of images from a multiple of 64 bytes: libjpeg-turbo writes aligned lines past the caches, which is slower."""
+"""Offset of images from a multiple of 64 bytes: libjpeg-turbo writes aligned lines past the caches, more slowly."""
 Fields = Mapping[str, tuple[str, tuple[int, ...]]]
 
 
 class Layout:
-    """Offsets of the arrays of a batch. Arrays begin at multiples of 64 bytes, images ``IMAGE_SHIFT`` bytes later.
+    """Offsets of the arrays of a batch. Arrays start at multiples of 64 bytes, images ``IMAGE_SHIFT`` bytes later.
 
     >>> layout = Layout({"a": ("u1", (3,)), "b": ("i8", ()), "c": ("u1", (2, 2, 3))}, rows=2)
     >>> layout.offsets, layout.nbytes

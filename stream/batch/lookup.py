@@ -47,8 +47,8 @@ class _Origin(NamedTuple):
 class _OriginFinder:
     """Finder of the origins of rows: through ``records`` in the layout ``pairs``, else through ``steps``."""
 
-    def __init__(self, spec: BatchSpec, index: MappedIndex) -> None:
-        self._index = index
+    def __init__(self, spec: BatchSpec, mapped_index: MappedIndex) -> None:
+        self._index = mapped_index
         self.is_pairs = np.array([layout == "pairs" for layout in spec.layouts])
         # Only the layout ``frames`` has records at a fixed distance from the first one of their episode.
         pairs = [split_index.records if self.is_pairs[split_index.member] else None for split_index in spec.splits]
@@ -57,10 +57,12 @@ class _OriginFinder:
             split_index.records if self.is_pairs[split_index.member] else split_index.steps
             for split_index in spec.splits
         ]
-        self._samples = np.stack([index.starts(samples, column_name, 4) for column_name in ("episode", "step")], axis=1)
-        self._steps_row = index.starts(pairs, "steps_row", 8)
-        self._first_record = index.starts(frames, "first_record", 8)
-        self._num_steps = index.starts([split_index.episodes for split_index in spec.splits], "num_steps", 4)
+        self._samples = np.stack(
+            [mapped_index.starts(samples, column_name, 4) for column_name in ("episode", "step")], axis=1
+        )
+        self._steps_row = mapped_index.starts(pairs, "steps_row", 8)
+        self._first_record = mapped_index.starts(frames, "first_record", 8)
+        self._num_steps = mapped_index.starts([split_index.episodes for split_index in spec.splits], "num_steps", 4)
         self._records_per_step = np.array(spec.stored_cameras)
 
     def find(self, rows: Rows) -> _Origin:
@@ -117,8 +119,8 @@ class _VectorReader:
         longest: Steps of the longest window, W.
     """
 
-    def __init__(self, spec: BatchSpec, index: MappedIndex, vector_name: VectorName) -> None:
-        self._index = index
+    def __init__(self, spec: BatchSpec, mapped_index: MappedIndex, vector_name: VectorName) -> None:
+        self._index = mapped_index
         vectors, span = spec.vectors(vector_name), spec.action_span if vector_name == "action" else spec.state_span
         self.firsts, self.longest = np.array(span.firsts, np.int64), span.longest
         self._is_used = np.arange(span.longest) < np.array(span.lengths)[:, None]  # [M, W]
@@ -128,7 +130,7 @@ class _VectorReader:
         # Columns that a caller chose are read split by split.
         column_widths = [vector.size if vector.chosen is None else 0 for vector in vectors]
         steps = [split_index.steps if column_widths[split_index.member] else None for split_index in spec.splits]
-        self._starts = index.starts(steps, spec.derived[vector_name], 4)
+        self._starts = mapped_index.starts(steps, spec.derived[vector_name], 4)
         self._widths = np.array([column_widths[split_index.member] for split_index in spec.splits])
         self._has_gaps = spec.derived[vector_name] != vector_name
 
@@ -198,7 +200,7 @@ class Lookup:
         if spec.finds_steps:
             origin = self._origin_finder.find(rows)
             frame_steps, is_real = spec.window_table.steps(member, origin.step, origin.num_steps, rows.sample)
-            # The frames of a pair lie inside of its episode.
+            # The frames of a pair are all in its episode.
             is_pairs = self._origin_finder.is_pairs
             inside = (is_real | ~spec.window_table.used[member]).all(axis=1) | ~is_pairs[member]
             origin = origin._replace(valid=origin.valid & inside)
@@ -344,7 +346,7 @@ def _fill_column(
         valid = np.ones(len(batch_rows), bool)
     elif table.columns[column.column].file is None:
         batch_rows, values, valid = batch_rows[valid], values[valid], valid[valid]
-    # A missing number of a label is stored as NaN, or as 0 if it is whole.
+    # A missing number of a label is stored as NaN, or as 0 in a column of integers.
     cells: Any = batch_rows
     if column.size is not None:
         # A single number of this dataset may be a vector in another one.

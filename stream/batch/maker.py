@@ -1,4 +1,4 @@
-"""Batches of given rows: assembled, then transformed."""
+"""Batches of rows: assembled, then transformed."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class BatchMaker:
     Attributes:
         setup: Setup.
         assembler: Assembler.
-        layout: Arrays of a batch in a slot, which begins with the batch's rows.
+        layout: Arrays of a batch in a slot, behind the batch's rows.
     """
 
     def __init__(self, setup: Setup) -> None:

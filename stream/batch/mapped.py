@@ -1,4 +1,4 @@
-"""The tables of all splits of a mixture, mapped as one region of numbers."""
+"""Tables of all splits of a mixture, mapped as one region of numbers."""
 
 from __future__ import annotations
 
@@ -58,15 +58,10 @@ class MappedIndex:
         self.row_counts = {kind: np.array([len(split.table(kind)) for split in splits]) for kind in TABLE_KINDS}
 
     def starts(self, tables: Sequence[Table | None], column_name: str, itemsize: int) -> np.ndarray:
-        """Return the index of the first number of a column in each split, int64 [splits].
-
-        Args:
-            tables: Table of each split, or None for a split that is not read: its start is 0.
-            column_name: Name of the column.
-            itemsize: Bytes of a number.
+        """Return the index of the first number of a column in each split, int64 [splits]; 0 without a table.
 
         Raises:
-            FormatError: The column is not aligned.
+            FormatError: The column is not aligned to ``itemsize``.
         """
         starts = np.zeros(len(tables), np.int64)
         for number, table in enumerate(tables):

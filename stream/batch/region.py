@@ -31,9 +31,6 @@ _PAUSE_S = 0.5
 class Region:
     """Files mapped into one range of addresses, after a page of zeros.
 
-    Args:
-        paths: Files.
-
     Attributes:
         starts: Byte offset of each file in the region, a multiple of the page size.
         files: Bytes of each file, uint8.
@@ -60,11 +57,7 @@ class Region:
         ]
 
     def read_ahead(self, spans: Sequence[tuple[int, int]]) -> None:
-        """Read bytes that batches need into the page cache and map them, in a thread, while memory allows.
-
-        Args:
-            spans: (start, stop) of bytes of the region, in the order in which they are needed.
-        """
+        """Read spans of bytes into the page cache and map them, in this order and in a thread, while memory allows."""
         num_bytes = sum(stop - start for start, stop in spans)
         if num_bytes <= _CHUNK:
             return

@@ -1,4 +1,4 @@
-"""Frames at another size than the stored one, made where they are decoded."""
+"""Frames at another size than the stored one, resized when they are decoded."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PILLOW = {"area": "BOX", "lanczos": "LANCZOS", "bilinear": "BILINEAR"}
 
 @dataclass(frozen=True)
 class Resize:
-    """The rule for frames of another size.
+    """Rule for frames of another size.
 
     Attributes:
         fit: ``stretch`` changes the aspect ratio; ``pad`` keeps it and adds black borders, as openpi's ``image_tools``.
@@ -51,7 +51,7 @@ class Resize:
         elif frame.ndim == 2:
             out[...] = frame[_nearest(out.shape[0], frame.shape[0])[:, None], _nearest(out.shape[1], frame.shape[1])]
         else:
-            # Here, because processes that do not resize run without it.
+            # Imported here, so that processes that do not resize run without it.
             from PIL import Image
 
             pillow_image = Image.fromarray(frame)
@@ -59,12 +59,12 @@ class Resize:
 
 
 def _nearest(new_size: int, old_size: int) -> np.ndarray:
-    """Return the old place below the middle of each new one, int64 [new]."""
+    """Return the old index below the middle of each new pixel, int64 [new_size]."""
     return np.asarray((2 * np.arange(new_size) + 1) * old_size // (2 * new_size))
 
 
 def check_size(argument: str, size: Any) -> tuple[int, int]:
-    """Return a size as (height, width); raise ArgumentError if it is not two whole numbers, or too large.
+    """Return a size as (height, width); raise ArgumentError if it is not two integers, or too large.
 
     >>> check_size("image_size", [224, 224])
     (224, 224)

@@ -23,7 +23,7 @@ UNKNOWN_UNITS: tuple[UnknownUnits, ...] = get_args(UnknownUnits)
 _log = logging.getLogger("stream")
 
 Chosen = Mapping[VectorName, SpaceName]
-"""The space of each vector that is loaded in one."""
+"""Canonical space by vector; vectors of the registry are left out."""
 
 
 def check_spaces(
@@ -41,7 +41,7 @@ def check_spaces(
         spaces: Space of each vector.
         own_columns: Datasets whose columns the caller chose, by vector; they need no mapping.
         unmapped: What to do with a dataset that does not map: ``drop`` leaves it out.
-        unknown_units: Whether dimensions whose unit is not known are refused.
+        unknown_units: ``refuse`` or ``keep`` dimensions whose unit is unknown.
 
     Raises:
         ArgumentError: A dataset does not map to its space, or has dimensions of unknown units; lists all of them.
@@ -77,7 +77,7 @@ def check_spaces(
         lines = [f"{name}: {', '.join(dims)}" for name, dims in by_dataset.items() if name not in dropped]
         if lines and unknown_units == "refuse":
             raise ArgumentError(
-                f"{argument}: no source tells the units of these; take unknown_units='keep' to load them as stored, or "
+                f"{argument}: the units of these are unknown; take unknown_units='keep' to load them as stored, or "
                 "leave the datasets out:\n  " + "\n  ".join(lines)
             )
     return [dataset.name not in dropped for dataset in datasets]

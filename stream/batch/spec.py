@@ -1,4 +1,4 @@
-"""The content of a batch: its members, cameras, windows, vectors and columns, and the shape of each array."""
+"""Content of a batch: its members, cameras, windows, vectors and columns, and the shape of each array."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class BatchSpec:
         stored_cameras: Count of the stored cameras, by member.
         cameras: Cameras that are loaded.
         windows: Frames of each member's samples.
-        chooses_frames: True if the caller chose frames, cameras or bounds, so that batches tell which frames they have.
+        chooses_frames: True if the caller chose frames, cameras or bounds, so that batches have masks of their frames.
         seed: Seed of random frames.
         metadata: ``full``; ``dataset_only``; or ``none``, for frames and sample numbers.
         actions: Action of each member.
@@ -45,11 +45,11 @@ class BatchSpec:
         rates: Steps per second of each member, None if unknown.
         action: Reduction of action windows.
         action_span, state_span: Steps of the actions and states of a sample.
-        state_has_steps: Whether the state has a dimension of steps.
-        languages: Columns of texts, one of which is the language of a sample; none for that of the format.
+        state_has_steps: True if the state has a dimension of steps.
+        languages: Columns of texts, one of which is the language of a sample; empty for the column of the format.
         columns: Additional columns.
-        num_samples: Samples of all passes together, None without an end; rows beyond are padding.
-        neighbours: Records that are read together from afar, as their samples are drawn together.
+        num_samples: Samples of all passes together, None without an end. Later rows are padding.
+        neighbours: Records that one read takes from an object store, as their samples are drawn together.
     """
 
     datasets: tuple[str, ...]
@@ -111,11 +111,11 @@ class BatchSpec:
 
     @property
     def finds_steps(self) -> bool:
-        """Whether a batch needs the episodes and steps of its samples, not their records alone."""
+        """True if a batch needs the episodes and steps of its samples, not only their records."""
         return self.metadata == "full" or self.chooses_frames or "frames" in self.layouts
 
     def check_reduction(self) -> None:
-        """Raise ArgumentError if the actions of a member cannot be reduced as ``action`` says."""
+        """Raise ArgumentError if the actions of a member cannot be reduced by ``action``."""
         for vector, rate, dataset_name in zip(self.actions, self.rates, self.datasets, strict=True):
             check_reduction(self.action, vector, rate, dataset=dataset_name)
 

@@ -53,14 +53,9 @@ class Vector:
         )
 
     def take(self, steps: Table, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the chosen columns at some rows of ``steps``, and the mask of their values.
+        """Return the chosen columns at n rows of ``steps``, float32 [n, size], and their mask, bool [n, size].
 
-        Args:
-            steps: Table ``steps``.
-            rows: int64 [n].
-
-        Returns:
-            float32 [n, size], 0 where a row has no value; bool [n, size].
+        Values are 0 where the mask is False.
         """
         assert self.chosen is not None, "the derived column is looked up by its location"
         chosen_values = np.empty((len(rows), self.size), np.float32)
@@ -110,12 +105,6 @@ def kind_codes(vector: Vector, size: int) -> np.ndarray:
 
 def check_reduction(reduction: Reduction, vector: Vector, control_frequency: float | None, *, dataset: str) -> None:
     """Refuse a reduction of actions that have no sum or no mean.
-
-    Args:
-        reduction: Reduction.
-        vector: Action of the dataset.
-        control_frequency: Steps per second, None if the dataset has no fixed rate.
-        dataset: Name of the dataset, for messages.
 
     Raises:
         ArgumentError: ``sum`` of changes of quaternions or matrices, or of velocities whose rate is unknown; ``mean``

@@ -48,12 +48,7 @@ def decode_statistics(
 
 
 def from_json(content: Any, dim_names: tuple[str, ...], context: str) -> VectorStatistics:
-    """Return a set of statistics; numbers that it lacks are NaN, and without ``mask`` all dimensions are normalised.
-
-    Args:
-        content: JSON.
-        dim_names: Names of the dimensions.
-        context: File and entry, for messages.
+    """Return a set of statistics; missing numbers are NaN, and without ``mask`` all dimensions are normalised.
 
     Raises:
         ArgumentError: It is not a set of statistics, or has another count of dimensions.

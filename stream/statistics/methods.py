@@ -49,13 +49,7 @@ class Method:
         return first, second
 
     def mask(self, statistics: VectorStatistics, *, kept_dims: np.ndarray, flag_dims: np.ndarray) -> np.ndarray:
-        """Return which dimensions change, bool [dims]; a dimension without values keeps them.
-
-        Args:
-            statistics: Statistics.
-            kept_dims: Dimensions that keep their values, bool [dims].
-            flag_dims: Dimensions that are flags, bool [dims].
-        """
+        """Return which dimensions change, a mask bool [dims], as both arguments; dimensions without values do not."""
         subtrahend, divisor, becomes_zero = self._parts(statistics)
         changes = ~kept_dims | becomes_zero
         if self.constants == "keep":
@@ -63,14 +57,7 @@ class Method:
         return np.asarray(changes & np.isfinite(subtrahend) & np.isfinite(divisor))
 
     def fill(self, table: Affine, row: int, statistics: VectorStatistics, *, clip: float) -> None:
-        """Write the map of one dataset into its row of a table.
-
-        Args:
-            table: Table.
-            row: Number of the dataset.
-            statistics: Statistics, whose mask says which dimensions change.
-            clip: Largest magnitude, 0 for none.
-        """
+        """Write the map of one dataset into its row of a table, for the dimensions in the mask of its statistics."""
         changed_dims = np.flatnonzero(statistics.mask)
         subtrahend, divisor, becomes_zero = (numbers[changed_dims] for numbers in self._parts(statistics))
         table.centre[row, changed_dims] = subtrahend

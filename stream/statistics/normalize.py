@@ -1,4 +1,4 @@
-"""Normalisation of actions and states by their exact statistics, and the way back. Files need numpy alone."""
+"""Normalisation of actions and states by their exact statistics, and the way back. Files need only numpy."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ class Normalize:
             not vary. ``openpi_pi0``, ``openpi_pi05`` (also pi0-FAST), ``openvla`` and ``octo`` are the formulas of
             these trainers, for all dimensions.
         per: ``dataset`` takes the statistics of each dataset. ``robot`` takes those of all datasets of a robot
-            together, each step once. ``mixture`` takes those of all datasets together, by their weights (of a schedule,
-            those of the last phase). The dimensions of datasets that are taken together must be the same.
-        over: ``dataset`` counts every step of ``split`` as converted, whatever the loader leaves out. ``samples``
-            counts the step t of each sample of the loader's first epoch, so its split, filters, episodes and ranges;
-            make it from the loader of training.
-        leave: Dimensions to leave as they are, by name or quantity; ``*`` stands for any text. By default the gripper:
-            as OpenVLA and Octo do, that of the action alone with their methods, and none with openpi's.
+            together, each step once. ``mixture`` takes those of all datasets together, by their weights or those of
+            the last phase. The dimensions of datasets that are taken together must be the same.
+        over: ``dataset`` counts every converted step of ``split``, whatever the loader leaves out. ``samples`` counts
+            the step t of each sample of the loader's first epoch, with its split, filters, episodes and ranges. Make
+            it from the loader of training.
+        leave: Dimensions that keep their values, by name or quantity; ``*`` matches any text. By default the gripper;
+            with the methods of OpenVLA and Octo only the gripper of the action, and none with openpi's.
         clip: Largest magnitude of a normalised value; by default 1 for ``q01_q99``, ``min_max`` and ``openvla``. False
             keeps all values.
         split: TFDS split of ``over="dataset"``. Use the statistics of training for every split.
@@ -139,7 +139,7 @@ class Normalize:
 
     @property
     def in_worker(self) -> Any:
-        """The same transform without its statistics, for workers; a subclass stays as it is."""
+        """The same transform without its statistics, for workers; a subclass is not changed."""
         return AffineMap(self.tables) if type(self) is Normalize else self
 
     def map(self, element: Batch) -> Batch:
@@ -202,11 +202,7 @@ class Normalize:
         return self._apply({key: table.inverse() for key, table in self._tables.items()}, values, key, dataset)
 
     def save(self, path: str | Path) -> None:
-        """Write statistics, settings and fingerprint as JSON, for ``stream.load_normalize``.
-
-        Raises:
-            OSError: The file cannot be written.
-        """
+        """Write statistics, settings and fingerprint as JSON, for ``stream.load_normalize``."""
         write_json(path, self.to_json())
 
     def to_json(self) -> dict[str, Any]:
@@ -215,12 +211,7 @@ class Normalize:
 
     @classmethod
     def from_json(cls, content: Any, *, context: str | Path) -> Self:
-        """Return the normalisation of ``to_json``, without tables; raise ArgumentError if it is something else.
-
-        Args:
-            content: JSON.
-            context: Beginning of messages.
-        """
+        """Return the normalisation of ``to_json``, without tables; raise ArgumentError if it is something else."""
         statistics, settings = decode_statistics(content, context=context)
         normalize = cls.__new__(cls)
         try:
@@ -290,7 +281,7 @@ def load_normalize(path: str | Path, data: Any = None, *, format: Format | str =
         path: File that ``Normalize.save`` wrote; or openpi's ``norm_stats.json``, or ``dataset_statistics.json`` of
             OpenVLA or Octo. These files do not name their data, so only the count of dimensions is compared.
         data: Loader of the same data, or its ``data``. It may have fewer datasets. Without one, ``normalize`` and
-            ``denormalize`` of our own files work, with numpy alone.
+            ``denormalize`` of our own files work, with only numpy.
         format: Kind of the file, which fixes method, clipping and the dimensions that keep their values.
             ``norm_stats.json`` does not name its model: take ``openpi_pi0``, or ``openpi_pi05``, also for pi0-FAST.
 
@@ -301,7 +292,7 @@ def load_normalize(path: str | Path, data: Any = None, *, format: Format | str =
         saved = Normalize.from_json(read_json(path), context=path)
         return saved if data is None else saved.bind(data, context=f"{path}: ")
     if format not in get_args(Format):
-        hint = ", as norm_stats.json does not tell its model" if format == "openpi" else ""
+        hint = ", as norm_stats.json does not name its model" if format == "openpi" else ""
         raise ArgumentError(f"format={format!r:.100}; expected one of {', '.join(get_args(Format))}{hint}")
     if data is None:
         raise ArgumentError(f"format={format!r}: the file has no names of dimensions; give a loader")
@@ -323,11 +314,6 @@ def load_normalize(path: str | Path, data: Any = None, *, format: Format | str =
 
 def bind_transforms(transforms: Sequence[Any], data: Mixture, normalize: Any = None) -> tuple[Any, ...]:
     """Return the transforms and the normalisation of a loader, with every ``Normalize`` bound to its data.
-
-    Args:
-        transforms: Transforms.
-        data: Data of the loader.
-        normalize: Argument of ``make_loader``.
 
     Raises:
         ArgumentError: ``normalize`` is something else, a vector would be normalised twice, or statistics belong to

@@ -54,12 +54,6 @@ FILES = {
 def export_file(path: str | Path, statistics: Statistics, *, method: Method, trainer: TrainerFile) -> None:
     """Write statistics with which the trainer's code restores a normalised value exactly.
 
-    Args:
-        path: File.
-        statistics: Statistics.
-        method: Method of the normalisation.
-        trainer: Kind of the file.
-
     Raises:
         ArgumentError: Datasets have different statistics, and the file has one set; take ``per="mixture"``.
     """
@@ -96,11 +90,6 @@ def _numbers(statistics: VectorStatistics, method: Method, trainer: TrainerFile)
 
 def import_file(path: str | Path, names: Names, *, method: str) -> dict[VectorName, dict[str, VectorStatistics]]:
     """Return the statistics of a trainer's file for each dataset.
-
-    Args:
-        path: File.
-        names: Names of the dimensions of the data.
-        method: Method of the trainer.
 
     Raises:
         ArgumentError: It is not such a file, lacks a dataset or a number, or has another count of dimensions.

@@ -92,12 +92,14 @@ class _Part:
             yield np.where(mask, values, np.nan)[:, 0]
 
 
-def measure(mixture: Mixture, key: VectorName, *, per: Per, over: Over, split: str) -> dict[str, VectorStatistics]:
+def measure(
+    mixture: Mixture, vector_key: VectorName, *, per: Per, over: Over, split: str
+) -> dict[str, VectorStatistics]:
     """Return the statistics of each dataset that has the vector, by name.
 
     Args:
         mixture: Mixture.
-        key: Vector.
+        vector_key: Vector.
         per: Datasets that are taken together. Datasets of a mixture count by the weights of its last phase.
         over: ``dataset`` counts all steps of a split; ``samples`` counts the step t of each sample of the first epoch,
             by its weight if samples have weights.
@@ -106,7 +108,7 @@ def measure(mixture: Mixture, key: VectorName, *, per: Per, over: Over, split: s
     Raises:
         ArgumentError: A dataset has no such split, or datasets that are taken together have other dimensions.
     """
-    vectors = mixture.spec.vectors(key)
+    vectors = mixture.spec.vectors(vector_key)
     groups: dict[Any, list[int]] = {}
     for member, vector in enumerate(vectors):
         if vector.size:
@@ -116,19 +118,21 @@ def measure(mixture: Mixture, key: VectorName, *, per: Per, over: Over, split: s
             groups.setdefault(group[per], []).append(member)
     by_dataset: dict[str, VectorStatistics] = {}
     for members in groups.values():
-        first = members[0]
+        first, names = members[0], mixture.names
         for member in members[1:]:
             if vectors[member].names != vectors[first].names:
                 raise ArgumentError(
-                    f"per={per!r}: {key} of {mixture.names[member]} is {', '.join(vectors[member].names)}, that of "
-                    f"{mixture.names[first]} is {', '.join(vectors[first].names)}; take one {key}_space for all, or "
+                    f"per={per!r}: {vector_key} of {names[member]} is {', '.join(vectors[member].names)}, that of "
+                    f"{names[first]} is {', '.join(vectors[first].names)}; take one {vector_key}_space for all, or "
                     "per='dataset'"
                 )
         if over == "dataset" and len(members) == 1 and vectors[first].chosen is None:
-            statistics = _from_manifest(mixture, key, first, split)
+            statistics = _from_manifest(mixture, vector_key, first, split)
         else:
-            statistics = _combine(_parts(mixture, key, members, over=over, split=split, weighted=per == "mixture"))
-        by_dataset |= {mixture.names[member]: statistics for member in members}
+            statistics = _combine(
+                _parts(mixture, vector_key, members, over=over, split=split, weighted=per == "mixture")
+            )
+        by_dataset |= {names[member]: statistics for member in members}
     return by_dataset
 
 
@@ -139,15 +143,15 @@ def mixture_statistics(mixture: Mixture, *, split: str) -> dict[VectorName, dict
         ArgumentError: As for ``measure``.
     """
     numbers_by_vector = {}
-    for key in mixture.spec.vector_names:
-        statistics = next(iter(measure(mixture, key, per="mixture", over="dataset", split=split).values()))
-        numbers_by_vector[key] = {name: getattr(statistics, name).astype(np.float32) for name in NUMBERS}
+    for vector_key in mixture.spec.vector_names:
+        statistics = next(iter(measure(mixture, vector_key, per="mixture", over="dataset", split=split).values()))
+        numbers_by_vector[vector_key] = {name: getattr(statistics, name).astype(np.float32) for name in NUMBERS}
     return numbers_by_vector
 
 
-def used_data(mixture: Mixture, key: VectorName, member: int, splits: Iterable[str]) -> dict[str, Any]:
+def used_data(mixture: Mixture, vector_key: VectorName, member: int, splits: Iterable[str]) -> dict[str, Any]:
     """Return the data that the statistics of a vector depend on, as JSON: its dimensions, columns and their content."""
-    dataset, vector = mixture.datasets[member], _columns(mixture, key, member)
+    dataset, vector = mixture.datasets[member], _columns(mixture, vector_key, member)
     chosen_columns = [[column_name, list(indices)] for column_name, indices in vector.chosen or ()]
     content = {
         split: dataset.fingerprint((split, "steps", column_name) for column_name, _ in vector.chosen or ())
@@ -162,18 +166,18 @@ def used_splits(mixture: Mixture, member: int, *, over: Over, split: str) -> lis
     return [split] if over == "dataset" else sorted({index.split for index in mixture.views.splits_of(member)})
 
 
-def _columns(mixture: Mixture, key: VectorName, member: int) -> Vector:
+def _columns(mixture: Mixture, vector_key: VectorName, member: int) -> Vector:
     """Return the vector of a member with its columns, also where no caller chose them."""
-    vector = mixture.spec.vectors(key)[member]
-    derived = mixture.spec.derived[key], tuple(range(vector.size))
+    vector = mixture.spec.vectors(vector_key)[member]
+    derived = mixture.spec.derived[vector_key], tuple(range(vector.size))
     return vector if vector.chosen else replace(vector, chosen=(derived,))
 
 
-def _from_manifest(mixture: Mixture, key: VectorName, member: int, split: str) -> VectorStatistics:
-    statistics: Any = mixture.datasets[member].manifest.statistics.get(split, {}).get(mixture.spec.derived[key])
+def _from_manifest(mixture: Mixture, vector_key: VectorName, member: int, split: str) -> VectorStatistics:
+    statistics: Any = mixture.datasets[member].manifest.statistics.get(split, {}).get(mixture.spec.derived[vector_key])
     if statistics is None:
-        raise _no_split(mixture, member, key, split)
-    return _statistics(mixture.spec.vectors(key)[member].names, statistics.count, vars(statistics))
+        raise _no_split(mixture, member, vector_key, split)
+    return _statistics(mixture.spec.vectors(vector_key)[member].names, statistics.count, vars(statistics))
 
 
 def _statistics(dim_names: Sequence[str], count: int, numbers_by_name: Mapping[str, Any]) -> VectorStatistics:
@@ -199,13 +203,13 @@ def _combine(parts: Sequence[_Part]) -> VectorStatistics:
 
 
 def _parts(
-    mixture: Mixture, key: VectorName, members: Sequence[int], *, over: Over, split: str, weighted: bool
+    mixture: Mixture, vector_key: VectorName, members: Sequence[int], *, over: Over, split: str, weighted: bool
 ) -> list[_Part]:
     """Return the steps that count; two members of one dataset count its steps once, or with both weights."""
     parts: dict[Any, _Part] = {}
     for member in members:
-        vector = _columns(mixture, key, member)
-        tables = _drawn(mixture, member) if over == "samples" else _steps(mixture, member, key, split)
+        vector = _columns(mixture, vector_key, member)
+        tables = _drawn(mixture, member) if over == "samples" else _steps(mixture, member, vector_key, split)
         steps = sum(len(rows) for _, rows, _ in tables)
         weight = mixture.phase_weights[-1][member] / max(steps, 1) if weighted else 1.0
         for table, rows, counts in tables:
@@ -214,11 +218,11 @@ def _parts(
     return list(parts.values())
 
 
-def _steps(mixture: Mixture, member: int, key: VectorName, split: str) -> list[tuple[Table, Any, Any]]:
+def _steps(mixture: Mixture, member: int, vector_key: VectorName, split: str) -> list[tuple[Table, Any, Any]]:
     """Return the table ``steps`` of a split, all its rows, and how often they count."""
     dataset = mixture.datasets[member]
     if split not in dataset.manifest.splits:
-        raise _no_split(mixture, member, key, split)
+        raise _no_split(mixture, member, vector_key, split)
     if not (dataset.folder / split / table_file("steps")).exists():
         raise ArgumentError(f"dataset {dataset.name}: split {split!r} was not fetched, so it has no statistics here")
     table = open_index(dataset, split, member=member).steps
@@ -246,9 +250,9 @@ def _drawn(mixture: Mixture, member: int) -> list[tuple[Table, Any, Any]]:
     return tables
 
 
-def _no_split(mixture: Mixture, member: int, key: VectorName, split: str) -> ArgumentError:
+def _no_split(mixture: Mixture, member: int, vector_key: VectorName, split: str) -> ArgumentError:
     dataset = mixture.datasets[member]
     return ArgumentError(
-        f"dataset {dataset.name}: no statistics of {key} in split {split!r}; splits with statistics: "
+        f"dataset {dataset.name}: no statistics of {vector_key} in split {split!r}; splits with statistics: "
         f"{', '.join(dataset.manifest.statistics)}"
     )

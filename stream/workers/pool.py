@@ -126,7 +126,7 @@ class WorkerPool:
     def __init__(self, setup: Setup, num_workers: int) -> None:
         self.workers: list[Worker] = []
         self.lost: WorkerError | None = None
-        # Kept, as asking hundreds of connections anew for each batch would take the trainer longer than all else.
+        # Kept, as registering hundreds of connections again for each batch would cost the trainer most of its time.
         self._selector = selectors.DefaultSelector()
         setup_fd = os.memfd_create("stream-setup", os.MFD_CLOEXEC)
         try:
@@ -188,7 +188,7 @@ def _loss(worker: Worker, reason: str) -> WorkerError:
     message = f"{worker.name} {worker.fate()}{at_step}"
     if reason:
         message += f":\n{reason.rstrip()}\n"
-    return WorkerError(f"{message}. The iterator goes on from there after set_state(get_state())", step=step)
+    return WorkerError(f"{message}. The iterator continues from there after set_state(get_state())", step=step)
 
 
 def _environment() -> dict[str, str]:

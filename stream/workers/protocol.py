@@ -21,14 +21,14 @@ from stream.order.rows import ROW_TYPE, Rows
 
 
 class Request(NamedTuple):
-    """A request for one batch in a slot, which begins with the batch's rows.
+    """Request for one batch in a slot, which starts with the batch's rows.
 
     Attributes:
         step: Step of the batch.
         rows: Rows of the batch.
         slot: Number of the slot.
         size: Bytes of the slot.
-        is_new: Whether the slot's file descriptor follows.
+        is_new: True if the slot's file descriptor follows.
     """
 
     step: int
@@ -51,7 +51,7 @@ LAID_OUT = ArrayLocation(None, (), -1)
 
 
 COPIED = 1 << 20
-"""Bytes up to which the trainer copies an array: a small one that is kept would keep all of its slot."""
+"""Bytes up to which the trainer copies an array, since a small array in use would keep its slot."""
 
 
 class Reply(NamedTuple):
@@ -84,7 +84,7 @@ def read_batch(reply: Reply, layout: Layout, buffer: Any) -> Batch:
 
 
 class SlotWriter:
-    """A slot in a worker, which fills it with batches.
+    """Slot in a worker, which fills it with batches.
 
     Args:
         fd: File descriptor of the slot.

@@ -31,7 +31,7 @@ class Slot:
         fd: File descriptor, which also identifies the slot in its ring.
         size: Size in bytes.
         map: Mapped memory.
-        unlock: Called before the memory is unmapped; None if nobody page-locked it.
+        unlock: Function to call before the memory is unmapped; None if it is not page-locked.
     """
 
     def __init__(self, size: int) -> None:
@@ -59,7 +59,7 @@ class Slot:
             self.map, self.size = mmap.mmap(self.fd, slot_bytes), slot_bytes
 
     def close(self) -> None:
-        """Release the memory; no array may point into it any more."""
+        """Release the memory, which no array may point into."""
         self._unlock()
         del self.map
         os.close(self.fd)
@@ -78,7 +78,7 @@ def slot_of(array: Any) -> Slot | None:
 
 
 class Ring:
-    """The slots of one iterator.
+    """Slots of one iterator.
 
     Args:
         size: Bytes of a slot.

@@ -23,7 +23,7 @@ MAX_ATTEMPTS = 100
 
 
 class Replacer:
-    """The rule for rows that cannot be read.
+    """Rule for rows that cannot be read.
 
     Args:
         plan: Plan that replacements come from.
@@ -94,7 +94,7 @@ class _Submitted:
 
 
 class ProcessSource:
-    """Batches of worker processes, through the ring; one worker makes a whole batch in its slot."""
+    """Batches of worker processes, through the ring; one worker makes one batch in its slot."""
 
     def __init__(self, maker: BatchMaker, *, workers: int, replacer: Replacer, ring: Ring) -> None:
         self._replacer = replacer
@@ -105,7 +105,7 @@ class ProcessSource:
 
     def submit(self, step: int, rows: Rows) -> None:
         """Send a batch to the worker with the fewest jobs."""
-        # Replies that nobody waited for change which worker that is.
+        # Replies that have arrived change the choice.
         for worker in self._pool.ready():
             self._receive(worker)
         # An idle worker that was lost is an error of the next batch.
@@ -132,7 +132,7 @@ class ProcessSource:
         return submitted.result
 
     def forget(self) -> None:
-        """Drop all batches that were not taken; slots return to the ring as the workers finish."""
+        """Drop all batches that were not taken; their slots return to the ring when the workers finish."""
         self._submitted.clear()
 
     def close(self) -> None:
@@ -201,7 +201,7 @@ class ThreadSource:
         """Queue a batch."""
         layout = self._maker.layout
         arrays = layout.arrays(self._ring.lend(self._ring.take()), len(rows))
-        # A small array that is kept would keep all of its slot.
+        # A small array in use would keep its slot.
         copied = (name for name, array in arrays.items() if name not in layout.images and array.nbytes <= COPIED)
         arrays |= {name: np.empty_like(arrays[name]) for name in copied}
         pending = None if self._ahead is None else self._ahead.submit(self._maker.begin, rows, arrays)

@@ -118,10 +118,10 @@ def test_a_slot_comes_back_with_its_last_view_and_not_before(ring: Ring, derive:
     array = lend(ring, fill=7)
     view = derive(array)
     del array
-    other = lend(ring, fill=9)
+    second = lend(ring, fill=9)
     assert len(ring.slots) == 2
     assert bytes(np.ascontiguousarray(view))[:1] == b"\x07"
-    del view, other
+    del view, second
     kept = [lend(ring), lend(ring)]
     assert len(ring.slots) == 2
     del kept
@@ -154,7 +154,7 @@ def test_tensors_keep_their_slot(ring: Ring) -> None:
 
 
 def test_batches_outlive_their_ring(ring: Ring) -> None:
-    others = memory_of_slots()
+    other_rows = memory_of_slots()
     kept = [lend(ring, fill=fill) for fill in range(4)]
     lend(ring)
     ring.close()
@@ -162,11 +162,11 @@ def test_batches_outlive_their_ring(ring: Ring) -> None:
     kept[2][:] = 5
     assert set(kept[2].tolist()) == {5}
     kept.clear()
-    assert memory_of_slots() <= others
+    assert memory_of_slots() <= other_rows
 
 
 def test_a_batch_that_is_let_go_of_while_the_ring_closes_leaves_no_file_open(ring: Ring) -> None:
-    others = memory_of_slots()
+    other_rows = memory_of_slots()
     for _ in range(50):
         short = Ring(4096)
         batches = [[lend(short)] for _ in range(8)]
@@ -175,7 +175,7 @@ def test_a_batch_that_is_let_go_of_while_the_ring_closes_leaves_no_file_open(rin
         short.close()
         thread.join()
         batches.clear()
-        assert memory_of_slots() <= others
+        assert memory_of_slots() <= other_rows
 
 
 def test_a_slot_that_a_worker_made_larger_is_seen_whole(ring: Ring) -> None:

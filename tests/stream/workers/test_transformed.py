@@ -229,8 +229,8 @@ def test_processes_and_threads_give_the_same(root: Path, data: OpenMixture, num_
         expected = maker.make(step, rows_of(data, step)).batch
         kept.append((next(iterator), expected))
     iterator.close()
-    for found, expected in kept:
-        assert_same(found, expected)
+    for result, expected in kept:
+        assert_same(result, expected)
 
 
 SOURCES = ("sample", "episode", "step", "offset")
@@ -258,8 +258,10 @@ def test_any_mix_of_arrays_and_views_comes_through_a_slot(
 ) -> None:
     def mixed(batch: Batch) -> Batch:
         for recipe in recipes:
-            made = {key: WAYS[way](batch[source]) for key, (source, way) in recipe.items() if is_array(batch, source)}
-            batch = {**batch, **made} if keeps else made
+            mixed_batch = {
+                key: WAYS[way](batch[source]) for key, (source, way) in recipe.items() if is_array(batch, source)
+            }
+            batch = {**batch, **mixed_batch} if keeps else mixed_batch
         return batch
 
     maker = maker_of(data, mixed)
@@ -277,9 +279,9 @@ def test_arrays_of_the_layout_lie_in_the_slot_and_are_not_copied(data: OpenMixtu
     for change, replaced in ((rename, set()), (swap_views, set()), (replace, {"frames", "state"})):
         slot = SlotOf(maker_of(data, change))
         reply = slot.reply(rows_of(data, 0))
-        places = {key: value for key, value in reply.batch.items() if isinstance(value, ArrayLocation)}
-        assert len(places) == len(slot.maker.layout.offsets)
-        assert {key for key, place in places.items() if place.offset >= slot.maker.layout.nbytes} == replaced
+        locations = {key: value for key, value in reply.batch.items() if isinstance(value, ArrayLocation)}
+        assert len(locations) == len(slot.maker.layout.offsets)
+        assert {key for key, location in locations.items() if location.offset >= slot.maker.layout.nbytes} == replaced
         assert len(pickle.dumps(reply)) < 2000
 
 
