@@ -85,12 +85,9 @@ def canonical_cameras(cameras: Any) -> str | list[str] | dict[str, list[str]] | 
     if cameras is None or (isinstance(cameras, str) and cameras):
         return cameras
     if isinstance(cameras, Mapping):
-        choices = {
-            camera_key: [camera_names] if isinstance(camera_names, str) else camera_names
-            for camera_key, camera_names in cameras.items()
-        }
-        if choices and _are_names(list(choices)) and all(map(_are_names, choices.values())):
-            return {camera_key: list(camera_names) for camera_key, camera_names in choices.items()}
+        choices = {key: [names] if isinstance(names, str) else names for key, names in cameras.items()}
+        if _are_names(list(choices)) and all(map(_are_names, choices.values())):
+            return {key: list(names) for key, names in choices.items()}
     elif _are_names(cameras):
         return list(cameras)
     raise ArgumentError(
@@ -159,16 +156,11 @@ def find_cameras(
     size_keys = [request.size_key for request in requests]
     for camera_key in size if isinstance(size, Mapping) else ():
         if camera_key not in size_keys:
-            raise ArgumentError(
-                f"image_size: no camera {camera_key!r} is loaded; {closest(camera_key, size_keys, noun='cameras')}"
-            )
+            hint = closest(camera_key, size_keys, noun="cameras")
+            raise ArgumentError(f"image_size: no camera {camera_key!r} is loaded; {hint}")
     if cameras is not None:
-        lacking = [
-            dataset_name
-            for member, dataset_name in enumerate(dataset_names)
-            if not any(camera.stored[member] for camera in loaded)
-        ]
-        if lacking:
+        stored_by_member = zip(*(camera.stored for camera in loaded), strict=True)
+        if lacking := [name for name, stored in zip(dataset_names, stored_by_member, strict=True) if not any(stored)]:
             raise ArgumentError(
                 f"cameras={cameras!r:.100}: these datasets store none of them: {', '.join(lacking)}; leave the "
                 "datasets out, or convert them with `--layout frames --cameras all`"
@@ -180,15 +172,11 @@ def find_cameras(
 def _requests(cameras: Cameras) -> list[_Request]:
     if cameras is None or isinstance(cameras, str):
         return [_Request(cameras, "", [cameras])]
-    choices = cameras if isinstance(cameras, Mapping) else {camera_name: camera_name for camera_name in cameras}
-    return [
-        _Request(
-            camera_key,
-            f"/{camera_key.removeprefix('depth/')}",
-            [camera_names] if isinstance(camera_names, str) else camera_names,
-        )
-        for camera_key, camera_names in choices.items()
-    ]
+    requests = []
+    for key, choice in cameras.items() if isinstance(cameras, Mapping) else zip(cameras, cameras, strict=True):
+        camera_names = [choice] if isinstance(choice, str) else choice
+        requests.append(_Request(key, f"/{key.removeprefix('depth/')}", camera_names))
+    return requests
 
 
 def _load_camera(
@@ -209,10 +197,8 @@ def _load_camera(
         tuple(dict.fromkeys(index for index in indices if index >= 0))
         for indices in zip(*index_by_camera.values(), strict=True)
     )
-    sources = tuple(
-        tuple(stored[index] for index in indices)
-        for stored, indices in zip(stored_cameras, member_indices, strict=True)
-    )
+    matches = zip(stored_cameras, member_indices, strict=True)
+    sources = tuple(tuple(stored[index] for index in indices) for stored, indices in matches)
     is_depth = {source.is_depth for member_sources in sources for source in member_sources}
     if len(is_depth) > 1:
         raise ArgumentError(
@@ -224,17 +210,11 @@ def _load_camera(
 
 
 def _no_camera(camera_name: str | None, fields: Sequence[Fields]) -> ArgumentError:
-    stored_names = {
-        stored_name
-        for member in fields
-        for camera in member.stored_cameras
-        for stored_name in camera.keys
-        if stored_name
-    }
+    stored = set().union(*(camera.keys for member in fields for camera in member.stored_cameras)) - {""}
     has_pairs = any(member.layout == "pairs" for member in fields)
     hint = "; pairs have one camera, `--layout frames --cameras all` stores all" if has_pairs else ""
     return ArgumentError(
-        f"cameras: no dataset of the mixture stores {camera_name!r}; they store {', '.join(sorted(stored_names))}{hint}"
+        f"cameras: no dataset of the mixture stores {camera_name!r}; they store {', '.join(sorted(stored))}{hint}"
     )
 
 

@@ -71,12 +71,9 @@ class FrameFinder:
     def __init__(self, spec: BatchSpec, mapped_index: MappedIndex) -> None:
         self._index = mapped_index
         record_tables = [split_index.records for split_index in spec.splits]
-        self._int32_starts = np.stack(
-            [mapped_index.starts(record_tables, column_name, 4) for column_name in ("shard", "num_bytes")], axis=1
-        )
-        self._int64_starts = np.stack(
-            [mapped_index.starts(record_tables, column_name, 8) for column_name in ("position", "xxh3_64")], axis=1
-        )
+        int32_starts = [mapped_index.starts(record_tables, name, 4) for name in ("shard", "num_bytes")]
+        int64_starts = [mapped_index.starts(record_tables, name, 8) for name in ("position", "xxh3_64")]
+        self._int32_starts, self._int64_starts = np.stack(int32_starts, axis=1), np.stack(int64_starts, axis=1)
         self._is_pairs = np.array([layout == "pairs" for layout in spec.layouts])
         # The first stored camera, [M, C]; -1 for none.
         first_cameras = [[(*indices, -1)[0] for indices in camera.stored] for camera in spec.cameras]
@@ -93,7 +90,7 @@ class FrameFinder:
         self._pairs_have_absent = bool(self._absent[self._is_pairs].any())
         # Number of a frame in its record by its distance from t; of equal distances the first counts.
         self._numbers_in_pair = [
-            {distance: camera_number for camera_number, distance in reversed(list(enumerate(offsets)))}
+            {distance: number for number, distance in reversed(list(enumerate(offsets)))}
             for offsets in spec.record_offsets
         ]
         self._fixed_uses = [
@@ -142,38 +139,31 @@ class FrameFinder:
         # A pair is one record of its row, whatever its frames are.
         valid_pairs = valid & is_pair
         is_read[valid_pairs, 0, 0], record[valid_pairs, 0, 0] = True, rows.record[valid_pairs]
-        row_numbers, camera_numbers, frame_numbers = np.nonzero(is_read)
-        locations = self._locate(rows.split[row_numbers], record[row_numbers, camera_numbers, frame_numbers])
+        row, camera, frame = np.nonzero(is_read)
+        locations = self._locate(rows.split[row], record[row, camera, frame])
 
         # A step without a picture is stored as an empty record, which its size shows without a read.
-        is_empty = (locations.shard_and_size[:, 1] == len(HOLE)) & ~is_pair[row_numbers]
+        is_empty = (locations.shard_and_size[:, 1] == len(HOLE)) & ~is_pair[row]
         missing = np.zeros(record.shape, bool)
-        missing[row_numbers, camera_numbers, frame_numbers] = is_empty
+        missing[row, camera, frame] = is_empty
         missing = np.take_along_axis(missing, source_frame, axis=2) & requested
-        row_numbers, camera_numbers, frame_numbers = (
-            row_numbers[~is_empty],
-            camera_numbers[~is_empty],
-            frame_numbers[~is_empty],
-        )
+        row, camera, frame = row[~is_empty], camera[~is_empty], frame[~is_empty]
         locations = locations.select(~is_empty)
 
-        record_frame = (
-            frame_steps[row_numbers, frame_numbers]
-            % self._record_frames[rows.member[row_numbers], camera_index[row_numbers, camera_numbers]]
-        )
+        # A chunk of video is one record of several steps; other records have one frame, number 0.
+        record_frames = self._record_frames[rows.member[row], camera_index[row, camera]]
+        number = frame_steps[row, frame] % record_frames
         uses: list[tuple[Use, ...]]
-        uses = [
-            (use,) for use in zip(camera_numbers.tolist(), frame_numbers.tolist(), record_frame.tolist(), strict=True)
-        ]
+        uses = [(use,) for use in zip(camera.tolist(), frame.tolist(), number.tolist(), strict=True)]
         if self._has_chunks:
-            row_numbers, locations, uses = _group_chunks(row_numbers, locations, record_frame, uses)
-        for position in np.flatnonzero(is_pair[row_numbers]).tolist():
-            uses[position] = self._pair_uses(rows, int(row_numbers[position]), sample_steps, frame_steps)
+            row, locations, uses = _group_chunks(row, locations, number, uses)
+        for position in np.flatnonzero(is_pair[row]).tolist():
+            uses[position] = self._pair_uses(rows, int(row[position]), sample_steps, frame_steps)
         copied = _indices(requested & ~is_read & ~missing)
         shards = np.zeros(len(rows), np.int64)
-        shards[row_numbers] = locations.shard_and_size[:, 0]
+        shards[row] = locations.shard_and_size[:, 0]
         frames = _make_frames(
-            np.searchsorted(row_numbers, np.arange(len(rows) + 1)),
+            np.searchsorted(row, np.arange(len(rows) + 1)),
             shards,
             locations,
             uses,

@@ -51,10 +51,7 @@ class Region:
         for path, file_size, file_start in zip(paths, file_sizes, self.starts, strict=True):
             if file_size:
                 self._map(path, file_size, base_address + file_start)
-        self.files = [
-            self._bytes[file_start : file_start + file_size]
-            for file_start, file_size in zip(self.starts, file_sizes, strict=True)
-        ]
+        self.files = [self._bytes[start : start + size] for start, size in zip(self.starts, file_sizes, strict=True)]
 
     def read_ahead(self, spans: Sequence[tuple[int, int]]) -> None:
         """Read spans of bytes into the page cache and map them, in this order and in a thread, while memory allows."""
@@ -69,7 +66,7 @@ class Region:
 
     def _map_pages(self, spans: Sequence[tuple[int, int]]) -> None:
         base_address = self._bytes.ctypes.data
-        # The first batch comes first.
+        # The first batch is read without competition.
         time.sleep(_PAUSE_S)
         for span_start, span_stop in spans:
             for chunk_start in range(span_start // mmap.PAGESIZE * mmap.PAGESIZE, span_stop, _CHUNK):

@@ -112,7 +112,7 @@ def test_each_camera_has_its_own_size(frames_root: Path) -> None:
     [
         ({"image_size": 224}, "image_size=224; expected .height, width. in pixels"),
         ({"image_size": (224, 0)}, "expected .height, width. in pixels"),
-        ({"image_size": (10**6, 10**6)}, r"image_size=.1000000, 1000000.; expected .* at most 67,108,864 pixels in a"),
+        ({"image_size": (10**6, 10**6)}, r"image_size=.1000000, 1000000.; expected .* at most 67,108,864 pixels a"),
         ({"image_size": {"primary": (8193, 8192)}}, r"image_size\['primary'\]=.8193, 8192.; expected .* at most"),
         ({"image_size": {"wrist": (8, 8)}}, "image_size: no camera 'wrist' is loaded"),
         ({"image_fit": "crop"}, "image_fit='crop'; expected one of stretch, pad"),

@@ -256,3 +256,18 @@ def test_an_episode_is_seen_and_recorded(root: Path, tmp_path: Path) -> None:
         pixels = np.frombuffer(bytes(buffer), np.uint8).reshape(*SIZE, 3)
         assert psnr(PICTURES[2][step], pixels) > 35
         assert psnr(PICTURES[2][step], decode_frame(track.read_picture(step))) > 33
+
+
+def test_a_batch_of_missing_frames_only_is_black(tmp_path: Path) -> None:
+    missing_step, damaged = 3, demo_episode(6)
+    damaged["steps"][missing_step]["observation"]["image"] = b"\xff\xd8\xffdamaged"
+    dataset = write_dataset(tmp_path / "source", splits={"train": [[damaged]]})
+    options = ConvertConfig(layout="frames", policy=FramePolicy(size=None, codec="h264"), gop=2, crf=18)
+    convert_dataset(dataset.conversion(tmp_path / "root", options))
+    more: dict[str, Any] = {"frames": (0,), "bounds": "clamp", "shuffle": "none"}
+    loader = make_loader(tmp_path / "root", "demo", batch_size=1, num_workers=0, **more)
+    for step in range(6):
+        batch = loader.batch_at(step)
+        assert batch["step"].tolist() == [step]
+        assert batch["frames_mask"].tolist() == [[step != missing_step]]
+        assert batch["frames"].any() == (step != missing_step)
