@@ -153,59 +153,61 @@ class Assembler:
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def empty(self, rows: int) -> dict[str, np.ndarray]:
+    def empty(self, num_rows: int) -> dict[str, np.ndarray]:
         """Return the arrays of a batch, not initialised.
 
         Raises:
             RingError: Too little memory is available.
         """
-        num_bytes = sum(rows * math.prod(shape) * np.dtype(dtype).itemsize for dtype, shape in self.fields.values())
+        num_bytes = sum(num_rows * math.prod(shape) * np.dtype(dtype).itemsize for dtype, shape in self.fields.values())
         try:
             # numpy's memory is taken page by page later, when it is too late to refuse.
             if num_bytes > _LARGE and num_bytes > (available_memory() or num_bytes):
                 raise MemoryError
-            return {name: empty_array(rows, dtype, shape) for name, (dtype, shape) in self.fields.items()}
+            return {name: empty_array(num_rows, dtype, shape) for name, (dtype, shape) in self.fields.items()}
         except (MemoryError, ValueError):
-            raise RingError(f"a batch of {rows} rows needs {num_bytes:,} bytes, which are not available") from None
+            raise RingError(f"a batch of {num_rows} rows needs {num_bytes:,} bytes, which are not available") from None
 
-    def begin(self, rows: Rows, out: Mapping[str, np.ndarray]) -> PendingBatch:
+    def begin(self, rows: Rows, arrays: Mapping[str, np.ndarray]) -> PendingBatch:
         """Fill all arrays of a batch but the images, and ask for its records if the root is read in place.
 
         Args and errors are those of ``assemble``.
         """
         result = BatchResult(rows)
         start_time = time.perf_counter()
-        out["sample"][:] = rows.sample
-        if "sample_mask" in out:
-            out["sample_mask"][:] = rows.sample < self.spec.num_samples
-        if "dataset" in out:
-            out["dataset"][:] = rows.member
-        if (mask_key := self.spec.cameras[0].mask) in out and not self.spec.chooses_frames:
-            out[mask_key][:] = self.spec.window_table.used[rows.member]
-        frames, texts = self._lookup.look_up(rows, out, partial(self._fail, result))
+        arrays["sample"][:] = rows.sample
+        if "sample_mask" in arrays:
+            arrays["sample_mask"][:] = rows.sample < self.spec.num_samples
+        if "dataset" in arrays:
+            arrays["dataset"][:] = rows.member
+        if (mask_key := self.spec.cameras[0].mask) in arrays and not self.spec.chooses_frames:
+            arrays[mask_key][:] = self.spec.window_table.used[rows.member]
+        frames, texts_by_key = self._lookup.look_up(rows, arrays, partial(self._fail, result))
         result.work.metadata_s += time.perf_counter() - start_time
-        pending = PendingBatch(result, frames, texts)
+        pending = PendingBatch(result, frames, texts_by_key)
         if self.spec.is_remote:
             self._start_reads(pending)
         return pending
 
-    def assemble(self, rows: Rows, out: Mapping[str, np.ndarray], pending: PendingBatch | None = None) -> BatchResult:
+    def assemble(
+        self, rows: Rows, arrays: Mapping[str, np.ndarray], pending: PendingBatch | None = None
+    ) -> BatchResult:
         """Fill the arrays of a batch.
 
         Args:
             rows: Records of the samples, b of them.
-            out: Array [b, ...] for each of ``fields``. All values are overwritten.
+            arrays: Array [b, ...] for each of ``fields``. All values are overwritten.
             pending: Result of ``begin`` for the same rows and arrays, None to begin here.
 
         Returns:
-            The batch of ``out``, texts and encoded frames, and the rows that cannot be read. The content of their
+            The batch of ``arrays``, texts and encoded frames, and the rows that cannot be read. The content of their
             arrays is undefined.
 
         Raises:
             LimitError: A limit of this process is too low to open a file.
             RemoteError: An object store does not answer.
         """
-        pending = pending or self.begin(rows, out)
+        pending = pending or self.begin(rows, arrays)
         result, frames = pending.result, pending.frames
         self._wait(pending)
         failed_rows = {row for row, _ in result.failed}
@@ -219,8 +221,8 @@ class Assembler:
                 encoded, frames.copies, num_rows=len(rows), max_frames=max_frames, suffixes=suffixes
             )
         else:
-            self._fill_images(readable, frames, [out[camera.frames] for camera in self.spec.cameras], result)
-        result.batch = {**packed_arrays, **out, **pending.texts}
+            self._fill_images(readable, frames, [arrays[camera.frames] for camera in self.spec.cameras], result)
+        result.batch = {**packed_arrays, **arrays, **pending.texts}
         result.failed.sort(key=lambda failure: failure[0])
         self._report_traffic(result.work)
         return result
@@ -254,10 +256,10 @@ class Assembler:
             raise error
         return encoded
 
-    def read(self, rows: Rows, out: Mapping[str, np.ndarray]) -> tuple[list[EncodedRow], BatchResult]:
+    def read(self, rows: Rows, arrays: Mapping[str, np.ndarray]) -> tuple[list[EncodedRow], BatchResult]:
         """Return the frames of rows as stored, and the rows that failed; fill all arrays but those of frames."""
         result = BatchResult(rows)
-        pending = PendingBatch(result, *self._lookup.look_up(rows, out, partial(self._fail, result)))
+        pending = PendingBatch(result, *self._lookup.look_up(rows, arrays, partial(self._fail, result)))
         if self.spec.is_remote:
             self._start_reads(pending)
             self._wait(pending)

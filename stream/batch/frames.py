@@ -249,9 +249,9 @@ def _group_chunks(
     return row_numbers[chunk_starts], locations.select(decode_order[chunk_starts]), grouped
 
 
-def _indices(mask: np.ndarray) -> list[ImageIndex]:
+def _indices(image_mask: np.ndarray) -> list[ImageIndex]:
     """Return where a mask [b, C, F] is True."""
-    return [(row, camera, frame) for row, camera, frame in np.argwhere(mask).tolist()]
+    return [(row, camera, frame) for row, camera, frame in np.argwhere(image_mask).tolist()]
 
 
 def _make_frames(

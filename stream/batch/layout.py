@@ -33,7 +33,7 @@ class Layout:
         images: Names of the arrays of images, the large ones.
     """
 
-    def __init__(self, fields: Fields, *, rows: int, header: int = 0) -> None:
+    def __init__(self, fields: Fields, *, num_rows: int, header: int = 0) -> None:
         self.nbytes = header
         self.offsets: dict[str, int] = {}
         self.images: set[str] = set()
@@ -45,13 +45,13 @@ class Layout:
                 self.images.add(name)
                 array_start += IMAGE_SHIFT
             self.offsets[name] = array_start
-            self.kinds[name] = dtype, (rows, *shape)
-            self.nbytes = array_start + rows * math.prod(shape) * dtype.itemsize
+            self.kinds[name] = dtype, (num_rows, *shape)
+            self.nbytes = array_start + num_rows * math.prod(shape) * dtype.itemsize
 
-    def arrays(self, buffer: Any, rows: int | None = None) -> dict[str, np.ndarray]:
+    def arrays(self, buffer: Any, num_rows: int | None = None) -> dict[str, np.ndarray]:
         """Return the arrays over a buffer, or their first rows, without a copy; each keeps the buffer alive."""
         return {
-            name: np.ndarray(shape if rows is None else (rows, *shape[1:]), dtype, buffer, self.offsets[name])
+            name: np.ndarray(shape if num_rows is None else (num_rows, *shape[1:]), dtype, buffer, self.offsets[name])
             for name, (dtype, shape) in self.kinds.items()
         }
 
@@ -65,8 +65,8 @@ def aligned(offset: int) -> int:
     return -(-offset // ALIGN) * ALIGN
 
 
-def empty_array(rows: int, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
-    """Return an array of ``rows`` rows, not initialised, aligned as in a ``Layout``."""
-    layout = Layout({"": (dtype, shape)}, rows=rows)
+def empty_array(num_rows: int, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Return an array of ``num_rows`` rows, not initialised, aligned as in a ``Layout``."""
+    layout = Layout({"": (dtype, shape)}, num_rows=num_rows)
     memory = np.empty(layout.nbytes + ALIGN, np.uint8)
     return layout.arrays(memory[-memory.ctypes.data % ALIGN :])[""]

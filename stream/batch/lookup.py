@@ -67,25 +67,25 @@ class _OriginFinder:
 
     def find(self, rows: Rows) -> _Origin:
         """Return the origin of each row. No number of the index is used before it is checked, as it may be damaged."""
-        index, split_numbers = self._index, rows.split
+        mapped_index, split_numbers = self._index, rows.split
         is_pair = self.is_pairs[rows.member]
-        sample_numbers = index.int32[self._samples[split_numbers] + rows.record[:, None]].astype(np.int64)
+        sample_numbers = mapped_index.int32[self._samples[split_numbers] + rows.record[:, None]].astype(np.int64)
         episode, step = sample_numbers[:, 0], sample_numbers[:, 1]
         # Number 0 of the region is read, and ignored, where a layout does not have a column.
-        pair_row = index.int64[np.where(is_pair, self._steps_row[split_numbers] + rows.record, 0)]
+        pair_row = mapped_index.int64[np.where(is_pair, self._steps_row[split_numbers] + rows.record, 0)]
         steps_row = np.where(is_pair, pair_row, rows.record)
 
-        valid = (episode >= 0) & (episode < index.row_counts["episodes"][split_numbers])
+        valid = (episode >= 0) & (episode < mapped_index.row_counts["episodes"][split_numbers])
         episode = np.where(valid, episode, 0)
-        num_steps = index.int32[self._num_steps[split_numbers] + episode].astype(np.int64)
-        first_record = index.int64[np.where(is_pair, 0, self._first_record[split_numbers] + episode)]
+        num_steps = mapped_index.int32[self._num_steps[split_numbers] + episode].astype(np.int64)
+        first_record = mapped_index.int64[np.where(is_pair, 0, self._first_record[split_numbers] + episode)]
 
         # All steps and records of the episode exist. Sums of damaged numbers could overflow, differences cannot.
         valid &= (step >= 0) & (step < num_steps)
-        valid &= (steps_row >= step) & (steps_row < index.row_counts["steps"][split_numbers])
-        valid &= num_steps - step <= index.row_counts["steps"][split_numbers] - np.where(valid, steps_row, 0)
+        valid &= (steps_row >= step) & (steps_row < mapped_index.row_counts["steps"][split_numbers])
+        valid &= num_steps - step <= mapped_index.row_counts["steps"][split_numbers] - np.where(valid, steps_row, 0)
         num_records = num_steps * self._records_per_step[rows.member]
-        last_start = index.row_counts["records"][split_numbers] - num_records
+        last_start = mapped_index.row_counts["records"][split_numbers] - num_records
         valid &= is_pair | ((first_record >= 0) & (first_record <= last_start))
         return _Origin(
             episode=episode,
@@ -182,12 +182,12 @@ class Lookup:
         self._kinds = np.stack([kind_codes(vector, spec.action_size) for vector in spec.actions])
         self._scale = _sum_scales(spec) if spec.action == "sum" else None
 
-    def look_up(self, rows: Rows, out: Mapping[str, np.ndarray], fail: Fail) -> tuple[Frames, dict[str, list[str]]]:
+    def look_up(self, rows: Rows, arrays: Mapping[str, np.ndarray], fail: Fail) -> tuple[Frames, dict[str, list[str]]]:
         """Fill the metadata arrays of a batch.
 
         Args:
             rows: Rows of the batch, b of them.
-            out: Array [b, ...] of each field.
+            arrays: Array [b, ...] of each field.
             fail: Called with each row that the index does not describe. The content of its arrays is undefined.
 
         Returns:
@@ -217,66 +217,66 @@ class Lookup:
             valid=origin.valid,
         )
         if spec.chooses_frames:
-            out["frame_step"][:] = frame_steps
+            arrays["frame_step"][:] = frame_steps
             for camera_number, camera in enumerate(spec.cameras):
-                out[camera.mask][:] = is_real & self._has_camera[camera_number, member][:, None]
+                arrays[camera.mask][:] = is_real & self._has_camera[camera_number, member][:, None]
                 if missing is not None:
-                    out[camera.mask][missing[:, camera_number]] = False
-        texts: dict[str, list[str]] = {}
+                    arrays[camera.mask][missing[:, camera_number]] = False
+        texts_by_key: dict[str, list[str]] = {}
         if spec.metadata == "full":
-            out["offset"][:] = frame_steps[np.arange(len(rows)), self._last_frame[member]] - origin.step
-            texts = self._describe(rows, origin, out)
-        return frames, texts
+            arrays["offset"][:] = frame_steps[np.arange(len(rows)), self._last_frame[member]] - origin.step
+            texts_by_key = self._describe(rows, origin, arrays)
+        return frames, texts_by_key
 
-    def _describe(self, rows: Rows, origin: _Origin, out: Mapping[str, np.ndarray]) -> dict[str, list[str]]:
+    def _describe(self, rows: Rows, origin: _Origin, arrays: Mapping[str, np.ndarray]) -> dict[str, list[str]]:
         spec, split_numbers = self._spec, rows.split
-        out["episode"][:], out["step"][:] = origin.episode, origin.step
-        texts = {"language": [""] * len(rows)}
+        arrays["episode"][:], arrays["step"][:] = origin.episode, origin.step
+        texts_by_key = {"language": [""] * len(rows)}
         if not spec.languages:
             numbers = self._index.int32[self._languages[split_numbers] + origin.steps_row].tolist()
-            texts["language"] = [
+            texts_by_key["language"] = [
                 self._instruction(*text_key) for text_key in zip(split_numbers.tolist(), numbers, strict=True)
             ]
 
         is_window = spec.action == "window"
         action_shape = (len(rows), spec.action_span.longest, spec.action_size)
-        action_values = out["action"] if is_window else np.empty(action_shape, np.float32)
-        action_mask = out["action_mask"] if is_window else np.empty(action_shape, bool)
+        action_values = arrays["action"] if is_window else np.empty(action_shape, np.float32)
+        action_mask = arrays["action_mask"] if is_window else np.empty(action_shape, bool)
         action = self._readers["action"].read(rows, origin, action_values, action_mask)
         state_shape = (len(rows), spec.state_span.longest, spec.state_size)
-        state_values, state_mask = out["state"].reshape(state_shape), out["state_mask"].reshape(state_shape)
+        state_values, state_mask = arrays["state"].reshape(state_shape), arrays["state_mask"].reshape(state_shape)
         state = self._readers["state"].read(rows, origin, state_values, state_mask)
         if self._is_filled_by_split:
-            self._fill_by_split(rows, origin, out, texts, {"action": action, "state": state})
+            self._fill_by_split(rows, origin, arrays, texts_by_key, {"action": action, "state": state})
         if not is_window:
-            self._reduce(rows, action, out)
-        return texts
+            self._reduce(rows, action, arrays)
+        return texts_by_key
 
-    def _reduce(self, rows: Rows, action: _VectorWindow, out: Mapping[str, np.ndarray]) -> None:
+    def _reduce(self, rows: Rows, action: _VectorWindow, arrays: Mapping[str, np.ndarray]) -> None:
         """Fill in one action for each window of actions."""
         reduction, num_steps = self._spec.action, action.inside.sum(axis=1)
         reduced = reduce_window(action.values, num_steps, reduction, self._kinds[rows.member])
         reduced = reduced if self._scale is None else reduced * self._scale[rows.member]
         # A sum or mean needs all steps.
         valid = action.mask[:, 0] if reduction == "first" else action.mask.sum(axis=1) == num_steps[:, None]
-        out["action"][:], out["action_mask"][:] = np.where(valid, reduced, 0), valid
+        arrays["action"][:], arrays["action_mask"][:] = np.where(valid, reduced, 0), valid
 
     def _fill_by_split(
         self,
         rows: Rows,
         origin: _Origin,
-        out: Mapping[str, np.ndarray],
-        texts: dict[str, list[str]],
+        arrays: Mapping[str, np.ndarray],
+        texts_by_key: dict[str, list[str]],
         windows: Mapping[VectorName, _VectorWindow],
     ) -> None:
         """Fill in chosen vectors and additional columns, split by split."""
         spec = self._spec
         for column in spec.columns:
             if column.dtype is None:
-                texts[column.name] = [""] * len(rows)
+                texts_by_key[column.name] = [""] * len(rows)
             else:
-                out[column.name][:] = 0
-                out[f"{column.name}_mask"][:] = False
+                arrays[column.name][:] = 0
+                arrays[f"{column.name}_mask"][:] = False
         for split_number in np.unique(rows.split).tolist():
             split_index = spec.splits[split_number]
             split_rows = np.flatnonzero(rows.split == split_number)
@@ -294,10 +294,12 @@ class Lookup:
                     spec.languages, split_index, table_rows, rows.sample[split_rows], seed=spec.seed
                 )
                 for row, text in zip(split_rows.tolist(), drawn_texts, strict=True):
-                    texts["language"][row] = text
+                    texts_by_key["language"][row] = text
             for column in spec.columns:
                 if table_kind := column.kinds[split_index.member]:
-                    _fill_column(split_index, table_kind, column, table_rows[table_kind], split_rows, out, texts)
+                    _fill_column(
+                        split_index, table_kind, column, table_rows[table_kind], split_rows, arrays, texts_by_key
+                    )
 
     def _fill_chosen(
         self,
@@ -333,13 +335,13 @@ def _fill_column(
     column: Column,
     table_rows: np.ndarray,
     batch_rows: np.ndarray,
-    out: Mapping[str, np.ndarray],
-    texts: dict[str, list[str]],
+    arrays: Mapping[str, np.ndarray],
+    texts_by_key: dict[str, list[str]],
 ) -> None:
     table = split_index.table(table_kind)
     if column.dtype is None:
         for row, text in zip(batch_rows.tolist(), table.take_texts(column.column, table_rows), strict=True):
-            texts[column.name][row] = text
+            texts_by_key[column.name][row] = text
         return
     values, valid = table.take(column.column, table_rows), table.valid(column.column, table_rows)
     if valid is None:
@@ -352,5 +354,5 @@ def _fill_column(
         # A single number of this dataset may be a vector in another one.
         values = values[:, None] if values.ndim == 1 else values
         cells = batch_rows, slice(values.shape[1])
-    out[column.name][cells] = values
-    out[f"{column.name}_mask"][cells] = valid if column.size is None else valid[:, None]
+    arrays[column.name][cells] = values
+    arrays[f"{column.name}_mask"][cells] = valid if column.size is None else valid[:, None]

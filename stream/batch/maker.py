@@ -50,26 +50,26 @@ class BatchMaker:
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
         self.assembler = Assembler(setup.spec, decode=setup.decode, threads=setup.threads)
-        self.layout = Layout(self.assembler.fields, rows=setup.rows, header=setup.rows * ROW_TYPE.itemsize)
+        self.layout = Layout(self.assembler.fields, num_rows=setup.rows, header=setup.rows * ROW_TYPE.itemsize)
 
     @property
     def asks_ahead(self) -> bool:
         """True if ``begin`` is worth calling as soon as rows are known: it asks an object store for their records."""
         return self.setup.spec.is_remote
 
-    def begin(self, rows: Rows, out: Mapping[str, np.ndarray]) -> PendingBatch | None:
-        """Begin a batch in ``out``, or return None if it fails; ``make`` then raises the error."""
+    def begin(self, rows: Rows, arrays: Mapping[str, np.ndarray]) -> PendingBatch | None:
+        """Begin a batch in ``arrays``, or return None if it fails; ``make`` then raises the error."""
         try:
-            return self.assembler.begin(rows, out) if self.asks_ahead else None
+            return self.assembler.begin(rows, arrays) if self.asks_ahead else None
         except (StreamError, FormatError, OSError):
             return None
 
     def make(
-        self, step: int, rows: Rows, out: Mapping[str, np.ndarray] | None = None, pending: PendingBatch | None = None
+        self, step: int, rows: Rows, arrays: Mapping[str, np.ndarray] | None = None, pending: PendingBatch | None = None
     ) -> BatchResult:
-        """Make a batch in ``out``, or in new arrays; the batch is empty if rows failed."""
-        out = self.assembler.empty(len(rows)) if out is None else out
-        result, setup = self.assembler.assemble(rows, out, pending), self.setup
+        """Make a batch in ``arrays``, or in new arrays; the batch is empty if rows failed."""
+        arrays = self.assembler.empty(len(rows)) if arrays is None else arrays
+        result, setup = self.assembler.assemble(rows, arrays, pending), self.setup
         batch, result.batch = result.batch, {}
         if not result.failed:
             result.batch = apply_transforms(setup.transforms, batch, seed=setup.seed, step=step, rank=setup.rank)

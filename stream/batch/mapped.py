@@ -42,9 +42,9 @@ class MappedIndex:
         for table in tables:
             table.__dict__.setdefault("content", files[table.path])
         columns = [table.columns[column_name] for table, column_name in needed]
-        for file in {column.file for column in columns}:
-            if file is not None:
-                file.check()
+        for label_file in {column.file for column in columns}:
+            if label_file is not None:
+                label_file.check()
         self._starts = dict(zip(paths, region.starts, strict=True))
         self.int32, self.int64, self.float32 = region.view("<i4"), region.view("<i8"), region.view("<f4")
         column_starts = [self._starts[path] for path in needed_paths]
@@ -66,10 +66,10 @@ class MappedIndex:
         starts = np.zeros(len(tables), np.int64)
         for number, table in enumerate(tables):
             if table is not None:
-                path = table.file_of(column_name)
-                starts[number], remainder = divmod(self._starts[path] + table.columns[column_name].data, itemsize)
+                table_path = table.file_of(column_name)
+                starts[number], remainder = divmod(self._starts[table_path] + table.columns[column_name].data, itemsize)
                 if remainder:
                     raise FormatError(
-                        f"{path}: column {column_name!r} does not start at a multiple of {itemsize} bytes"
+                        f"{table_path}: column {column_name!r} does not start at a multiple of {itemsize} bytes"
                     )
         return starts

@@ -96,9 +96,9 @@ def reduce_window(window: np.ndarray, steps: np.ndarray, reduction: Reduction, k
     return np.where(kinds == 0, summed, last_actions)
 
 
-def kind_codes(vector: Vector, size: int) -> np.ndarray:
+def kind_codes(vector: Vector, num_dims: int) -> np.ndarray:
     """Return the kind of each dimension as ``reduce_window`` takes it, int8 [size], padded with 0."""
-    kind_codes = np.zeros(size, np.int8)
+    kind_codes = np.zeros(num_dims, np.int8)
     kind_codes[: vector.size] = [{"target": 1, "absolute": 1, "flag": 2}.get(kind, 0) for kind in vector.kinds]
     return kind_codes
 

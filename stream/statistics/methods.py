@@ -56,15 +56,15 @@ class Method:
             changes = ~kept_dims & ~flag_dims & (divisor > _SMALL)
         return np.asarray(changes & np.isfinite(subtrahend) & np.isfinite(divisor))
 
-    def fill(self, table: Affine, row: int, statistics: VectorStatistics, *, clip: float) -> None:
+    def fill(self, table: Affine, dataset_row: int, statistics: VectorStatistics, *, clip: float) -> None:
         """Write the map of one dataset into its row of a table, for the dimensions in the mask of its statistics."""
         changed_dims = np.flatnonzero(statistics.mask)
         subtrahend, divisor, becomes_zero = (numbers[changed_dims] for numbers in self._parts(statistics))
-        table.centre[row, changed_dims] = subtrahend
-        table.scale[row, changed_dims] = ~becomes_zero / np.where(becomes_zero, 1, divisor)
-        table.shift[row, changed_dims] = -1.0 * (~becomes_zero & self.is_range)
+        table.centre[dataset_row, changed_dims] = subtrahend
+        table.scale[dataset_row, changed_dims] = ~becomes_zero / np.where(becomes_zero, 1, divisor)
+        table.shift[dataset_row, changed_dims] = -1.0 * (~becomes_zero & self.is_range)
         if clip:
-            table.low[row, changed_dims], table.high[row, changed_dims] = -clip, clip
+            table.low[dataset_row, changed_dims], table.high[dataset_row, changed_dims] = -clip, clip
 
     def _parts(self, statistics: VectorStatistics) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the subtrahend and the divisor, float64 [dims], and which dimensions become 0, bool [dims]."""

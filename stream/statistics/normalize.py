@@ -120,9 +120,9 @@ class Normalize:
             by_dataset = self.statistics[vector_key]
             num_dims = max((len(by_dataset[name].names) for name in self.names if name in by_dataset), default=0)
             table = self._tables[vector_key] = Affine.identity(len(self.names), num_dims)
-            for row, dataset_name in enumerate(self.names):
+            for dataset_row, dataset_name in enumerate(self.names):
                 if dataset_name in by_dataset:
-                    METHODS[self.method].fill(table, row, by_dataset[dataset_name], clip=self.clip)
+                    METHODS[self.method].fill(table, dataset_row, by_dataset[dataset_name], clip=self.clip)
 
     @property
     def tables(self) -> dict[str, Affine]:

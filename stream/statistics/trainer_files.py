@@ -51,7 +51,7 @@ FILES = {
 }
 
 
-def export_file(path: str | Path, statistics: Statistics, *, method: Method, trainer: TrainerFile) -> None:
+def export_file(json_path: str | Path, statistics: Statistics, *, method: Method, trainer: TrainerFile) -> None:
     """Write statistics with which the trainer's code restores a normalised value exactly.
 
     Raises:
@@ -70,7 +70,7 @@ def export_file(path: str | Path, statistics: Statistics, *, method: Method, tra
                     f"openpi takes one set of statistics of {vector_name}, here are those of {', '.join(by_dataset)}; "
                     "take per='mixture', or load one dataset"
                 )
-    write_json(path, content if trainer.by_dataset else {"norm_stats": content})
+    write_json(json_path, content if trainer.by_dataset else {"norm_stats": content})
 
 
 def _numbers(statistics: VectorStatistics, method: Method, trainer: TrainerFile) -> dict[str, Any]:
@@ -88,21 +88,21 @@ def _numbers(statistics: VectorStatistics, method: Method, trainer: TrainerFile)
     }
 
 
-def import_file(path: str | Path, names: Names, *, method: str) -> dict[VectorName, dict[str, VectorStatistics]]:
+def import_file(json_path: str | Path, names: Names, *, method: str) -> dict[VectorName, dict[str, VectorStatistics]]:
     """Return the statistics of a trainer's file for each dataset.
 
     Raises:
         ArgumentError: It is not such a file, lacks a dataset or a number, or has another count of dimensions.
     """
     trainer, needed = FILES[method.partition("_")[0]], METHODS[method].numbers
-    content = read_json(path)
+    content = read_json(json_path)
     if not trainer.by_dataset:
         content = dict.fromkeys(set().union(*names.values()), content.get("norm_stats"))
     statistics: dict[VectorName, dict[str, VectorStatistics]] = {}
     for vector_name, names_by_dataset in names.items():
         field = trainer.vectors[vector_name]
         for dataset_name, dim_names in names_by_dataset.items():
-            context = f"{path}: {field} of {dataset_name}"
+            context = f"{json_path}: {field} of {dataset_name}"
             if not isinstance(dataset_entry := content.get(dataset_name), dict):
                 raise ArgumentError(f"{context}: none in {trainer.title}; datasets there: {', '.join(content)}")
             if (numbers := dataset_entry.get(field)) is None:
@@ -116,7 +116,7 @@ def import_file(path: str | Path, names: Names, *, method: str) -> dict[VectorNa
     for vector_name, by_dataset in statistics.items():
         if lacking := names[vector_name].keys() - by_dataset.keys():
             field, complete = trainer.vectors[vector_name], next(iter(by_dataset))
-            raise ArgumentError(f"{path}: no {field} of {', '.join(lacking)}, as {complete} has")
+            raise ArgumentError(f"{json_path}: no {field} of {', '.join(lacking)}, as {complete} has")
     if not statistics:
-        raise ArgumentError(f"{path}: not {trainer.title}: it has no {' and no '.join(trainer.vectors.values())}")
+        raise ArgumentError(f"{json_path}: not {trainer.title}: it has no {' and no '.join(trainer.vectors.values())}")
     return statistics

@@ -118,16 +118,16 @@ def measure(
             groups.setdefault(group[per], []).append(member)
     by_dataset: dict[str, VectorStatistics] = {}
     for members in groups.values():
-        first, names = members[0], mixture.names
+        first_member, names = members[0], mixture.names
         for member in members[1:]:
-            if vectors[member].names != vectors[first].names:
+            if vectors[member].names != vectors[first_member].names:
+                dims = [f"{names[number]} is {', '.join(vectors[number].names)}" for number in (member, first_member)]
                 raise ArgumentError(
-                    f"per={per!r}: {vector_key} of {names[member]} is {', '.join(vectors[member].names)}, that of "
-                    f"{names[first]} is {', '.join(vectors[first].names)}; take one {vector_key}_space for all, or "
-                    "per='dataset'"
+                    f"per={per!r}: {vector_key} of {dims[0]}, that of {dims[1]}; take one {vector_key}_space for all, "
+                    "or per='dataset'"
                 )
-        if over == "dataset" and len(members) == 1 and vectors[first].chosen is None:
-            statistics = _from_manifest(mixture, vector_key, first, split)
+        if over == "dataset" and len(members) == 1 and vectors[first_member].chosen is None:
+            statistics = _from_manifest(mixture, vector_key, first_member, split)
         else:
             statistics = _combine(
                 _parts(mixture, vector_key, members, over=over, split=split, weighted=per == "mixture")

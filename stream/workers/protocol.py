@@ -74,11 +74,11 @@ def read_batch(reply: Reply, layout: Layout, buffer: Any) -> Batch:
     """Return the batch of a reply. Images and large arrays are over the memory of its slot, others are copied."""
     arrays = layout.arrays(buffer)
 
-    def read(key: str, value: Any) -> Any:
+    def read(batch_key: str, value: Any) -> Any:
         if not isinstance(value, ArrayLocation):
             return value
-        array = arrays[key] if value.dtype is None else np.ndarray(value.shape, value.dtype, buffer, value.offset)
-        return array if key in layout.images or array.nbytes > COPIED else array.copy()
+        array = arrays[batch_key] if value.dtype is None else np.ndarray(value.shape, value.dtype, buffer, value.offset)
+        return array if batch_key in layout.images or array.nbytes > COPIED else array.copy()
 
     return map_values(read, reply.batch)
 
@@ -150,14 +150,18 @@ class SlotWriter:
         end = layout.nbytes
         copies: list[tuple[ArrayLocation, np.ndarray]] = []
 
-        def locate(key: str, value: Any) -> Any:
+        def locate(batch_key: str, value: Any) -> Any:
             nonlocal end
             # Subclasses, such as masked arrays, have more than numbers.
             if type(value) is not np.ndarray or value.dtype.hasobject:
                 return value
             is_contiguous = value.flags.c_contiguous
             # A transform may have changed the shape or type of an array in place.
-            if value is arrays.get(key) and is_contiguous and layout.kinds[key] == (value.dtype, value.shape):
+            if (
+                value is arrays.get(batch_key)
+                and is_contiguous
+                and layout.kinds[batch_key] == (value.dtype, value.shape)
+            ):
                 return LAID_OUT
             location = ArrayLocation(value.dtype, value.shape, value.ctypes.data - self._memory.ctypes.data)
             if not (is_contiguous and 0 <= location.offset <= layout.nbytes - value.nbytes):

@@ -68,13 +68,13 @@ def make_here(
     replacer: Replacer,
     step: int,
     rows: Rows,
-    out: dict[str, np.ndarray] | None = None,
+    arrays: dict[str, np.ndarray] | None = None,
     pending: PendingBatch | None = None,
 ) -> BatchResult:
-    """Make a batch in this thread, in ``out`` or in new memory."""
+    """Make a batch in this thread, in ``arrays`` or in new memory."""
     result = BatchResult(rows)
     while True:
-        attempt = maker.make(step, result.rows, out, pending)
+        attempt = maker.make(step, result.rows, arrays, pending)
         pending = None
         result.work.add(attempt.work)
         if not attempt.failed:

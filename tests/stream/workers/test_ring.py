@@ -48,7 +48,7 @@ def lend(ring: Ring, *, fill: int = 0) -> np.ndarray:
 def test_arrays_are_aligned_and_do_not_overlap(
     fields: dict[str, tuple[str, tuple[int, ...]]], rows: int, header: int
 ) -> None:
-    layout = Layout(fields, rows=rows, header=header)
+    layout = Layout(fields, num_rows=rows, header=header)
     memory = mmap.mmap(-1, layout.nbytes + 1)
     arrays = layout.arrays(memory)
     assert list(arrays) == list(fields)
@@ -75,7 +75,7 @@ def test_an_array_without_a_slot_lies_as_in_one(rows: int) -> None:
 
 
 def test_writing_into_the_arrays_writes_into_the_buffer() -> None:
-    layout = Layout(FIELDS, rows=4)
+    layout = Layout(FIELDS, num_rows=4)
     memory = bytearray(layout.nbytes)
     layout.arrays(memory)["step"][:] = [1, 2, 3, 4]
     at = layout.offsets["step"]
@@ -129,7 +129,7 @@ def test_a_slot_comes_back_with_its_last_view_or_tensor_and_not_before(ring: Rin
 
 
 def test_of_several_arrays_the_last_one_gives_the_slot_back(ring: Ring) -> None:
-    arrays = list(Layout(FIELDS, rows=8).arrays(ring.lend(ring.take())).values())
+    arrays = list(Layout(FIELDS, num_rows=8).arrays(ring.lend(ring.take())).values())
     while len(arrays) > 1:
         arrays.pop(0)
         lend(ring)
@@ -226,7 +226,7 @@ def test_a_slot_that_is_not_available_is_an_error_that_says_how_large_it_is(limi
 
 def test_an_array_has_its_slot_and_other_memory_has_none(ring: Ring) -> None:
     slot = ring.take()
-    arrays = Layout(FIELDS, rows=4).arrays(ring.lend(slot))
+    arrays = Layout(FIELDS, num_rows=4).arrays(ring.lend(slot))
     assert all(slot_of(array) is slot for array in arrays.values())
     assert slot_of(arrays["frames"][1:, ::2]) is slot
     assert slot_of(arrays["frames"].copy()) is None
