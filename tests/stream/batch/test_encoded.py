@@ -119,12 +119,7 @@ def test_one_call_of_the_decoder_of_a_device_serves_all_cameras(
         return [torch.from_numpy(simplejpeg.decode_jpeg(jpeg.numpy())).permute(2, 0, 1).to(device) for jpeg in jpegs]
 
     monkeypatch.setitem(sys.modules, "torchvision.io", SimpleNamespace(decode_jpeg=decode_jpeg))
-    options: dict[str, Any] = {
-        "batch_size": 8,
-        "cameras": ["primary", "wrist"],
-        "frames": [-2, 0],
-        "bounds": "clamp",
-    }
+    options: dict[str, Any] = {"batch_size": 8, "cameras": ["primary", "wrist"], "frames": [-2, 0], "bounds": "clamp"}
     now = make_loader(frames_root, "bridge,viola", **options)
     later = make_loader(frames_root, "bridge,viola", decode="device", **options)
     decoder = Decoder(later, torch.device("cpu"))
@@ -146,10 +141,8 @@ def test_a_torchvision_that_cannot_decode_on_the_device_is_refused(
     def decode_jpeg(*_: Any, **__: Any) -> None:
         raise RuntimeError("torchvision not compiled with nvJPEG support")
 
-    for module, message in (
-        (SimpleNamespace(decode_jpeg=decode_jpeg), "not compiled with nvJPEG"),
-        (None, "torchvision"),
-    ):
+    broken = SimpleNamespace(decode_jpeg=decode_jpeg)
+    for module, message in ((broken, "not compiled with nvJPEG"), (None, "torchvision")):
         monkeypatch.setitem(sys.modules, "torchvision.io", module)
         with pytest.raises(
             ArgumentError, match=rf"on cpu needs torchvision with CUDA \(.*{message}.*take decode=\"host\""

@@ -50,11 +50,8 @@ def look_up(data: OpenMixture, rows: Rows, *, lookup: Lookup | None = None) -> t
     """Return the metadata of a batch, the locations of its records, and the rows that failed."""
     fields = data.spec.fields()
     not_metadata = {"frames", "frames_mask", "sample", "dataset"}
-    out = {
-        name: np.empty((len(rows), *shape), dtype)
-        for name, (dtype, shape) in fields.items()
-        if name not in not_metadata
-    }
+    metadata = {name: field for name, field in fields.items() if name not in not_metadata}
+    out = {name: np.empty((len(rows), *shape), dtype) for name, (dtype, shape) in metadata.items()}
     for values in out.values():
         values[...] = 77
     failed: list[int] = []
