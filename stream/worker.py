@@ -1,4 +1,4 @@
-"""The main program of a worker process, which makes batches: ``python -m stream.worker FD FD``, never by hand.
+"""Main program of a worker process, which the trainer starts as ``python -m stream.worker FD FD``.
 
 The first file descriptor is the setup, the second the connection to the trainer. The worker ends when the trainer
 closes its end, however the trainer died.
@@ -38,7 +38,7 @@ def main(arguments: list[str]) -> int:
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     try:
-        # Opened again, as each worker needs a position of its own in the file.
+        # Opened again, as each worker needs a separate position in the file.
         with open(f"/proc/self/fd/{setup_fd}", "rb") as file:
             maker = BatchMaker(pickle.load(file))
         os.close(setup_fd)
@@ -52,8 +52,8 @@ def main(arguments: list[str]) -> int:
                 if request.is_new:
                     slots[request.slot] = SlotWriter(recv_handle(connection), maker)
                 waiting.append((request, slots[request.slot].begin(request)))
-            request, begun = waiting.popleft()
-            connection.send_bytes(pack(slots[request.slot].make(request, begun)))
+            request, pending = waiting.popleft()
+            connection.send_bytes(pack(slots[request.slot].make(request, pending)))
     except (EOFError, BrokenPipeError, ConnectionResetError):
         pass
     except Exception:
@@ -65,7 +65,7 @@ def main(arguments: list[str]) -> int:
 
 def _wait(connection: Connection, parent: int) -> Request | None:
     """Wait for a request; return None if the trainer ended. Raises EOFError if it closed its end."""
-    # A forked child of the trainer may hold its end open, so the connection alone does not tell.
+    # A forked child of the trainer may hold its end open, so the connection is not enough.
     while not connection.poll(_CHECK_S):
         if os.getppid() != parent:
             return None

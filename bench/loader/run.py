@@ -29,9 +29,9 @@ from bench.measure.child import Turn
 from bench.measure.decode_limit import DecodeLimit
 from bench.measure.machine import MemoryLog, busy_seconds
 from bench.measure.points import step_times
+from stream.batch.assemble import BatchResult
 from stream.loader.iterator import LoaderIterator
 from stream.loader.loader import Loader
-from stream.workers.source import Made
 
 _SLICE_SECONDS = 1.0
 _LEAST_SLICES = 4
@@ -149,8 +149,8 @@ class Trainer:
         psutil.wait_procs(self._workers, timeout=30)
         return time.perf_counter() - began
 
-    def _note(self, _: int, result: Made) -> None:
-        self._members.frombytes(result.rows.member.tobytes())
+    def _note(self, _: int, made: BatchResult) -> None:
+        self._members.frombytes(made.rows.member.tobytes())
 
     def _step(self) -> float:
         if self._compute and self.batches:

@@ -164,7 +164,7 @@ def _normalise(dataset: Dataset, split: str, vector: DerivedName, values: np.nda
     if len(kinds) == len(left):
         left |= np.array([quantity == "gripper" for _, quantity in kinds])
         flags |= np.array([kind == "flag" for kind, _ in kinds])
-    found = replace(found, mask=_METHOD.mask(found, left=left, flags=flags))
+    found = replace(found, mask=_METHOD.mask(found, kept_dims=left, flag_dims=flags))
     table = Affine.identity(1, values.shape[1])
     _METHOD.fill(table, 0, found, clip=_METHOD.clip)
     return np.asarray(table.apply(values))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stream.base.errors import ArgumentError, FormatError, closest
 from stream.batch.resize import ImageSize, Resize
@@ -20,12 +20,12 @@ class LoadedCamera:
     """A camera of a batch.
 
     Attributes:
-        suffix: Ending of its keys: nothing, or ``/wrist``.
+        suffix: Ending of its keys, such as ``/wrist``, or nothing.
         shape: (height, width) of its frames in pixels.
-        stored: Numbers of the camera among the stored ones of each member: none where a member lacks it, several where
-            a sample takes one of them at random.
-        is_depth: Whether its frames are depth.
-        resize: How stored frames get this shape; None if they have it.
+        stored: Numbers of the stored cameras of each member: none if the member lacks the camera, several if a sample
+            takes one of them at random.
+        is_depth: True if its frames are depth.
+        resize: Rule that gives stored frames this shape; None if they have it.
         sources: The stored cameras of ``stored``, by member.
     """
 
@@ -41,7 +41,7 @@ class LoadedCamera:
         return {source.codec for source in self.sources[member] if not source.is_depth}
 
     def is_read_raw(self, member: int) -> bool:
-        """Return whether all stored frames of a member are pixels that can be read right into a batch."""
+        """Return whether all stored frames of a member are pixels that can be read directly into a batch."""
         return self.codecs(member) == {"raw"} and self.resize is None
 
     def sizes(self, member: int) -> tuple[tuple[int, int], ...]:
@@ -51,7 +51,7 @@ class LoadedCamera:
     @property
     def is_drawn(self) -> bool:
         """True if a member has several cameras to draw from."""
-        return any(len(own) > 1 for own in self.stored)
+        return any(len(indices) > 1 for indices in self.stored)
 
     @property
     def frames(self) -> str:
@@ -70,14 +70,14 @@ class LoadedCamera:
 
 
 Cameras = str | Sequence[str] | Mapping[str, str | Sequence[str]] | None
-"""One camera; several, whose names are their keys; or keys with a camera or several to draw from."""
+"""One camera; a list of cameras, whose names are their keys; or keys with one or several cameras to draw from."""
 
 
 def canonical_cameras(cameras: Any) -> str | list[str] | dict[str, list[str]] | None:
     """Return the ``cameras`` argument in its JSON form.
 
     Raises:
-        ArgumentError: It is neither a text, nor a list of different texts, nor a mapping of texts to these.
+        ArgumentError: It is neither a text, nor a list of different texts, nor a mapping of texts to texts or lists.
 
     >>> canonical_cameras({"exterior": ("left", "right"), "wrist": "wrist"})
     {'exterior': ['left', 'right'], 'wrist': ['wrist']}
@@ -85,26 +85,47 @@ def canonical_cameras(cameras: Any) -> str | list[str] | dict[str, list[str]] | 
     if cameras is None or (isinstance(cameras, str) and cameras):
         return cameras
     if isinstance(cameras, Mapping):
-        found = {key: [own] if isinstance(own, str) else own for key, own in cameras.items()}
-    else:
-        found = {"": cameras}
-    is_right = all(isinstance(own, list | tuple) and own and _are_names(own) for own in found.values())
-    if not found or not is_right or not _are_names([*found, "name"] if isinstance(cameras, Mapping) else ["name"]):
-        raise ArgumentError(
-            f"cameras={cameras!r:.100}; expected the role or name of a camera, a list of different ones, or a mapping "
-            "of keys to these"
-        )
-    return {key: list(own) for key, own in found.items()} if isinstance(cameras, Mapping) else list(cameras)
+        choices = {key: [names] if isinstance(names, str) else names for key, names in cameras.items()}
+        if _are_names(list(choices)) and all(map(_are_names, choices.values())):
+            return {key: list(names) for key, names in choices.items()}
+    elif _are_names(cameras):
+        return list(cameras)
+    raise ArgumentError(
+        f"cameras={cameras!r:.100}; expected the role or name of a camera, a list of different ones, or a mapping of "
+        "keys to names or lists of names"
+    )
 
 
-def _are_names(texts: Sequence[Any]) -> bool:
-    return all(isinstance(each, str) and each for each in texts) and len(set(texts)) == len(texts)
+def _are_names(values: Any) -> bool:
+    """Return whether a value is a list of different texts."""
+    if not isinstance(values, list | tuple) or not values:
+        return False
+    return all(isinstance(value, str) and value for value in values) and len(set(values)) == len(values)
+
+
+class _Request(NamedTuple):
+    """A camera of a batch, as the caller asks for it.
+
+    Attributes:
+        key: Name of the camera in arguments, None for the default camera.
+        suffix: Ending of its keys.
+        camera_names: Names or roles of the stored cameras to draw from.
+    """
+
+    key: str | None
+    suffix: str
+    camera_names: Sequence[str | None]
+
+    @property
+    def size_key(self) -> str:
+        """Name of the camera in ``image_size``."""
+        return self.key or "primary"
 
 
 def find_cameras(
     cameras: Cameras,
     fields: Sequence[Fields],
-    names: Sequence[str],
+    dataset_names: Sequence[str],
     *,
     size: ImageSize = None,
     resize: Resize | None = None,
@@ -112,106 +133,132 @@ def find_cameras(
     """Find cameras in the datasets of a mixture.
 
     Args:
-        cameras: One role or name, whose key is ``frames``; or several, with keys such as ``frames/wrist``; None takes
-            the primary camera of each dataset, or its first one. ``depth/`` in front of a role asks for depth, whose
-            keys are ``depth`` and such as ``depth/wrist``. A mapping gives keys, and one or several cameras to draw
-            from.
+        cameras: One role or name, whose key is ``frames``; or several, with keys such as ``frames/wrist``. None takes
+            the primary camera of each dataset, or its first camera. ``depth/`` in front of a role asks for depth, with
+            keys such as ``depth`` and ``depth/wrist``. A mapping gives keys, and one or several cameras to draw from.
         fields: Manifest's fields of each member.
-        names: Names of the members.
-        size: Height and width of all frames, or by camera, as ``cameras`` names them; others keep their stored size.
-        resize: How frames get this size.
+        dataset_names: Names of the members.
+        size: Height and width of all frames, or by camera, as ``cameras`` names them. Other frames keep their size.
+        resize: Rule that gives frames this size.
 
     Raises:
-        ArgumentError: No dataset has a camera, ``size`` names one that is not loaded, or the frames of one have several
-            sizes or are colour and depth.
+        ArgumentError: No dataset has a camera, ``size`` names a camera that is not loaded, or the frames of one camera
+            have several sizes or are colour and depth.
     """
-    wanted: list[tuple[str | None, Sequence[str | None]]]
-    if isinstance(cameras, Mapping):
-        wanted = [(key, [own] if isinstance(own, str) else own) for key, own in cameras.items()]
-    else:
-        wanted = [(each, [each]) for each in ([cameras] if cameras is None or isinstance(cameras, str) else cameras)]
-    stored = [each.stored_cameras for each in fields]
+    requests = _requests(cameras)
     loaded = []
-    for key, several in wanted:
-        found = {camera: [_find(camera, each) for each in stored] for camera in several}
-        for camera, own in found.items():
-            if max(own) < 0:
-                known = sorted({name for each in stored for one in each for name in one.keys if name})
-                hint = "; pairs have one camera, `--layout frames --cameras all` stores all"
-                hint = hint if any(each.layout == "pairs" for each in fields) else ""
-                raise ArgumentError(
-                    f"cameras: no dataset of the mixture stores {camera!r}; they store {', '.join(known)}{hint}"
-                )
-        # A name and a role may be the same camera.
-        numbers = tuple(tuple(dict.fromkeys(n for n in own if n >= 0)) for own in zip(*found.values(), strict=True))
-        suffix = "" if key is None or isinstance(cameras, str) else f"/{key.removeprefix('depth/')}"
-        kinds = {each[number].is_depth for each, own in zip(stored, numbers, strict=True) for number in own}
-        if len(kinds) > 1:
-            raise ArgumentError(
-                f"cameras: {key or 'the first camera'!r} is colour in some datasets and depth in others; name "
-                "cameras of one kind, such as 'primary' or 'depth/primary'"
-            )
-        own_size = size.get(key or "primary") if isinstance(size, Mapping) else size
-        shape = (own_size[0], own_size[1]) if own_size else _shape(key or "primary", numbers, stored, names)
-        sources = tuple(tuple(each[n] for n in own) for each, own in zip(stored, numbers, strict=True))
-        loaded.append(LoadedCamera(suffix, shape, numbers, kinds.pop(), resize if own_size else None, sources))
-    keys = [each.frames for each in loaded]
-    if again := [key for key in keys if keys.count(key) > 1]:
-        raise ArgumentError(f"cameras={cameras!r:.100}: two of them would have the key {again[0]!r}; rename one")
-    known_keys = [key or "primary" for key, _ in wanted]
-    for name in size if isinstance(size, Mapping) else ():
-        if name not in known_keys:
-            raise ArgumentError(
-                f"image_size: no camera {name!r} is loaded; {closest(name, known_keys, noun='cameras')}"
-            )
+    for request in requests:
+        camera_size = size.get(request.size_key) if isinstance(size, Mapping) else size
+        loaded.append(_load_camera(request, fields, dataset_names, size=camera_size, resize=resize))
+    keys = [camera.frames for camera in loaded]
+    if repeated := [camera_key for camera_key in keys if keys.count(camera_key) > 1]:
+        raise ArgumentError(f"cameras={cameras!r:.100}: two of them would have the key {repeated[0]!r}; rename one")
+    size_keys = [request.size_key for request in requests]
+    for camera_key in size if isinstance(size, Mapping) else ():
+        if camera_key not in size_keys:
+            hint = closest(camera_key, size_keys, noun="cameras")
+            raise ArgumentError(f"image_size: no camera {camera_key!r} is loaded; {hint}")
     if cameras is not None:
-        missing = [name for member, name in enumerate(names) if not any(each.stored[member] for each in loaded)]
-        if missing:
+        stored_by_member = zip(*(camera.stored for camera in loaded), strict=True)
+        if lacking := [name for name, stored in zip(dataset_names, stored_by_member, strict=True) if not any(stored)]:
             raise ArgumentError(
-                f"cameras={cameras!r:.100}: these datasets store none of them: {', '.join(missing)}; leave the "
+                f"cameras={cameras!r:.100}: these datasets store none of them: {', '.join(lacking)}; leave the "
                 "datasets out, or convert them with `--layout frames --cameras all`"
             )
-    _check_video(loaded, names)
+    _check_video(loaded, dataset_names)
     return tuple(loaded)
 
 
-def _check_video(loaded: Sequence[LoadedCamera], names: Sequence[str]) -> None:
-    """Raise ArgumentError if video of a member cannot be decoded here, or its sizes cannot be told apart."""
-    for member, name in enumerate(names):
-        for camera in loaded:
+def _requests(cameras: Cameras) -> list[_Request]:
+    if cameras is None or isinstance(cameras, str):
+        return [_Request(cameras, "", [cameras])]
+    requests = []
+    for key, choice in cameras.items() if isinstance(cameras, Mapping) else zip(cameras, cameras, strict=True):
+        camera_names = [choice] if isinstance(choice, str) else choice
+        requests.append(_Request(key, f"/{key.removeprefix('depth/')}", camera_names))
+    return requests
+
+
+def _load_camera(
+    request: _Request,
+    fields: Sequence[Fields],
+    dataset_names: Sequence[str],
+    *,
+    size: tuple[int, int] | None,
+    resize: Resize | None,
+) -> LoadedCamera:
+    stored_cameras = [member.stored_cameras for member in fields]
+    index_by_camera = {name: [_index_of(name, stored) for stored in stored_cameras] for name in request.camera_names}
+    for camera_name, indices in index_by_camera.items():
+        if max(indices) < 0:
+            raise _no_camera(camera_name, fields)
+    # A name and a role may be the same camera.
+    member_indices = tuple(
+        tuple(dict.fromkeys(index for index in indices if index >= 0))
+        for indices in zip(*index_by_camera.values(), strict=True)
+    )
+    matches = zip(stored_cameras, member_indices, strict=True)
+    sources = tuple(tuple(stored[index] for index in indices) for stored, indices in matches)
+    is_depth = {source.is_depth for member_sources in sources for source in member_sources}
+    if len(is_depth) > 1:
+        raise ArgumentError(
+            f"cameras: {request.key or 'the first camera'!r} is colour in some datasets and depth in others; name "
+            "cameras of one kind, such as 'primary' or 'depth/primary'"
+        )
+    shape = (size[0], size[1]) if size else _common_shape(request.size_key, sources, dataset_names)
+    return LoadedCamera(request.suffix, shape, member_indices, is_depth.pop(), resize if size else None, sources)
+
+
+def _no_camera(camera_name: str | None, fields: Sequence[Fields]) -> ArgumentError:
+    stored = set().union(*(camera.keys for member in fields for camera in member.stored_cameras)) - {""}
+    has_pairs = any(member.layout == "pairs" for member in fields)
+    hint = "; pairs have one camera, `--layout frames --cameras all` stores all" if has_pairs else ""
+    return ArgumentError(
+        f"cameras: no dataset of the mixture stores {camera_name!r}; they store {', '.join(sorted(stored))}{hint}"
+    )
+
+
+def _check_video(cameras: Sequence[LoadedCamera], dataset_names: Sequence[str]) -> None:
+    """Raise ArgumentError if video of a member cannot be decoded here, or its sizes cannot be distinguished."""
+    for member, dataset_name in enumerate(dataset_names):
+        for camera in cameras:
             for codec in filter(camera.codecs(member).__contains__, VIDEO_CODECS):
-                check_decoder(codec, by=f"{name} ({codec})")
+                check_decoder(codec, by=f"{dataset_name} ({codec})")
                 try:
                     coded_sizes(camera.sizes(member))
                 except FormatError as error:
-                    raise ArgumentError(f"{name}, {camera.frames}: {error}") from None
+                    raise ArgumentError(f"{dataset_name}, {camera.frames}: {error}") from None
 
 
-def _find(camera: str | None, stored: Sequence[StoredCamera]) -> int:
+def _index_of(camera_name: str | None, stored: Sequence[StoredCamera]) -> int:
     """Return the number of a camera: the first with this name, else the first with this role, else -1."""
-    if camera is None:
-        return max(_find("primary", stored), 0)
-    for key in (0, 1):
-        for number, each in enumerate(stored):
-            if each.keys[key] == camera:
-                return number
+    if camera_name is None:
+        return max(_index_of("primary", stored), 0)
+    for name_or_role in (0, 1):
+        for camera_number, camera in enumerate(stored):
+            if camera.keys[name_or_role] == camera_name:
+                return camera_number
     return -1
 
 
-def _shape(
-    camera: str, numbers: Sequence[Sequence[int]], stored: Sequence[Sequence[StoredCamera]], names: Sequence[str]
+def _common_shape(
+    camera_name: str, sources: Sequence[Sequence[StoredCamera]], dataset_names: Sequence[str]
 ) -> tuple[int, int]:
+    """Return the size of the stored frames; raise ArgumentError if they have several."""
     sizes = {
-        name: [size for number in own for size in each[number].sizes]
-        for name, each, own in zip(names, stored, numbers, strict=True)
-        if own
+        dataset_name: [size for source in member_sources for size in source.sizes]
+        for dataset_name, member_sources in zip(dataset_names, sources, strict=True)
+        if member_sources
     }
-    found = {size for several in sizes.values() for size in several}
-    if len(found) != 1:
-        texts = {name: " ".join(f"{height}x{width}" for height, width in several) for name, several in sizes.items()}
-        listed = "; ".join(f"{name} {text}" for name, text in list(texts.items())[:8])
+    distinct = {size for member_sizes in sizes.values() for size in member_sizes}
+    if len(distinct) != 1:
+        listed_sizes = [
+            f"{dataset_name} {' '.join(f'{height}x{width}' for height, width in sizes[dataset_name])}"
+            for dataset_name in sizes
+        ]
         raise ArgumentError(
-            f"camera {camera!r}: frames of {len(found)} sizes cannot make one batch ({listed}); give "
-            "image_size=(height, width), convert with --image-size HxW, or load datasets of one size together"
+            f"camera {camera_name!r}: frames of {len(distinct)} sizes cannot make one batch "
+            f"({'; '.join(listed_sizes[:8])}); give image_size=(height, width), convert with --image-size HxW, or load "
+            "datasets of one size together"
         )
-    return found.pop()
+    return distinct.pop()

@@ -40,68 +40,82 @@ class Column:
 
 def find_texts(names: Sequence[str], splits: Sequence[SplitIndex], datasets: Sequence[str]) -> tuple[Column, ...]:
     """Find the columns of ``language``, as ``find_column`` does; raise ArgumentError if one has no texts."""
-    found = tuple(find_column(name, splits, datasets, what="language") for name in names)
-    for column in found:
+    columns = tuple(find_column(name, splits, datasets, argument="language") for name in names)
+    for column in columns:
         if column.dtype is not None:
             raise ArgumentError(f"language: {column.name!r} has numbers; give columns of texts")
-    return found
+    return columns
 
 
 def draw_texts(
-    columns: Sequence[Column], split: SplitIndex, at: Mapping[TableKind, np.ndarray], samples: np.ndarray, *, seed: int
+    columns: Sequence[Column],
+    split_index: SplitIndex,
+    table_rows: Mapping[TableKind, np.ndarray],
+    samples: np.ndarray,
+    *,
+    seed: int,
 ) -> list[str]:
     """Return one of several texts of each sample, drawn evenly from those that are not empty; or the empty text.
 
     Args:
         columns: Columns of texts.
-        split: Split of the samples.
-        at: Rows of the samples in each table, int64 [n].
+        split_index: Split of the samples.
+        table_rows: Rows of the samples in each table, int64 [n].
         samples: Global numbers of the samples, int64 [n].
         seed: Seed of the draws.
     """
-    found = [
-        split.table(kind).take_texts(column.column, at[kind])
+    column_texts = [
+        split_index.table(table_kind).take_texts(column.column, table_rows[table_kind])
         for column in columns
-        if (kind := column.kinds[split.member]) is not None
+        if (table_kind := column.kinds[split_index.member]) is not None
     ]
-    told = [[text for text in texts if text] for texts in zip(*found, strict=True)] or [[]] * len(samples)
-    drawn = uniform(make_key(seed, "language"), samples).tolist()
-    return [own[int(place * len(own))] if own else "" for own, place in zip(told, drawn, strict=True)]
+    draws = uniform(make_key(seed, "language"), samples).tolist()
+    drawn_texts = [""] * len(samples)
+    for sample, texts in enumerate(zip(*column_texts, strict=True)):
+        if choices := list(filter(None, texts)):
+            drawn_texts[sample] = choices[int(draws[sample] * len(choices))]
+    return drawn_texts
 
 
-def find_column(name: str, splits: Sequence[SplitIndex], datasets: Sequence[str], *, what: str = "columns") -> Column:
+def find_column(
+    name: str, splits: Sequence[SplitIndex], datasets: Sequence[str], *, argument: str = "columns"
+) -> Column:
     """Find a column in the tables of all members.
 
     Args:
         name: Column of ``steps``, ``episodes`` or ``records``, in this order; ``episodes.language`` names the table.
         splits: A split of each member.
         datasets: Names of the members, for messages.
-        what: Argument that names the column, for messages.
+        argument: Argument that names the column, for messages.
 
     Raises:
         ArgumentError: No member has the column, its kinds differ, or it is a list.
     """
-    searched, column = tables_of(name)
-    kinds = tuple(next((kind for kind in searched if column in split.table(kind).columns), None) for split in splits)
-    found = {
-        dataset: split.table(kind).columns[column]
-        for dataset, split, kind in zip(datasets, splits, kinds, strict=True)
-        if kind is not None
-    }
-    if not found:
-        known = {column for split in splits for kind in SEARCHED for column in split.table(kind).columns}
-        raise ArgumentError(f"{what}: no dataset of the mixture has {name!r}; {closest(name, known, noun='columns')}")
-    for dataset, each in found.items():
-        if each.texts is None and each.dtype is None:
-            raise ArgumentError(
-                f"{what}: {name!r} of dataset {dataset} is a list; numbers and single texts can be loaded"
-            )
-    if len({each.texts is None for each in found.values()}) == 2:
+    searched_kinds, table_column = tables_of(name)
+    kinds: list[TableKind | None] = []
+    columns = {}
+    for dataset_name, split_index in zip(datasets, splits, strict=True):
+        kind = next((kind for kind in searched_kinds if table_column in split_index.table(kind).columns), None)
+        kinds.append(kind)
+        if kind is not None:
+            columns[dataset_name] = split_index.table(kind).columns[table_column]
+    if not columns:
+        available = set[str]().union(*(split_index.table(kind).columns for split_index in splits for kind in SEARCHED))
         raise ArgumentError(
-            f"{what}: {name!r} is text in some datasets and numbers in others; load the datasets separately"
+            f"{argument}: no dataset of the mixture has {name!r}; {closest(name, available, noun='columns')}"
         )
-    if any(each.texts is not None for each in found.values()):
-        return Column(name, column, kinds, None, None)
-    widths = [each.width for each in found.values() if each.width is not None]
-    dtype = np.result_type(*(np.dtype(bool if each.bits else each.dtype) for each in found.values()))
-    return Column(name, column, kinds, dtype.str, max(widths, default=None))
+    for dataset_name, column in columns.items():
+        if column.texts is None and column.dtype is None:
+            raise ArgumentError(
+                f"{argument}: {name!r} of dataset {dataset_name} is a list; numbers and single texts can be loaded"
+            )
+    are_texts = {column.texts is not None for column in columns.values()}
+    if len(are_texts) == 2:
+        raise ArgumentError(
+            f"{argument}: {name!r} is text in some datasets and numbers in others; load the datasets separately"
+        )
+    if True in are_texts:
+        return Column(name, table_column, tuple(kinds), None, None)
+    widths = [column.width for column in columns.values() if column.width is not None]
+    dtype = np.result_type(*(np.dtype(bool if column.bits else column.dtype) for column in columns.values()))
+    return Column(name, table_column, tuple(kinds), dtype.str, max(widths, default=None))

@@ -20,7 +20,7 @@ from stream.format.table import Column, Table
 
 def dataset_vector(
     dataset: Dataset,
-    which: VectorName,
+    vector_name: VectorName,
     columns: Sequence[Any] | None,
     *,
     steps: Table,
@@ -30,7 +30,7 @@ def dataset_vector(
 
     Args:
         dataset: Open dataset.
-        which: ``action`` or ``state``.
+        vector_name: ``action`` or ``state``.
         columns: Names of columns, ``(column, [indices])``, or mappings like the registry's parts; None takes the
             registry's.
         space: Canonical space, None for the registry's vector.
@@ -42,54 +42,57 @@ def dataset_vector(
     """
     if columns is None:
         if space is None:
-            vector = _make_vector(dataset.fields.action if which == "action" else dataset.fields.state)
+            vector = _make_vector(dataset.fields.action if vector_name == "action" else dataset.fields.state)
         else:
-            vector = space_vector(dataset, which, space)
-        column = derived_column(which, space)
-        found = steps.columns.get(column)
-        if vector.size and (found is None or (found.dtype, found.width) != ("<f4", vector.size)):
+            vector = space_vector(dataset, vector_name, space)
+        column_name = derived_column(vector_name, space)
+        derived = steps.columns.get(column_name)
+        if vector.size and (derived is None or (derived.dtype, derived.width) != ("<f4", vector.size)):
             raise FormatError(
-                f"{steps.path}: column {column!r} is not the {vector.size} numbers of the manifest's spec; run "
+                f"{steps.path}: column {column_name!r} is not the {vector.size} numbers of the manifest's spec; run "
                 "`pairstream reindex` on this root"
             )
         return vector
-    where = f"dataset {dataset.name}: {which}"
+    context = f"dataset {dataset.name}: {vector_name}"
     if not isinstance(columns, Sequence) or isinstance(columns, str):
-        raise ArgumentError(f"{where}: columns are {columns!r:.100}; expected a list of them")
-    return _make_vector([_chosen_part(column, steps, where) for column in columns], chosen=True)
+        raise ArgumentError(f"{context}: columns are {columns!r:.100}; expected a list of them")
+    return _make_vector([_chosen_part(column_name, steps, context) for column_name in columns], chosen=True)
 
 
 def _make_vector(parts: Sequence[Part], *, chosen: bool = False) -> Vector:
-    names = [name for part in parts for name in part.names or [f"{part.path}[{i}]" for i in part.indices]]
-    kinds = [part.kind for part in parts for _ in part.indices]
-    quantities = [part.quantity for part in parts for _ in part.indices]
+    dim_names: list[str] = []
+    for part in parts:
+        dim_names += part.names or [f"{part.path}[{index}]" for index in part.indices]
+    kinds = tuple(part.kind for part in parts for _ in part.indices)
+    quantities = tuple(part.quantity for part in parts for _ in part.indices)
     columns = tuple((feature_column("steps", part.path), tuple(part.indices)) for part in parts)
-    return Vector(tuple(names), tuple(kinds), columns if chosen else None, tuple(quantities))
+    return Vector(tuple(dim_names), kinds, columns if chosen else None, quantities)
 
 
-def _has_numbers(column: Column) -> bool:
-    return column.dtype is not None and column.texts is None
+def _has_numbers(table_column: Column) -> bool:
+    return table_column.dtype is not None and table_column.texts is None
 
 
-def _chosen_part(column: Any, steps: Table, where: str) -> Part:
+def _chosen_part(column: Any, steps: Table, context: str) -> Part:
     if isinstance(column, str):
         column = {"path": column}
     elif isinstance(column, Sequence) and len(column) == 2:
         column = {"path": column[0], "select": column[1]}
     elif not isinstance(column, Mapping):
-        raise ArgumentError(f"{where}: {column!r:.100}; expected a column, (column, [indices]) or a mapping")
-    name = column.get("path")
-    found = steps.columns.get(feature_column("steps", str(name)))
-    if found is None:
-        known = [name for name, column in steps.columns.items() if name not in DERIVED and _has_numbers(column)]
-        raise ArgumentError(f"{where}: no column {name!r}; {closest(str(name), known, noun='columns')}")
-    if not _has_numbers(found):
-        raise ArgumentError(f"{where}: column {name!r} is not of numbers, one or a fixed number a step")
-    size = found.width or 1
+        raise ArgumentError(f"{context}: {column!r:.100}; expected a column, (column, [indices]) or a mapping")
+    column_name = column.get("path")
+    table_column = steps.columns.get(feature_column("steps", str(column_name)))
+    if table_column is None:
+        available = [name for name, column in steps.columns.items() if name not in DERIVED and _has_numbers(column)]
+        hint = closest(str(column_name), available, noun="columns")
+        raise ArgumentError(f"{context}: no column {column_name!r}; {hint}")
+    if not _has_numbers(table_column):
+        raise ArgumentError(f"{context}: column {column_name!r} is not of numbers, one or a fixed number a step")
+    num_dims = table_column.width or 1
     try:
-        part = Part.model_validate({"kind": "absolute", **column, "dims": size})
+        part = Part.model_validate({"kind": "absolute", **column, "dims": num_dims})
     except ValidationError as error:
-        raise ArgumentError(f"{where}: {name!r} has {size} values, {first_fault(error)}") from None
-    if max(part.indices) >= size:
-        raise ArgumentError(f"{where}: {name!r} has {size} values, select is {list(part.indices)!r:.100}")
+        raise ArgumentError(f"{context}: {column_name!r} has {num_dims} values, {first_fault(error)}") from None
+    if max(part.indices) >= num_dims:
+        raise ArgumentError(f"{context}: {column_name!r} has {num_dims} values, select is {list(part.indices)!r:.100}")
     return part

@@ -17,7 +17,6 @@ from stream.batch.vectors import kind_codes, reduce_window, sum_scale
 from stream.format.index import SplitIndex
 from stream.format.names import VECTORS, TableKind, VectorName
 from stream.order.rows import Rows
-from stream.order.window import StepSpan
 
 _MOST_TEXTS = 1 << 16
 """Instructions that stay decoded."""
@@ -29,11 +28,12 @@ class _Origin(NamedTuple):
     """Origin of each row of a batch, int64 [b]; 0 where the index does not describe a row.
 
     Attributes:
-        episode, step: Episode in the split, and t.
+        episode: Episode in the split.
+        step: Step t in the episode.
         steps_row: Row of step t in ``steps``.
         num_steps: Steps of the episode, at least 1.
         first_record: First record of the episode, 0 in the layout ``pairs``.
-        sound: Mask of the rows that the index describes, bool [b].
+        valid: Mask of the rows that the index describes, bool [b].
     """
 
     episode: np.ndarray
@@ -41,22 +41,119 @@ class _Origin(NamedTuple):
     steps_row: np.ndarray
     num_steps: np.ndarray
     first_record: np.ndarray
-    sound: np.ndarray
+    valid: np.ndarray
 
 
-class _Span:
-    """The steps of a vector, W of the longest, as tables of M members."""
+class _OriginFinder:
+    """Finder of the origins of rows: through ``records`` in the layout ``pairs``, else through ``steps``."""
 
-    def __init__(self, span: StepSpan) -> None:
-        places = np.arange(span.longest)
-        self.firsts = np.array(span.firsts, np.int64)
-        self._steps = self.firsts[:, None] + places  # [M, W]
-        self._is_used = places < np.array(span.lengths)[:, None]
+    def __init__(self, spec: BatchSpec, mapped_index: MappedIndex) -> None:
+        self._index = mapped_index
+        self.is_pairs = np.array([layout == "pairs" for layout in spec.layouts])
+        # Only the layout ``frames`` has records at a fixed distance from the first one of their episode.
+        pairs = [split_index.records if self.is_pairs[split_index.member] else None for split_index in spec.splits]
+        frames = [None if self.is_pairs[split_index.member] else split_index.episodes for split_index in spec.splits]
+        samples = [
+            split_index.records if self.is_pairs[split_index.member] else split_index.steps
+            for split_index in spec.splits
+        ]
+        self._samples = np.stack(
+            [mapped_index.starts(samples, column_name, 4) for column_name in ("episode", "step")], axis=1
+        )
+        self._steps_row = mapped_index.starts(pairs, "steps_row", 8)
+        self._first_record = mapped_index.starts(frames, "first_record", 8)
+        self._num_steps = mapped_index.starts([split_index.episodes for split_index in spec.splits], "num_steps", 4)
+        self._records_per_step = np.array(spec.stored_cameras)
 
-    def inside(self, origin: _Origin, member: np.ndarray) -> np.ndarray:
-        """Return which steps of each row are its member's, and in its episode, bool [b, W]."""
-        wanted = origin.step[:, None] + self._steps[member]
-        return np.asarray((wanted >= 0) & (wanted < origin.num_steps[:, None]) & self._is_used[member])
+    def find(self, rows: Rows) -> _Origin:
+        """Return the origin of each row. No number of the index is used before it is checked, as it may be damaged."""
+        mapped_index, split_numbers = self._index, rows.split
+        is_pair = self.is_pairs[rows.member]
+        sample_numbers = mapped_index.int32[self._samples[split_numbers] + rows.record[:, None]].astype(np.int64)
+        episode, step = sample_numbers[:, 0], sample_numbers[:, 1]
+        # Number 0 of the region is read, and ignored, where a layout does not have a column.
+        pair_row = mapped_index.int64[np.where(is_pair, self._steps_row[split_numbers] + rows.record, 0)]
+        steps_row = np.where(is_pair, pair_row, rows.record)
+
+        valid = (episode >= 0) & (episode < mapped_index.row_counts["episodes"][split_numbers])
+        episode = np.where(valid, episode, 0)
+        num_steps = mapped_index.int32[self._num_steps[split_numbers] + episode].astype(np.int64)
+        first_record = mapped_index.int64[np.where(is_pair, 0, self._first_record[split_numbers] + episode)]
+
+        # All steps and records of the episode exist. Sums of damaged numbers could overflow, differences cannot.
+        valid &= (step >= 0) & (step < num_steps)
+        valid &= (steps_row >= step) & (steps_row < mapped_index.row_counts["steps"][split_numbers])
+        valid &= num_steps - step <= mapped_index.row_counts["steps"][split_numbers] - np.where(valid, steps_row, 0)
+        num_records = num_steps * self._records_per_step[rows.member]
+        last_start = mapped_index.row_counts["records"][split_numbers] - num_records
+        valid &= is_pair | ((first_record >= 0) & (first_record <= last_start))
+        return _Origin(
+            episode=episode,
+            step=np.where(valid, step, 0),
+            steps_row=np.where(valid, steps_row, 0),
+            num_steps=np.where(valid, num_steps, 1),
+            first_record=np.where(is_pair | ~valid, 0, first_record),
+            valid=valid,
+        )
+
+
+class _VectorWindow(NamedTuple):
+    """A vector at W steps of each row.
+
+    Attributes:
+        values: float32 [b, W, size], 0 where ``mask`` is False.
+        mask: Mask of the values, bool [b, W, size].
+        inside: Mask of the steps that are in the window of their member and in their episode, bool [b, W].
+    """
+
+    values: np.ndarray
+    mask: np.ndarray
+    inside: np.ndarray
+
+
+class _VectorReader:
+    """Reader of the derived column of action or state.
+
+    Attributes:
+        firsts: First step of each member's window, from t, int64 [M].
+        longest: Steps of the longest window, W.
+    """
+
+    def __init__(self, spec: BatchSpec, mapped_index: MappedIndex, vector_name: VectorName) -> None:
+        self._index = mapped_index
+        vectors, span = spec.vectors(vector_name), spec.action_span if vector_name == "action" else spec.state_span
+        self.firsts, self.longest = np.array(span.firsts, np.int64), span.longest
+        self._is_used = np.arange(span.longest) < np.array(span.lengths)[:, None]  # [M, W]
+        vector_sizes = np.array([vector.size for vector in vectors])
+        self._dims = np.arange(max(vector_sizes))
+        self._has_dim = self._dims < vector_sizes[:, None]  # [M, size]
+        # Columns that a caller chose are read split by split.
+        column_widths = [vector.size if vector.chosen is None else 0 for vector in vectors]
+        steps = [split_index.steps if column_widths[split_index.member] else None for split_index in spec.splits]
+        self._starts = mapped_index.starts(steps, spec.derived[vector_name], 4)
+        self._widths = np.array([column_widths[split_index.member] for split_index in spec.splits])
+        self._has_gaps = spec.derived[vector_name] != vector_name
+
+    def read(self, rows: Rows, origin: _Origin, values: np.ndarray, mask: np.ndarray) -> _VectorWindow:
+        """Fill the arrays with the windows of some rows; chosen columns are 0, with the mask of the derived one."""
+        firsts, offsets = self.firsts[rows.member], np.arange(self.longest)
+        step_numbers = (origin.step + firsts)[:, None] + offsets
+        inside = (step_numbers >= 0) & (step_numbers < origin.num_steps[:, None]) & self._is_used[rows.member]
+        np.logical_and(inside[:, :, None], self._has_dim[rows.member][:, None], out=mask)
+
+        # The numbers of a step follow one another, and so do the steps of an episode.
+        row_widths = self._widths[rows.split]
+        window_start = self._starts[rows.split] + (origin.steps_row + firsts) * row_widths
+        step_start = window_start[:, None] + offsets * row_widths[:, None]
+        number_index = step_start[:, :, None] + self._dims
+        # Masked values are number 0 of the region, which is 0.
+        number_index *= mask
+        values[:] = self._index.float32[number_index]
+        if self._has_gaps:
+            # In a canonical space a NaN is a number that the step does not have.
+            mask &= ~np.isnan(values) | (row_widths == 0)[:, None, None]
+            values[~mask] = 0
+        return _VectorWindow(values, mask, inside)
 
 
 class Lookup:
@@ -71,247 +168,191 @@ class Lookup:
         self._spec = spec
         splits = spec.splits
         index = self._index = MappedIndex(splits, spec.used_columns)
-        self._finder = FrameFinder(spec, index)
-        is_pairs = self._is_pairs = np.array([layout == "pairs" for layout in spec.layouts])
-        pairs = [split.records if is_pairs[split.member] else None for split in splits]
-        frames = [None if is_pairs[split.member] else split.episodes for split in splits]
-        samples = [split.records if is_pairs[split.member] else split.steps for split in splits]
-        self._sample = np.stack([index.starts(samples, name, 4) for name in ("episode", "step")], axis=1)
-        self._steps_row = index.starts(pairs, "steps_row", 8)
-        self._first_record = index.starts(frames, "first_record", 8)
-        self._num_steps = index.starts([split.episodes for split in splits], "num_steps", 4)
-        self._languages = index.starts([split.steps for split in splits], "language", 4)
-        self._language = lru_cache(_MOST_TEXTS)(lambda split, number: splits[split].steps.text("language", number))
-        # Records of an episode in the layout ``frames``, for each of its steps.
-        self._records_a_step = np.array(spec.stored_cameras)
-        self._starts: dict[str, np.ndarray] = {}
-        self._widths: dict[str, np.ndarray] = {}
-        for name in VECTORS:
-            # Columns that a caller chose are read split by split.
-            sizes = [vector.size if vector.chosen is None else 0 for vector in spec.vectors(name)]
-            steps = [split.steps if sizes[split.member] else None for split in splits]
-            self._starts[name] = index.starts(steps, spec.derived[name], 4)
-            self._widths[name] = np.array([sizes[split.member] for split in splits])
-        own_vectors = any(vector.chosen is not None for name in VECTORS for vector in spec.vectors(name))
-        self._by_split = bool(spec.columns or spec.languages) or own_vectors
-        # [M, A] and [M, S] for M members.
-        self._action_mask = np.arange(spec.action_size) < np.array([v.size for v in spec.actions])[:, None]
-        self._state_mask = np.arange(spec.state_size) < np.array([v.size for v in spec.states])[:, None]
+        self._frame_finder = FrameFinder(spec, index)
+        self._origin_finder = _OriginFinder(spec, index)
+        self._readers = {vector_name: _VectorReader(spec, index, vector_name) for vector_name in VECTORS}
+        self._languages = index.starts([split_index.steps for split_index in splits], "language", 4)
+        self._instruction = lru_cache(_MOST_TEXTS)(
+            lambda split_index, number: splits[split_index].steps.text("language", number)
+        )
+        has_chosen = any(vector.chosen is not None for vector_name in VECTORS for vector in spec.vectors(vector_name))
+        self._is_filled_by_split = bool(spec.columns or spec.languages) or has_chosen
+        self._has_camera = np.array([list(map(bool, camera.stored)) for camera in spec.cameras])  # [C, M]
         self._last_frame = np.array(spec.num_frames) - 1
-        self._spans = {"action": _Span(spec.action_span), "state": _Span(spec.state_span)}
         self._kinds = np.stack([kind_codes(vector, spec.action_size) for vector in spec.actions])
-        self._scale: np.ndarray | None = None
-        if spec.action == "sum":
-            self._scale = np.ones((len(spec.actions), spec.action_size), np.float32)
-            for row, vector, rate in zip(self._scale, spec.actions, spec.rates, strict=True):
-                row[: vector.size] = sum_scale(vector, rate)
+        self._scale = _sum_scales(spec) if spec.action == "sum" else None
 
-    def look_up(self, rows: Rows, out: Mapping[str, np.ndarray], fail: Fail) -> tuple[Frames, dict[str, list[str]]]:
+    def look_up(self, rows: Rows, arrays: Mapping[str, np.ndarray], fail: Fail) -> tuple[Frames, dict[str, list[str]]]:
         """Fill the metadata arrays of a batch.
 
         Args:
             rows: Rows of the batch, b of them.
-            out: Array [b, ...] of each field.
+            arrays: Array [b, ...] of each field.
             fail: Called with each row that the index does not describe. The content of its arrays is undefined.
 
         Returns:
             Records of the frames, and texts of the rows by key.
         """
         spec, member = self._spec, rows.member
-        zero = np.zeros(len(rows), np.int64)
-        origin = _Origin(zero, zero, zero, zero + 1, zero, zero == 0)
-        taken = zero[:, None]
+        zeros = np.zeros(len(rows), np.int64)
+        origin = _Origin(zeros, zeros, zeros, zeros + 1, zeros, zeros == 0)
+        frame_steps = zeros[:, None]
         if spec.finds_steps:
-            origin = self._find_origin(rows)
-            taken, is_real = spec.window_table.steps(member, origin.step, origin.num_steps, rows.sample)
-            # The frames of a pair lie inside of its episode.
-            inside = (is_real | ~spec.window_table.used[member]).all(axis=1) | ~self._is_pairs[member]
-            origin = origin._replace(sound=origin.sound & inside)
-            for row in np.flatnonzero(~origin.sound).tolist():
-                split = spec.splits[rows.split[row]]
-                table = split.records if self._is_pairs[member[row]] else split.steps
+            origin = self._origin_finder.find(rows)
+            frame_steps, is_real = spec.window_table.steps(member, origin.step, origin.num_steps, rows.sample)
+            # The frames of a pair are all in its episode.
+            is_pairs = self._origin_finder.is_pairs
+            inside = (is_real | ~spec.window_table.used[member]).all(axis=1) | ~is_pairs[member]
+            origin = origin._replace(valid=origin.valid & inside)
+            for row in np.flatnonzero(~origin.valid).tolist():
+                split_index = spec.splits[rows.split[row]]
+                table = split_index.records if is_pairs[member[row]] else split_index.steps
                 fail(row, FormatError(f"{table.path}: row {rows.record[row]} leads outside of its episodes or steps"))
-        frames, holes = self._finder.find(
+        frames, missing = self._frame_finder.find(
             rows,
-            step=origin.step,
-            num_steps=origin.num_steps,
+            sample_steps=origin.step,
+            episode_steps=origin.num_steps,
             first_record=origin.first_record,
-            taken=taken,
-            sound=origin.sound,
+            frame_steps=frame_steps,
+            valid=origin.valid,
         )
         if spec.chooses_frames:
-            out["frame_step"][:] = taken
-            for number, camera in enumerate(spec.cameras):
-                has_camera = np.array(list(map(bool, camera.stored)))[member]
-                out[camera.mask][:] = is_real & has_camera[:, None]
-                if holes is not None:
-                    out[camera.mask][holes[:, number]] = False
-        texts: dict[str, list[str]] = {}
+            arrays["frame_step"][:] = frame_steps
+            for camera_number, camera in enumerate(spec.cameras):
+                arrays[camera.mask][:] = is_real & self._has_camera[camera_number, member][:, None]
+                if missing is not None:
+                    arrays[camera.mask][missing[:, camera_number]] = False
+        texts_by_key: dict[str, list[str]] = {}
         if spec.metadata == "full":
-            out["offset"][:] = taken[np.arange(len(rows)), self._last_frame[member]] - origin.step
-            texts = self._describe(rows, origin, out)
-        return frames, texts
+            arrays["offset"][:] = frame_steps[np.arange(len(rows)), self._last_frame[member]] - origin.step
+            texts_by_key = self._describe(rows, origin, arrays)
+        return frames, texts_by_key
 
-    def _find_origin(self, rows: Rows) -> _Origin:
-        index, split = self._index, rows.split
-        pairs = self._is_pairs[rows.member]
-        numbers = index.int32[self._sample[split] + rows.record[:, None]].astype(np.int64)
-        episode, step = numbers[:, 0], numbers[:, 1]
-        steps_row = np.where(pairs, index.int64[np.where(pairs, self._steps_row[split] + rows.record, 0)], rows.record)
-        sound = (episode >= 0) & (episode < index.rows["episodes"][split])
-        known = np.where(sound, episode, 0)
-        num_steps = index.int32[self._num_steps[split] + known].astype(np.int64)
-        first_record = index.int64[np.where(pairs, 0, self._first_record[split] + known)]
-        # Compared without sums, which overflow where the index is damaged.
-        sound &= (step >= 0) & (step < num_steps)
-        sound &= (steps_row >= step) & (steps_row < index.rows["steps"][split])
-        sound &= num_steps - step <= index.rows["steps"][split] - np.where(sound, steps_row, 0)
-        records = num_steps * self._records_a_step[rows.member]
-        sound &= pairs | ((first_record >= 0) & (first_record <= index.rows["records"][split] - records))
-        return _Origin(
-            episode=known,
-            step=np.where(sound, step, 0),
-            steps_row=np.where(sound, steps_row, 0),
-            num_steps=np.where(sound, num_steps, 1),
-            first_record=np.where(pairs | ~sound, 0, first_record),
-            sound=sound,
-        )
-
-    def _describe(self, rows: Rows, origin: _Origin, out: Mapping[str, np.ndarray]) -> dict[str, list[str]]:
-        spec, split, member = self._spec, rows.split, rows.member
-        out["episode"][:], out["step"][:] = origin.episode, origin.step
-        texts = {"language": [""] * len(rows)}
+    def _describe(self, rows: Rows, origin: _Origin, arrays: Mapping[str, np.ndarray]) -> dict[str, list[str]]:
+        spec, split_numbers = self._spec, rows.split
+        arrays["episode"][:], arrays["step"][:] = origin.episode, origin.step
+        texts_by_key = {"language": [""] * len(rows)}
         if not spec.languages:
-            numbers = self._index.int32[self._languages[split] + origin.steps_row].tolist()
-            texts["language"] = [self._language(*key) for key in zip(split.tolist(), numbers, strict=True)]
+            numbers = self._index.int32[self._languages[split_numbers] + origin.steps_row].tolist()
+            texts_by_key["language"] = [
+                self._instruction(*text_key) for text_key in zip(split_numbers.tolist(), numbers, strict=True)
+            ]
 
         is_window = spec.action == "window"
-        shape = (len(rows), spec.action_span.longest, spec.action_size)
-        mask = out["action_mask"] if is_window else np.empty(shape, bool)
-        inside = self._spans["action"].inside(origin, member)
-        np.logical_and(inside[:, :, None], self._action_mask[member][:, None], out=mask)
+        action_shape = (len(rows), spec.action_span.longest, spec.action_size)
+        action_values = arrays["action"] if is_window else np.empty(action_shape, np.float32)
+        action_mask = arrays["action_mask"] if is_window else np.empty(action_shape, bool)
+        action = self._readers["action"].read(rows, origin, action_values, action_mask)
         state_shape = (len(rows), spec.state_span.longest, spec.state_size)
-        state, state_mask = out["state"].reshape(state_shape), out["state_mask"].reshape(state_shape)
-        state_inside = self._spans["state"].inside(origin, member)
-        np.logical_and(state_inside[:, :, None], self._state_mask[member][:, None], out=state_mask)
-        window = out["action"] if is_window else np.empty(shape, np.float32)
-        self._gather("action", split, origin.steps_row + self._spans["action"].firsts[member], mask, window)
-        self._gather("state", split, origin.steps_row + self._spans["state"].firsts[member], state_mask, state)
-        if self._by_split:
-            self._fill_by_split(rows, origin, out, texts, (window, mask, inside), (state, state_mask, state_inside))
+        state_values, state_mask = arrays["state"].reshape(state_shape), arrays["state_mask"].reshape(state_shape)
+        state = self._readers["state"].read(rows, origin, state_values, state_mask)
+        if self._is_filled_by_split:
+            self._fill_by_split(rows, origin, arrays, texts_by_key, {"action": action, "state": state})
         if not is_window:
-            length = inside.sum(axis=1)
-            reduced = reduce_window(window, length, spec.action, self._kinds[member])
-            reduced = reduced if self._scale is None else reduced * self._scale[member]
-            # A sum or mean needs all steps.
-            valid = mask[:, 0] if spec.action == "first" else mask.sum(axis=1) == length[:, None]
-            out["action"][:], out["action_mask"][:] = np.where(valid, reduced, 0), valid
-        return texts
+            self._reduce(rows, action, arrays)
+        return texts_by_key
 
-    def _gather(
-        self, name: VectorName, split: np.ndarray, first: np.ndarray, mask: np.ndarray, out: np.ndarray
-    ) -> None:
-        """Copy a derived column to ``out``, n steps from ``first`` on; 0 where ``mask`` is False.
-
-        In a canonical space a NaN is a number that the step does not have, and its mask becomes False.
-
-        Args:
-            name: ``action`` or ``state``.
-            split: Split of each row, int [b].
-            first: Row of ``steps`` to begin at, int [b].
-            mask: bool [b, n, size].
-            out: float32 [b, n, size].
-        """
-        width = self._widths[name][split]
-        start = self._starts[name][split] + first * width
-        _, steps, size = out.shape
-        index = (start[:, None] + np.arange(steps) * width[:, None])[:, :, None] + np.arange(size)
-        # Masked values are number 0 of the region, which is 0.
-        index *= mask
-        out[:] = self._index.float32[index]
-        if self._spec.derived[name] != name:
-            mask &= ~np.isnan(out) | (width == 0)[:, None, None]
-            out[~mask] = 0
+    def _reduce(self, rows: Rows, action: _VectorWindow, arrays: Mapping[str, np.ndarray]) -> None:
+        """Fill in one action for each window of actions."""
+        reduction, num_steps = self._spec.action, action.inside.sum(axis=1)
+        reduced = reduce_window(action.values, num_steps, reduction, self._kinds[rows.member])
+        reduced = reduced if self._scale is None else reduced * self._scale[rows.member]
+        # A sum or mean needs all steps.
+        valid = action.mask[:, 0] if reduction == "first" else action.mask.sum(axis=1) == num_steps[:, None]
+        arrays["action"][:], arrays["action_mask"][:] = np.where(valid, reduced, 0), valid
 
     def _fill_by_split(
         self,
         rows: Rows,
         origin: _Origin,
-        out: Mapping[str, np.ndarray],
-        texts: dict[str, list[str]],
-        action: tuple[np.ndarray, np.ndarray, np.ndarray],
-        state: tuple[np.ndarray, np.ndarray, np.ndarray],
+        arrays: Mapping[str, np.ndarray],
+        texts_by_key: dict[str, list[str]],
+        windows: Mapping[VectorName, _VectorWindow],
     ) -> None:
-        """Fill in chosen vectors and additional columns, split by split.
-
-        Args:
-            rows: Rows of the batch, b of them.
-            origin: Origin of the rows.
-            out: Array [b, ...] of each field.
-            texts: Texts of the rows by key.
-            action, state: Values float32 [b, n, size], mask bool [b, n, size], and the mask of the steps inside of the
-                episode, bool [b, n].
-        """
+        """Fill in chosen vectors and additional columns, split by split."""
         spec = self._spec
         for column in spec.columns:
             if column.dtype is None:
-                texts[column.name] = [""] * len(rows)
+                texts_by_key[column.name] = [""] * len(rows)
             else:
-                out[column.name][:] = 0
-                out[f"{column.name}_mask"][:] = False
-        for number in np.unique(rows.split).tolist():
-            split = spec.splits[number]
-            here = np.flatnonzero(rows.split == number)
-            chosen = (
-                (spec.actions[split.member], spec.action_span.firsts[split.member], action),
-                (spec.states[split.member], spec.state_span.firsts[split.member], state),
-            )
-            for vector, start, (values, mask, inside) in chosen:
-                for step in range(values.shape[1]) if vector.chosen else ():
-                    real = here[inside[here, step]]
-                    found, valid = vector.take(split.steps, origin.steps_row[real] + start + step)
-                    values[real, step, : vector.size] = found
-                    mask[real, step, : vector.size] &= valid
-            at: dict[TableKind, np.ndarray] = {
-                "records": rows.record[here],
-                "steps": origin.steps_row[here],
-                "episodes": origin.episode[here],
+                arrays[column.name][:] = 0
+                arrays[f"{column.name}_mask"][:] = False
+        for split_number in np.unique(rows.split).tolist():
+            split_index = spec.splits[split_number]
+            split_rows = np.flatnonzero(rows.split == split_number)
+            for vector_name, window in windows.items():
+                self._fill_chosen(vector_name, window, split_index, split_rows, origin)
+            table_rows: dict[TableKind, np.ndarray] = {
+                "records": rows.record[split_rows],
+                "steps": origin.steps_row[split_rows],
+                "episodes": origin.episode[split_rows],
             }
-            if spec.layouts[split.member] == "frames":
-                at["records"] = origin.first_record[here] + origin.step[here]
+            if spec.layouts[split_index.member] == "frames":
+                table_rows["records"] = origin.first_record[split_rows] + origin.step[split_rows]
             if spec.languages:
-                own = draw_texts(spec.languages, split, at, rows.sample[here], seed=spec.seed)
-                for row, text in zip(here.tolist(), own, strict=True):
-                    texts["language"][row] = text
+                drawn_texts = draw_texts(
+                    spec.languages, split_index, table_rows, rows.sample[split_rows], seed=spec.seed
+                )
+                for row, text in zip(split_rows.tolist(), drawn_texts, strict=True):
+                    texts_by_key["language"][row] = text
             for column in spec.columns:
-                if kind := column.kinds[split.member]:
-                    _fill_column(split, kind, column, at[kind], here, out, texts)
+                if table_kind := column.kinds[split_index.member]:
+                    _fill_column(
+                        split_index, table_kind, column, table_rows[table_kind], split_rows, arrays, texts_by_key
+                    )
+
+    def _fill_chosen(
+        self,
+        vector_name: VectorName,
+        window: _VectorWindow,
+        split_index: SplitIndex,
+        split_rows: np.ndarray,
+        origin: _Origin,
+    ) -> None:
+        """Fill the rows of a split with a vector whose columns a caller chose."""
+        vector, first_step = (
+            self._spec.vectors(vector_name)[split_index.member],
+            self._readers[vector_name].firsts[split_index.member],
+        )
+        for step in range(window.values.shape[1]) if vector.chosen else ():
+            inside_rows = split_rows[window.inside[split_rows, step]]
+            values, valid = vector.take(split_index.steps, origin.steps_row[inside_rows] + first_step + step)
+            window.values[inside_rows, step, : vector.size] = values
+            window.mask[inside_rows, step, : vector.size] &= valid
+
+
+def _sum_scales(spec: BatchSpec) -> np.ndarray:
+    """Return the factor of summed actions, float32 [M, A]."""
+    scales = np.ones((len(spec.actions), spec.action_size), np.float32)
+    for scale, vector, rate in zip(scales, spec.actions, spec.rates, strict=True):
+        scale[: vector.size] = sum_scale(vector, rate)
+    return scales
 
 
 def _fill_column(
-    split: SplitIndex,
-    kind: TableKind,
+    split_index: SplitIndex,
+    table_kind: TableKind,
     column: Column,
-    rows: np.ndarray,
-    here: np.ndarray,
-    out: Mapping[str, np.ndarray],
-    texts: dict[str, list[str]],
+    table_rows: np.ndarray,
+    batch_rows: np.ndarray,
+    arrays: Mapping[str, np.ndarray],
+    texts_by_key: dict[str, list[str]],
 ) -> None:
-    table = split.table(kind)
+    table = split_index.table(table_kind)
     if column.dtype is None:
-        for row, text in zip(here.tolist(), table.take_texts(column.column, rows), strict=True):
-            texts[column.name][row] = text
+        for row, text in zip(batch_rows.tolist(), table.take_texts(column.column, table_rows), strict=True):
+            texts_by_key[column.name][row] = text
         return
-    values, valid = table.take(column.column, rows), table.valid(column.column, rows)
+    values, valid = table.take(column.column, table_rows), table.valid(column.column, table_rows)
     if valid is None:
-        valid = np.ones(len(here), bool)
+        valid = np.ones(len(batch_rows), bool)
     elif table.columns[column.column].file is None:
-        here, values, valid = here[valid], values[valid], valid[valid]
-    # A missing number of a label is stored as NaN, or as 0 if it is whole.
-    cells: Any = here
+        batch_rows, values, valid = batch_rows[valid], values[valid], valid[valid]
+    # A missing number of a label is stored as NaN, or as 0 in a column of integers.
+    cells: Any = batch_rows
     if column.size is not None:
-        # A single number here may be a vector in another dataset.
+        # A single number of this dataset may be a vector in another one.
         values = values[:, None] if values.ndim == 1 else values
-        cells = here, slice(values.shape[1])
-    out[column.name][cells] = values
-    out[f"{column.name}_mask"][cells] = valid if column.size is None else valid[:, None]
+        cells = batch_rows, slice(values.shape[1])
+    arrays[column.name][cells] = values
+    arrays[f"{column.name}_mask"][cells] = valid if column.size is None else valid[:, None]

@@ -1,4 +1,4 @@
-"""Batches of given rows: assembled, then transformed."""
+"""Batches of rows: assembled, then transformed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from stream.base.errors import FormatError, StreamError
-from stream.batch.assemble import Assembled, Assembler, PendingBatch
+from stream.batch.assemble import Assembler, BatchResult, PendingBatch
 from stream.batch.layout import Layout
 from stream.batch.spec import Batch, BatchSpec, Decode
 from stream.order.rows import ROW_TYPE, Rows
@@ -39,42 +39,41 @@ class Setup:
 
 
 class BatchMaker:
-    """The maker of batches in one process: it assembles them and applies the transforms.
+    """Maker of the batches of one process: assembles them and applies the transforms.
 
     Attributes:
         setup: Setup.
         assembler: Assembler.
-        layout: Arrays of a batch in a slot, which begins with the batch's rows.
+        layout: Arrays of a batch in a slot, behind the batch's rows.
     """
 
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
         self.assembler = Assembler(setup.spec, decode=setup.decode, threads=setup.threads)
-        self.layout = Layout(self.assembler.fields, rows=setup.rows, header=setup.rows * ROW_TYPE.itemsize)
+        self.layout = Layout(self.assembler.fields, num_rows=setup.rows, header=setup.rows * ROW_TYPE.itemsize)
 
     @property
     def asks_ahead(self) -> bool:
         """True if ``begin`` is worth calling as soon as rows are known: it asks an object store for their records."""
         return self.setup.spec.is_remote
 
-    def begin(self, rows: Rows, out: Mapping[str, np.ndarray]) -> PendingBatch | None:
-        """Begin a batch in ``out``, or return None where that fails: making it tells why."""
+    def begin(self, rows: Rows, arrays: Mapping[str, np.ndarray]) -> PendingBatch | None:
+        """Begin a batch in ``arrays``, or return None if it fails; ``make`` then raises the error."""
         try:
-            return self.assembler.begin(rows, out) if self.asks_ahead else None
+            return self.assembler.begin(rows, arrays) if self.asks_ahead else None
         except (StreamError, FormatError, OSError):
             return None
 
     def make(
-        self, step: int, rows: Rows, out: Mapping[str, np.ndarray] | None = None, begun: PendingBatch | None = None
-    ) -> tuple[Batch, Assembled]:
-        """Make a batch in ``out``, or in new arrays; the batch is empty if rows failed."""
-        out = self.assembler.empty(len(rows)) if out is None else out
-        done = self.assembler.assemble(rows, out, begun)
-        if done.failed:
-            return {}, done
-        batch = {**done.arrays, **out, **done.texts}
-        setup = self.setup
-        return apply_transforms(setup.transforms, batch, seed=setup.seed, step=step, rank=setup.rank), done
+        self, step: int, rows: Rows, arrays: Mapping[str, np.ndarray] | None = None, pending: PendingBatch | None = None
+    ) -> BatchResult:
+        """Make a batch in ``arrays``, or in new arrays; the batch is empty if rows failed."""
+        arrays = self.assembler.empty(len(rows)) if arrays is None else arrays
+        result, setup = self.assembler.assemble(rows, arrays, pending), self.setup
+        batch, result.batch = result.batch, {}
+        if not result.failed:
+            result.batch = apply_transforms(setup.transforms, batch, seed=setup.seed, step=step, rank=setup.rank)
+        return result
 
 
 def apply_transforms(transforms: Sequence[Any], batch: Batch, *, seed: int, step: int, rank: int) -> Batch:
@@ -87,9 +86,11 @@ def apply_transforms(transforms: Sequence[Any], batch: Batch, *, seed: int, step
     """
     if not transforms:
         return batch
-    generator = np.random.default_rng((seed % 2**63, step, rank))
+    random_generator = np.random.default_rng((seed % 2**63, step, rank))
     for transform in transforms:
-        batch = transform.random_map(batch, generator) if hasattr(transform, "random_map") else transform.map(batch)
+        batch = (
+            transform.random_map(batch, random_generator) if hasattr(transform, "random_map") else transform.map(batch)
+        )
         if not isinstance(batch, dict):
             raise TypeError(f"transform {transform!r} returned {type(batch).__name__}, expected the batch as a dict")
     return batch

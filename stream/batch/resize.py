@@ -1,4 +1,4 @@
-"""Frames at another size than the stored one, made where they are decoded."""
+"""Frames at another size than the stored one, resized when they are decoded."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PILLOW = {"area": "BOX", "lanczos": "LANCZOS", "bilinear": "BILINEAR"}
 
 @dataclass(frozen=True)
 class Resize:
-    """The rule for frames of another size.
+    """Rule for frames of another size.
 
     Attributes:
         fit: ``stretch`` changes the aspect ratio; ``pad`` keeps it and adds black borders, as openpi's ``image_tools``.
@@ -41,8 +41,8 @@ class Resize:
         """
         (height, width), (old_height, old_width) = out.shape[:2], frame.shape[:2]
         if self.fit == "pad" and (height, width) != (old_height, old_width):
-            ratio = max(old_width / width, old_height / height)
-            inner_height, inner_width = max(1, int(old_height / ratio)), max(1, int(old_width / ratio))
+            shrink_ratio = max(old_width / width, old_height / height)
+            inner_height, inner_width = max(1, int(old_height / shrink_ratio)), max(1, int(old_width / shrink_ratio))
             top, left = (height - inner_height) // 2, (width - inner_width) // 2
             out[...] = 0
             out = out[top : top + inner_height, left : left + inner_width]
@@ -51,33 +51,33 @@ class Resize:
         elif frame.ndim == 2:
             out[...] = frame[_nearest(out.shape[0], frame.shape[0])[:, None], _nearest(out.shape[1], frame.shape[1])]
         else:
-            # Here, because processes that do not resize run without it.
+            # Imported here, so that processes that do not resize run without it.
             from PIL import Image
 
-            image = Image.fromarray(frame)
-            out[...] = image.resize(out.shape[1::-1], Image.Resampling[_PILLOW[self.filter]])
+            pillow_image = Image.fromarray(frame)
+            out[...] = pillow_image.resize(out.shape[1::-1], Image.Resampling[_PILLOW[self.filter]])
 
 
-def _nearest(new: int, old: int) -> np.ndarray:
-    """Return the old place below the middle of each new one, int64 [new]."""
-    return np.asarray((2 * np.arange(new) + 1) * old // (2 * new))
+def _nearest(new_size: int, old_size: int) -> np.ndarray:
+    """Return the old index below the middle of each new pixel, int64 [new_size]."""
+    return np.asarray((2 * np.arange(new_size) + 1) * old_size // (2 * new_size))
 
 
-def check_size(name: str, size: Any) -> tuple[int, int]:
-    """Return a size as (height, width); raise ArgumentError if it is not two whole numbers, or too large.
+def check_size(argument: str, size: Any) -> tuple[int, int]:
+    """Return a size as (height, width); raise ArgumentError if it is not two integers, or too large.
 
     >>> check_size("image_size", [224, 224])
     (224, 224)
     """
     try:
-        height, width = (check_whole(name, each, least=1) for each in size)
+        height, width = (check_whole(argument, pixels, least=1) for pixels in size)
     except (TypeError, ValueError):
         height, width = 0, 0
     if not height * width:
-        raise ArgumentError(f"{name}={size!r:.100}; expected (height, width) in pixels")
+        raise ArgumentError(f"{argument}={size!r:.100}; expected (height, width) in pixels")
     if height * width > MAX_PIXELS:
         raise ArgumentError(
-            f"{name}={size!r:.100}; expected (height, width) in pixels, with at most {MAX_PIXELS:,} pixels in a frame"
+            f"{argument}={size!r:.100}; expected (height, width) in pixels, with at most {MAX_PIXELS:,} pixels a frame"
         )
     return height, width
 
@@ -89,5 +89,8 @@ def canonical_size(size: Any) -> list[int] | dict[str, list[int]] | None:
         ArgumentError: It is neither a size nor a mapping of cameras to sizes.
     """
     if isinstance(size, Mapping) and size:
-        return {str(key): list(check_size(f"image_size[{key!r}]", own)) for key, own in size.items()}
+        return {
+            str(camera_name): list(check_size(f"image_size[{camera_name!r}]", camera_size))
+            for camera_name, camera_size in size.items()
+        }
     return None if size is None else list(check_size("image_size", size))

@@ -1,4 +1,4 @@
-"""The choice of a canonical space, whose columns ``convert`` computed: which datasets of a mixture map to it."""
+"""Choice of a canonical space, whose columns ``convert`` computed: the datasets of a mixture that map to it."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ UNKNOWN_UNITS: tuple[UnknownUnits, ...] = get_args(UnknownUnits)
 _log = logging.getLogger("stream")
 
 Chosen = Mapping[VectorName, SpaceName]
-"""The space of each vector that is loaded in one."""
+"""Canonical space by vector; vectors of the registry are left out."""
 
 
 def check_spaces(
     datasets: Sequence[Dataset],
     spaces: Chosen,
-    own: Mapping[VectorName, Mapping[str, object]],
+    own_columns: Mapping[VectorName, Mapping[str, object]],
     *,
     unmapped: Unmapped,
     unknown_units: UnknownUnits,
@@ -39,61 +39,60 @@ def check_spaces(
     Args:
         datasets: Datasets of the members.
         spaces: Space of each vector.
-        own: Datasets with columns of their own, by vector; they need no mapping.
+        own_columns: Datasets whose columns the caller chose, by vector; they need no mapping.
         unmapped: What to do with a dataset that does not map: ``drop`` leaves it out.
-        unknown_units: Whether dimensions whose unit is not known are refused.
+        unknown_units: ``refuse`` or ``keep`` dimensions whose unit is unknown.
 
     Raises:
         ArgumentError: A dataset does not map to its space, or has dimensions of unknown units; lists all of them.
     """
-    missing: dict[str, list[str]] = {}
-    unknown: dict[str, list[str]] = {}
+    reasons: dict[str, list[str]] = {}
+    unknown_dims: dict[str, dict[str, list[str]]] = {}
     for dataset in datasets:
-        for which, space in spaces.items():
-            if dataset.name in own.get(which, {}):
+        for vector_name, space in spaces.items():
+            if dataset.name in own_columns.get(vector_name, {}):
                 continue
-            found = dataset.fields.spaces.get(space)
-            if found is None:
+            fields = dataset.fields.spaces.get(space)
+            if fields is None:
                 reason = "its manifest has no such space; run `pairstream reindex` if its registry entry has one"
-            elif not found.names(space, which):
-                reason = found.unmapped or f"it has no {which} of this space"
+            elif not fields.names(space, vector_name):
+                reason = fields.unmapped or f"it has no {vector_name} of this space"
             else:
-                dims = [name for name in found.names(space, which) if name in found.unknown_units]
-                if dims:
-                    unknown.setdefault(f"{which}_space={space!r}", []).append(f"{dataset.name}: {', '.join(dims)}")
+                if dims := [name for name in fields.names(space, vector_name) if name in fields.unknown_units]:
+                    unknown_dims.setdefault(f"{vector_name}_space={space!r}", {})[dataset.name] = dims
                 continue
-            missing.setdefault(dataset.name, []).append(f"{dataset.name}: {which}_space={space!r}: {reason}")
-    reasons = "\n  ".join(line for lines in missing.values() for line in lines)
-    if missing and unmapped == "error":
+            reasons.setdefault(dataset.name, []).append(f"{dataset.name}: {vector_name}_space={space!r}: {reason}")
+    listed = "\n  ".join(line for lines in reasons.values() for line in lines)
+    if reasons and unmapped == "error":
         raise ArgumentError(
-            f"{len(missing)} of {len(datasets)} datasets do not map; take unmapped='mask' (zeros, mask False) or "
-            "'drop' (without them), or give their columns in action_columns:\n  " + reasons
+            f"{len(reasons)} of {len(datasets)} datasets do not map; take unmapped='mask' (zeros, mask False) or "
+            f"'drop' (without them), or give their columns in action_columns:\n  {listed}"
         )
-    dropped = set(missing) if unmapped == "drop" else set()
+    dropped = set(reasons) if unmapped == "drop" else set()
     if len(dropped) == len(datasets):
-        raise ArgumentError(f"unmapped='drop' leaves no dataset:\n  {reasons}")
+        raise ArgumentError(f"unmapped='drop' leaves no dataset:\n  {listed}")
     if dropped:
         _log.info("without the datasets that do not map: %s", ", ".join(sorted(dropped)))
-    for where, lines in unknown.items():
-        kept = [line for line in lines if line.partition(":")[0] not in dropped]
-        if kept and unknown_units == "refuse":
+    for argument, by_dataset in unknown_dims.items():
+        lines = [f"{name}: {', '.join(dims)}" for name, dims in by_dataset.items() if name not in dropped]
+        if lines and unknown_units == "refuse":
             raise ArgumentError(
-                f"{where}: no source tells the units of these; take unknown_units='keep' to load them as stored, or "
-                "leave the datasets out:\n  " + "\n  ".join(kept)
+                f"{argument}: the units of these are unknown; take unknown_units='keep' to load them as stored, or "
+                "leave the datasets out:\n  " + "\n  ".join(lines)
             )
     return [dataset.name not in dropped for dataset in datasets]
 
 
 def dropped_steps(dataset: Dataset, space: SpaceName) -> tuple[int, int]:
-    """Return how many steps at the begin and the end of an episode have no action in a space."""
-    found = dataset.fields.spaces.get(space)
-    return (found.drop_first, found.drop_last) if found else (0, 0)
+    """Return the count of steps without an action in a space, at the start and the end of an episode."""
+    fields = dataset.fields.spaces.get(space)
+    return (fields.drop_first, fields.drop_last) if fields else (0, 0)
 
 
-def space_vector(dataset: Dataset, which: VectorName, space: SpaceName) -> Vector:
+def space_vector(dataset: Dataset, vector_name: VectorName, space: SpaceName) -> Vector:
     """Return the vector of a dataset in a space, without dimensions if the dataset does not map to it."""
-    found = dataset.fields.spaces.get(space)
-    names = found.names(space, which) if found else ()
-    moves = "displacement" if space == "eef_delta" else "absolute"
-    kinds = tuple("absolute" if name == "gripper" else moves for name in names)
-    return Vector(names, kinds, None, tuple("gripper" if name == "gripper" else "" for name in names))
+    fields = dataset.fields.spaces.get(space)
+    names = fields.names(space, vector_name) if fields else ()
+    moving_kind = "displacement" if space == "eef_delta" else "absolute"
+    kinds = tuple("absolute" if dim_name == "gripper" else moving_kind for dim_name in names)
+    return Vector(names, kinds, None, tuple("gripper" if dim_name == "gripper" else "" for dim_name in names))

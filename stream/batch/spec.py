@@ -1,4 +1,4 @@
-"""The content of a batch: its members, cameras, windows, vectors and columns, and the shape of each array."""
+"""Content of a batch: its members, cameras, windows, vectors and columns, and the shape of each array."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class BatchSpec:
         stored_cameras: Count of the stored cameras, by member.
         cameras: Cameras that are loaded.
         windows: Frames of each member's samples.
-        chooses_frames: True if the caller chose frames, cameras or bounds, so that batches tell which frames they have.
+        chooses_frames: True if the caller chose frames, cameras or bounds, so that batches have masks of their frames.
         seed: Seed of random frames.
         metadata: ``full``; ``dataset_only``; or ``none``, for frames and sample numbers.
         actions: Action of each member.
@@ -45,11 +45,11 @@ class BatchSpec:
         rates: Steps per second of each member, None if unknown.
         action: Reduction of action windows.
         action_span, state_span: Steps of the actions and states of a sample.
-        state_has_steps: Whether the state has a dimension of steps.
-        languages: Columns of texts, one of which is the language of a sample; none for that of the format.
+        state_has_steps: True if the state has a dimension of steps.
+        languages: Columns of texts, one of which is the language of a sample; empty for the column of the format.
         columns: Additional columns.
-        num_samples: Samples of all passes together, None without an end; rows beyond are padding.
-        neighbours: Records that are read together from afar, as their samples are drawn together.
+        num_samples: Samples of all passes together, None without an end. Later rows are padding.
+        neighbours: Records that one read takes from an object store, as their samples are drawn together.
     """
 
     datasets: tuple[str, ...]
@@ -85,14 +85,14 @@ class BatchSpec:
         """Dimensions of the largest state, S."""
         return max(vector.size for vector in self.states)
 
-    def vectors(self, which: VectorName) -> tuple[Vector, ...]:
+    def vectors(self, vector_name: VectorName) -> tuple[Vector, ...]:
         """Return the action or the state of each member."""
-        return self.actions if which == "action" else self.states
+        return self.actions if vector_name == "action" else self.states
 
     @property
     def vector_names(self) -> list[VectorName]:
         """Vectors of which a member has dimensions."""
-        return [name for name in VECTORS if any(vector.size for vector in self.vectors(name))]
+        return [vector_name for vector_name in VECTORS if any(vector.size for vector in self.vectors(vector_name))]
 
     @property
     def frame_shapes(self) -> dict[str, tuple[int, int]]:
@@ -111,13 +111,13 @@ class BatchSpec:
 
     @property
     def finds_steps(self) -> bool:
-        """Whether a batch needs the episodes and steps of its samples, not their records alone."""
+        """True if a batch needs the episodes and steps of its samples, not only their records."""
         return self.metadata == "full" or self.chooses_frames or "frames" in self.layouts
 
     def check_reduction(self) -> None:
-        """Raise ArgumentError if the actions of a member cannot be reduced as ``action`` says."""
-        for vector, rate, name in zip(self.actions, self.rates, self.datasets, strict=True):
-            check_reduction(self.action, vector, rate, dataset=name)
+        """Raise ArgumentError if the actions of a member cannot be reduced by ``action``."""
+        for vector, rate, dataset_name in zip(self.actions, self.rates, self.datasets, strict=True):
+            check_reduction(self.action, vector, rate, dataset=dataset_name)
 
     @property
     def is_remote(self) -> bool:
@@ -126,28 +126,32 @@ class BatchSpec:
 
     def fields(self) -> dict[str, tuple[str, tuple[int, ...]]]:
         """Return the dtype of each array of a batch and the shape of one row, in order."""
-        frames = max(self.num_frames)
+        max_frames = max(self.num_frames)
         fields: dict[str, tuple[str, tuple[int, ...]]] = {}
         for camera in self.cameras:
             dtype, shape = camera.field
-            fields[camera.frames] = dtype, (frames, *shape)
+            fields[camera.frames] = dtype, (max_frames, *shape)
         if self.chooses_frames:
-            fields |= {camera.mask: ("?", (frames,)) for camera in self.cameras} | {"frame_step": ("i8", (frames,))}
+            fields |= {camera.mask: ("?", (max_frames,)) for camera in self.cameras} | {
+                "frame_step": ("i8", (max_frames,))
+            }
         elif len(set(self.num_frames)) > 1:
-            fields[self.cameras[0].mask] = ("?", (frames,))
+            fields[self.cameras[0].mask] = ("?", (max_frames,))
         fields["sample"] = ("i8", ())
         if self.num_samples is not None:
             fields["sample_mask"] = ("?", ())
         if self.metadata != "none":
             fields["dataset"] = ("i4", ())
         if self.metadata == "full":
-            action = (self.action_span.longest, self.action_size) if self.action == "window" else (self.action_size,)
-            state = (self.state_span.longest, self.state_size) if self.state_has_steps else (self.state_size,)
+            action_shape = (
+                (self.action_span.longest, self.action_size) if self.action == "window" else (self.action_size,)
+            )
+            state_shape = (self.state_span.longest, self.state_size) if self.state_has_steps else (self.state_size,)
             fields |= {
-                "action": ("f4", action),
-                "action_mask": ("?", action),
-                "state": ("f4", state),
-                "state_mask": ("?", state),
+                "action": ("f4", action_shape),
+                "action_mask": ("?", action_shape),
+                "state": ("f4", state_shape),
+                "state_mask": ("?", state_shape),
                 "episode": ("i8", ()),
                 "step": ("i8", ()),
                 "offset": ("i8", ()),
@@ -158,32 +162,32 @@ class BatchSpec:
                     fields[f"{column.name}_mask"] = ("?", column.shape)
         return fields
 
-    def used_columns(self, split: SplitIndex) -> Iterator[tuple[TableKind, str]]:
+    def used_columns(self, split_index: SplitIndex) -> Iterator[tuple[TableKind, str]]:
         """Yield the columns of a split that a batch reads, the ones that locate records first."""
-        for name in RECORD_COLUMNS:
-            yield "records", name
+        for column_name in RECORD_COLUMNS:
+            yield "records", column_name
         if not self.finds_steps:
             return
-        if self.layouts[split.member] == "pairs":
-            for name in ("episode", "step", "steps_row"):
-                yield "records", name
+        if self.layouts[split_index.member] == "pairs":
+            for column_name in ("episode", "step", "steps_row"):
+                yield "records", column_name
         else:
-            yield from (("steps", name) for name in ("episode", "step"))
+            yield from (("steps", column_name) for column_name in ("episode", "step"))
             yield "episodes", "first_record"
         yield "episodes", "num_steps"
         if self.metadata != "full":
             return
         if not self.languages:
             yield "steps", "language"
-        for which in VECTORS:
-            vector = self.vectors(which)[split.member]
+        for vector_name in VECTORS:
+            vector = self.vectors(vector_name)[split_index.member]
             if vector.chosen is not None:
-                yield from (("steps", column) for column, _ in vector.chosen)
+                yield from (("steps", extra_column) for extra_column, _ in vector.chosen)
             elif vector.size:
-                yield "steps", self.derived[which]
-        for column in (*self.languages, *self.columns):
-            if kind := column.kinds[split.member]:
-                yield kind, column.column
+                yield "steps", self.derived[vector_name]
+        for extra_column in (*self.languages, *self.columns):
+            if table_kind := extra_column.kinds[split_index.member]:
+                yield table_kind, extra_column.column
 
 
 def map_values(function: Callable[[str, Any], Any], batch: Mapping[str, Any]) -> dict[str, Any]:
@@ -193,6 +197,6 @@ def map_values(function: Callable[[str, Any], Any], batch: Mapping[str, Any]) ->
     {'image': {'base': 2}, 'state': 3}
     """
     return {
-        key: map_values(function, value) if isinstance(value, dict) else function(key, value)
-        for key, value in batch.items()
+        batch_key: map_values(function, value) if isinstance(value, dict) else function(batch_key, value)
+        for batch_key, value in batch.items()
     }

@@ -42,40 +42,37 @@ class Vector:
         """Number of dimensions."""
         return len(self.names)
 
-    def only(self, dim: int) -> Vector:
+    def only(self, dim_number: int) -> Vector:
         """Return the vector of one dimension of chosen columns."""
         assert self.chosen is not None, "the derived column is read as a whole"
-        places = [(column, index) for column, indices in self.chosen for index in indices]
-        column, index = places[dim]
-        one = slice(dim, dim + 1)
-        return Vector(self.names[one], self.kinds[one], ((column, (index,)),), self.quantities[one])
+        column_indices = [(column_name, index) for column_name, indices in self.chosen for index in indices]
+        column_name, index = column_indices[dim_number]
+        dim_slice = slice(dim_number, dim_number + 1)
+        return Vector(
+            self.names[dim_slice], self.kinds[dim_slice], ((column_name, (index,)),), self.quantities[dim_slice]
+        )
 
     def take(self, steps: Table, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the chosen columns at some rows of ``steps``, and the mask of their values.
+        """Return the chosen columns at n rows of ``steps``, float32 [n, size], and their mask, bool [n, size].
 
-        Args:
-            steps: Table ``steps``.
-            rows: int64 [n].
-
-        Returns:
-            float32 [n, size], 0 where a row has no value; bool [n, size].
+        Values are 0 where the mask is False.
         """
         assert self.chosen is not None, "the derived column is looked up by its location"
-        found = np.empty((len(rows), self.size), np.float32)
-        mask = np.ones(found.shape, bool)
-        start = 0
-        for column, indices in self.chosen:
-            values, valid = steps.take(column, rows), steps.valid(column, rows)
-            stop = start + len(indices)
+        chosen_values = np.empty((len(rows), self.size), np.float32)
+        mask = np.ones(chosen_values.shape, bool)
+        first_dim = 0
+        for column_name, indices in self.chosen:
+            values, valid = steps.take(column_name, rows), steps.valid(column_name, rows)
+            last_dim = first_dim + len(indices)
             with np.errstate(over="ignore", invalid="ignore"):
-                found[:, start:stop] = (values[:, None] if values.ndim == 1 else values)[:, indices]
+                chosen_values[:, first_dim:last_dim] = (values[:, None] if values.ndim == 1 else values)[:, indices]
             if valid is not None:
-                found[~valid, start:stop], mask[~valid, start:stop] = 0, False
-            start = stop
-        return found, mask
+                chosen_values[~valid, first_dim:last_dim], mask[~valid, first_dim:last_dim] = 0, False
+            first_dim = last_dim
+        return chosen_values, mask
 
 
-def reduce_window(window: np.ndarray, steps: np.ndarray, how: Reduction, kinds: np.ndarray) -> np.ndarray:
+def reduce_window(window: np.ndarray, steps: np.ndarray, reduction: Reduction, kinds: np.ndarray) -> np.ndarray:
     """Reduce windows of actions to one action each.
 
     ``first`` takes the action at t. ``mean`` averages the real rows; flags are those of the last real row. ``sum`` adds
@@ -84,59 +81,53 @@ def reduce_window(window: np.ndarray, steps: np.ndarray, how: Reduction, kinds: 
     Args:
         window: float32 [b, W, A], zero beyond ``steps``.
         steps: Real rows of each window, int [b], >= 0.
-        how: Reduction.
+        reduction: Reduction.
         kinds: Kind of each dimension, int8 [b, A]: 0 displacement or velocity, 1 target or absolute, 2 flag.
 
     Returns:
         float32 [b, A].
     """
-    if how == "first":
+    if reduction == "first":
         return window[:, 0]
-    last = np.take_along_axis(window, np.maximum(steps - 1, 0)[:, None, None].astype(np.int64), axis=1)[:, 0]
-    total = window.sum(axis=1, dtype=np.float32)
-    if how == "mean":
-        return np.where(kinds == 2, last, total / np.maximum(steps, 1)[:, None].astype(np.float32))
-    return np.where(kinds == 0, total, last)
+    last_actions = np.take_along_axis(window, np.maximum(steps - 1, 0)[:, None, None].astype(np.int64), axis=1)[:, 0]
+    summed = window.sum(axis=1, dtype=np.float32)
+    if reduction == "mean":
+        return np.where(kinds == 2, last_actions, summed / np.maximum(steps, 1)[:, None].astype(np.float32))
+    return np.where(kinds == 0, summed, last_actions)
 
 
-def kind_codes(vector: Vector, size: int) -> np.ndarray:
+def kind_codes(vector: Vector, num_dims: int) -> np.ndarray:
     """Return the kind of each dimension as ``reduce_window`` takes it, int8 [size], padded with 0."""
-    codes = np.zeros(size, np.int8)
-    codes[: vector.size] = [{"target": 1, "absolute": 1, "flag": 2}.get(kind, 0) for kind in vector.kinds]
-    return codes
+    kind_codes = np.zeros(num_dims, np.int8)
+    kind_codes[: vector.size] = [{"target": 1, "absolute": 1, "flag": 2}.get(kind, 0) for kind in vector.kinds]
+    return kind_codes
 
 
-def check_reduction(how: Reduction, vector: Vector, control_frequency: float | None, *, dataset: str) -> None:
+def check_reduction(reduction: Reduction, vector: Vector, control_frequency: float | None, *, dataset: str) -> None:
     """Refuse a reduction of actions that have no sum or no mean.
-
-    Args:
-        how: Reduction.
-        vector: Action of the dataset.
-        control_frequency: Steps per second, None if the dataset has no fixed rate.
-        dataset: Name of the dataset, for messages.
 
     Raises:
         ArgumentError: ``sum`` of changes of quaternions or matrices, or of velocities whose rate is unknown; ``mean``
             of quaternions, matrices or positions of angles.
     """
-    if how not in ("sum", "mean"):
+    if reduction not in ("sum", "mean"):
         return
     changes, positions = ("displacement", "velocity"), ("target", "absolute")
-    dims = list(zip(vector.names, vector.kinds, vector.quantities, strict=False))
-    refused = changes if how == "sum" else changes + positions
-    if turns := [name for name, kind, what in dims if what in _TURNS and kind in refused]:
+    dimensions = list(zip(vector.names, vector.kinds, vector.quantities, strict=False))
+    refused = changes if reduction == "sum" else changes + positions
+    if turn_names := [dim_name for dim_name, kind, quantity in dimensions if quantity in _TURNS and kind in refused]:
         raise ArgumentError(
-            f"dataset {dataset}: action={how!r} would add up quaternions or matrices ({', '.join(turns)}), whose "
-            "changes are multiplied, not added; take action_space='eef_delta', or 'window' or 'first'"
+            f"dataset {dataset}: action={reduction!r} would add up quaternions or matrices ({', '.join(turn_names)}), "
+            "whose changes are multiplied, not added; take action_space='eef_delta', or 'window' or 'first'"
         )
-    angles = [name for name, kind, what in dims if what in _ANGLES and kind in positions]
-    if how == "mean" and angles:
+    angle_names = [dim_name for dim_name, kind, quantity in dimensions if quantity in _ANGLES and kind in positions]
+    if reduction == "mean" and angle_names:
         raise ArgumentError(
-            f"dataset {dataset}: action='mean' would average angles that jump from pi to -pi ({', '.join(angles)}); "
-            "take action_space='eef_delta', or 'window' or 'first'"
+            f"dataset {dataset}: action='mean' would average angles that jump from pi to -pi "
+            f"({', '.join(angle_names)}); take action_space='eef_delta', or 'window' or 'first'"
         )
-    velocities = [name for name, kind in zip(vector.names, vector.kinds, strict=True) if kind == "velocity"]
-    if how == "sum" and velocities and control_frequency is None:
+    velocities = [dim_name for dim_name, kind in zip(vector.names, vector.kinds, strict=True) if kind == "velocity"]
+    if reduction == "sum" and velocities and control_frequency is None:
         raise ArgumentError(
             f"dataset {dataset}: action='sum' would add up velocities ({velocities[0]}), and the dataset has no fixed "
             "rate to turn them into distances; take 'window', 'mean' or 'first'"

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from stream.base.errors import RecordError
-from stream.batch.assemble import Timings
+from stream.batch.assemble import BatchResult, Timings
 from stream.workers.ring import Ring
-from stream.workers.source import Made
 
 _MAX_LISTED_ERRORS = 100
 """Replaced records that are listed."""
@@ -38,12 +37,12 @@ class Counters:
         self._batches = self.replaced = 0
         self._work = Timings()
         self.waited = 0.0
-        self._errors: deque[str] = deque(maxlen=_MAX_LISTED_ERRORS)
-        self.watchers: list[Callable[[int, Made], None]] = []
+        self._errors: deque[str] = deque(maxlen=_KEPT)
+        self.watchers: list[Callable[[int, BatchResult], None]] = []
         self.ring: Ring | None = None
 
-    def add(self, step: int, result: Made, wait_seconds: float) -> None:
-        """Count the batch of a step, for which ``next`` waited ``wait_seconds``."""
+    def add(self, step: int, made: BatchResult, waited: float) -> None:
+        """Count the batch of a step, which was returned after ``waited`` seconds."""
         with self._lock:
             self._counts += np.bincount(result.rows.member, minlength=len(self._names))
             self._batches += 1

@@ -10,13 +10,14 @@ import numpy as np
 
 from stream.base.arguments import check_whole
 from stream.base.errors import ArgumentError
+from stream.batch.assemble import BatchResult
 from stream.batch.maker import BatchMaker, Setup
 from stream.loader.counters import Counters
 from stream.loader.open_mixture import OpenMixture
 from stream.loader.run_config import RunConfig
 from stream.order.rows import Rows
 from stream.workers.ring import Ring
-from stream.workers.source import BatchSource, Made, ProcessSource, Replacer, ThreadSource, make_here
+from stream.workers.source import BatchSource, ProcessSource, Replacer, ThreadSource, make_here
 
 
 class RankPlan:
@@ -81,7 +82,7 @@ class RankPlan:
         """Return the rows of some steps, one step after the other."""
         return self.mixture.plan.rows(np.concatenate([self.samples(step) for step in steps]))
 
-    def make(self, step: int) -> Made:
+    def make(self, step: int) -> BatchResult:
         """Make the batch of a step in this process; raises RecordError, or the error of a transform."""
         return make_here(self._maker, self._replacer, step, self.rows_of([step]))
 

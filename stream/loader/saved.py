@@ -116,7 +116,12 @@ def read_saved(
         data_root: Any = root or _text(content["root"])
         fingerprint = content["fingerprint"]
         data_hashes = dict(content["data"])
-        saved_transforms = SavedTransforms(tuple(_decode_transform(entry, path) for entry in content["transforms"]))
+        saved = SavedTransforms(
+            tuple(
+                Normalize.from_json(entry, context=path) if isinstance(entry, Mapping) else _text(entry)
+                for entry in content["transforms"]
+            )
+        )
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise StateError(f"{path}: field missing or of the wrong type ({error!r:.100})") from None
     settings |= overrides or {}

@@ -28,15 +28,15 @@ class Affine:
     high: np.ndarray
 
     @classmethod
-    def identity(cls, datasets: int, size: int) -> Affine:
+    def identity(cls, num_datasets: int, num_dims: int) -> Affine:
         """Return the map that keeps all values."""
-        return cls(*(np.full((datasets, size), value) for value in (0.0, 1.0, 0.0, -np.inf, np.inf)))
+        return cls(*(np.full((num_datasets, num_dims), value) for value in (0.0, 1.0, 0.0, -np.inf, np.inf)))
 
     def inverse(self) -> Affine:
         """Return the way back; it does not know what was clipped."""
-        back = np.divide(1, self.scale, out=np.zeros_like(self.scale), where=self.scale != 0)
-        unbounded = np.full_like(back, np.inf)
-        return Affine(self.shift, back, self.centre, -unbounded, unbounded)
+        inverse_scale = np.divide(1, self.scale, out=np.zeros_like(self.scale), where=self.scale != 0)
+        unbounded = np.full_like(inverse_scale, np.inf)
+        return Affine(self.shift, inverse_scale, self.centre, -unbounded, unbounded)
 
     def apply(self, values: Any) -> Any:
         """Return mapped values, [..., size], of numpy, jax or torch; the parts have their rows and library."""
@@ -67,11 +67,13 @@ def apply_tables(tables: Mapping[str, Affine], batch: Batch, *, xp: Any) -> Batc
         xp: ``numpy``, which computes in float64; ``jax.numpy`` or ``torch``, which compute in the type of the tables.
     """
     result = dict(batch)
-    dataset = batch["dataset"]
-    for key, table in tables.items():
-        values = batch[key]
-        rows = dataset.reshape(tuple(dataset.shape) + (1,) * (values.ndim - 1 - dataset.ndim))
-        mapped = Affine(*(xp.asarray(part)[rows] for part in vars(table).values())).apply(values)
-        found = xp.where(batch[f"{key}_mask"], mapped, 0.0)
-        result[key] = found if found.dtype == values.dtype else found.astype(values.dtype)
+    dataset_numbers = batch["dataset"]
+    for vector_key, affine in tables.items():
+        values = batch[vector_key]
+        table_rows = dataset_numbers.reshape(
+            tuple(dataset_numbers.shape) + (1,) * (values.ndim - 1 - dataset_numbers.ndim)
+        )
+        mapped = Affine(*(xp.asarray(column)[table_rows] for column in vars(affine).values())).apply(values)
+        masked = xp.where(batch[f"{vector_key}_mask"], mapped, 0.0)
+        result[vector_key] = masked if masked.dtype == values.dtype else masked.astype(values.dtype)
     return result

@@ -1,4 +1,4 @@
-"""JSON files of statistics: ours, and the sets of numbers in those of other trainers."""
+"""JSON files of statistics: ours, and the sets of numbers in files of other trainers."""
 
 from __future__ import annotations
 
@@ -22,48 +22,50 @@ _HEAD = {"format": "stream-normalize", "version": 1}
 
 def encode_statistics(statistics: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the JSON of ``Normalize.save``."""
-    sets = {key: {name: _to_json(one) for name, one in each.items()} for key, each in statistics.items()}
-    return {**_HEAD, "settings": dict(settings), "statistics": sets}
+    encoded = {
+        vector_key: {dataset_name: _to_json(numbers) for dataset_name, numbers in by_dataset.items()}
+        for vector_key, by_dataset in statistics.items()
+    }
+    return {**_HEAD, "settings": dict(settings), "statistics": encoded}
 
 
 def decode_statistics(
-    content: Any, *, where: str | Path
+    content: Any, *, context: str | Path
 ) -> tuple[dict[Any, dict[str, VectorStatistics]], dict[str, Any]]:
     """Return statistics by key and dataset, and settings; raise ArgumentError if ``content`` is something else."""
-    if not isinstance(content, Mapping) or {name: content.get(name) for name in _HEAD} != _HEAD:
-        raise ArgumentError(f"{where}: not a normalisation of Normalize.save of version {_HEAD['version']}")
+    if not isinstance(content, Mapping) or {field: content.get(field) for field in _HEAD} != _HEAD:
+        raise ArgumentError(f"{context}: not a normalisation of Normalize.save of version {_HEAD['version']}")
     try:
-        sets = {
-            key: {name: from_json(one, tuple(one["names"]), f"{where}: {key} of {name}") for name, one in each.items()}
-            for key, each in content["statistics"].items()
-        }
-        return sets, dict(content["settings"])
+        decoded: dict[Any, dict[str, VectorStatistics]] = {}
+        for vector_key, by_dataset in content["statistics"].items():
+            decoded[vector_key] = {}
+            for dataset_name, numbers in by_dataset.items():
+                vector_context = f"{context}: {vector_key} of {dataset_name}"
+                decoded[vector_key][dataset_name] = from_json(numbers, tuple(numbers["names"]), vector_context)
+        return decoded, dict(content["settings"])
     except (AttributeError, KeyError, TypeError) as error:
-        raise ArgumentError(f"{where}: field missing or of the wrong type ({error!r:.100})") from None
+        raise ArgumentError(f"{context}: field missing or of the wrong type ({error!r:.100})") from None
 
 
-def from_json(content: Any, names: tuple[str, ...], where: str) -> VectorStatistics:
-    """Return a set of statistics; numbers that it lacks are NaN, and without ``mask`` all dimensions are normalised.
-
-    Args:
-        content: JSON.
-        names: Names of the dimensions.
-        where: File and place, for messages.
+def from_json(content: Any, dim_names: tuple[str, ...], context: str) -> VectorStatistics:
+    """Return a set of statistics; missing numbers are NaN, and without ``mask`` all dimensions are normalised.
 
     Raises:
-        ArgumentError: It is no set of statistics, or has another count of dimensions.
+        ArgumentError: It is not a set of statistics, or has another count of dimensions.
     """
     try:
-        size = len(names)
-        found = {name: np.array(content.get(name) or [math.nan] * size, np.float64) for name in NUMBERS}
-        found["mask"] = np.array(content.get("mask", [True] * size), bool)
-        count, source = int(content.get("count", 0)), dict(content.get("source", {"names": list(names)}))
+        num_dims = len(dim_names)
+        numbers = {name: np.array(content.get(name) or [math.nan] * num_dims, np.float64) for name in NUMBERS}
+        numbers["mask"] = np.array(content.get("mask", [True] * num_dims), bool)
+        count, source = int(content.get("count", 0)), dict(content.get("source", {"names": list(dim_names)}))
     except (AttributeError, TypeError, ValueError) as error:
-        raise ArgumentError(f"{where}: not a set of statistics ({error!r:.100})") from None
-    for name, values in found.items():
-        if values.shape != (size,):
-            raise ArgumentError(f"{where}: {name} has {values.size} numbers, expected {size}: {', '.join(names)}")
-    return VectorStatistics(names=names, count=count, source=source, **found)
+        raise ArgumentError(f"{context}: not a set of statistics ({error!r:.100})") from None
+    for name, values in numbers.items():
+        if values.shape != (num_dims,):
+            raise ArgumentError(
+                f"{context}: {name} has {values.size} numbers, expected {num_dims}: {', '.join(dim_names)}"
+            )
+    return VectorStatistics(names=dim_names, count=count, source=source, **numbers)
 
 
 def plain_numbers(values: np.ndarray) -> list[float | None]:
@@ -71,24 +73,25 @@ def plain_numbers(values: np.ndarray) -> list[float | None]:
     return [None if math.isnan(value) else value for value in values.tolist()]
 
 
-def _to_json(found: VectorStatistics) -> dict[str, Any]:
-    numbers = {name: plain_numbers(getattr(found, name)) for name in NUMBERS}
-    return {"names": found.names, "count": found.count, **numbers, "mask": found.mask.tolist(), "source": found.source}
+def _to_json(statistics: VectorStatistics) -> dict[str, Any]:
+    numbers = {name: plain_numbers(getattr(statistics, name)) for name in NUMBERS}
+    mask, source = statistics.mask.tolist(), statistics.source
+    return {"names": statistics.names, "count": statistics.count, **numbers, "mask": mask, "source": source}
 
 
-def write_json(path: str | Path, content: Mapping[str, Any]) -> None:
+def write_json(json_path: str | Path, content: Mapping[str, Any]) -> None:
     """Write a JSON file atomically, and make its folder."""
-    write_whole(Path(path), json.dumps(content, indent=1) + "\n", parents=True)
+    write_whole(Path(json_path), json.dumps(content, indent=1) + "\n", parents=True)
 
 
-def read_json(path: str | Path) -> dict[str, Any]:
-    """Return the object of a JSON file; raise ArgumentError if it cannot be read or is none."""
+def read_json(json_path: str | Path) -> dict[str, Any]:
+    """Return the object of a JSON file; raise ArgumentError if it cannot be read or is not an object."""
     try:
-        content = json.loads(read_whole(path, _MAX_BYTES))
+        content = json.loads(read_whole(json_path, _MAX_BYTES))
     except (FileTooLarge, ValueError, RecursionError) as error:
-        raise ArgumentError(f"{path}: not a JSON file of statistics ({error!s:.100})") from None
+        raise ArgumentError(f"{json_path}: not a JSON file of statistics ({error!s:.100})") from None
     except OSError as error:
-        raise ArgumentError(f"{path}: cannot be read ({error.strerror})") from None
+        raise ArgumentError(f"{json_path}: cannot be read ({error.strerror})") from None
     if not isinstance(content, dict):
-        raise ArgumentError(f"{path}: not a JSON file of statistics")
+        raise ArgumentError(f"{json_path}: not a JSON file of statistics")
     return content

@@ -18,7 +18,7 @@ _SMALL = 1e-8
 
 @dataclass(frozen=True)
 class Method:
-    """The formula of a dimension and its exceptions.
+    """Formula of a dimension, and its exceptions.
 
     Mean and deviation give ``(value - mean) / (std + epsilon)``, a range gives
     ``2 * (value - low) / (high - low + epsilon) - 1``.
@@ -43,45 +43,34 @@ class Method:
         """Return whether the method takes a range, not mean and deviation."""
         return self.numbers[1] != "std"
 
-    def pair(self, found: VectorStatistics) -> tuple[np.ndarray, np.ndarray]:
+    def pair(self, statistics: VectorStatistics) -> tuple[np.ndarray, np.ndarray]:
         """Return the two statistics, float64 [dims] each."""
-        first, second = (getattr(found, name) for name in self.numbers)
+        first, second = (getattr(statistics, name) for name in self.numbers)
         return first, second
 
-    def mask(self, found: VectorStatistics, *, left: np.ndarray, flags: np.ndarray) -> np.ndarray:
-        """Return which dimensions change, bool [dims]; a dimension without values keeps them.
+    def mask(self, statistics: VectorStatistics, *, kept_dims: np.ndarray, flag_dims: np.ndarray) -> np.ndarray:
+        """Return which dimensions change, a mask bool [dims], as both arguments; dimensions without values do not."""
+        subtrahend, divisor, becomes_zero = self._parts(statistics)
+        changes = ~kept_dims | becomes_zero
+        if self.constants == "keep":
+            changes = ~kept_dims & ~flag_dims & (divisor > _SMALL)
+        return np.asarray(changes & np.isfinite(subtrahend) & np.isfinite(divisor))
 
-        Args:
-            found: Statistics.
-            left: Dimensions that keep their values, bool [dims].
-            flags: Dimensions that are flags, bool [dims].
-        """
-        first, width, zero = self._parts(found)
-        chosen = ~left & ~flags & (width > _SMALL) if self.constants == "keep" else ~left | zero
-        return np.asarray(chosen & np.isfinite(first) & np.isfinite(width))
-
-    def fill(self, table: Affine, row: int, found: VectorStatistics, *, clip: float) -> None:
-        """Write the map of one dataset into its row of a table.
-
-        Args:
-            table: Table.
-            row: Number of the dataset.
-            found: Statistics, whose mask says which dimensions change.
-            clip: Largest magnitude, 0 for none.
-        """
-        dims = np.flatnonzero(found.mask)
-        first, width, zero = (part[dims] for part in self._parts(found))
-        table.centre[row, dims] = first
-        table.scale[row, dims] = ~zero / np.where(zero, 1, width)
-        table.shift[row, dims] = -1.0 * (~zero & self.is_range)
+    def fill(self, table: Affine, dataset_row: int, statistics: VectorStatistics, *, clip: float) -> None:
+        """Write the map of one dataset into its row of a table, for the dimensions in the mask of its statistics."""
+        changed_dims = np.flatnonzero(statistics.mask)
+        subtrahend, divisor, becomes_zero = (numbers[changed_dims] for numbers in self._parts(statistics))
+        table.centre[dataset_row, changed_dims] = subtrahend
+        table.scale[dataset_row, changed_dims] = ~becomes_zero / np.where(becomes_zero, 1, divisor)
+        table.shift[dataset_row, changed_dims] = -1.0 * (~becomes_zero & self.is_range)
         if clip:
-            table.low[row, dims], table.high[row, dims] = -clip, clip
+            table.low[dataset_row, changed_dims], table.high[dataset_row, changed_dims] = -clip, clip
 
-    def _parts(self, found: VectorStatistics) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _parts(self, statistics: VectorStatistics) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the subtrahend and the divisor, float64 [dims], and which dimensions become 0, bool [dims]."""
-        first, second = self.pair(found)
-        width = (second - first + self.epsilon) / 2 if self.is_range else second + self.epsilon
-        return first, width, (found.min == found.max) & (self.constants == "zero")
+        first, second = self.pair(statistics)
+        divisor = (second - first + self.epsilon) / 2 if self.is_range else second + self.epsilon
+        return first, divisor, (statistics.min == statistics.max) & (self.constants == "zero")
 
 
 METHODS: dict[str, Method] = {

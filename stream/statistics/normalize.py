@@ -1,4 +1,4 @@
-"""Normalisation of actions and states by their exact statistics, and the way back. Files need numpy alone."""
+"""Normalisation of actions and states by their exact statistics, and the way back. Files need only numpy."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ class Normalize:
             not vary. ``openpi_pi0``, ``openpi_pi05`` (also pi0-FAST), ``openvla`` and ``octo`` are the formulas of
             these trainers, for all dimensions.
         per: ``dataset`` takes the statistics of each dataset. ``robot`` takes those of all datasets of a robot
-            together, each step once. ``mixture`` takes those of all datasets together, by their weights (of a schedule,
-            those of the last phase). The dimensions of datasets that are taken together must be the same.
-        over: ``dataset`` counts every step of ``split`` as converted, whatever the loader leaves out. ``samples``
-            counts the step t of each sample of the loader's first epoch, so its split, filters, episodes and ranges;
-            make it from the loader of training.
-        leave: Dimensions to leave as they are, by name or quantity; ``*`` stands for any text. By default the gripper:
-            as OpenVLA and Octo do, that of the action alone with their methods, and none with openpi's.
+            together, each step once. ``mixture`` takes those of all datasets together, by their weights or those of
+            the last phase. The dimensions of datasets that are taken together must be the same.
+        over: ``dataset`` counts every converted step of ``split``, whatever the loader leaves out. ``samples`` counts
+            the step t of each sample of the loader's first epoch, with its split, filters, episodes and ranges. Make
+            it from the loader of training.
+        leave: Dimensions that keep their values, by name or quantity; ``*`` matches any text. By default the gripper;
+            with the methods of OpenVLA and Octo only the gripper of the action, and none with openpi's.
         clip: Largest magnitude of a normalised value; by default 1 for ``q01_q99``, ``min_max`` and ``openvla``. False
             keeps all values.
         split: TFDS split of ``over="dataset"``. Use the statistics of training for every split.
@@ -58,7 +58,7 @@ class Normalize:
     Attributes:
         names: Names of the datasets.
         statistics: Statistics of each vector, by key and dataset.
-        is_bound: True if rows of the tables are the datasets of a loader, False if a file named them.
+        is_bound: True if rows of the tables are the datasets of a loader, False if they are those of a file.
 
     Raises:
         ArgumentError: An argument is wrong; no statistics exist, of this split or of summed actions; or datasets that
@@ -79,9 +79,9 @@ class Normalize:
     ) -> None:
         data = data_of(data)
         choices = (("method", method, METHODS), ("per", per, get_args(Per)), ("over", over, get_args(Over)))
-        for name, value, known in choices:
-            if not isinstance(value, str) or value not in known:
-                raise ArgumentError(f"{name}={value!r:.100}; expected one of {', '.join(known)}")
+        for argument, value, available in choices:
+            if not isinstance(value, str) or value not in available:
+                raise ArgumentError(f"{argument}={value!r:.100}; expected one of {', '.join(available)}")
         if keys is not None and (not _is_texts(keys) or not set(keys) <= set(VECTORS)):
             raise ArgumentError(f"keys={keys!r:.100}; expected a list of 'action', 'state' or both")
         if leave is not None and not _is_texts(leave):
@@ -91,18 +91,18 @@ class Normalize:
         keys = tuple(dict.fromkeys(data.spec.vector_names if keys is None else keys))
         _check_vectors(data, keys)
         statistics: dict[VectorName, dict[str, VectorStatistics]] = {}
-        for key in keys:
-            found = statistics[key] = measure(data, key, per=per, over=over, split=split)
-            left = ("gripper",) * (key in METHODS[method].grippers) if leave is None else leave
-            for member, (name, vector) in enumerate(zip(data.names, data.spec.vectors(key), strict=True)):
+        for vector_key in keys:
+            by_dataset = statistics[vector_key] = measure(data, vector_key, per=per, over=over, split=split)
+            kept_patterns = ("gripper",) * (vector_key in METHODS[method].grippers) if leave is None else leave
+            for member, (name, vector) in enumerate(zip(data.names, data.spec.vectors(vector_key), strict=True)):
                 if vector.size:
                     mask = METHODS[method].mask(
-                        found[name],
-                        left=np.array([_is_left(vector, dim, left) for dim in range(vector.size)]),
-                        flags=np.array(vector.kinds) == "flag",
+                        by_dataset[name],
+                        kept_dims=np.array([_is_left(vector, dim, kept_patterns) for dim in range(vector.size)]),
+                        flag_dims=np.array(vector.kinds) == "flag",
                     )
-                    source = used_data(data, key, member, used_splits(data, member, over=over, split=split))
-                    found[name] = replace(found[name], mask=mask, source=source)
+                    source = used_data(data, vector_key, member, used_splits(data, member, over=over, split=split))
+                    by_dataset[name] = replace(by_dataset[name], mask=mask, source=source)
         self._set(statistics, method=method, per=per, over=over, split=split, clip=_bound(clip, method), keys=keys)
         self._fill(data.names)
         self.is_bound = True
@@ -110,26 +110,26 @@ class Normalize:
     def _set(self, statistics: Statistics, **settings: Any) -> None:
         self.statistics, self.is_bound = statistics, False
         self.method, self.per, self.over, self.split, self.clip, self.keys = (settings[name] for name in SETTINGS)
-        self._fill(dict.fromkeys(name for each in statistics.values() for name in each))
+        self._fill(dict.fromkeys(name for by_dataset in statistics.values() for name in by_dataset))
 
-    def _fill(self, names: Iterable[str]) -> None:
+    def _fill(self, dataset_names: Iterable[str]) -> None:
         """Make the tables of some datasets, in this order."""
-        self.names = tuple(names)
+        self.names = tuple(dataset_names)
         self._tables: dict[str, Affine] = {}
-        for key in self.keys:
-            known = self.statistics[key]
-            size = max((len(known[name].names) for name in self.names if name in known), default=0)
-            table = self._tables[key] = Affine.identity(len(self.names), size)
-            for row, name in enumerate(self.names):
-                if name in known:
-                    METHODS[self.method].fill(table, row, known[name], clip=self.clip)
+        for vector_key in self.keys:
+            by_dataset = self.statistics[vector_key]
+            num_dims = max((len(by_dataset[name].names) for name in self.names if name in by_dataset), default=0)
+            table = self._tables[vector_key] = Affine.identity(len(self.names), num_dims)
+            for dataset_row, dataset_name in enumerate(self.names):
+                if dataset_name in by_dataset:
+                    METHODS[self.method].fill(table, dataset_row, by_dataset[dataset_name], clip=self.clip)
 
     @property
     def tables(self) -> dict[str, Affine]:
-        """Linear map of each vector, float64 [datasets, size], by key; row d is that of ``batch["dataset"] == d``.
+        """Linear map of each vector, float64 [datasets, size], by key; row d belongs to ``batch["dataset"] == d``.
 
         Raises:
-            ArgumentError: The normalisation is from a file, and no loader says which dataset has which number.
+            ArgumentError: The normalisation is from a file, and no loader gave the numbers of its datasets.
         """
         if not self.is_bound:
             raise ArgumentError(
@@ -139,7 +139,7 @@ class Normalize:
 
     @property
     def in_worker(self) -> Any:
-        """The same transform without its statistics, for workers; a subclass stays as it is."""
+        """The same transform without its statistics, for workers; a subclass is not changed."""
         return AffineMap(self.tables) if type(self) is Normalize else self
 
     def map(self, element: Batch) -> Batch:
@@ -149,12 +149,12 @@ class Normalize:
     def __repr__(self) -> str:
         return f"Normalize(method={self.method!r}, per={self.per!r}, over={self.over!r}, keys={self.keys})"
 
-    def bind(self, data: Any, *, where: str = "") -> Self:
+    def bind(self, data: Any, *, context: str = "") -> Self:
         """Return the same normalisation with tables for the datasets of a loader.
 
         Args:
             data: Loader, or its ``data``. It may have fewer datasets, other windows and other samples.
-            where: Beginning of messages.
+            context: Beginning of messages.
 
         Raises:
             ArgumentError: The loader has a dataset without statistics, or the statistics depend on other data; the
@@ -162,22 +162,21 @@ class Normalize:
         """
         data = data_of(data)
         _check_vectors(data, self.keys)
-        for key in self.keys:
-            for member, (name, vector) in enumerate(zip(data.names, data.spec.vectors(key), strict=True)):
+        for vector_key in self.keys:
+            for member, (name, vector) in enumerate(zip(data.names, data.spec.vectors(vector_key), strict=True)):
                 if not vector.size:
                     continue
-                known = self.statistics[key]
-                if name not in known:
-                    raise ArgumentError(
-                        f"{where}no statistics of the {key} of {name}; {closest(name, known, noun='datasets')}"
-                    )
-                saved = known[name].source
-                here = used_data(data, key, member, saved.get("content", ()))
+                by_dataset = self.statistics[vector_key]
+                if name not in by_dataset:
+                    hint = closest(name, by_dataset, noun="datasets")
+                    raise ArgumentError(f"{context}no statistics of the {vector_key} of {name}; {hint}")
+                saved = by_dataset[name].source
+                current = used_data(data, vector_key, member, saved.get("content", ()))
                 for field in saved:
-                    if saved[field] != here.get(field):
+                    if saved[field] != current.get(field):
                         raise ArgumentError(
-                            f"{where}the statistics belong to other data: {field} of the {key} of {name} are "
-                            f"{saved[field]!r:.150} in the statistics and {here.get(field)!r:.150} here. Make "
+                            f"{context}the statistics belong to other data: {field} of the {vector_key} of {name} are "
+                            f"{saved[field]!r:.150} in the statistics and {current.get(field)!r:.150} here. Make "
                             "Normalize from a loader like this one"
                         )
         bound = copy.copy(self)
@@ -189,8 +188,8 @@ class Normalize:
         """Return values as ``map`` gives them, for inference.
 
         Args:
-            values: float [..., dims] of numpy, torch or jax, dims at most the size of the vector.
-            key: Vector that the values are of; by default the state, or the action if no state is normalised.
+            values: float [..., dims] of numpy, torch or jax, with at most as many dims as the vector.
+            key: Vector of the values; by default the state, or the action if no state is normalised.
             dataset: Name of the dataset, its number, or numbers of the shape of the leading dimensions.
         """
         return self._apply(self._tables, values, key or ("state" if "state" in self.keys else "action"), dataset)
@@ -198,16 +197,12 @@ class Normalize:
     def denormalize(self, values: Any, key: VectorName = "action", *, dataset: Any) -> Any:
         """Return values in the units of the data, the inverse of ``normalize`` for values that it did not clip.
 
-        Arguments are those of ``normalize``, but that ``key`` is the action by default.
+        Arguments are those of ``normalize``, with the action as the default of ``key``.
         """
         return self._apply({key: table.inverse() for key, table in self._tables.items()}, values, key, dataset)
 
     def save(self, path: str | Path) -> None:
-        """Write statistics, settings and fingerprint as JSON, for ``stream.load_normalize``.
-
-        Raises:
-            OSError: The file cannot be written.
-        """
+        """Write statistics, settings and fingerprint as JSON, for ``stream.load_normalize``."""
         write_json(path, self.to_json())
 
     def to_json(self) -> dict[str, Any]:
@@ -215,31 +210,26 @@ class Normalize:
         return encode_statistics(self.statistics, {name: getattr(self, name) for name in SETTINGS})
 
     @classmethod
-    def from_json(cls, content: Any, *, where: str | Path) -> Self:
-        """Return the normalisation of ``to_json``, without tables; raise ArgumentError if it is something else.
-
-        Args:
-            content: JSON.
-            where: Beginning of messages.
-        """
-        statistics, settings = decode_statistics(content, where=where)
-        made = cls.__new__(cls)
+    def from_json(cls, content: Any, *, context: str | Path) -> Self:
+        """Return the normalisation of ``to_json``, without tables; raise ArgumentError if it is something else."""
+        statistics, settings = decode_statistics(content, context=context)
+        normalize = cls.__new__(cls)
         try:
             settings |= {"keys": tuple(statistics), "clip": float(settings["clip"])}
-            made._set(statistics, **settings)
+            normalize._set(statistics, **settings)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise ArgumentError(f"{where}: field missing or of the wrong type ({error!r:.100})") from None
-        return made
+            raise ArgumentError(f"{context}: field missing or of the wrong type ({error!r:.100})") from None
+        return normalize
 
     def describe(self) -> str:
         """Return method, settings and a hash of the tables as one text; equal texts normalise alike."""
-        numbers = hashlib.sha256()
+        table_hash = hashlib.sha256()
         for key in self.keys:
-            for part in vars(self._tables[key]).values():
-                numbers.update(part.tobytes())
-        kind = type(self).__name__ if type(self) is not Normalize else self.method
+            for column in vars(self._tables[key]).values():
+                table_hash.update(column.tobytes())
+        description = type(self).__name__ if type(self) is not Normalize else self.method
         vectors = " and ".join(self.keys)
-        return f"{kind} of {vectors}, per={self.per}, over={self.over}, statistics {numbers.hexdigest()[:12]}"
+        return f"{description} of {vectors}, per={self.per}, over={self.over}, statistics {table_hash.hexdigest()[:12]}"
 
     def export(self, path: str | Path, *, format: Literal["openpi", "openvla", "octo"]) -> None:
         """Write the statistics as another trainer reads them: ``norm_stats.json`` or ``dataset_statistics.json``.
@@ -249,12 +239,12 @@ class Normalize:
         values keep them there.
 
         Raises:
-            ArgumentError: openpi takes one set of statistics, and datasets have their own; take ``per="mixture"``.
+            ArgumentError: openpi takes one set of statistics, and each dataset has another; take ``per="mixture"``.
             OSError: The file cannot be written.
         """
         if format not in FILES:
             raise ArgumentError(f"format={format!r:.100}; expected one of {', '.join(FILES)}")
-        export_file(path, self.statistics, method=METHODS[self.method], kind=FILES[format])
+        export_file(path, self.statistics, method=METHODS[self.method], trainer=FILES[format])
 
     def _apply(self, tables: Mapping[str, Affine], values: Any, key: str, dataset: Any) -> Any:
         if key not in tables:
@@ -264,18 +254,24 @@ class Normalize:
                 raise ArgumentError(f"dataset={dataset!r}; expected one of {', '.join(self.names)}")
             dataset = self.names.index(dataset)
         table, shape = tables[key], tuple(getattr(values, "shape", ()))
-        size = table.centre.shape[1]
-        if not shape or shape[-1] > size or "float" not in str(values.dtype):
-            found = f"an array of shape {shape} and {values.dtype}" if shape else f"{values!r:.100}"
-            raise ArgumentError(f"values: {found}; expected an array [..., dims] of floats, of at most {size} dims")
-        rows = np.asarray(dataset)
-        if rows.dtype.kind not in "iu" or rows.min(initial=0) < 0 or rows.max(initial=0) >= len(self.names):
+        num_dims = table.centre.shape[1]
+        if not shape or shape[-1] > num_dims or "float" not in str(values.dtype):
+            found_value = f"an array of shape {shape} and {values.dtype}" if shape else f"{values!r:.100}"
+            raise ArgumentError(
+                f"values: {found_value}; expected an array [..., dims] of floats, of at most {num_dims} dims"
+            )
+        table_rows = np.asarray(dataset)
+        if (
+            table_rows.dtype.kind not in "iu"
+            or table_rows.min(initial=0) < 0
+            or table_rows.max(initial=0) >= len(self.names)
+        ):
             raise ArgumentError(f"dataset={dataset!r:.100}; expected names or numbers below {len(self.names)}")
-        rows = rows.reshape(rows.shape + (1,) * (len(shape) - 1 - rows.ndim))
-        parts = [part[rows][..., : shape[-1]] for part in vars(table).values()]
+        table_rows = table_rows.reshape(table_rows.shape + (1,) * (len(shape) - 1 - table_rows.ndim))
+        columns = [column[table_rows][..., : shape[-1]] for column in vars(table).values()]
         if hasattr(values, "new_tensor"):  # tensors of torch take no numpy arrays
-            return Affine(*map(values.new_tensor, parts)).apply(values)
-        return Affine(*parts).apply(values).astype(values.dtype)
+            return Affine(*map(values.new_tensor, columns)).apply(values)
+        return Affine(*columns).apply(values).astype(values.dtype)
 
 
 def load_normalize(path: str | Path, data: Any = None, *, format: Format | str = "stream") -> Normalize:
@@ -283,102 +279,101 @@ def load_normalize(path: str | Path, data: Any = None, *, format: Format | str =
 
     Args:
         path: File that ``Normalize.save`` wrote; or openpi's ``norm_stats.json``, or ``dataset_statistics.json`` of
-            OpenVLA or Octo, which do not say what they belong to: only the count of dimensions is compared.
+            OpenVLA or Octo. These files do not name their data, so only the count of dimensions is compared.
         data: Loader of the same data, or its ``data``. It may have fewer datasets. Without one, ``normalize`` and
-            ``denormalize`` of our own files work, with numpy alone.
+            ``denormalize`` of our own files work, with only numpy.
         format: Kind of the file, which fixes method, clipping and the dimensions that keep their values.
-            ``norm_stats.json`` does not tell its model: ``openpi_pi0``, or ``openpi_pi05``, also for pi0-FAST.
+            ``norm_stats.json`` does not name its model: take ``openpi_pi0``, or ``openpi_pi05``, also for pi0-FAST.
 
     Raises:
         ArgumentError: The file is not one, or belongs to other data; the message names the difference.
     """
     if format == "stream":
-        saved = Normalize.from_json(read_json(path), where=path)
-        return saved if data is None else saved.bind(data, where=f"{path}: ")
+        saved = Normalize.from_json(read_json(path), context=path)
+        return saved if data is None else saved.bind(data, context=f"{path}: ")
     if format not in get_args(Format):
-        hint = ", as norm_stats.json does not tell its model" if format == "openpi" else ""
+        hint = ", as norm_stats.json does not name its model" if format == "openpi" else ""
         raise ArgumentError(f"format={format!r:.100}; expected one of {', '.join(get_args(Format))}{hint}")
     if data is None:
         raise ArgumentError(f"format={format!r}: the file has no names of dimensions; give a loader")
     spec, method = data_of(data).spec, METHODS[format]
-    names: Any = {
-        key: {name: each.names for name, each in zip(spec.datasets, spec.vectors(key), strict=True) if each.size}
-        for key in spec.vector_names
-    }
-    found = {
-        key: {name: replace(one, mask=method.mask(one, left=~one.mask, flags=~one.mask)) for name, one in each.items()}
-        for key, each in import_file(path, names, method=format).items()
-    }
-    made = Normalize.__new__(Normalize)
-    made._set(found, method=format, per="dataset", over="dataset", split="", clip=method.clip, keys=tuple(found))
-    return made.bind(data, where=f"{path}: ")
+    names: Any = {}
+    for vector_key in spec.vector_names:
+        vectors = zip(spec.datasets, spec.vectors(vector_key), strict=True)
+        names[vector_key] = {dataset_name: vector.names for dataset_name, vector in vectors if vector.size}
+    statistics = import_file(path, names, method=format)
+    for by_dataset in statistics.values():
+        for dataset_name, numbers in by_dataset.items():
+            mask = method.mask(numbers, kept_dims=~numbers.mask, flag_dims=~numbers.mask)
+            by_dataset[dataset_name] = replace(numbers, mask=mask)
+    settings = {"method": format, "per": "dataset", "over": "dataset", "split": "", "clip": method.clip}
+    normalize = Normalize.__new__(Normalize)
+    normalize._set(statistics, keys=tuple(statistics), **settings)
+    return normalize.bind(data, context=f"{path}: ")
 
 
 def bind_transforms(transforms: Sequence[Any], data: Mixture, normalize: Any = None) -> tuple[Any, ...]:
     """Return the transforms and the normalisation of a loader, with every ``Normalize`` bound to its data.
 
-    Args:
-        transforms: Transforms.
-        data: Data of the loader.
-        normalize: Argument of ``make_loader``.
-
     Raises:
-        ArgumentError: The argument is none of those; a vector would be normalised twice, or statistics belong to other
-            data.
+        ArgumentError: ``normalize`` is something else, a vector would be normalised twice, or statistics belong to
+            other data.
     """
     chosen = _choose(normalize, data)
-    made = tuple(each.bind(data) if isinstance(each, Normalize) else each for each in transforms)
-    made += () if chosen is None else (chosen.bind(data),)
-    own = [each for each in made if isinstance(each, Normalize)]
-    keys = [key for each in own for key in each.keys]
-    for key in keys:
-        if keys.count(key) > 1:
+    bound = [transform.bind(data) if isinstance(transform, Normalize) else transform for transform in transforms]
+    bound += [] if chosen is None else [chosen.bind(data)]
+    normalizers = [transform for transform in bound if isinstance(transform, Normalize)]
+    vector_keys = [vector_key for transform in normalizers for vector_key in transform.keys]
+    for vector_key in vector_keys:
+        if vector_keys.count(vector_key) > 1:
             raise ArgumentError(
-                f"the {key} would be normalised twice, by {' and '.join(map(repr, own))}; leave one out of transforms, "
-                "or give normalize=False"
+                f"the {vector_key} would be normalised twice, by {' and '.join(map(repr, normalizers))}; leave one out "
+                "of transforms, or give normalize=False"
             )
-    return made
+    return tuple(bound)
 
 
 def describe_transforms(transforms: Sequence[Any]) -> dict[str, Any]:
-    """Return what a state says of transforms: the normalisations, and the names of those that are code."""
+    """Return the description of transforms in a state: the normalisations, and the names of transforms in code."""
+    normalizers = [transform for transform in transforms if isinstance(transform, Normalize)]
     return {
-        "normalize": "; ".join(each.describe() for each in transforms if isinstance(each, Normalize)) or None,
-        "transforms": [type(each).__name__ for each in transforms if not isinstance(each, Normalize)],
+        "normalize": "; ".join(transform.describe() for transform in normalizers) or None,
+        "transforms": [type(transform).__name__ for transform in transforms if not isinstance(transform, Normalize)],
     }
 
 
-def _choose(chosen: Any, data: Mixture) -> Normalize | None:
-    if chosen is None or chosen is False or isinstance(chosen, Normalize):
-        return chosen or None
-    settings = {"method": chosen} if isinstance(chosen, str) else chosen
+def _choose(argument: Any, data: Mixture) -> Normalize | None:
+    if argument is None or argument is False or isinstance(argument, Normalize):
+        return argument or None
+    settings = {"method": argument} if isinstance(argument, str) else argument
     if not isinstance(settings, Mapping):
         raise ArgumentError(
-            f"normalize={chosen!r:.100}; expected a method ({', '.join(METHODS)}), a mapping of the arguments of "
+            f"normalize={argument!r:.100}; expected a method ({', '.join(METHODS)}), a mapping of the arguments of "
             "stream.Normalize, one itself, or None"
         )
-    known = [*SETTINGS, "leave"]
-    for name in settings:
-        if name not in known:
-            raise ArgumentError(f"normalize: no setting {name!r:.100}; {closest(name, known, noun='settings')}")
+    available = [*SETTINGS, "leave"]
+    for setting in settings:
+        if setting not in available:
+            hint = closest(setting, available, noun="settings")
+            raise ArgumentError(f"normalize: no setting {setting!r:.100}; {hint}")
     return Normalize(data, **settings)
 
 
 def data_of(data: Any) -> Any:
     """Return the data of a loader."""
-    found = getattr(data, "data", data)
-    if not isinstance(getattr(found, "spec", None), BatchSpec):
+    loader_data = getattr(data, "data", data)
+    if not isinstance(getattr(loader_data, "spec", None), BatchSpec):
         raise ArgumentError(f"data={data!r:.100}; expected a loader, or its `data`")
-    return found
+    return loader_data
 
 
-def _is_left(vector: Vector, dim: int, left: Sequence[str]) -> bool:
+def _is_left(vector: Vector, dim: int, kept_patterns: Sequence[str]) -> bool:
     names = (vector.names[dim], *vector.quantities[dim : dim + 1])
-    return any(fnmatchcase(name, pattern) for name in names for pattern in left)
+    return any(fnmatchcase(dim_name, pattern) for dim_name in names for pattern in kept_patterns)
 
 
 def _is_texts(values: Any) -> bool:
-    return isinstance(values, list | tuple) and all(isinstance(each, str) for each in values)
+    return isinstance(values, list | tuple) and all(isinstance(text, str) for text in values)
 
 
 def _check_vectors(data: Mixture, keys: Sequence[str]) -> None:
@@ -392,10 +387,10 @@ def _check_vectors(data: Mixture, keys: Sequence[str]) -> None:
         )
 
 
-def _bound(clip: float | bool | None, method: str) -> float:
+def _bound(clip_argument: float | bool | None, method: str) -> float:
     """Return the largest magnitude, 0 for none."""
-    if clip is None or clip is True:
-        return METHODS[method].clip if clip is None else 1.0
-    if not isinstance(clip, int | float) or not clip >= 0:
-        raise ArgumentError(f"clip={clip!r}; expected a number above 0, False, or None")
-    return float(clip)
+    if clip_argument is None or clip_argument is True:
+        return METHODS[method].clip if clip_argument is None else 1.0
+    if not isinstance(clip_argument, int | float) or not clip_argument >= 0:
+        raise ArgumentError(f"clip={clip_argument!r}; expected a number above 0, False, or None")
+    return float(clip_argument)

@@ -51,79 +51,72 @@ FILES = {
 }
 
 
-def export_file(path: str | Path, statistics: Statistics, *, method: Method, kind: TrainerFile) -> None:
-    """Write statistics with which the trainer's own code takes a normalised value back exactly.
-
-    Args:
-        path: File.
-        statistics: Statistics.
-        method: Method of the normalisation.
-        kind: Kind of the file.
+def export_file(json_path: str | Path, statistics: Statistics, *, method: Method, trainer: TrainerFile) -> None:
+    """Write statistics with which the trainer's code restores a normalised value exactly.
 
     Raises:
-        ArgumentError: Datasets have statistics of their own, and the file has one set; take ``per="mixture"``.
+        ArgumentError: Datasets have different statistics, and the file has one set; take ``per="mixture"``.
     """
     content: dict[str, Any] = {}
-    for key, each in statistics.items():
-        sets = {name: _numbers(one, method, kind) for name, one in each.items()}
-        for name, one in sets.items():
-            if kind.by_dataset:
-                entry = content.setdefault(name, {"num_transitions": each[name].count})
-                entry[kind.vectors[key]] = {**one, "mask": each[name].mask.tolist()}
-            elif content.setdefault(kind.vectors[key], one) != one:
+    for vector_name, by_dataset in statistics.items():
+        field = trainer.vectors[vector_name]
+        for dataset_name, vector_statistics in by_dataset.items():
+            numbers = _numbers(vector_statistics, method, trainer)
+            if trainer.by_dataset:
+                dataset_entry = content.setdefault(dataset_name, {"num_transitions": vector_statistics.count})
+                dataset_entry[field] = {**numbers, "mask": vector_statistics.mask.tolist()}
+            elif content.setdefault(field, numbers) != numbers:
                 raise ArgumentError(
-                    f"openpi takes one set of statistics of {key}, here are those of {', '.join(sets)}; take "
-                    "per='mixture', or load one dataset"
+                    f"openpi takes one set of statistics of {vector_name}, here are those of {', '.join(by_dataset)}; "
+                    "take per='mixture', or load one dataset"
                 )
-    write_json(path, content if kind.by_dataset else {"norm_stats": content})
+    write_json(json_path, content if trainer.by_dataset else {"norm_stats": content})
 
 
-def _numbers(found: VectorStatistics, method: Method, kind: TrainerFile) -> dict[str, Any]:
-    low, high = ("q01", "q99") if method.is_range else ("mean", "std")
-    shown = {name: getattr(found, name) for name in NUMBERS}
+def _numbers(statistics: VectorStatistics, method: Method, trainer: TrainerFile) -> dict[str, Any]:
+    first_name, second_name = ("q01", "q99") if method.is_range else ("mean", "std")
+    numbers_by_name = {name: getattr(statistics, name) for name in NUMBERS}
     # The trainer adds its epsilon to the difference, so the file has the number without it.
-    first, second = method.pair(found)
-    shown |= {low: first, high: second + (method.epsilon - kind.epsilon)}
-    kept = {"mean": 0, "std": 1 - kind.epsilon, "q01": -1, "q99": 1 - kind.epsilon, "min": -1, "max": 1}
+    first, second = method.pair(statistics)
+    numbers_by_name |= {first_name: first, second_name: second + (method.epsilon - trainer.epsilon)}
+    # A dimension that keeps its values has statistics with which the trainer keeps them too.
+    kept = {"mean": 0, "std": 1 - trainer.epsilon, "q01": -1, "q99": 1 - trainer.epsilon, "min": -1, "max": 1}
     return {
-        kind.numbers.get(name, name): plain_numbers(np.where(found.mask, values, kept[name]))
-        for name, values in shown.items()
-        if kind.by_dataset or name not in ("min", "max")
+        trainer.numbers.get(name, name): plain_numbers(np.where(statistics.mask, values, kept[name]))
+        for name, values in numbers_by_name.items()
+        if trainer.by_dataset or name not in ("min", "max")
     }
 
 
-def import_file(path: str | Path, names: Names, *, method: str) -> dict[VectorName, dict[str, VectorStatistics]]:
+def import_file(json_path: str | Path, names: Names, *, method: str) -> dict[VectorName, dict[str, VectorStatistics]]:
     """Return the statistics of a trainer's file for each dataset.
 
-    Args:
-        path: File.
-        names: Names of the dimensions of the data.
-        method: Method of the trainer.
-
     Raises:
-        ArgumentError: The file is not one, lacks a dataset or a number, or has another count of dimensions.
+        ArgumentError: It is not such a file, lacks a dataset or a number, or has another count of dimensions.
     """
-    kind, needed = FILES[method.partition("_")[0]], METHODS[method].numbers
-    content = read_json(path)
-    if not kind.by_dataset:
-        content = dict.fromkeys({name for each in names.values() for name in each}, content.get("norm_stats"))
+    trainer, needed = FILES[method.partition("_")[0]], METHODS[method].numbers
+    content = read_json(json_path)
+    if not trainer.by_dataset:
+        content = dict.fromkeys(set().union(*names.values()), content.get("norm_stats"))
     statistics: dict[VectorName, dict[str, VectorStatistics]] = {}
-    for key, each in names.items():
-        for dataset, dims in each.items():
-            where = f"{path}: {kind.vectors[key]} of {dataset}"
-            if not isinstance(entry := content.get(dataset), dict):
-                raise ArgumentError(f"{where}: none in {kind.title}; datasets there: {', '.join(content)}")
-            if (own := entry.get(kind.vectors[key])) is None:
+    for vector_name, names_by_dataset in names.items():
+        field = trainer.vectors[vector_name]
+        for dataset_name, dim_names in names_by_dataset.items():
+            context = f"{json_path}: {field} of {dataset_name}"
+            if not isinstance(dataset_entry := content.get(dataset_name), dict):
+                raise ArgumentError(f"{context}: none in {trainer.title}; datasets there: {', '.join(content)}")
+            if (numbers := dataset_entry.get(field)) is None:
                 continue
-            if not isinstance(own, dict):
-                raise ArgumentError(f"{where}: {own!r:.100}; expected a set of statistics")
-            own |= {ours: own.get(theirs) for ours, theirs in kind.numbers.items()}
-            if missing := [name for name in needed if own.get(name) is None]:
-                raise ArgumentError(f"{where}: no {' and no '.join(missing)}, which {method} takes")
-            statistics.setdefault(key, {})[dataset] = from_json(own, dims, where)
-    for key, found in statistics.items():
-        if lacking := names[key].keys() - found.keys():
-            raise ArgumentError(f"{path}: no {kind.vectors[key]} of {', '.join(lacking)}, as {next(iter(found))} has")
+            if not isinstance(numbers, dict):
+                raise ArgumentError(f"{context}: {numbers!r:.100}; expected a set of statistics")
+            numbers |= {name: numbers.get(trainer_name) for name, trainer_name in trainer.numbers.items()}
+            if missing := [name for name in needed if numbers.get(name) is None]:
+                raise ArgumentError(f"{context}: no {' and no '.join(missing)}, which {method} takes")
+            statistics.setdefault(vector_name, {})[dataset_name] = from_json(numbers, dim_names, context)
+    for vector_name, by_dataset in statistics.items():
+        if lacking := names[vector_name].keys() - by_dataset.keys():
+            field, complete = trainer.vectors[vector_name], next(iter(by_dataset))
+            raise ArgumentError(f"{json_path}: no {field} of {', '.join(lacking)}, as {complete} has")
     if not statistics:
-        raise ArgumentError(f"{path}: not {kind.title}: it has no {' and no '.join(kind.vectors.values())}")
+        raise ArgumentError(f"{json_path}: not {trainer.title}: it has no {' and no '.join(trainer.vectors.values())}")
     return statistics

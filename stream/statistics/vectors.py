@@ -1,4 +1,4 @@
-"""Exact statistics of actions and states: of a dataset as converted, or of what a loader draws."""
+"""Exact statistics of actions and states: of a converted dataset, or of the samples that a loader draws."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ class VectorStatistics:
     Attributes:
         names: Names of the dimensions.
         count: Count of the steps.
-        mean, std, min, max, q01, q99: float64 [dims]. Those of our own data are numbers that a float32 has, so that a
+        mean, std, min, max, q01, q99: float64 [dims]. Statistics of converted data are exact in float32, so that a
             constant value minus its mean is 0.
         mask: Dimensions that are normalised, bool [dims].
-        source: JSON of ``used_data``, what the numbers depend on; of another trainer's file the dimensions alone.
+        source: Data that the numbers depend on, as JSON of ``used_data``; of a trainer's file the dimensions only.
     """
 
     names: tuple[str, ...]
@@ -87,18 +87,20 @@ class _Part:
 
     def values(self, dim: int) -> Iterator[np.ndarray]:
         """Yield the values of one dimension, float32, some steps at a time; NaN for missing ones."""
-        for start in range(0, len(self.rows), _CHUNK):
-            values, mask = self.vector.only(dim).take(self.table, np.asarray(self.rows[start : start + _CHUNK]))
+        for first_row in range(0, len(self.rows), _CHUNK):
+            values, mask = self.vector.only(dim).take(self.table, np.asarray(self.rows[first_row : first_row + _CHUNK]))
             yield np.where(mask, values, np.nan)[:, 0]
 
 
-def measure(data: Mixture, key: VectorName, *, per: Per, over: Over, split: str) -> dict[str, VectorStatistics]:
+def measure(
+    mixture: Mixture, vector_key: VectorName, *, per: Per, over: Over, split: str
+) -> dict[str, VectorStatistics]:
     """Return the statistics of each dataset that has the vector, by name.
 
     Args:
-        data: Mixture.
-        key: Vector.
-        per: Datasets that are taken together; those of a mixture count by the weights of its last phase.
+        mixture: Mixture.
+        vector_key: Vector.
+        per: Datasets that are taken together. Datasets of a mixture count by the weights of its last phase.
         over: ``dataset`` counts all steps of a split; ``samples`` counts the step t of each sample of the first epoch,
             by its weight if samples have weights.
         split: TFDS split, for ``over="dataset"``.
@@ -106,78 +108,81 @@ def measure(data: Mixture, key: VectorName, *, per: Per, over: Over, split: str)
     Raises:
         ArgumentError: A dataset has no such split, or datasets that are taken together have other dimensions.
     """
-    vectors = data.spec.vectors(key)
+    vectors = mixture.spec.vectors(vector_key)
     groups: dict[Any, list[int]] = {}
     for member, vector in enumerate(vectors):
         if vector.size:
-            # A dataset whose episodes name several robots is a group of its own.
-            robot = data.datasets[member].manifest.spec.get("robot") or member
+            # A dataset whose episodes name several robots is a separate group.
+            robot = mixture.datasets[member].manifest.spec.get("robot") or member
             group: dict[Per, Any] = {"dataset": member, "robot": robot, "mixture": ""}
             groups.setdefault(group[per], []).append(member)
-    found: dict[str, VectorStatistics] = {}
+    by_dataset: dict[str, VectorStatistics] = {}
     for members in groups.values():
-        first = members[0]
+        first_member, names = members[0], mixture.names
         for member in members[1:]:
-            if vectors[member].names != vectors[first].names:
+            if vectors[member].names != vectors[first_member].names:
+                dims = [f"{names[number]} is {', '.join(vectors[number].names)}" for number in (member, first_member)]
                 raise ArgumentError(
-                    f"per={per!r}: {key} of {data.names[member]} is {', '.join(vectors[member].names)}, that of "
-                    f"{data.names[first]} is {', '.join(vectors[first].names)}; take one {key}_space for all, or "
-                    "per='dataset'"
+                    f"per={per!r}: {vector_key} of {dims[0]}, that of {dims[1]}; take one {vector_key}_space for all, "
+                    "or per='dataset'"
                 )
-        if over == "dataset" and len(members) == 1 and vectors[first].chosen is None:
-            together = _from_manifest(data, key, first, split)
+        if over == "dataset" and len(members) == 1 and vectors[first_member].chosen is None:
+            statistics = _from_manifest(mixture, vector_key, first_member, split)
         else:
-            together = _combine(_parts(data, key, members, over=over, split=split, weighted=per == "mixture"))
-        found |= {data.names[member]: together for member in members}
-    return found
+            statistics = _combine(
+                _parts(mixture, vector_key, members, over=over, split=split, weighted=per == "mixture")
+            )
+        by_dataset |= {names[member]: statistics for member in members}
+    return by_dataset
 
 
-def mixture_statistics(data: Mixture, *, split: str) -> dict[VectorName, dict[str, np.ndarray]]:
+def mixture_statistics(mixture: Mixture, *, split: str) -> dict[VectorName, dict[str, np.ndarray]]:
     """Return the statistics of all members together, float32 [dims] by name and vector.
 
     Raises:
         ArgumentError: As for ``measure``.
     """
-    found = {}
-    for key in data.spec.vector_names:
-        one = next(iter(measure(data, key, per="mixture", over="dataset", split=split).values()))
-        found[key] = {name: getattr(one, name).astype(np.float32) for name in NUMBERS}
-    return found
+    numbers_by_vector = {}
+    for vector_key in mixture.spec.vector_names:
+        statistics = next(iter(measure(mixture, vector_key, per="mixture", over="dataset", split=split).values()))
+        numbers_by_vector[vector_key] = {name: getattr(statistics, name).astype(np.float32) for name in NUMBERS}
+    return numbers_by_vector
 
 
-def used_data(data: Mixture, key: VectorName, member: int, splits: Iterable[str]) -> dict[str, Any]:
-    """Return what the statistics of a vector depend on, as JSON: its dimensions, its columns, and their content."""
-    dataset, vector = data.datasets[member], _columns(data, key, member)
-    columns = [[column, list(indices)] for column, indices in vector.chosen or ()]
+def used_data(mixture: Mixture, vector_key: VectorName, member: int, splits: Iterable[str]) -> dict[str, Any]:
+    """Return the data that the statistics of a vector depend on, as JSON: its dimensions, columns and their content."""
+    dataset, vector = mixture.datasets[member], _columns(mixture, vector_key, member)
+    chosen_columns = [[column_name, list(indices)] for column_name, indices in vector.chosen or ()]
     content = {
-        split: dataset.fingerprint((split, "steps", column) for column, _ in vector.chosen or ())
+        split: dataset.fingerprint((split, "steps", column_name) for column_name, _ in vector.chosen or ())
         for split in splits
         if split in dataset.manifest.splits
     }
-    return {"names": list(vector.names), "columns": columns, "content": content}
+    return {"names": list(vector.names), "columns": chosen_columns, "content": content}
 
 
-def used_splits(data: Mixture, member: int, *, over: Over, split: str) -> list[str]:
-    """Return the names of the splits that the statistics of a member are of."""
-    return [split] if over == "dataset" else sorted({index.split for index in data.views.splits_of(member)})
+def used_splits(mixture: Mixture, member: int, *, over: Over, split: str) -> list[str]:
+    """Return the names of the splits whose statistics are taken."""
+    return [split] if over == "dataset" else sorted({index.split for index in mixture.views.splits_of(member)})
 
 
-def _columns(data: Mixture, key: VectorName, member: int) -> Vector:
+def _columns(mixture: Mixture, vector_key: VectorName, member: int) -> Vector:
     """Return the vector of a member with its columns, also where no caller chose them."""
-    vector = data.spec.vectors(key)[member]
-    return vector if vector.chosen else replace(vector, chosen=((data.spec.derived[key], tuple(range(vector.size))),))
+    vector = mixture.spec.vectors(vector_key)[member]
+    derived = mixture.spec.derived[vector_key], tuple(range(vector.size))
+    return vector if vector.chosen else replace(vector, chosen=(derived,))
 
 
-def _from_manifest(data: Mixture, key: VectorName, member: int, split: str) -> VectorStatistics:
-    found: Any = data.datasets[member].manifest.statistics.get(split, {}).get(data.spec.derived[key])
-    if found is None:
-        raise _no_split(data, member, key, split)
-    return _statistics(data.spec.vectors(key)[member].names, found.count, vars(found))
+def _from_manifest(mixture: Mixture, vector_key: VectorName, member: int, split: str) -> VectorStatistics:
+    statistics: Any = mixture.datasets[member].manifest.statistics.get(split, {}).get(mixture.spec.derived[vector_key])
+    if statistics is None:
+        raise _no_split(mixture, member, vector_key, split)
+    return _statistics(mixture.spec.vectors(vector_key)[member].names, statistics.count, vars(statistics))
 
 
-def _statistics(names: Sequence[str], count: int, found: Mapping[str, Any]) -> VectorStatistics:
-    numbers: Any = {name: np.array(found[name], np.float32).astype(np.float64) for name in NUMBERS}
-    return VectorStatistics(names=tuple(names), count=count, **numbers)
+def _statistics(dim_names: Sequence[str], count: int, numbers_by_name: Mapping[str, Any]) -> VectorStatistics:
+    arrays: Any = {name: np.array(numbers_by_name[name], np.float32).astype(np.float64) for name in NUMBERS}
+    return VectorStatistics(names=tuple(dim_names), count=count, **arrays)
 
 
 def _combine(parts: Sequence[_Part]) -> VectorStatistics:
@@ -185,67 +190,69 @@ def _combine(parts: Sequence[_Part]) -> VectorStatistics:
     is_even = all(isinstance(part.weight, float) and part.weight == parts[0].weight for part in parts)
     weights = [] if is_even else [np.broadcast_to(part.weight, len(part.rows)) for part in parts]
     values = np.empty(sum(counts), np.float32)
-    found = []
+    numbers_by_dim = []
     for dim in range(parts[0].vector.size):
-        start = 0
+        first_row = 0
         for chunk in (chunk for part in parts for chunk in part.values(dim)):
-            values[start : start + len(chunk)] = chunk
-            start += len(chunk)
-        found.append(describe_values(values) if is_even else describe_weighted(values, np.concatenate(weights)))
-    return _statistics(parts[0].vector.names, len(values), {name: [each[name] for each in found] for name in NUMBERS})
+            values[first_row : first_row + len(chunk)] = chunk
+            first_row += len(chunk)
+        numbers = describe_values(values) if is_even else describe_weighted(values, np.concatenate(weights))
+        numbers_by_dim.append(numbers)
+    numbers_by_name = {name: [numbers[name] for numbers in numbers_by_dim] for name in NUMBERS}
+    return _statistics(parts[0].vector.names, len(values), numbers_by_name)
 
 
 def _parts(
-    data: Mixture, key: VectorName, members: Sequence[int], *, over: Over, split: str, weighted: bool
+    mixture: Mixture, vector_key: VectorName, members: Sequence[int], *, over: Over, split: str, weighted: bool
 ) -> list[_Part]:
     """Return the steps that count; two members of one dataset count its steps once, or with both weights."""
     parts: dict[Any, _Part] = {}
     for member in members:
-        vector = _columns(data, key, member)
-        tables = _drawn(data, member) if over == "samples" else _steps(data, member, key, split)
+        vector = _columns(mixture, vector_key, member)
+        tables = _drawn(mixture, member) if over == "samples" else _steps(mixture, member, vector_key, split)
         steps = sum(len(rows) for _, rows, _ in tables)
-        weight = data.phase_weights[-1][member] / max(steps, 1) if weighted else 1.0
+        weight = mixture.phase_weights[-1][member] / max(steps, 1) if weighted else 1.0
         for table, rows, counts in tables:
-            own = member if weighted or over == "samples" else None
-            parts[own, table.path, vector.chosen] = _Part(table, rows, vector, weight * counts)
+            part_member = member if weighted or over == "samples" else None
+            parts[part_member, table.path, vector.chosen] = _Part(table, rows, vector, weight * counts)
     return list(parts.values())
 
 
-def _steps(data: Mixture, member: int, key: VectorName, split: str) -> list[tuple[Table, Any, Any]]:
+def _steps(mixture: Mixture, member: int, vector_key: VectorName, split: str) -> list[tuple[Table, Any, Any]]:
     """Return the table ``steps`` of a split, all its rows, and how often they count."""
-    dataset = data.datasets[member]
+    dataset = mixture.datasets[member]
     if split not in dataset.manifest.splits:
-        raise _no_split(data, member, key, split)
+        raise _no_split(mixture, member, vector_key, split)
     if not (dataset.folder / split / table_file("steps")).exists():
         raise ArgumentError(f"dataset {dataset.name}: split {split!r} was not fetched, so it has no statistics here")
     table = open_index(dataset, split, member=member).steps
     return [(table, range(table.rows), 1.0)]
 
 
-def _drawn(data: Mixture, member: int) -> list[tuple[Table, Any, Any]]:
+def _drawn(mixture: Mixture, member: int) -> list[tuple[Table, Any, Any]]:
     """Return each table ``steps``, the rows of the samples of the first epoch, and how often they count."""
-    views, size = data.views, int(data.views.sizes[member])
-    counts: list[Any] = []
-    if member in views.weights.members:
-        drawn = list(views.samples(member))
-        counts = np.split(size * views.weights.shares(member), np.cumsum([len(rows) for _, rows in drawn])[:-1])
+    sample_index, num_samples = mixture.views, int(mixture.views.sizes[member])
+    split_counts: list[Any] = []
+    if member in sample_index.weights.members:
+        rows_by_split = list(sample_index.samples(member))
+        split_stops = np.cumsum([len(rows) for _, rows in rows_by_split])
+        split_counts = np.split(num_samples * sample_index.weights.shares(member), split_stops[:-1])
     else:
-        position = np.arange(size)
-        same = np.zeros_like(position)
-        splits, rows = views.locate(same + member, same, position, seed=data.spec.seed, shuffle=True)
-        drawn = [(number, rows[splits == number]) for number in np.unique(splits).tolist()]
-        counts = [1.0] * len(drawn)
-    found = []
-    for (number, rows), count in zip(drawn, counts, strict=True):
-        index = views.splits[number]
-        own = index.records.take("steps_row", rows) if data.spec.layouts[member] == "pairs" else rows
-        found.append((index.steps, own, count))
-    return found
+        position, epoch = np.arange(num_samples), np.zeros(num_samples, np.int64)
+        splits, rows = sample_index.locate(epoch + member, epoch, position, seed=mixture.spec.seed, shuffle=True)
+        rows_by_split = [(split_number, rows[splits == split_number]) for split_number in np.unique(splits).tolist()]
+        split_counts = [1.0] * len(rows_by_split)
+    tables = []
+    for (split_number, rows), split_count in zip(rows_by_split, split_counts, strict=True):
+        split_index = sample_index.splits[split_number]
+        table_rows = split_index.records.take("steps_row", rows) if mixture.spec.layouts[member] == "pairs" else rows
+        tables.append((split_index.steps, table_rows, split_count))
+    return tables
 
 
-def _no_split(data: Mixture, member: int, key: VectorName, split: str) -> ArgumentError:
-    dataset = data.datasets[member]
+def _no_split(mixture: Mixture, member: int, vector_key: VectorName, split: str) -> ArgumentError:
+    dataset = mixture.datasets[member]
     return ArgumentError(
-        f"dataset {dataset.name}: no statistics of {key} in split {split!r}; splits with statistics: "
+        f"dataset {dataset.name}: no statistics of {vector_key} in split {split!r}; splits with statistics: "
         f"{', '.join(dataset.manifest.statistics)}"
     )

@@ -58,14 +58,14 @@ class Worker:
         self.number = number
         self.jobs: deque[Job] = deque()
         self._known: set[int] = set()
-        self.connection, theirs = multiprocessing.Pipe()
-        with theirs:
-            fds = (setup_fd, theirs.fileno())
+        self.connection, worker_end = multiprocessing.Pipe()
+        with worker_end:
+            descriptors = (setup_fd, worker_end.fileno())
             self.process = subprocess.Popen(
                 # -P: a worker must not import modules of the current folder that the trainer would not import.
-                [sys.executable, "-P", "-m", "stream.worker", *map(str, fds)],
+                [sys.executable, "-P", "-m", "stream.worker", *map(str, descriptors)],
                 stdin=subprocess.DEVNULL,
-                pass_fds=fds,
+                pass_fds=descriptors,
                 env=_environment(),
                 # Ctrl-C reaches the whole process group of a terminal; workers end with the trainer's connection.
                 process_group=0,
@@ -98,14 +98,14 @@ class Worker:
     def fate(self) -> str:
         """Return how the process ended."""
         try:
-            code = self.process.wait(timeout=5)
+            exit_code = self.process.wait(timeout=5)
         except subprocess.TimeoutExpired:
             return "closed its connection"
-        if code >= 0:
-            return f"ended with exit code {code}"
-        name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
-        hint = " (as the kernel does when memory runs out)" if -code == signal.SIGKILL else ""
-        return f"was killed by {name}{hint}"
+        if exit_code >= 0:
+            return f"ended with exit code {exit_code}"
+        signal_name = signal.Signals(-exit_code).name if -exit_code in set(signal.Signals) else f"signal {-exit_code}"
+        hint = " (as the kernel does when memory runs out)" if -exit_code == signal.SIGKILL else ""
+        return f"was killed by {signal_name}{hint}"
 
 
 class WorkerPool:
@@ -123,17 +123,17 @@ class WorkerPool:
         WorkerError: A worker cannot be started.
     """
 
-    def __init__(self, setup: Setup, count: int) -> None:
+    def __init__(self, setup: Setup, num_workers: int) -> None:
         self.workers: list[Worker] = []
         self.lost: WorkerError | None = None
-        # Kept, as asking hundreds of connections anew for each batch would take the trainer longer than all else.
+        # Kept, as registering hundreds of connections again for each batch would cost the trainer most of its time.
         self._selector = selectors.DefaultSelector()
         setup_fd = os.memfd_create("stream-setup", os.MFD_CLOEXEC)
         try:
-            with open(setup_fd, "wb", closefd=False) as file:
-                file.write(cloudpickle.dumps(setup))
-            for number in range(count):
-                worker = Worker(number, setup_fd)
+            with open(setup_fd, "wb", closefd=False) as setup_file:
+                setup_file.write(cloudpickle.dumps(setup))
+            for worker_number in range(num_workers):
+                worker = Worker(worker_number, setup_fd)
                 self.workers.append(worker)
                 self._selector.register(worker.connection, selectors.EVENT_READ, worker)
         except BaseException as error:
@@ -141,7 +141,7 @@ class WorkerPool:
             if not isinstance(error, OSError):
                 raise
             raise WorkerError(
-                f"worker {len(self.workers)} of {count} cannot be started ({error.strerror}); take a smaller "
+                f"worker {len(self.workers)} of {num_workers} cannot be started ({error.strerror}); take a smaller "
                 "num_workers"
             ) from None
         finally:
@@ -149,7 +149,7 @@ class WorkerPool:
 
     def ready(self) -> list[Worker]:
         """Return the workers whose next reply, or end, can be received without waiting."""
-        return [key.data for key, _ in self._selector.select(0)]
+        return [selected.data for selected, _ in self._selector.select(0)]
 
     def receive(self, worker: Worker) -> list[Job]:
         """Wait for a worker, and return the job that it has done.
@@ -184,14 +184,14 @@ class WorkerPool:
 
 def _loss(worker: Worker, reason: str) -> WorkerError:
     step = min((job.step for job in worker.jobs), default=-1)
-    at = f" at step {step}" if step >= 0 else ""
-    text = f"{worker.name} {worker.fate()}{at}"
+    at_step = f" at step {step}" if step >= 0 else ""
+    message = f"{worker.name} {worker.fate()}{at_step}"
     if reason:
-        text += f":\n{reason.rstrip()}\n"
-    return WorkerError(f"{text}. The iterator goes on from there after set_state(get_state())", step=step)
+        message += f":\n{reason.rstrip()}\n"
+    return WorkerError(f"{message}. The iterator continues from there after set_state(get_state())", step=step)
 
 
 def _environment() -> dict[str, str]:
     """Return the environment of a worker, which imports from the same places as this process."""
-    path = [entry or os.getcwd() for entry in sys.path]
-    return {**_ENVIRONMENT, **os.environ, "PYTHONPATH": os.pathsep.join(path)}
+    import_path = [entry or os.getcwd() for entry in sys.path]
+    return {**_ENVIRONMENT, **os.environ, "PYTHONPATH": os.pathsep.join(import_path)}

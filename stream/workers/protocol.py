@@ -21,14 +21,14 @@ from stream.order.rows import ROW_TYPE, Rows
 
 
 class Request(NamedTuple):
-    """A request for one batch in a slot, which begins with the batch's rows.
+    """Request for one batch in a slot, which starts with the batch's rows.
 
     Attributes:
         step: Step of the batch.
         rows: Rows of the batch.
         slot: Number of the slot.
         size: Bytes of the slot.
-        is_new: Whether the slot's file descriptor follows.
+        is_new: True if the slot's file descriptor follows.
     """
 
     step: int
@@ -38,7 +38,7 @@ class Request(NamedTuple):
     is_new: bool
 
 
-class Place(NamedTuple):
+class ArrayLocation(NamedTuple):
     """Location of an array in a slot; ``LAID_OUT`` has no dtype."""
 
     dtype: np.dtype | None
@@ -46,22 +46,22 @@ class Place(NamedTuple):
     offset: int
 
 
-LAID_OUT = Place(None, (), -1)
-"""Place of an array that the layout has under the same key; a description of each would cost more than its content."""
+LAID_OUT = ArrayLocation(None, (), -1)
+"""Location of an array that the layout has under the same key, since describing each costs more than its content."""
 
 
 COPIED = 1 << 20
-"""Bytes up to which the trainer copies an array: a small one that is kept would keep all of its slot."""
+"""Bytes up to which the trainer copies an array, since a small array in use would keep its slot."""
 
 
 class Reply(NamedTuple):
     """Outcome of a request.
 
     Attributes:
-        batch: The batch; each array is replaced by its ``Place`` in the slot.
+        batch: The batch; each array is replaced by its ``ArrayLocation`` in the slot.
         failed: Rows that cannot be read, and their errors.
         work: Work done.
-        error: Any other failure; the text of one that is not of this package.
+        error: Any other failure, as a text if the error is not of this package.
     """
 
     batch: Mapping[str, Any] = {}
@@ -74,25 +74,25 @@ def read_batch(reply: Reply, layout: Layout, buffer: Any) -> Batch:
     """Return the batch of a reply. Images and large arrays are over the memory of its slot, others are copied."""
     arrays = layout.arrays(buffer)
 
-    def read(key: str, value: Any) -> Any:
-        if not isinstance(value, Place):
+    def read(batch_key: str, value: Any) -> Any:
+        if not isinstance(value, ArrayLocation):
             return value
-        array = arrays[key] if value.dtype is None else np.ndarray(value.shape, value.dtype, buffer, value.offset)
-        return array if key in layout.images or array.nbytes > COPIED else array.copy()
+        array = arrays[batch_key] if value.dtype is None else np.ndarray(value.shape, value.dtype, buffer, value.offset)
+        return array if batch_key in layout.images or array.nbytes > COPIED else array.copy()
 
     return map_values(read, reply.batch)
 
 
 class SlotWriter:
-    """A slot in a worker, which fills it with batches.
+    """Slot in a worker, which fills it with batches.
 
     Args:
         fd: File descriptor of the slot.
         maker: Maker of the batches.
     """
 
-    def __init__(self, fd: int, maker: BatchMaker) -> None:
-        self._fd = fd
+    def __init__(self, descriptor: int, maker: BatchMaker) -> None:
+        self._fd = descriptor
         self._maker = maker
         self._map()
 
@@ -100,10 +100,10 @@ class SlotWriter:
         """Ask for the records of a batch if the root is read in place."""
         return self._maker.begin(*self._open(request)) if self._maker.asks_ahead else None
 
-    def make(self, request: Request, begun: PendingBatch | None = None) -> Reply:
+    def make(self, request: Request, pending: PendingBatch | None = None) -> Reply:
         """Make a batch in the slot, which grows if the batch does not fit."""
         try:
-            return self._make(request, begun)
+            return self._make(request, pending)
         except (StreamError, FormatError) as error:
             return Reply(error=error)
         except Exception:
@@ -120,53 +120,57 @@ class SlotWriter:
         rows = Rows(np.frombuffer(self._memory, ROW_TYPE, request.rows))
         return rows, self._maker.layout.arrays(self._memory, request.rows)
 
-    def _make(self, request: Request, begun: PendingBatch | None) -> Reply:
+    def _make(self, request: Request, pending: PendingBatch | None) -> Reply:
         rows, arrays = self._open(request)
-        batch, done = self._maker.make(request.step, rows, arrays, begun)
-        if done.failed:
-            return Reply(failed=done.failed, work=done.work)
-        placed, others, needed = self._place(batch, arrays)
+        result = self._maker.make(request.step, rows, arrays, pending)
+        if result.failed:
+            return Reply(failed=result.failed, work=result.work)
+        placed, copies, needed = self._place(result.batch, arrays)
         if needed > len(self._memory):
             try:
                 self._enlarge(needed)
             except OSError as error:
                 reason = f"a batch of {needed:,} bytes does not fit into memory ({error.strerror})"
                 return Reply(error=RingError(f"{reason}; take a smaller batch_size"))
-        for place, array in others:
-            np.ndarray(place.shape, place.dtype, self._memory, place.offset)[...] = array
-        return Reply(placed, work=done.work)
+        for location, array in copies:
+            np.ndarray(location.shape, location.dtype, self._memory, location.offset)[...] = array
+        return Reply(placed, work=result.work)
 
     def _place(
         self, batch: Batch, arrays: Mapping[str, np.ndarray]
-    ) -> tuple[Batch, list[tuple[Place, np.ndarray]], int]:
-        """Assign a place in the slot to each array of a batch.
+    ) -> tuple[Batch, list[tuple[ArrayLocation, np.ndarray]], int]:
+        """Assign a location in the slot to each array of a batch.
 
-        ``arrays`` of the layout, and contiguous views of them, stay in their place. Others go behind the layout.
+        ``arrays`` of the layout, and contiguous views of them, keep their location. Others go behind the layout.
 
         Returns:
-            The batch with the places of its arrays; the arrays to copy; the bytes that the slot needs.
+            The batch with the locations of its arrays; the arrays to copy; the bytes that the slot needs.
         """
         layout = self._maker.layout
-        end = within = layout.nbytes
-        others: list[tuple[Place, np.ndarray]] = []
+        end = layout.nbytes
+        copies: list[tuple[ArrayLocation, np.ndarray]] = []
 
-        def place(key: str, value: Any) -> Any:
+        def locate(batch_key: str, value: Any) -> Any:
             nonlocal end
             # Subclasses, such as masked arrays, have more than numbers.
             if type(value) is not np.ndarray or value.dtype.hasobject:
                 return value
             is_contiguous = value.flags.c_contiguous
             # A transform may have changed the shape or type of an array in place.
-            if value is arrays.get(key) and is_contiguous and layout.kinds[key] == (value.dtype, value.shape):
+            if (
+                value is arrays.get(batch_key)
+                and is_contiguous
+                and layout.kinds[batch_key] == (value.dtype, value.shape)
+            ):
                 return LAID_OUT
-            found = Place(value.dtype, value.shape, value.ctypes.data - self._memory.ctypes.data)
-            if not (is_contiguous and 0 <= found.offset <= within - value.nbytes):
-                found = found._replace(offset=aligned(end))
-                end = found.offset + value.nbytes
-                others.append((found, value))
-            return found
+            location = ArrayLocation(value.dtype, value.shape, value.ctypes.data - self._memory.ctypes.data)
+            if not (is_contiguous and 0 <= location.offset <= layout.nbytes - value.nbytes):
+                location = location._replace(offset=aligned(end))
+                end = location.offset + value.nbytes
+                copies.append((location, value))
+            return location
 
-        return map_values(place, batch), others, end
+        return map_values(locate, batch), copies, end
 
     def _enlarge(self, needed: int) -> None:
         available = available_memory()

@@ -31,7 +31,7 @@ class Slot:
         fd: File descriptor, which also identifies the slot in its ring.
         size: Size in bytes.
         map: Mapped memory.
-        unlock: Called before the memory is unmapped; None if nobody page-locked it.
+        unlock: Function to call before the memory is unmapped; None if it is not page-locked.
     """
 
     def __init__(self, size: int) -> None:
@@ -53,13 +53,13 @@ class Slot:
 
     def refit(self) -> None:
         """Map the slot again if a worker enlarged it."""
-        size = os.fstat(self.fd).st_size
-        if size != self.size:
+        slot_bytes = os.fstat(self.fd).st_size
+        if slot_bytes != self.size:
             self._unlock()
-            self.map, self.size = mmap.mmap(self.fd, size), size
+            self.map, self.size = mmap.mmap(self.fd, slot_bytes), slot_bytes
 
     def close(self) -> None:
-        """Release the memory; no array may point into it any more."""
+        """Release the memory, which no array may point into."""
         self._unlock()
         del self.map
         os.close(self.fd)
@@ -78,7 +78,7 @@ def slot_of(array: Any) -> Slot | None:
 
 
 class Ring:
-    """The slots of one iterator.
+    """Slots of one iterator.
 
     Args:
         size: Bytes of a slot.
@@ -94,14 +94,14 @@ class Ring:
         self._free: deque[Slot] = deque()
         self._is_closed = False
 
-    def reserve(self, count: int) -> None:
-        """Check that memory for ``count`` slots is available; raises RingError if not."""
-        needed = count * self.size
+    def reserve(self, num_slots: int) -> None:
+        """Check that memory for ``num_slots`` slots is available; raises RingError if not."""
+        num_bytes = num_slots * self.size
         available = available_memory()
-        if available is not None and needed > available:
+        if available is not None and num_bytes > available:
             raise RingError(
-                f"the ring of batches needs {needed:,} bytes ({count} slots of {self.size:,}), {available:,} are "
-                f"available; {_REMEDY}"
+                f"the ring of batches needs {num_bytes:,} bytes ({num_slots} slots of {self.size:,}), {available:,} "
+                f"are available; {_REMEDY}"
             )
 
     def take(self) -> Slot:

@@ -18,9 +18,9 @@ VELOCITIES = ["droid", "berkeley_cable_routing", "robo_set", "stanford_robocook_
 
 
 def test_velocities_are_multiplied_by_the_time_of_a_step() -> None:
-    found = sum_scale(VECTOR, 5.0)
-    assert found.dtype == np.float32
-    np.testing.assert_array_equal(found, np.array([1, 0.2, 1, 0.2], np.float32))
+    result = sum_scale(VECTOR, 5.0)
+    assert result.dtype == np.float32
+    np.testing.assert_array_equal(result, np.array([1, 0.2, 1, 0.2], np.float32))
 
 
 def test_without_a_rate_velocities_are_refused_and_all_else_is_kept() -> None:
@@ -37,22 +37,22 @@ FURNITURE = "furniture_bench_dataset_converted_externally_to_rlds"
 REDUCED: tuple[Reduction, ...] = ("sum", "mean")
 
 
-def pose(what: str, kind: str) -> Vector:
-    return Vector(("x", "qx"), ("displacement", kind), quantities=("ee_position", what))
+def pose(quantity: str, kind: str) -> Vector:
+    return Vector(("x", "qx"), ("displacement", kind), quantities=("ee_position", quantity))
 
 
-@pytest.mark.parametrize("what", ["ee_rotation_quaternion", "ee_pose_matrix"])
+@pytest.mark.parametrize("quantity", ["ee_rotation_quaternion", "ee_pose_matrix"])
 @pytest.mark.parametrize("kind", ["displacement", "velocity"])
-def test_changes_that_are_multiplied_have_no_sum(what: str, kind: str) -> None:
+def test_changes_that_are_multiplied_have_no_sum(quantity: str, kind: str) -> None:
     for how in REDUCED:
         with pytest.raises(ArgumentError, match=rf"dataset arm: action='{how}' .*matrices \(qx\).*'eef_delta'"):
-            check_reduction(how, pose(what, kind), 5.0, dataset="arm")
+            check_reduction(how, pose(quantity, kind), 5.0, dataset="arm")
     for held in ("target", "absolute", "flag"):
-        check_reduction("sum", pose(what, held), 5.0, dataset="arm")
+        check_reduction("sum", pose(quantity, held), 5.0, dataset="arm")
 
 
 @pytest.mark.parametrize(
-    ("what", "message"),
+    ("quantity", "message"),
     [
         ("ee_rotation_quaternion", "add up quaternions or matrices"),
         ("ee_pose_matrix", "add up quaternions or matrices"),
@@ -61,15 +61,15 @@ def test_changes_that_are_multiplied_have_no_sum(what: str, kind: str) -> None:
         ("base_rotation", "average angles that jump"),
     ],
 )
-def test_poses_that_jump_have_no_mean(what: str, message: str) -> None:
+def test_poses_that_jump_have_no_mean(quantity: str, message: str) -> None:
     for kind in ("target", "absolute"):
         with pytest.raises(ArgumentError, match=rf"dataset arm: action='mean' would {message}.* \(qx\)"):
-            check_reduction("mean", pose(what, kind), 5.0, dataset="arm")
-        check_reduction("first", pose(what, kind), 5.0, dataset="arm")
+            check_reduction("mean", pose(quantity, kind), 5.0, dataset="arm")
+        check_reduction("first", pose(quantity, kind), 5.0, dataset="arm")
         check_reduction("mean", pose("joint_position", kind), 5.0, dataset="arm")
-    check_reduction("mean", pose(what, "flag"), 5.0, dataset="arm")
+    check_reduction("mean", pose(quantity, "flag"), 5.0, dataset="arm")
     if "jump" in message:
-        check_reduction("mean", pose(what, "displacement"), 5.0, dataset="arm")
+        check_reduction("mean", pose(quantity, "displacement"), 5.0, dataset="arm")
 
 
 def test_a_dataset_of_quaternions_is_refused_at_once_and_its_eef_delta_is_summed(oxe_root: Path) -> None:
@@ -99,10 +99,10 @@ def test_the_sum_of_a_dataset_of_velocities_is_a_distance(oxe_root: Path, name: 
     rate = summed.data.datasets[0].manifest.spec["control_frequency"]
     kinds = [np.array(vector.kinds) for vector in summed.data.spec.actions]
     assert set(batch["dataset"].tolist()) == {0, 1}
-    for number, found, window in zip(batch["dataset"], batch["action"], windows["action"], strict=True):
+    for number, result, window in zip(batch["dataset"], batch["action"], windows["action"], strict=True):
         kind, total = kinds[number], window.sum(axis=0)[: len(kinds[number])]
         for name, factor in (("velocity", 1 / rate), ("displacement", 1)):
-            np.testing.assert_allclose(found[: len(kind)][kind == name], total[kind == name] * factor, rtol=1e-5)
+            np.testing.assert_allclose(result[: len(kind)][kind == name], total[kind == name] * factor, rtol=1e-5)
 
 
 @pytest.mark.parametrize("workers", [0, 1])

@@ -19,7 +19,7 @@ import stream.batch.assemble
 from convert.shard.record_file import RecordWriter, encode_record
 from stream.base.errors import LimitError, RecordError, RingError
 from stream.base.machine import default_max_open
-from stream.batch.assemble import Assembled, Assembler
+from stream.batch.assemble import Assembler, BatchResult
 from stream.format.manifest import FileEntry, ShardEntry, describe_file, encode_manifest, read_manifest
 from stream.format.record_file import RecordFile
 from stream.loader.open_mixture import OpenMixture
@@ -56,7 +56,7 @@ def all_rows(data: OpenMixture) -> Rows:
     return data.plan.rows(np.arange(2 * sum(data.sizes.values())))
 
 
-def assembled(assembler: Assembler, rows: Rows) -> tuple[dict[str, np.ndarray], Assembled]:
+def assembled(assembler: Assembler, rows: Rows) -> tuple[dict[str, np.ndarray], BatchResult]:
     """Assemble a batch in memory that held other values."""
     out = assembler.empty(len(rows))
     for values in out.values():
@@ -68,7 +68,7 @@ def path_of(folder: Path, shard: int) -> Path:
     return folder / "train" / f"train-{shard:05d}-of-00005.arrayrecord"
 
 
-def failed_records(data: OpenMixture, done: Assembled, rows: Rows) -> set[tuple[str, int]]:
+def failed_records(data: OpenMixture, done: BatchResult, rows: Rows) -> set[tuple[str, int]]:
     """Return shard and record of the rows that failed; check that each error names its row."""
     assert [row for row, _ in done.failed] == sorted({row for row, _ in done.failed})
     for row, error in done.failed:
@@ -90,9 +90,9 @@ def test_frames_are_those_of_the_steps_of_each_row(root: Path, names: tuple[str,
     for row, ref in enumerate(data.describe(rows)):
         offsets = (0, 2) if ref.dataset == "arm" else (0, 1, 2)
         expected = np.zeros(out["frames"].shape[1:], np.uint8)
-        for place, offset in enumerate(offsets):
+        for frame, offset in enumerate(offsets):
             jpeg = encoded_frame(ref.dataset, "train", ref.episode, ref.step + offset)
-            expected[place] = simplejpeg.decode_jpeg(jpeg)
+            expected[frame] = simplejpeg.decode_jpeg(jpeg)
         np.testing.assert_array_equal(out["frames"][row], expected)
         if len(names) == 2:
             assert out["frames_mask"][row].tolist() == [i < len(offsets) for i in range(3)]
@@ -117,8 +117,8 @@ def test_records_are_read_a_few_at_a_time(root: Path, monkeypatch: pytest.Monkey
     rows = all_rows(data)
     expected, _ = assembled(Assembler(data.spec), rows)
     monkeypatch.setattr(stream.batch.assemble, "_RUN", 5)
-    found, _ = assembled(Assembler(data.spec), rows)
-    np.testing.assert_array_equal(found["frames"], expected["frames"])
+    batch, _ = assembled(Assembler(data.spec), rows)
+    np.testing.assert_array_equal(batch["frames"], expected["frames"])
 
 
 def handles(folder: Path) -> list[str]:
@@ -134,9 +134,9 @@ def test_batches_are_the_same_however_few_files_stay_open(root: Path, max_open: 
     expected, _ = assembled(Assembler(data.spec), rows)
     few = Assembler(data.spec, max_open=max_open, threads=threads)
     for _ in range(2):
-        found, done = assembled(few, rows)
+        batch, done = assembled(few, rows)
         assert not done.failed
-        np.testing.assert_array_equal(found["frames"], expected["frames"])
+        np.testing.assert_array_equal(batch["frames"], expected["frames"])
         assert len([path for path in handles(root) if path.endswith(".arrayrecord")]) <= max_open
 
 
@@ -170,17 +170,17 @@ def test_threads_share_the_files(root: Path) -> None:
 def rewrite(folder: Path, shard: int, edit: Callable[[int, list[bytes]], list[bytes]]) -> None:
     """Write the records of a shard with other frames, and admit them to index and manifest."""
     path, rows = path_of(folder, shard), read_table(folder, "records").to_pylist()
-    here = [row for row in rows if row["shard"] == shard]
+    shard_rows = [row for row in rows if row["shard"] == shard]
     with RecordWriter(path, output=path.parent) as writer:
-        for number, row in enumerate(here):
+        for number, row in enumerate(shard_rows):
             frames = [encoded_frame("arm", "train", row["episode"], row["step"] + offset) for offset in (0, 2)]
             writer.write(encode_record(edit(number, frames)))
-    places = {name: iter(values.tolist()) for name, values in writer.places().items()}
-    for row in here:
-        row |= {name: next(values) for name, values in places.items()}
+    new_columns = {name: iter(values.tolist()) for name, values in writer.places().items()}
+    for row in shard_rows:
+        row |= {name: next(values) for name, values in new_columns.items()}
 
     def place(table: pa.Table) -> pa.Table:
-        for name in places:
+        for name in new_columns:
             table = with_values(table, name, [row[name] for row in rows])
         return table
 
@@ -202,7 +202,7 @@ SECOND = "train-00002-of-00005"
 
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize(
-    ("edit", "told"),
+    ("edit", "message"),
     [
         (lambda frames: frames[:1], "holds 1 frames, expected 2"),
         (lambda frames: [*frames, frames[0]], "holds 3 frames, expected 2"),
@@ -221,21 +221,21 @@ SECOND = "train-00002-of-00005"
     ids=["one frame", "three frames", "cut", "empty", "no picture", "smaller", "larger"],
 )
 def test_a_record_that_cannot_be_used_fails_alone(
-    folder: Path, edit: Callable[[list[bytes]], list[bytes]], told: str, threads: int
+    folder: Path, edit: Callable[[list[bytes]], list[bytes]], message: str, threads: int
 ) -> None:
-    sound = data_of(folder.parents[1], ("arm",))
-    rows = all_rows(sound)
-    expected, _ = assembled(Assembler(sound.spec), rows)
+    intact = data_of(folder.parents[1], ("arm",))
+    rows = all_rows(intact)
+    expected, _ = assembled(Assembler(intact.spec), rows)
     rewrite(folder, 2, lambda number, frames: edit(frames) if number == 3 else frames)
     data = data_of(folder.parents[1], ("arm",))
     out, done = assembled(Assembler(data.spec, threads=threads), rows)
     assert failed_records(data, done, rows) == {(SECOND, 3)}
     for _, error in done.failed:
         assert isinstance(error, RecordError)
-        with pytest.raises(RecordError, match=told):
+        with pytest.raises(RecordError, match=message):
             raise error
-    others = np.delete(np.arange(len(rows)), [row for row, _ in done.failed])
-    np.testing.assert_array_equal(out["frames"][others], expected["frames"][others])
+    other_rows = np.delete(np.arange(len(rows)), [row for row, _ in done.failed])
+    np.testing.assert_array_equal(out["frames"][other_rows], expected["frames"][other_rows])
 
 
 @pytest.mark.parametrize("damage", ["cut", "gone", "of zeros", "a folder"])
@@ -319,11 +319,11 @@ def test_a_limit_on_open_files_is_not_taken_for_damage(root: Path, threads: int)
     assembler = Assembler(data.spec, threads=threads)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     rows, out = all_rows(data).cut(0, 4), assembler.empty(4)
-    for what in ("arrow", "arrayrecord"):
+    for suffix in ("arrow", "arrayrecord"):
         resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
         try:
             with pytest.raises(
-                LimitError, match=rf"\.{what} cannot be opened: Too many open files; raise the limit on"
+                LimitError, match=rf"\.{suffix} cannot be opened: Too many open files; raise the limit on"
             ):
                 assembler.assemble(rows, out)
         finally:

@@ -37,7 +37,9 @@ def number(dtype: str, width: int | None = None) -> Column:
 
 def made(splits: list[SplitIndex], *columns: dict[str, Column]) -> list[SplitIndex]:
     """Return splits of members with these columns of steps."""
-    return [replace(split, steps=Table("", 0, each)) for split, each in zip(splits, columns, strict=False)]
+    return [
+        replace(split, steps=Table("", 0, column_name)) for split, column_name in zip(splits, columns, strict=False)
+    ]
 
 
 @pytest.mark.parametrize(

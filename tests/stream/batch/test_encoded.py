@@ -61,10 +61,10 @@ def test_frames_decoded_later_are_those_decoded_where_the_batch_is_made(oxe_root
 
 
 def test_any_step_and_every_rank_are_those_of_the_iterator(oxe_root: Path) -> None:
-    whole = loader_of(oxe_root).batch_at(5)
+    all_ranks = loader_of(oxe_root).batch_at(5)
     np.testing.assert_array_equal(
         np.concatenate([decoded(loader_of(oxe_root, rank=r, world_size=2).batch_at(5))["frames"] for r in (0, 1)]),
-        decoded(whole)["frames"],
+        decoded(all_ranks)["frames"],
     )
 
 
@@ -95,9 +95,9 @@ def test_transforms_see_the_rest_of_the_batch(oxe_root: Path, num_workers: int) 
 def test_cameras_and_windows_decoded_later_are_those_of_the_host(
     frames_root: Path, num_workers: int, mixture: str, choices: dict[str, Any]
 ) -> None:
-    given: dict[str, Any] = {"batch_size": 8, "seed": 3, **choices}
-    now = make_loader(frames_root, mixture, **given)
-    later = make_loader(frames_root, mixture, decode="device", num_workers=num_workers, **given)
+    options: dict[str, Any] = {"batch_size": 8, "seed": 3, **choices}
+    now = make_loader(frames_root, mixture, **options)
+    later = make_loader(frames_root, mixture, decode="device", num_workers=num_workers, **options)
     shapes = later.data.spec.frame_shapes
     assert len(shapes) == 2
     for expected, batch in itertools.islice(zip(now, later, strict=False), 4):
@@ -116,12 +116,12 @@ def test_one_call_of_the_decoder_of_a_device_serves_all_cameras(
     def decode_jpeg(jpegs: list[Any], *, mode: str, device: Any) -> list[Any]:
         # In place of torchvision, which the tests do not install.
         calls.append(len(jpegs))
-        return [torch.from_numpy(simplejpeg.decode_jpeg(each.numpy())).permute(2, 0, 1).to(device) for each in jpegs]
+        return [torch.from_numpy(simplejpeg.decode_jpeg(jpeg.numpy())).permute(2, 0, 1).to(device) for jpeg in jpegs]
 
     monkeypatch.setitem(sys.modules, "torchvision.io", SimpleNamespace(decode_jpeg=decode_jpeg))
-    given: dict[str, Any] = {"batch_size": 8, "cameras": ["primary", "wrist"], "frames": [-2, 0], "bounds": "clamp"}
-    now = make_loader(frames_root, "bridge,viola", **given)
-    later = make_loader(frames_root, "bridge,viola", decode="device", **given)
+    options: dict[str, Any] = {"batch_size": 8, "cameras": ["primary", "wrist"], "frames": [-2, 0], "bounds": "clamp"}
+    now = make_loader(frames_root, "bridge,viola", **options)
+    later = make_loader(frames_root, "bridge,viola", decode="device", **options)
     decoder = Decoder(later, torch.device("cpu"))
     calls.clear()
     for step in range(3):
@@ -141,10 +141,11 @@ def test_a_torchvision_that_cannot_decode_on_the_device_is_refused(
     def decode_jpeg(*_: Any, **__: Any) -> None:
         raise RuntimeError("torchvision not compiled with nvJPEG support")
 
-    for module, told in ((SimpleNamespace(decode_jpeg=decode_jpeg), "not compiled with nvJPEG"), (None, "torchvision")):
+    broken = SimpleNamespace(decode_jpeg=decode_jpeg)
+    for module, message in ((broken, "not compiled with nvJPEG"), (None, "torchvision")):
         monkeypatch.setitem(sys.modules, "torchvision.io", module)
         with pytest.raises(
-            ArgumentError, match=rf"on cpu needs torchvision with CUDA \(.*{told}.*take decode=\"host\""
+            ArgumentError, match=rf"on cpu needs torchvision with CUDA \(.*{message}.*take decode=\"host\""
         ):
             Decoder(loader_of(oxe_root), torch.device("cpu"))
 
@@ -156,7 +157,7 @@ def test_rows_of_fewer_frames_end_in_zeros() -> None:
     encoded = [
         (row, [(0, frame, jpeg) for frame, jpeg in enumerate(frame_views(data))]) for row, data in enumerate(records)
     ]
-    batch = pack_frames(encoded, [], rows=2, frames=2)
+    batch = pack_frames(encoded, [], num_rows=2, max_frames=2)
     assert batch["frames_jpeg"].shape[1] % 4096 == 0
     assert [(row, frame, jpeg.tobytes()) for _, row, frame, jpeg in encoded_frames(batch)] == [
         (0, 0, first),

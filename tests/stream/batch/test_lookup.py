@@ -49,8 +49,9 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def look_up(data: OpenMixture, rows: Rows, *, lookup: Lookup | None = None) -> tuple[dict[str, Any], Frames, set[int]]:
     """Return the metadata of a batch, the locations of its records, and the rows that failed."""
     fields = data.spec.fields()
-    own = {"frames", "frames_mask", "sample", "dataset"}
-    out = {name: np.empty((len(rows), *shape), dtype) for name, (dtype, shape) in fields.items() if name not in own}
+    not_metadata = {"frames", "frames_mask", "sample", "dataset"}
+    metadata = {name: field for name, field in fields.items() if name not in not_metadata}
+    out = {name: np.empty((len(rows), *shape), dtype) for name, (dtype, shape) in metadata.items()}
     for values in out.values():
         values[...] = 77
     failed: list[int] = []
@@ -83,21 +84,21 @@ def expected_row(data: OpenMixture, rows: Rows, row: int) -> dict[str, Any]:
         length = min(spec.action_span.longest, episode["num_steps"] - record["step"])
     window = tables["steps"][record["steps_row"] : record["steps_row"] + length]
     assert [step["step"] for step in window] == list(range(record["step"], record["step"] + length))
-    options = data.sample_spec
-    found: dict[str, Any] = {key: record[key] for key in ("episode", "step", "offset")}
-    found["language"] = window[0]["language"]
+    options = data.options
+    expected: dict[str, Any] = {key: record[key] for key in ("episode", "step", "offset")}
+    expected["language"] = window[0]["language"]
     action = (options.action_columns or {}).get(split.dataset)
     kinds = KINDS[split.dataset] if action is None else spec.actions[split.member].kinds
     steps = [vector_of(step, "action", action) for step in window]
-    found["action"] = reduced(steps, options.action, kinds, RATES[split.dataset])
-    found["state"] = vector_of(window[0], "state", (options.state_columns or {}).get(split.dataset))
+    expected["action"] = reduced(steps, options.action, kinds, RATES[split.dataset])
+    expected["state"] = vector_of(window[0], "state", (options.state_columns or {}).get(split.dataset))
     for column in spec.columns:
-        where = {"steps": window[0], "episodes": episode, "records": record}
-        kind = next((kind for kind in TABLE_KINDS if column.column in where[kind]), None)
+        row_by_table = {"steps": window[0], "episodes": episode, "records": record}
+        kind = next((kind for kind in TABLE_KINDS if column.column in row_by_table[kind]), None)
         if "." in column.name:
             kind = column.name.partition(".")[0]  # type: ignore[assignment]
-        found[column.name] = where[kind].get(column.column) if kind else None
-    return found
+        expected[column.name] = row_by_table[kind].get(column.column) if kind else None
+    return expected
 
 
 def vector_of(step: Mapping[str, Any], name: str, columns: Any) -> list[float | None]:
@@ -118,56 +119,56 @@ def reduced(steps: list[list[Any]], how: str, kinds: tuple[str, ...], rate: floa
     """Return the window of some steps, or one action."""
     if how == "window":
         return steps
-    found: list[float | None] = []
+    actions: list[float | None] = []
     for values, kind in zip(zip(*steps, strict=True), kinds, strict=True):
         if how == "first":
-            found.append(values[0])
+            actions.append(values[0])
         elif None in values:
-            found.append(None)
+            actions.append(None)
         elif kind == "flag" or (how == "sum" and kind == "absolute"):
-            found.append(values[-1])
+            actions.append(values[-1])
         elif how == "sum":
-            found.append(sum(values) / (rate or 1 if kind == "velocity" else 1))
+            actions.append(sum(values) / (rate or 1 if kind == "velocity" else 1))
         else:
-            found.append(sum(values) / len(values))
-    return found
+            actions.append(sum(values) / len(values))
+    return actions
 
 
-def assert_row(found: Mapping[str, Any], row: int, expected: Mapping[str, Any], *, exact: bool) -> None:
+def assert_row(batch: Mapping[str, Any], row: int, expected: Mapping[str, Any], *, exact: bool) -> None:
     """Compare a row of a batch with the expected one, padding included."""
-    keys = {key for key in found if not key.endswith("_mask")}
+    keys = {key for key in batch if not key.endswith("_mask")}
     assert keys == set(expected)
     for key, value in expected.items():
-        if f"{key}_mask" not in found:
-            assert (value or "" if isinstance(found[key], list) else value) == found[key][row], key
+        if f"{key}_mask" not in batch:
+            assert (value or "" if isinstance(batch[key], list) else value) == batch[key][row], key
             continue
-        values, mask = padded(value, found[key][row].shape, found[key].dtype)
-        np.testing.assert_array_equal(found[f"{key}_mask"][row], mask, err_msg=key)
+        values, mask = padded(value, batch[key][row].shape, batch[key].dtype)
+        np.testing.assert_array_equal(batch[f"{key}_mask"][row], mask, err_msg=key)
         if exact or key != "action":
-            np.testing.assert_array_equal(found[key][row], values, err_msg=key)
+            np.testing.assert_array_equal(batch[key][row], values, err_msg=key)
         else:
-            np.testing.assert_allclose(found[key][row], values, rtol=1e-5, atol=1e-5, err_msg=key)
+            np.testing.assert_allclose(batch[key][row], values, rtol=1e-5, atol=1e-5, err_msg=key)
 
 
 def padded(value: Any, shape: tuple[int, ...], dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
     """Return a nested list in an array of zeros, and the mask of its values."""
     values, mask = np.zeros(shape, dtype), np.zeros(shape, bool)
     if not shape:
-        there = value is not None
-        return np.array(value if there else 0, dtype), np.array(there)
+        exists = value is not None
+        return np.array(value if exists else 0, dtype), np.array(exists)
     listed = value if isinstance(value, list) else [] if value is None else [value]
-    for place, each in enumerate(listed):
-        inner, inside = padded(each, shape[1:], dtype)
-        values[place], mask[place] = inner, inside
+    for position, item in enumerate(listed):
+        inner, inside = padded(item, shape[1:], dtype)
+        values[position], mask[position] = inner, inside
     return values, mask
 
 
 def assert_equal(data: OpenMixture, rows: Rows) -> None:
-    found, located, failed = look_up(data, rows)
+    batch, located, failed = look_up(data, rows)
     assert not failed
     exact = data.sample_spec.action in ("window", "first")
     for row in range(len(rows)):
-        assert_row(found, row, expected_row(data, rows, row), exact=exact)
+        assert_row(batch, row, expected_row(data, rows, row), exact=exact)
     assert_located(data, rows, located)
 
 
@@ -278,12 +279,12 @@ def test_columns_that_a_member_lacks_are_zero_and_not_there(root: Path, tmp_path
     data = open_data(tmp_path, {"arm": 1, "hand": 1}, columns=("reward", "note", "bits"))
     rows = all_rows(data)
     assert_equal(data, rows)
-    found, _, _ = look_up(data, rows)
+    result, _, _ = look_up(data, rows)
     lacking = rows.member == 1
     assert lacking.any() and not lacking.all()
-    assert not found["reward"][lacking].any() and not found["reward_mask"][lacking].any()
-    assert not found["bits_mask"][lacking].any()
-    assert {found["note"][row] for row in np.flatnonzero(lacking)} == {""}
+    assert not result["reward"][lacking].any() and not result["reward_mask"][lacking].any()
+    assert not result["bits_mask"][lacking].any()
+    assert {result["note"][row] for row in np.flatnonzero(lacking)} == {""}
 
 
 def test_numbers_of_members_meet_in_a_type_that_holds_all(root: Path, tmp_path: Path) -> None:
@@ -308,8 +309,8 @@ def test_numbers_of_members_meet_in_a_type_that_holds_all(root: Path, tmp_path: 
 def test_without_metadata_records_are_located_all_the_same(root: Path, metadata: Any) -> None:
     data = open_data(root, {"arm": 1, "hand": 1}, metadata=metadata)
     rows = all_rows(data)
-    found, located, failed = look_up(data, rows)
-    assert (found, failed) == ({}, set())
+    result, located, failed = look_up(data, rows)
+    assert (result, failed) == ({}, set())
     assert_located(data, rows, located)
 
 
@@ -318,28 +319,28 @@ def test_threads_share_a_lookup(root: Path) -> None:
     rows, lookup = data.plan.rows(data.plan.batch_samples(0, 600)), Lookup(data.spec)
     parts = [rows.cut(start, start + 7) for start in range(0, 600 - 7, 7)] * 3
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda part: look_up(data, part, lookup=lookup)[0], parts))
-    for part, values in zip(parts[:30], found, strict=False):
+        result = list(pool.map(lambda part: look_up(data, part, lookup=lookup)[0], parts))
+    for part, values in zip(parts[:30], result, strict=False):
         for row in range(len(part)):
             assert_row(values, row, expected_row(data, part, row), exact=True)
-    for first, again in zip(found[: len(parts) // 3], found[len(parts) // 3 :], strict=False):
+    for first, repeated in zip(result[: len(parts) // 3], result[len(parts) // 3 :], strict=False):
         for name, values in first.items():
-            np.testing.assert_array_equal(values, again[name])
+            np.testing.assert_array_equal(values, repeated[name])
 
 
 def test_few_instructions_are_kept_decoded(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream.batch.lookup, "_MOST_TEXTS", 2)
     data = open_data(root, {"arm": 1, "hand": 1})
     lookup, rows = Lookup(data.spec), all_rows(data)
-    found, _, _ = look_up(data, rows, lookup=lookup)
-    assert lookup._language.cache_info().currsize == 2
-    assert found["language"] == [expected_row(data, rows, row)["language"] for row in range(len(rows))]
+    result, _, _ = look_up(data, rows, lookup=lookup)
+    assert lookup._instruction.cache_info().currsize == 2
+    assert result["language"] == [expected_row(data, rows, row)["language"] for row in range(len(rows))]
 
 
 def test_a_batch_of_no_rows_has_arrays_of_no_rows(root: Path) -> None:
     data = open_data(root, {"arm": 1, "hand": 1}, columns=("reward", "note"), action="mean")
-    found, located, failed = look_up(data, all_rows(data).cut(3, 3))
-    assert (located.shards, failed, found["language"], found["note"]) == ([], set(), [], [])
+    result, located, failed = look_up(data, all_rows(data).cut(3, 3))
+    assert (located.shards, failed, result["language"], result["note"]) == ([], set(), [], [])
 
 
 def edited(root: Path, tmp_path: Path, change: Mapping[str, int], row: int) -> tuple[Path, int]:
@@ -386,19 +387,19 @@ def test_a_row_that_leads_outside_fails_and_no_other(
     root: Path, tmp_path: Path, change: dict[str, int], options: dict[str, Any]
 ) -> None:
     changed, row = edited(root, tmp_path, change, 3)
-    sound = open_data(root, {"arm": 1, "hand": 1}, **options)
+    intact = open_data(root, {"arm": 1, "hand": 1}, **options)
     data = open_data(changed, {"arm": 1, "hand": 1}, **options)
     rows = all_rows(data)
-    expected, _, _ = look_up(sound, rows)
-    found, _, failed = look_up(data, rows)
+    expected, _, _ = look_up(intact, rows)
+    result, _, failed = look_up(data, rows)
     [bad] = np.flatnonzero((rows.member == 0) & (rows.record == row)).tolist()
     assert failed == {bad}
-    others = np.delete(np.arange(len(rows)), bad)
+    other_rows = np.delete(np.arange(len(rows)), bad)
     for name, values in expected.items():
         if isinstance(values, list):
-            assert [values[i] for i in others] == [found[name][i] for i in others]
+            assert [values[i] for i in other_rows] == [result[name][i] for i in other_rows]
         else:
-            np.testing.assert_array_equal(found[name][others], values[others], err_msg=name)
+            np.testing.assert_array_equal(result[name][other_rows], values[other_rows], err_msg=name)
 
 
 @pytest.mark.parametrize("step", [100, (1 << 31) - 1])
@@ -425,7 +426,7 @@ def test_a_column_that_begins_anywhere_is_refused(root: Path, kind: str, name: s
     [split] = data.spec.splits
     table = getattr(split, kind)
     moved = replace(table.columns[name], data=table.columns[name].data + 2)
-    other: dict[str, Any] = {kind: Table(table.path, table.rows, {**table.columns, name: moved})}
-    index = replace(split, **other)
-    with pytest.raises(FormatError, match=f"{kind}.arrow: column '{name}' does not begin at a multiple of"):
+    changes: dict[str, Any] = {kind: Table(table.path, table.rows, {**table.columns, name: moved})}
+    index = replace(split, **changes)
+    with pytest.raises(FormatError, match=f"{kind}.arrow: column '{name}' does not start at a multiple of"):
         Lookup(replace(data.spec, splits=(index,)))

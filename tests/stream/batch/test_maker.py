@@ -16,9 +16,9 @@ class Draw(grain.transforms.RandomMap):
 
 def test_random_transforms_draw_by_seed_step_and_rank() -> None:
     def drawn(**options: int) -> list[float]:
-        given = {"seed": 1, "step": 2, "rank": 3, **options}
-        return apply_transforms([Draw(), Draw()], {}, **given)["drawn"].tolist()
+        settings = {"seed": 1, "step": 2, "rank": 3, **options}
+        return apply_transforms([Draw(), Draw()], {}, **settings)["drawn"].tolist()
 
-    found = [drawn(), drawn(seed=2), drawn(step=3), drawn(rank=4), drawn(seed=-1)]
-    assert len({tuple(each) for each in found}) == 5
-    assert drawn() == found[0]
+    result = [drawn(), drawn(seed=2), drawn(step=3), drawn(rank=4), drawn(seed=-1)]
+    assert len({tuple(drawn_values) for drawn_values in result}) == 5
+    assert drawn() == result[0]

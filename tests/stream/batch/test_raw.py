@@ -58,8 +58,8 @@ def test_the_pixels_of_windows_are_those_of_the_source(roots: dict[str, Path]) -
     for step in range(8):
         batch = windows.batch_at(step)
         for row, episode in enumerate(batch["episode"]):
-            for frame, taken in zip(batch["frames"][row], batch["frame_step"][row], strict=True):
-                np.testing.assert_array_equal(frame, PIXELS[episode][taken])
+            for frame, frame_step in zip(batch["frames"][row], batch["frame_step"][row], strict=True):
+                np.testing.assert_array_equal(frame, PIXELS[episode][frame_step])
 
 
 def test_a_pair_of_which_one_frame_is_wanted_is_read_too(roots: dict[str, Path]) -> None:

@@ -53,15 +53,15 @@ SIZES = st.one_of(st.integers(0, 100), st.integers(PAGE - 1, PAGE + 1), st.integ
 def test_each_file_lies_at_its_start_and_the_rest_is_zero(folder: Path, sizes: list[int]) -> None:
     paths = write_files(folder, sizes)
     region = Region([str(path) for path in paths])
-    found = region.view("u1")
-    assert not found[:PAGE].any()
-    expected = np.zeros(len(found), np.uint8)
+    result = region.view("u1")
+    assert not result[:PAGE].any()
+    expected = np.zeros(len(result), np.uint8)
     for path, start in zip(paths, region.starts, strict=True):
         content = np.frombuffer(path.read_bytes(), np.uint8)
         assert start % PAGE == 0
         assert not expected[start : start + len(content)].any()
         expected[start : start + len(content)] = content
-    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(result, expected)
 
 
 @pytest.mark.parametrize("dtype", ["<i4", "<i8", "<f4", "<u8"])

@@ -28,15 +28,15 @@ def resized(frame: np.ndarray, size: tuple[int, int], fit: ImageFit, filter: Ima
 def test_lanczos_differs_from_tensorflow_by_one_level_at_most(size: tuple[int, int]) -> None:
     tf = pytest.importorskip("tensorflow")
     frame = picture(256, 200)
-    wanted = tf.clip_by_value(tf.round(tf.image.resize(frame, size, method="lanczos3", antialias=True)), 0, 255)
-    found = resized(frame, size, "stretch", "lanczos")
-    assert np.abs(found.astype(int) - wanted.numpy()).max() <= 1
+    expected = tf.clip_by_value(tf.round(tf.image.resize(frame, size, method="lanczos3", antialias=True)), 0, 255)
+    result = resized(frame, size, "stretch", "lanczos")
+    assert np.abs(result.astype(int) - expected.numpy()).max() <= 1
 
 
 def test_area_is_the_mean_of_the_covered_pixels() -> None:
     frame = picture(256, 192)
-    wanted = frame.reshape(64, 4, 64, 3, 3).mean(axis=(1, 3))
-    assert np.abs(resized(frame, (64, 64), "stretch") - wanted).max() <= 1
+    expected = frame.reshape(64, 4, 64, 3, 3).mean(axis=(1, 3))
+    assert np.abs(resized(frame, (64, 64), "stretch") - expected).max() <= 1
 
 
 @pytest.mark.parametrize("fit", ["stretch", "pad"])
@@ -58,9 +58,9 @@ def test_padding_is_black_and_even(shape: tuple[int, int], inner: tuple[int, int
 @pytest.mark.parametrize("fit", ["stretch", "pad"])
 def test_depth_takes_values_that_were_measured(fit: ImageFit) -> None:
     depth = np.random.default_rng(0).integers(1, 1 << 16, (30, 40), np.uint16)
-    found = resized(depth, (20, 20), fit, "lanczos")
-    assert set(found[found > 0].tolist()) <= set(depth.ravel().tolist())
-    assert (found > 0).any(axis=1).sum() == (20 if fit == "stretch" else 15)
+    result = resized(depth, (20, 20), fit, "lanczos")
+    assert set(result[result > 0].tolist()) <= set(depth.ravel().tolist())
+    assert (result > 0).any(axis=1).sum() == (20 if fit == "stretch" else 15)
     np.testing.assert_array_equal(resized(depth, (60, 80), fit)[::2, ::2], depth)
 
 
@@ -68,9 +68,9 @@ def test_depth_takes_values_that_were_measured(fit: ImageFit) -> None:
 @pytest.mark.parametrize("size", [(20, 30), (25, 60), (160, 30), (300, 400)], ids=str)
 def test_depth_is_taken_where_its_colours_are(size: tuple[int, int], fit: ImageFit) -> None:
     # The pixels of both say at which row and column they were.
-    places = np.stack([*np.mgrid[1:161, 1:241], np.zeros((160, 240))], axis=2)
-    colours = resized(places.astype(np.uint8), size, fit).astype(int)
-    depths = np.stack([resized(places[:, :, axis].astype(np.uint16), size, fit) for axis in (0, 1)], axis=2)
+    positions = np.stack([*np.mgrid[1:161, 1:241], np.zeros((160, 240))], axis=2)
+    colours = resized(positions.astype(np.uint8), size, fit).astype(int)
+    depths = np.stack([resized(positions[:, :, axis].astype(np.uint16), size, fit) for axis in (0, 1)], axis=2)
     assert depths.any(axis=2).sum() == colours.any(axis=2).sum() > 0
     # Half a pixel to the middle of an even number of pixels, and half a level of rounding.
     assert np.abs(depths - colours[:, :, :2]).max() <= 1
@@ -83,34 +83,36 @@ def test_datasets_of_several_sizes_make_one_batch(frames_root: Path, tmp_path: P
         write_dataset(tmp_path, name, {"train": [[9, 9]]}, size=size)
     with pytest.raises(ArgumentError, match=r"frames of 2 sizes .* give image_size="):
         make_loader(tmp_path, "small,large", batch_size=8)
-    whole = make_loader(tmp_path, "small,large", batch_size=8, image_size=(32, 32), image_fit="pad", num_workers=1)
-    batch = next(iter(whole))
+    mixed = make_loader(tmp_path, "small,large", batch_size=8, image_size=(32, 32), image_fit="pad", num_workers=1)
+    batch = next(iter(mixed))
     assert batch["frames"].shape == (8, 2, 32, 32, 3)
     native: Any = {
-        name: make_loader(tmp_path, name, batch_size=14, passes=1, shuffle="none") for name in whole.dataset_names
+        name: make_loader(tmp_path, name, batch_size=14, passes=1, shuffle="none") for name in mixed.dataset_names
     }
-    for row, ref in enumerate(whole.describe(0)):
-        places = [(other.episode, other.step) for other in native[ref.dataset].describe(0)]
-        place = places.index((ref.episode, ref.step))
-        for frame, wanted in zip(batch["frames"][row], native[ref.dataset].batch_at(0)["frames"][place], strict=True):
-            np.testing.assert_array_equal(frame, resized(wanted, (32, 32), "pad"))
-    assert np.array_equal(whole.batch_at(0)["frames"], batch["frames"])
+    for row, ref in enumerate(mixed.describe(0)):
+        positions = [(second.episode, second.step) for second in native[ref.dataset].describe(0)]
+        position = positions.index((ref.episode, ref.step))
+        for frame, expected_frames in zip(
+            batch["frames"][row], native[ref.dataset].batch_at(0)["frames"][position], strict=True
+        ):
+            np.testing.assert_array_equal(frame, resized(expected_frames, (32, 32), "pad"))
+    assert np.array_equal(mixed.batch_at(0)["frames"], batch["frames"])
 
 
 def test_each_camera_has_its_own_size(frames_root: Path) -> None:
     sizes = {"primary": (20, 30), "wrist": (8, 8)}
     batch = make_loader(frames_root, "viola", batch_size=2, cameras=["primary", "wrist"], image_size=sizes).batch_at(0)
     assert {name: batch[f"frames/{name}"].shape[2:4] for name in sizes} == sizes
-    one = make_loader(frames_root, "viola", batch_size=2, cameras=["primary", "wrist"], image_size={"wrist": (8, 8)})
-    assert one.batch_at(0)["frames/primary"].shape[2:4] == (64, 64)
+    loader = make_loader(frames_root, "viola", batch_size=2, cameras=["primary", "wrist"], image_size={"wrist": (8, 8)})
+    assert loader.batch_at(0)["frames/primary"].shape[2:4] == (64, 64)
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("options", "message"),
     [
         ({"image_size": 224}, "image_size=224; expected .height, width. in pixels"),
         ({"image_size": (224, 0)}, "expected .height, width. in pixels"),
-        ({"image_size": (10**6, 10**6)}, r"image_size=.1000000, 1000000.; expected .* at most 67,108,864 pixels in a"),
+        ({"image_size": (10**6, 10**6)}, r"image_size=.1000000, 1000000.; expected .* at most 67,108,864 pixels a"),
         ({"image_size": {"primary": (8193, 8192)}}, r"image_size\['primary'\]=.8193, 8192.; expected .* at most"),
         ({"image_size": {"wrist": (8, 8)}}, "image_size: no camera 'wrist' is loaded"),
         ({"image_fit": "crop"}, "image_fit='crop'; expected one of stretch, pad"),
@@ -118,6 +120,6 @@ def test_each_camera_has_its_own_size(frames_root: Path) -> None:
         ({"image_size": (8, 8), "decode": "device"}, "decode='device' gives frames in their stored size"),
     ],
 )
-def test_wrong_sizes_are_refused_when_the_loader_is_made(frames_root: Path, given: Any, message: str) -> None:
+def test_wrong_sizes_are_refused_when_the_loader_is_made(frames_root: Path, options: Any, message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
-        make_loader(frames_root, "viola", batch_size=2, **given)
+        make_loader(frames_root, "viola", batch_size=2, **options)

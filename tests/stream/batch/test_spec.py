@@ -46,7 +46,7 @@ def made(spec: BatchSpec, rows: Rows) -> dict[str, Any]:
     out = assembler.empty(len(rows))
     done = assembler.assemble(rows, out)
     assert not done.failed
-    return {**out, **done.texts}
+    return done.batch
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
@@ -69,9 +69,9 @@ def planned(root: Path, options: dict[str, Any]) -> tuple[OpenMixture, Rows]:
 def test_a_batch_is_made_of_its_columns_and_of_no_others(root: Path, options: dict[str, Any]) -> None:
     data, rows = planned(root, options)
     splits = tuple(without_others(data.spec, split) for split in data.spec.splits)
-    expected, found = made(data.spec, rows), made(replace(data.spec, splits=splits), rows)
+    expected, result = made(data.spec, rows), made(replace(data.spec, splits=splits), rows)
     for name, values in expected.items():
-        np.testing.assert_array_equal(found[name], values, err_msg=name)
+        np.testing.assert_array_equal(result[name], values, err_msg=name)
 
 
 def without_others(spec: BatchSpec, split: SplitIndex) -> SplitIndex:

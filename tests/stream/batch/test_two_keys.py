@@ -60,11 +60,11 @@ def roots(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_camera_under_two_keys_is_resized_for_one_of_them(name: str, keys: tuple[str, str], roots: Path) -> None:
     cameras = dict.fromkeys(keys, "primary") | ({} if name.startswith("pairs") else {"hand": "wrist"})
     options: dict[str, Any] = {"batch_size": 6, "num_workers": 0}
-    both = make_loader(roots / name, "demo", cameras=cameras, image_size={"small": (6, 8)}, **options)
+    both_keys = make_loader(roots / name, "demo", cameras=cameras, image_size={"small": (6, 8)}, **options)
     stored = make_loader(roots / name, "demo", cameras="primary", **options)
     resized = make_loader(roots / name, "demo", cameras="primary", image_size=(6, 8), **options)
     for step in range(2):
-        batch = both.batch_at(step)
+        batch = both_keys.batch_at(step)
         np.testing.assert_array_equal(batch["frames/large"], stored.batch_at(step)["frames"])
         np.testing.assert_array_equal(batch["frames/small"], resized.batch_at(step)["frames"])
 
@@ -80,7 +80,7 @@ def test_a_drawn_camera_beside_a_resized_one_keeps_its_frames(roots: Path) -> No
     }
     shown = set()
     for row, frames in enumerate(batch["frames/drawn"]):
-        matches = [role for role, other in alone.items() if np.array_equal(frames, other["frames"][row])]
+        matches = [role for role, second in alone.items() if np.array_equal(frames, second["frames"][row])]
         assert len(matches) == 1
         shown |= set(matches)
     assert shown == {"primary", "wrist"}

@@ -29,8 +29,8 @@ def open_splits(dataset: Dataset) -> list[SplitIndex]:
     return [open_index(dataset, split) for split in dataset.manifest.splits]
 
 
-def chosen_vector(dataset: Dataset, which: Literal["action", "state"], columns: Any) -> Vector:
-    return dataset_vector(dataset, which, columns, steps=open_splits(dataset)[0].steps)
+def chosen_vector(dataset: Dataset, vector_name: Literal["action", "state"], columns: Any) -> Vector:
+    return dataset_vector(dataset, vector_name, columns, steps=open_splits(dataset)[0].steps)
 
 
 def read_rows(index: SplitIndex, parts: list[dict[str, Any]]) -> np.ndarray:
@@ -40,9 +40,9 @@ def read_rows(index: SplitIndex, parts: list[dict[str, Any]]) -> np.ndarray:
     for part in parts:
         values = table[feature_column("steps", part["path"])].to_pylist()
         for row, value in zip(rows, values, strict=True):
-            several = value if isinstance(value, list) else [value]
-            chosen = range(len(several)) if part["select"] is None else part["select"]
-            row += [float(several[i]) for i in chosen]
+            step_rows = value if isinstance(value, list) else [value]
+            chosen = range(len(step_rows)) if part["select"] is None else part["select"]
+            row += [float(step_rows[i]) for i in chosen]
     return np.array(rows, np.float32).reshape(len(table), -1)
 
 
@@ -50,15 +50,15 @@ def read_rows(index: SplitIndex, parts: list[dict[str, Any]]) -> np.ndarray:
 def test_the_vectors_of_a_dataset_are_the_registrys_columns_side_by_side(oxe_root: Path, name: str) -> None:
     dataset = Catalog(oxe_root).open(name)
     spec = load_registry().dataset(name)
-    for which in VECTORS:
-        parts = [part.model_dump() for part in getattr(spec, which)]
+    for vector_name in VECTORS:
+        parts = [part.model_dump() for part in getattr(spec, vector_name)]
         for index in open_splits(dataset):
-            vector = dataset_vector(dataset, which, None, steps=index.steps)
+            vector = dataset_vector(dataset, vector_name, None, steps=index.steps)
             assert vector.size == sum(part["dims"] for part in parts)
             assert len(vector.names) == len(vector.kinds) == vector.size
             assert vector.kinds == tuple(part["kind"] for part in parts for _ in range(part["dims"]))
             if parts:
-                np.testing.assert_array_equal(index.steps.array(which), read_rows(index, parts), strict=True)
+                np.testing.assert_array_equal(index.steps.array(vector_name), read_rows(index, parts), strict=True)
 
 
 @pytest.fixture
@@ -82,9 +82,9 @@ def test_chosen_columns_take_the_place_of_the_registrys(
     vector = chosen_vector(bridge, "state", columns)
     expected = [{"path": path, "select": select} for path, select in parts]
     for index in open_splits(bridge):
-        values, there = vector.take(index.steps, np.arange(len(index.steps)))
+        values, exists = vector.take(index.steps, np.arange(len(index.steps)))
         np.testing.assert_array_equal(values, read_rows(index, expected), strict=True)
-        assert there.all()
+        assert exists.all()
 
 
 def made_steps(folder: Path, **columns: pa.Array) -> Table:
@@ -110,11 +110,11 @@ def test_columns_of_any_type_become_float32(bridge: Dataset, tmp_path: Path) -> 
     }
     steps = made_steps(tmp_path, **columns)
     vector = dataset_vector(bridge, "state", list(columns), steps=steps)
-    found, there = vector.take(steps, np.array([1, 0, 1]))
+    result, exists = vector.take(steps, np.array([1, 0, 1]))
     expected = [[0.1, 2**40 + 1, 255, 1, 0.5, 1, 0, 1, 2, 3], [np.inf, -3, 0, 0, -2, 0, 1, 4, 5, 6]]
     with np.errstate(over="ignore"):
-        np.testing.assert_array_equal(found, np.array(expected).astype(np.float32)[[1, 0, 1]], strict=True)
-    assert there.all()
+        np.testing.assert_array_equal(result, np.array(expected).astype(np.float32)[[1, 0, 1]], strict=True)
+    assert exists.all()
 
 
 def test_where_a_row_has_no_value_it_is_zero_and_said_so(bridge: Dataset, tmp_path: Path) -> None:
@@ -125,9 +125,9 @@ def test_where_a_row_has_no_value_it_is_zero_and_said_so(bridge: Dataset, tmp_pa
     }
     steps = made_steps(tmp_path, **columns)
     vector = dataset_vector(bridge, "state", ["truth", ("vector", [1, 0]), "long"], steps=steps)
-    found, there = vector.take(steps, np.arange(2))
-    np.testing.assert_array_equal(found, np.array([[1, 0, 0, 0], [0, 3, 2, 2**60]], np.float32), strict=True)
-    assert there.tolist() == [[True, False, False, False], [False, True, True, True]]
+    result, exists = vector.take(steps, np.arange(2))
+    np.testing.assert_array_equal(result, np.array([[1, 0, 0, 0], [0, 3, 2, 2**60]], np.float32), strict=True)
+    assert exists.tolist() == [[True, False, False, False], [False, True, True, True]]
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_the_feature_of_a_dataset_is_chosen_where_a_derived_column_has_its_name(
 
 
 @pytest.mark.parametrize(
-    "other",
+    "other_type",
     [
         lambda size: None,
         lambda size: pa.list_(pa.float32(), size - 1),
@@ -162,14 +162,14 @@ def test_the_feature_of_a_dataset_is_chosen_where_a_derived_column_has_its_name(
     ids=["missing", "narrower", "doubles", "lists", "numbers"],
 )
 def test_a_derived_column_that_does_not_fit_the_manifest_is_refused(
-    bridge: Dataset, tmp_path: Path, other: Callable[[int], pa.DataType | None]
+    bridge: Dataset, tmp_path: Path, other_type: Callable[[int], pa.DataType | None]
 ) -> None:
     size = sum(part["dims"] for part in bridge.manifest.spec["action"])
-    kind = other(size)
+    kind = other_type(size)
     derived = {} if kind is None else {"action": pa.nulls(3, kind)}
     steps = made_steps(tmp_path, reward=pa.array([1, 2, 3]), **derived)
-    told = f"column 'action' is not the {size} numbers of the manifest's spec; run `pairstream reindex`"
-    with pytest.raises(FormatError, match=told):
+    message = f"column 'action' is not the {size} numbers of the manifest's spec; run `pairstream reindex`"
+    with pytest.raises(FormatError, match=message):
         dataset_vector(bridge, "action", None, steps=steps)
 
 
@@ -242,9 +242,9 @@ WINDOW = np.array(
 )
 def test_windows_are_reduced_by_the_mode_of_each_dimension(how: Any, expected: list[list[float]]) -> None:
     kinds = np.array([[0, 1, 2]] * 3, np.int8)
-    found = reduce_window(WINDOW, np.array([3, 2, 1]), how, kinds)
-    assert found.dtype == np.float32
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    result = reduce_window(WINDOW, np.array([3, 2, 1]), how, kinds)
+    assert result.dtype == np.float32
+    np.testing.assert_allclose(result, expected, rtol=1e-6)
 
 
 @given(st.integers(0, 2**32), st.integers(1, 6), st.integers(1, 5))
@@ -254,14 +254,14 @@ def test_reducing_a_batch_is_reducing_each_row_by_itself(seed: int, width: int, 
     window = rng.normal(size=(7, width, dims)).astype(np.float32) * (np.arange(width) < steps[:, None])[..., None]
     kinds = rng.integers(0, 3, (7, dims)).astype(np.int8)
     for how in REDUCTIONS[1:]:
-        found = reduce_window(window, steps, how, kinds)
+        result = reduce_window(window, steps, how, kinds)
         for row in range(7):
             real = window[row, : steps[row]].astype(np.float64)
             for dim in range(dims):
                 last = how != "first" and (kinds[row, dim] == 2 or (how == "sum" and kinds[row, dim] == 1))
                 by_name = {"first": real[0], "sum": real.sum(axis=0), "mean": real.mean(axis=0)}
                 expected = real[-1, dim] if last else by_name[how][dim]
-                assert found[row, dim] == pytest.approx(expected, abs=1e-5)
+                assert result[row, dim] == pytest.approx(expected, abs=1e-5)
 
 
 def test_velocities_add_up_like_deltas_and_padding_counts_as_delta() -> None:

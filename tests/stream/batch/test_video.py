@@ -40,10 +40,10 @@ FOLDER = Path("demo/1.0.0/train")
 
 
 def episode(number: int) -> dict[str, Any]:
-    made = demo_episode(LENGTHS[number], seed=number)
-    for step, picture in zip(made["steps"], PICTURES[number], strict=True):
+    demo = demo_episode(LENGTHS[number], seed=number)
+    for step, picture in zip(demo["steps"], PICTURES[number], strict=True):
         step["observation"]["image"] = jpeg(picture, 98)
-    return made
+    return demo
 
 
 @pytest.fixture(scope="module", params=["h264", pytest.param("av1", marks=pytest.mark.long)])
@@ -68,7 +68,7 @@ def check(batch: dict[str, Any]) -> None:
     """Every frame is the one of its step."""
     for row, number in enumerate(batch["episode"].tolist()):
         for pixels, step in zip(batch["frames"][row], batch["frame_step"][row].tolist(), strict=True):
-            likeness = [psnr(each, pixels) for each in PICTURES[number]]
+            likeness = [psnr(picture, pixels) for picture in PICTURES[number]]
             assert likeness[step] == max(likeness) > 35
 
 
@@ -100,9 +100,9 @@ def test_batches_are_the_same_from_any_loader(root: Path) -> None:
         mine = loader(root, rank=rank, world_size=2, **options).batch_at(2)
         np.testing.assert_array_equal(mine["frames"], expected[2]["frames"][2 * rank : 2 * rank + 2])
     # A frame is the same alone as in a window.
-    for row, (number, taken) in enumerate(zip(expected[0]["episode"], expected[0]["frame_step"], strict=True)):
+    for row, (number, frames) in enumerate(zip(expected[0]["episode"], expected[0]["frame_step"], strict=True)):
         alone = loader(root, frames=(0,)).episode("demo", int(number)).frames
-        np.testing.assert_array_equal(expected[0]["frames"][row], alone[taken])
+        np.testing.assert_array_equal(expected[0]["frames"][row], alone[frames])
 
 
 def test_a_chunk_is_read_once_for_all_frames_of_a_row(root: Path) -> None:
@@ -115,7 +115,7 @@ def test_a_chunk_is_read_once_for_all_frames_of_a_row(root: Path) -> None:
         out = assembler.empty(1)
         work = assembler.assemble(rows, out).work
         first = int(open_index(sizes, "train").episodes.array("first_record")[out["episode"][0]])
-        chunks = {first + taken - taken % GOP for taken in out["frame_step"][0].tolist()}
+        chunks = {first + frames - frames % GOP for frames in out["frame_step"][0].tolist()}
         assert work.bytes == records.take("num_bytes", np.array(sorted(chunks))).sum()
 
 
@@ -143,11 +143,11 @@ def test_a_damaged_chunk_is_an_error_of_its_records_and_replaced_as_any_other(ro
     record = int(index.episodes.array("first_record")[1])
     position = int(index.records.array("position")[record])
     flip(tmp_path / "copy" / FOLDER / shard_file(index.shards.stem(0)), position + 200)
-    with pytest.raises(RecordError, match="its bytes are not those that were written") as found:
+    with pytest.raises(RecordError, match="its bytes are not those that were written") as result:
         for step in range(8):
             loader(tmp_path / "copy", frames=(0,)).batch_at(step)
     # Episode 0 has three chunks.
-    assert (found.value.episode, found.value.record) == (1, 3)
+    assert (result.value.episode, result.value.record) == (1, 3)
     windows = loader(tmp_path / "copy", frames=(0, 1), bounds="clamp", on_error="replace")
     for step in range(5):
         check(windows.batch_at(step))
@@ -256,3 +256,18 @@ def test_an_episode_is_seen_and_recorded(root: Path, tmp_path: Path) -> None:
         pixels = np.frombuffer(bytes(buffer), np.uint8).reshape(*SIZE, 3)
         assert psnr(PICTURES[2][step], pixels) > 35
         assert psnr(PICTURES[2][step], decode_frame(track.read_picture(step))) > 33
+
+
+def test_a_batch_of_missing_frames_only_is_black(tmp_path: Path) -> None:
+    missing_step, damaged = 3, demo_episode(6)
+    damaged["steps"][missing_step]["observation"]["image"] = b"\xff\xd8\xffdamaged"
+    dataset = write_dataset(tmp_path / "source", splits={"train": [[damaged]]})
+    options = ConvertConfig(layout="frames", policy=FramePolicy(size=None, codec="h264"), gop=2, crf=18)
+    convert_dataset(dataset.conversion(tmp_path / "root", options))
+    more: dict[str, Any] = {"frames": (0,), "bounds": "clamp", "shuffle": "none"}
+    loader = make_loader(tmp_path / "root", "demo", batch_size=1, num_workers=0, **more)
+    for step in range(6):
+        batch = loader.batch_at(step)
+        assert batch["step"].tolist() == [step]
+        assert batch["frames_mask"].tolist() == [[step != missing_step]]
+        assert batch["frames"].any() == (step != missing_step)

@@ -122,9 +122,9 @@ def test_a_normalisation_is_described_by_all_of_its_numbers(oxe_root: Path) -> N
         for number in ("mean", "std"):
             content = normalize.to_json()
             content["statistics"][key]["kuka"][number][0] += 0.5
-            texts.add(Normalize.from_json(content, where="a test").describe())
+            texts.add(Normalize.from_json(content, context="a test").describe())
     assert len(texts) == 6
-    assert Normalize.from_json(normalize.to_json(), where="a test").describe() == normalize.describe()
+    assert Normalize.from_json(normalize.to_json(), context="a test").describe() == normalize.describe()
 
 
 def test_other_frames_within_clamped_bounds_are_named(frames_root: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -125,8 +125,10 @@ def test_a_transform_made_of_it_stays_itself(oxe_root: Path) -> None:
 
 
 def test_statistics_of_training_serve_another_split(oxe_root: Path) -> None:
-    data = {split: open_mixture(oxe_root, {"bridge": 1}, split=split, spec=SampleSpec()) for split in ("train", "test")}
-    tables = {split: Normalize(each).tables["action"] for split, each in data.items()}
+    data = {
+        split: open_mixture(oxe_root, {"bridge": 1}, split=split, options=SampleSpec()) for split in ("train", "test")
+    }
+    tables = {split: Normalize(value).tables["action"] for split, value in data.items()}
     assert np.array_equal(tables["train"].scale, tables["test"].scale)
 
 
@@ -191,22 +193,22 @@ def test_statistics_are_those_of_all_steps_together(
     }
     for member, name in enumerate(names):
         groups = {"dataset": (name,), "robot": tuple(n for n in names if robots[n] == robots[name]), "mixture": names}
-        zero, one = plain(every_step(oxe_root, groups[per], "action"), method)
+        zero, unit = plain(every_step(oxe_root, groups[per], "action"), method)
         flags = np.array(loader.data.spec.actions[member].kinds) == "flag"
-        varies = (np.abs(one - zero) > 1e-6) & ~flags
-        for values, wanted in ((zero, 0), (one, 1)):
-            found = normalize.normalize(values.astype(np.float32), dataset=name)
-            np.testing.assert_allclose(found[varies], wanted, atol=2e-4)
-            np.testing.assert_array_equal(found[~varies], values.astype(np.float32)[~varies])
+        varies = (np.abs(unit - zero) > 1e-6) & ~flags
+        for values, expected in ((zero, 0), (unit, 1)):
+            result = normalize.normalize(values.astype(np.float32), dataset=name)
+            np.testing.assert_allclose(result[varies], expected, atol=2e-4)
+            np.testing.assert_array_equal(result[~varies], values.astype(np.float32)[~varies])
 
 
 def test_statistics_of_chosen_columns_are_computed(oxe_root: Path) -> None:
     chosen = {"viola": [("action/world_vector", [2, 0])]}
     loader = make_loader(oxe_root, {"viola": 1}, batch_size=32, action_columns=chosen)
     values = every_step(oxe_root, ("viola",), "action/world_vector")[:, [2, 0]]
-    found = Normalize(loader).normalize(values.astype(np.float32), "action", dataset="viola")
-    np.testing.assert_allclose(found.mean(0), 0, atol=1e-4)
-    np.testing.assert_allclose(found.std(0), 1, atol=1e-4)
+    result = Normalize(loader).normalize(values.astype(np.float32), "action", dataset="viola")
+    np.testing.assert_allclose(result.mean(0), 0, atol=1e-4)
+    np.testing.assert_allclose(result.std(0), 1, atol=1e-4)
 
 
 def test_datasets_with_other_dimensions_are_not_taken_together(oxe_root: Path) -> None:
@@ -220,10 +222,10 @@ def test_datasets_with_other_dimensions_are_not_taken_together(oxe_root: Path) -
 def test_values_are_clipped_on_demand(oxe_root: Path, method: Any, clip: Any) -> None:
     loader = make_loader(oxe_root, "kuka", batch_size=4)
     normalize = Normalize(loader, method=method, clip=clip, leave=(), keys=("action",))
-    found = normalize.normalize(np.full(3, 1e6, np.float32), dataset="kuka")
+    result = normalize.normalize(np.full(3, 1e6, np.float32), dataset="kuka")
     bound = {None: np.inf if method == "mean_std" else 1.0, False: np.inf, 0.5: 0.5}[clip]
-    assert (found <= bound).all()
-    assert (found.max() == bound) or bound == np.inf
+    assert (result <= bound).all()
+    assert (result.max() == bound) or bound == np.inf
 
 
 def test_named_dimensions_are_left_alone(oxe_root: Path) -> None:
@@ -251,39 +253,39 @@ def test_denormalize_takes_normalize_back(oxe_root: Path, method: Any, kind: str
         back = np.asarray(normalize.denormalize(values, key, dataset=numbers))
         mask = batch[f"{key}_mask"]
         np.testing.assert_allclose(back[mask], batch[key][mask], rtol=1e-4, atol=1e-4)
-        again = np.asarray(
+        repeated = np.asarray(
             normalize.normalize(normalize.denormalize(values, key, dataset=numbers), key, dataset=numbers)
         )
-        np.testing.assert_allclose(again, result[key], rtol=1e-3, atol=1e-3)
+        np.testing.assert_allclose(repeated, result[key], rtol=1e-3, atol=1e-3)
 
 
 def test_one_action_of_a_named_dataset_is_denormalised(oxe_root: Path) -> None:
     loader = load(oxe_root)
     normalize = Normalize(loader)
     member = loader.dataset_names.index("kuka")
-    whole = np.random.default_rng(0).normal(size=(48, 3, loader.data.spec.action_size)).astype(np.float32)
+    actions = np.random.default_rng(0).normal(size=(48, 3, loader.data.spec.action_size)).astype(np.float32)
     numbers = np.full(48, member)
-    wanted = normalize.denormalize(whole, dataset=numbers)
-    np.testing.assert_array_equal(normalize.denormalize(whole[0, 0, :13], dataset="kuka"), wanted[0, 0, :13])
+    expected = normalize.denormalize(actions, dataset=numbers)
+    np.testing.assert_array_equal(normalize.denormalize(actions[0, 0, :13], dataset="kuka"), expected[0, 0, :13])
     with pytest.raises(ArgumentError, match=r"dataset='nowhere'; expected one of bridge, kuka"):
-        normalize.denormalize(whole, dataset="nowhere")
+        normalize.denormalize(actions, dataset="nowhere")
 
 
 def test_saved_statistics_serve_the_same_data(oxe_root: Path, tmp_path: Path) -> None:
     loader = load(oxe_root)
     normalize = Normalize(loader, method="min_max", leave=("x",), clip=2.0)
     normalize.save(tmp_path / "normalize.json")
-    again = load_normalize(tmp_path / "normalize.json", loader)
+    repeated = load_normalize(tmp_path / "normalize.json", loader)
     for key in ("action", "state"):
         for part in ("scale", "centre", "low", "high"):
-            np.testing.assert_array_equal(getattr(again.tables[key], part), getattr(normalize.tables[key], part))
+            np.testing.assert_array_equal(getattr(repeated.tables[key], part), getattr(normalize.tables[key], part))
     # A loader of some of the datasets, in another order.
     fewer = make_loader(oxe_root, {"rt1": 1, "bridge": 2}, batch_size=4)
-    some = load_normalize(tmp_path / "normalize.json", fewer)
-    for place, name in enumerate(fewer.dataset_names):
+    subset = load_normalize(tmp_path / "normalize.json", fewer)
+    for position, name in enumerate(fewer.dataset_names):
         number, size = loader.dataset_names.index(name), len(fewer.action_names[name])
         np.testing.assert_array_equal(
-            some.tables["action"].scale[place, :size], normalize.tables["action"].scale[number, :size]
+            subset.tables["action"].scale[position, :size], normalize.tables["action"].scale[number, :size]
         )
 
 
@@ -307,10 +309,10 @@ def test_statistics_of_something_else_are_refused(oxe_root: Path, tmp_path: Path
 def test_windows_samples_and_weights_do_not_bind_statistics(oxe_root: Path, tmp_path: Path) -> None:
     Normalize(load(oxe_root)).save(tmp_path / "normalize.json")
     chosen: dict[str, Any] = {"horizon": 9, "filters": [("step", ">", 1)], "samples_per_episode": 2, "seed": 5}
-    other = make_loader(oxe_root, {"kuka": 1, "bridge": 3}, batch_size=8, **chosen)
-    found = load_normalize(tmp_path / "normalize.json", other)
-    assert found.names == ("kuka", "bridge")
-    assert found.map(other.batch_at(0))["action"].shape == (8, 9, other.data.spec.action_size)
+    second = make_loader(oxe_root, {"kuka": 1, "bridge": 3}, batch_size=8, **chosen)
+    result = load_normalize(tmp_path / "normalize.json", second)
+    assert result.names == ("kuka", "bridge")
+    assert result.map(second.batch_at(0))["action"].shape == (8, 9, second.data.spec.action_size)
 
 
 def test_a_corrected_text_of_the_registry_binds_no_statistics(oxe_root: Path, tmp_path: Path) -> None:
@@ -318,9 +320,9 @@ def test_a_corrected_text_of_the_registry_binds_no_statistics(oxe_root: Path, tm
     loader = make_loader(tmp_path, "bridge", batch_size=4)
     Normalize(loader).save(tmp_path / "normalize.json")
     root.set("spec/description", "corrected")
-    again = make_loader(tmp_path, "bridge", batch_size=4)
-    assert again.data.datasets[0].manifest.checksum != loader.data.datasets[0].manifest.checksum
-    load_normalize(tmp_path / "normalize.json", again)
+    repeated = make_loader(tmp_path, "bridge", batch_size=4)
+    assert repeated.data.datasets[0].manifest.checksum != loader.data.datasets[0].manifest.checksum
+    load_normalize(tmp_path / "normalize.json", repeated)
 
 
 def test_a_loader_refuses_the_statistics_of_another_one(oxe_root: Path) -> None:
@@ -346,7 +348,7 @@ def test_a_file_of_something_else_is_refused(oxe_root: Path, tmp_path: Path, con
 
 
 @pytest.mark.parametrize(
-    ("format", "content", "told"),
+    ("format", "content", "message"),
     [
         ("openpi_pi0", {}, "none in openpi's norm_stats.json"),
         ("openpi_pi0", {"norm_stats": {}}, "not openpi's norm_stats.json: it has no actions and no state"),
@@ -364,24 +366,24 @@ def test_a_file_of_something_else_is_refused(oxe_root: Path, tmp_path: Path, con
     ],
 )
 def test_a_file_without_the_statistics_that_are_needed_is_refused(
-    oxe_root: Path, tmp_path: Path, format: Any, content: Any, told: str
+    oxe_root: Path, tmp_path: Path, format: Any, content: Any, message: str
 ) -> None:
     (tmp_path / "other.json").write_text(json.dumps(content))
-    with pytest.raises(ArgumentError, match=told):
+    with pytest.raises(ArgumentError, match=message):
         load_normalize(tmp_path / "other.json", make_loader(oxe_root, "bridge", batch_size=4), format=format)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         ({"action": "sum"}, "actions with action='sum' have no statistics"),
         ({"metadata": "none"}, "metadata='none' has no action and state"),
         ({"action_columns": {"bridge": [("action/rotation_delta", [0])]}}, "names of the action of bridge"),
     ],
 )
-def test_a_loader_of_other_vectors_refuses_the_statistics(oxe_root: Path, arguments: Any, told: str) -> None:
+def test_a_loader_of_other_vectors_refuses_the_statistics(oxe_root: Path, arguments: Any, message: str) -> None:
     normalize = Normalize(make_loader(oxe_root, "bridge", batch_size=4))
-    with pytest.raises(ArgumentError, match=told):
+    with pytest.raises(ArgumentError, match=message):
         make_loader(oxe_root, "bridge", batch_size=4, transforms=[normalize], **arguments)
 
 

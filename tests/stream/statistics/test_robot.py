@@ -19,14 +19,14 @@ from stream.adapters import gr00t, lerobot, octo, openpi, openvla
 @pytest.mark.parametrize("chosen", ["mean_std", {"method": "min_max", "leave": ["x"], "over": "samples"}])
 def test_one_call_gives_what_two_gave(oxe_root: Path, chosen: Any) -> None:
     plain = make_loader(oxe_root, "bridge,kuka", batch_size=16)
-    made = Normalize(plain, **({"method": chosen} if isinstance(chosen, str) else chosen))
-    expected = made.map(plain.batch_at(1))
+    normalize = Normalize(plain, **({"method": chosen} if isinstance(chosen, str) else chosen))
+    expected = normalize.map(plain.batch_at(1))
     loader = make_loader(oxe_root, "bridge,kuka", batch_size=16, normalize=chosen)
-    given = make_loader(oxe_root, "kuka,bridge", batch_size=16, normalize=made)
+    reused = make_loader(oxe_root, "kuka,bridge", batch_size=16, normalize=normalize)
     for key in ("action", "state"):
         np.testing.assert_array_equal(loader.batch_at(1)[key], expected[key])
-    assert loader.normalize is not None and plain.normalize is None and given.normalize is not None
-    assert given.normalize.names == ("kuka", "bridge")
+    assert loader.normalize is not None and plain.normalize is None and reused.normalize is not None
+    assert reused.normalize.names == ("kuka", "bridge")
     back = loader.normalize.denormalize(expected["action"], dataset=expected["dataset"])
     inside = expected["action_mask"] & (np.abs(expected["action"]) < 1)
     np.testing.assert_allclose(back[inside], plain.batch_at(1)["action"][inside], rtol=1e-5, atol=1e-6)
@@ -72,15 +72,15 @@ def test_normalising_twice_is_an_error_when_the_loader_is_made(oxe_root: Path, f
         make_loader(oxe_root, "kuka", batch_size=8, transforms=[made(oxe_root), made(oxe_root)])
     parts = [made(oxe_root, keys=["action"]), made(oxe_root, keys=["state"], method="min_max")]
     assert make_loader(oxe_root, "kuka", batch_size=8, transforms=parts).batch_at(0)
-    own = Normalize(make_loader(frames_root, "viola", batch_size=8, action_space="oxe"), keys=["action"])
+    normalize = Normalize(make_loader(frames_root, "viola", batch_size=8, action_space="oxe"), keys=["action"])
     for adapter in (openvla, octo):
         with pytest.raises(ArgumentError, match=twice):
-            adapter.loader(frames_root, "viola", batch_size=8, transforms=[own])
+            adapter.loader(frames_root, "viola", batch_size=8, transforms=[normalize])
     with pytest.raises(ArgumentError, match=twice):
-        openpi.loader(frames_root, "viola", batch_size=8, action_space="oxe", transforms=[own])
+        openpi.loader(frames_root, "viola", batch_size=8, action_space="oxe", transforms=[normalize])
     for trainer in (lerobot, gr00t):
         with pytest.raises(ArgumentError, match="the trainer normalises by itself; leave it out"):
-            trainer.loader(frames_root, "viola", batch_size=8, action_space="oxe", transforms=[own])
+            trainer.loader(frames_root, "viola", batch_size=8, action_space="oxe", transforms=[normalize])
         with pytest.raises(ArgumentError, match="normalize='mean_std': the adapter sets normalize"):
             trainer.loader(frames_root, "viola", batch_size=8, action_space="oxe", normalize="mean_std")
 
@@ -131,7 +131,7 @@ print(state.dtype, action.shape, [name for name in heavy if name in sys.modules]
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         (lambda content: content["settings"].pop("clip"), "field missing or of the wrong type"),
         (lambda content: content["settings"].update(method="median"), "field missing or of the wrong type"),
@@ -144,11 +144,11 @@ print(state.dtype, action.shape, [name for name in heavy if name in sys.modules]
         (lambda content: content.update(statistics=5), "field missing or of the wrong type"),
     ],
 )
-def test_a_changed_file_is_refused(oxe_root: Path, tmp_path: Path, change: Any, told: str) -> None:
+def test_a_changed_file_is_refused(oxe_root: Path, tmp_path: Path, change: Any, message: str) -> None:
     path = tmp_path / "normalize.json"
     Normalize(make_loader(oxe_root, "kuka", batch_size=8)).save(path)
     content = json.loads(path.read_text())
     change(content)
     path.write_text(json.dumps(content))
-    with pytest.raises(ArgumentError, match=f"normalize.json: .*{told}"):
+    with pytest.raises(ArgumentError, match=f"normalize.json: .*{message}"):
         stream.load_normalize(path)

@@ -22,7 +22,7 @@ def read(path: Path) -> Sets:
 
     def arrays(value: Any) -> Any:
         if isinstance(value, dict):
-            return {name: arrays(each) for name, each in value.items()}
+            return {name: arrays(item) for name, item in value.items()}
         return np.array(value) if isinstance(value, list) else value
 
     return arrays(json.loads(path.read_text()))
@@ -65,9 +65,9 @@ def octo_back(x: np.ndarray, s: Sets) -> np.ndarray:
 
 def numbers(loader: Any, name: str, key: str = "action") -> np.ndarray:
     """Return values within the statistics of a dataset, float32 [100, dims]."""
-    found = Normalize(loader, leave=(), keys=[key]).statistics[key][name]  # type: ignore[list-item]
+    statistics = Normalize(loader, leave=(), keys=[key]).statistics[key][name]  # type: ignore[list-item]
     share = np.linspace(0, 1, 100)[:, None]
-    return (found.q01 * (1 - share) + found.q99 * share).astype(np.float32)
+    return (statistics.q01 * (1 - share) + statistics.q99 * share).astype(np.float32)
 
 
 @pytest.mark.parametrize("method", ["mean_std", "q01_q99", "min_max", "openpi_pi0", "openpi_pi05"])
@@ -82,13 +82,17 @@ def test_openpi_takes_our_values_back_in_every_dimension(
     sets = read(tmp_path / "norm_stats.json")["norm_stats"]
     name = next(iter(mixture))
     for key in keys:
-        theirs = "actions" if key == "action" else "state"
+        trainer_key = "actions" if key == "action" else "state"
         values = numbers(loader, name, key)
-        ours = normalize.normalize(values, key, dataset=name)
+        our_values = normalize.normalize(values, key, dataset=name)
         quantiles = method not in ("mean_std", "openpi_pi0")
-        np.testing.assert_allclose(pi_forward(values, sets[theirs], quantiles=quantiles), ours, atol=2e-6, rtol=1e-6)
-        np.testing.assert_allclose(pi_back(ours, sets[theirs], quantiles=quantiles), values, atol=1e-6, rtol=2e-7)
-        np.testing.assert_allclose(normalize.denormalize(ours, key, dataset=name), values, atol=1e-6, rtol=2e-7)
+        np.testing.assert_allclose(
+            pi_forward(values, sets[trainer_key], quantiles=quantiles), our_values, atol=2e-6, rtol=1e-6
+        )
+        np.testing.assert_allclose(
+            pi_back(our_values, sets[trainer_key], quantiles=quantiles), values, atol=1e-6, rtol=2e-7
+        )
+        np.testing.assert_allclose(normalize.denormalize(our_values, key, dataset=name), values, atol=1e-6, rtol=2e-7)
 
 
 def test_a_dimension_that_is_left_alone_comes_back_as_it_was(oxe_root: Path, tmp_path: Path) -> None:
@@ -118,13 +122,15 @@ def test_openvla_takes_our_values_back_and_makes_them_itself(
     normalize = Normalize(loader, method=method)
     normalize.export(tmp_path / "sets.json", format="openvla")
     sets = read(tmp_path / "sets.json")[name]
-    for key, theirs in (("action", "action"), ("state", "proprio")):
+    for key, trainer_key in (("action", "action"), ("state", "proprio")):
         values = numbers(loader, name, key)
-        ours = normalize.normalize(values, key, dataset=name)  # type: ignore[arg-type]
-        np.testing.assert_allclose(vla_forward(values, sets[theirs]), ours, atol=1e-6)
-        inside = np.abs(ours) < 1
-        np.testing.assert_allclose(vla_back(ours, sets[theirs])[inside], values[inside], atol=1e-6, rtol=2e-7)
-        np.testing.assert_allclose(normalize.denormalize(ours, key, dataset=name)[inside], values[inside], atol=1e-6)  # type: ignore[arg-type]
+        our_values = normalize.normalize(values, key, dataset=name)  # type: ignore[arg-type]
+        np.testing.assert_allclose(vla_forward(values, sets[trainer_key]), our_values, atol=1e-6)
+        inside = np.abs(our_values) < 1
+        restored = vla_back(our_values, sets[trainer_key])
+        np.testing.assert_allclose(restored[inside], values[inside], atol=1e-6, rtol=2e-7)
+        denormalized = normalize.denormalize(our_values, key, dataset=name)  # type: ignore[arg-type]
+        np.testing.assert_allclose(denormalized[inside], values[inside], atol=1e-6)
     assert sets["num_transitions"] == normalize.statistics["action"][name].count
 
 
@@ -138,11 +144,11 @@ def test_octo_takes_our_values_back_and_makes_them_itself(
     normalize.export(tmp_path / "sets.json", format="octo")
     sets = read(tmp_path / "sets.json")[name]
     assert {"p01", "p99"} <= set(sets["action"]) and "q01" not in sets["action"]
-    for key, theirs in (("action", "action"), ("state", "proprio")):
+    for key, trainer_key in (("action", "action"), ("state", "proprio")):
         values = numbers(loader, name, key)
-        ours = normalize.normalize(values, key, dataset=name)  # type: ignore[arg-type]
-        np.testing.assert_allclose(octo_forward(values, sets[theirs]), ours, atol=1e-5, rtol=1e-6)
-        np.testing.assert_allclose(octo_back(ours, sets[theirs]), values, atol=1e-6, rtol=2e-7)
+        our_values = normalize.normalize(values, key, dataset=name)  # type: ignore[arg-type]
+        np.testing.assert_allclose(octo_forward(values, sets[trainer_key]), our_values, atol=1e-5, rtol=1e-6)
+        np.testing.assert_allclose(octo_back(our_values, sets[trainer_key]), values, atol=1e-6, rtol=2e-7)
 
 
 SETS = {
@@ -164,11 +170,11 @@ def test_the_format_of_openpi_fixes_the_formula_of_its_model(oxe_root: Path, tmp
     normalize = load_normalize(tmp_path / "norm_stats.json", loader, format=format)
     sets = read(tmp_path / "norm_stats.json")["norm_stats"]["actions"]
     expected = pi_forward(VALUES, sets, quantiles=format == "openpi_pi05")
-    found = normalize.normalize(VALUES, dataset="bridge")
-    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
-    assert found[0, 2] == found[0, 3] == (-1 if format == "openpi_pi05" else 0)
+    result = normalize.normalize(VALUES, dataset="bridge")
+    np.testing.assert_allclose(result, expected, rtol=1e-6, atol=1e-6)
+    assert result[0, 2] == result[0, 3] == (-1 if format == "openpi_pi05" else 0)
     if format == "openpi_pi05":
-        assert found[0, 0] == pytest.approx(0.52, abs=1e-5)
+        assert result[0, 0] == pytest.approx(0.52, abs=1e-5)
     assert normalize.keys == ("action",) and normalize.clip == 0
 
 
@@ -187,10 +193,10 @@ def test_the_format_of_openvla_fixes_quantiles_clipping_and_mask(oxe_root: Path,
     loader = make_loader(oxe_root, "bridge", batch_size=4)
     normalize = load_normalize(tmp_path / "sets.json", loader, format="openvla")
     arrays = {name: np.array(value) for name, value in {"mask": [True] * 8, **sets}.items()}
-    found = normalize.normalize(VALUES, dataset="bridge")
-    np.testing.assert_allclose(found, vla_forward(VALUES, arrays), atol=1e-6)
-    assert np.abs(found).max() <= 1 and not found[:, 2:4].any()
-    np.testing.assert_array_equal(found[:, 6], VALUES[:, 6] if mask else [1, -1])
+    result = normalize.normalize(VALUES, dataset="bridge")
+    np.testing.assert_allclose(result, vla_forward(VALUES, arrays), atol=1e-6)
+    assert np.abs(result).max() <= 1 and not result[:, 2:4].any()
+    np.testing.assert_array_equal(result[:, 6], VALUES[:, 6] if mask else [1, -1])
     (tmp_path / "bad.json").write_text(json.dumps({"bridge": {"action": {**SETS, "mask": [True]}}}))
     with pytest.raises(ArgumentError, match="mask has 1 numbers, expected 8"):
         load_normalize(tmp_path / "bad.json", loader, format="openvla")
@@ -201,9 +207,9 @@ def test_the_format_of_octo_reads_its_names_and_mask(oxe_root: Path, tmp_path: P
     del sets["q01"], sets["q99"]
     (tmp_path / "sets.json").write_text(json.dumps({"bridge": {"action": sets}}))
     normalize = load_normalize(tmp_path / "sets.json", make_loader(oxe_root, "bridge", batch_size=4), format="octo")
-    found = normalize.normalize(VALUES, dataset="bridge")
+    result = normalize.normalize(VALUES, dataset="bridge")
     arrays = {name: np.array(value) for name, value in sets.items()}
-    np.testing.assert_allclose(found, octo_forward(VALUES, arrays), rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(result, octo_forward(VALUES, arrays), rtol=1e-6, atol=1e-6)
     assert normalize.statistics["action"]["bridge"].q99.tolist() == SETS["q99"]
 
 
@@ -212,10 +218,10 @@ def test_an_export_is_what_is_read_again(oxe_root: Path, tmp_path: Path, format:
     loader = make_loader(oxe_root, "rt1", batch_size=8)
     normalize = Normalize(loader, method=format)
     normalize.export(tmp_path / "file.json", format=format.partition("_")[0])
-    again = load_normalize(tmp_path / "file.json", loader, format=format)
+    repeated = load_normalize(tmp_path / "file.json", loader, format=format)
     for key, table in normalize.tables.items():
         for part, values in vars(table).items():
-            np.testing.assert_allclose(getattr(again.tables[key], part), values, rtol=1e-9, atol=1e-12)
+            np.testing.assert_allclose(getattr(repeated.tables[key], part), values, rtol=1e-9, atol=1e-12)
 
 
 def test_a_constant_of_any_size_is_0_or_minus_1_in_openpi_and_comes_back(tmp_path: Path) -> None:
@@ -246,19 +252,25 @@ def test_openpi_takes_one_set_of_statistics(oxe_root: Path, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("model", ["pi0", "pi05", "pi0_fast"])
 def test_the_adapter_of_openpi_chooses_the_formula_for_a_file(frames_root: Path, tmp_path: Path, model: Any) -> None:
-    own: Any = {"batch_size": 8, "action_space": "eef_delta", "state_space": "eef", "model": model, "action_horizon": 2}
-    loader = openpi.loader(frames_root, "viola", **own)
+    options: Any = {
+        "batch_size": 8,
+        "action_space": "eef_delta",
+        "state_space": "eef",
+        "model": model,
+        "action_horizon": 2,
+    }
+    loader = openpi.loader(frames_root, "viola", **options)
     normalization(loader).export(tmp_path / "norm_stats.json", format="openpi")
-    other = openpi.loader(frames_root, "viola", **own, normalize=tmp_path / "norm_stats.json")
-    assert normalization(other).method == ("openpi_pi0" if model == "pi0" else "openpi_pi05")
+    second = openpi.loader(frames_root, "viola", **options, normalize=tmp_path / "norm_stats.json")
+    assert normalization(second).method == ("openpi_pi0" if model == "pi0" else "openpi_pi05")
     for key in ("actions", "state"):
-        np.testing.assert_allclose(other.batch_at(0)[key], loader.batch_at(0)[key], rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(second.batch_at(0)[key], loader.batch_at(0)[key], rtol=1e-6, atol=1e-6)
 
 
 def test_the_adapter_of_openvla_takes_its_file(frames_root: Path, tmp_path: Path) -> None:
     loader = openvla.loader(frames_root, "bridge", batch_size=8)
     normalization(loader).export(tmp_path / "dataset_statistics.json", format="openvla")
     path = str(tmp_path / "dataset_statistics.json")
-    other = openvla.loader(frames_root, "bridge", batch_size=8, normalize=path)
-    np.testing.assert_array_equal(other.batch_at(0)["action_bins"], loader.batch_at(0)["action_bins"])
-    assert np.abs(other.batch_at(0)["actions"]).max() <= 1
+    second = openvla.loader(frames_root, "bridge", batch_size=8, normalize=path)
+    np.testing.assert_array_equal(second.batch_at(0)["action_bins"], loader.batch_at(0)["action_bins"])
+    assert np.abs(second.batch_at(0)["actions"]).max() <= 1

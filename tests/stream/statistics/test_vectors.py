@@ -38,26 +38,28 @@ def load(root: Path, mixture: Any, **arguments: Any) -> Any:
 def values(root: Path, name: str, rows: Any = slice(None), split: str = "train") -> np.ndarray:
     """Return the chosen columns of some steps, float64 [n, 5], NaN for missing ones."""
     table = read_table(root / name / "1.0.0", "steps", split)
-    three = [[np.nan] * 3 if each is None else each for each in table["three"].to_pylist()]
-    reward = [np.nan if each is None else each for each in table["reward"].to_pylist()]
-    found = np.column_stack([np.array(reward, float), np.array(three, float), np.array(table["half"].to_pylist())])
-    return found[rows]
+    three = [[np.nan] * 3 if value is None else value for value in table["three"].to_pylist()]
+    reward = [np.nan if value is None else value for value in table["reward"].to_pylist()]
+    column_values = np.column_stack(
+        [np.array(reward, float), np.array(three, float), np.array(table["half"].to_pylist())]
+    )
+    return column_values[rows]
 
 
-def check(found: vectors.VectorStatistics, expected: np.ndarray) -> None:
+def check(result: vectors.VectorStatistics, expected: np.ndarray) -> None:
     """Compare statistics with those of numpy."""
-    assert found.count == len(expected)
+    assert result.count == len(expected)
     for name, function in (("mean", np.nanmean), ("std", np.nanstd), ("min", np.nanmin), ("max", np.nanmax)):
-        np.testing.assert_allclose(getattr(found, name), function(expected, axis=0), rtol=1e-6, atol=1e-7)
+        np.testing.assert_allclose(getattr(result, name), function(expected, axis=0), rtol=1e-6, atol=1e-7)
     for name, share in (("q01", 0.01), ("q99", 0.99)):
-        np.testing.assert_allclose(getattr(found, name), np.nanquantile(expected, share, axis=0), rtol=1e-6)
+        np.testing.assert_allclose(getattr(result, name), np.nanquantile(expected, share, axis=0), rtol=1e-6)
 
 
 def test_every_chunk_counts_its_own_steps_and_missing_values_do_not_count(root: Path) -> None:
-    found = Normalize(load(root, "one", named=["one"]), keys=["action"]).statistics["action"]["one"]
+    result = Normalize(load(root, "one", named=["one"]), keys=["action"]).statistics["action"]["one"]
     expected = values(root, "one")
     assert np.isnan(expected).any()
-    check(found, expected)
+    check(result, expected)
 
 
 def test_a_derived_column_is_read_in_chunks_too(oxe_root: Path) -> None:
@@ -73,22 +75,22 @@ def test_a_derived_column_is_read_in_chunks_too(oxe_root: Path) -> None:
 
 
 def test_datasets_without_a_robot_are_taken_alone(root: Path) -> None:
-    found = Normalize(load(root, {"one": 1, "two": 1}), per="robot", keys=["action"]).statistics["action"]
+    result = Normalize(load(root, {"one": 1, "two": 1}), per="robot", keys=["action"]).statistics["action"]
     for name in ("one", "two"):
-        check(found[name], values(root, name))
+        check(result[name], values(root, name))
 
 
 def test_samples_are_those_that_filters_episodes_and_ranges_keep(root: Path) -> None:
     loader = load(root, "one", named=["one"], filters=[("step", ">=", 2)], split="train[1:]")
-    found = Normalize(loader, over="samples", keys=["action"]).statistics["action"]["one"]
+    result = Normalize(loader, over="samples", keys=["action"]).statistics["action"]["one"]
     # Pairs of offset 2 from the second episode on, without their first two steps.
     rows = [start + step for start, length in ((9, 4), (13, 7), (20, 20)) for step in range(2, length - 2)]
     assert len(rows) == loader.sizes["one"]
-    check(found, values(root, "one", rows))
+    check(result, values(root, "one", rows))
     ranges = {"one": {"*": [[3, 5]]}}
     loader = load(root, "one", named=["one"], keep_ranges=ranges)
-    found = Normalize(loader, over="samples", keys=["action"]).statistics["action"]["one"]
-    check(found, values(root, "one", [start + step for start in (0, 13, 20) for step in (3, 4)]))
+    result = Normalize(loader, over="samples", keys=["action"]).statistics["action"]["one"]
+    check(result, values(root, "one", [start + step for start in (0, 13, 20) for step in (3, 4)]))
 
 
 def test_the_dataset_counts_whole_whatever_the_loader_leaves_out(root: Path) -> None:
@@ -98,11 +100,11 @@ def test_the_dataset_counts_whole_whatever_the_loader_leaves_out(root: Path) -> 
 
 def test_draws_of_episodes_count_as_often_as_they_are_drawn(root: Path) -> None:
     loader = load(root, "one", named=["one"], samples_per_episode=3)
-    found = Normalize(loader, over="samples", keys=["action"]).statistics["action"]["one"]
+    result = Normalize(loader, over="samples", keys=["action"]).statistics["action"]["one"]
     firsts = [0, 9, 13, 20]
     refs = [ref for step in range(3) for ref in loader.describe(step)]
     assert len(refs) == loader.sizes["one"] == 12
-    check(found, values(root, "one", [firsts[ref.episode] + ref.step for ref in refs]))
+    check(result, values(root, "one", [firsts[ref.episode] + ref.step for ref in refs]))
 
 
 def test_two_members_of_one_dataset_count_each_its_own_samples(root: Path) -> None:
@@ -111,9 +113,9 @@ def test_two_members_of_one_dataset_count_each_its_own_samples(root: Path) -> No
         "second": {"dataset": "one", "weight": 1, "split": "train[2:]"},
     }
     loader = load(root, halves, named=halves)
-    found = Normalize(loader, over="samples", keys=["action"]).statistics["action"]
-    check(found["first"], values(root, "one", [*range(7), 9, 10]))
-    check(found["second"], values(root, "one", [*range(13, 18), *range(20, 38)]))
+    result = Normalize(loader, over="samples", keys=["action"]).statistics["action"]
+    check(result["first"], values(root, "one", [*range(7), 9, 10]))
+    check(result["second"], values(root, "one", [*range(13, 18), *range(20, 38)]))
     together = Normalize(loader, over="samples", per="mixture", keys=["action"]).statistics["action"]["first"]
     rows = [*range(7), 9, 10, *range(13, 18), *range(20, 38)]
     weights = np.repeat([0.75 / 9, 0.25 / 23], [9, 23])
@@ -128,25 +130,25 @@ def test_two_members_of_one_dataset_are_the_steps_of_a_robot_once(root: Path, ox
     )
 
 
-def weighted(found: vectors.VectorStatistics, expected: np.ndarray, weights: np.ndarray) -> None:
+def weighted(result: vectors.VectorStatistics, expected: np.ndarray, weights: np.ndarray) -> None:
     """Compare statistics with sums of values times weights."""
     for dim, column in enumerate(expected.T):
         real = ~np.isnan(column)
         share = weights[real] / weights[real].sum()
         mean = (column[real] * share).sum()
-        assert found.mean[dim] == pytest.approx(mean, rel=1e-6)
-        assert found.std[dim] == pytest.approx(np.sqrt(((column[real] - mean) ** 2 * share).sum()), rel=1e-6)
-        assert (found.min[dim], found.max[dim]) == (column[real].min(), column[real].max())
-        for name, wanted in (("q01", 0.01), ("q99", 0.99)):
-            value = getattr(found, name)[dim]
+        assert result.mean[dim] == pytest.approx(mean, rel=1e-6)
+        assert result.std[dim] == pytest.approx(np.sqrt(((column[real] - mean) ** 2 * share).sum()), rel=1e-6)
+        assert (result.min[dim], result.max[dim]) == (column[real].min(), column[real].max())
+        for name, expected_numbers in (("q01", 0.01), ("q99", 0.99)):
+            value = getattr(result, name)[dim]
             below, most = (share[column[real] < value].sum(), share.max())
-            assert below - most <= wanted <= share[column[real] <= value].sum() + most
+            assert below - most <= expected_numbers <= share[column[real] <= value].sum() + most
 
 
 @pytest.mark.parametrize("over", ["dataset", "samples"])
 def test_a_mixture_counts_by_its_weights(root: Path, over: Any) -> None:
     loader = load(root, {"one": 4, "two": 1})
-    found = Normalize(loader, per="mixture", over=over, keys=["action"]).statistics["action"]
+    result = Normalize(loader, per="mixture", over=over, keys=["action"]).statistics["action"]
     rows = {"one": np.arange(40), "two": np.arange(23)}
     if over == "samples":
         rows = {
@@ -155,18 +157,18 @@ def test_a_mixture_counts_by_its_weights(root: Path, over: Any) -> None:
             ),
             "two": np.array([start + step for start, n in ((0, 11), (11, 12)) for step in range(n - 2)]),
         }
-    both = np.concatenate([values(root, name, rows[name]) for name in ("one", "two")])
+    mixture = np.concatenate([values(root, name, rows[name]) for name in ("one", "two")])
     counts = [len(rows[name]) for name in ("one", "two")]
     weights = np.repeat([loader.weights[name] / len(rows[name]) for name in ("one", "two")], counts)
     for name in ("one", "two"):
-        weighted(found[name], both, weights)
+        weighted(result[name], mixture, weights)
 
 
 def test_a_schedule_counts_by_its_last_phase(root: Path) -> None:
     loader = load(root, [(5, {"one": 1, "two": 3}), (None, {"one": 1, "two": 0})])
-    found = Normalize(loader, per="mixture", keys=["action"]).statistics["action"]["two"]
-    np.testing.assert_allclose(found.mean, np.nanmean(values(root, "one"), axis=0), rtol=1e-6)
-    assert found.min[0] == np.nanmin(values(root, "one")[:, 0])
+    result = Normalize(loader, per="mixture", keys=["action"]).statistics["action"]["two"]
+    np.testing.assert_allclose(result.mean, np.nanmean(values(root, "one"), axis=0), rtol=1e-6)
+    assert result.min[0] == np.nanmin(values(root, "one")[:, 0])
 
 
 def test_equal_weights_give_the_statistics_without_weights() -> None:

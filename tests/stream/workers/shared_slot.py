@@ -65,28 +65,28 @@ def rows_of(data: OpenMixture, step: int) -> Rows:
     return data.plan.rows(data.plan.batch_samples(step, ROWS))
 
 
-def assert_same(found: Any, expected: Any, where: str = "batch") -> None:
+def assert_same(actual: Any, expected: Any, context: str = "batch") -> None:
     """Compare values with their types, dtypes and shapes, in lists and dicts too."""
-    assert type(found) is type(expected), where
+    assert type(actual) is type(expected), context
     if isinstance(expected, Mapping):
-        assert list(found) == list(expected), where
+        assert list(actual) == list(expected), context
         for key, value in expected.items():
-            assert_same(found[key], value, f"{where} {key}")
+            assert_same(actual[key], value, f"{context} {key}")
     elif isinstance(expected, list | tuple):
-        assert len(found) == len(expected), where
-        for number, (one, other) in enumerate(zip(found, expected, strict=True)):
-            assert_same(one, other, f"{where} {number}")
+        assert len(actual) == len(expected), context
+        for number, (actual_item, expected_item) in enumerate(zip(actual, expected, strict=True)):
+            assert_same(actual_item, expected_item, f"{context} {number}")
     elif isinstance(expected, np.ndarray):
-        assert (found.dtype, found.shape) == (expected.dtype, expected.shape), where
+        assert (actual.dtype, actual.shape) == (expected.dtype, expected.shape), context
         if isinstance(expected, np.ma.MaskedArray):
-            np.testing.assert_array_equal(np.ma.getmaskarray(found), np.ma.getmaskarray(expected), err_msg=where)
-            np.testing.assert_array_equal(found.data, expected.data, err_msg=where)
+            np.testing.assert_array_equal(np.ma.getmaskarray(actual), np.ma.getmaskarray(expected), err_msg=context)
+            np.testing.assert_array_equal(actual.data, expected.data, err_msg=context)
         else:
-            np.testing.assert_array_equal(np.asarray(found), np.asarray(expected), err_msg=where)
+            np.testing.assert_array_equal(np.asarray(actual), np.asarray(expected), err_msg=context)
     elif hasattr(expected, "numpy"):
-        np.testing.assert_array_equal(found.numpy(), expected.numpy(), err_msg=where)
+        np.testing.assert_array_equal(actual.numpy(), expected.numpy(), err_msg=context)
     else:
-        assert found == expected, where
+        assert actual == expected, context
 
 
 def larger(batch: Batch) -> Batch:

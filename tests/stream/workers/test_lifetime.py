@@ -190,9 +190,9 @@ def test_a_killed_worker_is_one_error_at_its_step_and_set_state_goes_on(oxe_root
             step += 1
     assert caught.value.step in (step, -1)
     assert iterator.get_state()["step"] == step
-    with pytest.raises(WorkerError) as again:
+    with pytest.raises(WorkerError) as repeated:
         next(iterator)
-    assert again.value is caught.value
+    assert repeated.value is caught.value
     assert wait_until(lambda: not workers_of(os.getpid()), seconds=GONE_S)
     iterator.set_state(iterator.get_state())
     for following in (step, step + 1):
@@ -249,11 +249,11 @@ def test_a_transform_that_fails_is_one_error_with_its_traceback(oxe_root: Path) 
 
 @pytest.mark.parametrize("error", [RemoteError("gone", refused=True), FormatError("gone"), RingError("gone")], ids=type)
 def test_an_error_of_this_package_is_the_same_in_a_worker(oxe_root: Path, error: Exception) -> None:
-    for num_workers, where in ((0, "gone"), (1, r"step 1: worker 0 \(process \d+\): gone")):
+    for num_workers, source in ((0, "gone"), (1, r"step 1: worker 0 \(process \d+\): gone")):
         transforms = [FailsAt(24, error)]
         iterator = iter(make_loader(oxe_root, "oxe29", batch_size=24, num_workers=num_workers, transforms=transforms))
         next(iterator)
-        with pytest.raises(type(error), match=f"^{where}") as caught:
+        with pytest.raises(type(error), match=f"^{source}") as caught:
             next(iterator)
         assert getattr(caught.value, "refused", None) == getattr(error, "refused", None)
         iterator.close()

@@ -1,4 +1,4 @@
-"""A slot grows and is mapped again; what fails is told to the trainer with its place."""
+"""Slots grow and are mapped again; failures are reported to the trainer with their location."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def test_a_slot_grows_for_a_larger_batch_and_stays_as_large(data: OpenMixture) -
 
 def test_a_slot_that_another_worker_enlarged_is_mapped_again(data: OpenMixture) -> None:
     slot = SlotOf(maker_of(data, larger))
-    other = slot.new_worker()
-    expected, _ = slot.maker.make(1, rows_of(data, 1))
-    for worker in (slot.worker, other, slot.worker):
+    second = slot.new_worker()
+    expected = slot.maker.make(1, rows_of(data, 1)).batch
+    for worker in (slot.worker, second, slot.worker):
         assert_same(slot.batch(rows_of(data, 1), worker=worker), expected)
 
 
@@ -68,10 +68,10 @@ def stubborn(batch: Batch) -> Batch:
     return {**batch, "stubborn": Stubborn()}
 
 
-@pytest.mark.parametrize(("change", "told"), [(lock, "cannot pickle '_thread.lock'"), (stubborn, "I stay")])
-def test_what_cannot_be_sent_is_an_error_of_the_batch(data: OpenMixture, change: Change, told: str) -> None:
+@pytest.mark.parametrize(("change", "message"), [(lock, "cannot pickle '_thread.lock'"), (stubborn, "I stay")])
+def test_what_cannot_be_sent_is_an_error_of_the_batch(data: OpenMixture, change: Change, message: str) -> None:
     reply = SlotOf(maker_of(data, change)).reply(rows_of(data, 0))
-    assert str(reply.error).startswith(f"the batch cannot be sent to the trainer: {told}")
+    assert str(reply.error).startswith(f"the batch cannot be sent to the trainer: {message}")
     assert reply.batch == {}
 
 
@@ -84,23 +84,23 @@ def forget(_: Batch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [(fail, "ValueError: no such thing"), (forget, "returned NoneType, expected the batch as a dict")],
 )
-def test_a_transform_that_fails_is_told_with_its_place(data: OpenMixture, change: Change, told: str) -> None:
+def test_a_transform_that_fails_is_reported_with_its_location(data: OpenMixture, change: Change, message: str) -> None:
     reply = SlotOf(maker_of(data, change)).reply(rows_of(data, 0))
-    assert told in str(reply.error)
+    assert message in str(reply.error)
     assert "Traceback" in str(reply.error)
     assert (reply.batch, reply.failed) == ({}, ())
 
 
-def test_the_work_of_a_batch_is_told(data: OpenMixture) -> None:
+def test_the_work_of_a_batch_is_reported(data: OpenMixture) -> None:
     reply = SlotOf(maker_of(data)).reply(rows_of(data, 0))
     afar = ("requests", "remote_bytes")
     assert all((amount > 0) != (name in afar) for name, amount in vars(reply.work).items())
 
 
-def test_rows_that_cannot_be_read_are_told_and_no_transform_is_applied(tmp_path: Path) -> None:
+def test_rows_that_cannot_be_read_are_reported_and_no_transform_is_applied(tmp_path: Path) -> None:
     folder = write_dataset(tmp_path, "arm", {"train": [[5, 4], [6, 9]]})
     changed = open_data(tmp_path, {"arm": 1})
     slot = SlotOf(maker_of(changed, fail))
@@ -118,7 +118,7 @@ def test_rows_that_cannot_be_read_are_told_and_no_transform_is_applied(tmp_path:
         assert (error.dataset, error.shard, error.sample) == ("arm", "train-00001-of-00002", rows.sample[row])
 
 
-def test_a_limit_on_open_files_is_told_and_the_next_batch_is_made(data: OpenMixture) -> None:
+def test_a_limit_on_open_files_is_reported_and_the_next_batch_is_made(data: OpenMixture) -> None:
     slot = SlotOf(maker_of(data))
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))

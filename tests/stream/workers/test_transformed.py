@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from stream import make_loader
 from stream.batch.spec import Batch, Decode
 from stream.loader.open_mixture import OpenMixture
-from stream.workers.protocol import Place
+from stream.workers.protocol import ArrayLocation
 from tests.fixtures.parameters import long_but
 from tests.stream.workers.shared_slot import ROWS, Apply, Change, SlotOf, assert_same, larger, maker_of, rows_of
 
@@ -210,7 +210,7 @@ def test_what_a_transform_returns_comes_through_a_slot(data: OpenMixture, change
     slot = SlotOf(maker)
     for step in range(4):
         rows = rows_of(data, step)
-        expected, _ = maker.make(step, rows)
+        expected = maker.make(step, rows).batch
         assert_same(slot.batch(rows, step=step), expected)
 
 
@@ -226,11 +226,11 @@ def test_processes_and_threads_give_the_same(root: Path, data: OpenMixture, num_
     maker, kept = maker_of(data, each_in_turn), []
     iterator = iter(loader)
     for step in range(2 * len(CHANGES)):
-        expected, _ = maker.make(step, rows_of(data, step))
+        expected = maker.make(step, rows_of(data, step)).batch
         kept.append((next(iterator), expected))
     iterator.close()
-    for found, expected in kept:
-        assert_same(found, expected)
+    for result, expected in kept:
+        assert_same(result, expected)
 
 
 SOURCES = ("sample", "episode", "step", "offset")
@@ -258,14 +258,16 @@ def test_any_mix_of_arrays_and_views_comes_through_a_slot(
 ) -> None:
     def mixed(batch: Batch) -> Batch:
         for recipe in recipes:
-            made = {key: WAYS[way](batch[source]) for key, (source, way) in recipe.items() if is_array(batch, source)}
-            batch = {**batch, **made} if keeps else made
+            mixed_batch = {
+                key: WAYS[way](batch[source]) for key, (source, way) in recipe.items() if is_array(batch, source)
+            }
+            batch = {**batch, **mixed_batch} if keeps else mixed_batch
         return batch
 
     maker = maker_of(data, mixed)
     slot = SlotOf(maker)
     for step in range(3):
-        expected, _ = maker.make(step, rows_of(data, step))
+        expected = maker.make(step, rows_of(data, step)).batch
         assert_same(slot.batch(rows_of(data, step)), expected)
 
 
@@ -277,9 +279,9 @@ def test_arrays_of_the_layout_lie_in_the_slot_and_are_not_copied(data: OpenMixtu
     for change, replaced in ((rename, set()), (swap_views, set()), (replace, {"frames", "state"})):
         slot = SlotOf(maker_of(data, change))
         reply = slot.reply(rows_of(data, 0))
-        places = {key: value for key, value in reply.batch.items() if isinstance(value, Place)}
-        assert len(places) == len(slot.maker.layout.offsets)
-        assert {key for key, place in places.items() if place.offset >= slot.maker.layout.nbytes} == replaced
+        locations = {key: value for key, value in reply.batch.items() if isinstance(value, ArrayLocation)}
+        assert len(locations) == len(slot.maker.layout.offsets)
+        assert {key for key, location in locations.items() if location.offset >= slot.maker.layout.nbytes} == replaced
         assert len(pickle.dumps(reply)) < 2000
 
 
@@ -289,7 +291,7 @@ def with_dicts(batch: Batch) -> Batch:
 
 def test_arrays_in_dicts_lie_in_the_slot(data: OpenMixture) -> None:
     slot = SlotOf(maker_of(data, with_dicts))
-    expected, _ = slot.maker.make(0, rows_of(data, 0))
+    expected = slot.maker.make(0, rows_of(data, 0)).batch
     assert len(pickle.dumps(slot.reply(rows_of(data, 0)))) < 2000
     batch = slot.batch(rows_of(data, 0))
     np.testing.assert_array_equal(batch["image"]["base"], expected["image"]["base"])
