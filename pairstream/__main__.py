@@ -20,8 +20,8 @@ COMMANDS = {
     "browse": ("pairstream.browse.command", "look at converted data in a browser: datasets, episodes, mixtures, runs"),
     "view": ("pairstream.view.command", "show an episode in Rerun, or save it as a recording"),
     "replay": ("pairstream.replay.command", "show the batch of any step of a run"),
-    "fetch": ("pairstream.fetch.command", "copy the shards and index of a mixture to this machine"),
-    "label": ("pairstream.label.command", "add columns to the steps of a converted dataset"),
+    "fetch": ("pairstream.fetch", "copy the shards and index of a mixture to this machine"),
+    "label": ("pairstream.label", "add columns to the steps of a converted dataset"),
     "export": ("pairstream.export.command", "write episodes of a converted root as a LeRobot dataset"),
 }
 """Module with the function ``main`` of each command, and the purpose of the command."""

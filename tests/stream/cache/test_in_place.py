@@ -16,7 +16,7 @@ import pytest
 from convert.storage.object_store import StoreFolder
 from pairstream.browse.opened import Opened
 from pairstream.browse.static import write_static
-from pairstream.fetch.command import main as fetch
+from pairstream.fetch import main as fetch
 from stream import add_labels, digest, load_loader, make_loader, pairs, remove_labels
 from stream.base.errors import ArgumentError, FormatError, RecordError, StreamError
 from stream.cache.quota import CacheQuota

@@ -19,7 +19,7 @@ import pytest
 from convert.plan import ConvertConfig
 from convert.shard.images import FramePolicy
 from convert.verify.command import main as verify
-from pairstream.fetch.command import main
+from pairstream.fetch import main
 from stream import ArgumentError, digest, make_loader
 from stream.base.arguments import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE
 from stream.format.manifest import Fetched, write_fetched
