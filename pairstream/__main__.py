@@ -36,19 +36,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if words[0] == "--version":
         print(f"pairstream {__version__}")
         return 0
-    name, *options = words
-    if name not in COMMANDS:
-        print(f"error: no command {name!r}; {closest(name, COMMANDS, noun='commands')}", file=sys.stderr)
+    command, *options = words
+    if command not in COMMANDS:
+        print(f"error: no command {command!r}; {closest(command, COMMANDS, noun='commands')}", file=sys.stderr)
         return EXIT_USAGE
-    sys.argv = [f"pairstream {name}", *options]
-    run_program(COMMANDS[name][0])
+    sys.argv = [f"pairstream {command}", *options]
+    run_program(COMMANDS[command][0])
 
 
 def _help() -> str:
-    lines = ["usage: pairstream COMMAND ...", "", "commands:"]
-    lines += [f"  {name:<8} {purpose}" for name, (_, purpose) in COMMANDS.items()]
+    help_lines = ["usage: pairstream COMMAND ...", "", "commands:"]
+    help_lines += [f"  {command:<8} {purpose}" for command, (_, purpose) in COMMANDS.items()]
     return "\n".join(
-        [*lines, "", "`pairstream COMMAND --help` lists the options of a command, `pairstream --version` the version."]
+        [
+            *help_lines,
+            "",
+            "`pairstream COMMAND --help` lists the options of a command, `pairstream --version` the version.",
+        ]
     )
 
 

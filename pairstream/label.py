@@ -7,7 +7,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from stream.base.arguments import Parser, interrupt_on_kill, run_command
+from pairstream.parser import command_parser
+from stream.base.arguments import interrupt_on_kill, run_command
 from stream.base.errors import ArgumentError
 from stream.label.attach import add_labels, list_labels, remove_labels
 
@@ -37,65 +38,64 @@ examples:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
-    parsed = _parse(arguments)
+    options = _parse(arguments)
     interrupt_on_kill()
     return run_command(
-        lambda: _label(parsed), interrupted="interrupted; the labels are those of before, or the new ones"
+        lambda: _label(options), interrupted="interrupted; the labels are those of before, or the new ones"
     )
 
 
-def _label(parsed: argparse.Namespace) -> None:
-    if parsed.remove is not None:
+def _label(options: argparse.Namespace) -> None:
+    if options.remove is not None:
         for option in ("table", "name", "columns", "overwrite"):
-            if getattr(parsed, option) not in (None, False):
-                what = "TABLE" if option == "table" else f"--{option}"
-                raise ArgumentError(f"--remove takes labels away; leave out {what}")
-        done: dict[str, Any] = remove_labels(parsed.root, parsed.dataset, parsed.remove, split=parsed.split)
-        text = f"{done['dataset']}: labels {done['name']} removed from {', '.join(done['splits'])}"
-    elif parsed.table is None:
+            if getattr(options, option) not in (None, False):
+                option_name = "TABLE" if option == "table" else f"--{option}"
+                raise ArgumentError(f"--remove takes labels away; leave out {option_name}")
+        result: dict[str, Any] = remove_labels(options.root, options.dataset, options.remove, split=options.split)
+        result_text = f"{result['dataset']}: labels {result['name']} removed from {', '.join(result['splits'])}"
+    elif options.table is None:
         for option in ("name", "columns", "overwrite", "split"):
-            if getattr(parsed, option) not in (None, False):
+            if getattr(options, option) not in (None, False):
                 raise ArgumentError(
                     f"--{option} is for a TABLE to attach; without one, the labels of all splits are listed"
                 )
-        done = {"splits": list_labels(parsed.root, parsed.dataset)}
+        result = {"splits": list_labels(options.root, options.dataset)}
         lines = [
-            f"{split} {name}: {_columns(columns)}"
-            for split, labels in done["splits"].items()
-            for name, columns in labels.items()
+            f"{split_name} {label_name}: {_columns(columns)}"
+            for split_name, split_labels in result["splits"].items()
+            for label_name, columns in split_labels.items()
         ]
-        text = "\n".join(lines) or f"{parsed.dataset}: no labels"
+        result_text = "\n".join(lines) or f"{options.dataset}: no labels"
     else:
-        done = add_labels(
-            parsed.root,
-            parsed.dataset,
-            parsed.table,
-            name=parsed.name,
-            split=parsed.split,
-            columns=parsed.columns.split(",") if parsed.columns is not None else None,
-            overwrite=parsed.overwrite,
+        result = add_labels(
+            options.root,
+            options.dataset,
+            options.table,
+            name=options.name,
+            split=options.split,
+            columns=options.columns.split(",") if options.columns is not None else None,
+            overwrite=options.overwrite,
         )
-        text = "\n".join(
-            f"{done['dataset']} {split}: labels {done['name']}: {_columns(columns)}"
-            for split, columns in done["splits"].items()
+        result_text = "\n".join(
+            f"{result['dataset']} {split_name}: labels {result['name']}: {_columns(columns)}"
+            for split_name, columns in result["splits"].items()
         )
-    print(json.dumps(done, indent=1) if parsed.json else text)
+    print(json.dumps(result, indent=1) if options.json else result_text)
 
 
 def _columns(columns: Mapping[str, Mapping[str, Any]]) -> str:
     return ", ".join(
-        f"{name} {about['type']}" + (f" (missing at {about['missing']:,} steps)" if about["missing"] else "")
-        for name, about in columns.items()
+        f"{column_name} {column_info['type']}"
+        + (f" (missing at {column_info['missing']:,} steps)" if column_info["missing"] else "")
+        for column_name, column_info in columns.items()
     )
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = Parser(
-        prog="pairstream label",
+    parser = command_parser(
+        "label",
         description="Add columns to the steps of a converted dataset, such as advantages, subtasks or latents.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument("root", metavar="ROOT", help="a converted root on this machine")
     parser.add_argument("dataset", metavar="DATASET", help="a dataset of the root, or NAME:VERSION")

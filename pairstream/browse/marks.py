@@ -40,9 +40,9 @@ class Marks:
         ArgumentError: The file holds something else, or is an address.
     """
 
-    def __init__(self, path: str | Path, datasets: Sequence[str]) -> None:
-        check_local(path)
-        self.path = Path(path)
+    def __init__(self, marks_path: str | Path, datasets: Sequence[str]) -> None:
+        check_local(marks_path)
+        self.path = Path(marks_path)
         if self.path.suffix != ".json" and self.path.exists():
             raise ArgumentError(f"--marks {self.path}: expected a JSON file")
         self._datasets = frozenset(datasets)
@@ -57,10 +57,10 @@ class Marks:
         if not isinstance(content, Mapping):
             raise ArgumentError(f"--marks {self.path}: {content!r:.100}; expected a mapping of datasets to episodes")
         by_dataset = {name: marked for name, marked in self._by_dataset.items() if not marked.ids}
-        for name, value in content.items():
-            listed = read_list(value, f"{self.path}: {name}")
-            by_dataset[name] = _Marked("keep" if listed.keeps else "leave_out", set(listed.names))
-        self.others = {name: value for name, value in content.items() if name not in self._datasets}
+        for name, dataset_marks in content.items():
+            episode_list = read_list(dataset_marks, f"{self.path}: {name}")
+            by_dataset[name] = _Marked("keep" if episode_list.keeps else "leave_out", set(episode_list.names))
+        self.others = {name: dataset_marks for name, dataset_marks in content.items() if name not in self._datasets}
         self._by_dataset = {name: marked for name, marked in by_dataset.items() if name in self._datasets}
 
     def __len__(self) -> int:
@@ -83,7 +83,7 @@ class Marks:
         """Return the use of the marked episodes of a dataset."""
         return self._by_dataset[dataset].use if dataset in self._by_dataset else "leave_out"
 
-    def set(self, dataset: str, episode_id: str, marked: bool) -> None:
+    def set(self, dataset: str, episode_id: str, is_marked: bool) -> None:
         """Mark an episode, or take its mark away, and write the file.
 
         Raises:
@@ -92,8 +92,8 @@ class Marks:
         """
         with self._lock:
             self._read()
-            ids = self._by_dataset.setdefault(dataset, _Marked("leave_out", set())).ids
-            (ids.add if marked else ids.discard)(episode_id)
+            marked_ids = self._by_dataset.setdefault(dataset, _Marked("leave_out", set())).ids
+            (marked_ids.add if is_marked else marked_ids.discard)(episode_id)
             self._write()
 
     def set_use(self, dataset: str, use: Use) -> None:

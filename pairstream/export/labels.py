@@ -21,10 +21,10 @@ def label_features(indexes: Sequence[SplitIndex]) -> dict[str, Label]:
     Raises:
         ArgumentError: A label is not in all of the splits, or LeRobot uses its name.
     """
-    found: dict[str, Label] = {}
+    features: dict[str, Label] = {}
     labelled = [index.labels for index in indexes]
-    for name in dict.fromkeys(name for own in labelled for name in own):
-        columns = [own[name] for own in labelled if name in own]
+    for name in dict.fromkeys(name for split_labels in labelled for name in split_labels):
+        columns = [split_labels[name] for split_labels in labelled if name in split_labels]
         feature = _feature(name)
         if len(columns) < len(indexes) or not all(column.is_like(columns[0]) for column in columns):
             raise ArgumentError(
@@ -33,13 +33,13 @@ def label_features(indexes: Sequence[SplitIndex]) -> dict[str, Label]:
             )
         label = Label(_dtype(columns[0]), columns[0].width or 1, any(each.validity is not None for each in columns))
         names = [feature, f"{feature}_mask"] if label.has_missing else [feature]
-        masks = [f"{each}_mask" for each, other in found.items() if other.has_missing]
+        masks = [f"{each}_mask" for each, other in features.items() if other.has_missing]
         if taken := [
-            each for each in names if each in (*_TAKEN, *found, *masks) or each.startswith("observation.images.")
+            each for each in names if each in (*_TAKEN, *features, *masks) or each.startswith("observation.images.")
         ]:
             raise ArgumentError(f"label {name!r}: a feature {taken[0]!r} exists; attach the label by another name")
-        found[feature] = label
-    return found
+        features[feature] = label
+    return features
 
 
 def label_values(table: pa.Table, labels: Mapping[str, Label]) -> dict[str, np.ndarray]:
@@ -49,29 +49,29 @@ def label_values(table: pa.Table, labels: Mapping[str, Label]) -> dict[str, np.n
         table: Steps of the episode.
         labels: Labels by feature.
     """
-    found: dict[str, np.ndarray] = {}
-    columns = {_feature(name): table.column(name) for name in table.column_names}
+    arrays: dict[str, np.ndarray] = {}
+    columns = {_feature(column_name): table.column(column_name) for column_name in table.column_names}
     for feature, label in labels.items():
         column = columns[feature].combine_chunks()
-        has = np.asarray(column.is_valid())
+        is_present = np.asarray(column.is_valid())
         if label.dtype == "string":
-            found[feature] = np.array([text or "" for text in column.to_pylist()], object)
+            arrays[feature] = np.array([text or "" for text in column.to_pylist()], object)
         elif label.size > 1 or pa.types.is_fixed_size_list(column.type):
-            inside = column.values.slice(column.offset * label.size, len(column) * label.size)
-            found[feature] = inside.to_numpy(zero_copy_only=False).reshape(len(column), -1)
+            flat_values = column.values.slice(column.offset * label.size, len(column) * label.size)
+            arrays[feature] = flat_values.to_numpy(zero_copy_only=False).reshape(len(column), -1)
         else:
             numbers = column.drop_null().to_numpy(zero_copy_only=False)
-            values = np.full(len(column), np.nan if numbers.dtype.kind == "f" else 0, numbers.dtype)
-            values[has] = numbers
-            found[feature] = values
+            filled_values = np.full(len(column), np.nan if numbers.dtype.kind == "f" else 0, numbers.dtype)
+            filled_values[is_present] = numbers
+            arrays[feature] = filled_values
         if label.has_missing:
-            found[f"{feature}_mask"] = has
-    return found
+            arrays[f"{feature}_mask"] = is_present
+    return arrays
 
 
-def _feature(name: str) -> str:
+def _feature(column_name: str) -> str:
     # LeRobot refuses a slash in a name.
-    return name.replace("/", ".")
+    return column_name.replace("/", ".")
 
 
 def _dtype(column: Column) -> str:

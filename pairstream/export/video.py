@@ -21,11 +21,12 @@ _OPTIONS = {"crf": "18", "g": "2", "bf": "0", "preset": "medium"}
 """A key frame every two frames, as LeRobot's recorder has them, so that any frame is found fast."""
 
 
-def check_size(camera: str, shape: tuple[int, int]) -> None:
+def check_size(camera_key: str, frame_shape: tuple[int, int]) -> None:
     """Raise ArgumentError if frames of this height and width cannot be encoded, or PyAV has no encoder."""
-    if shape[0] % 2 or shape[1] % 2:
+    height, width = frame_shape
+    if height % 2 or width % 2:
         raise ArgumentError(
-            f"--video: frames of camera {camera} are {shape[0]}x{shape[1]}, and H.264 needs even numbers; take --images"
+            f"--video: frames of camera {camera_key} are {height}x{width}, and H.264 needs even numbers; take --images"
         )
     try:
         av.Codec(_ENCODER, "w")
@@ -42,20 +43,20 @@ class VideoWriter:
         rate: Frames per second.
     """
 
-    def __init__(self, path: Path, *, shape: tuple[int, int], rate: float) -> None:
-        self._rate, self._container = _open(path, rate)
-        stream: Any = self._container.add_stream(_ENCODER, rate=self._rate, options=_OPTIONS)
-        stream.height, stream.width = shape
-        stream.pix_fmt = PIXELS
-        self._stream = stream
+    def __init__(self, video_path: Path, *, frame_shape: tuple[int, int], frame_rate: float) -> None:
+        self._rate, self._container = _open(video_path, frame_rate)
+        video_stream: Any = self._container.add_stream(_ENCODER, rate=self._rate, options=_OPTIONS)
+        video_stream.height, video_stream.width = frame_shape
+        video_stream.pix_fmt = PIXELS
+        self._stream = video_stream
         self._count = 0
 
     def write(self, pixels: np.ndarray) -> None:
         """Add a frame, uint8 [H, W, 3] in RGB."""
-        frame = av.VideoFrame.from_ndarray(pixels, format="rgb24")
-        frame.pts, frame.time_base = self._count, 1 / self._rate
+        video_frame = av.VideoFrame.from_ndarray(pixels, format="rgb24")
+        video_frame.pts, video_frame.time_base = self._count, 1 / self._rate
         self._count += 1
-        self._container.mux(self._stream.encode(frame))
+        self._container.mux(self._stream.encode(video_frame))
 
     def finish(self) -> None:
         """Write the rest and close the file."""
@@ -75,8 +76,8 @@ class VideoCopier:
         rate: Frames per second.
     """
 
-    def __init__(self, path: Path, *, rate: float) -> None:
-        self._rate, self._container = _open(path, rate)
+    def __init__(self, video_path: Path, *, frame_rate: float) -> None:
+        self._rate, self._container = _open(video_path, frame_rate)
         self._parser = av.CodecContext.create(CODEC, "r")
         self._stream: Any = None
         self._count = 0
@@ -84,12 +85,12 @@ class VideoCopier:
     def write(self, chunk: bytes) -> None:
         """Add the frames of a chunk."""
         if self._stream is None:
-            with av.open(io.BytesIO(chunk), format=CODEC) as source:
-                self._stream = self._container.add_stream_from_template(source.streams.video[0])
-        for number, packet in enumerate([*self._parser.parse(chunk), *self._parser.parse()]):
+            with av.open(io.BytesIO(chunk), format=CODEC) as chunk_file:
+                self._stream = self._container.add_stream_from_template(chunk_file.streams.video[0])
+        for packet_number, packet in enumerate([*self._parser.parse(chunk), *self._parser.parse()]):
             packet.stream, packet.time_base = self._stream, 1 / self._rate
             packet.pts = packet.dts = self._count
-            packet.duration, packet.is_keyframe = 1, number == 0
+            packet.duration, packet.is_keyframe = 1, packet_number == 0
             self._container.mux(packet)
             self._count += 1
 
@@ -102,7 +103,7 @@ class VideoCopier:
         self._container.close()
 
 
-def _open(path: Path, rate: float) -> tuple[Fraction, Any]:
+def _open(video_path: Path, frame_rate: float) -> tuple[Fraction, Any]:
     """Return the rate as a fraction, and a new file."""
-    container = av.open(str(path), "w", options={"movflags": "faststart"})
-    return Fraction(rate).limit_denominator(1_000), container
+    container = av.open(str(video_path), "w", options={"movflags": "faststart"})
+    return Fraction(frame_rate).limit_denominator(1_000), container

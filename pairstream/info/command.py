@@ -12,8 +12,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from pairstream.info.overview import Kept, Overview, apply_filters, describe, list_episodes, open_root
-from stream.base.arguments import Parser, add_cache, run_command
+from pairstream.info.overview import Kept, Overview, apply_filters, describe, list_episodes, open_root, parse_value
+from pairstream.parser import command_parser
+from stream.base.arguments import add_cache, run_command
 from stream.base.errors import ArgumentError, FormatError
 from stream.base.progress import human_bytes
 from stream.order.filters import OPERATORS
@@ -47,14 +48,14 @@ _REMARKS = (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
-    parsed = _parse(arguments)
-    return run_command(lambda: _print(parsed), interrupted="interrupted")
+    options = _parse(arguments)
+    return run_command(lambda: _print(options), interrupted="interrupted")
 
 
-def parse_condition(text: str) -> tuple[str, str, Any]:
-    """Return the column, operator and value of a filter as a text.
+def parse_condition(condition_text: str) -> tuple[str, str, Any]:
+    """Return the column, operator and value of a filter that was typed, such as ``num_steps >= 20``.
 
-    The value is JSON, else a text; those of ``in`` and ``not in`` may be a list with commas between.
+    The value is JSON or else a text. After ``in`` and ``not in`` it may be a list with commas.
 
     Raises:
         ArgumentError: The text has no operator.
@@ -64,69 +65,69 @@ def parse_condition(text: str) -> tuple[str, str, Any]:
     >>> parse_condition("action is_finite false")
     ('action', 'is_finite', False)
     """
-    column, _, rest = text.strip().partition(" ")
-    how = next((each for each in sorted(OPERATORS, key=len, reverse=True) if rest.strip().startswith(f"{each} ")), None)
-    if not column or how is None:
+    column, _, remainder = condition_text.strip().partition(" ")
+    remainder = remainder.strip()
+    operators = sorted(OPERATORS, key=len, reverse=True)
+    operator = next((name for name in operators if remainder.startswith(f"{name} ")), None)
+    if not column or operator is None:
         raise ArgumentError(
-            f"--filter {text!r:.100}; expected 'COLUMN OPERATOR VALUE' with spaces, operators are {' '.join(OPERATORS)}"
+            f"--filter {condition_text!r:.100}; expected 'COLUMN OPERATOR VALUE' with spaces, operators are "
+            f"{' '.join(OPERATORS)}"
         )
-    given = rest.strip().removeprefix(how).strip()
-    if how in ("contains", "matches"):
-        return column, how, given
-    is_list = how in ("in", "not in") and not given.startswith("[")
-    return column, how, [_value(each.strip()) for each in given.split(",")] if is_list else _value(given)
+    value_text = remainder.removeprefix(operator).strip()
+    if operator in ("contains", "matches"):
+        return column, operator, value_text
+    if operator in ("in", "not in") and not value_text.startswith("["):
+        return column, operator, [parse_value(item.strip()) for item in value_text.split(",")]
+    return column, operator, parse_value(value_text)
 
 
-def _value(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
-
-
-def _print(parsed: argparse.Namespace) -> None:
-    names = None if parsed.datasets is None else list(dict.fromkeys(filter(None, parsed.datasets.split(","))))
-    if names == []:
+def _print(options: argparse.Namespace) -> None:
+    dataset_names = None if options.datasets is None else list(dict.fromkeys(filter(None, options.datasets.split(","))))
+    if dataset_names == []:
         raise ArgumentError("--datasets names no dataset")
-    if parsed.episodes_out is not None and not parsed.filter:
+    if options.episodes_out is not None and not options.filter:
         raise ArgumentError("--episodes-out without --filter; give conditions that choose episodes")
-    root = open_root(cached_root(parsed.root, parsed.cache, has_members=False), names)
-    found = [describe(dataset) for dataset in root.datasets]
-    kept: dict[str, Kept | None] = {}
-    if parsed.filter:
-        kept = apply_filters(root.datasets, [parse_condition(text) for text in parsed.filter])
-        for entry in found:
-            of_dataset = kept[entry["dataset"]]
-            entry["kept"] = of_dataset and {"episodes": len(of_dataset.episode_ids), "samples": of_dataset.samples}
-    if parsed.episodes_out is not None:
-        write_whole(parsed.episodes_out, (json.dumps(list_episodes(kept), indent=1) + "\n").encode())
-    if parsed.json:
-        print(json.dumps({"root": parsed.root, "datasets": found, "incomplete": root.incomplete}, indent=1))
+    overview = open_root(cached_root(options.root, options.cache, has_members=False), dataset_names)
+    datasets = [describe(dataset) for dataset in overview.datasets]
+    kept_by_dataset: dict[str, Kept | None] = {}
+    if options.filter:
+        kept_by_dataset = apply_filters(
+            overview.datasets, [parse_condition(condition_text) for condition_text in options.filter]
+        )
+        for summary in datasets:
+            of_dataset = kept_by_dataset[summary["dataset"]]
+            summary["kept"] = of_dataset and {"episodes": len(of_dataset.episode_ids), "samples": of_dataset.samples}
+    if options.episodes_out is not None:
+        write_whole(options.episodes_out, (json.dumps(list_episodes(kept_by_dataset), indent=1) + "\n").encode())
+    if options.json:
+        print(json.dumps({"root": options.root, "datasets": datasets, "incomplete": overview.incomplete}, indent=1))
     else:
         # A pipe gets full lines.
-        if found:
-            Console(width=None if sys.stdout.isatty() else 1 << 20).print(_table(found))
-        for line in _notes(root, found, kept, parsed.episodes_out):
-            print(line)
-    for error in root.damaged:
+        if datasets:
+            Console(width=None if sys.stdout.isatty() else 1 << 20).print(_table(datasets))
+        for note in _notes(overview, datasets, kept_by_dataset, options.episodes_out):
+            print(note)
+    for error in overview.damaged:
         raise FormatError(error)
 
 
-def _table(found: Sequence[Mapping[str, Any]]) -> Table:
+def _table(datasets: Sequence[Mapping[str, Any]]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="")
-    filtered = [f"kept {name}" for name in _KEPT] if any("kept" in entry for entry in found) else []
-    numbers = ["episodes", "hours", "samples", "size", "rate", *filtered]
-    for name in ["dataset", "version", "layout", *numbers, "robot", "splits", "cameras"]:
-        table.add_column(name, justify="right" if name in numbers else "left", no_wrap=name != "cameras")
-    for entry in found:
-        cells = [entry["dataset"], entry["version"], entry["layout"], f"{entry['episodes']:,}"]
-        cells += ["-" if entry["hours"] is None else f"{entry['hours']:,.2f}", f"{entry['samples']:,}"]
-        cells += [human_bytes(entry["bytes"]), "-" if entry["rate"] is None else f"{entry['rate']:g} Hz"]
+    filtered = [f"kept {name}" for name in _KEPT] if any("kept" in dataset for dataset in datasets) else []
+    number_columns = ["episodes", "hours", "samples", "size", "rate", *filtered]
+    for name in ["dataset", "version", "layout", *number_columns, "robot", "splits", "cameras"]:
+        table.add_column(name, justify="right" if name in number_columns else "left", no_wrap=name != "cameras")
+    for dataset in datasets:
+        cells = [dataset["dataset"], dataset["version"], dataset["layout"], f"{dataset['episodes']:,}"]
+        cells += ["-" if dataset["hours"] is None else f"{dataset['hours']:,.2f}", f"{dataset['samples']:,}"]
+        cells += [human_bytes(dataset["bytes"]), "-" if dataset["rate"] is None else f"{dataset['rate']:g} Hz"]
         if filtered:
-            cells += [f"{entry['kept'][name]:,}" if entry["kept"] else "-" for name in _KEPT]
-        cells += [entry["robot"] or "-", ", ".join(f"{name} {count:,}" for name, count in entry["splits"].items())]
+            cells += [f"{dataset['kept'][name]:,}" if dataset["kept"] else "-" for name in _KEPT]
+        cells += [dataset["robot"] or "-", ", ".join(f"{name} {count:,}" for name, count in dataset["splits"].items())]
         cameras = (
-            f"{name} {'/'.join(each['sizes'])} {each['codec'] or 'depth'}" for name, each in entry["cameras"].items()
+            f"{name} {'/'.join(camera['sizes'])} {camera['codec'] or 'depth'}"
+            for name, camera in dataset["cameras"].items()
         )
         table.add_row(*cells, ", ".join(cameras))
     return table
@@ -171,12 +172,10 @@ def _counts(counts: Mapping[str, int]) -> str:
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = Parser(
-        prog="pairstream info",
+    parser = command_parser(
+        "info",
         description="Print what a converted root holds: datasets, episodes, hours, samples, bytes, cameras.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument(
         "root", metavar="ROOT", help="the --output of a conversion, also s3:// and the like, or a fetched copy"

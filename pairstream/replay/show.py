@@ -39,14 +39,16 @@ def show(batch: Mapping[str, Any], loader: Loader | None = None, *, rows: int = 
     """
     if not isinstance(batch, Mapping):
         raise ArgumentError(f"show: {batch!s:.100}; expected a batch, such as loader.batch_at(0) or next(iter(loader))")
-    count = min(check_whole("rows", rows, least=1), ROWS_PER_PAGE)
+    num_rows = min(check_whole("rows", rows, least=1), ROWS_PER_PAGE)
     if not any(key.partition("/")[0] in ("frames", "depth") for key in batch):
         hint = "; take the batch of loader.batch_on_host(step)" if "frames_jpeg" in batch else ""
         raise ArgumentError(f"show: the batch has no frames, its keys are {', '.join(batch)}{hint}")
     if not getattr(batch.get("sample"), "shape", ()):
         raise ArgumentError("show: has no dimension of rows, so it is one sample, or no batch of a loader")
-    first = {key: value[:count] if isinstance(value, list) else _array(value)[:count] for key, value in batch.items()}
-    (sheet,) = draw_sheets(first, _refs(first, loader))
+    first_rows = {
+        key: value[:num_rows] if isinstance(value, list) else _array(value)[:num_rows] for key, value in batch.items()
+    }
+    (sheet,) = draw_sheets(first_rows, _refs(first_rows, loader))
     return sheet
 
 

@@ -51,21 +51,21 @@ class ShownStep:
 
 def show_step(plan: RankPlan, step: int) -> ShownStep:
     """Make the batch of a step, and look for what is wrong in it; raise as ``RankPlan.make``."""
-    made = plan.make(step)
-    trained = made.batch
+    result = plan.make(step)
+    trained = result.batch
     if plan.running.decode == "device":
         # Decoded frames, and the rows that replace damaged ones.
-        made = plan.on_host().make(step)
-    seen = plain = made
+        result = plan.on_host().make(step)
+    seen = plain = result
     if plan.running.transforms:
         plain = RankPlan(plan.data, replace(plan.running, transforms=(), decode="host")).make(step)
-    refs = plan.data.describe(made.rows)
+    refs = plan.data.describe(result.rows)
     by_sample = {ref.sample: row for row, ref in enumerate(refs)}
     faults = find_faults(plain.batch, refs, plan.data)
     if plan.running.transforms:
-        for row, texts in find_nonfinite(seen.batch, len(refs)).items():
-            faults.setdefault(row, []).extend(f"after the transforms: {text}" for text in texts)
-    replaced = [(by_sample[error.sample], error) for error in made.replaced]
+        for row, messages in find_nonfinite(seen.batch, len(refs)).items():
+            faults.setdefault(row, []).extend(f"after the transforms: {message}" for message in messages)
+    replaced = [(by_sample[error.sample], error) for error in result.replaced]
     return ShownStep(step, trained, plain.batch, seen.batch, refs, replaced, dict(sorted(faults.items())))
 
 
@@ -74,17 +74,20 @@ def marks_of(shown: ShownStep) -> dict[str, Any]:
     return {"replaced": shown.replaced_rows, "faults": shown.faults}
 
 
-def sheet_names(data: OpenMixture) -> dict[str, Any]:
+def sheet_names(mixture: OpenMixture) -> dict[str, Any]:
     """Return the arguments of ``draw_sheets`` that name cameras and dimensions."""
     cameras: dict[str, dict[str, tuple[str, ...]]] = {}
-    for camera in data.cameras:
-        stored = zip(data.datasets, camera.stored, strict=True)
+    for camera in mixture.cameras:
+        stored_cameras = zip(mixture.datasets, camera.stored, strict=True)
         cameras[camera.frames] = {
-            name: tuple(dataset.fields.stored_cameras[number].name for number in numbers)
-            for name, (dataset, numbers) in zip(data.names, stored, strict=True)
+            dataset_name: tuple(dataset.fields.stored_cameras[camera_number].name for camera_number in numbers)
+            for dataset_name, (dataset, numbers) in zip(mixture.names, stored_cameras, strict=True)
         }
-    actions = zip(data.names, data.spec.actions, strict=True)
-    return {"cameras": cameras, "dimensions": {name: vector.names for name, vector in actions}}
+    actions = zip(mixture.names, mixture.spec.actions, strict=True)
+    return {
+        "cameras": cameras,
+        "dimensions": {dataset_name: action_vector.names for dataset_name, action_vector in actions},
+    }
 
 
 def find_transforms(name: str) -> Any:
@@ -93,11 +96,11 @@ def find_transforms(name: str) -> Any:
     Raises:
         ArgumentError: There is no such module or name.
     """
-    place, _, attribute = name.rpartition(":")
-    if not place or not attribute.isidentifier():
+    module_name, _, attribute = name.rpartition(":")
+    if not module_name or not attribute.isidentifier():
         raise ArgumentError(f"--transforms {name}: expected MODULE:NAME or FILE.py:NAME")
     try:
-        return getattr(_import(place), attribute)
+        return getattr(_import(module_name), attribute)
     except Exception as error:  # code of others: any of its errors is this one argument's
         raise ArgumentError(f"--transforms {name}: {type(error).__name__}: {error}") from None
 
@@ -114,29 +117,29 @@ def with_transforms(plan: RankPlan, name: str, saved: SavedTransforms) -> RankPl
     Raises:
         ArgumentError: There is no such module or name, or it is something else.
     """
-    found = find_transforms(name)
+    imported = find_transforms(name)
     try:
-        if callable(found) and not _is_transform(found):
-            found = found(plan.data)
+        if callable(imported) and not _is_transform(imported):
+            imported = imported(plan.data)
     except Exception as error:  # code of others: any of its errors is this one argument's
         raise ArgumentError(f"--transforms {name}: {type(error).__name__}: {error}") from None
-    transforms: Sequence[Any] = [found] if _is_transform(found) else found
-    running = replace(plan.running, transforms=transforms)
-    bound = bind_transforms(saved.restore(running.transforms), plan.data)
-    return RankPlan(plan.data, replace(running, transforms=bound))
+    transforms: Sequence[Any] = [imported] if _is_transform(imported) else imported
+    run_config = replace(plan.running, transforms=transforms)
+    bound_transforms = bind_transforms(saved.restore(run_config.transforms), plan.data)
+    return RankPlan(plan.data, replace(run_config, transforms=bound_transforms))
 
 
-def _is_transform(value: Any) -> bool:
-    return not isinstance(value, type) and (hasattr(value, "map") or hasattr(value, "random_map"))
+def _is_transform(candidate: Any) -> bool:
+    return not isinstance(candidate, type) and (hasattr(candidate, "map") or hasattr(candidate, "random_map"))
 
 
-def _import(place: str) -> ModuleType:
-    if not place.endswith(".py"):
-        return importlib.import_module(place)
-    spec = importlib.util.spec_from_file_location(Path(place).stem, place)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
+def _import(module_name: str) -> ModuleType:
+    if not module_name.endswith(".py"):
+        return importlib.import_module(module_name)
+    module_spec = importlib.util.spec_from_file_location(Path(module_name).stem, module_name)
+    assert module_spec is not None and module_spec.loader is not None
+    module = importlib.util.module_from_spec(module_spec)
     # Classes of the file find their module by its name.
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
+    sys.modules[module_spec.name] = module
+    module_spec.loader.exec_module(module)
     return module

@@ -43,9 +43,9 @@ def describe_episode(
                 "depth": track.camera.is_depth,
                 "size": max(track.camera.sizes, default=(1, 1)),
                 "missing": np.flatnonzero(track.records < 0).tolist(),
-                "frames": frames(number),
+                "frames": frames(camera_number),
             }
-            for number, track in enumerate(tracks.cameras)
+            for camera_number, track in enumerate(tracks.cameras)
         ],
         "curves": [_describe_curve(curve) for curve in tracks.curves()],
         "lanes": [
@@ -56,16 +56,16 @@ def describe_episode(
 
 
 def _describe_curve(curve: Curve) -> dict[str, Any]:
-    dims = list(curve.dims[:_DIMS])
-    values = np.array(curve.values.T[:_DIMS])
+    dimension_names = list(curve.dims[:_DIMS])
+    curve_values = np.array(curve.values.T[:_DIMS])
     # Five digits are more than a screen has; JSON has no NaN and no infinity.
-    texts = [[_number(value) for value in row] for row in values.tolist()]
+    json_values = [[_number(value) for value in value_row] for value_row in curve_values.tolist()]
     return {
         "name": curve.name,
         "group": curve.group,
-        "dims": dims,
-        "left": len(curve.dims) - len(dims),
-        "values": texts,
+        "dims": dimension_names,
+        "left": len(curve.dims) - len(dimension_names),
+        "values": json_values,
     }
 
 
@@ -94,7 +94,9 @@ def static_page(tracks: Tracks, frames: Callable[[int], Any], *, above: str = ""
 
 def facts_text(tracks: Tracks) -> str:
     """Return the columns of the episode that have a value, as one line."""
-    return " · ".join(f"{name} {value}" for name, value in tracks.facts.items() if value not in (None, "", []))
+    return " · ".join(
+        f"{fact_name} {value}" for fact_name, value in tracks.facts.items() if value not in (None, "", [])
+    )
 
 
 def player_call(episode: Mapping[str, Any], **options: Any) -> str:
@@ -106,5 +108,7 @@ def player_call(episode: Mapping[str, Any], **options: Any) -> str:
             change of the mark is sent to.
     """
     # `</script>` in a text must not end the script.
-    arguments = ", ".join(json.dumps(each, ensure_ascii=True).replace("<", "\\u003c") for each in (episode, options))
+    arguments = ", ".join(
+        json.dumps(argument, ensure_ascii=True).replace("<", "\\u003c") for argument in (episode, options)
+    )
     return f"<script>pairstreamPlayer('player', {arguments});</script>\n"

@@ -39,25 +39,27 @@ class SampleWindow:
         if not 0 <= row < len(refs):
             raise ArgumentError(f"row {row}: step {run_step} has {len(refs)} rows, counted from 0")
         ref = refs[row]
-        member = plan.data.names.index(ref.dataset)
-        index = next(each for each in plan.data.views.splits if (each.member, each.split) == (member, ref.split))
-        tracks = open_tracks(plan.data.datasets[member], index, ref.episode)
+        member_number = plan.data.names.index(ref.dataset)
+        index = next(
+            split for split in plan.data.views.splits if (split.member, split.split) == (member_number, ref.split)
+        )
+        tracks = open_tracks(plan.data.datasets[member_number], index, ref.episode)
         start, stop = window_of(ref, plan.data)
         return tracks, cls(run_step, row, ref, start, min(stop, tracks.steps))
 
 
-def window_of(ref: SampleRef, data: OpenMixture) -> tuple[int, int]:
+def window_of(ref: SampleRef, mixture: OpenMixture) -> tuple[int, int]:
     """Return the steps of a sample's frames and actions, [start, stop); ``stop`` may be behind the episode."""
-    member, span = data.names.index(ref.dataset), data.spec.action_span
-    first, actions = ref.step + span.firsts[member], span.lengths[member]
-    steps = (ref.step, *ref.frame_steps)
-    return max(0, min(*steps, first)), max(*steps, first + actions - 1) + 1
+    member_number, action_span = mixture.names.index(ref.dataset), mixture.spec.action_span
+    first_action, num_actions = ref.step + action_span.firsts[member_number], action_span.lengths[member_number]
+    frame_steps = (ref.step, *ref.frame_steps)
+    return max(0, min(*frame_steps, first_action)), max(*frame_steps, first_action + num_actions - 1) + 1
 
 
-def steps_text(first: int, last: int) -> str:
+def steps_text(first_step: int, last_step: int) -> str:
     """Return the name of some steps.
 
     >>> steps_text(24, 24), steps_text(3, 8)
     ('step 24', 'steps 3..8')
     """
-    return f"step {first}" if first == last else f"steps {first}..{last}"
+    return f"step {first_step}" if first_step == last_step else f"steps {first_step}..{last_step}"

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pairstream.browse.opened import Opened
+from pairstream.browse.browsed_root import BrowsedRoot
 from pairstream.view.tracks import open_tracks
 from stream.format.catalog import Catalog
 from stream.format.index import open_index
@@ -126,7 +126,7 @@ def damaged(frames_root: Path, tmp_path: Path) -> Iterator[Site]:
     """A site whose bridge has a wrong byte in the frame of step 3 of episode 0."""
     root = tmp_path / "root"
     shutil.copytree(frames_root / "bridge", root / "bridge")
-    index = Opened.open(root, marks=tmp_path / "none.json").index("bridge", "train")
+    index = BrowsedRoot.open(root, marks=tmp_path / "none.json").index("bridge", "train")
     shard = Path(index.record_path(0))
     content = bytearray(shard.read_bytes())
     content[int(index.records.array("position")[3]) + 100] ^= 0xFF

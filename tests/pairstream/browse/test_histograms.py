@@ -9,19 +9,19 @@ import numpy as np
 import pytest
 
 from pairstream.browse import histograms
+from pairstream.browse.browsed_root import BrowsedRoot
 from pairstream.browse.drawing import draw_comparison
 from pairstream.browse.histograms import compare, sample_rows
-from pairstream.browse.opened import Opened
 from stream import make_loader
 from stream.base.errors import FormatError
 
 
 @pytest.fixture(scope="module")
-def opened(oxe_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Opened:
-    return Opened.open(oxe_root, marks=tmp_path_factory.mktemp("marks") / "marks.json")
+def opened(oxe_root: Path, tmp_path_factory: pytest.TempPathFactory) -> BrowsedRoot:
+    return BrowsedRoot.open(oxe_root, marks=tmp_path_factory.mktemp("marks") / "marks.json")
 
 
-def test_shares_are_those_of_the_values_between_the_same_ends(opened: Opened) -> None:
+def test_shares_are_those_of_the_values_between_the_same_ends(opened: BrowsedRoot) -> None:
     found = compare(opened, ("bridge", "train"), list(opened.names), "action_oxe", "raw")
     assert next(iter(found.rows)) == "bridge"
     for name, row in found.rows.items():
@@ -37,7 +37,7 @@ def test_shares_are_those_of_the_values_between_the_same_ends(opened: Opened) ->
             assert each.nonfinite == len(values) - len(finite)
 
 
-def test_normalised_values_are_those_of_the_loader(opened: Opened, oxe_root: Path) -> None:
+def test_normalised_values_are_those_of_the_loader(opened: BrowsedRoot, oxe_root: Path) -> None:
     loader = make_loader(oxe_root, "bridge", batch_size=64, split="train", normalize="q01_q99", horizon=1)
     batch = loader.batch_at(0)
     found = compare(opened, ("bridge", "train"), [], "action", "normalised").rows["bridge"]
@@ -56,7 +56,7 @@ def test_a_large_table_is_sampled_in_runs_of_neighbours() -> None:
     assert len(np.unique(rows // 256)) <= 2 * 64
 
 
-def test_a_drawing_escapes_names(opened: Opened) -> None:
+def test_a_drawing_escapes_names(opened: BrowsedRoot) -> None:
     found = compare(opened, ("bridge", "train"), [], "action", "raw")
     odd = histograms.Comparison(("<script>",), {"<b>": found.rows["bridge"][:1]}, found.sampled)
     assert "<script>" not in draw_comparison(odd)
@@ -68,7 +68,7 @@ def test_a_damaged_dataset_does_not_hide_the_others(oxe_root: Path, tmp_path: Pa
         shutil.copytree(oxe_root / name, tmp_path / "root" / name)
     (steps,) = (tmp_path / "root" / "kuka").glob("*/train/steps.arrow")
     steps.write_bytes(steps.read_bytes()[:1000])
-    damaged = Opened.open(tmp_path / "root", marks=tmp_path / "marks.json")
+    damaged = BrowsedRoot.open(tmp_path / "root", marks=tmp_path / "marks.json")
     assert list(compare(damaged, ("bridge", "train"), ["kuka"], "action_oxe", "raw").rows) == ["bridge"]
     with pytest.raises(FormatError):
         compare(damaged, ("kuka", "train"), ["bridge"], "action_oxe", "raw")

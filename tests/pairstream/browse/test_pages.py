@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import pytest
 
-from pairstream.browse.opened import Opened
+from pairstream.browse.browsed_root import BrowsedRoot
 from pairstream.browse.static import write_static
 from stream import make_loader
 from tests.pairstream.browse.running_site import Site, end_site, start_site
@@ -156,7 +156,7 @@ def test_findings_of_the_doctor_lead_to_their_episodes(page: Any, tmp_path: Path
 
 
 def test_files_of_a_root_open_without_a_server(page: Any, tmp_path: Path, frames_root: Path) -> None:
-    opened = Opened.open(frames_root, marks=tmp_path / "marks.json")
+    opened = BrowsedRoot.open(frames_root, marks=tmp_path / "marks.json")
     chosen = [("bridge", "train", 1), ("droid", "train", 0)]
     written = write_static(opened, tmp_path / "files", episodes=chosen, doctor=False, most_bytes=300_000)
     page.goto(f"file://{written.index}")

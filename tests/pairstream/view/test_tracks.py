@@ -122,7 +122,7 @@ def test_a_damaged_frame_is_named_and_the_others_are_read(frames_root: Path, tmp
     content[position + 100] ^= 0xFF
     shard.write_bytes(content)
     track = tracks_of(root, "bridge", 0).cameras[0]
-    told = r"shard train-00000-of-\d+, record 3 \(step 3 of camera image\): cannot be read .*convert.verify"
+    told = r"shard train-00000-of-\d+, record 3 \(step 3 of camera image\): cannot be read .*pairstream verify"
     with pytest.raises(FormatError, match=told):
         track.read(3)
     assert [track.read(step) for step in (0, 1, 2, 4)] == [before[step] for step in (0, 1, 2, 4)]
