@@ -67,7 +67,7 @@ def export(
     """Write episodes of a converted root as a LeRobot v3.0 dataset. After an error or interrupt nothing is left of it.
 
     Args:
-        root: Folder that ``convert.run`` wrote, or ``pairstream.fetch`` copied.
+        root: Folder that ``convert.run`` wrote, or ``pairstream fetch`` copied.
         output: Folder to make.
         dataset: Name of a dataset of the root, or ``name:version``.
         split: Episodes in TFDS's grammar, such as ``train[:10]``.
@@ -197,7 +197,7 @@ def _export(options: argparse.Namespace) -> None:
     if options.push is not None:
         _check_repository("--push", options.push)
         if importlib.util.find_spec("huggingface_hub") is None:
-            raise ArgumentError(missing("huggingface_hub", "hub", by="pairstream.export --push"))
+            raise ArgumentError(missing("huggingface_hub", "hub", by="pairstream export --push"))
     elif options.private:
         raise ArgumentError("--private: is for --push")
     try:

@@ -12,7 +12,7 @@ import numpy as np
 from stream.base.errors import ArgumentError
 from stream.base.extras import imports_of
 
-with imports_of("lerobot", by="pairstream.export --video"):
+with imports_of("lerobot", by="pairstream export --video"):
     import av
 
 CODEC, PIXELS = "h264", "yuv420p"

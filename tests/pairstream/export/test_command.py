@@ -185,6 +185,6 @@ def test_video_without_pyav_names_the_extra(pairs: Path, tmp_path: Path) -> None
         done = command.wait()
     assert done.code == EXIT_USAGE
     assert done.err.startswith(
-        "error: pairstream.export --video needs av, which is not installed; install pairstream[lerobot]"
+        "error: pairstream export --video needs av, which is not installed; install pairstream[lerobot]"
     )
     assert not (tmp_path / "out").exists()

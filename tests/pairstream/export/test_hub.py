@@ -104,5 +104,5 @@ def test_without_the_library_nothing_is_written(
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert push(holed, tmp_path / "slice") == EXIT_USAGE
-    assert missing("huggingface_hub", "hub", by="pairstream.export --push") in capsys.readouterr().err
+    assert missing("huggingface_hub", "hub", by="pairstream export --push") in capsys.readouterr().err
     assert not (tmp_path / "slice").exists()
