@@ -54,10 +54,10 @@ demo: $(STAMP) ## make a small sample of all 29 datasets, convert it in both lay
 		'  $(BIN)/pairstream replay --loader $(DEMO)/run/loader.json --step 12 --out $(DEMO)/replay'
 
 test: lint ## lint, then the tests that cover every subject, 7 minutes (ARGS='-k pairs' to choose)
-	$(BIN)/python -m pytest -n $(JOBS) -m "not long and not slow" $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not long and not slow" $(ARGS)
 
 test-all: test ## lint and all tests but those of test-slow
-	$(BIN)/python -m pytest -n $(JOBS) -m "long and not slow" $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "long and not slow" $(ARGS)
 
 # Exit code 5 of pytest: no such test, which is no failure.
 test-slow: $(STAMP) ## kills at random moments, environments made anew: minutes a test

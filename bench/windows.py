@@ -3,9 +3,9 @@
 A dataset of a root in the layout ``frames`` is exported with ``pairstream export`` as a LeRobot dataset, its frames as
 the stored JPEGs. Ours reads the root. LeRobotDataset reads the export with ``delta_timestamps``, and its frames as the
 AV1 video that LeRobot makes of them; LanceDBDataset of lerobot-lancedb reads tables of that video, all in the
-environment that ``python -m bench.peers --install lerobot`` makes. Plain Grain and LMDB read copies with a
-record for each frame, and decode with simplejpeg as ours does. The samples are a window around every step: ``--window`` frames up to it and
-``--horizon`` actions from it on; beyond an episode the closest step is repeated and masked.
+environment that ``python -m bench.peers --install lerobot`` makes. Plain Grain and LMDB read copies with a record
+for each frame, and decode with simplejpeg as ours does. The samples are a window around every step: ``--window``
+frames up to it and ``--horizon`` actions from it on; beyond an episode the closest step is repeated and masked.
 
 Before anything is measured every sample of every loader is compared: pixels (but for those of video), actions and both
 masks have to be equal. The columns are those of `bench.peers`.

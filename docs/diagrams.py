@@ -80,11 +80,11 @@ class Drawing:
 
 
 def draw_programs() -> Drawing:
-    """Draw the two programs and what goes between them."""
+    """Draw the programs and the root between them."""
     drawing = Drawing(1040, 390)
     drawing.group(190, 20, 520, 150, "convert: once, on any Beam runner")
-    drawing.group(190, 175, 845, 315, "stream: every run")
-    drawing.box("source", 95, 90, "RLDS, LeRobot,\nfiles of your own", "store", 150)
+    drawing.group(190, 175, 845, 315, "stream and pairstream: every run")
+    drawing.box("source", 95, 90, "RLDS, LeRobot,\nyour own files", "store", 150)
     drawing.box("shard", 277, 90, "a source shard:\nepisodes, records")
     drawing.box("merge", 433, 90, "a split: parts\nof the index")
     drawing.box("root", 640, 90, "root: shards,\nindex, manifest", "store", 150)
@@ -133,68 +133,53 @@ def draw_batch() -> Drawing:
     return drawing
 
 
-def draw_rooms() -> Drawing:
-    """Draw the rooms of both packages and the imports between them."""
-    drawing = Drawing(1040, 470)
-    drawing.group(20, 20, 620, 450, "stream")
-    drawing.group(650, 20, 1020, 450, "convert and beam_jobs")
-    rooms = [
-        ("frameworks", 100, 80),
-        ("adapters", 215, 80),
-        ("replay", 325, 80),
-        ("browse, view", 435, 80),
-        ("export", 545, 80),
-        ("loader", 270, 165),
-        ("workers", 130, 245),
-        ("statistics", 270, 245),
-        ("fetch, info", 430, 165),
-        ("label", 555, 165),
-        ("batch", 200, 320),
-        ("order", 410, 320),
-        ("display", 545, 320),
-        ("format", 300, 385),
-        ("cache", 120, 385),
-        ("storage", 300, 430),
-        ("run", 715, 80),
-        ("registry", 715, 165),
-        ("tasks", 835, 165),
-        ("beam_jobs", 945, 165),
-        ("verify, doctor", 935, 80),
-        ("source", 715, 270),
-        ("shard", 835, 270),
-        ("index", 945, 270),
-        ("journal", 890, 340),
-    ]
-    for name, x, y in rooms:
-        drawing.box(name, x, y, name, "store" if name in ("format", "storage") else "step", 96)
-    for name in ("frameworks", "adapters", "replay", "browse, view", "export"):
-        drawing.arrows(name, "loader")
-    for first, second in (
-        *(("loader", "workers"), ("loader", "statistics"), ("loader", "order"), ("workers", "batch")),
-        *(
-            ("statistics", "batch"),
-            ("loader", "fetch, info"),
-            ("batch", "cache"),
-            ("cache", "format"),
-            ("fetch, info", "order"),
-            ("fetch, info", "label"),
-            ("label", "format"),
-            ("batch", "format"),
-            ("order", "format"),
-            ("order", "display"),
+def draw_packages() -> Drawing:
+    """Draw the packages and the imports between them."""
+    drawing = Drawing(1040, 500)
+    drawing.group(20, 20, 640, 120, "pairstream: the programs that people run")
+    drawing.group(20, 135, 640, 480, "stream: what a trainer imports")
+    drawing.group(670, 20, 1020, 480, "convert and beam_jobs")
+    packages = {
+        "pairstream": (
+            (110, 75, "browse"),
+            (230, 75, "replay, view"),
+            (350, 75, "info, export"),
+            (470, 75, "fetch, label"),
         ),
-        *(("format", "storage"), ("run", "registry"), ("run", "tasks"), ("run", "beam_jobs"), ("tasks", "source")),
-        *(("beam_jobs", "shard"), ("beam_jobs", "index"), ("shard", "source"), ("shard", "journal")),
-        *(("index", "journal"), ("journal", "format")),
+        "stream": (
+            *((230, 185, "frameworks"), (350, 185, "adapters")),
+            *((110, 250, "workers"), (290, 250, "loader"), (470, 250, "statistics")),
+            *((110, 325, "batch"), (290, 325, "order"), (430, 325, "cache"), (560, 325, "label")),
+            *((230, 390, "format"), (230, 450, "base"), (400, 450, "storage")),
+        ),
+        "convert": (
+            *((735, 80, "run"), (845, 80, "sample"), (955, 80, "verify, doctor")),
+            *((735, 165, "registry"), (845, 165, "tasks"), (955, 165, "beam_jobs")),
+            *((735, 270, "source"), (845, 270, "shard"), (955, 270, "index")),
+            *((845, 345, "journal"), (955, 345, "storage of convert")),
+        ),
+    }
+    for package, boxes in packages.items():
+        for x, y, name in boxes:
+            kind = "store" if package == "stream" and name in ("format", "storage", "base") else "step"
+            drawing.box(name, x, y, name.replace(" of convert", ""), kind, 104)
+    for first, second in (
+        *(("frameworks", "loader"), ("adapters", "loader"), ("loader", "workers")),
+        *(("loader", "statistics"), ("loader", "order"), ("workers", "batch"), ("batch", "format")),
+        *(("order", "format"), ("cache", "label"), ("label", "storage"), ("cache", "storage"), ("format", "base")),
+        *(("format", "storage"), ("storage", "base"), ("run", "registry"), ("run", "tasks"), ("run", "beam_jobs")),
+        *(("tasks", "source"), ("tasks", "shard"), ("tasks", "index"), ("beam_jobs", "tasks"), ("shard", "source")),
+        *(("shard", "journal"), ("index", "journal"), ("journal", "storage of convert")),
     ):
         drawing.arrows(first, second)
-    drawing.line(983, 80, 1007, 80, tip=False)
-    drawing.line(1007, 80, 1007, 270, tip=False)
-    drawing.line(1007, 270, 994, 270)
+    drawing.line(230, 120, 230, 135)
+    drawing.line(845, 372, 845, 410, tip=False)
+    drawing.line(845, 410, 640, 410)
+    drawing.text(775, 432, "only base, format and storage", ink=_FAINT)
     return drawing
 
 
-DIAGRAMS = {"programs": draw_programs, "batch": draw_batch, "rooms": draw_rooms}
+DIAGRAMS = {"programs": draw_programs, "batch": draw_batch, "packages": draw_packages}
 
 
 def main() -> int:

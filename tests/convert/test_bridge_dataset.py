@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from scipy.spatial.transform import Rotation
 
 from convert.errors import EXIT_USAGE
@@ -37,6 +36,7 @@ def reference(shared_data: Path) -> Reference:
 @pytest.fixture(scope="module")
 def stored(shared_data: Path) -> dict[str, Any]:
     """The features of every record by TFDS's id, as TensorFlow reads them from the TFRecord."""
+    tf = pytest.importorskip("tensorflow")
     return {
         f"{path.name}__{position}": tf.train.Example.FromString(record.numpy()).features.feature
         for path in sorted((shared_data / NAME / VERSION).glob("*.tfrecord-*"))

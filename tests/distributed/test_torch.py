@@ -11,8 +11,9 @@ from stream import digest
 from tests.distributed.expected import BATCH_SIZE, assert_reads_its_rows, bytes_of, make_loader, make_task
 from tests.distributed.ranks import left_of, read_told, run_ranks, shared_memory_of, start_ranks
 from tests.fixtures.command import wait_until
+from tests.fixtures.installed import needs
 
-pytest.importorskip("torch", reason="torch is not installed")
+pytestmark = needs("torch")
 
 ENDED_S = 60.0
 """Seconds after which a rank that outlived another is taken to hang. Gloo sees the lost connection at once."""

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from tests.distributed.ranks import run_ranks
+from tests.fixtures.installed import needs
 
-pytest.importorskip("lightning.pytorch", reason="lightning is not installed")
+pytestmark = needs("lightning")
 
 
 def _fit(root: Path, folder: Path, devices: int, max_steps: int, ckpt: str = "") -> list[dict[str, Any]]:

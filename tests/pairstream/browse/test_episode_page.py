@@ -10,17 +10,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from playwright.sync_api import expect
 
 from pairstream.browse.browsed_root import BrowsedRoot
 from pairstream.view.tracks import open_tracks
 from stream.format.catalog import Catalog
 from stream.format.index import open_index
+from tests.fixtures.installed import needs
 from tests.pairstream.browse.running_site import Site, end_site, start_site
 
-pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-from playwright.sync_api import expect
-
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, needs("playwright")]
 SHOWN = "canvas[data-camera][data-state=shown]"
 STEP = "at => [...document.querySelectorAll('canvas[data-camera]')].every(each => each.dataset.step == at)"
 

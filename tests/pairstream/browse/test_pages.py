@@ -9,18 +9,17 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from playwright.sync_api import expect
 
 from pairstream.browse.browsed_root import BrowsedRoot
 from pairstream.browse.static import write_static
 from stream import make_loader
+from tests.fixtures.installed import needs
 from tests.pairstream.browse.running_site import Site, end_site, start_site
 from tests.stream.crafted_root import CraftedRoot, with_column
 
-pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-from playwright.sync_api import expect
-
 expect.set_options(timeout=20_000)
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, needs("playwright")]
 
 
 def rows_of(page: Any) -> list[str]:

@@ -10,15 +10,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from playwright.sync_api import expect
 
 from stream import make_loader
+from tests.fixtures.installed import needs
 from tests.pairstream.browse.running_site import Site, end_site, start_site
 from tests.stream.crafted_root import CraftedRoot, with_column
 
-pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-from playwright.sync_api import expect
-
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, needs("playwright")]
 EPISODE, FIRST = 1, 4
 """Episode and step from which the gripper is NaN for two steps."""
 
