@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pairstream.parser import command_parser
+from pairstream.command import command_parser
 from stream.base.arguments import interrupt_on_kill, run_command, whole
 from stream.base.errors import ArgumentError
 from stream.base.progress import human_bytes

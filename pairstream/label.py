@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pairstream.parser import command_parser
+from pairstream.command import command_parser
 from stream.base.arguments import interrupt_on_kill, run_command
 from stream.base.errors import ArgumentError
 from stream.label.attach import add_labels, list_labels, remove_labels

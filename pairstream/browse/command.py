@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pairstream.browse.browsed_root import BrowsedRoot
-from pairstream.parser import command_parser
+from pairstream.command import command_parser
 from stream.base.arguments import add_cache, interrupt_on_kill, run_command, whole
 from stream.base.errors import ArgumentError
 from stream.base.extras import imports_of
@@ -49,9 +49,8 @@ def _browse(options: argparse.Namespace) -> None:
         transforms=options.transforms,
     )
     if root.marks.others:
-        foreign, place = ", ".join(root.marks.others), root.catalog.place
-        note = f"{options.marks} also has marks of {foreign}, which {place} does not hold; they stay in the file"
-        print(note, file=sys.stderr)
+        foreign = f"marks of {', '.join(root.marks.others)}, which {root.catalog.place} does not hold"
+        print(f"{options.marks} also has {foreign}; they stay in the file", file=sys.stderr)
     if options.static is not None:
         from pairstream.browse.static import write_static
 

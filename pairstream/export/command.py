@@ -7,17 +7,17 @@ import importlib.util
 import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from pairstream.command import command_parser
 from pairstream.export.hub import push_slice
 from pairstream.export.labels import label_features, label_values
-from pairstream.export.lerobot import VERSION, Layout, LeRobotWriter
+from pairstream.export.lerobot import FRAMES_MASK, VERSION, Layout, LeRobotWriter
 from pairstream.export.selection import Selection, select
-from pairstream.parser import command_parser
 from stream.base.arguments import add_cache, interrupt_on_kill, run_command
 from stream.base.errors import ArgumentError
 from stream.base.extras import missing
@@ -28,12 +28,12 @@ from stream.storage.remote import CachedRoot, RemoteError, cached_root
 
 _EPILOG = """\
 The dataset is a slice to look at and to share: it has one file of each kind. For training, load the root itself.
-With --images frames are the stored JPEGs, byte for byte, or JPEGs of other codecs. With --video they are encoded
+With --images frames are the stored JPEGs, byte for byte, or JPEGs of other codecs. With --video frames are encoded
 again, as H.264; chunks of H.264 are copied bit for bit, unless a step of the split lacks its frame.
 A step without a frame becomes a black frame, with False in observation.frames_mask. Episodes without steps or frames
-are left out and counted. Labels (stream.label) are features, with False in <name>_mask where a step lacks one.
---push puts the complete slice on the Hugging Face Hub, with the token of `hf auth login` or HF_TOKEN, in place of a
-slice that is there.
+are left out and counted. Labels (`pairstream label`) are features, with False in <name>_mask where a step lacks one.
+--push puts the complete slice on the Hugging Face Hub, with the token of `hf auth login` or HF_TOKEN, and replaces an
+earlier slice.
 
 exit codes:
   0    done
@@ -91,16 +91,13 @@ def export(
         _check_repository("--repo-id", repo_id)
     selection = select(root, dataset, split, episodes=episodes, cameras=cameras, fps=fps)
     if not selection.episodes:
-        status_counts = ", ".join(f"{status} {count:,}" for status, count in selection.left_out.items())
-        raise ArgumentError(
-            f"dataset {dataset}: split {split!r} has no episode with frames ({status_counts or 'none at all'})"
-        )
+        counts = _counts(selection.left_out) or "none at all"
+        raise ArgumentError(f"dataset {dataset}: split {split!r} has no episode with frames ({counts})")
     layout = _layout(selection, video=video)
     with new_folder(output) as folder:
         _write(folder, selection, layout)
         selection.data.check.raise_error()
         (folder / "meta" / "source.json").write_text(json.dumps(_origin(selection), indent=1) + "\n")
-    mask_name = "observation.frames_mask" if layout.has_mask else None
     return {
         "output": str(output),
         "repo_id": repo_id or f"local/{selection.dataset.name}",
@@ -108,10 +105,14 @@ def export(
         "steps": selection.steps,
         "fps": selection.rate,
         "features": list(layout.features),
-        "frames_mask": mask_name,
+        "frames_mask": FRAMES_MASK if layout.has_mask else None,
         "left_out": dict(selection.left_out),
         "depth": [camera.name for camera in selection.dataset.fields.stored_cameras if camera.is_depth],
     }
+
+
+def _counts(left_out: Mapping[str, int]) -> str:
+    return ", ".join(f"{status} {count:,}" for status, count in left_out.items())
 
 
 def _check_repository(option: str, repository: str) -> None:
@@ -129,18 +130,15 @@ def _layout(selection: Selection, *, video: bool) -> Layout:
     sample_spec = selection.data.spec
     vectors = {"state": sample_spec.states[0].names, "action": sample_spec.actions[0].names}
     robot_name = selection.dataset.manifest.spec.get("robot")
+    # A missing frame becomes black, so a video with one is encoded again.
+    can_copy = video and not selection.has_holes
     return Layout(
         cameras=frame_shapes,
         vectors={feature: vectors[vector_name] for feature, vector_name in _VECTORS.items() if vectors[vector_name]},
         fps=selection.rate,
         robot=str(robot_name) if robot_name else None,
         is_video=video,
-        # A hole becomes black, so it has to be encoded.
-        copied=frozenset(
-            camera_key
-            for camera_key, camera in selection.cameras.items()
-            if video and camera.codecs(0) == {"h264"} and not selection.has_holes
-        ),
+        copied=frozenset(key for key, camera in selection.cameras.items() if can_copy and camera.codecs(0) == {"h264"}),
         has_mask=selection.has_holes,
         labels=label_features(selection.indexes),
     )
@@ -166,20 +164,15 @@ def _vector(stored_episode: StoredEpisode, column_name: str) -> np.ndarray:
 
 
 def _origin(selection: Selection) -> dict[str, Any]:
-    """Return the content of ``meta/source.json``: where each episode comes from."""
+    """Return the content of ``meta/source.json``: the origin of each episode."""
     dataset = selection.dataset
     return {
         "dataset": dataset.name,
         "version": dataset.version,
         "data": dataset.manifest.checksum[:16],
         "episodes": [
-            {
-                "episode_index": episode_index,
-                "split": episode.split,
-                "episode": episode.number,
-                "episode_id": episode.episode_id,
-            }
-            for episode_index, episode in enumerate(selection.episodes)
+            {"episode_index": index, "split": chosen.split, "episode": chosen.number, "episode_id": chosen.episode_id}
+            for index, chosen in enumerate(selection.episodes)
         ],
     }
 
@@ -222,8 +215,7 @@ def _export(options: argparse.Namespace) -> None:
     steps = f"{summary['steps']:,} steps at {summary['fps']:g} per second"
     print(f"{summary['episodes']:,} episodes, {steps}: {summary['output']}")
     if summary["left_out"]:
-        status_counts = ", ".join(f"{status} {count:,}" for status, count in summary["left_out"].items())
-        print(f"left out: episodes without steps or frames ({status_counts})")
+        print(f"left out: episodes without steps or frames ({_counts(summary['left_out'])})")
     if summary["depth"]:
         print(f"not exported: depth ({', '.join(summary['depth'])})")
     if summary["frames_mask"]:

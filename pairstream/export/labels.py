@@ -12,7 +12,7 @@ from stream.base.errors import ArgumentError
 from stream.format.index import SplitIndex
 from stream.format.table import Column
 
-_TAKEN = (*COUNTERS, FRAMES_MASK, "next.done", "action", "observation.state", "task")
+_RESERVED = (*COUNTERS, FRAMES_MASK, "next.done", "action", "observation.state", "task")
 
 
 def label_features(indexes: Sequence[SplitIndex]) -> dict[str, Label]:
@@ -22,28 +22,26 @@ def label_features(indexes: Sequence[SplitIndex]) -> dict[str, Label]:
         ArgumentError: A label is not in all of the splits, or LeRobot uses its name.
     """
     features: dict[str, Label] = {}
-    labelled = [index.labels for index in indexes]
-    for name in dict.fromkeys(name for split_labels in labelled for name in split_labels):
-        columns = [split_labels[name] for split_labels in labelled if name in split_labels]
+    existing = set(_RESERVED)
+    for name in dict.fromkeys(name for index in indexes for name in index.labels):
+        columns = [index.labels[name] for index in indexes if name in index.labels]
         feature = _feature(name)
         if len(columns) < len(indexes) or not all(column.is_like(columns[0]) for column in columns):
             raise ArgumentError(
                 f"label {name!r} is not in all of the splits {', '.join(index.split for index in indexes)}, or of "
                 "several types; export one split at a time"
             )
-        label = Label(_dtype(columns[0]), columns[0].width or 1, any(each.validity is not None for each in columns))
-        names = [feature, f"{feature}_mask"] if label.has_missing else [feature]
-        masks = [f"{each}_mask" for each, other in features.items() if other.has_missing]
-        if taken := [
-            each for each in names if each in (*_TAKEN, *features, *masks) or each.startswith("observation.images.")
-        ]:
-            raise ArgumentError(f"label {name!r}: a feature {taken[0]!r} exists; attach the label by another name")
-        features[feature] = label
+        has_missing = any(column.validity is not None for column in columns)
+        for added in (feature, f"{feature}_mask") if has_missing else (feature,):
+            if added in existing or added.startswith("observation.images."):
+                raise ArgumentError(f"label {name!r}: a feature {added!r} exists; attach the label by another name")
+            existing.add(added)
+        features[feature] = Label(_dtype(columns[0]), columns[0].width or 1, has_missing)
     return features
 
 
 def label_values(table: pa.Table, labels: Mapping[str, Label]) -> dict[str, np.ndarray]:
-    """Return the labels of an episode and their masks, by feature; what a step lacks is as it is stored: NaN, 0, "".
+    """Return the labels of an episode and their masks, by feature; missing values are as stored: NaN, 0, "".
 
     Args:
         table: Steps of the episode.

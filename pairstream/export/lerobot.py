@@ -50,7 +50,7 @@ class Label:
     Attributes:
         dtype: Type of its numbers; ``string`` for texts.
         size: Numbers of a step.
-        has_missing: Whether steps may lack it, which the feature ``<name>_mask`` tells.
+        has_missing: Whether steps may lack it, so that there is a feature ``<name>_mask``.
     """
 
     dtype: str
@@ -115,14 +115,8 @@ class Layout:
             if self.is_video:
                 from pairstream.export.video import CODEC, PIXELS
 
-                video_info = {
-                    "height": height,
-                    "width": width,
-                    "codec": CODEC,
-                    "pix_fmt": PIXELS,
-                    "is_depth_map": False,
-                }
-                video_info |= {"fps": as_number(self.fps), "channels": 3}
+                video_info = {"height": height, "width": width, "codec": CODEC, "pix_fmt": PIXELS}
+                video_info |= {"is_depth_map": False, "fps": as_number(self.fps), "channels": 3}
                 declared["info"] = {**{f"video.{key}": value for key, value in video_info.items()}, "has_audio": False}
             features[self.image_key(camera)] = declared
         return features | self.numbers
@@ -293,12 +287,9 @@ class LeRobotWriter:
         row |= {f"data/{name}": number for name, number in _FIRST.items()}
         row |= {"dataset_from_index": first_index, "dataset_to_index": end_index}
         for camera_key in self._videos:
-            key = f"videos/{self._layout.image_key(camera_key)}"
+            key, fps = f"videos/{self._layout.image_key(camera_key)}", self._layout.fps
             row |= {f"{key}/{name}": number for name, number in _FIRST.items()}
-            row |= {
-                f"{key}/from_timestamp": first_index / self._layout.fps,
-                f"{key}/to_timestamp": end_index / self._layout.fps,
-            }
+            row |= {f"{key}/from_timestamp": first_index / fps, f"{key}/to_timestamp": end_index / fps}
         for name, statistics in stats.items():
             row |= {f"stats/{name}/{key}": value for key, value in statistics.items()}
         return row | {f"meta/episodes/{name}": number for name, number in _FIRST.items()}
@@ -320,19 +311,17 @@ def as_number(rate: float) -> int | float:
 
 
 def _distinct(names: Sequence[str]) -> list[str]:
-    """Return names with numbers behind those that come again, since readers tell values by their names.
+    """Return names with numbers after repeated ones, since readers recognise values by their names.
 
     >>> _distinct(["x", "y", "x"])
     ['x', 'y', 'x_2']
     """
     distinct: list[str] = []
     for name in names:
-        numbered = (f"{name}_{number}" for number in itertools.count(2))
-        distinct.append(
-            name
-            if name not in distinct
-            else next(candidate for candidate in numbered if candidate not in {*distinct, *names})
-        )
+        if name in distinct:
+            numbered = (f"{name}_{number}" for number in itertools.count(2))
+            name = next(candidate for candidate in numbered if candidate not in {*distinct, *names})
+        distinct.append(name)
     return distinct
 
 
@@ -344,18 +333,14 @@ def _array(values: np.ndarray, arrow_type: pa.DataType) -> pa.Array:
 
 def _tasks_table(tasks: Sequence[str]) -> pa.Table:
     """Return ``meta/tasks.parquet``: a table of pandas whose index is the text of each task."""
-    text_column = {
-        "name": "task",
-        "field_name": "task",
-        "pandas_type": "unicode",
-        "numpy_type": "object",
-        "metadata": None,
-    }
-    number_column = {"name": "task_index", "field_name": "task_index", "pandas_type": "int64", "numpy_type": "int64"}
+    columns_metadata = [
+        {"name": name, "field_name": name, "pandas_type": pandas_type, "numpy_type": numpy_type, "metadata": None}
+        for name, pandas_type, numpy_type in (("task_index", "int64", "int64"), ("task", "unicode", "object"))
+    ]
     metadata = {
         "index_columns": ["task"],
         "column_indexes": [],
-        "columns": [{**number_column, "metadata": None}, text_column],
+        "columns": columns_metadata,
         "creator": {"library": "pyarrow", "version": pa.__version__},
         "pandas_version": "2.0.0",
     }

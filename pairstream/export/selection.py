@@ -26,6 +26,8 @@ from stream.storage.remote import CachedRoot
 
 _NUMBERS = re.compile(r"[0-9]{1,15}(?::[0-9]{1,15})?")
 _NO_KEY = re.compile(r"[^A-Za-z0-9_-]")
+_Candidates = Mapping[tuple[str, int], None]
+"""Split and number of the episodes in a split expression, in order."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ class Selection:
     """Episodes of one dataset.
 
     Attributes:
-        data: Mixture of this dataset alone.
+        data: Mixture of only this dataset.
         cameras: Cameras by the last part of their feature's name.
         episodes: Episodes, in the order of the split.
         rate: Steps per second.
@@ -117,23 +119,17 @@ def select(
     colour_cameras = [camera.name for camera in fields.stored_cameras if is_frames and not camera.is_depth]
     sample_spec = SampleSpec(cameras=list(cameras or colour_cameras) or None, frames=[0] if is_frames else None)
     mixture = open_mixture(root, {dataset: 1}, split=split, options=sample_spec)
-    if depth_cameras := [camera.frames for camera in mixture.cameras if camera.is_depth]:
-        raise ArgumentError(
-            f"dataset {open_dataset.name}: {', '.join(depth_cameras)} cannot be exported; choose --cameras of colour"
-        )
-    chosen_cameras = [fields.stored_cameras[camera.stored[0][0]] for camera in mixture.cameras]
+    if depth := ", ".join(camera.frames for camera in mixture.cameras if camera.is_depth):
+        raise ArgumentError(f"dataset {open_dataset.name}: {depth} cannot be exported; choose --cameras of colour")
+    keys = _keys([fields.stored_cameras[camera.stored[0][0]] for camera in mixture.cameras])
     mixture.check.start()
     rate = _rate(open_dataset, fps)
     chosen, left_out = _choose(mixture, episodes)
     if not is_frames:
         _check_complete(mixture, chosen)
+    lacks_frames = mixture.views.left_out[0].get("holes", 0) > 0
     return Selection(
-        data=mixture,
-        cameras=dict(zip(_keys(chosen_cameras), mixture.cameras, strict=True)),
-        episodes=tuple(chosen),
-        rate=rate,
-        has_holes=mixture.views.left_out[0].get("holes", 0) > 0,
-        left_out=left_out,
+        mixture, dict(zip(keys, mixture.cameras, strict=True)), tuple(chosen), rate, lacks_frames, left_out
     )
 
 
@@ -144,34 +140,25 @@ def _rate(dataset: Dataset, fps: float | None) -> float:
             f"dataset {dataset.name}: declares no rate (control_frequency), and LeRobot needs one; give the steps per "
             "second with --fps"
         )
-    if declared_rate is not None and fps is not None and fps != declared_rate:
-        raise ArgumentError(
-            f"dataset {dataset.name}: --fps {fps:g}, but the dataset declares {declared_rate:g}; omit --fps"
-        )
-    return float(declared_rate if declared_rate is not None else fps or 0)
+    rate = fps if declared_rate is None else declared_rate
+    if fps is not None and fps != rate:
+        raise ArgumentError(f"dataset {dataset.name}: --fps {fps:g}, but the dataset declares {rate:g}; omit --fps")
+    return float(rate or 0)
 
 
 def _keys(cameras: Sequence[StoredCamera]) -> list[str]:
     """Return the key of each camera: its role, or its name where cameras share a role."""
-    roles = [camera.role for camera in cameras]
-    keys = [each.role if each.role and roles.count(each.role) == 1 else each.name for each in cameras]
-    clean_keys = [_NO_KEY.sub("_", key) or "primary" for key in keys]
-    return [
-        key if clean_keys.count(key) == 1 else f"{key}_{camera_number}" for camera_number, key in enumerate(clean_keys)
-    ]
+    roles = Counter(camera.role for camera in cameras)
+    names = [camera.role if camera.role and roles[camera.role] == 1 else camera.name for camera in cameras]
+    keys = [_NO_KEY.sub("_", name) or "primary" for name in names]
+    return [key if keys.count(key) == 1 else f"{key}_{number}" for number, key in enumerate(keys)]
 
 
 def _choose(mixture: OpenMixture, episodes: str | None) -> tuple[list[ChosenEpisode], dict[str, int]]:
     """Return the episodes to export, and the count of those left out by status."""
     by_split = {index.split: index for index in mixture.views.splits}
-    episode_ranges = [
-        episode_range for episode_range in mixture.views.members[0].ranges if episode_range.stop > episode_range.start
-    ]
-    candidates = dict.fromkeys(
-        (episode_range.split, number)
-        for episode_range in episode_ranges
-        for number in range(episode_range.start, episode_range.stop)
-    )
+    ranges = mixture.views.members[0].ranges
+    candidates = dict.fromkeys((span.split, number) for span in ranges for number in range(span.start, span.stop))
     named_episodes = None if episodes is None else dict(_named(mixture, episodes, candidates, by_split))
     chosen: list[ChosenEpisode] = []
     left_out: Counter[str] = Counter()
@@ -196,12 +183,9 @@ def _choose(mixture: OpenMixture, episodes: str | None) -> tuple[list[ChosenEpis
 
 
 def _named(
-    mixture: OpenMixture,
-    episodes_text: str,
-    candidates: Mapping[tuple[str, int], None],
-    by_split: Mapping[str, SplitIndex],
+    mixture: OpenMixture, episodes_text: str, candidates: _Candidates, by_split: Mapping[str, SplitIndex]
 ) -> Iterator[tuple[tuple[str, int], bool]]:
-    """Yield split and number of the episodes that ``--episodes`` names, and whether by its own number or id."""
+    """Yield split and number of the episodes in ``--episodes``, and whether the text names exactly this episode."""
     context = f"dataset {mixture.names[0]}, split {mixture.members[0].split!r}"
     # Not Path.is_file, which raises for a list longer than a file name can be.
     words = [] if os.path.isfile(episodes_text) else [word.strip() for word in episodes_text.split(",") if word.strip()]
@@ -215,20 +199,15 @@ def _named(
         for number in range(int(first), int(stop or int(first) + 1)):
             if (split, number) not in candidates:
                 available = [candidate for _, candidate in candidates]
-                raise ArgumentError(
-                    f"--episodes {word}: {context} has no episode {number}; its episodes are {min(available)} to "
-                    f"{max(available)}"
-                )
+                bounds = f"{min(available)} to {max(available)}"
+                raise ArgumentError(f"--episodes {word}: {context} has no episode {number}; its episodes are {bounds}")
             yield (split, number), True
     if ids or not words:
         yield from _with_ids(read_list(ids or episodes_text, "--episodes"), candidates, by_split, context)
 
 
 def _with_ids(
-    episode_list: EpisodeList,
-    candidates: Mapping[tuple[str, int], None],
-    by_split: Mapping[str, SplitIndex],
-    context: str,
+    episode_list: EpisodeList, candidates: _Candidates, by_split: Mapping[str, SplitIndex], context: str
 ) -> Iterator[tuple[tuple[str, int], bool]]:
     choice = EpisodeChoice(episode_list)
     unknown = choice.unknown_in(list(by_split.values())) if choice.listed.keeps else []
@@ -250,10 +229,11 @@ def _with_ids(
 def _check_complete(mixture: OpenMixture, episodes: Sequence[ChosenEpisode]) -> None:
     """Raise ArgumentError if records of the layout ``pairs`` lack frames of an episode."""
     for episode in episodes:
-        num_held = len(stored_steps(mixture, mixture.names[0], episode.number, split=episode.split))
-        if num_held < episode.steps:
+        dataset_name = mixture.names[0]
+        num_stored = len(stored_steps(mixture, dataset_name, episode.number, split=episode.split))
+        if num_stored < episode.steps:
             raise ArgumentError(
-                f"dataset {mixture.names[0]}, split {episode.split}, episode {episode.number}: its pairs hold the "
-                f"frames of {num_held} of {episode.steps} steps, and LeRobot needs all; convert it with "
-                "`--layout frames`, or choose other --episodes"
+                f"dataset {dataset_name}, split {episode.split}, episode {episode.number}: its pairs hold the frames "
+                f"of {num_stored} of {episode.steps} steps, and LeRobot needs all; convert it with `--layout frames`, "
+                "or choose other --episodes"
             )

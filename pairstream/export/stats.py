@@ -24,14 +24,11 @@ def describe_numbers(values: np.ndarray) -> Statistics:
     table = np.asarray(values, np.float64).reshape(len(values), -1)
     columns = [column[np.isfinite(column)] for column in table.T]
     columns = [column if len(column) else np.zeros(1) for column in columns]
-    statistics = {
-        name: [float(getattr(np, name)(column)) for column in columns] for name in ("min", "max", "mean", "std")
-    }
-    quantiles = [np.quantile(column, list(_QUANTILES.values())) for column in columns]
-    statistics |= {
-        name: [float(column_quantiles[position]) for column_quantiles in quantiles]
-        for position, name in enumerate(_QUANTILES)
-    }
+    statistics: Statistics = {}
+    for name, reduce in (("min", np.min), ("max", np.max), ("mean", np.mean), ("std", np.std)):
+        statistics[name] = [float(reduce(column)) for column in columns]
+    quantiles = np.array([np.quantile(column, list(_QUANTILES.values())) for column in columns])
+    statistics |= dict(zip(_QUANTILES, quantiles.T.tolist(), strict=True))
     return {**statistics, "count": [len(table)]}
 
 

@@ -34,22 +34,36 @@ def check_size(camera_key: str, frame_shape: tuple[int, int]) -> None:
         raise ArgumentError(f"--video: PyAV {av.__version__} has no encoder {_ENCODER}; take --images") from None
 
 
-class VideoWriter:
+class _VideoFile:
+    def __init__(self, video_path: Path, *, frame_rate: float) -> None:
+        self._rate = Fraction(frame_rate).limit_denominator(1_000)
+        self._container = av.open(str(video_path), "w", options={"movflags": "faststart"})
+        self._stream: Any = None
+        self._count = 0
+
+    def finish(self) -> None:
+        """Write the remaining frames and close the file."""
+        self.close()
+
+    def close(self) -> None:
+        """Close the file, complete or not."""
+        self._container.close()
+
+
+class VideoWriter(_VideoFile):
     """A video file to write frames to; frame n is at n / rate seconds.
 
     Args:
-        path: File to make.
-        shape: Height and width of the frames.
-        rate: Frames per second.
+        video_path: File to make.
+        frame_shape: Height and width of the frames.
+        frame_rate: Frames per second.
     """
 
     def __init__(self, video_path: Path, *, frame_shape: tuple[int, int], frame_rate: float) -> None:
-        self._rate, self._container = _open(video_path, frame_rate)
-        video_stream: Any = self._container.add_stream(_ENCODER, rate=self._rate, options=_OPTIONS)
-        video_stream.height, video_stream.width = frame_shape
-        video_stream.pix_fmt = PIXELS
-        self._stream = video_stream
-        self._count = 0
+        super().__init__(video_path, frame_rate=frame_rate)
+        self._stream = self._container.add_stream(_ENCODER, rate=self._rate, options=_OPTIONS)
+        self._stream.height, self._stream.width = frame_shape
+        self._stream.pix_fmt = PIXELS
 
     def write(self, pixels: np.ndarray) -> None:
         """Add a frame, uint8 [H, W, 3] in RGB."""
@@ -59,28 +73,17 @@ class VideoWriter:
         self._container.mux(self._stream.encode(video_frame))
 
     def finish(self) -> None:
-        """Write the rest and close the file."""
+        """Write the remaining frames and close the file."""
         self._container.mux(self._stream.encode())
         self.close()
 
-    def close(self) -> None:
-        """Close the file, complete or not."""
-        self._container.close()
 
-
-class VideoCopier:
-    """A video file to copy chunks of H.264 to, not encoded again; frame n is at n / rate seconds.
-
-    Args:
-        path: File to make.
-        rate: Frames per second.
-    """
+class VideoCopier(_VideoFile):
+    """A video file to copy chunks of H.264 to, without encoding; frame n is at n / rate seconds."""
 
     def __init__(self, video_path: Path, *, frame_rate: float) -> None:
-        self._rate, self._container = _open(video_path, frame_rate)
+        super().__init__(video_path, frame_rate=frame_rate)
         self._parser = av.CodecContext.create(CODEC, "r")
-        self._stream: Any = None
-        self._count = 0
 
     def write(self, chunk: bytes) -> None:
         """Add the frames of a chunk."""
@@ -93,17 +96,3 @@ class VideoCopier:
             packet.duration, packet.is_keyframe = 1, packet_number == 0
             self._container.mux(packet)
             self._count += 1
-
-    def finish(self) -> None:
-        """Close the file."""
-        self.close()
-
-    def close(self) -> None:
-        """Close the file, complete or not."""
-        self._container.close()
-
-
-def _open(video_path: Path, frame_rate: float) -> tuple[Fraction, Any]:
-    """Return the rate as a fraction, and a new file."""
-    container = av.open(str(video_path), "w", options={"movflags": "faststart"})
-    return Fraction(frame_rate).limit_denominator(1_000), container

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
+from pairstream.command import command_parser, plain_table, print_table
 from pairstream.info.overview import Kept, Overview, apply_filters, describe, list_episodes, open_root, parse_value
-from pairstream.parser import command_parser
 from stream.base.arguments import add_cache, run_command
 from stream.base.errors import ArgumentError, FormatError
 from stream.base.progress import human_bytes
@@ -92,28 +90,25 @@ def _print(options: argparse.Namespace) -> None:
     datasets = [describe(dataset) for dataset in overview.datasets]
     kept_by_dataset: dict[str, Kept | None] = {}
     if options.filter:
-        kept_by_dataset = apply_filters(
-            overview.datasets, [parse_condition(condition_text) for condition_text in options.filter]
-        )
+        kept_by_dataset = apply_filters(overview.datasets, list(map(parse_condition, options.filter)))
         for summary in datasets:
-            of_dataset = kept_by_dataset[summary["dataset"]]
-            summary["kept"] = of_dataset and {"episodes": len(of_dataset.episode_ids), "samples": of_dataset.samples}
+            kept = kept_by_dataset[summary["dataset"]]
+            summary["kept"] = kept and {"episodes": len(kept.episode_ids), "samples": kept.samples}
     if options.episodes_out is not None:
         write_whole(options.episodes_out, (json.dumps(list_episodes(kept_by_dataset), indent=1) + "\n").encode())
     if options.json:
         print(json.dumps({"root": options.root, "datasets": datasets, "incomplete": overview.incomplete}, indent=1))
     else:
-        # A pipe gets full lines.
         if datasets:
-            Console(width=None if sys.stdout.isatty() else 1 << 20).print(_table(datasets))
-        for note in _notes(overview, datasets, kept_by_dataset, options.episodes_out):
-            print(note)
+            print_table(_table(datasets))
+        notes = [*_notes(overview, datasets), *_filter_notes(kept_by_dataset, options.episodes_out)]
+        print("", _totals(datasets), *notes, sep="\n")
     for error in overview.damaged:
         raise FormatError(error)
 
 
 def _table(datasets: Sequence[Mapping[str, Any]]) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="")
+    table = plain_table()
     filtered = [f"kept {name}" for name in _KEPT] if any("kept" in dataset for dataset in datasets) else []
     number_columns = ["episodes", "hours", "samples", "size", "rate", *filtered]
     for name in ["dataset", "version", "layout", *number_columns, "robot", "splits", "cameras"]:
@@ -133,31 +128,41 @@ def _table(datasets: Sequence[Mapping[str, Any]]) -> Table:
     return table
 
 
-def _notes(
-    root: Overview, found: Sequence[Mapping[str, Any]], kept: Mapping[str, Kept | None], listed: Path | None
-) -> list[str]:
-    """Return the lines below the table: totals, and what is not in it."""
-    hours = sum(entry["hours"] or 0 for entry in found)
-    totals = {name: sum(entry[name] for entry in found) for name in ("episodes", "samples", "bytes")}
-    lines = [
-        "",
-        f"{len(found):,} dataset{'s' if len(found) != 1 else ''}, {totals['episodes']:,} episodes, {hours:,.2f} hours, "
-        f"{totals['samples']:,} samples, {human_bytes(totals['bytes'])}",
+def _totals(datasets: Sequence[Mapping[str, Any]]) -> str:
+    hours = sum(dataset["hours"] or 0 for dataset in datasets)
+    episodes, samples, size = (sum(dataset[key] for dataset in datasets) for key in ("episodes", "samples", "bytes"))
+    counts = f"{len(datasets):,} dataset{'s' if len(datasets) != 1 else ''}, {episodes:,} episodes, {hours:,.2f} hours"
+    return f"{counts}, {samples:,} samples, {human_bytes(size)}"
+
+
+def _notes(root: Overview, datasets: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the lines below the table about the data: those that have something to name."""
+    notes = [
+        (title, [f"{dataset['dataset']} ({_counts(dataset[key])})" for dataset in datasets if dataset[key]], hint)
+        for title, key, hint in _REMARKS
     ]
-    for title, key, after in _REMARKS:
-        if of_each := [f"{entry['dataset']} ({_counts(entry[key])})" for entry in found if entry[key]]:
-            lines.append(f"{title}: {', '.join(of_each)}; {after}")
-    if without := [entry["dataset"] for entry in found if entry["instruction"] == ""]:
-        lines.append(f"no instruction at all: {', '.join(without)}")
-    if same := [f"{entry['dataset']} ({entry['instruction']!r:.60})" for entry in found if entry["instruction"]]:
-        lines.append(f"one instruction for all episodes: {', '.join(same)}")
-    if root.incomplete:
-        lines.append(f"not complete: {', '.join(root.incomplete)}; run the same convert.run command again")
-    if partly := [entry["dataset"] for entry in found if entry["fetched_shards"] is not None]:
-        lines.append(f"fetched in part: {', '.join(partly)}; counts are those of the source")
-    if without := [name for name, each in kept.items() if each is None]:
-        lines.append(f"without a column of the filters: {', '.join(without)}")
-    if empty := [name for name, each in kept.items() if each is not None and not each.samples]:
+    silent, repetitive = [], []
+    for dataset in datasets:
+        if dataset["instruction"]:
+            repetitive.append(f"{dataset['dataset']} ({dataset['instruction']!r:.60})")
+        elif dataset["instruction"] == "":
+            silent.append(dataset["dataset"])
+    partial = [dataset["dataset"] for dataset in datasets if dataset["fetched_shards"] is not None]
+    notes += [
+        ("no instruction at all", silent, ""),
+        ("one instruction for all episodes", repetitive, ""),
+        ("not complete", list(root.incomplete), "run the same convert.run command again"),
+        ("fetched in part", partial, "counts are those of the source"),
+    ]
+    return [f"{title}: {', '.join(names)}{hint and f'; {hint}'}" for title, names, hint in notes if names]
+
+
+def _filter_notes(kept: Mapping[str, Kept | None], listed: Path | None) -> list[str]:
+    """Return the lines below the table about the filters, and about the list of episodes that was written."""
+    lines = []
+    if lacking := [name for name, dataset in kept.items() if dataset is None]:
+        lines.append(f"without a column of the filters: {', '.join(lacking)}")
+    if empty := [name for name, dataset in kept.items() if dataset and not dataset.samples]:
         lines.append(f"nothing fulfils the filters in: {', '.join(empty)}")
     if listed is not None:
         names = list(list_episodes(kept))

@@ -11,19 +11,18 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pairstream.parser import command_parser
+from pairstream.command import command_parser, plain_table, print_table
 from pairstream.replay.contact_sheet import write_sheets
 from pairstream.replay.shown_step import ShownStep, marks_of, sheet_names, show_step, with_transforms
+from pairstream.view.window import open_run
 from stream.base.arguments import add_cache, printable, run_command, whole
 from stream.base.errors import ArgumentError
 from stream.base.progress import Progress
 from stream.loader.digest import digest
 from stream.loader.rank_plan import RankPlan
-from stream.loader.saved import read_saved
 from stream.order.reference import SampleRef
 
 _EPILOG = """\
@@ -56,12 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _replay(options: argparse.Namespace) -> None:
-    # A RankPlan, not a Loader, which would import Grain.
-    overrides = {} if options.rank is None else {"rank": options.rank}
-    mixture, run_config, saved_transforms = read_saved(
-        options.loader, root=options.root, cache=options.cache, overrides=overrides
-    )
-    rank_plan = RankPlan(mixture, run_config)
+    rank_plan, saved_transforms = open_run(options.loader, root=options.root, cache=options.cache, rank=options.rank)
     if options.transforms is not None:
         rank_plan = with_transforms(rank_plan, options.transforms, saved_transforms)
     if options.range is None:
@@ -85,16 +79,13 @@ def _show(plan: RankPlan, options: argparse.Namespace) -> None:
             for row, ref in enumerate(refs)
         ]
         report["replaced"] = [
-            {"row": row, **{attribute: getattr(error, attribute) for attribute in _FAILURE}}
-            for row, error in shown.replaced
+            {"row": row, **{name: getattr(error, name) for name in _FAILURE}} for row, error in shown.replaced
         ]
         report["pictures"] = [str(path) for path in pictures]
         print(json.dumps(report, indent=1))
         return
     print(f"step {step}, rank {plan.rank} of {plan.world_size}, {len(refs)} rows, digest {report['digest']}\n")
-    # A pipe gets full lines.
-    console = Console(width=None if sys.stdout.isatty() else 1 << 20)
-    console.print(make_table(refs, replaced=replaced, faults=faults))
+    print_table(make_table(refs, replaced=replaced, faults=faults))
     if replaced:
         print("\n* replaced, as these records cannot be read:")
     for row, error in shown.replaced:
@@ -109,14 +100,13 @@ def _show(plan: RankPlan, options: argparse.Namespace) -> None:
 
 
 def _draw(plan: RankPlan, shown: ShownStep, folder: Path) -> list[Path]:
-    rank = f", rank {plan.rank} of {plan.world_size}" if plan.world_size > 1 else ""
-    file_name = f"step-{shown.step:08d}" + (f"-rank{plan.rank}" if rank else "")
-    refs = shown.refs
+    rank, suffix = "", ""
+    if plan.world_size > 1:
+        rank, suffix = f", rank {plan.rank} of {plan.world_size}", f"-rank{plan.rank}"
+    refs, further = shown.refs, sheet_names(plan.data) | marks_of(shown)
     title = f"step {shown.step}{rank}, {len(refs)} rows, samples {refs[0].sample} to {refs[-1].sample}"
     try:
-        return write_sheets(
-            folder, file_name, shown.seen, refs, title=title, **sheet_names(plan.data), **marks_of(shown)
-        )
+        return write_sheets(folder, f"step-{shown.step:08d}{suffix}", shown.seen, refs, title=title, **further)
     except OSError as error:
         raise ArgumentError(f"--out {folder}: cannot be written ({error.strerror or error})") from None
 
@@ -132,17 +122,14 @@ def _print_digests(rank_plan: RankPlan, step_range: range) -> None:
 
 
 def make_table(refs: Sequence[SampleRef], *, replaced: Collection[int], faults: Collection[int] = ()) -> Table:
-    """Return the table of a batch.
+    """Return the table of a batch; in a narrow terminal it folds texts, but no numbers.
 
     Args:
         refs: Origin of each row.
         replaced: Rows to mark with ``*``.
         faults: Rows to mark with ``!``.
-
-    Returns:
-        A table that folds texts in a narrow terminal, but no numbers.
     """
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="")
+    table = plain_table()
     columns = ["row", "dataset", "source_file", "episode", "steps", "language", "shard", "record", "sample", "epoch"]
     for column_name in columns:
         is_text = column_name in ("dataset", "source_file", "language", "shard")
@@ -175,8 +162,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--transforms",
         metavar="MODULE:NAME",
-        help="transforms of the run, or FILE.py:NAME: one, a list, or a function of the loader's data; shows what the "
-        "model got",
+        help="transforms of the run, or FILE.py:NAME: one, a list, or a function of the loader's data; shows the "
+        "model's input",
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="write a picture: DIR/step-0000000N.png")
     parser.add_argument("--digest", action="store_true", help="print only the step and the hash of its batch")
@@ -193,7 +180,6 @@ def _range(option_text: str) -> range:
     except ValueError:
         first_step = end_step = 0
     if first_step >= end_step:
-        raise argparse.ArgumentTypeError(
-            f"found {option_text!r}, expected A:B with A < B, such as 0:100 (B not included)"
-        )
+        hint = "expected A:B with A < B, such as 0:100 (B not included)"
+        raise argparse.ArgumentTypeError(f"found {option_text!r}, {hint}")
     return range(first_step, end_step)

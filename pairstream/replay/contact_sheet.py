@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import InitVar, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ _MARGIN, _GAP, _LINE, _TITLE, _CAPTION = 5, 4, 17, 22, 14
 _PAPER, _INK, _FAINT, _TILE = (255, 255, 255), (25, 25, 25), (125, 125, 125), (240, 241, 244)
 _CURVE, _RED = (20, 90, 180), (200, 20, 30)
 _ACTIONS = ("action", "actions")
-"""Keys of the action, ours first."""
+"""Keys of the action: the loader's, then that of transforms."""
 
 Names = Mapping[str, Sequence[str]]
 """Names by dataset."""
@@ -35,17 +36,12 @@ Names = Mapping[str, Sequence[str]]
 def write_sheets(
     folder: Path, file_name: str, batch: Mapping[str, Any], refs: Sequence[SampleRef], **further: Any
 ) -> list[Path]:
-    """Write the pictures of a batch as PNG: ``file_name.png``, or ``name-1.png``, ``name-2.png``, ... for several.
+    """Write the pictures of a batch as PNG, and return the paths: ``NAME.png``, or ``NAME-1.png``, ``NAME-2.png``, ...
 
     Args:
         folder: Folder, created if missing. Files with these names are replaced.
         file_name: File name without suffix.
-        batch: As for ``draw_sheets``.
-        refs: As for ``draw_sheets``.
-        further: Other arguments of ``draw_sheets``.
-
-    Returns:
-        Paths of the files, in order.
+        batch, refs, further: As for ``draw_sheets``.
 
     Raises:
         ArgumentError: The folder is an address.
@@ -55,9 +51,8 @@ def write_sheets(
     folder.mkdir(parents=True, exist_ok=True)
     sheet_paths = []
     for sheet_number, sheet in enumerate(draw_sheets(batch, refs, **further), start=1):
-        sheet_paths.append(
-            folder / (f"{file_name}-{sheet_number}.png" if len(refs) > ROWS_PER_PAGE else f"{file_name}.png")
-        )
+        suffix = f"-{sheet_number}" if len(refs) > ROWS_PER_PAGE else ""
+        sheet_paths.append(folder / f"{file_name}{suffix}.png")
         sheet.save(sheet_paths[-1], compress_level=1)
     return sheet_paths
 
@@ -101,18 +96,18 @@ def draw_cells(
 ) -> Iterator[Image.Image]:
     """Draw rows of a batch, all in one size.
 
-    Below the frames of a row are camera and step of each, its number, dataset, episode, steps and instruction, what is
-    wrong with it, and a small plot of each dimension of the action: a curve over the steps of the window, or a bar if
-    the action was reduced. The middle of a plot is 0, and the number above it is its half height. All bars of a row
-    have the same scale.
+    Below its frames, a row has the camera and step of each frame; its number, dataset, episode, steps and instruction;
+    its faults; and a small plot of each dimension of the action. A plot is a curve over the steps of the window, or a
+    bar if the action was reduced. The middle of a plot is 0, and the number above it is its half height. All bars of a
+    row have the same scale.
 
     Args:
-        batch: Batch, before or after transforms; the images under all keys are drawn with their masks, and the action
-            with its own. Depth is in colours: red is near, blue far, and black was not measured.
+        batch: Batch, before or after transforms. Images under all keys and the action are drawn with their masks.
+            Depth is in colours: red is near, blue far, and black was not measured.
         refs: Origin of each row of the batch.
         rows: Rows to draw.
         replaced: Rows to mark as replaced.
-        faults: What is wrong with a row, by row; such rows are marked.
+        faults: Faults by row; these rows are marked.
         cameras: Name of the camera of each dataset, by key of its frames.
         dimensions: Names of the dimensions of the action, by dataset.
 
@@ -124,40 +119,36 @@ def draw_cells(
         yield drawing.draw_cell(row, refs[row])
 
 
+@dataclass(eq=False)
 class _Drawing:
-    """The cells of a batch; all of them have one size."""
+    """Cells of a batch, all in one size."""
 
-    def __init__(
-        self,
-        batch: Mapping[str, Any],
-        num_rows: int,
-        replaced: Collection[int],
-        faults: Mapping[int, Sequence[str]],
-        cameras: Mapping[str, Names],
-        dimensions: Names,
-    ) -> None:
-        self._replaced, self._faults, self._cameras, self._dimensions = replaced, faults, cameras, dimensions
+    batch: InitVar[Mapping[str, Any]]
+    num_rows: InitVar[int]
+    replaced: Collection[int]
+    faults: Mapping[int, Sequence[str]]
+    cameras: Mapping[str, Names]
+    dimensions: Names
+
+    def __post_init__(self, batch: Mapping[str, Any], num_rows: int) -> None:
         self._pictures = find_pictures(batch, num_rows)
         self._action = next((np.asarray(batch[key]) for key in _ACTIONS if key in batch), None)
         self._mask = np.asarray(batch["action_mask"]) if "action_mask" in batch else None
         if self._mask is None and self._action is not None:
             self._mask = np.ones(self._action.shape, bool)
-        self._count = max(1, sum(pictures.is_real.shape[1] for pictures in self._pictures))
-        self._width = max(_CELL, 100 * self._count)
-        self._fault_lines = min(3, max((len(messages) for messages in faults.values()), default=0))
+        self._num_frames = max(1, sum(pictures.is_real.shape[1] for pictures in self._pictures))
+        self._width = max(_CELL, 100 * self._num_frames)
+        self._fault_lines = min(3, max(map(len, self.faults.values()), default=0))
 
     def draw_cell(self, row: int, ref: SampleRef) -> Image.Image:
         """Draw a row; texts are cut at the edge of the cell."""
-        frame_pitch = (self._width + _GAP) // self._count
-        frames = [
-            (
-                row_pictures,
-                frame_number,
-                ImageOps.contain(Image.fromarray(pixels), (frame_pitch - _GAP, _FRAME), Image.Resampling.BOX),
-            )
-            for row_pictures in self._pictures
-            for frame_number, pixels in enumerate(row_pictures.images[row])
-        ]
+        frame_pitch = (self._width + _GAP) // self._num_frames
+        frame_box = (frame_pitch - _GAP, _FRAME)
+        frames = []
+        for pictures in self._pictures:
+            for frame_number, pixels in enumerate(pictures.images[row]):
+                frame = ImageOps.contain(Image.fromarray(pixels), frame_box, Image.Resampling.BOX)
+                frames.append((pictures, frame_number, frame))
         captions_top = _MARGIN + max((frame.height for _, _, frame in frames), default=0) + 1
         lines_top = captions_top + _CAPTION
         plots_top = lines_top + (4 + self._fault_lines) * _LINE
@@ -170,78 +161,73 @@ class _Drawing:
                 cell.paste(frame, (left, _MARGIN))
             caption = self._caption(pictures, frame_number, ref)
             write_text(canvas, (left, captions_top), caption, _FAINT, font_size=10, width=frame_pitch - _GAP)
-        is_marked = row in self._replaced or row in self._faults
-        if is_marked:
+        if row in self.replaced or row in self.faults:
             canvas.rectangle((1, 1, cell.width - 3, cell_height - 3), outline=_RED, width=3)
-        for frame_number, (line_text, colour) in enumerate(self._lines(row, ref)):
-            write_text(canvas, (_MARGIN, lines_top + frame_number * _LINE), line_text, colour, width=self._width)
+        for line_number, (line_text, colour) in enumerate(self._lines(row, ref)):
+            write_text(canvas, (_MARGIN, lines_top + line_number * _LINE), line_text, colour, width=self._width)
         if self._action is not None and self._mask is not None:
-            self._draw_action(
-                canvas, plots_top, self._action[row], self._mask[row], self._dimensions.get(ref.dataset, ())
-            )
+            names = self.dimensions.get(ref.dataset, ())
+            self._draw_action(canvas, plots_top, self._action[row], np.atleast_2d(self._mask[row]), names)
         return cell
 
     def _lines(self, row: int, ref: SampleRef) -> Iterator[tuple[str, tuple[int, int, int]]]:
-        replaced = row in self._replaced
-        steps_label = steps_text(ref.step, ref.step + ref.offset)
+        is_replaced, steps = row in self.replaced, steps_text(ref.step, ref.step + ref.offset)
         yield f"{row} {ref.dataset}", _INK
-        yield (f"episode {ref.episode}, {steps_label}{', replaced' if replaced else ''}", _RED if replaced else _FAINT)
+        origin = f"episode {ref.episode}, {steps}"
+        yield (f"{origin}, replaced", _RED) if is_replaced else (origin, _FAINT)
         instruction = wrap_text(ref.language, 12, self._width, max_lines=2) or ["(no instruction)"]
         yield from ((line, _INK) for line in instruction)
-        yield from ((text, _RED) for text in list(self._faults.get(row, ()))[: self._fault_lines])
+        yield from ((fault, _RED) for fault in list(self.faults.get(row, ()))[: self._fault_lines])
 
     def _caption(self, pictures: Pictures, frame_number: int, ref: SampleRef) -> str:
-        camera_names = self._cameras.get(pictures.key, {}).get(ref.dataset, ())
+        camera_names = self.cameras.get(pictures.key, {}).get(ref.dataset, ())
         camera_name = " or ".join(camera_names) or pictures.key
-        num_frames = pictures.is_real.shape[1]
-        frame_steps = ref.frame_steps
-        return f"{frame_steps[frame_number]} {camera_name}" if num_frames == len(frame_steps) else camera_name
+        has_steps = pictures.is_real.shape[1] == len(ref.frame_steps)
+        return f"{ref.frame_steps[frame_number]} {camera_name}" if has_steps else camera_name
 
     def _draw_action(
-        self,
-        canvas: ImageDraw.ImageDraw,
-        top: int,
-        action: np.ndarray,
-        mask: np.ndarray,
-        dimension_names: Sequence[str],
+        self, canvas: ImageDraw.ImageDraw, top: int, action: np.ndarray, mask: np.ndarray, names: Sequence[str]
     ) -> None:
-        mask = np.atleast_2d(mask)
         dimensions = np.flatnonzero(mask.any(0))
         values = np.atleast_2d(action)[mask.any(1)][:, dimensions].astype(np.float64)
         if not values.size:
             write_text(canvas, (_MARGIN, top), "(no action)", _FAINT, font_size=10)
             return
-        finite = np.isfinite(values)
-        magnitudes = np.abs(np.where(finite, values, 0)).max(0)
-        largest = magnitudes.max(initial=0)
-        plot_top, plot_bottom = top + 26, top + _PLOT
-        middle, half_height = (plot_top + plot_bottom) / 2, (plot_bottom - plot_top) / 2 - 2
+        scales = np.abs(np.where(np.isfinite(values), values, 0)).max(0)
+        largest_scale = scales.max(initial=0)
         tile_width = min(72.0, (self._width + 2) / values.shape[1])
-        for number, column in enumerate(values.T):
-            left, right = _MARGIN + number * tile_width, _MARGIN + (number + 1) * tile_width - 2
-            canvas.rectangle((left, plot_top, right, plot_bottom), fill=_TILE)
-            canvas.line((left, middle, right, middle), fill=(200, 202, 208))
-            dimension_name = (
-                dimension_names[dimensions[number]].rpartition("/")[2]
-                if len(dimension_names) > dimensions[number]
-                else ""
-            )
-            write_text(canvas, (left, top), dimension_name, _FAINT, font_size=10, width=tile_width - 2)
-            is_valid = finite[:, number]
-            label, colour = (f"{magnitudes[number]:.2g}", _FAINT) if is_valid.all() else ("nan", _RED)
+        for number, (dimension, column) in enumerate(zip(dimensions.tolist(), values.T, strict=True)):
+            left, is_valid = _MARGIN + number * tile_width, np.isfinite(column)
+            name = names[dimension].rpartition("/")[2] if dimension < len(names) else ""
+            write_text(canvas, (left, top), name, _FAINT, font_size=10, width=tile_width - 2)
+            label, colour = (f"{scales[number]:.2g}", _FAINT) if is_valid.all() else ("nan", _RED)
             if np.isinf(column).any():
                 label = "inf"
             if text_width(label, 10) <= tile_width or not is_valid.all():
                 write_text(canvas, (left, top + 12), label, colour, font_size=10)
-            positions = np.linspace(left + 2, right - 2, len(column))
-            scale = (largest if action.ndim == 1 else magnitudes[number]) or 1
-            heights = middle - half_height * np.where(is_valid, column, 0) / scale
-            for position in positions[~is_valid].tolist():
-                canvas.line((position, plot_top, position, plot_bottom), fill=_RED, width=2)
-            if len(column) == 1 and is_valid[0]:
-                bar_top, bar_bottom = sorted((middle, float(heights[0])))
-                canvas.rectangle((left + tile_width / 4, bar_top, right - tile_width / 4, bar_bottom), fill=_CURVE)
-            for segment in np.split(np.arange(len(column)), np.flatnonzero(np.diff(is_valid.astype(int))) + 1):
-                if len(segment) > 1 and is_valid[segment[0]]:
-                    points = np.stack([positions[segment], heights[segment]], axis=1)
-                    canvas.line(points.ravel().tolist(), fill=_CURVE, width=2)
+            scale = largest_scale if action.ndim == 1 else scales[number]
+            box = (left, top + 26, _MARGIN + (number + 1) * tile_width - 2, top + _PLOT)
+            _draw_plot(canvas, box, column, scale or 1, inset=tile_width / 4)
+
+
+def _draw_plot(
+    canvas: ImageDraw.ImageDraw, box: tuple[float, ...], column: np.ndarray, scale: float, *, inset: float
+) -> None:
+    """Draw the values of one dimension: a curve over its steps, or a bar for one step; red where it is not finite."""
+    left, top, right, bottom = box
+    middle, half_height = (top + bottom) / 2, (bottom - top) / 2 - 2
+    canvas.rectangle((left, top, right, bottom), fill=_TILE)
+    canvas.line((left, middle, right, middle), fill=(200, 202, 208))
+    is_valid = np.isfinite(column)
+    positions = np.linspace(left + 2, right - 2, len(column))
+    heights = middle - half_height * np.where(is_valid, column, 0) / scale
+    for position in positions[~is_valid].tolist():
+        canvas.line((position, top, position, bottom), fill=_RED, width=2)
+    if len(column) == 1 and is_valid[0]:
+        bar_top, bar_bottom = sorted((middle, float(heights[0])))
+        canvas.rectangle((left + inset, bar_top, right - inset, bar_bottom), fill=_CURVE)
+    # Each run of finite values is a curve, so that a curve does not bridge a gap.
+    for segment in np.split(np.arange(len(column)), np.flatnonzero(np.diff(is_valid.astype(int))) + 1):
+        if len(segment) > 1 and is_valid[segment[0]]:
+            points = np.stack([positions[segment], heights[segment]], axis=1)
+            canvas.line(points.ravel().tolist(), fill=_CURVE, width=2)

@@ -7,16 +7,14 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from pairstream.parser import command_parser
+from pairstream.command import command_parser
 from pairstream.view.tracks import Tracks, open_tracks
-from pairstream.view.window import SampleWindow
+from pairstream.view.window import SampleWindow, open_run
 from stream.base.arguments import add_cache, run_command, whole
 from stream.base.errors import ArgumentError
 from stream.base.extras import imports_of
 from stream.cache.in_place import open_catalog
 from stream.format.index import open_index
-from stream.loader.rank_plan import RankPlan
-from stream.loader.saved import read_saved
 from stream.storage.remote import cached_root
 
 _EPILOG = """\
@@ -76,9 +74,7 @@ def _of_root(options: argparse.Namespace) -> Tracks:
 
 
 def _of_run(options: argparse.Namespace) -> tuple[Tracks, SampleWindow]:
-    overrides = {} if options.rank is None else {"rank": options.rank}
-    mixture, run_config, _ = read_saved(options.loader, root=options.root, cache=options.cache, overrides=overrides)
-    rank_plan = RankPlan(mixture, run_config)
+    rank_plan, _ = open_run(options.loader, root=options.root, cache=options.cache, rank=options.rank)
     row = options.row or 0
     if row >= rank_plan.rows:
         raise ArgumentError(f"--row {row}: a batch of this rank has {rank_plan.rows} rows, counted from 0")

@@ -38,11 +38,10 @@ def save(tracks: Tracks, path: str | Path, window: SampleWindow | None = None) -
     path = Path(path)
     if path.is_dir() or not path.parent.is_dir():
         raise ArgumentError(f"--save {path}: {'is a folder' if path.is_dir() else 'its folder does not exist'}")
-    recording = _recording(tracks)
+    recording = rr.RecordingStream("pairstream")
     try:
         recording.save(path, default_blueprint=_blueprint(tracks, window))
-        faults = list(_log(recording, tracks, window))
-        recording.flush()
+        faults = _send(recording, tracks, window)
         recording.disconnect()
     except (OSError, RuntimeError) as error:
         raise ArgumentError(f"--save {path}: cannot be written ({error})") from None
@@ -51,17 +50,16 @@ def save(tracks: Tracks, path: str | Path, window: SampleWindow | None = None) -
 
 def spawn(tracks: Tracks, window: SampleWindow | None = None) -> list[str]:
     """Show an episode in Rerun's window, and return what was left out because it is damaged."""
-    recording = _recording(tracks)
+    recording = rr.RecordingStream("pairstream")
     recording.spawn(default_blueprint=_blueprint(tracks, window))
+    return _send(recording, tracks, window)
+
+
+def _send(recording: rr.RecordingStream, tracks: Tracks, window: SampleWindow | None) -> list[str]:
+    recording.send_recording_name(tracks.title)
     faults = list(_log(recording, tracks, window))
     recording.flush()
     return faults
-
-
-def _recording(tracks: Tracks) -> rr.RecordingStream:
-    recording = rr.RecordingStream("pairstream")
-    recording.send_recording_name(tracks.title)
-    return recording
 
 
 def _blueprint(tracks: Tracks, window: SampleWindow | None) -> rrb.Blueprint:

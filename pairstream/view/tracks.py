@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -25,8 +26,8 @@ from stream.format.table import Table
 from stream.format.video import ChunkFrame
 
 _KEYS = frozenset({"episode", "step"})
-_PLACES = frozenset({"episode", "shard", "first_steps_row", "first_record"})
-"""Columns that only say where rows are."""
+_LOCATIONS = frozenset({"episode", "shard", "first_steps_row", "first_record"})
+"""Columns that only have the location of rows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,11 +96,9 @@ class CameraTrack:
         """
         if not 0 <= step < len(self.records) or self.records[step] < 0:
             raise ArgumentError(f"camera {self.camera.name}: no frame of step {step} is stored")
-        row = np.array([self.records[step]])
-        take_column = self.index.records.take
-        shard, position, size, digest = (
-            int(take_column(name, row)[0]) for name in ("shard", "position", "num_bytes", "xxh3_64")
-        )
+        row, take_column = np.array([self.records[step]]), self.index.records.take
+        location = ("shard", "position", "num_bytes", "xxh3_64")
+        shard, position, size, digest = (int(take_column(name, row)[0]) for name in location)
         shards = self.index.shards
         stem = shards.stem(shard) if 0 <= shard < len(shards) else ""
         try:
@@ -121,7 +120,7 @@ class CameraTrack:
         return decode_depth(depth_map, np.empty(self.camera.sizes[0], np.uint16))
 
     def read_picture(self, step: int) -> bytes:
-        """Return the frame of a step as a JPEG, whatever its codec is, of depth in colours; raise as ``read`` does."""
+        """Return the frame of a step as a JPEG, also of other codecs, with depth in colours; raise as ``read`` does."""
         if not self.camera.is_depth:
             return bytes(as_jpeg(self.read(step)))
         return simplejpeg.encode_jpeg(colour_depth(self.read_depth(step), self.depth_range), quality=90)
@@ -129,13 +128,11 @@ class CameraTrack:
     @cached_property
     def depth_range(self) -> tuple[float, float]:
         """Near and far end of the colours of depth, millimetres, of five steps of the episode."""
-        readable = []
+        depth_maps = []
         for step in self.steps[np.linspace(0, len(self.steps) - 1, 5).astype(int)] if len(self.steps) else ():
-            try:
-                readable.append(self.read_depth(int(step)))
-            except (FormatError, OSError):
-                continue
-        return depth_range(np.array(readable))
+            with contextlib.suppress(FormatError, OSError):
+                depth_maps.append(self.read_depth(int(step)))
+        return depth_range(np.array(depth_maps))
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,10 +190,9 @@ class Tracks:
             if name in seen_columns or column_type.dtype is None or column_type.texts is not None or column_type.bits:
                 continue
             values = self._numbers(name)
-            dimension_names = (
-                (name,) if column_type.width is None else tuple(f"[{number}]" for number in range(values.shape[1]))
-            )
-            yield Curve(name, "column", dimension_names, values)
+            is_vector = column_type.width is not None
+            dims = tuple(f"[{number}]" for number in range(values.shape[1])) if is_vector else (name,)
+            yield Curve(name, "column", dims, values)
 
     def lanes(self) -> Iterator[Lane]:
         """Yield the instruction, then every other column of texts or booleans."""
@@ -230,18 +226,17 @@ def _bands(texts: list[str], is_valid: np.ndarray) -> Iterator[Band]:
 
 
 def open_tracks(dataset: Dataset, index: SplitIndex, episode: int) -> Tracks:
-    """Open an episode of a split; its frames are read when they are asked for.
+    """Open an episode of a split; its frames are read on demand.
 
     Raises:
         ArgumentError: The episode does not exist, or its shard was not fetched.
         FormatError: The index is damaged.
     """
     episode_rows = find_episode(dataset, index, episode)
-    facts = {name: value for name, value in _row(index.episodes, episode).items() if name not in _PLACES}
+    facts = {name: value for name, value in _row(index.episodes, episode).items() if name not in _LOCATIONS}
     cameras = tuple(_cameras(dataset, index, episode_rows))
-    return Tracks(
-        dataset, index, episode, len(episode_rows.steps), facts, cameras, np.array(episode_rows.steps, np.int64)
-    )
+    step_rows = np.array(episode_rows.steps, np.int64)
+    return Tracks(dataset, index, episode, len(step_rows), facts, cameras, step_rows)
 
 
 def _cameras(dataset: Dataset, index: SplitIndex, episode_rows: EpisodeRows) -> Iterator[CameraTrack]:
@@ -259,10 +254,10 @@ def _cameras(dataset: Dataset, index: SplitIndex, episode_rows: EpisodeRows) -> 
             numbers = np.arange(steps) % camera.gop
         else:
             first_steps = index.records.take("step", rows).astype(np.int64)
-            for number, distance in enumerate(fields.frame_offsets):
-                step = first_steps + distance
+            for number, frame_offset in enumerate(fields.frame_offsets):
+                step = first_steps + frame_offset
                 inside = (step >= 0) & (step < steps)
-                records[step[inside]], numbers[step[inside]] = (rows[inside], number)
+                records[step[inside]], numbers[step[inside]] = rows[inside], number
         yield CameraTrack(camera, records, numbers, index, files)
 
 

@@ -1,13 +1,16 @@
-"""Window of a sample in its episode: the steps of the frames and actions that a row of a batch has."""
+"""Runs, and the window of a sample in its episode: the steps of the frames and actions of a row of a batch."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from pairstream.view.tracks import Tracks, open_tracks
 from stream.base.errors import ArgumentError
 from stream.loader.open_mixture import OpenMixture
 from stream.loader.rank_plan import RankPlan
+from stream.loader.saved import SavedTransforms, read_saved
 from stream.order.reference import SampleRef
 
 
@@ -48,8 +51,27 @@ class SampleWindow:
         return tracks, cls(run_step, row, ref, start, min(stop, tracks.steps))
 
 
+def open_run(
+    loader: str | Path, *, root: Any = None, cache: str | None = None, rank: int | None = None
+) -> tuple[RankPlan, SavedTransforms]:
+    """Open the data of a run, without a ``Loader``, which would import Grain.
+
+    Args:
+        loader: File ``loader.json`` of the run.
+        root: Root to read instead of the run's root.
+        cache: Folder and size of a cache, as for ``make_loader``.
+        rank: Rank to read instead of the file's rank.
+
+    Returns:
+        Plan of the rank's batches, and the transforms in the file.
+    """
+    overrides = {} if rank is None else {"rank": rank}
+    mixture, run_config, saved_transforms = read_saved(loader, root=root, cache=cache, overrides=overrides)
+    return RankPlan(mixture, run_config), saved_transforms
+
+
 def window_of(ref: SampleRef, mixture: OpenMixture) -> tuple[int, int]:
-    """Return the steps of a sample's frames and actions, [start, stop); ``stop`` may be behind the episode."""
+    """Return the steps of a sample's frames and actions, [start, stop); ``stop`` may lie beyond the episode."""
     member_number, action_span = mixture.names.index(ref.dataset), mixture.spec.action_span
     first_action, num_actions = ref.step + action_span.firsts[member_number], action_span.lengths[member_number]
     frame_steps = (ref.step, *ref.frame_steps)

@@ -219,7 +219,7 @@ def test_a_killed_fetch_goes_on_with_the_files_that_are_missing(
             assert wait_until(lambda: len(shards(local)) >= 2, seconds=60)
             running.kill()
         assert not (local / FOLDER / "dataset.json").exists()
-        with pytest.raises(ArgumentError, match=r"its fetch is not complete; run the same `python -m stream\.fetch`"):
+        with pytest.raises(ArgumentError, match=r"its fetch is not complete; run the same `pairstream fetch`"):
             make_loader(local, "demo", batch_size=4)
         there = {path: path.stat().st_ino for path in local.rglob("*.a*") if path.suffix != ".fetch"}
         with start(*command, module="pairstream fetch", environment=environment) as running:

@@ -17,12 +17,11 @@ from pairstream.browse.browsed_root import BrowsedRoot, episode_url
 from pairstream.browse.shell import page_frame
 from pairstream.replay.contact_sheet import ROWS_PER_PAGE, draw_cells
 from pairstream.replay.shown_step import ShownStep, marks_of, sheet_names, show_step, with_transforms
-from pairstream.view.window import window_of
+from pairstream.view.window import open_run, window_of
 from stream.base.errors import ArgumentError, FormatError, StreamError
 from stream.loader.open_mixture import OpenMixture
 from stream.loader.rank_plan import RankPlan
-from stream.loader.run_config import RunConfig
-from stream.loader.saved import SavedTransforms, read_saved
+from stream.loader.saved import SavedTransforms
 from stream.order.reference import SampleRef
 
 _STYLE = """
@@ -100,9 +99,8 @@ def find_runs(root: BrowsedRoot) -> list[Path]:
 
 
 def _make(root: BrowsedRoot, loader: str, step: int, rank: int | None, first_row: int) -> _Page:
-    overrides = {} if rank is None else {"rank": rank}
-    mixture, run_config, saved_transforms = _read(root, loader, overrides)
-    plan = RankPlan(mixture, run_config)
+    plan, saved_transforms = _open(root, loader, rank)
+    mixture = plan.data
     if root.transforms is not None:
         plan = with_transforms(plan, root.transforms, saved_transforms)
     shown = show_step(plan, step)
@@ -115,13 +113,13 @@ def _make(root: BrowsedRoot, loader: str, step: int, rank: int | None, first_row
     return _Page(plan, shown, "".join(cells), end_row if end_row < len(row_order) else None)
 
 
-def _read(root: BrowsedRoot, loader: str, overrides: dict[str, int]) -> tuple[OpenMixture, RunConfig, SavedTransforms]:
-    """Open the data of a run where it read them, or in this root if they are no longer there."""
+def _open(root: BrowsedRoot, loader: str, rank: int | None) -> tuple[RankPlan, SavedTransforms]:
+    """Open a run in its root, or in the browsed root if the run's root no longer exists."""
     try:
-        return read_saved(loader, overrides=overrides)
+        return open_run(loader, rank=rank)
     except ArgumentError as error:
         try:
-            return read_saved(loader, root=root.catalog.place, overrides=overrides)
+            return open_run(loader, root=root.catalog.place, rank=rank)
         except (StreamError, FormatError):
             raise error from None
 
