@@ -46,7 +46,7 @@ examples:
 def fetch(
     remote: str, local: str | Path, mixture: Any, *, splits: Sequence[str] = ("train",), jobs: int = 8
 ) -> dict[str, Any]:
-    """Copy the files that a mixture needs. After an error complete files stay.
+    """Copy the files that a mixture needs. Complete files stay after an error.
 
     Args:
         remote: Converted root: ``s3://...``, ``gs://...``, ``https://...``, or a folder.
@@ -96,8 +96,8 @@ def _needed_shards(catalog: RemoteCatalog, mixture: Any, splits: Sequence[str]) 
         for member in resolve_mixture(mixture, split_name, catalog).members:
             if member.root is not None:
                 raise ArgumentError(
-                    f"mixture: member {member.name or member.dataset} has a root of its own, {member.root}; fetch it "
-                    "from there with a mixture of its own, and leave it out here"
+                    f"mixture: member {member.name or member.dataset} has a separate root, {member.root}; fetch it "
+                    "from that root with a separate mixture, and leave it out here"
                 )
             dataset = catalog.open(member.dataset)
             _, shard_names = needed_shards.setdefault(dataset.folder, (dataset, set()))
@@ -110,7 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
     options = _parse(arguments)
     interrupt_on_kill()
-    return run_command(lambda: _fetch(options), interrupted="interrupted; run the same command again to go on")
+    return run_command(lambda: _fetch(options), interrupted="interrupted; run the same command again to continue")
 
 
 def _fetch(options: argparse.Namespace) -> None:

@@ -16,16 +16,16 @@ _EPILOG = """\
 TABLE is a parquet, CSV or Arrow file (.parquet, .csv, .arrow, .feather), or a folder of such files. Its keys are
   the episode: episode (number in the split, as in batches), episode_id, or LeRobot's episode_index
   the step:    step or frame_index; or start and stop, for the steps [start, stop); or none, for all steps
-or LeRobot's index alone. Every other column becomes a column of the steps: for columns=, filters= and the rest.
+or only LeRobot's index. Every other column becomes a column of the steps: for columns=, filters= and other arguments.
 A step that the table does not name is missing: mask False, and NaN, 0, False or an empty text.
 
-Runs that stream from the root go on. A kill at any moment leaves what was there, or what is new.
+Runs that stream from the root continue. A kill at any moment leaves the old labels or the new ones.
 
 exit codes:
   0    done
   1    a file is damaged, or the root cannot be written; nothing was changed
   2    a wrong name or option, or a table that does not fit; nothing was changed
-  130  interrupted; the labels are those of before, or the new ones
+  130  interrupted; the labels are the old ones or the new ones
 
 examples:
   pairstream label data/oxe bridge advantage.parquet --split train
@@ -40,9 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
     options = _parse(arguments)
     interrupt_on_kill()
-    return run_command(
-        lambda: _label(options), interrupted="interrupted; the labels are those of before, or the new ones"
-    )
+    return run_command(lambda: _label(options), interrupted="interrupted; the labels are the old ones or the new ones")
 
 
 def _label(options: argparse.Namespace) -> None:
@@ -106,5 +104,5 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--overwrite", action="store_true", help="replace labels of this name")
     parser.add_argument("--remove", metavar="N", help="take these labels away")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    # Options may stand before the table.
+    # Options may precede the table.
     return parser.parse_intermixed_args(arguments)

@@ -25,9 +25,9 @@ class FindingExample:
     """An example of a finding.
 
     Attributes:
-        text: Sentence about what was found, and where.
+        text: Sentence with the mistake and its location.
         instruction: Instruction of the episode.
-        episode: Number of the episode in the split, or None if the example is no episode of it.
+        episode: Number of the episode in the split, or None if the example is not an episode of the split.
         step: Step of the episode.
     """
 
@@ -39,13 +39,15 @@ class FindingExample:
 
 @dataclass(frozen=True)
 class Finding:
-    """All that a rule found in a split.
+    """All matches of a rule in a split.
 
     Attributes:
-        dataset, split: Names; the split is empty if the finding concerns the dataset.
-        rule, severity: Name of the rule; ``error``, ``warning`` or ``hint``.
+        dataset: Name of the dataset.
+        split: Name of the split, or empty if the finding concerns the whole dataset.
+        rule: Name of the rule.
+        severity: ``error``, ``warning`` or ``hint``.
         meaning: Meaning of the rule.
-        count: How often, with its unit.
+        count: Number of matches, with its unit.
         examples: Examples.
     """
 
@@ -64,11 +66,11 @@ class Doctor:
 
     Attributes:
         root: Root.
-        findings: Findings of the datasets that were looked at.
-        looked_at: Names of these datasets.
-        error: Sentence of the last run that failed, or empty.
+        findings: Findings of the examined datasets.
+        looked_at: Names of the examined datasets.
+        error: Error message of the last run, or empty.
         began: Time when the run in progress began, or None.
-        tasks: Runs in progress, which nothing else holds.
+        tasks: Runs in progress, kept alive by this reference.
     """
 
     root: BrowsedRoot
@@ -118,7 +120,7 @@ class Doctor:
                 process.kill()
 
     def findings_of(self, dataset: str, split: str) -> list[Finding]:
-        """Return the findings of a split, and those of all of its dataset."""
+        """Return the findings of a split, and the findings that concern its whole dataset."""
         return [finding for finding in self.findings if finding.dataset == dataset and finding.split in ("", split)]
 
 

@@ -1,4 +1,4 @@
-"""The episodes of a split as a table that is searched, filtered and sorted over the mapped columns of the index."""
+"""The episodes of a split as a table to search, filter and sort; it reads the mapped columns of the index."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class Query:
 
     Attributes:
         search: Text that the instruction or the id contains, in any case; or the number of the episode.
-        filters: Conditions as ``make_loader`` takes them; an episode with a sample that fulfils all of them stays.
+        filters: Conditions as for ``make_loader``; an episode stays if one of its samples fulfils all conditions.
         sort: Column to sort by.
-        descending: Whether the largest come first; rows without a value come last in any case.
+        descending: Whether the largest value comes first; rows without a value always come last.
     """
 
     search: str = ""
@@ -51,7 +51,7 @@ class QueryResult:
 
     Attributes:
         episodes: Numbers of the episodes in order, int64 [n].
-        samples: Count of the samples of all episodes that the filters keep, or None without filters.
+        samples: Count of the samples that the filters keep, or None without filters.
         all_samples: Count of all samples.
     """
 
@@ -178,7 +178,7 @@ class EpisodeTable:
         return None
 
     def find_ids(self, episode_ids: Sequence[str]) -> dict[str, int]:
-        """Return the number of each of some episode ids that this split has."""
+        """Return the numbers of the given episode ids, without ids that this split lacks."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -200,7 +200,7 @@ class EpisodeTable:
         return is_kept
 
     def _count_kept(self, filters: Sequence[tuple[str, str, Any]]) -> np.ndarray:
-        """Return how many samples of each episode fulfil all filters, int64 [episodes]."""
+        """Return the count of each episode's samples that fulfil all filters, int64 [episodes]."""
         (conditions,) = parse_filters(list(filters), [self.index.dataset]).values()
         num_kept = np.zeros(len(self), np.int64)
         episode_numbers = self.index.table(self.samples).array("episode")
@@ -251,7 +251,7 @@ def read_filter(column: str, operator: str, value_text: str) -> tuple[str, str, 
     """Return a condition whose value was typed as JSON, such as ``3``, ``true`` or ``["a", "b"]``, or as plain text.
 
     Raises:
-        ArgumentError: It is no condition.
+        ArgumentError: The condition is malformed.
 
     >>> read_filter("step", ">", "3"), read_filter("language", "contains", "cup")
     (('step', '>', 3), ('language', 'contains', 'cup'))

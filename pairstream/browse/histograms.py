@@ -58,7 +58,7 @@ class Histogram:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Histograms of datasets side by side; all of a dimension have the same bins.
+    """Histograms of several datasets; all histograms of a dimension have the same bins.
 
     Attributes:
         names: Names of the dimensions.
@@ -115,7 +115,7 @@ def compare(
 
 
 def dimension_names(dataset: Dataset, vector_name: DerivedName) -> tuple[str, ...]:
-    """Return the names of the dimensions of a vector, as the statistics in the manifest have them."""
+    """Return the names of the dimensions of a vector, from the statistics in the manifest."""
     for statistics in dataset.manifest.statistics.values():
         if vector_name in statistics:
             return statistics[vector_name].names
@@ -172,7 +172,7 @@ def _normalise(dataset: Dataset, split_name: str, vector_name: DerivedName, raw_
 
 
 def _bounds(columns: Sequence[np.ndarray]) -> tuple[float, float]:
-    """Return the ends of the bins: almost all values of the first dataset lie between them, and of most others."""
+    """Return the ends of the bins, which span almost all values of the first dataset and of most others."""
     percentiles = [
         np.percentile(finite, (0.5, 99.5)) for column in columns if len(finite := column[np.isfinite(column)])
     ]

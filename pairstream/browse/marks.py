@@ -15,7 +15,7 @@ from stream.storage.files import write_whole
 from stream.storage.remote import check_local
 
 Use = Literal["leave_out", "keep"]
-"""Use of the marked episodes of a dataset: leave them out, or keep them alone."""
+"""Use of the marked episodes of a dataset: leave them out, or keep only them."""
 
 
 @dataclass
@@ -27,7 +27,7 @@ class _Marked:
 class Marks:
     """The marked episodes of each dataset. Every change is written at once; several threads may use them.
 
-    The file may have marks of other roots, which stay as they are, also those that another browser writes meanwhile.
+    Marks of other roots stay in the file, also marks that another browser writes meanwhile.
 
     Args:
         path: File, read if it exists.
@@ -52,7 +52,7 @@ class Marks:
         self._read()
 
     def _read(self) -> None:
-        """Read the file, if it exists; a use that was chosen for a dataset without marks stays."""
+        """Read the file, if it exists; a dataset without marks keeps its chosen use."""
         content = read_value(str(self.path), "--marks") if self.path.exists() else {}
         if not isinstance(content, Mapping):
             raise ArgumentError(f"--marks {self.path}: {content!r:.100}; expected a mapping of datasets to episodes")

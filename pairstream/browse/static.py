@@ -50,7 +50,7 @@ def write_static(
         folder: Folder to make; it must not hold files yet.
         episodes: Episodes, ``marked`` for the marked ones, or None for the first of each dataset.
         doctor: Whether to run ``pairstream doctor`` first, and to write its findings.
-        most_bytes: Most bytes of pictures; an episode with more than its share has only every second, third, ... frame.
+        most_bytes: Most bytes of pictures; an episode above its share has only every second, third, ... frame.
 
     Raises:
         ArgumentError: The folder holds files or is an address, or an episode does not exist.

@@ -155,7 +155,7 @@ def _keys(cameras: Sequence[StoredCamera]) -> list[str]:
 
 
 def _choose(mixture: OpenMixture, episodes: str | None) -> tuple[list[ChosenEpisode], dict[str, int]]:
-    """Return the episodes to export, and the count of those left out by status."""
+    """Return the episodes to export, and the count of omitted episodes by status."""
     by_split = {index.split: index for index in mixture.views.splits}
     ranges = mixture.views.members[0].ranges
     candidates = dict.fromkeys((span.split, number) for span in ranges for number in range(span.start, span.stop))

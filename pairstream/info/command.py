@@ -20,8 +20,8 @@ from stream.storage.files import write_whole
 from stream.storage.remote import cached_root
 
 _EPILOG = """\
-samples are pairs in the layout `pairs`, and steps in the layout `frames`, of which a window leaves some out. An episode
-is listed if one of its samples fulfils all filters.
+Samples are pairs in the layout `pairs`, and steps in the layout `frames`; a window leaves some steps out. An episode is
+listed if one of its samples fulfils all filters.
 
 exit codes:
   0    printed
@@ -136,7 +136,7 @@ def _totals(datasets: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _notes(root: Overview, datasets: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the lines below the table about the data: those that have something to name."""
+    """Return the lines below the table that name datasets with an unusual property."""
     notes = [
         (title, [f"{dataset['dataset']} ({_counts(dataset[key])})" for dataset in datasets if dataset[key]], hint)
         for title, key, hint in _REMARKS

@@ -76,10 +76,10 @@ def open_root(root: str | Path | CachedRoot, dataset_names: Sequence[str] | None
 
 
 def describe(dataset: Dataset) -> dict[str, Any]:
-    """Return what a dataset holds, as a small JSON object.
+    """Return the content of a dataset, as a small JSON object.
 
-    ``hours`` are None if its rate is unknown, ``codec`` if a camera measures depth, and ``instruction`` unless all
-    episodes have the same, which is empty where none has one.
+    ``hours`` is None if the rate is unknown, and ``codec`` if a camera measures depth. ``instruction`` is the
+    instruction of all episodes, empty if no episode has one, and None if the episodes differ.
     """
     manifest, fields = dataset.manifest, dataset.fields
     rate = fields.control_frequency
@@ -117,11 +117,7 @@ def describe(dataset: Dataset) -> dict[str, Any]:
 
 
 def apply_filters(datasets: Sequence[Dataset], conditions: Sequence[tuple[str, str, Any]]) -> dict[str, Kept | None]:
-    """Return what filters leave of each dataset, None where it lacks a column.
-
-    Args:
-        datasets: Datasets.
-        conditions: ``(column, operator, value)``, as in ``filters`` of ``make_loader``.
+    """Return what filters leave of each dataset, or None if it lacks a column.
 
     Raises:
         ArgumentError: A condition is malformed, cannot be compared, or no dataset has its column.
@@ -152,7 +148,7 @@ def _keep(dataset: Dataset, filters: Sequence[Filter]) -> Kept:
 def select_samples(
     index: SplitIndex, filters: Sequence[Filter], samples: Samples
 ) -> Iterator[tuple[slice, np.ndarray]]:
-    """Yield slices of the samples of a split, each with a mask of those that fulfil all filters."""
+    """Yield slices of the samples of a split, each with a mask of the samples that fulfil all filters."""
     num_samples = len(index.table(samples))
     for start in range(0, num_samples, _CHUNK):
         rows = slice(start, min(start + _CHUNK, num_samples))

@@ -28,12 +28,12 @@ from stream.order.reference import SampleRef
 _EPILOG = """\
 The digest equals stream.digest(batch) of the same rank's batch in training, as the loader returns it (with
 decode="device" before its frames are decoded), with the normalisation of the run. Other transforms are code, and
-loader.json has only their names: give them with --transforms, or see the data before them.
+loader.json has only their names: give them with --transforms, or see the data before the transforms.
 
 exit codes:
   0    done
   1    records or files of the data are damaged
-  2    a wrong option, no loader.json, or the data differ from those of the run
+  2    a wrong option, no loader.json, or the data differ from the run's data
   130  interrupted
 
 examples:

@@ -1,4 +1,4 @@
-"""Values of a batch that no training should see: NaN, infinity, and numbers far from those of the dataset."""
+"""Values of a batch that no training should see: NaN, infinity, and numbers far outside the dataset's range."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST = 3
 
 
 def find_faults(batch: Mapping[str, Any], refs: list[SampleRef], mixture: OpenMixture) -> dict[int, list[str]]:
-    """Return what is wrong with rows of a batch before its transforms, by row.
+    """Return the faults of a batch before its transforms, by row.
 
     Args:
         batch: Batch with ``action`` or ``state``.
@@ -38,7 +38,7 @@ def find_faults(batch: Mapping[str, Any], refs: list[SampleRef], mixture: OpenMi
 
 
 def find_nonfinite(batch: Mapping[str, Any], rows: int) -> dict[int, list[str]]:
-    """Return which rows of a batch have NaN or infinity, whatever its keys are, by row."""
+    """Return the faults of rows with NaN or infinity under any key of a batch, by row."""
     faults_by_row: dict[int, list[str]] = {}
     for batch_key, values in arrays_of(batch, rows):
         if values.dtype.kind in "fc":

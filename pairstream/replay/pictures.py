@@ -1,4 +1,4 @@
-"""Pictures of a batch as a model gets it: every array that looks like images, whatever its key, dtype and layout."""
+"""Pictures of a batch as a model gets it: every array that looks like images, of any key, dtype and layout."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class Pictures:
 def find_pictures(batch: Mapping[str, Any], num_rows: int) -> list[Pictures]:
     """Return the images of a batch, key by key.
 
-    Frames and depth of a loader are found by their keys. Under other keys of transforms, arrays [b, H, W, 3],
-    [b, 3, H, W] and with frames in between are images; with 6 channels, as two image encoders share them, the first 3
-    are shown. Floats are scaled from their least to their largest value.
+    Frames and depth of a loader are recognised by their keys. Other arrays are images if their shape is [b, H, W, 3] or
+    [b, 3, H, W], also with a dimension of frames. Of 6 channels, which two image encoders share, the first 3 are shown.
+    Floats are scaled from their least to their largest value.
     """
     all_pictures = []
     for batch_key, values in arrays_of(batch, num_rows):
@@ -51,7 +51,7 @@ def find_pictures(batch: Mapping[str, Any], num_rows: int) -> list[Pictures]:
 
 
 def _frames(batch_key: str, values: np.ndarray) -> np.ndarray | None:
-    """Return an array as [b, F, H, W, 3], of depth [b, F, H, W]; None if it is no image."""
+    """Return an array as [b, F, H, W, 3], of depth [b, F, H, W]; None if it is not an image."""
     if batch_key.split("/")[0] == "depth" and values.dtype == np.uint16 and values.ndim == 4:
         return values
     if values.ndim not in (4, 5) or values.dtype.kind not in "uf":
@@ -65,7 +65,7 @@ def _frames(batch_key: str, values: np.ndarray) -> np.ndarray | None:
 
 
 def _colours(frames: np.ndarray) -> np.ndarray:
-    """Return the frames of a row as colours, uint8 [F, H, W, 3]; all of them have the same scale."""
+    """Return the frames of a row as colours, uint8 [F, H, W, 3], all with the same scale."""
     if frames.dtype == np.uint8:
         return frames
     if frames.dtype == np.uint16 and frames.ndim == 3:

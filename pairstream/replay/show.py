@@ -28,14 +28,14 @@ def show(batch: Mapping[str, Any], loader: Loader | None = None, *, rows: int = 
 
     Args:
         batch: Batch of a loader, of arrays or tensors.
-        loader: Its loader, for the names of the datasets; needed unless the batch has ``metadata="full"``.
+        loader: Loader of the batch, for the names of the datasets; needed unless the batch has ``metadata="full"``.
         rows: Rows to draw, at most 64.
 
     Returns:
         A picture, which a notebook shows.
 
     Raises:
-        ArgumentError: The batch has no frames, is not of this loader, or does not say where its rows come from.
+        ArgumentError: The batch has no frames, is not from this loader, or lacks the origin of its rows.
     """
     if not isinstance(batch, Mapping):
         raise ArgumentError(f"show: {batch!s:.100}; expected a batch, such as loader.batch_at(0) or next(iter(loader))")

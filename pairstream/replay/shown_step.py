@@ -1,4 +1,4 @@
-"""A step of a run, with everything that pictures and pages tell of it."""
+"""A step of a run, with all that pictures and pages show of it."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class ShownStep:
 
     Attributes:
         step: Step.
-        trained: Batch as the loader returns it, with the transforms that were given.
-        batch: The same with decoded frames, before any transform.
-        seen: The same with decoded frames, after the transforms; ``batch`` if there are none.
+        trained: Batch as the loader returns it, with the run's transforms.
+        batch: The batch with decoded frames, before any transform.
+        seen: The batch with decoded frames, after the transforms; equals ``batch`` without transforms.
         refs: Origin of each row.
-        replaced: Rows with the errors of the records that others replace; a row may have several.
-        faults: What is wrong with a row, by row.
+        replaced: Row and error of each unreadable record that another record replaces; a row may have several.
+        faults: Faults by row.
     """
 
     step: int
@@ -50,7 +50,7 @@ class ShownStep:
 
 
 def show_step(plan: RankPlan, step: int) -> ShownStep:
-    """Make the batch of a step, and look for what is wrong in it; raise as ``RankPlan.make``."""
+    """Make the batch of a step, and look for faults in it; raise as ``RankPlan.make`` does."""
     result = plan.make(step)
     trained = result.batch
     if plan.running.decode == "device":
@@ -91,11 +91,7 @@ def sheet_names(mixture: OpenMixture) -> dict[str, Any]:
 
 
 def find_transforms(name: str) -> Any:
-    """Import what ``--transforms`` names.
-
-    Raises:
-        ArgumentError: There is no such module or name.
-    """
+    """Import the object that ``--transforms`` names; raise ArgumentError if it does not exist."""
     module_name, _, attribute = name.rpartition(":")
     if not module_name or not attribute.isidentifier():
         raise ArgumentError(f"--transforms {name}: expected MODULE:NAME or FILE.py:NAME")

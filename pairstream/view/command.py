@@ -18,8 +18,8 @@ from stream.format.index import open_index
 from stream.storage.remote import cached_root
 
 _EPILOG = """\
-The recording has all stored cameras as the bytes they are, action and state as the dataset has them and in canonical
-spaces, the instruction, and every other column, by step and by seconds.
+The recording has the stored bytes of all cameras, action and state as stored and in canonical spaces, the instruction,
+and every other column, by step and by seconds.
 
 exit codes:
   0    shown or saved
@@ -90,7 +90,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("place", nargs="*", metavar="ROOT DATASET EPISODE", help="the episode, counted from 0")
     parser.add_argument("--split", help="split of the episode; default: the only one, or train")
-    parser.add_argument("--save", type=Path, metavar="FILE.rrd", help="write a recording in place of showing it")
+    parser.add_argument("--save", type=Path, metavar="FILE.rrd", help="write a recording instead of showing it")
     parser.add_argument(
         "--loader", type=Path, metavar="FILE", help="a run's loader.json: the episode of one of its rows"
     )

@@ -123,7 +123,7 @@ def _log(recording: rr.RecordingStream, tracks: Tracks, window: SampleWindow | N
 
 
 def _log_lane(recording: rr.RecordingStream, tracks: Tracks, lane: Lane) -> None:
-    # A band that follows at once takes the place of the gap behind the last.
+    # A band that follows at once replaces the gap after the band before it.
     changes: dict[int, Any] = {}
     for band in lane.bands:
         changes |= {band.start: band.text, band.stop: None}
@@ -182,7 +182,7 @@ def _form(track: CameraTrack) -> rr.components.ImageFormat | None:
 
 
 def series_names(curve: Curve) -> list[str]:
-    """Return the names of the dimensions; those that are only numbers follow the name of their column."""
+    """Return the names of the dimensions; plain numbers follow the name of their column."""
     return [f"{curve.name}{dimension}" if dimension.startswith("[") else dimension for dimension in curve.dims]
 
 

@@ -50,7 +50,7 @@ async def show(root: BrowsedRoot, doctor: Doctor, name: str, split: str, *, stat
         doctor: Newest findings.
         name: Dataset.
         split: Split.
-        state: Search, filters, order and columns of the table as JSON, as the page writes them into its address.
+        state: Search, filters, order and columns of the table, as JSON in the page's address.
         tab: Tab that is open.
 
     Raises:

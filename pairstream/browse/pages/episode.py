@@ -21,7 +21,7 @@ def show(
         root: Root.
         dataset, split, number: Episode.
         step: Step to open.
-        window: Count of steps from there on to mark as those of a sample.
+        window: Count of steps from ``step`` on to mark as a sample's steps.
 
     Raises:
         ArgumentError: There is no such dataset, split or episode.

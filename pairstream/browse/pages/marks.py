@@ -13,7 +13,7 @@ from pairstream.browse.browsed_root import BrowsedRoot, episode_url
 from pairstream.browse.shell import page_frame
 from stream.base.errors import StreamError
 
-_USES = {"leave_out": "leave these out", "keep": "keep these alone"}
+_USES = {"leave_out": "leave these out", "keep": "keep only these"}
 
 
 def show(root: BrowsedRoot) -> None:

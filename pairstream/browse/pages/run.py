@@ -1,4 +1,4 @@
-"""A step of a run: the rows of its batch as the model got them, what is wrong with them, and where they come from."""
+"""A step of a run: the rows of its batch as the model got them, with their faults and origin."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ async def show(root: BrowsedRoot, loader: str, *, step: int, rank: int | None, f
 
     Args:
         root: Root.
-        loader: File, or nothing for a list of those near the root.
+        loader: File, or "" for a list of the files near the root.
         step: Step of the run, from 0.
         rank: Rank of the run, or that of the file.
-        first: First of the rows to show, those with bad values first.
+        first: Position of the first row to show; rows with bad values come first.
 
     Raises:
         ArgumentError: The file may not be opened, or there is no such step, rank or row.
-        StateError: It is no loader.json, or that of other data.
+        StateError: The file is not a loader.json, or belongs to other data.
         RecordError: A record of the step is damaged.
     """
     nearby_runs = list(map(str, find_runs(root)))

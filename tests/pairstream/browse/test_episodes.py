@@ -42,9 +42,9 @@ def test_a_filter_leaves_the_samples_that_a_loader_has(
     opened: BrowsedRoot, oxe_root: Path, condition: tuple[str, str, object], split: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(episodes, "_CHUNK", 7)
-    found = opened.table("bridge", split).find(Query(filters=(condition,)))
+    matches = opened.table("bridge", split).find(Query(filters=(condition,)))
     loader = make_loader(oxe_root, "bridge", batch_size=1, split=split, filters=[condition])
-    assert (found.samples, len(found.episodes)) == (
+    assert (matches.samples, len(matches.episodes)) == (
         loader.sizes["bridge"],
         loader.describe()["bridge"]["remaining_episodes"],
     )
@@ -72,8 +72,8 @@ def test_a_mean_of_steps_is_that_of_an_episode(table: EpisodeTable, monkeypatch:
     means = EpisodeTable(table.dataset, table.index).sort_key("mean of motion")
     steps = table.index.steps
     for episode, mean in enumerate(means.tolist()):
-        own = steps.array("motion")[steps.array("episode") == episode]
-        assert mean == pytest.approx(np.nanmean(own), rel=1e-6)
+        episode_motion = steps.array("motion")[steps.array("episode") == episode]
+        assert mean == pytest.approx(np.nanmean(episode_motion), rel=1e-6)
 
 
 def test_instructions_are_counted_and_sources_found(table: EpisodeTable) -> None:
@@ -91,9 +91,9 @@ def test_labels_are_seen_once_they_are_attached_and_no_longer_once_they_are_gone
     opened = BrowsedRoot.open(tmp_path / "root", marks=tmp_path / "marks.json")
 
     def seen() -> bool:
-        found = "mean of value" in opened.table("demo", "train").columns
-        assert found == ("value" in [curve.name for curve in opened.episode("demo", "train", 0).curves()])
-        return found
+        is_listed = "mean of value" in opened.table("demo", "train").columns
+        assert is_listed == ("value" in [curve.name for curve in opened.episode("demo", "train", 0).curves()])
+        return is_listed
 
     assert not seen()
     assert opened.episode("demo", "train", 0) is opened.episode("demo", "train", 0)

@@ -17,7 +17,7 @@ EVIL = '<script>alert(1)</script> "put" &'
 def test_findings_escape_what_the_data_say_and_show_the_frame_of_an_episode() -> None:
     examples = (FindingExample(EVIL, EVIL, 3, 7), FindingExample(EVIL, "", None, 0))
     finding = Finding("bridge", "train", "nonfinite_action", "error", EVIL, "2 episodes", examples)
-    page = findings_html([finding], picture=lambda *_: "a.jpg?x=<", address=lambda _, place: f"/at/{place.step}")
+    page = findings_html([finding], picture=lambda *_: "a.jpg?x=<", address=lambda _, example: f"/at/{example.step}")
     assert "<script" not in page
     assert page.count("&lt;script&gt;") == 4
     assert page.count("<img") == 1

@@ -84,7 +84,7 @@ def test_marked_episodes_are_left_out_of_a_loader(page: Any, site: Site, frames_
     assert marks == json.loads(site.marks.read_text())
     loader = make_loader(frames_root, "bridge", batch_size=4, split="train", episodes=marks)
     assert loader.describe()["bridge"]["remaining_episodes"] == 3
-    page.get_by_text("keep these alone").click()
+    page.get_by_text("keep only these").click()
     page.wait_for_timeout(500)
     loader = make_loader(frames_root, "bridge", batch_size=4, split="train", episodes=str(site.marks))
     assert loader.describe()["bridge"]["remaining_episodes"] == 1
@@ -123,8 +123,8 @@ def test_a_mixture_shows_its_schedule_and_what_a_filter_leaves(page: Any, site: 
     page.get_by_role("button", name="Open").click()
     expect(page.locator("#members tr")).to_have_count(3)
     cells = page.locator("#members tr", has_text="bridge").locator("td").all_inner_texts()
-    found = make_loader(frames_root, "bridge", batch_size=4, split="train", filters=[("step", ">", 1)]).describe()
-    assert cells[1:4] == ["100.00%", "25.00%", f"{found['bridge']['samples']:,}"]
+    summary = make_loader(frames_root, "bridge", batch_size=4, split="train", filters=[("step", ">", 1)]).describe()
+    assert cells[1:4] == ["100.00%", "25.00%", f"{summary['bridge']['samples']:,}"]
     assert "by filters: step > 1" in cells[6]
     page.get_by_label("Filters").fill("[")
     page.get_by_role("button", name="Open").click()
