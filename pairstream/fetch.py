@@ -119,11 +119,9 @@ def _fetch(options: argparse.Namespace) -> None:
     if options.json:
         print(json.dumps(summary, indent=1))
         return
-    for dataset_entry in summary["datasets"]:
-        print(
-            f"{dataset_entry['dataset']} {dataset_entry['version']}: {dataset_entry['shards_needed']:,} shards needed, "
-            f"{dataset_entry['shards_here']:,} of {dataset_entry['shards']:,} here"
-        )
+    for dataset in summary["datasets"]:
+        present = f"{dataset['shards_here']:,} of {dataset['shards']:,} here"
+        print(f"{dataset['dataset']} {dataset['version']}: {dataset['shards_needed']:,} shards needed, {present}")
     if summary["tables_damaged"] or summary["shards_damaged"]:
         print(f"damaged, and fetched again: {summary['tables_damaged']:,} tables, {summary['shards_damaged']:,} shards")
     fetched_size = human_bytes(summary["bytes_fetched"])
@@ -132,20 +130,14 @@ def _fetch(options: argparse.Namespace) -> None:
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = command_parser(
-        "fetch",
-        description="Copy the shards and index of a mixture to this machine, and check them.",
-        epilog=_EPILOG,
+        "fetch", description="Copy the shards and index of a mixture to this machine, and check them.", epilog=_EPILOG
     )
-    parser.add_argument(
-        "remote", metavar="REMOTE", help="a converted root: s3://..., gs://..., https://..., or a folder"
-    )
+    parser.add_argument("remote", metavar="REMOTE", help="a converted root: s3://, gs://, https://, or a folder")
     parser.add_argument("local", metavar="LOCAL", help="folder of the copy")
     parser.add_argument("--mixture", required=True, help="a mixture (oxe29), a dataset, or a YAML file")
     parser.add_argument(
         "--split", action="append", help="split as for make_loader; repeat the option for several (default: train)"
     )
-    parser.add_argument(
-        "--jobs", type=whole(1), default=8, help="files to copy at the same time (default: %(default)s)"
-    )
+    parser.add_argument("--jobs", type=whole(1), default=8, help="files to copy at the same time (default: 8)")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     return parser.parse_args(arguments)

@@ -44,19 +44,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _label(options: argparse.Namespace) -> None:
+    names = {"table": "TABLE", "name": "--name", "columns": "--columns", "overwrite": "--overwrite", "split": "--split"}
+    used = [names[option] for option in names if getattr(options, option) not in (None, False)]
     if options.remove is not None:
-        for option in ("table", "name", "columns", "overwrite"):
-            if getattr(options, option) not in (None, False):
-                option_name = "TABLE" if option == "table" else f"--{option}"
-                raise ArgumentError(f"--remove takes labels away; leave out {option_name}")
+        if refused := [name for name in used if name != "--split"]:
+            raise ArgumentError(f"--remove takes labels away; leave out {refused[0]}")
         result: dict[str, Any] = remove_labels(options.root, options.dataset, options.remove, split=options.split)
         result_text = f"{result['dataset']}: labels {result['name']} removed from {', '.join(result['splits'])}"
     elif options.table is None:
-        for option in ("name", "columns", "overwrite", "split"):
-            if getattr(options, option) not in (None, False):
-                raise ArgumentError(
-                    f"--{option} is for a TABLE to attach; without one, the labels of all splits are listed"
-                )
+        if used:
+            raise ArgumentError(f"{used[0]} is for a TABLE to attach; without one, the labels of all splits are listed")
         result = {"splits": list_labels(options.root, options.dataset)}
         lines = [
             f"{split_name} {label_name}: {_columns(columns)}"
@@ -82,11 +79,11 @@ def _label(options: argparse.Namespace) -> None:
 
 
 def _columns(columns: Mapping[str, Mapping[str, Any]]) -> str:
-    return ", ".join(
-        f"{column_name} {column_info['type']}"
-        + (f" (missing at {column_info['missing']:,} steps)" if column_info["missing"] else "")
-        for column_name, column_info in columns.items()
-    )
+    texts = []
+    for column_name, column in columns.items():
+        missing = f" (missing at {column['missing']:,} steps)" if column["missing"] else ""
+        texts.append(f"{column_name} {column['type']}{missing}")
+    return ", ".join(texts)
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -17,7 +17,7 @@ from nicegui import app as pages_of_nicegui
 from nicegui import ui
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
-from pairstream.browse.browsed_root import BrowsedRoot
+from pairstream.browse.browsed_root import LOOPBACK, BrowsedRoot
 from pairstream.browse.doctor import Doctor
 from pairstream.browse.pages import dataset as dataset_page
 from pairstream.browse.pages import doctor as doctor_page
@@ -26,23 +26,15 @@ from pairstream.browse.shell import error_page
 from pairstream.view.player import PLAYER_FILE
 from stream.base.errors import ArgumentError, FormatError, StateError, StreamError
 
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _KEPT_FOR = "private, max-age=86400, immutable"
 _BUILDING_S = 120
 """Seconds that a page may take to build; the batch of a run may have to come from a slow disk."""
-_TIMEOUT_S = 120
 _SHUTDOWN_S = 2
 """Seconds that open connections get after Ctrl-C."""
 
 
 def serve(root: BrowsedRoot, listening: socket.socket, *, started: Callable[[], None]) -> None:
-    """Serve the pages on a bound socket until Ctrl-C.
-
-    Args:
-        root: Root.
-        listening: Socket.
-        started: Function to call when the pages can be asked for.
-    """
+    """Serve the pages on a bound socket until Ctrl-C; call ``started`` when the pages are available."""
     app = make_app(root)
     app.router.on_startup.append(started)
     # It warns of every unknown address.
@@ -105,7 +97,7 @@ def make_app(root: BrowsedRoot) -> FastAPI:
 
 
 def _refuse(root: BrowsedRoot, request: Request, error: Exception) -> Response:
-    """Return the page of an address that names no page, or whose numbers are none."""
+    """Return the page of an unknown address, or of an address with malformed numbers."""
     if isinstance(error, RequestValidationError):
         problem = error.errors()[0]
         return error_page(root, f"{problem['loc'][-1]}={problem['input']!r:.80}: {problem['msg']}", status=422)
@@ -150,5 +142,5 @@ def _mark(
 
 
 def _status(error: Exception) -> int:
-    # What the address names is not there, or no file of a run.
+    # The address names something that does not exist, or a file that is not a run's.
     return 404 if isinstance(error, ArgumentError | StateError) else 500

@@ -19,6 +19,8 @@ from stream.format.index import SplitIndex, open_index
 from stream.format.names import MANIFEST_NAME
 from stream.storage.remote import CachedRoot
 
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+"""Hosts that only this machine reaches."""
 _KEPT_EPISODES = 64
 
 

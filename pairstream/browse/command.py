@@ -12,7 +12,7 @@ import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
 
-from pairstream.browse.browsed_root import BrowsedRoot
+from pairstream.browse.browsed_root import LOOPBACK, BrowsedRoot
 from pairstream.command import command_parser
 from stream.base.arguments import add_cache, interrupt_on_kill, run_command, whole
 from stream.base.errors import ArgumentError
@@ -45,7 +45,7 @@ def _browse(options: argparse.Namespace) -> None:
     root = BrowsedRoot.open(
         cached_root(options.root, options.cache),
         marks=options.marks,
-        takes_paths=options.host in ("127.0.0.1", "localhost", "::1"),
+        takes_paths=options.host in LOOPBACK,
         transforms=options.transforms,
     )
     if root.marks.others:
@@ -112,9 +112,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add_cache(parser)
     parser.add_argument("--host", default="127.0.0.1", help="address to bind (default: 127.0.0.1, only this machine)")
     parser.add_argument("--port", type=_port, default=8080, help="port, 0 for any free one (default: 8080)")
-    parser.add_argument(
-        "--marks", type=Path, default=Path("marks.json"), metavar="FILE", help="marked episodes (default: marks.json)"
-    )
+    parser.add_argument("--marks", type=Path, default="marks.json", metavar="FILE", help="marks (default: marks.json)")
     parser.add_argument(
         "--transforms",
         metavar="MODULE:NAME",
@@ -122,9 +120,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--no-open", action="store_true", help="do not open a browser window")
     files = parser.add_argument_group("files instead of a server")
-    files.add_argument(
-        "--static", type=Path, metavar="DIR", help="write overview and episodes as files into a new folder, and end"
-    )
+    files.add_argument("--static", type=Path, metavar="DIR", help="write the pages into a new folder, and end")
     files.add_argument(
         "--episodes",
         type=_episodes,

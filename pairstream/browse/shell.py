@@ -36,11 +36,9 @@ def page_frame(root: BrowsedRoot, title: str) -> Iterator[None]:
 
 
 def plain_page(root: BrowsedRoot, title: str, content: str, *, status: int = 200) -> HTMLResponse:
-    """Return a page of HTML with the same header, without NiceGUI, whose scripts take most of the time of a click."""
-    link_style = "color: white; text-decoration: none; margin-right: 1.5rem"
-    links_html = "".join(
-        f'<a href="{address}" style="{link_style}">{label}</a>' for label, address in (("pairstream", "/"), *LINKS)
-    )
+    """Return a page of HTML with the same header, without NiceGUI, whose scripts load slowly."""
+    style = 'style="color: white; text-decoration: none; margin-right: 1.5rem"'
+    links_html = "".join(f'<a href="{url}" {style}>{label}</a>' for label, url in (("pairstream", "/"), *LINKS))
     root_html = f'<span style="margin-left: auto; opacity: 0.7">{escape(str(root.catalog.place))}</span>'
     return HTMLResponse(
         f"<!DOCTYPE html><html lang='en'><meta charset='utf-8'><title>{escape(title)} · pairstream</title>"
@@ -53,7 +51,7 @@ def plain_page(root: BrowsedRoot, title: str, content: str, *, status: int = 200
 
 
 def error_page(root: BrowsedRoot, error: Exception | str, *, status: int) -> HTMLResponse:
-    """Return a page that holds the sentence of an error below the navigation."""
+    """Return a page with the message of an error below the navigation."""
     message = str(error)
     if isinstance(error, OSError) and error.filename and error.strerror:
         message = f"{os.fspath(error.filename)}: {error.strerror}"

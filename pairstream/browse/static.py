@@ -16,7 +16,7 @@ from pairstream.browse.browsed_root import BrowsedRoot
 from pairstream.browse.doctor import Finding, FindingExample, doctor_command, read_findings, read_report
 from pairstream.browse.facts import DatasetFacts
 from pairstream.browse.markup import STYLE, findings_html, overview_html, totals
-from pairstream.view.player import static_page
+from pairstream.view.player import PLAYER_FILE, describe_episode, facts_text, player_call
 from pairstream.view.tracks import Tracks
 from stream.base.errors import ArgumentError, FormatError
 from stream.storage.remote import check_local
@@ -157,7 +157,9 @@ class _Writer:
 
         stride_text = f", every {stride}. frame" if stride > 1 else ""
         links = f'<a class="plain" href="index.html">Overview</a><span class="faint">{stride_text}</span>'
-        self._write_text(_page(episode), static_page(tracks, frames, above=links))
+        head = f"<h1>{escape(tracks.title)}</h1><p>{links}</p><p class='faint'>{escape(facts_text(tracks))}</p>"
+        script = f"<script>{PLAYER_FILE.read_text('utf-8')}</script>{player_call(describe_episode(tracks, frames))}"
+        self._write(_page(episode), tracks.title, f"{head}<div id='player'></div>\n{script}")
 
     def _path(self, episode: Chosen, camera_number: int, step: int) -> str:
         """Write a frame and return its path from the pages; a hole or a damaged frame has none."""
@@ -179,9 +181,7 @@ class _Writer:
         return relative_path
 
     def _write(self, file_name: str, title: str, content: str) -> None:
-        self._write_text(file_name, _PAGE.format(title=escape(title), style=STYLE, content=content))
-
-    def _write_text(self, file_name: str, page_html: str) -> None:
+        page_html = _PAGE.format(title=escape(title), style=STYLE, content=content)
         (self.folder / file_name).write_text(page_html, "utf-8", errors="backslashreplace")
 
 

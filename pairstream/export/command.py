@@ -247,17 +247,13 @@ def _rate(option_text: str) -> float:
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = command_parser(
-        "export",
-        description="Write episodes of a converted root as a LeRobot v3.0 dataset.",
-        epilog=_EPILOG,
+        "export", description="Write episodes of a converted root as a LeRobot v3.0 dataset.", epilog=_EPILOG
     )
     parser.add_argument("root", metavar="ROOT", help="a converted root")
     add_cache(parser)
     parser.add_argument("--dataset", required=True, metavar="NAME", help="a dataset of the root")
     parser.add_argument("--split", default="train", help="split, as for make_loader (default: %(default)s)")
-    parser.add_argument(
-        "--episodes", metavar="LIST", help="numbers, ranges A:B or ids, with commas between, or a file of ids"
-    )
+    parser.add_argument("--episodes", metavar="LIST", help="numbers, ranges A:B or ids, with commas; or a file of ids")
     parser.add_argument("--format", choices=("lerobot",), default="lerobot", help="lerobot (v3.0)")
     parser.add_argument("--output", required=True, metavar="DIR", help="folder to make")
     parser.add_argument("--repo-id", metavar="ORG/NAME", help="name to open it with (default: local/NAME)")
@@ -267,8 +263,6 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--fps", type=_rate, metavar="N", help="steps per second of a dataset that declares none")
     frame_format = parser.add_mutually_exclusive_group()
     frame_format.add_argument("--images", action="store_true", help="frames as JPEGs in the parquet file (default)")
-    frame_format.add_argument(
-        "--video", action="store_true", help="frames as one H.264 video a camera; stored H.264 is copied (extra video)"
-    )
+    frame_format.add_argument("--video", action="store_true", help="an H.264 video of each camera (extra video)")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     return parser.parse_args(arguments)

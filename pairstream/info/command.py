@@ -182,9 +182,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         description="Print what a converted root holds: datasets, episodes, hours, samples, bytes, cameras.",
         epilog=_EPILOG,
     )
-    parser.add_argument(
-        "root", metavar="ROOT", help="the --output of a conversion, also s3:// and the like, or a fetched copy"
-    )
+    parser.add_argument("root", metavar="ROOT", help="a converted root, also s3:// and the like, or a fetched copy")
     add_cache(parser)
     parser.add_argument("--datasets", help="only these, with commas between (default: all)")
     parser.add_argument(
@@ -194,8 +192,6 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         metavar="CONDITION",
         help="count what fulfils a condition, as in filters= of make_loader; repeat the option for several",
     )
-    parser.add_argument(
-        "--episodes-out", type=Path, metavar="FILE", help="write the episodes that filters leave, for episodes="
-    )
+    parser.add_argument("--episodes-out", type=Path, metavar="FILE", help="write the remaining episodes, for episodes=")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     return parser.parse_args(arguments)

@@ -162,8 +162,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--transforms",
         metavar="MODULE:NAME",
-        help="transforms of the run, or FILE.py:NAME: one, a list, or a function of the loader's data; shows the "
-        "model's input",
+        help="transforms of the run (one, a list, or a function of the loader's data), or FILE.py:NAME",
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="write a picture: DIR/step-0000000N.png")
     parser.add_argument("--digest", action="store_true", help="print only the step and the hash of its batch")

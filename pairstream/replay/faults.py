@@ -44,9 +44,8 @@ def find_nonfinite(batch: Mapping[str, Any], rows: int) -> dict[int, list[str]]:
         if values.dtype.kind in "fc":
             is_bad = ~np.isfinite(values.reshape(rows, -1))
             for row in np.flatnonzero(is_bad.any(axis=1)).tolist():
-                faults_by_row.setdefault(row, []).append(
-                    f"{batch_key}: {int(is_bad[row].sum()):,} values are NaN or infinite"
-                )
+                fault = f"{batch_key}: {int(is_bad[row].sum()):,} values are NaN or infinite"
+                faults_by_row.setdefault(row, []).append(fault)
     return faults_by_row
 
 
@@ -83,20 +82,18 @@ def _vector_faults(
 
 
 def _named(dimension_names: tuple[str, ...], is_bad: np.ndarray) -> str:
-    bad_dimensions = [dimension_names[dimension] for dimension in np.flatnonzero(is_bad.any(axis=0))]
-    return ", ".join(bad_dimensions[:_MOST]) + (
-        f" and {len(bad_dimensions) - _MOST} more" if len(bad_dimensions) > _MOST else ""
-    )
+    names = [dimension_names[dimension] for dimension in np.flatnonzero(is_bad.any(axis=0))]
+    return ", ".join(names[:_MOST]) + (f" and {len(names) - _MOST} more" if len(names) > _MOST else "")
 
 
 def _range(
     vector_name: VectorName, ref: SampleRef, mixture: OpenMixture, member_number: int, num_dimensions: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the 1st and 99th percentile of each dimension, NaN where the manifest has none."""
-    ends = np.full((2, num_dimensions), np.nan)
+    """Return the 1st and 99th percentile of each dimension, or NaN if the manifest lacks it."""
+    percentiles = np.full((2, num_dimensions), np.nan)
     column = derived_column(vector_name, mixture.options.spaces.get(vector_name))
     statistics = mixture.datasets[member_number].manifest.statistics.get(ref.split, {}).get(column)
     if statistics is not None and ref.dataset not in mixture.options.own_columns(vector_name):
-        for end_number, quantile in enumerate((statistics.q01, statistics.q99)):
-            ends[end_number, : len(quantile)] = [np.nan if value is None else value for value in quantile]
-    return ends[0], ends[1]
+        for percentile, quantile in zip(percentiles, (statistics.q01, statistics.q99), strict=True):
+            percentile[: len(quantile)] = [np.nan if value is None else value for value in quantile]
+    return percentiles[0], percentiles[1]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import shutil
 import subprocess
 from collections.abc import Iterator
 from functools import cache
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -46,15 +46,13 @@ def _font_file(letter: str) -> tuple[str, int] | None:
 
 
 def _files() -> Iterator[tuple[str, int]]:
-    font_paths = (
-        font_path for folder in _FOLDERS for font_path in sorted(Path(folder).expanduser().rglob("*.[to]t[fc]"))
-    )
-    for font_path, _ in zip(font_paths, range(_MOST_FILES), strict=False):
+    font_paths = (path for folder in _FOLDERS for path in sorted(Path(folder).expanduser().rglob("*.[to]t[fc]")))
+    for font_path in itertools.islice(font_paths, _MOST_FILES):
         yield str(font_path), 0
 
 
 def _has(font: tuple[str, int], letter: str) -> bool:
-    """Return whether a font draws a letter otherwise than one that no font has."""
+    """Return whether a font has a letter, so that it differs from the picture of a letter that no font has."""
     try:
         loaded_font = _load(*font, 12)
         return bytes(loaded_font.getmask(letter)) != bytes(loaded_font.getmask("\U0010fffe"))
@@ -88,37 +86,35 @@ def text_width(text: str, font_size: int) -> float:
 
 
 def write_text(
-    draw: ImageDraw.ImageDraw,
+    canvas: ImageDraw.ImageDraw,
     corner: tuple[float, float],
     text: str,
-    ink: tuple[int, int, int],
+    colour: tuple[int, int, int],
     *,
     font_size: int = 12,
     width: float = math.inf,
 ) -> None:
-    """Write a line, all of whose fonts have one base line; cut it to ``width`` pixels."""
+    """Write a line, with one base line for all fonts; cut it to ``width`` pixels."""
     pen, top = corner
     letters = printable(text)
     letters = letters[: _fitting(letters, font_size, width)]
-    for font_file, letter_run in groupby(map(_drawn, letters), key=lambda drawn_letter: drawn_letter[1]):
+    for font_file, letter_run in itertools.groupby(map(_drawn, letters), key=lambda drawn_letter: drawn_letter[1]):
         run_text = "".join(letter for letter, _ in letter_run)
         font = _load(*font_file, font_size) if font_file else _own(font_size)
-        draw.text((pen, top + font_size * 0.95), run_text, ink, font=font, anchor="ls")
+        canvas.text((pen, top + font_size * 0.95), run_text, colour, font=font, anchor="ls")
         pen += font.getlength(run_text)
 
 
 def wrap_text(text: str, font_size: int, width: float, *, max_lines: int) -> list[str]:
-    """Break a text into lines of a width, at spaces or between letters; ``...`` ends the last one if more follows."""
+    """Break a text into lines of a width, at spaces or between letters; ``...`` ends the last line of a longer text."""
     wrapped_lines: list[str] = []
     remaining = printable(text)
     while remaining and len(wrapped_lines) < max_lines:
         num_letters = _fitting(remaining, font_size, width)
         if num_letters < len(remaining):
             if len(wrapped_lines) == max_lines - 1:
-                return [
-                    *wrapped_lines,
-                    f"{remaining[: _fitting(remaining, font_size, width - text_width('...', font_size))]}...",
-                ]
+                num_letters = _fitting(remaining, font_size, width - text_width("...", font_size))
+                return [*wrapped_lines, f"{remaining[:num_letters]}..."]
             last_space = remaining.rfind(" ", 0, num_letters + 1)
             num_letters = last_space if last_space > 0 else max(num_letters, 1)
         wrapped_lines.append(remaining[:num_letters].rstrip())
@@ -127,7 +123,7 @@ def wrap_text(text: str, font_size: int, width: float, *, max_lines: int) -> lis
 
 
 def _fitting(text: str, font_size: int, width: float) -> int:
-    """Return how many letters of a printable text fit into a width."""
+    """Return the count of letters of a printable text that fit into a width."""
     used_width = 0.0
     for num_letters, letter in enumerate(text):
         used_width += _advance(letter, font_size)

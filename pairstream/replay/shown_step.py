@@ -78,16 +78,11 @@ def sheet_names(mixture: OpenMixture) -> dict[str, Any]:
     """Return the arguments of ``draw_sheets`` that name cameras and dimensions."""
     cameras: dict[str, dict[str, tuple[str, ...]]] = {}
     for camera in mixture.cameras:
-        stored_cameras = zip(mixture.datasets, camera.stored, strict=True)
-        cameras[camera.frames] = {
-            dataset_name: tuple(dataset.fields.stored_cameras[camera_number].name for camera_number in numbers)
-            for dataset_name, (dataset, numbers) in zip(mixture.names, stored_cameras, strict=True)
-        }
+        names = cameras[camera.frames] = {}
+        for dataset_name, dataset, numbers in zip(mixture.names, mixture.datasets, camera.stored, strict=True):
+            names[dataset_name] = tuple(dataset.fields.stored_cameras[number].name for number in numbers)
     actions = zip(mixture.names, mixture.spec.actions, strict=True)
-    return {
-        "cameras": cameras,
-        "dimensions": {dataset_name: action_vector.names for dataset_name, action_vector in actions},
-    }
+    return {"cameras": cameras, "dimensions": {dataset_name: vector.names for dataset_name, vector in actions}}
 
 
 def find_transforms(name: str) -> Any:
@@ -102,16 +97,16 @@ def find_transforms(name: str) -> Any:
 
 
 def with_transforms(plan: RankPlan, name: str, saved: SavedTransforms) -> RankPlan:
-    """Return a plan whose batches have transforms, and the normalisation of the run at its place among them.
+    """Return a plan whose batches have transforms, and between them the normalisation of the run.
 
     Args:
         plan: Plan.
-        saved: Transforms of the run's ``loader.json``.
         name: ``MODULE:NAME`` or ``FILE.py:NAME``: a transform, a list of transforms, or a function of the loader's
             ``data`` that returns them.
+        saved: Transforms of the run's ``loader.json``.
 
     Raises:
-        ArgumentError: There is no such module or name, or it is something else.
+        ArgumentError: The module or name does not exist, or is something else.
     """
     imported = find_transforms(name)
     try:

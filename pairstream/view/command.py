@@ -91,19 +91,11 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("place", nargs="*", metavar="ROOT DATASET EPISODE", help="the episode, counted from 0")
     parser.add_argument("--split", help="split of the episode; default: the only one, or train")
     parser.add_argument("--save", type=Path, metavar="FILE.rrd", help="write a recording instead of showing it")
-    parser.add_argument(
-        "--loader", type=Path, metavar="FILE", help="a run's loader.json: the episode of one of its rows"
-    )
+    parser.add_argument("--loader", type=Path, metavar="FILE", help="a run's loader.json: show a row's episode")
     parser.add_argument("--step", type=whole(0), metavar="N", help="with --loader: step of the run, from 0")
-    parser.add_argument(
-        "--row", type=whole(0), metavar="R", help="with --loader: row of the batch, from 0 (default: 0)"
-    )
-    parser.add_argument(
-        "--rank", type=int, metavar="R", help="with --loader: rank of the run; default: that of the file"
-    )
-    parser.add_argument(
-        "--root", type=Path, metavar="DIR", help="with --loader: folder of the data, if they were moved"
-    )
+    parser.add_argument("--row", type=whole(0), metavar="R", help="with --loader: row of the batch (default: 0)")
+    parser.add_argument("--rank", type=int, metavar="R", help="with --loader: rank of the run (default: the file's)")
+    parser.add_argument("--root", type=Path, metavar="DIR", help="with --loader: root, if the data were moved")
     add_cache(parser)
     options = parser.parse_args(arguments)
     if options.loader is not None:

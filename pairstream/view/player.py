@@ -1,10 +1,9 @@
-"""Description of an episode for the player in a browser, ``player.js``, and a page that plays it without a server."""
+"""Description of an episode for the player in a browser, ``player.js``."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -73,23 +72,6 @@ def _number(value: float) -> float | str | None:
     if value != value:
         return None
     return float(f"{value:.6g}") if abs(value) != float("inf") else ("inf" if value > 0 else "-inf")
-
-
-def static_page(tracks: Tracks, frames: Callable[[int], Any], *, above: str = "") -> str:
-    """Return an HTML page that plays an episode without a server.
-
-    Args:
-        tracks, frames: As for ``describe_episode``; addresses are relative to the page.
-        above: HTML above the player.
-    """
-    return (
-        f"<!DOCTYPE html>\n<html lang='en'><meta charset='utf-8'><title>{escape(tracks.title)}</title>\n"
-        "<body style='font: 15px/1.5 system-ui, sans-serif; margin: 1.5rem; color: #1b1e24; background: #fafafb'>\n"
-        f"<h1 style='font-size: 1.4rem; margin: 0'>{escape(tracks.title)}</h1>\n"
-        f"<p>{above}</p><p style='color: #667; font-size: 0.85rem'>{escape(facts_text(tracks))}</p>\n"
-        f"<div id='player'></div>\n<script>{PLAYER_FILE.read_text('utf-8')}</script>\n"
-        f"{player_call(describe_episode(tracks, frames))}</body></html>\n"
-    )
 
 
 def facts_text(tracks: Tracks) -> str:

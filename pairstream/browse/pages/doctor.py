@@ -18,9 +18,8 @@ _REFRESH_S = 0.5
 def show(root: BrowsedRoot, doctor: Doctor) -> None:
     """Build the page of all datasets."""
     with page_frame(root, "Doctor"):
-        ui.label("Mistakes in the data themselves: all columns of the indexes, and some of the pictures.").classes(
-            "faint"
-        )
+        scope = "Mistakes in the data themselves: all columns of the indexes, and some of the pictures."
+        ui.label(scope).classes("faint")
         show_findings(root, doctor, list(root.names), split_name=None)
 
 
@@ -51,11 +50,10 @@ def show_findings(root: BrowsedRoot, doctor: Doctor, dataset_names: list[str], *
             findings = [finding for finding in doctor.findings if finding.dataset in dataset_names]
             if split_name is not None:
                 findings = [finding for finding in findings if finding.split in ("", split_name)]
-            content.content = (
-                findings_html(findings, picture=partial(_picture, root), address=_address)
-                if has_looked or findings
-                else ""
-            )
+            if has_looked or findings:
+                content.content = findings_html(findings, picture=partial(_picture, root), address=_address)
+            else:
+                content.content = ""
 
     async def look() -> None:
         task = asyncio.create_task(doctor.run(dataset_names))

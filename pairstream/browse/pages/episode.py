@@ -19,7 +19,7 @@ def show(
 
     Args:
         root: Root.
-        dataset, split, number: Episode.
+        dataset, split, episode_number: Episode.
         step: Step to open.
         window: Count of steps from ``step`` on to mark as a sample's steps.
 
@@ -28,24 +28,22 @@ def show(
         FormatError: The index is damaged.
     """
     tracks = root.episode(dataset, split, episode_number)
-    described = describe_episode(
-        tracks,
-        lambda camera_number: root.frame_url(dataset, split, episode_number, camera_number, 0).replace(
-            "/0.jpg", "/{step}.jpg"
-        ),
-        window=(step, min(step + window, tracks.steps)) if window else None,
-    )
     num_episodes = len(tracks.index.episodes)
-    neighbours = {"previous": episode_number - 1, "next": episode_number + 1}
+
+    def frames(camera_number: int) -> str:
+        return root.frame_url(dataset, split, episode_number, camera_number, 0).replace("/0.jpg", "/{step}.jpg")
+
+    def neighbour_url(neighbour: int) -> str:
+        return episode_url(dataset, split, neighbour) if 0 <= neighbour < num_episodes else ""
+
+    marked_steps = (step, min(step + window, tracks.steps)) if window else None
     player_script = player_call(
-        described,
+        describe_episode(tracks, frames, window=marked_steps),
         step=step,
         marked=root.marks.has(dataset, tracks.facts["episode_id"]),
         mark=f"/mark/{quote(dataset)}/{quote(split)}/{episode_number}",
-        **{
-            direction: episode_url(dataset, split, neighbour) if 0 <= neighbour < num_episodes else ""
-            for direction, neighbour in neighbours.items()
-        },
+        previous=neighbour_url(episode_number - 1),
+        next=neighbour_url(episode_number + 1),
     )
     content = (
         f"<a class='plain' href='{dataset_url(dataset, split)}'>all episodes</a>"

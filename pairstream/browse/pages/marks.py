@@ -24,17 +24,14 @@ def show(root: BrowsedRoot) -> None:
         # A loader refuses datasets that are not its own.
         marks_file = marks.path.name if marks.others else str(marks.path)
         ui.code(f"make_loader({str(root.catalog.place)!r}, ..., episodes={marks_file!r})", language="python")
-        ui.button("Download", on_click=lambda: ui.download.content(marks.to_json(), marks.path.name)).props(
-            "dense flat no-caps"
-        ).mark("download")
+        download = ui.button("Download", on_click=lambda: ui.download.content(marks.to_json(), marks.path.name))
+        download.props("dense flat no-caps").mark("download")
         content = ui.column().classes("w-full")
 
         def refresh() -> None:
             status_label.text = f"{len(marks):,} marked episodes, each click is written to {marks.path}"
-            if marks.others:
-                status_label.text += (
-                    f", where those of {', '.join(marks.others)} of other roots stay; give a loader the download"
-                )
+            if others := ", ".join(marks.others):
+                status_label.text += f", where those of {others} of other roots stay; give a loader the download"
             content.clear()
             with content:
                 for dataset_name in marks.datasets:
@@ -56,17 +53,14 @@ def _build_dataset(root: BrowsedRoot, dataset_name: str, refresh: Callable[[], N
 
     with ui.row().classes("items-center"):
         ui.html(f"<h2>{escape(dataset_name)}</h2>", sanitize=False)
-        ui.radio(
-            _USES, value=marks.use(dataset_name), on_change=lambda event: change(marks.set_use, event.value)
-        ).props("inline dense").mark(f"use-{dataset_name}")
+        use = ui.radio(_USES, value=marks.use(dataset_name), on_change=lambda event: change(marks.set_use, event.value))
+        use.props("inline dense").mark(f"use-{dataset_name}")
 
     for episode_id in marks.ids(dataset_name):
         with ui.row().classes("items-center gap-2"):
             if episode_id in locations:
-                split_name, episode_number = locations[episode_id]
-                ui.link(
-                    f"{split_name} {episode_number}", episode_url(dataset_name, split_name, episode_number)
-                ).classes("plain")
+                split, number = locations[episode_id]
+                ui.link(f"{split} {number}", episode_url(dataset_name, split, number)).classes("plain")
             ui.label(episode_id)
             button = ui.button(icon="close", on_click=partial(change, marks.set, episode_id, False))
             button.props("flat dense size=sm aria-label=unmark")
@@ -74,10 +68,8 @@ def _build_dataset(root: BrowsedRoot, dataset_name: str, refresh: Callable[[], N
 
 def find_marked(root: BrowsedRoot, dataset_name: str) -> dict[str, tuple[str, int]]:
     """Return split and number of each marked episode of a dataset; patterns and unknown ids have none."""
-    episode_ids = root.marks.ids(dataset_name)
-    splits = root.dataset(dataset_name).shards
-    return {
-        episode_id: (split_name, episode_number)
-        for split_name in splits
-        for episode_id, episode_number in root.table(dataset_name, split_name).find_ids(episode_ids).items()
-    }
+    locations: dict[str, tuple[str, int]] = {}
+    for split in root.dataset(dataset_name).shards:
+        numbers = root.table(dataset_name, split).find_ids(root.marks.ids(dataset_name))
+        locations |= {episode_id: (split, number) for episode_id, number in numbers.items()}
+    return locations
