@@ -44,10 +44,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _label(options: argparse.Namespace) -> None:
-    names = {"table": "TABLE", "name": "--name", "columns": "--columns", "overwrite": "--overwrite", "split": "--split"}
-    used = [names[option] for option in names if getattr(options, option) not in (None, False)]
+    option_names = {
+        "table": "TABLE",
+        "name": "--name",
+        "columns": "--columns",
+        "overwrite": "--overwrite",
+        "split": "--split",
+    }
+    used = [option_names[option] for option in option_names if getattr(options, option) not in (None, False)]
     if options.remove is not None:
-        if refused := [name for name in used if name != "--split"]:
+        if refused := [option_name for option_name in used if option_name != "--split"]:
             raise ArgumentError(f"--remove takes labels away; leave out {refused[0]}")
         result: dict[str, Any] = remove_labels(options.root, options.dataset, options.remove, split=options.split)
         result_text = f"{result['dataset']}: labels {result['name']} removed from {', '.join(result['splits'])}"
@@ -79,11 +85,11 @@ def _label(options: argparse.Namespace) -> None:
 
 
 def _columns(columns: Mapping[str, Mapping[str, Any]]) -> str:
-    texts = []
-    for column_name, column in columns.items():
-        missing = f" (missing at {column['missing']:,} steps)" if column["missing"] else ""
-        texts.append(f"{column_name} {column['type']}{missing}")
-    return ", ".join(texts)
+    column_texts = []
+    for column_name, column_info in columns.items():
+        missing = f" (missing at {column_info['missing']:,} steps)" if column_info["missing"] else ""
+        column_texts.append(f"{column_name} {column_info['type']}{missing}")
+    return ", ".join(column_texts)
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:

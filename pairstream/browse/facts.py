@@ -87,7 +87,7 @@ class DatasetFacts:
 def first_split(dataset: Dataset) -> str:
     """Return the split to open first: ``train`` if it has episodes, or else the first split with episodes."""
     splits = dataset.manifest.splits
-    return min(splits, key=lambda name: (not splits[name].episodes, name != "train"), default="")
+    return min(splits, key=lambda split_name: (not splits[split_name].episodes, split_name != "train"), default="")
 
 
 def codec_text(cameras: Sequence[StoredCamera]) -> str:

@@ -108,9 +108,9 @@ def compare(
         columns = {
             name: values[:, labels.index(label)] for name, (labels, values) in samples.items() if label in labels
         }
-        low, high = _bounds(list(columns.values()))
+        low_end, high_end = _bounds(list(columns.values()))
         for name, row in histograms.items():
-            row.append(_histogram(columns[name], low, high) if name in columns else None)
+            row.append(_histogram(columns[name], low_end, high_end) if name in columns else None)
     return Comparison(names, histograms, {name: len(values) for name, (_, values) in samples.items()})
 
 
@@ -123,17 +123,17 @@ def dimension_names(dataset: Dataset, vector_name: DerivedName) -> tuple[str, ..
 
 
 def _sample(
-    root: BrowsedRoot, name: str, split_name: str, vector_name: DerivedName, scale: Scale
+    root: BrowsedRoot, dataset_name: str, split_name: str, vector_name: DerivedName, scale: Scale
 ) -> tuple[tuple[str, ...], np.ndarray] | None:
     """Return the names of the dimensions and values of some steps, float64 [n, dims]; None without the vector."""
-    step_table = root.index(name, split_name).steps
+    step_table = root.index(dataset_name, split_name).steps
     if vector_name not in step_table.columns or not len(step_table):
         return None
     values = step_table.take(vector_name, sample_rows(len(step_table))).astype(np.float64)
     values = values.reshape(len(values), -1)
     # The kernel maps a large part of the file around each row.
     step_table.forget()
-    dataset = root.dataset(name)
+    dataset = root.dataset(dataset_name)
     names = dimension_names(dataset, vector_name)
     return names, _normalise(dataset, split_name, vector_name, values) if scale == "normalised" else values
 
@@ -152,15 +152,17 @@ def sample_rows(num_rows: int) -> np.ndarray:
 
 def _normalise(dataset: Dataset, split_name: str, vector_name: DerivedName, raw_values: np.ndarray) -> np.ndarray:
     """Return values as ``normalize="q01_q99"`` gives them, grippers and flags as they are."""
-    stored = dataset.manifest.statistics.get(split_name, {}).get(vector_name)
-    if stored is None:
+    stored_statistics = dataset.manifest.statistics.get(split_name, {}).get(vector_name)
+    if stored_statistics is None:
         return raw_values
-    numbers: dict[str, Any] = {key: np.array(getattr(stored, key), np.float64) for key in NUMBERS}
-    statistics = VectorStatistics(names=stored.names, count=stored.count, **numbers)
+    numbers: dict[str, Any] = {
+        statistic: np.array(getattr(stored_statistics, statistic), np.float64) for statistic in NUMBERS
+    }
+    statistics = VectorStatistics(names=stored_statistics.names, count=stored_statistics.count, **numbers)
     component_kinds = [
         (part.kind, part.quantity) for part in getattr(dataset.fields, vector_name, ()) for _ in part.indices
     ]
-    is_unscaled = np.array([name.rpartition("/")[2] == "gripper" for name in stored.names])
+    is_unscaled = np.array([name.rpartition("/")[2] == "gripper" for name in stored_statistics.names])
     is_flag = np.zeros(len(is_unscaled), bool)
     if len(component_kinds) == len(is_unscaled):
         is_unscaled |= np.array([quantity == "gripper" for _, quantity in component_kinds])
@@ -179,20 +181,20 @@ def _bounds(columns: Sequence[np.ndarray]) -> tuple[float, float]:
     if not percentiles:
         return 0.0, 1.0
     low_ends, high_ends = np.array(percentiles).T
-    low = float(min(low_ends[0], np.percentile(low_ends, 20)))
-    high = float(max(high_ends[0], np.percentile(high_ends, 80)))
-    return (low - 0.5, high + 0.5) if low == high else (low, high)
+    low_end = float(min(low_ends[0], np.percentile(low_ends, 20)))
+    high_end = float(max(high_ends[0], np.percentile(high_ends, 80)))
+    return (low_end - 0.5, high_end + 0.5) if low_end == high_end else (low_end, high_end)
 
 
-def _histogram(values: np.ndarray, low: float, high: float) -> Histogram | None:
+def _histogram(values: np.ndarray, low_end: float, high_end: float) -> Histogram | None:
     finite_values = values[np.isfinite(values)]
     if not len(finite_values):
         return None
-    counts, _ = np.histogram(np.clip(finite_values, low, high), BINS, (low, high))
+    bin_counts, _ = np.histogram(np.clip(finite_values, low_end, high_end), BINS, (low_end, high_end))
     return Histogram(
-        shares=counts / len(finite_values),
-        low=low,
-        high=high,
+        shares=bin_counts / len(finite_values),
+        low=low_end,
+        high=high_end,
         least=float(finite_values.min()),
         most=float(finite_values.max()),
         nonfinite=len(values) - len(finite_values),

@@ -94,8 +94,8 @@ def _choose(root: BrowsedRoot, episodes: Sequence[Chosen] | str | None) -> list[
 
 def _look(root: BrowsedRoot) -> list[Finding]:
     command = doctor_command(root.catalog.place, list(root.names))
-    completed = subprocess.run(command, capture_output=True, check=False)
-    return read_findings(root, read_report(completed.stdout, completed.stderr))
+    finished_process = subprocess.run(command, capture_output=True, check=False)
+    return read_findings(root, read_report(finished_process.stdout, finished_process.stderr))
 
 
 @dataclass(frozen=True)

@@ -23,18 +23,20 @@ def label_features(indexes: Sequence[SplitIndex]) -> dict[str, Label]:
     """
     features: dict[str, Label] = {}
     existing = set(_RESERVED)
-    for name in dict.fromkeys(name for index in indexes for name in index.labels):
-        columns = [index.labels[name] for index in indexes if name in index.labels]
-        feature = _feature(name)
+    for label_name in dict.fromkeys(label_name for index in indexes for label_name in index.labels):
+        columns = [index.labels[label_name] for index in indexes if label_name in index.labels]
+        feature = _feature(label_name)
         if len(columns) < len(indexes) or not all(column.is_like(columns[0]) for column in columns):
             raise ArgumentError(
-                f"label {name!r} is not in all of the splits {', '.join(index.split for index in indexes)}, or of "
-                "several types; export one split at a time"
+                f"label {label_name!r} is not in all of the splits {', '.join(index.split for index in indexes)}, or "
+                "of several types; export one split at a time"
             )
         has_missing = any(column.validity is not None for column in columns)
         for added in (feature, f"{feature}_mask") if has_missing else (feature,):
             if added in existing or added.startswith("observation.images."):
-                raise ArgumentError(f"label {name!r}: a feature {added!r} exists; attach the label by another name")
+                raise ArgumentError(
+                    f"label {label_name!r}: a feature {added!r} exists; attach the label by another name"
+                )
             existing.add(added)
         features[feature] = Label(_dtype(columns[0]), columns[0].width or 1, has_missing)
     return features
@@ -53,7 +55,7 @@ def label_values(table: pa.Table, labels: Mapping[str, Label]) -> dict[str, np.n
         column = columns[feature].combine_chunks()
         is_present = np.asarray(column.is_valid())
         if label.dtype == "string":
-            arrays[feature] = np.array([text or "" for text in column.to_pylist()], object)
+            arrays[feature] = np.array([label_text or "" for label_text in column.to_pylist()], object)
         elif label.size > 1 or pa.types.is_fixed_size_list(column.type):
             flat_values = column.values.slice(column.offset * label.size, len(column) * label.size)
             arrays[feature] = flat_values.to_numpy(zero_copy_only=False).reshape(len(column), -1)

@@ -124,18 +124,18 @@ class Layout:
     @property
     def schema(self) -> pa.Schema:
         """Schema of the parquet file of the steps."""
-        fields, hub_features = [], {}
-        for name, feature in self.numbers.items():
+        arrow_fields, hub_features = [], {}
+        for feature_name, feature in self.numbers.items():
             arrow_type = pa.type_for_alias(feature["dtype"])
             value: dict[str, Any] = {"dtype": feature["dtype"], "_type": "Value"}
             # LeRobot stores a vector of one number as a number.
             size = feature["shape"][0]
-            hub_features[name] = value if size == 1 else {"feature": value, "length": size, "_type": "List"}
-            fields.append(pa.field(name, arrow_type if size == 1 else pa.list_(arrow_type, size)))
+            hub_features[feature_name] = value if size == 1 else {"feature": value, "length": size, "_type": "List"}
+            arrow_fields.append(pa.field(feature_name, arrow_type if size == 1 else pa.list_(arrow_type, size)))
         for camera in () if self.is_video else self.cameras:
             hub_features[self.image_key(camera)] = {"_type": "Image"}
-            fields.append(pa.field(self.image_key(camera), _IMAGE))
-        return pa.schema(fields, metadata={"huggingface": json.dumps({"info": {"features": hub_features}})})
+            arrow_fields.append(pa.field(self.image_key(camera), _IMAGE))
+        return pa.schema(arrow_fields, metadata={"huggingface": json.dumps({"info": {"features": hub_features}})})
 
 
 class LeRobotWriter:
@@ -152,8 +152,8 @@ class LeRobotWriter:
         self._tasks: dict[str, int] = {}
         self._episodes: list[dict[str, Any]] = []
         # LeRobot has no statistics of texts.
-        counted = [name for name, feature in layout.numbers.items() if feature["dtype"] != "string"]
-        self._columns: dict[str, list[np.ndarray]] = {name: [] for name in counted}
+        counted = [feature_name for feature_name, feature in layout.numbers.items() if feature["dtype"] != "string"]
+        self._columns: dict[str, list[np.ndarray]] = {feature_name: [] for feature_name in counted}
         self._pixels = {camera: PixelCounts() for camera in layout.cameras}
         self._steps = 0
         self._data = pq.ParquetWriter(self._make(_DATA.format(**_FIRST)), layout.schema)
@@ -182,7 +182,7 @@ class LeRobotWriter:
 
     def add(
         self,
-        frames: Mapping[str, Sequence[StoredFrame | None]],
+        stored_frames: Mapping[str, Sequence[StoredFrame | None]],
         vectors: Mapping[str, np.ndarray],
         tasks: Sequence[str],
         labels: Mapping[str, np.ndarray],
@@ -190,7 +190,7 @@ class LeRobotWriter:
         """Write an episode of n steps, n above 0.
 
         Args:
-            frames: Stored frame of each step by camera; None for a step without a frame, which becomes black.
+            stored_frames: Stored frame of each step by camera; None for a step without a frame, which becomes black.
             vectors: float32 [n, dims] by feature.
             tasks: Instruction of each step.
             labels: Array [n] or [n, size] of each label and mask, by feature.
@@ -200,7 +200,7 @@ class LeRobotWriter:
         """
         layout, steps, episode_number = self._layout, len(tasks), len(self._episodes)
         numbers: dict[str, np.ndarray] = {
-            **{name: np.asarray(values, np.float32) for name, values in vectors.items()},
+            **{feature_name: np.asarray(values, np.float32) for feature_name, values in vectors.items()},
             **labels,
             "next.done": np.arange(steps) == steps - 1,
             "timestamp": (np.arange(steps) / layout.fps).astype(np.float32),
@@ -210,19 +210,21 @@ class LeRobotWriter:
             "task_index": np.array([self._tasks.setdefault(task, len(self._tasks)) for task in tasks]),
         }
         if layout.has_mask:
-            has_frame = [[jpeg is not None for jpeg in frames[camera]] for camera in layout.cameras]
+            has_frame = [[frame is not None for frame in stored_frames[camera]] for camera in layout.cameras]
             numbers[FRAMES_MASK] = np.array(has_frame).T
         arrow_arrays = [_array(numbers[field.name], field.type) for field in layout.schema if field.name in numbers]
-        statistics: dict[str, Statistics] = {name: describe_numbers(numbers[name]) for name in self._columns}
+        statistics: dict[str, Statistics] = {
+            feature_name: describe_numbers(numbers[feature_name]) for feature_name in self._columns
+        }
         for camera in layout.cameras:
-            jpegs, pixel_counts = self._write_frames(camera, frames[camera])
+            jpegs, pixel_counts = self._write_frames(camera, stored_frames[camera])
             statistics[layout.image_key(camera)] = pixel_counts.describe()
             if not layout.is_video:
-                image_cells = [{"bytes": jpeg, "path": f"frame-{step:06d}.jpg"} for step, jpeg in enumerate(jpegs)]
+                image_cells = [{"bytes": frame, "path": f"frame-{step:06d}.jpg"} for step, frame in enumerate(jpegs)]
                 arrow_arrays.append(pa.array(image_cells, _IMAGE))
         self._data.write_table(pa.Table.from_arrays(arrow_arrays, schema=layout.schema))
-        for name, column_arrays in self._columns.items():
-            column_arrays.append(numbers[name])
+        for feature_name, column_arrays in self._columns.items():
+            column_arrays.append(numbers[feature_name])
         self._episodes.append(self._describe(steps, list(dict.fromkeys(tasks)), statistics))
         self._steps += steps
 
@@ -301,13 +303,13 @@ class LeRobotWriter:
         return path
 
 
-def as_number(rate: float) -> int | float:
+def as_number(frame_rate: float) -> int | float:
     """Return a rate as LeRobot writes it: a whole number if it is one.
 
     >>> as_number(5.0), as_number(2.5)
     (5, 2.5)
     """
-    return int(rate) if rate == int(rate) else rate
+    return int(frame_rate) if frame_rate == int(frame_rate) else frame_rate
 
 
 def _distinct(names: Sequence[str]) -> list[str]:

@@ -149,14 +149,14 @@ def _rate(dataset: Dataset, fps: float | None) -> float:
 def _keys(cameras: Sequence[StoredCamera]) -> list[str]:
     """Return the key of each camera: its role, or its name where cameras share a role."""
     roles = Counter(camera.role for camera in cameras)
-    names = [camera.role if camera.role and roles[camera.role] == 1 else camera.name for camera in cameras]
-    keys = [_NO_KEY.sub("_", name) or "primary" for name in names]
-    return [key if keys.count(key) == 1 else f"{key}_{number}" for number, key in enumerate(keys)]
+    camera_names = [camera.role if camera.role and roles[camera.role] == 1 else camera.name for camera in cameras]
+    keys = [_NO_KEY.sub("_", camera_name) or "primary" for camera_name in camera_names]
+    return [key if keys.count(key) == 1 else f"{key}_{camera_number}" for camera_number, key in enumerate(keys)]
 
 
 def _choose(mixture: OpenMixture, episodes: str | None) -> tuple[list[ChosenEpisode], dict[str, int]]:
     """Return the episodes to export, and the count of omitted episodes by status."""
-    by_split = {index.split: index for index in mixture.views.splits}
+    by_split = {split_index.split: split_index for split_index in mixture.views.splits}
     ranges = mixture.views.members[0].ranges
     candidates = dict.fromkeys((span.split, number) for span in ranges for number in range(span.start, span.stop))
     named_episodes = None if episodes is None else dict(_named(mixture, episodes, candidates, by_split))
@@ -165,17 +165,19 @@ def _choose(mixture: OpenMixture, episodes: str | None) -> tuple[list[ChosenEpis
     for split, number in candidates:
         if named_episodes is not None and (split, number) not in named_episodes:
             continue
-        index = by_split[split]
+        split_index = by_split[split]
         row_numbers = np.array([number])
-        steps, records = (int(index.episodes.array(name)[number]) for name in ("num_steps", "num_records"))
-        (status,) = index.episodes.take_texts("status", row_numbers)
-        (episode_id,) = index.episodes.take_texts("episode_id", row_numbers)
-        if steps and (records or mixture.spec.layouts[0] == "pairs"):
-            chosen.append(ChosenEpisode(split, number, episode_id, steps))
+        num_steps, num_records = (
+            int(split_index.episodes.array(column_name)[number]) for column_name in ("num_steps", "num_records")
+        )
+        (status,) = split_index.episodes.take_texts("status", row_numbers)
+        (episode_id,) = split_index.episodes.take_texts("episode_id", row_numbers)
+        if num_steps and (num_records or mixture.spec.layouts[0] == "pairs"):
+            chosen.append(ChosenEpisode(split, number, episode_id, num_steps))
         elif named_episodes and named_episodes[split, number]:
             raise ArgumentError(
                 f"--episodes: dataset {mixture.names[0]}, split {split}, episode {number} ({episode_id}) has no "
-                f"{'frames' if steps else 'steps'} (its status is {status!r}); leave it out"
+                f"{'frames' if num_steps else 'steps'} (its status is {status!r}); leave it out"
             )
         else:
             left_out[status] += 1

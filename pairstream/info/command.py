@@ -114,32 +114,41 @@ def _table(datasets: Sequence[Mapping[str, Any]]) -> Table:
     for name in ["dataset", "version", "layout", *number_columns, "robot", "splits", "cameras"]:
         table.add_column(name, justify="right" if name in number_columns else "left", no_wrap=name != "cameras")
     for dataset in datasets:
-        cells = [dataset["dataset"], dataset["version"], dataset["layout"], f"{dataset['episodes']:,}"]
-        cells += ["-" if dataset["hours"] is None else f"{dataset['hours']:,.2f}", f"{dataset['samples']:,}"]
-        cells += [human_bytes(dataset["bytes"]), "-" if dataset["rate"] is None else f"{dataset['rate']:g} Hz"]
+        table_cells = [dataset["dataset"], dataset["version"], dataset["layout"], f"{dataset['episodes']:,}"]
+        table_cells += ["-" if dataset["hours"] is None else f"{dataset['hours']:,.2f}", f"{dataset['samples']:,}"]
+        table_cells += [human_bytes(dataset["bytes"]), "-" if dataset["rate"] is None else f"{dataset['rate']:g} Hz"]
         if filtered:
-            cells += [f"{dataset['kept'][name]:,}" if dataset["kept"] else "-" for name in _KEPT]
-        cells += [dataset["robot"] or "-", ", ".join(f"{name} {count:,}" for name, count in dataset["splits"].items())]
+            table_cells += [f"{dataset['kept'][name]:,}" if dataset["kept"] else "-" for name in _KEPT]
+        table_cells += [
+            dataset["robot"] or "-",
+            ", ".join(f"{name} {count:,}" for name, count in dataset["splits"].items()),
+        ]
         cameras = (
             f"{name} {'/'.join(camera['sizes'])} {camera['codec'] or 'depth'}"
             for name, camera in dataset["cameras"].items()
         )
-        table.add_row(*cells, ", ".join(cameras))
+        table.add_row(*table_cells, ", ".join(cameras))
     return table
 
 
 def _totals(datasets: Sequence[Mapping[str, Any]]) -> str:
     hours = sum(dataset["hours"] or 0 for dataset in datasets)
-    episodes, samples, size = (sum(dataset[key] for dataset in datasets) for key in ("episodes", "samples", "bytes"))
+    episodes, samples, num_bytes = (
+        sum(dataset[count_key] for dataset in datasets) for count_key in ("episodes", "samples", "bytes")
+    )
     counts = f"{len(datasets):,} dataset{'s' if len(datasets) != 1 else ''}, {episodes:,} episodes, {hours:,.2f} hours"
-    return f"{counts}, {samples:,} samples, {human_bytes(size)}"
+    return f"{counts}, {samples:,} samples, {human_bytes(num_bytes)}"
 
 
 def _notes(root: Overview, datasets: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the lines below the table that name datasets with an unusual property."""
     notes = [
-        (title, [f"{dataset['dataset']} ({_counts(dataset[key])})" for dataset in datasets if dataset[key]], hint)
-        for title, key, hint in _REMARKS
+        (
+            title,
+            [f"{dataset['dataset']} ({_counts(dataset[count_key])})" for dataset in datasets if dataset[count_key]],
+            hint,
+        )
+        for title, count_key, hint in _REMARKS
     ]
     silent, repetitive = [], []
     for dataset in datasets:
@@ -160,20 +169,22 @@ def _notes(root: Overview, datasets: Sequence[Mapping[str, Any]]) -> list[str]:
 def _filter_notes(kept: Mapping[str, Kept | None], listed: Path | None) -> list[str]:
     """Return the lines below the table about the filters, and about the list of episodes that was written."""
     lines = []
-    if lacking := [name for name, dataset in kept.items() if dataset is None]:
+    if lacking := [dataset_name for dataset_name, dataset in kept.items() if dataset is None]:
         lines.append(f"without a column of the filters: {', '.join(lacking)}")
-    if empty := [name for name, dataset in kept.items() if dataset and not dataset.samples]:
+    if empty := [dataset_name for dataset_name, dataset in kept.items() if dataset and not dataset.samples]:
         lines.append(f"nothing fulfils the filters in: {', '.join(empty)}")
     if listed is not None:
-        names = list(list_episodes(kept))
-        lines.append(f"{listed}: episodes of {', '.join(names) or 'no dataset'}; make_loader(episodes={str(listed)!r})")
-        if missing := [name for name in kept if name not in names]:
+        listed_names = list(list_episodes(kept))
+        lines.append(
+            f"{listed}: episodes of {', '.join(listed_names) or 'no dataset'}; make_loader(episodes={str(listed)!r})"
+        )
+        if missing := [dataset_name for dataset_name in kept if dataset_name not in listed_names]:
             lines.append(f"leave out of the mixture, as the file has no list of them: {', '.join(missing)}")
     return lines
 
 
 def _counts(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{name.replace('_', ' ')} {count:,}" for name, count in counts.items())
+    return ", ".join(f"{count_name.replace('_', ' ')} {count:,}" for count_name, count in counts.items())
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:

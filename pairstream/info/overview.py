@@ -90,7 +90,7 @@ def describe(dataset: Dataset) -> dict[str, Any]:
         "dataset": dataset.name,
         "version": dataset.version,
         "layout": fields.layout,
-        "splits": {name: split_entry.episodes for name, split_entry in manifest.splits.items()},
+        "splits": {split_name: split_entry.episodes for split_name, split_entry in manifest.splits.items()},
         "episodes": manifest.episodes,
         "steps": manifest.steps,
         "hours": None if rate is None else manifest.steps / rate / 3600,
@@ -134,15 +134,15 @@ def apply_filters(datasets: Sequence[Dataset], conditions: Sequence[tuple[str, s
 
 def _keep(dataset: Dataset, filters: Sequence[Filter]) -> Kept:
     samples: Samples = "records" if dataset.fields.layout == "pairs" else "steps"
-    count, episode_ids = 0, list[str]()
-    for split in dataset.manifest.splits:
-        index = open_index(dataset, split, member=0)
+    num_samples, episode_ids = 0, list[str]()
+    for split_name in dataset.manifest.splits:
+        index = open_index(dataset, split_name, member=0)
         has_sample = np.zeros(len(index.episodes), bool)
-        for rows, is_kept in select_samples(index, filters, samples):
-            count += int(is_kept.sum())
-            has_sample[index.table(samples).array("episode")[rows][is_kept]] = True
+        for chunk_rows, is_kept in select_samples(index, filters, samples):
+            num_samples += int(is_kept.sum())
+            has_sample[index.table(samples).array("episode")[chunk_rows][is_kept]] = True
         episode_ids += index.episodes.take_texts("episode_id", np.flatnonzero(has_sample))
-    return Kept(count, tuple(episode_ids))
+    return Kept(num_samples, tuple(episode_ids))
 
 
 def select_samples(
@@ -150,14 +150,18 @@ def select_samples(
 ) -> Iterator[tuple[slice, np.ndarray]]:
     """Yield slices of the samples of a split, each with a mask of the samples that fulfil all filters."""
     num_samples = len(index.table(samples))
-    for start in range(0, num_samples, _CHUNK):
-        rows = slice(start, min(start + _CHUNK, num_samples))
+    for chunk_start in range(0, num_samples, _CHUNK):
+        rows = slice(chunk_start, min(chunk_start + _CHUNK, num_samples))
         yield rows, np.logical_and.reduce([condition.select(index, rows, samples) for condition in filters])
 
 
 def list_episodes(kept: Mapping[str, Kept | None]) -> dict[str, list[str]]:
     """Return the lists for ``episodes`` of ``make_loader``, without datasets that have no episode."""
-    return {name: list(dataset.episode_ids) for name, dataset in kept.items() if dataset and dataset.episode_ids}
+    return {
+        dataset_name: list(dataset.episode_ids)
+        for dataset_name, dataset in kept.items()
+        if dataset and dataset.episode_ids
+    }
 
 
 def parse_value(value_text: str) -> Any:

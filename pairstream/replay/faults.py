@@ -18,82 +18,82 @@ _MOST = 3
 """Dimensions that are named for a row."""
 
 
-def find_faults(batch: Mapping[str, Any], refs: list[SampleRef], mixture: OpenMixture) -> dict[int, list[str]]:
+def find_faults(batch: Mapping[str, Any], sample_refs: list[SampleRef], mixture: OpenMixture) -> dict[int, list[str]]:
     """Return the faults of a batch before its transforms, by row.
 
     Args:
         batch: Batch with ``action`` or ``state``.
-        refs: Origin of each row.
+        sample_refs: Origin of each row.
         mixture: Mixture of the batch.
     """
     faults_by_row: dict[int, list[str]] = {}
     for vector_name in VECTORS:
         if vector_name not in batch:
             continue
-        for row, ref in enumerate(refs):
+        for row, sample_ref in enumerate(sample_refs):
             values, mask = (np.asarray(batch[batch_key][row]) for batch_key in (vector_name, f"{vector_name}_mask"))
-            for text in _vector_faults(np.atleast_2d(values), np.atleast_2d(mask), vector_name, ref, mixture):
-                faults_by_row.setdefault(row, []).append(text)
+            for message in _vector_faults(np.atleast_2d(values), np.atleast_2d(mask), vector_name, sample_ref, mixture):
+                faults_by_row.setdefault(row, []).append(message)
     return faults_by_row
 
 
-def find_nonfinite(batch: Mapping[str, Any], rows: int) -> dict[int, list[str]]:
+def find_nonfinite(batch: Mapping[str, Any], num_rows: int) -> dict[int, list[str]]:
     """Return the faults of rows with NaN or infinity under any key of a batch, by row."""
     faults_by_row: dict[int, list[str]] = {}
-    for batch_key, values in arrays_of(batch, rows):
+    for batch_key, values in arrays_of(batch, num_rows):
         if values.dtype.kind in "fc":
-            is_bad = ~np.isfinite(values.reshape(rows, -1))
+            is_bad = ~np.isfinite(values.reshape(num_rows, -1))
             for row in np.flatnonzero(is_bad.any(axis=1)).tolist():
                 fault = f"{batch_key}: {int(is_bad[row].sum()):,} values are NaN or infinite"
                 faults_by_row.setdefault(row, []).append(fault)
     return faults_by_row
 
 
-def arrays_of(batch: Mapping[str, Any], rows: int, prefix: str = "") -> Iterator[tuple[str, np.ndarray]]:
+def arrays_of(batch: Mapping[str, Any], num_rows: int, prefix: str = "") -> Iterator[tuple[str, np.ndarray]]:
     """Yield every array of a batch with a row for each sample; keys of nested dicts are joined by ``/``."""
     for batch_key, value in batch.items():
         if isinstance(value, Mapping):
-            yield from arrays_of(value, rows, f"{prefix}{batch_key}/")
-        elif hasattr(value, "shape") and len(value.shape) and value.shape[0] == rows:
+            yield from arrays_of(value, num_rows, f"{prefix}{batch_key}/")
+        elif hasattr(value, "shape") and len(value.shape) and value.shape[0] == num_rows:
             yield f"{prefix}{batch_key}", np.asarray(value)
 
 
 def _vector_faults(
-    values: np.ndarray, mask: np.ndarray, vector_name: VectorName, ref: SampleRef, mixture: OpenMixture
+    values: np.ndarray, mask: np.ndarray, vector_name: VectorName, sample_ref: SampleRef, mixture: OpenMixture
 ) -> Iterator[str]:
-    member_number = mixture.names.index(ref.dataset)
+    member_number = mixture.names.index(sample_ref.dataset)
     dimension_names = (mixture.spec.actions if vector_name == "action" else mixture.spec.states)[member_number].names
     vector_span = mixture.spec.action_span if vector_name == "action" else mixture.spec.state_span
-    first_step = ref.step + vector_span.firsts[member_number]
+    first_step = sample_ref.step + vector_span.firsts[member_number]
     is_finite = np.isfinite(values)
     for fault_name, is_bad in (("NaN", np.isnan(values) & mask), ("infinite", ~is_finite & ~np.isnan(values) & mask)):
         if is_bad.any():
-            steps = first_step + np.flatnonzero(is_bad.any(axis=1))
-            context = f" at {steps_text(int(steps[0]), int(steps[-1]))}" if len(values) > 1 else ""
+            bad_steps = first_step + np.flatnonzero(is_bad.any(axis=1))
+            context = f" at {steps_text(int(bad_steps[0]), int(bad_steps[-1]))}" if len(values) > 1 else ""
             yield f"{vector_name}: {fault_name} in {_named(dimension_names, is_bad)}{context}"
-    low, high = _range(vector_name, ref, mixture, member_number, values.shape[1])
+    lowest, highest = _range(vector_name, sample_ref, mixture, member_number, values.shape[1])
     with np.errstate(invalid="ignore"):
-        is_beyond = np.maximum(values - high, low - values) > EXTREME_RANGES * (high - low)
-    is_outside = is_beyond & (high > low) & mask & is_finite
+        is_beyond = np.maximum(values - highest, lowest - values) > EXTREME_RANGES * (highest - lowest)
+    is_outside = is_beyond & (highest > lowest) & mask & is_finite
     if is_outside.any():
         step, dimension = (int(positions[0]) for positions in np.nonzero(is_outside))
-        usual_range = f"98 % of the dataset is from {low[dimension]:.4g} to {high[dimension]:.4g}"
+        usual_range = f"98 % of the dataset is from {lowest[dimension]:.4g} to {highest[dimension]:.4g}"
         yield f"{vector_name}: {_named(dimension_names, is_outside)} is {values[step, dimension]:.4g}, {usual_range}"
 
 
 def _named(dimension_names: tuple[str, ...], is_bad: np.ndarray) -> str:
-    names = [dimension_names[dimension] for dimension in np.flatnonzero(is_bad.any(axis=0))]
-    return ", ".join(names[:_MOST]) + (f" and {len(names) - _MOST} more" if len(names) > _MOST else "")
+    bad_names = [dimension_names[dimension] for dimension in np.flatnonzero(is_bad.any(axis=0))]
+    return ", ".join(bad_names[:_MOST]) + (f" and {len(bad_names) - _MOST} more" if len(bad_names) > _MOST else "")
 
 
 def _range(
-    vector_name: VectorName, ref: SampleRef, mixture: OpenMixture, member_number: int, num_dimensions: int
+    vector_name: VectorName, sample_ref: SampleRef, mixture: OpenMixture, member_number: int, num_dimensions: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the 1st and 99th percentile of each dimension, or NaN if the manifest lacks it."""
     percentiles = np.full((2, num_dimensions), np.nan)
     column = derived_column(vector_name, mixture.options.spaces.get(vector_name))
-    statistics = mixture.datasets[member_number].manifest.statistics.get(ref.split, {}).get(column)
-    if statistics is not None and ref.dataset not in mixture.options.own_columns(vector_name):
+    statistics = mixture.datasets[member_number].manifest.statistics.get(sample_ref.split, {}).get(column)
+    if statistics is not None and sample_ref.dataset not in mixture.options.own_columns(vector_name):
         for percentile, quantile in zip(percentiles, (statistics.q01, statistics.q99), strict=True):
             percentile[: len(quantile)] = [np.nan if value is None else value for value in quantile]
     return percentiles[0], percentiles[1]

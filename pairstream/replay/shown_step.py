@@ -49,23 +49,23 @@ class ShownStep:
         return frozenset(row for row, _ in self.replaced)
 
 
-def show_step(plan: RankPlan, step: int) -> ShownStep:
+def show_step(rank_plan: RankPlan, step: int) -> ShownStep:
     """Make the batch of a step, and look for faults in it; raise as ``RankPlan.make`` does."""
-    result = plan.make(step)
-    trained = result.batch
-    if plan.running.decode == "device":
+    batch_result = rank_plan.make(step)
+    trained = batch_result.batch
+    if rank_plan.running.decode == "device":
         # Decoded frames, and the rows that replace damaged ones.
-        result = plan.on_host().make(step)
-    seen = plain = result
-    if plan.running.transforms:
-        plain = RankPlan(plan.data, replace(plan.running, transforms=(), decode="host")).make(step)
-    refs = plan.data.describe(result.rows)
-    by_sample = {ref.sample: row for row, ref in enumerate(refs)}
-    faults = find_faults(plain.batch, refs, plan.data)
-    if plan.running.transforms:
+        batch_result = rank_plan.on_host().make(step)
+    seen = plain = batch_result
+    if rank_plan.running.transforms:
+        plain = RankPlan(rank_plan.data, replace(rank_plan.running, transforms=(), decode="host")).make(step)
+    refs = rank_plan.data.describe(batch_result.rows)
+    by_sample = {sample_ref.sample: row for row, sample_ref in enumerate(refs)}
+    faults = find_faults(plain.batch, refs, rank_plan.data)
+    if rank_plan.running.transforms:
         for row, messages in find_nonfinite(seen.batch, len(refs)).items():
             faults.setdefault(row, []).extend(f"after the transforms: {message}" for message in messages)
-    replaced = [(by_sample[error.sample], error) for error in result.replaced]
+    replaced = [(by_sample[error.sample], error) for error in batch_result.replaced]
     return ShownStep(step, trained, plain.batch, seen.batch, refs, replaced, dict(sorted(faults.items())))
 
 
@@ -79,10 +79,10 @@ def sheet_names(mixture: OpenMixture) -> dict[str, Any]:
     cameras: dict[str, dict[str, tuple[str, ...]]] = {}
     for camera in mixture.cameras:
         names = cameras[camera.frames] = {}
-        for dataset_name, dataset, numbers in zip(mixture.names, mixture.datasets, camera.stored, strict=True):
-            names[dataset_name] = tuple(dataset.fields.stored_cameras[number].name for number in numbers)
-    actions = zip(mixture.names, mixture.spec.actions, strict=True)
-    return {"cameras": cameras, "dimensions": {dataset_name: vector.names for dataset_name, vector in actions}}
+        for dataset_name, dataset, camera_numbers in zip(mixture.names, mixture.datasets, camera.stored, strict=True):
+            names[dataset_name] = tuple(dataset.fields.stored_cameras[number].name for number in camera_numbers)
+    action_vectors = zip(mixture.names, mixture.spec.actions, strict=True)
+    return {"cameras": cameras, "dimensions": {dataset_name: vector.names for dataset_name, vector in action_vectors}}
 
 
 def find_transforms(name: str) -> Any:
@@ -96,11 +96,11 @@ def find_transforms(name: str) -> Any:
         raise ArgumentError(f"--transforms {name}: {type(error).__name__}: {error}") from None
 
 
-def with_transforms(plan: RankPlan, name: str, saved: SavedTransforms) -> RankPlan:
+def with_transforms(rank_plan: RankPlan, name: str, saved: SavedTransforms) -> RankPlan:
     """Return a plan whose batches have transforms, and between them the normalisation of the run.
 
     Args:
-        plan: Plan.
+        rank_plan: Plan.
         name: ``MODULE:NAME`` or ``FILE.py:NAME``: a transform, a list of transforms, or a function of the loader's
             ``data`` that returns them.
         saved: Transforms of the run's ``loader.json``.
@@ -111,13 +111,13 @@ def with_transforms(plan: RankPlan, name: str, saved: SavedTransforms) -> RankPl
     imported = find_transforms(name)
     try:
         if callable(imported) and not _is_transform(imported):
-            imported = imported(plan.data)
+            imported = imported(rank_plan.data)
     except Exception as error:  # code of others: any of its errors is this one argument's
         raise ArgumentError(f"--transforms {name}: {type(error).__name__}: {error}") from None
     transforms: Sequence[Any] = [imported] if _is_transform(imported) else imported
-    run_config = replace(plan.running, transforms=transforms)
-    bound_transforms = bind_transforms(saved.restore(run_config.transforms), plan.data)
-    return RankPlan(plan.data, replace(run_config, transforms=bound_transforms))
+    run_config = replace(rank_plan.running, transforms=transforms)
+    bound_transforms = bind_transforms(saved.restore(run_config.transforms), rank_plan.data)
+    return RankPlan(rank_plan.data, replace(run_config, transforms=bound_transforms))
 
 
 def _is_transform(candidate: Any) -> bool:

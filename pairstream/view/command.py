@@ -75,10 +75,10 @@ def _of_root(options: argparse.Namespace) -> Tracks:
 
 def _of_run(options: argparse.Namespace) -> tuple[Tracks, SampleWindow]:
     rank_plan, _ = open_run(options.loader, root=options.root, cache=options.cache, rank=options.rank)
-    row = options.row or 0
-    if row >= rank_plan.rows:
-        raise ArgumentError(f"--row {row}: a batch of this rank has {rank_plan.rows} rows, counted from 0")
-    return SampleWindow.find(rank_plan, options.step, row)
+    row_number = options.row or 0
+    if row_number >= rank_plan.rows:
+        raise ArgumentError(f"--row {row_number}: a batch of this rank has {rank_plan.rows} rows, counted from 0")
+    return SampleWindow.find(rank_plan, options.step, row_number)
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -58,7 +58,7 @@ def _describe_curve(curve: Curve) -> dict[str, Any]:
     dimension_names = list(curve.dims[:_DIMS])
     curve_values = np.array(curve.values.T[:_DIMS])
     # Five digits are more than a screen has; JSON has no NaN and no infinity.
-    json_values = [[_number(value) for value in value_row] for value_row in curve_values.tolist()]
+    json_values = [[_number(curve_value) for curve_value in value_row] for value_row in curve_values.tolist()]
     return {
         "name": curve.name,
         "group": curve.group,
@@ -68,16 +68,18 @@ def _describe_curve(curve: Curve) -> dict[str, Any]:
     }
 
 
-def _number(value: float) -> float | str | None:
-    if value != value:
+def _number(number: float) -> float | str | None:
+    if number != number:
         return None
-    return float(f"{value:.6g}") if abs(value) != float("inf") else ("inf" if value > 0 else "-inf")
+    return float(f"{number:.6g}") if abs(number) != float("inf") else ("inf" if number > 0 else "-inf")
 
 
 def facts_text(tracks: Tracks) -> str:
     """Return the columns of the episode that have a value, as one line."""
     return " · ".join(
-        f"{fact_name} {value}" for fact_name, value in tracks.facts.items() if value not in (None, "", [])
+        f"{fact_name} {fact_value}"
+        for fact_name, fact_value in tracks.facts.items()
+        if fact_value not in (None, "", [])
     )
 
 

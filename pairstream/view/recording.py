@@ -107,7 +107,9 @@ def _times(tracks: Tracks, steps: np.ndarray) -> list[rr.TimeColumn]:
 
 def _log(recording: rr.RecordingStream, tracks: Tracks, window: SampleWindow | None) -> Iterator[str]:
     """Send an episode, and yield what is damaged."""
-    fact_lines = [f"- {fact_name}: {value}" for fact_name, value in tracks.facts.items() if value not in (None, "")]
+    fact_lines = [
+        f"- {fact_name}: {fact_value}" for fact_name, fact_value in tracks.facts.items() if fact_value not in (None, "")
+    ]
     fact_lines += [] if window is None else [f"- **{window.text}**"]
     document = "\n".join([f"**{tracks.title}**", *fact_lines])
     recording.log("/episode", rr.TextDocument(document, media_type="text/markdown"), static=True)
@@ -115,10 +117,10 @@ def _log(recording: rr.RecordingStream, tracks: Tracks, window: SampleWindow | N
         yield from _log_camera(recording, tracks, track)
     for curve in tracks.curves():
         _log_curve(recording, tracks, curve)
-    lanes = list(tracks.lanes())
+    all_lanes = list(tracks.lanes())
     if window is not None:
-        lanes.append(Lane("window", (Band(window.start, window.stop, window.text),)))
-    for lane in lanes:
+        all_lanes.append(Lane("window", (Band(window.start, window.stop, window.text),)))
+    for lane in all_lanes:
         _log_lane(recording, tracks, lane)
 
 
@@ -130,12 +132,12 @@ def _log_lane(recording: rr.RecordingStream, tracks: Tracks, lane: Lane) -> None
     changes.pop(tracks.steps, None)
     if not lane.bands:
         return
-    times = _times(tracks, np.array(list(changes)))
+    time_columns = _times(tracks, np.array(list(changes)))
     entity_path = f"/texts/{rr.escape_entity_path_part(lane.name)}"
-    recording.send_columns(entity_path, times, rr.StateChange.columns(state=list(changes.values())))
+    recording.send_columns(entity_path, time_columns, rr.StateChange.columns(state=list(changes.values())))
     if lane.name == "language":
         documents = rr.TextDocument.columns(text=[text or "" for text in changes.values()])
-        recording.send_columns("/language", times, documents)
+        recording.send_columns("/language", time_columns, documents)
 
 
 def _log_camera(recording: rr.RecordingStream, tracks: Tracks, track: CameraTrack) -> Iterator[str]:
@@ -150,7 +152,7 @@ def _log_camera(recording: rr.RecordingStream, tracks: Tracks, track: CameraTrac
                 yield str(error)
         if not frame_bytes:
             continue
-        times = _times(tracks, np.array(list(frame_bytes)))
+        time_columns = _times(tracks, np.array(list(frame_bytes)))
         image_format, num_frames = _form(track), len(frame_bytes)
         if image_format is None:
             columns = rr.EncodedImage.columns(blob=list(frame_bytes.values()), media_type=["image/jpeg"] * num_frames)
@@ -160,7 +162,7 @@ def _log_camera(recording: rr.RecordingStream, tracks: Tracks, track: CameraTrac
             )
         else:
             columns = rr.Image.columns(buffer=list(frame_bytes.values()), format=[image_format] * num_frames)
-        recording.send_columns(entity_path, times, columns)
+        recording.send_columns(entity_path, time_columns, columns)
 
 
 def _stored(track: CameraTrack, step: int) -> bytes:
@@ -190,6 +192,6 @@ def _log_curve(recording: rr.RecordingStream, tracks: Tracks, curve: Curve) -> N
     path_parts = [rr.escape_entity_path_part(path_part) for path_part in curve.name.split("/")]
     entity_path = "/" + "/".join(["columns", *path_parts] if curve.group == "column" else path_parts)
     recording.log(entity_path, rr.SeriesLines(names=series_names(curve)), static=True)
-    times = _times(tracks, np.arange(tracks.steps))
+    time_columns = _times(tracks, np.arange(tracks.steps))
     columns = rr.Scalars.columns(scalars=curve.values.ravel()).partition([len(curve.dims)] * tracks.steps)
-    recording.send_columns(entity_path, times, columns)
+    recording.send_columns(entity_path, time_columns, columns)

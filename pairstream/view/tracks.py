@@ -98,18 +98,18 @@ class CameraTrack:
             raise ArgumentError(f"camera {self.camera.name}: no frame of step {step} is stored")
         row, take_column = np.array([self.records[step]]), self.index.records.take
         location = ("shard", "position", "num_bytes", "xxh3_64")
-        shard, position, size, digest = (int(take_column(name, row)[0]) for name in location)
+        shard, position, num_bytes, digest = (int(take_column(name, row)[0]) for name in location)
         shards = self.index.shards
-        stem = shards.stem(shard) if 0 <= shard < len(shards) else ""
+        shard_stem = shards.stem(shard) if 0 <= shard < len(shards) else ""
         try:
-            if not stem:
+            if not shard_stem:
                 raise FormatError(f"the index says shard {shard} of {len(shards)}")
             if shard not in self.files:
                 self.files[shard] = open_records(self.index, shard)
-            return self.camera.frame(self.files[shard].read(position, size, digest), int(self.frame_numbers[step]))
+            return self.camera.frame(self.files[shard].read(position, num_bytes, digest), int(self.frame_numbers[step]))
         except FormatError as error:
             raise FormatError(
-                f"dataset {self.index.dataset}, split {self.index.split}, shard {stem}, record "
+                f"dataset {self.index.dataset}, split {self.index.split}, shard {shard_stem}, record "
                 f"{self.index.record_number(int(row[0]))} (step {step} of camera {self.camera.name}): {error}; check "
                 "it with `pairstream verify`"
             ) from None
@@ -201,10 +201,12 @@ class Tracks:
                 continue
             is_valid = self._valid(column_name)
             if column_type.texts is not None:
-                texts = self.index.steps.take_texts(column_name, self._rows)
+                band_texts = self.index.steps.take_texts(column_name, self._rows)
             else:
-                texts = [("false", "true")[flag] for flag in self.index.steps.take(column_name, self._rows).tolist()]
-            yield Lane(column_name, tuple(_bands(texts, is_valid)))
+                band_texts = [
+                    ("false", "true")[flag] for flag in self.index.steps.take(column_name, self._rows).tolist()
+                ]
+            yield Lane(column_name, tuple(_bands(band_texts, is_valid)))
 
     def _numbers(self, column_name: str) -> np.ndarray:
         values = self.index.steps.take(column_name, self._rows).astype(np.float64)
@@ -216,12 +218,16 @@ class Tracks:
         return np.ones(self.steps, bool) if is_valid is None else is_valid
 
 
-def _bands(texts: list[str], is_valid: np.ndarray) -> Iterator[Band]:
+def _bands(band_texts: list[str], is_valid: np.ndarray) -> Iterator[Band]:
     band_start = 0
-    for step in range(1, len(texts) + 1):
-        if step == len(texts) or texts[step] != texts[band_start] or is_valid[step] != is_valid[band_start]:
-            if is_valid[band_start] and texts[band_start]:
-                yield Band(band_start, step, texts[band_start])
+    for step in range(1, len(band_texts) + 1):
+        if (
+            step == len(band_texts)
+            or band_texts[step] != band_texts[band_start]
+            or is_valid[step] != is_valid[band_start]
+        ):
+            if is_valid[band_start] and band_texts[band_start]:
+                yield Band(band_start, step, band_texts[band_start])
             band_start = step
 
 
@@ -233,7 +239,11 @@ def open_tracks(dataset: Dataset, index: SplitIndex, episode: int) -> Tracks:
         FormatError: The index is damaged.
     """
     episode_rows = find_episode(dataset, index, episode)
-    facts = {name: value for name, value in _row(index.episodes, episode).items() if name not in _LOCATIONS}
+    facts = {
+        column_name: fact_value
+        for column_name, fact_value in _row(index.episodes, episode).items()
+        if column_name not in _LOCATIONS
+    }
     cameras = tuple(_cameras(dataset, index, episode_rows))
     step_rows = np.array(episode_rows.steps, np.int64)
     return Tracks(dataset, index, episode, len(step_rows), facts, cameras, step_rows)
@@ -265,13 +275,13 @@ def _row(table: Table, row_number: int) -> dict[str, Any]:
     """Return the numbers and texts of one row of a table, None where it has no value."""
     row_values: dict[str, Any] = {}
     row_numbers = np.array([row_number])
-    for name, column in table.columns.items():
-        is_valid = table.valid(name, row_numbers)
+    for column_name, column in table.columns.items():
+        is_valid = table.valid(column_name, row_numbers)
         if is_valid is not None and not is_valid[0]:
-            row_values[name] = None
+            row_values[column_name] = None
         elif column.texts is not None:
-            row_values[name] = table.take_texts(name, row_numbers)[0]
+            row_values[column_name] = table.take_texts(column_name, row_numbers)[0]
         elif column.dtype is not None:
-            value = table.take(name, row_numbers)[0].tolist()
-            row_values[name] = bool(value) if column.bits and column.width is None else value
+            row_value = table.take(column_name, row_numbers)[0].tolist()
+            row_values[column_name] = bool(row_value) if column.bits and column.width is None else row_value
     return row_values

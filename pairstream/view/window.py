@@ -36,19 +36,21 @@ class SampleWindow:
         return f"row {self.row} of step {self.run_step} of the run: {steps_text(self.start, self.stop - 1)}"
 
     @classmethod
-    def find(cls, plan: RankPlan, run_step: int, row: int) -> tuple[Tracks, SampleWindow]:
+    def find(cls, rank_plan: RankPlan, run_step: int, row: int) -> tuple[Tracks, SampleWindow]:
         """Return the episode of a row of a batch, and the row's window in it."""
-        refs = plan.data.describe(plan.rows_of([run_step]))
-        if not 0 <= row < len(refs):
-            raise ArgumentError(f"row {row}: step {run_step} has {len(refs)} rows, counted from 0")
-        ref = refs[row]
-        member_number = plan.data.names.index(ref.dataset)
-        index = next(
-            split for split in plan.data.views.splits if (split.member, split.split) == (member_number, ref.split)
+        sample_refs = rank_plan.data.describe(rank_plan.rows_of([run_step]))
+        if not 0 <= row < len(sample_refs):
+            raise ArgumentError(f"row {row}: step {run_step} has {len(sample_refs)} rows, counted from 0")
+        sample_ref = sample_refs[row]
+        member_number = rank_plan.data.names.index(sample_ref.dataset)
+        split_index = next(
+            split
+            for split in rank_plan.data.views.splits
+            if (split.member, split.split) == (member_number, sample_ref.split)
         )
-        tracks = open_tracks(plan.data.datasets[member_number], index, ref.episode)
-        start, stop = window_of(ref, plan.data)
-        return tracks, cls(run_step, row, ref, start, min(stop, tracks.steps))
+        tracks = open_tracks(rank_plan.data.datasets[member_number], split_index, sample_ref.episode)
+        start, stop = window_of(sample_ref, rank_plan.data)
+        return tracks, cls(run_step, row, sample_ref, start, min(stop, tracks.steps))
 
 
 def open_run(
@@ -70,11 +72,11 @@ def open_run(
     return RankPlan(mixture, run_config), saved_transforms
 
 
-def window_of(ref: SampleRef, mixture: OpenMixture) -> tuple[int, int]:
+def window_of(sample_ref: SampleRef, mixture: OpenMixture) -> tuple[int, int]:
     """Return the steps of a sample's frames and actions, [start, stop); ``stop`` may lie beyond the episode."""
-    member_number, action_span = mixture.names.index(ref.dataset), mixture.spec.action_span
-    first_action, num_actions = ref.step + action_span.firsts[member_number], action_span.lengths[member_number]
-    frame_steps = (ref.step, *ref.frame_steps)
+    member_number, action_span = mixture.names.index(sample_ref.dataset), mixture.spec.action_span
+    first_action, num_actions = sample_ref.step + action_span.firsts[member_number], action_span.lengths[member_number]
+    frame_steps = (sample_ref.step, *sample_ref.frame_steps)
     return max(0, min(*frame_steps, first_action)), max(*frame_steps, first_action + num_actions - 1) + 1
 
 

@@ -99,18 +99,18 @@ def find_runs(root: BrowsedRoot) -> list[Path]:
 
 
 def _make(root: BrowsedRoot, loader: str, step: int, rank: int | None, first_row: int) -> _Page:
-    plan, saved_transforms = _open(root, loader, rank)
-    mixture = plan.data
+    rank_plan, saved_transforms = _open(root, loader, rank)
+    mixture = rank_plan.data
     if root.transforms is not None:
-        plan = with_transforms(plan, root.transforms, saved_transforms)
-    shown = show_step(plan, step)
+        rank_plan = with_transforms(rank_plan, root.transforms, saved_transforms)
+    shown = show_step(rank_plan, step)
     marked_rows = {*shown.faults, *shown.replaced_rows}
     row_order = sorted(range(len(shown.refs)), key=lambda row: row not in marked_rows)
     page_rows = row_order[first_row : first_row + ROWS_PER_PAGE]
     pictures = draw_cells(shown.seen, shown.refs, rows=page_rows, **sheet_names(mixture), **marks_of(shown))
     cells = [_cell(row, shown, picture, mixture, root) for row, picture in zip(page_rows, pictures, strict=True)]
     end_row = first_row + len(page_rows)
-    return _Page(plan, shown, "".join(cells), end_row if end_row < len(row_order) else None)
+    return _Page(rank_plan, shown, "".join(cells), end_row if end_row < len(row_order) else None)
 
 
 def _open(root: BrowsedRoot, loader: str, rank: int | None) -> tuple[RankPlan, SavedTransforms]:
@@ -159,7 +159,7 @@ def _episode_address(sample_ref: SampleRef, mixture: OpenMixture, root: BrowsedR
 
 
 def _head(step_page: _Page, root: BrowsedRoot, loader: str, step: int, rank: int | None) -> str:
-    plan, shown = step_page.plan, step_page.shown
+    rank_plan, shown = step_page.plan, step_page.shown
     verdict = "<span id='bad'>no NaN, no infinity, nothing far outside of the statistics</span>"
     if shown.faults:
         plural, bad_rows = "s" if len(shown.faults) > 1 else "", ", ".join(map(str, shown.faults))
@@ -167,14 +167,14 @@ def _head(step_page: _Page, root: BrowsedRoot, loader: str, step: int, rank: int
     links = " · ".join(
         f"<a class='plain' href='{_address(loader, number, rank=rank)}'>{label}</a>"
         for number, label in ((step - 1, f"‹ step {step - 1:,}"), (step + 1, f"step {step + 1:,} ›"))
-        if number >= 0 and (plan.num_steps is None or number < plan.num_steps)
+        if number >= 0 and (rank_plan.num_steps is None or number < rank_plan.num_steps)
     )
-    rank_text = f", rank {plan.rank} of {plan.world_size}" if plan.world_size > 1 else ""
-    transforms = plan.running.transforms
+    rank_text = f", rank {rank_plan.rank} of {rank_plan.world_size}" if rank_plan.world_size > 1 else ""
+    transforms = rank_plan.running.transforms
     seen_text = f"after the transforms {escape(repr(transforms))}" if transforms else _NOT_TRANSFORMED
     elsewhere = ""
-    if plan.data.root != root.catalog.place:
-        elsewhere = f" The run reads {plan.data.root}; links lead to the same episodes here."
+    if rank_plan.data.root != root.catalog.place:
+        elsewhere = f" The run reads {rank_plan.data.root}; links lead to the same episodes here."
     return (
         f"<p>{len(shown.refs)} rows{rank_text}: {verdict}</p><p>{links}</p>"
         f"<p class='faint'>The rows as the loader gives them, {seen_text}.{escape(elsewhere)}</p>"
@@ -192,5 +192,5 @@ def _form(loader: str, step: int, rank: int | None) -> str:
 
 def _address(loader: str, step: int, *, rank: int | None = None, first: int = 0) -> str:
     parameters = {"loader": loader, "step": step, "rank": rank, "first": first or None}
-    query = urlencode({name: value for name, value in parameters.items() if value is not None})
-    return escape(f"/run?{query}")
+    query_text = urlencode({parameter: value for parameter, value in parameters.items() if value is not None})
+    return escape(f"/run?{query_text}")
