@@ -44,13 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _label(options: argparse.Namespace) -> None:
-    option_names = {
-        "table": "TABLE",
-        "name": "--name",
-        "columns": "--columns",
-        "overwrite": "--overwrite",
-        "split": "--split",
-    }
+    option_names = {"table": "TABLE"} | {name: f"--{name}" for name in ("name", "columns", "overwrite", "split")}
     used = [option_names[option] for option in option_names if getattr(options, option) not in (None, False)]
     if options.remove is not None:
         if refused := [option_name for option_name in used if option_name != "--split"]:

@@ -58,11 +58,7 @@ class BrowsedRoot:
         takes_paths: bool = True,
         transforms: str | None = None,
     ) -> BrowsedRoot:
-        """Open a root and read all of its manifests.
-
-        Raises:
-            ArgumentError: There is no such folder, it holds no complete conversion, or ``marks`` is another file.
-        """
+        """Open a root and read all manifests; raise ArgumentError without a usable conversion or file of marks."""
         catalog = open_catalog(root)
         catalog.check_converted()
         complete, damaged = catalog.complete, {}
@@ -101,12 +97,7 @@ class BrowsedRoot:
         return self.catalog.open(name)
 
     def index(self, name: str, split: str) -> SplitIndex:
-        """Return the index of a split, which is mapped, not read.
-
-        Raises:
-            ArgumentError: The dataset or the split does not exist.
-            FormatError: A table is missing or damaged.
-        """
+        """Return the mapped index of a split; raise ArgumentError if it does not exist, FormatError for damage."""
         dataset = self.dataset(name)
         if split not in dataset.shards:
             raise ArgumentError(f"dataset {name}: no split {split!r:.80}; splits there: {', '.join(dataset.shards)}")

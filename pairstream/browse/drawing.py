@@ -81,7 +81,7 @@ def draw_shares(member_names: Sequence[str], phases: Sequence[Sequence[float]], 
     Args:
         member_names: Members.
         phases: Share of each member in each phase.
-        phase_ends: Step at which each phase but the last ends.
+        phase_ends: Last step of each phase but the last phase.
     """
     width, height, margin = 620, 220, 10
     end_steps = [*phase_ends, int((phase_ends[-1] if phase_ends else 1) * 1.25)]

@@ -82,9 +82,7 @@ class EpisodeTable:
         """Columns to show and sort by: those of ``episodes``, and ``mean of NAME`` for numbers of ``steps``."""
         episodes, steps = self.index.episodes.columns, self.index.steps.columns
         listed = {*_LOCATIONS, *_FIRST, *_LAST}
-        further = [
-            column_name for column_name, column in episodes.items() if column_name not in listed and _is_single(column)
-        ]
+        further = [name for name, column in episodes.items() if name not in listed and _is_single(column)]
         averaged = [column_name for column_name, column in steps.items() if _is_single(column) and not column.texts]
         means = [f"mean of {column_name}" for column_name in averaged if column_name not in ("episode", "step")]
         return [*_FIRST, *further, *sorted(means, key=lambda column_name: column_name != f"mean of {MOTION}"), *_LAST]
@@ -98,18 +96,11 @@ class EpisodeTable:
     def filter_columns(self) -> list[str]:
         """Columns that a filter may name."""
         tables = (self.index.steps, self.index.episodes)
-        column_names = [
-            column_name for table in tables for column_name, column in table.columns.items() if _has_values(column)
-        ]
+        column_names = [name for table in tables for name, column in table.columns.items() if _has_values(column)]
         return [column_name for column_name in dict.fromkeys(column_names) if column_name not in _LOCATIONS[1:4]]
 
     def find(self, query: Query) -> QueryResult:
-        """Return the episodes of a query.
-
-        Raises:
-            ArgumentError: A filter is wrong.
-            FormatError: The index is damaged.
-        """
+        """Return the episodes of a query; raise ArgumentError for a malformed filter, FormatError for damage."""
         is_kept = self._search(query.search) if query.search else np.ones(len(self), bool)
         samples = None
         if query.filters:

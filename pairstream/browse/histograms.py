@@ -155,9 +155,7 @@ def _normalise(dataset: Dataset, split_name: str, vector_name: DerivedName, raw_
     stored_statistics = dataset.manifest.statistics.get(split_name, {}).get(vector_name)
     if stored_statistics is None:
         return raw_values
-    numbers: dict[str, Any] = {
-        statistic: np.array(getattr(stored_statistics, statistic), np.float64) for statistic in NUMBERS
-    }
+    numbers: dict[str, Any] = {name: np.array(getattr(stored_statistics, name), np.float64) for name in NUMBERS}
     statistics = VectorStatistics(names=stored_statistics.names, count=stored_statistics.count, **numbers)
     component_kinds = [
         (part.kind, part.quantity) for part in getattr(dataset.fields, vector_name, ()) for _ in part.indices

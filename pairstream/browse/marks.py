@@ -84,12 +84,7 @@ class Marks:
         return self._by_dataset[dataset].use if dataset in self._by_dataset else "leave_out"
 
     def set(self, dataset: str, episode_id: str, is_marked: bool) -> None:
-        """Mark an episode, or take its mark away, and write the file.
-
-        Raises:
-            ArgumentError: The file holds something else now.
-            StreamError: It cannot be written.
-        """
+        """Mark an episode, or remove its mark, and write the file; raise StreamError if it cannot be written."""
         with self._lock:
             self._read()
             marked_ids = self._by_dataset.setdefault(dataset, _Marked("leave_out", set())).ids

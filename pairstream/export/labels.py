@@ -34,9 +34,8 @@ def label_features(indexes: Sequence[SplitIndex]) -> dict[str, Label]:
         has_missing = any(column.validity is not None for column in columns)
         for added in (feature, f"{feature}_mask") if has_missing else (feature,):
             if added in existing or added.startswith("observation.images."):
-                raise ArgumentError(
-                    f"label {label_name!r}: a feature {added!r} exists; attach the label by another name"
-                )
+                hint = "attach the label by another name"
+                raise ArgumentError(f"label {label_name!r}: a feature {added!r} exists; {hint}")
             existing.add(added)
         features[feature] = Label(_dtype(columns[0]), columns[0].width or 1, has_missing)
     return features

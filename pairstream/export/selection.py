@@ -167,9 +167,8 @@ def _choose(mixture: OpenMixture, episodes: str | None) -> tuple[list[ChosenEpis
             continue
         split_index = by_split[split]
         row_numbers = np.array([number])
-        num_steps, num_records = (
-            int(split_index.episodes.array(column_name)[number]) for column_name in ("num_steps", "num_records")
-        )
+        num_steps = int(split_index.episodes.array("num_steps")[number])
+        num_records = int(split_index.episodes.array("num_records")[number])
         (status,) = split_index.episodes.take_texts("status", row_numbers)
         (episode_id,) = split_index.episodes.take_texts("episode_id", row_numbers)
         if num_steps and (num_records or mixture.spec.layouts[0] == "pairs"):

@@ -119,10 +119,8 @@ def _table(datasets: Sequence[Mapping[str, Any]]) -> Table:
         table_cells += [human_bytes(dataset["bytes"]), "-" if dataset["rate"] is None else f"{dataset['rate']:g} Hz"]
         if filtered:
             table_cells += [f"{dataset['kept'][name]:,}" if dataset["kept"] else "-" for name in _KEPT]
-        table_cells += [
-            dataset["robot"] or "-",
-            ", ".join(f"{name} {count:,}" for name, count in dataset["splits"].items()),
-        ]
+        splits = ", ".join(f"{name} {count:,}" for name, count in dataset["splits"].items())
+        table_cells += [dataset["robot"] or "-", splits]
         cameras = (
             f"{name} {'/'.join(camera['sizes'])} {camera['codec'] or 'depth'}"
             for name, camera in dataset["cameras"].items()
@@ -142,14 +140,10 @@ def _totals(datasets: Sequence[Mapping[str, Any]]) -> str:
 
 def _notes(root: Overview, datasets: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the lines below the table that name datasets with an unusual property."""
-    notes = [
-        (
-            title,
-            [f"{dataset['dataset']} ({_counts(dataset[count_key])})" for dataset in datasets if dataset[count_key]],
-            hint,
-        )
-        for title, count_key, hint in _REMARKS
-    ]
+    notes: list[tuple[str, list[str], str]] = []
+    for title, key, hint in _REMARKS:
+        counts = [f"{dataset['dataset']} ({_counts(dataset[key])})" for dataset in datasets if dataset[key]]
+        notes.append((title, counts, hint))
     silent, repetitive = [], []
     for dataset in datasets:
         if dataset["instruction"]:
@@ -175,9 +169,8 @@ def _filter_notes(kept: Mapping[str, Kept | None], listed: Path | None) -> list[
         lines.append(f"nothing fulfils the filters in: {', '.join(empty)}")
     if listed is not None:
         listed_names = list(list_episodes(kept))
-        lines.append(
-            f"{listed}: episodes of {', '.join(listed_names) or 'no dataset'}; make_loader(episodes={str(listed)!r})"
-        )
+        listed_text = ", ".join(listed_names) or "no dataset"
+        lines.append(f"{listed}: episodes of {listed_text}; make_loader(episodes={str(listed)!r})")
         if missing := [dataset_name for dataset_name in kept if dataset_name not in listed_names]:
             lines.append(f"leave out of the mixture, as the file has no list of them: {', '.join(missing)}")
     return lines

@@ -51,11 +51,7 @@ class Kept:
 
 
 def open_root(root: str | Path | CachedRoot, dataset_names: Sequence[str] | None = None) -> Overview:
-    """Open the datasets of a root.
-
-    Args:
-        root: Folder that ``convert.run`` wrote.
-        dataset_names: Names of datasets, ``bridge`` or ``bridge:0.1.0``; all of the root if None.
+    """Open the datasets of a root, or only some of them, by ``name`` or ``name:version``.
 
     Raises:
         ArgumentError: The root or a dataset does not exist, or nothing in the root is complete.
@@ -157,11 +153,7 @@ def select_samples(
 
 def list_episodes(kept: Mapping[str, Kept | None]) -> dict[str, list[str]]:
     """Return the lists for ``episodes`` of ``make_loader``, without datasets that have no episode."""
-    return {
-        dataset_name: list(dataset.episode_ids)
-        for dataset_name, dataset in kept.items()
-        if dataset and dataset.episode_ids
-    }
+    return {name: list(dataset.episode_ids) for name, dataset in kept.items() if dataset and dataset.episode_ids}
 
 
 def parse_value(value_text: str) -> Any:

@@ -56,16 +56,12 @@ class SampleWindow:
 def open_run(
     loader: str | Path, *, root: Any = None, cache: str | None = None, rank: int | None = None
 ) -> tuple[RankPlan, SavedTransforms]:
-    """Open the data of a run, without a ``Loader``, which would import Grain.
+    """Return the plan of a run's batches and the transforms of its ``loader.json``; a ``Loader`` would import Grain.
 
     Args:
-        loader: File ``loader.json`` of the run.
-        root: Root to read instead of the run's root.
-        cache: Folder and size of a cache, as for ``make_loader``.
-        rank: Rank to read instead of the file's rank.
-
-    Returns:
-        Plan of the rank's batches, and the transforms in the file.
+        loader: File ``loader.json``.
+        root, cache: As for ``load_loader``, instead of the run's own.
+        rank: Rank, instead of the file's.
     """
     overrides = {} if rank is None else {"rank": rank}
     mixture, run_config, saved_transforms = read_saved(loader, root=root, cache=cache, overrides=overrides)

@@ -43,7 +43,7 @@ _CELLS = {
 
 
 async def show(root: BrowsedRoot, doctor: Doctor, name: str, split: str, *, state: str, tab: str) -> None:
-    """Build the page of a split.
+    """Build the page of a split; raise ArgumentError if it does not exist, FormatError if its index is damaged.
 
     Args:
         root: Root.
@@ -52,10 +52,6 @@ async def show(root: BrowsedRoot, doctor: Doctor, name: str, split: str, *, stat
         split: Split.
         state: Search, filters, order and columns of the table, as JSON in the page's address.
         tab: Tab that is open.
-
-    Raises:
-        ArgumentError: There is no such dataset or split.
-        FormatError: The index is damaged.
     """
     dataset = root.dataset(name)
     table = root.table(name, split)
