@@ -94,10 +94,10 @@ def test_a_power_cut_leaves_no_manifest_without_the_files_that_it_names(
         patch.setattr(os, "replace", replacing)
         assert fetch(root, local, "--jobs", "1") == 0
     files = [path.relative_to(local) for path in local.rglob("*.arr*")]
-    complete = [each for each in left if str(FOLDER / "dataset.json") in each]
+    complete = [files_left for files_left in left if str(FOLDER / "dataset.json") in files_left]
     assert 0 < len(complete) < len(left)
-    for each in complete:
-        assert all(each.get(str(name)) == (local / name).read_bytes() for name in files)
+    for files_left in complete:
+        assert all(files_left.get(str(name)) == (local / name).read_bytes() for name in files)
     assert len(files) == 8 + 3
 
 

@@ -66,9 +66,9 @@ def test_files_are_those_of_the_format(images: Path, video: Path) -> None:
 
 
 def test_info_declares_totals_paths_rate_and_features(images: Path, video: Path) -> None:
-    found = info(images)
-    features = found.pop("features")
-    assert found == {
+    content = info(images)
+    features = content.pop("features")
+    assert content == {
         "codebase_version": "v3.0",
         "robot_type": "panda",
         "total_episodes": 3,
@@ -133,7 +133,9 @@ def test_each_step_has_the_task_of_its_instruction(holed: Path, images: Path) ->
     assert tasks["task_index"].to_pylist() == [0, 1, 2, 3]
     texts = tasks["task"].to_pylist()
     loader = make_loader(holed, "demo", batch_size=1)
-    instructions = [text for each in range(3) for text in loader.episode("demo", each).table["language"].to_pylist()]
+    instructions = [
+        text for episode in range(3) for text in loader.episode("demo", episode).table["language"].to_pylist()
+    ]
     assert [texts[number] for number in table(images)["task_index"].to_pylist()] == instructions
     assert [row["tasks"] for row in episodes(images)] == [["task 0", "then the drawer"], ["task 1"], ["task 2"]]
     about = json.loads(tasks.schema.metadata[b"pandas"])

@@ -74,8 +74,8 @@ def shown(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 2) -> str:
     """Return the one line of the error."""
-    found, out, err = replay(capsys, *arguments)
-    assert (found, out) == (code, "")
+    exit_code, out, err = replay(capsys, *arguments)
+    assert (exit_code, out) == (code, "")
     assert err.startswith("error: ")
     assert err.count("\n") == 1
     return err
