@@ -15,10 +15,10 @@ from stream.base.arguments import Parser, interrupt_on_kill
 from stream.storage.remote import RemoteError
 
 
-def root_parser(module: str, *, description: str, epilog: str) -> Parser:
+def root_parser(command: str, *, description: str, epilog: str) -> Parser:
     """Return the parser of a command that looks at converted datasets, with ``ROOT``, ``--datasets`` and ``--json``."""
     parser = Parser(
-        prog=f"python -m {module}",
+        prog=f"pairstream {command}",
         description=description,
         epilog=epilog,
         formatter_class=argparse.RawDescriptionHelpFormatter,

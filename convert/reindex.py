@@ -205,7 +205,7 @@ def _is_in_place(folder: Path, entry: SplitEntry) -> bool:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
     description = "Make derived columns, statistics and registry entries of converted datasets again."
-    parser = root_parser("convert.reindex", description=description, epilog=_EPILOG)
+    parser = root_parser("reindex", description=description, epilog=_EPILOG)
     parser.add_argument("--config", action="append", default=[], help="YAML with further datasets; may be repeated")
 
     def work(options: argparse.Namespace, names: list[str] | None) -> tuple[Any, str, bool]:

@@ -1,7 +1,7 @@
 """The loader under the name of its distribution: ``import pairstream as ps; ps.make_loader(...)``.
 
-It has all names of ``stream``, ``ps.torch`` and ``ps.jax`` for ``stream.torch`` and ``stream.jax``, and ``ps.show``,
-which draws a batch in a notebook.
+``ps`` has all names of ``stream``. ``ps.torch`` and ``ps.jax`` are ``stream.torch`` and ``stream.jax``, and ``ps.show``
+draws a batch in a notebook.
 """
 
 from __future__ import annotations

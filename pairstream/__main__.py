@@ -16,12 +16,13 @@ COMMANDS = {
     "doctor": ("convert.doctor.command", "find mistakes in the data itself"),
     "sample": ("convert.sample.command", "generate small datasets with the real schemas, for trials"),
     "reindex": ("convert.reindex", "compute derived columns and statistics again, without reading images"),
+    "registry": ("convert.registry.__main__", "print the table of the datasets that the registry describes"),
     "info": ("pairstream.info.command", "show the content of a converted root, and what filters leave of it"),
     "browse": ("pairstream.browse.command", "look at converted data in a browser: datasets, episodes, mixtures, runs"),
     "view": ("pairstream.view.command", "show an episode in Rerun, or save it as a recording"),
     "replay": ("pairstream.replay.command", "show the batch of any step of a run"),
-    "fetch": ("pairstream.fetch.command", "copy the shards and index of a mixture to this machine"),
-    "label": ("pairstream.label.command", "add columns to the steps of a converted dataset"),
+    "fetch": ("pairstream.fetch", "copy the shards and index of a mixture to this machine"),
+    "label": ("pairstream.label", "add columns to the steps of a converted dataset"),
     "export": ("pairstream.export.command", "write episodes of a converted root as a LeRobot dataset"),
 }
 """Module with the function ``main`` of each command, and the purpose of the command."""
@@ -36,19 +37,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if words[0] == "--version":
         print(f"pairstream {__version__}")
         return 0
-    name, *options = words
-    if name not in COMMANDS:
-        print(f"error: no command {name!r}; {closest(name, COMMANDS, noun='commands')}", file=sys.stderr)
+    command, *options = words
+    if command not in COMMANDS:
+        print(f"error: no command {command!r}; {closest(command, COMMANDS, noun='commands')}", file=sys.stderr)
         return EXIT_USAGE
-    sys.argv = [f"pairstream {name}", *options]
-    run_program(COMMANDS[name][0])
+    sys.argv = [f"pairstream {command}", *options]
+    run_program(COMMANDS[command][0])
 
 
 def _help() -> str:
-    lines = ["usage: pairstream COMMAND ...", "", "commands:"]
-    lines += [f"  {name:<8} {purpose}" for name, (_, purpose) in COMMANDS.items()]
+    help_lines = ["usage: pairstream COMMAND ...", "", "commands:"]
+    help_lines += [f"  {command:<8} {purpose}" for command, (_, purpose) in COMMANDS.items()]
     return "\n".join(
-        [*lines, "", "`pairstream COMMAND --help` lists the options of a command, `pairstream --version` the version."]
+        [
+            *help_lines,
+            "",
+            "`pairstream COMMAND --help` lists the options of a command, `pairstream --version` the version.",
+        ]
     )
 
 

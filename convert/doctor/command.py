@@ -102,7 +102,7 @@ def _is_damaged(report: Examined) -> bool:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
     description = "Look for what makes converted data bad to train on."
-    parser = root_parser("convert.doctor", description=description, epilog=_EPILOG)
+    parser = root_parser("doctor", description=description, epilog=_EPILOG)
     parser.add_argument(
         "--frames", type=whole(2), default=64, help="frames of each dataset to decode, two a pair (default: 64)"
     )

@@ -15,7 +15,7 @@ from convert.command import print_result, run_command
 from convert.registry.registry import load_registry
 from convert.report import format_table
 from convert.sample.writer import SampleReport, make_sample
-from stream.base.arguments import whole
+from stream.base.arguments import Parser, whole
 
 __all__ = ["SampleReport", "main", "make_sample"]
 
@@ -47,7 +47,7 @@ def _table(reports: Sequence[SampleReport]) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     description = "Generate small TFDS datasets with the true features of the published ones."
-    parser = argparse.ArgumentParser(prog="pairstream sample", description=description)
+    parser = Parser(prog="pairstream sample", description=description)
     add = parser.add_argument
     add("--datasets", required=True, help="mixture, dataset names separated by commas, or a YAML file")
     add("--output", required=True, type=Path, help="root; the datasets are written to <tfds_name>/<version> below it")

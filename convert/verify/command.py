@@ -140,7 +140,7 @@ def _list_checks(report: Surveyed, *, deep: bool, of_shards: bool) -> Iterator[_
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
     description = "Check that converted datasets are what their manifests say."
-    parser = root_parser("convert.verify", description=description, epilog=_EPILOG)
+    parser = root_parser("verify", description=description, epilog=_EPILOG)
     parser.add_argument(
         "--deep", action="store_true", help="decode every frame, compute derived columns and statistics again"
     )

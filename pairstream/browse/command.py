@@ -12,14 +12,15 @@ import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
 
-from pairstream.browse.opened import Opened
-from stream.base.arguments import Parser, add_cache, interrupt_on_kill, run_command, whole
+from pairstream.browse.browsed_root import LOOPBACK, BrowsedRoot
+from pairstream.command import command_parser
+from stream.base.arguments import add_cache, interrupt_on_kill, run_command, whole
 from stream.base.errors import ArgumentError
 from stream.base.extras import imports_of
 from stream.storage.remote import cached_root
 
 _EPILOG = """\
-The pages: an overview; a dataset with its episodes, histograms and findings; an episode to play; a mixture; a step of a
+Pages: an overview; a dataset with its episodes, histograms and findings; an episode to play; a mixture; a step of a
 run. They change nothing below ROOT.
 
 exit codes:
@@ -36,58 +37,57 @@ examples:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
-    parsed = _parse(arguments)
-    return run_command(lambda: _browse(parsed), interrupted="")
+    options = _parse(arguments)
+    return run_command(lambda: _browse(options), interrupted="")
 
 
-def _browse(parsed: argparse.Namespace) -> None:
-    opened = Opened.open(
-        cached_root(parsed.root, parsed.cache),
-        marks=parsed.marks,
-        takes_paths=parsed.host in ("127.0.0.1", "localhost", "::1"),
-        transforms=parsed.transforms,
+def _browse(options: argparse.Namespace) -> None:
+    root = BrowsedRoot.open(
+        cached_root(options.root, options.cache),
+        marks=options.marks,
+        takes_paths=options.host in LOOPBACK,
+        transforms=options.transforms,
     )
-    if others := opened.marks.others:
-        print(
-            f"{parsed.marks} also has marks of {', '.join(others)}, which {opened.catalog.place} does not hold; they "
-            "stay in the file",
-            file=sys.stderr,
-        )
-    if parsed.static is not None:
+    if root.marks.others:
+        foreign = f"marks of {', '.join(root.marks.others)}, which {root.catalog.place} does not hold"
+        print(f"{options.marks} also has {foreign}; they stay in the file", file=sys.stderr)
+    if options.static is not None:
         from pairstream.browse.static import write_static
 
+        most_bytes = options.megabytes * 10**6
         written = write_static(
-            opened, parsed.static, episodes=parsed.episodes, doctor=parsed.doctor, most_bytes=parsed.megabytes * 10**6
+            root, options.static, episodes=options.episodes, doctor=options.doctor, most_bytes=most_bytes
         )
         print(f"{written.episodes} episodes, {written.bytes / 1e6:.1f} MB: open {written.index}")
         return
-    if parsed.transforms is not None:
+    if options.transforms is not None:
         from pairstream.replay.shown_step import find_transforms
 
-        find_transforms(parsed.transforms)
-    with _bind(parsed.host, parsed.port) as listening, imports_of("browse", by="pairstream browse"):
+        find_transforms(options.transforms)
+    with _bind(options.host, options.port) as listening, imports_of("browse", by="pairstream browse"):
         from pairstream.browse.app import serve
 
         interrupt_on_kill()
-        address = f"http://{f'[{parsed.host}]' if ':' in parsed.host else parsed.host}:{listening.getsockname()[1]}/"
+        host = f"[{options.host}]" if ":" in options.host else options.host
+        address = f"http://{host}:{listening.getsockname()[1]}/"
 
         def started() -> None:
-            print(f"{opened.catalog.place} is at {address} (Ctrl-C ends it)", flush=True)
-            if not parsed.no_open:
+            print(f"{root.catalog.place} is at {address} (Ctrl-C ends it)", flush=True)
+            if not options.no_open:
                 threading.Thread(target=webbrowser.open, args=[address], daemon=True).start()
 
         # Ctrl-C is how this command ends.
         with contextlib.suppress(KeyboardInterrupt):
-            serve(opened, listening, started=started)
+            serve(root, listening, started=started)
 
 
 def _bind(host: str, port: int) -> socket.socket:
     """Return a listening socket."""
     try:
-        family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        family, *_, socket_address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listening = socket.socket(family, socket.SOCK_STREAM)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(place)
+        listening.bind(socket_address)
         listening.listen(2048)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
@@ -96,62 +96,56 @@ def _bind(host: str, port: int) -> socket.socket:
     return listening
 
 
-def _port(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and int(text) < 1 << 16):
-        raise argparse.ArgumentTypeError(f"found {text!r}, expected a port from 0 to 65535")
-    return int(text)
+def _port(option_text: str) -> int:
+    if not (option_text.isascii() and option_text.isdigit() and int(option_text) < 1 << 16):
+        raise argparse.ArgumentTypeError(f"found {option_text!r}, expected a port from 0 to 65535")
+    return int(option_text)
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = Parser(
-        prog="pairstream browse",
+    parser = command_parser(
+        "browse",
         description="Look at converted data in a browser: datasets, episodes, mixtures and runs.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument("root", type=Path, metavar="ROOT", help="folder that convert.run wrote to, or its address")
     add_cache(parser)
-    parser.add_argument("--host", default="127.0.0.1", help="address to bind (default: 127.0.0.1, this machine alone)")
+    parser.add_argument("--host", default="127.0.0.1", help="address to bind (default: 127.0.0.1, only this machine)")
     parser.add_argument("--port", type=_port, default=8080, help="port, 0 for any free one (default: 8080)")
-    parser.add_argument(
-        "--marks", type=Path, default=Path("marks.json"), metavar="FILE", help="marked episodes (default: marks.json)"
-    )
+    parser.add_argument("--marks", type=Path, default="marks.json", metavar="FILE", help="marks (default: marks.json)")
     parser.add_argument(
         "--transforms",
         metavar="MODULE:NAME",
-        help="transforms of runs, or FILE.py:NAME, as of pairstream.replay: the page of a run shows what the model got",
+        help="transforms of runs, or FILE.py:NAME, as for `pairstream replay`: a run's page shows the model's input",
     )
     parser.add_argument("--no-open", action="store_true", help="do not open a browser window")
-    files = parser.add_argument_group("files in place of a server")
-    files.add_argument(
-        "--static", type=Path, metavar="DIR", help="write overview and episodes as files into a new folder, and end"
-    )
+    files = parser.add_argument_group("files instead of a server")
+    files.add_argument("--static", type=Path, metavar="DIR", help="write the pages into a new folder, and end")
     files.add_argument(
         "--episodes",
         type=_episodes,
         metavar="NAME/SPLIT/NUMBER,...",
         help="with --static: the episodes; `marked` for the marked ones (default: the first of each dataset)",
     )
-    files.add_argument("--doctor", action="store_true", help="with --static: the findings of convert.doctor too")
+    files.add_argument("--doctor", action="store_true", help="with --static: the findings of `pairstream doctor` too")
     files.add_argument(
         "--megabytes", type=whole(1), default=100, metavar="N", help="with --static: most MB of pictures (default: 100)"
     )
-    parsed = parser.parse_args(arguments)
-    if parsed.static is None and (parsed.episodes is not None or parsed.doctor):
+    options = parser.parse_args(arguments)
+    if options.static is None and (options.episodes is not None or options.doctor):
         parser.error("--episodes and --doctor are for --static DIR")
-    return parsed
+    return options
 
 
-def _episodes(text: str) -> list[tuple[str, str, int]] | str:
+def _episodes(option_text: str) -> list[tuple[str, str, int]] | str:
     """Return names, splits and numbers, or ``marked``."""
-    if text == "marked":
-        return text
-    found = []
-    for each in text.split(","):
-        name, _, rest = each.strip().partition("/")
-        split, _, number = rest.partition("/")
+    if option_text == "marked":
+        return option_text
+    chosen_episodes = []
+    for word in option_text.split(","):
+        name, _, split_and_number = word.strip().partition("/")
+        split, _, number = split_and_number.partition("/")
         if not (name and split and number.isascii() and number.isdigit() and len(number) < 10):
-            raise argparse.ArgumentTypeError(f"found {each!r}, expected NAME/SPLIT/NUMBER, such as bridge/train/3")
-        found.append((name, split, int(number)))
-    return found
+            raise argparse.ArgumentTypeError(f"found {word!r}, expected NAME/SPLIT/NUMBER, such as bridge/train/3")
+        chosen_episodes.append((name, split, int(number)))
+    return chosen_episodes

@@ -1,10 +1,9 @@
-"""Findings of ``convert.doctor``, which runs as a process of its own where it is installed."""
+"""Findings of ``pairstream doctor``, which runs as a separate process."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib.util
 import json
 import os
 import sys
@@ -13,23 +12,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pairstream.browse.browsed_root import BrowsedRoot
 from pairstream.browse.episodes import EpisodeTable
-from pairstream.browse.opened import Opened
 from stream.base.errors import StreamError
-from stream.base.extras import missing
 from stream.storage.remote import CachedRoot
 
 _GRACE_S = 3
 
 
 @dataclass(frozen=True)
-class Place:
+class FindingExample:
     """An example of a finding.
 
     Attributes:
-        text: Sentence about what was found, and where.
+        text: Sentence with the mistake and its location.
         instruction: Instruction of the episode.
-        episode: Number of the episode in the split, or None if the example is no episode of it.
+        episode: Number of the episode in the split, or None if the example is not an episode of the split.
         step: Step of the episode.
     """
 
@@ -41,14 +39,16 @@ class Place:
 
 @dataclass(frozen=True)
 class Finding:
-    """All that a rule found in a split.
+    """All matches of a rule in a split.
 
     Attributes:
-        dataset, split: Names; the split is empty if the finding concerns the dataset.
-        rule, severity: Name of the rule; ``error``, ``warning`` or ``hint``.
+        dataset: Name of the dataset.
+        split: Name of the split, or empty if the finding concerns the whole dataset.
+        rule: Name of the rule.
+        severity: ``error``, ``warning`` or ``hint``.
         meaning: Meaning of the rule.
-        count: How often, with its unit.
-        places: Examples.
+        count: Number of matches, with its unit.
+        examples: Examples.
     """
 
     dataset: str
@@ -57,7 +57,7 @@ class Finding:
     severity: str
     meaning: str
     count: str
-    places: tuple[Place, ...]
+    examples: tuple[FindingExample, ...]
 
 
 @dataclass(eq=False)
@@ -65,15 +65,15 @@ class Doctor:
     """The newest run of ``pairstream doctor``.
 
     Attributes:
-        opened: Root.
-        findings: Findings of the datasets that were looked at.
-        looked_at: Names of these datasets.
-        error: Sentence of the last run that failed, or empty.
+        root: Root.
+        findings: Findings of the examined datasets.
+        looked_at: Names of the examined datasets.
+        error: Error message of the last run, or empty.
         began: Time when the run in progress began, or None.
-        tasks: Runs in progress, which nothing else holds.
+        tasks: Runs in progress, kept alive by this reference.
     """
 
-    opened: Opened
+    root: BrowsedRoot
     findings: list[Finding] = field(default_factory=list)
     looked_at: set[str] = field(default_factory=set)
     error: str = ""
@@ -86,21 +86,22 @@ class Doctor:
         """Seconds since the run in progress began, or None."""
         return None if self.began is None else time.monotonic() - self.began
 
-    async def run(self, datasets: list[str]) -> None:
-        """Look at some datasets and replace their earlier findings; does nothing while another run is in progress."""
+    async def run(self, dataset_names: list[str]) -> None:
+        """Look for mistakes in some datasets, and replace their findings; do nothing while a run is in progress."""
         if self.began is not None:
             return
         self.began, self.error = time.monotonic(), ""
         try:
-            command = doctor_command(self.opened.catalog.place, datasets)
+            command = doctor_command(self.root.catalog.place, dataset_names)
             self._process = await asyncio.create_subprocess_exec(
                 *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
             )
-            output, said = await self._process.communicate()
-            report = read_report(output, said)
-            found = await asyncio.to_thread(read_findings, self.opened, report)
-            self.findings = [each for each in self.findings if each.dataset not in datasets] + found
-            self.looked_at |= set(datasets)
+            report_json, error_output = await self._process.communicate()
+            report = read_report(report_json, error_output)
+            new_findings = await asyncio.to_thread(read_findings, self.root, report)
+            earlier_findings = [finding for finding in self.findings if finding.dataset not in dataset_names]
+            self.findings = earlier_findings + new_findings
+            self.looked_at |= set(dataset_names)
         except (StreamError, OSError) as error:
             self.error = str(error)
         finally:
@@ -118,54 +119,53 @@ class Doctor:
             except TimeoutError:
                 process.kill()
 
-    def of(self, dataset: str, split: str) -> list[Finding]:
-        """Return the findings of a split, and those of all of its dataset."""
-        return [each for each in self.findings if each.dataset == dataset and each.split in ("", split)]
+    def findings_of(self, dataset: str, split: str) -> list[Finding]:
+        """Return the findings of a split, and the findings that concern its whole dataset."""
+        return [finding for finding in self.findings if finding.dataset == dataset and finding.split in ("", split)]
 
 
-def doctor_command(root: Path | CachedRoot, datasets: list[str]) -> list[str]:
-    """Return the command that looks at some datasets; raise StreamError where ``convert`` is not installed."""
-    if importlib.util.find_spec("convert") is None:
-        raise StreamError(missing("convert.doctor", "convert", by="This page"))
-    jobs = str(min(len(datasets), os.cpu_count() or 1))
-    names = ",".join(datasets)
-    return [sys.executable, "-m", "convert.doctor", str(root), "--json", "--jobs", jobs, "--datasets", names]
+def doctor_command(root: Path | CachedRoot, dataset_names: list[str]) -> list[str]:
+    """Return the command that looks for mistakes in some datasets."""
+    num_jobs, names = str(min(len(dataset_names), os.cpu_count() or 1)), ",".join(dataset_names)
+    command = [sys.executable, "-m", "pairstream", "doctor", str(root)]
+    return [*command, "--json", "--jobs", num_jobs, "--datasets", names]
 
 
-def read_report(output: bytes, said: bytes) -> dict[str, Any]:
-    """Return the report of a run; raise StreamError with the last line that it said if it gave none."""
+def read_report(report_json: bytes, error_output: bytes) -> dict[str, Any]:
+    """Return the report of a run; raise StreamError with its last line of error output if it has none."""
     try:
-        report: dict[str, Any] = json.loads(output)
+        report: dict[str, Any] = json.loads(report_json)
     except ValueError:
-        lines = said.decode(errors="replace").strip().splitlines() or ["it ended without a word"]
-        raise StreamError(f"convert.doctor: {lines[-1].removeprefix('error: ')}") from None
+        error_lines = error_output.decode(errors="replace").strip().splitlines() or ["it ended without a word"]
+        raise StreamError(f"pairstream doctor: {error_lines[-1].removeprefix('error: ')}") from None
     return report
 
 
-def read_findings(opened: Opened, report: dict[str, Any]) -> list[Finding]:
+def read_findings(root: BrowsedRoot, report: dict[str, Any]) -> list[Finding]:
     """Return the findings of a report, the worst first, with the episodes that their examples name."""
-    found = []
-    for each in report["findings"]:
-        dataset, split = each["dataset"], each["split"] or ""
-        table = _table(opened, dataset, split)
-        places = tuple(_place(example, table) for example in each["examples"])
-        count = f"{each['count']:,} {each['unit']}"
-        found.append(Finding(dataset, split, each["rule"], each["severity"], each["meaning"], count, places))
-    order = ["error", "warning", "hint"]
-    return sorted(found, key=lambda finding: order.index(finding.severity))
+    findings = []
+    for entry in report["findings"]:
+        dataset, split = entry["dataset"], entry["split"] or ""
+        table = _table(root, dataset, split)
+        examples = tuple(_read_example(example, table) for example in entry["examples"])
+        rule, severity, count = entry["rule"], entry["severity"], f"{entry['count']:,} {entry['unit']}"
+        findings.append(Finding(dataset, split, rule, severity, entry["meaning"], count, examples))
+    severities = ["error", "warning", "hint"]
+    return sorted(findings, key=lambda finding: severities.index(finding.severity))
 
 
-def _table(opened: Opened, dataset: str, split: str) -> EpisodeTable | None:
+def _table(root: BrowsedRoot, dataset: str, split: str) -> EpisodeTable | None:
     try:
-        return opened.table(dataset, split) if split else None
+        return root.table(dataset, split) if split else None
     except (StreamError, ValueError, OSError):
         return None
 
 
-def _place(example: dict[str, Any], table: EpisodeTable | None) -> Place:
-    source, position, step = example["source_file"], example["source_position"], example["step"]
-    episode = table.find_source(source, position) if table is not None and source is not None else None
-    where = example["file"] or (f"{source} #{position}" if source is not None else example["shard"])
-    where = " ".join(part for part in (where, f"step {step}" if step is not None else None) if part)
-    alike = f" ({example['count']:,} of these)" if example["count"] > 1 else ""
-    return Place(f"{where + ': ' if where else ''}{example['text']}{alike}", example["instruction"], episode, step or 0)
+def _read_example(example: dict[str, Any], table: EpisodeTable | None) -> FindingExample:
+    file, position, step = example["source_file"], example["source_position"], example["step"]
+    episode = table.find_source(file, position) if table is not None and file is not None else None
+    context = example["file"] or (f"{file} #{position}" if file is not None else example["shard"])
+    context = " ".join(piece for piece in (context, f"step {step}" if step is not None else None) if piece)
+    repetitions = f" ({example['count']:,} of these)" if example["count"] > 1 else ""
+    text = f"{context + ': ' if context else ''}{example['text']}{repetitions}"
+    return FindingExample(text, example["instruction"], episode, step or 0)

@@ -2,108 +2,107 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from html import escape
+from typing import Any
 
 import numpy as np
 
 from pairstream.browse.histograms import Comparison, Histogram
 
 _WIDE, _HIGH, _GAP, _LEFT, _TOP = 132, 34, 12, 210, 34
-_INK, _FAINT, _OWN, _OTHER = "#1b1e24", "#667", "#1553a5", "#9aa7b8"
+_INK, _FAINT, _MARKED, _PLAIN = "#1b1e24", "#667", "#1553a5", "#9aa7b8"
 _COLOURS = (
     *("#1553a5", "#c2571a", "#2c8a4b", "#8b3fa0", "#b58900"),
     *("#0f8a8a", "#b3264a", "#5b6abf", "#6b7a1f", "#7a5230"),
 )
 
 
-def draw_comparison(found: Comparison) -> str:
+def draw_comparison(comparison: Comparison) -> str:
     """Return histograms as a grid: a row for each dataset, the first one marked, a column for each dimension."""
-    width = _LEFT + len(found.names) * (_WIDE + _GAP)
-    height = _TOP + len(found.rows) * (_HIGH + _GAP) + 16
-    parts = [_open(width, height)]
-    for dim, name in enumerate(found.names):
-        parts.append(_text(_LEFT + dim * (_WIDE + _GAP), 14, _cut(name.rpartition("/")[2], 18), title=name, weight=600))
-    for row, (dataset, histograms) in enumerate(found.rows.items()):
-        top = _TOP + row * (_HIGH + _GAP)
-        parts.append(_text(0, top + _HIGH - 4, _cut(dataset, 30), title=dataset, weight=600 if row == 0 else 400))
-        for dim, histogram in enumerate(histograms):
+    lefts = [_LEFT + number * (_WIDE + _GAP) for number in range(len(comparison.names))]
+    bottom = _TOP + len(comparison.rows) * (_HIGH + _GAP) + 4
+    elements = [_open(_LEFT + len(lefts) * (_WIDE + _GAP), bottom + 12)]
+    for left, label in zip(lefts, comparison.names, strict=True):
+        elements.append(_text(left, 14, _cut(label.rpartition("/")[2], 18), title=label, weight=600))
+    for row_number, (dataset, histograms) in enumerate(comparison.rows.items()):
+        top, is_first = _TOP + row_number * (_HIGH + _GAP), row_number == 0
+        elements.append(_text(0, top + _HIGH - 4, _cut(dataset, 30), title=dataset, weight=600 if is_first else 400))
+        for left, label, histogram in zip(lefts, comparison.names, histograms, strict=True):
             if histogram is not None:
-                colour = _OWN if row == 0 else _OTHER
-                told = f"{dataset}, {found.names[dim]}"
-                parts.append(_bars(histogram, _LEFT + dim * (_WIDE + _GAP), top, colour, told))
-    bottom = _TOP + len(found.rows) * (_HIGH + _GAP) + 4
-    for dim in range(len(found.names)):
-        shown = next((each for row in found.rows.values() if (each := row[dim]) is not None), None)
-        if shown is not None:
-            left = _LEFT + dim * (_WIDE + _GAP)
-            parts.append(_text(left, bottom, f"{shown.low:.3g}", ink=_FAINT))
-            parts.append(_text(left + _WIDE, bottom, f"{shown.high:.3g}", ink=_FAINT, anchor="end"))
-    return "".join([*parts, "</svg>"])
+                colour = _MARKED if is_first else _PLAIN
+                elements.append(_bars(histogram, left, top, colour, f"{dataset}, {label}"))
+    # All histograms of a column have the same bins, so the ends of any of them are written below it.
+    for left, column in zip(lefts, zip(*comparison.rows.values(), strict=True), strict=False):
+        if histogram := next(filter(None, column), None):
+            elements.append(_text(left, bottom, f"{histogram.low:.3g}", colour=_FAINT))
+            elements.append(_text(left + _WIDE, bottom, f"{histogram.high:.3g}", colour=_FAINT, anchor="end"))
+    return "".join([*elements, "</svg>"])
 
 
-def _bars(found: Histogram, left: float, top: float, colour: str, told: str) -> str:
-    heights = _HIGH * found.shares / found.shares.max()
-    step = _WIDE / len(heights)
-    path = "".join(
-        f"M{left + number * step:.1f} {top + _HIGH:.1f}v{-height:.1f}h{step:.1f}v{height:.1f}z"
-        for number, height in enumerate(heights)
+def _bars(histogram: Histogram, left: float, top: float, colour: str, label: str) -> str:
+    heights = _HIGH * histogram.shares / histogram.shares.max()
+    bar_width = _WIDE / len(heights)
+    outline = "".join(
+        f"M{left + bin_number * bar_width:.1f} {top + _HIGH:.1f}v{-height:.1f}h{bar_width:.1f}v{height:.1f}z"
+        for bin_number, height in enumerate(heights)
         if height > 0
     )
-    title = f"{told}: {found.least:.4g} to {found.most:.4g}"
-    title += f", {found.nonfinite:,} not finite" if found.nonfinite else ""
-    base = f'<path d="M{left} {top + _HIGH}h{_WIDE}" stroke="#d5d9df"/>'
-    area = f'<rect x="{left}" y="{top}" width="{_WIDE}" height="{_HIGH}" fill="transparent"/>'
-    return f'<g>{_title(title)}{area}{base}<path d="{path}" fill="{colour}"/></g>'
+    tooltip = f"{label}: {histogram.least:.4g} to {histogram.most:.4g}"
+    tooltip += f", {histogram.nonfinite:,} not finite" if histogram.nonfinite else ""
+    baseline = f'<path d="M{left} {top + _HIGH}h{_WIDE}" stroke="#d5d9df"/>'
+    hover_area = f'<rect x="{left}" y="{top}" width="{_WIDE}" height="{_HIGH}" fill="transparent"/>'
+    return f'<g>{_title(tooltip)}{hover_area}{baseline}<path d="{outline}" fill="{colour}"/></g>'
 
 
 def draw_counts(counts: np.ndarray, edges: np.ndarray, *, unit: str) -> str:
     """Return one histogram of counts, int [n], between edges [n + 1]."""
     width, height, top = 620, 150, 10
-    parts = [_open(width, height + 30)]
-    step = width / max(1, len(counts))
-    for number, count in enumerate(counts.tolist()):
+    elements = [_open(width, height + 30)]
+    bar_width = width / max(1, len(counts))
+    shown_width = max(1, min(bar_width, 60) - 1)
+    for bin_number, count in enumerate(counts.tolist()):
         if count:
-            tall = max(1.0, height * count / counts.max())
-            told = f"{edges[number]:,.0f} to {edges[number + 1]:,.0f} {unit}: {count:,}"
-            parts.append(
-                f'<rect x="{number * step:.1f}" y="{top + height - tall:.1f}" width="{max(1, min(step, 60) - 1):.1f}" '
-                f'height="{tall:.1f}" fill="{_OWN}">{_title(told)}</rect>'
+            bar_height = max(1.0, height * count / counts.max())
+            tooltip = f"{edges[bin_number]:,.0f} to {edges[bin_number + 1]:,.0f} {unit}: {count:,}"
+            elements.append(
+                f'<rect x="{bin_number * bar_width:.1f}" y="{top + height - bar_height:.1f}" '
+                f'width="{shown_width:.1f}" height="{bar_height:.1f}" fill="{_MARKED}">{_title(tooltip)}</rect>'
             )
-    parts.append(_text(0, height + 26, f"{edges[0]:,.0f} {unit}", ink=_FAINT))
-    parts.append(_text(width, height + 26, f"{edges[-1]:,.0f}", ink=_FAINT, anchor="end"))
-    return "".join([*parts, "</svg>"])
+    elements.append(_text(0, height + 26, f"{edges[0]:,.0f} {unit}", colour=_FAINT))
+    elements.append(_text(width, height + 26, f"{edges[-1]:,.0f}", colour=_FAINT, anchor="end"))
+    return "".join([*elements, "</svg>"])
 
 
-def draw_shares(names: Sequence[str], phases: Sequence[Sequence[float]], until: Sequence[int]) -> str:
+def draw_shares(member_names: Sequence[str], phases: Sequence[Sequence[float]], phase_ends: Sequence[int]) -> str:
     """Return the share of each member over the steps, stacked, one block for each phase.
 
     Args:
-        names: Members.
+        member_names: Members.
         phases: Share of each member in each phase.
-        until: Step at which each phase but the last ends.
+        phase_ends: Last step of each phase but the last phase.
     """
-    wide, high, left = 620, 220, 10
-    ends = [*until, int((until[-1] if until else 1) * 1.25)]
-    parts = [_open(wide + left + 230, high + 40)]
-    begin = 0
-    for number, (shares, end) in enumerate(zip(phases, ends, strict=True)):
-        x, across = left + wide * begin / ends[-1], wide * (end - begin) / ends[-1]
-        y = 10.0
-        for place, (name, share) in enumerate(zip(names, shares, strict=True)):
-            tall = high * share
-            last = "on" if number == len(until) else f"to {end:,}"
-            told = f"{name}: {share:.2%} from step {begin:,} {last}"
-            parts.append(
-                f'<rect x="{x:.1f}" y="{y:.2f}" width="{across - 1:.1f}" height="{tall:.2f}" stroke="white" '
-                f'stroke-width="0.5" fill="{_COLOURS[place % len(_COLOURS)]}">{_title(told)}</rect>'
+    width, height, margin = 620, 220, 10
+    end_steps = [*phase_ends, int((phase_ends[-1] if phase_ends else 1) * 1.25)]
+    elements = [_open(width + margin + 230, height + 40)]
+    start = 0
+    for phase_number, (shares, end) in enumerate(zip(phases, end_steps, strict=True)):
+        left, block_width = margin + width * start / end_steps[-1], width * (end - start) / end_steps[-1]
+        top, is_last = 10.0, phase_number == len(phase_ends)
+        for (name, share), colour in zip(zip(member_names, shares, strict=True), itertools.cycle(_COLOURS)):
+            block_height = height * share
+            tooltip = f"{name}: {share:.2%} from step {start:,} {'on' if is_last else f'to {end:,}'}"
+            elements.append(
+                f'<rect x="{left:.1f}" y="{top:.2f}" width="{block_width - 1:.1f}" height="{block_height:.2f}" '
+                f'stroke="white" stroke-width="0.5" fill="{colour}">{_title(tooltip)}</rect>'
             )
-            if number == len(until) and tall >= 11:
-                parts.append(_text(left + wide + 8, y + tall / 2 + 4, f"{_cut(name, 24)} {share:.1%}"))
-            y += tall
-        parts.append(_text(x, high + 26, f"step {begin:,}", ink=_FAINT))
-        begin = end
-    return "".join([*parts, "</svg>"])
+            if is_last and block_height >= 11:
+                elements.append(_text(margin + width + 8, top + block_height / 2 + 4, f"{_cut(name, 24)} {share:.1%}"))
+            top += block_height
+        elements.append(_text(left, height + 26, f"step {start:,}", colour=_FAINT))
+        start = end
+    return "".join([*elements, "</svg>"])
 
 
 def _open(width: float, height: float) -> str:
@@ -113,17 +112,15 @@ def _open(width: float, height: float) -> str:
     )
 
 
-def _text(
-    x: float, y: float, text: str, *, title: str = "", ink: str = _INK, weight: int = 400, anchor: str = "start"
-) -> str:
-    told = _title(title) if title else ""
-    look = f'fill="{ink}" font-weight="{weight}" text-anchor="{anchor}"'
-    return f'<text x="{x:.1f}" y="{y:.1f}" {look}>{told}{escape(text)}</text>'
+def _text(left: float, baseline: float, text: str, *, title: str = "", colour: str = _INK, **look: Any) -> str:
+    attributes = f'fill="{colour}" font-weight="{look.get("weight", 400)}" text-anchor="{look.get("anchor", "start")}"'
+    tooltip = _title(title) if title else ""
+    return f'<text x="{left:.1f}" y="{baseline:.1f}" {attributes}>{tooltip}{escape(text)}</text>'
 
 
-def _title(text: str) -> str:
-    return f"<title>{escape(text)}</title>"
+def _title(tooltip: str) -> str:
+    return f"<title>{escape(tooltip)}</title>"
 
 
-def _cut(text: str, letters: int) -> str:
-    return text if len(text) <= letters else f"{text[: letters - 1]}…"
+def _cut(text: str, max_letters: int) -> str:
+    return text if len(text) <= max_letters else f"{text[: max_letters - 1]}…"

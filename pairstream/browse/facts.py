@@ -6,8 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pairstream.info.overview import describe
 from stream.format.catalog import Dataset
 from stream.format.frame import StoredCamera
+
+_SHARED = ("version", "layout", "splits", "episodes", "steps", "samples", "bytes", "rate", "hours", "left_out")
+"""Facts that ``pairstream info`` prints too."""
 
 
 @dataclass(frozen=True)
@@ -17,12 +21,12 @@ class DatasetFacts:
     Attributes:
         name, version, layout: Name, version and layout.
         splits: Count of the episodes of each split.
-        first_split: Split to begin with, see ``first_split``.
+        first_split: Split to open first, see ``first_split``.
         episodes, steps, samples: Counts; a sample is a pair, or a step in the layout ``frames``.
         bytes: Size of frames and index.
-        rate: Steps a second, or None if no source tells.
+        rate: Steps per second, or None if unknown.
         hours: Hours of the steps, or None without a rate.
-        robot, licence, description: As the registry has them; empty if it does not say.
+        robot, licence, description: As in the registry, or empty.
         cameras: Names of the stored cameras.
         codec: Codec of their frames, by camera where they differ.
         quirks: Sentences about the data.
@@ -51,46 +55,39 @@ class DatasetFacts:
     @classmethod
     def of(cls, dataset: Dataset) -> DatasetFacts:
         """Return the facts about a dataset."""
-        manifest, fields = dataset.manifest, dataset.fields
-        spec: dict[str, Any] = manifest.spec
-        index = sum(table.bytes for split in manifest.splits.values() for table in split.index.values())
+        spec: dict[str, Any] = dataset.manifest.spec
+        content, cameras = describe(dataset), dataset.fields.stored_cameras
         quirks = [spec.get("warning"), *(spec.get("quirks") or ())]
         return cls(
             name=dataset.name,
-            version=dataset.version,
-            layout=manifest.layout,
-            splits={name: split.episodes for name, split in manifest.splits.items()},
             first_split=first_split(dataset),
-            episodes=manifest.episodes,
-            steps=manifest.steps,
-            samples=manifest.records if manifest.layout == "pairs" else manifest.steps,
-            bytes=index + sum(int(shards.sizes.sum()) for shards in dataset.shards.values()),
-            rate=fields.control_frequency,
-            hours=manifest.steps / fields.control_frequency / 3600 if fields.control_frequency else None,
             robot=str(spec.get("robot") or ""),
             licence=str(spec.get("license") or ""),
             description=str(spec.get("description") or ""),
-            cameras=tuple(camera.name for camera in fields.stored_cameras),
-            codec=codec_text(fields.stored_cameras),
+            cameras=tuple(camera.name for camera in cameras),
+            codec=codec_text(cameras),
             quirks=tuple(str(quirk) for quirk in quirks if quirk),
-            left_out={reason: count for reason, count in manifest.left_out.items() if count},
+            **{name: content[name] for name in _SHARED},
         )
 
     @property
     def notes(self) -> list[str]:
         """Rate, robot, cameras, codec and licence in words."""
-        rate = f"{self.rate:g} Hz" if self.rate else "rate unknown"
-        hours = f"{human_hours(self.hours)} h" if self.hours is not None else ""
-        cameras = f"cameras {', '.join(self.cameras)}" if self.cameras != ("",) else ""
-        licence = f"licence {self.licence.partition(' [')[0]}" if self.licence else ""
-        return [each for each in (rate, hours, self.robot, cameras, f"codec {self.codec}", licence) if each]
+        rate_text = f"{self.rate:g} Hz" if self.rate else "rate unknown"
+        hours_text = f"{human_hours(self.hours)} h" if self.hours is not None else ""
+        camera_text = f"cameras {', '.join(self.cameras)}" if self.cameras != ("",) else ""
+        licence_text = f"licence {self.licence.partition(' [')[0]}" if self.licence else ""
+        return [
+            note
+            for note in (rate_text, hours_text, self.robot, camera_text, f"codec {self.codec}", licence_text)
+            if note
+        ]
 
 
 def first_split(dataset: Dataset) -> str:
-    """Return the split to begin with: ``train`` if it has episodes, or else the first that has some."""
+    """Return the split to open first: ``train`` if it has episodes, or else the first split with episodes."""
     splits = dataset.manifest.splits
-    order = sorted(splits, key=lambda name: (not splits[name].episodes, name != "train"))
-    return next(iter(order), "")
+    return min(splits, key=lambda split_name: (not splits[split_name].episodes, split_name != "train"), default="")
 
 
 def codec_text(cameras: Sequence[StoredCamera]) -> str:
@@ -107,25 +104,11 @@ def codec_text(cameras: Sequence[StoredCamera]) -> str:
     }
     if len(set(codecs.values())) == 1:
         return next(iter(codecs.values()))
-    return ", ".join(f"{name} {codec}" for name, codec in codecs.items())
-
-
-def human_bytes(count: int) -> str:
-    """Return a size in a unit that fits.
-
-    >>> human_bytes(40_000_000_000)
-    '40.0 GB'
-    """
-    size, unit = float(count), "B"
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if size < 1000 or unit == "TB":
-            break
-        size /= 1000
-    return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
+    return ", ".join(f"{camera_name} {codec}" for camera_name, codec in codecs.items())
 
 
 def human_hours(hours: float) -> str:
-    """Return a count of hours with the digits that tell something.
+    """Return a count of hours with the digits that matter.
 
     >>> human_hours(1234.5), human_hours(0.0123)
     ('1,234.5', '0.012')

@@ -8,8 +8,8 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from pairstream.browse.browsed_root import BrowsedRoot
 from pairstream.browse.facts import first_split
-from pairstream.browse.opened import Opened
 from stream.base.errors import FormatError
 from stream.format.catalog import Dataset
 from stream.format.names import DerivedName
@@ -58,7 +58,7 @@ class Histogram:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Histograms of datasets side by side; all of a dimension have the same bins.
+    """Histograms of several datasets; all histograms of a dimension have the same bins.
 
     Attributes:
         names: Names of the dimensions.
@@ -72,125 +72,128 @@ class Comparison:
 
 
 def compare(
-    opened: Opened, first: tuple[str, str], others: Sequence[str], vector: DerivedName, scale: Scale
+    root: BrowsedRoot, reference: tuple[str, str], other_datasets: Sequence[str], vector_name: DerivedName, scale: Scale
 ) -> Comparison:
-    """Return the histograms of a vector of one split beside those of other datasets.
+    """Return the histograms of a vector of one split next to those of other datasets.
 
     Args:
-        opened: Root.
-        first: Dataset and split, whose dimensions are shown.
-        others: Further datasets, of which the training split is sampled.
-        vector: Column of ``steps``.
-        scale: ``raw`` as stored, or ``normalised`` by the quantiles of each dataset's own statistics.
+        root: Root.
+        reference: Dataset and split, whose dimensions are shown.
+        other_datasets: Further datasets; their first split is sampled.
+        vector_name: Column of ``steps``.
+        scale: ``raw`` as stored, or ``normalised`` by the quantiles of each dataset's statistics.
 
     Raises:
         ArgumentError: The dataset or split does not exist.
-        FormatError: The index of the dataset is damaged; another that is damaged is left out.
+        FormatError: The index of the reference is damaged; other damaged datasets are left out.
     """
-    splits = {name: first_split(opened.dataset(name)) for name in others} | dict([first])
-    order = [first[0], *(name for name in others if name != first[0])]
-    found = {}
-    for name in order:
+    split_names = dict([reference]) | {
+        name: first_split(root.dataset(name)) for name in other_datasets if name != reference[0]
+    }
+    samples = {}
+    for name, split_name in split_names.items():
         try:
-            if sample := _sample(opened, name, splits[name], vector, scale):
-                found[name] = sample
+            if sample := _sample(root, name, split_name, vector_name, scale):
+                samples[name] = sample
         except (FormatError, OSError):
-            # The pages of a damaged dataset say what is wrong with it; those of the others go without it.
-            if name == first[0]:
+            # The pages of a damaged dataset report the damage; the pages of other datasets omit the dataset.
+            if name == reference[0]:
                 raise
-    if first[0] not in found:
+    if reference[0] not in samples:
         return Comparison((), {}, {})
-    names = found[first[0]][0]
-    rows: dict[str, list[Histogram | None]] = {name: [] for name in found}
-    for dim, label in enumerate(names):
-        # A dimension of another dataset is the one of the same name; without names of its own, the same number.
+    names = samples[reference[0]][0]
+    histograms: dict[str, list[Histogram | None]] = {name: [] for name in samples}
+    for label in names:
+        # Dimensions of several datasets are compared by name, and have the same bins.
         columns = {
-            name: values[:, own.index(label) if label in own else dim]
-            for name, (own, values) in found.items()
-            if label in own or name == first[0]
+            name: values[:, labels.index(label)] for name, (labels, values) in samples.items() if label in labels
         }
-        low, high = _bounds(list(columns.values()))
-        for name, histograms in rows.items():
-            histograms.append(_histogram(columns[name], low, high) if name in columns else None)
-    return Comparison(names, rows, {name: len(values) for name, (_, values) in found.items()})
+        low_end, high_end = _bounds(list(columns.values()))
+        for name, row in histograms.items():
+            row.append(_histogram(columns[name], low_end, high_end) if name in columns else None)
+    return Comparison(names, histograms, {name: len(values) for name, (_, values) in samples.items()})
 
 
-def dimension_names(dataset: Dataset, vector: DerivedName) -> tuple[str, ...]:
-    """Return the names of the dimensions of a vector, as the statistics in the manifest have them."""
+def dimension_names(dataset: Dataset, vector_name: DerivedName) -> tuple[str, ...]:
+    """Return the names of the dimensions of a vector, from the statistics in the manifest."""
     for statistics in dataset.manifest.statistics.values():
-        if vector in statistics:
-            return statistics[vector].names
+        if vector_name in statistics:
+            return statistics[vector_name].names
     return EEF_NAMES
 
 
 def _sample(
-    opened: Opened, name: str, split: str, vector: DerivedName, scale: Scale
+    root: BrowsedRoot, dataset_name: str, split_name: str, vector_name: DerivedName, scale: Scale
 ) -> tuple[tuple[str, ...], np.ndarray] | None:
     """Return the names of the dimensions and values of some steps, float64 [n, dims]; None without the vector."""
-    steps = opened.index(name, split).steps
-    if vector not in steps.columns or not len(steps):
+    step_table = root.index(dataset_name, split_name).steps
+    if vector_name not in step_table.columns or not len(step_table):
         return None
-    values = steps.take(vector, sample_rows(len(steps))).astype(np.float64)
+    values = step_table.take(vector_name, sample_rows(len(step_table))).astype(np.float64)
     values = values.reshape(len(values), -1)
     # The kernel maps a large part of the file around each row.
-    steps.forget()
-    dataset = opened.dataset(name)
-    names = dimension_names(dataset, vector)
-    return names, _normalise(dataset, split, vector, values) if scale == "normalised" else values
+    step_table.forget()
+    dataset = root.dataset(dataset_name)
+    names = dimension_names(dataset, vector_name)
+    return names, _normalise(dataset, split_name, vector_name, values) if scale == "normalised" else values
 
 
-def sample_rows(count: int) -> np.ndarray:
+def sample_rows(num_rows: int) -> np.ndarray:
     """Return the rows of a sample of a table: all of a small one, else runs of neighbours, equally far apart.
 
     >>> len(sample_rows(100)), len(sample_rows(10_000_000))
     (100, 16384)
     """
-    if count <= _BLOCKS * _BLOCK:
-        return np.arange(count)
-    starts = np.linspace(0, count - _BLOCK, _BLOCKS).astype(np.int64)
-    return (starts[:, None] + np.arange(_BLOCK)).ravel()
+    if num_rows <= _BLOCKS * _BLOCK:
+        return np.arange(num_rows)
+    run_starts = np.linspace(0, num_rows - _BLOCK, _BLOCKS).astype(np.int64)
+    return (run_starts[:, None] + np.arange(_BLOCK)).ravel()
 
 
-def _normalise(dataset: Dataset, split: str, vector: DerivedName, values: np.ndarray) -> np.ndarray:
+def _normalise(dataset: Dataset, split_name: str, vector_name: DerivedName, raw_values: np.ndarray) -> np.ndarray:
     """Return values as ``normalize="q01_q99"`` gives them, grippers and flags as they are."""
-    stored = dataset.manifest.statistics.get(split, {}).get(vector)
-    if stored is None:
-        return values
-    numbers: dict[str, Any] = {key: np.array(getattr(stored, key), np.float64) for key in NUMBERS}
-    found = VectorStatistics(names=stored.names, count=stored.count, **numbers)
-    kinds = [(part.kind, part.quantity) for part in getattr(dataset.fields, vector, ()) for _ in part.indices]
-    left = np.array([name.rpartition("/")[2] == "gripper" for name in stored.names])
-    flags = np.zeros(len(left), bool)
-    if len(kinds) == len(left):
-        left |= np.array([quantity == "gripper" for _, quantity in kinds])
-        flags |= np.array([kind == "flag" for kind, _ in kinds])
-    found = replace(found, mask=_METHOD.mask(found, kept_dims=left, flag_dims=flags))
-    table = Affine.identity(1, values.shape[1])
-    _METHOD.fill(table, 0, found, clip=_METHOD.clip)
-    return np.asarray(table.apply(values))
+    stored_statistics = dataset.manifest.statistics.get(split_name, {}).get(vector_name)
+    if stored_statistics is None:
+        return raw_values
+    numbers: dict[str, Any] = {name: np.array(getattr(stored_statistics, name), np.float64) for name in NUMBERS}
+    statistics = VectorStatistics(names=stored_statistics.names, count=stored_statistics.count, **numbers)
+    component_kinds = [
+        (part.kind, part.quantity) for part in getattr(dataset.fields, vector_name, ()) for _ in part.indices
+    ]
+    is_unscaled = np.array([name.rpartition("/")[2] == "gripper" for name in stored_statistics.names])
+    is_flag = np.zeros(len(is_unscaled), bool)
+    if len(component_kinds) == len(is_unscaled):
+        is_unscaled |= np.array([quantity == "gripper" for _, quantity in component_kinds])
+        is_flag |= np.array([kind == "flag" for kind, _ in component_kinds])
+    statistics = replace(statistics, mask=_METHOD.mask(statistics, left=is_unscaled, flags=is_flag))
+    affine = Affine.identity(1, raw_values.shape[1])
+    _METHOD.fill(affine, 0, statistics, clip=_METHOD.clip)
+    return np.asarray(affine.apply(raw_values))
 
 
 def _bounds(columns: Sequence[np.ndarray]) -> tuple[float, float]:
-    """Return the ends of the bins: almost all values of the first dataset lie between them, and of most others."""
-    ends = [np.percentile(values, (0.5, 99.5)) for each in columns if len(values := each[np.isfinite(each)])]
-    if not ends:
+    """Return the ends of the bins, which span almost all values of the first dataset and of most others."""
+    percentiles = [
+        np.percentile(finite, (0.5, 99.5)) for column in columns if len(finite := column[np.isfinite(column)])
+    ]
+    if not percentiles:
         return 0.0, 1.0
-    lows, highs = np.array(ends).T
-    low = float(min(lows[0], np.percentile(lows, 20)))
-    high = float(max(highs[0], np.percentile(highs, 80)))
-    return (low - 0.5, high + 0.5) if low == high else (low, high)
+    low_ends, high_ends = np.array(percentiles).T
+    low_end = float(min(low_ends[0], np.percentile(low_ends, 20)))
+    high_end = float(max(high_ends[0], np.percentile(high_ends, 80)))
+    return (low_end - 0.5, high_end + 0.5) if low_end == high_end else (low_end, high_end)
 
 
-def _histogram(values: np.ndarray, low: float, high: float) -> Histogram | None:
-    finite = values[np.isfinite(values)]
-    if not len(finite):
+def _histogram(values: np.ndarray, low_end: float, high_end: float) -> Histogram | None:
+    finite_values = values[np.isfinite(values)]
+    if not len(finite_values):
         return None
-    counts, _ = np.histogram(np.clip(finite, low, high), BINS, (low, high))
+    bin_counts, _ = np.histogram(np.clip(finite_values, low_end, high_end), BINS, (low_end, high_end))
     return Histogram(
-        shares=counts / len(finite),
-        low=low,
-        high=high,
-        least=float(finite.min()),
-        most=float(finite.max()),
-        nonfinite=len(values) - len(finite),
+        shares=bin_counts / len(finite_values),
+        low=low_end,
+        high=high_end,
+        least=float(finite_values.min()),
+        most=float(finite_values.max()),
+        nonfinite=len(values) - len(finite_values),
     )

@@ -15,7 +15,7 @@ from stream.storage.files import write_whole
 from stream.storage.remote import check_local
 
 Use = Literal["leave_out", "keep"]
-"""Use of the marked episodes of a dataset: leave them out, or keep them alone."""
+"""Use of the marked episodes of a dataset: leave them out, or keep only them."""
 
 
 @dataclass
@@ -27,7 +27,7 @@ class _Marked:
 class Marks:
     """The marked episodes of each dataset. Every change is written at once; several threads may use them.
 
-    The file may have marks of other roots, which stay as they are, also those that another browser writes meanwhile.
+    Marks of other roots stay in the file, also marks that another browser writes meanwhile.
 
     Args:
         path: File, read if it exists.
@@ -40,9 +40,9 @@ class Marks:
         ArgumentError: The file holds something else, or is an address.
     """
 
-    def __init__(self, path: str | Path, datasets: Sequence[str]) -> None:
-        check_local(path)
-        self.path = Path(path)
+    def __init__(self, marks_path: str | Path, datasets: Sequence[str]) -> None:
+        check_local(marks_path)
+        self.path = Path(marks_path)
         if self.path.suffix != ".json" and self.path.exists():
             raise ArgumentError(f"--marks {self.path}: expected a JSON file")
         self._datasets = frozenset(datasets)
@@ -52,15 +52,15 @@ class Marks:
         self._read()
 
     def _read(self) -> None:
-        """Read the file, if it exists; a use that was chosen for a dataset without marks stays."""
+        """Read the file, if it exists; a dataset without marks keeps its chosen use."""
         content = read_value(str(self.path), "--marks") if self.path.exists() else {}
         if not isinstance(content, Mapping):
             raise ArgumentError(f"--marks {self.path}: {content!r:.100}; expected a mapping of datasets to episodes")
         by_dataset = {name: marked for name, marked in self._by_dataset.items() if not marked.ids}
-        for name, value in content.items():
-            listed = read_list(value, f"{self.path}: {name}")
-            by_dataset[name] = _Marked("keep" if listed.keeps else "leave_out", set(listed.names))
-        self.others = {name: value for name, value in content.items() if name not in self._datasets}
+        for name, dataset_marks in content.items():
+            episode_list = read_list(dataset_marks, f"{self.path}: {name}")
+            by_dataset[name] = _Marked("keep" if episode_list.keeps else "leave_out", set(episode_list.names))
+        self.others = {name: dataset_marks for name, dataset_marks in content.items() if name not in self._datasets}
         self._by_dataset = {name: marked for name, marked in by_dataset.items() if name in self._datasets}
 
     def __len__(self) -> int:
@@ -83,17 +83,12 @@ class Marks:
         """Return the use of the marked episodes of a dataset."""
         return self._by_dataset[dataset].use if dataset in self._by_dataset else "leave_out"
 
-    def set(self, dataset: str, episode_id: str, marked: bool) -> None:
-        """Mark an episode, or take its mark away, and write the file.
-
-        Raises:
-            ArgumentError: The file holds something else now.
-            StreamError: It cannot be written.
-        """
+    def set(self, dataset: str, episode_id: str, is_marked: bool) -> None:
+        """Mark an episode, or remove its mark, and write the file; raise StreamError if it cannot be written."""
         with self._lock:
             self._read()
-            ids = self._by_dataset.setdefault(dataset, _Marked("leave_out", set())).ids
-            (ids.add if marked else ids.discard)(episode_id)
+            marked_ids = self._by_dataset.setdefault(dataset, _Marked("leave_out", set())).ids
+            (marked_ids.add if is_marked else marked_ids.discard)(episode_id)
             self._write()
 
     def set_use(self, dataset: str, use: Use) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
 
-from pairstream.browse.doctor import Finding, Place
-from pairstream.browse.facts import DatasetFacts, human_bytes, human_hours
-from pairstream.browse.opened import dataset_url
+from pairstream.browse.browsed_root import dataset_url
+from pairstream.browse.doctor import Finding, FindingExample
+from pairstream.browse.facts import DatasetFacts, human_hours
+from stream.base.progress import human_bytes
 
 STYLE = """
 body { background: #fafafb; color: #1b1e24; }
@@ -30,29 +31,18 @@ h2 { font-size: 1.1rem; font-weight: 600; line-height: 1.6; margin: 0.8rem 0 0.2
 """Look of the tables, in pages and files."""
 
 
-_HEADS = (
-    "",
-    "dataset",
-    "episodes",
-    "hours",
-    "samples",
-    "size",
-    "rate",
-    "robot",
-    "cameras",
-    "codec",
-    "licence",
-    "left out",
-)
 _NUMBERS = ("episodes", "hours", "samples", "size", "rate")
+_HEADINGS = ("", "dataset", *_NUMBERS, "robot", "cameras", "codec", "licence", "left out")
 
 
 def totals(facts: Sequence[DatasetFacts]) -> str:
     """Return the sums over all datasets in words."""
-    episodes, samples, size = (sum(getattr(each, key) for each in facts) for key in ("episodes", "samples", "bytes"))
-    hours = sum(each.hours or 0 for each in facts)
-    counts = f"{len(facts)} dataset{'s' if len(facts) != 1 else ''}, {episodes:,} episodes, {human_hours(hours)} hours"
-    return f"{counts}, {samples:,} samples, {human_bytes(size)}"
+    episodes, samples, num_bytes = (
+        sum(getattr(dataset, column) for dataset in facts) for column in ("episodes", "samples", "bytes")
+    )
+    hours = human_hours(sum(dataset.hours or 0 for dataset in facts))
+    datasets = f"{len(facts)} dataset{'s' if len(facts) != 1 else ''}"
+    return f"{datasets}, {episodes:,} episodes, {hours} hours, {samples:,} samples, {human_bytes(num_bytes)}"
 
 
 def overview_html(
@@ -70,35 +60,29 @@ def overview_html(
         picture: Function that returns the address of a dataset's picture.
         links: Whether names lead to the pages of the splits.
     """
-    head = "".join(f"<th{_side(name)}>{name}</th>" for name in _HEADS)
-    rows = "".join(_row(each, escape(picture(each)), links=links) for each in facts)
-    broken = "".join(
-        f'<tr><td></td><td>{escape(name)}</td><td colspan="{len(_HEADS) - 2}" class="error">{escape(text)}</td></tr>'
-        for name, text in damaged.items()
-    )
-    return f'<table class="plain" id="datasets"><tr>{head}</tr>{rows}{broken}</table>'
+    heading = "".join(f"<th{_side(column)}>{column}</th>" for column in _HEADINGS)
+    rows = [_row(dataset, escape(picture(dataset)), links=links) for dataset in facts]
+    for name, fault in damaged.items():
+        fault_cell = f'<td colspan="{len(_HEADINGS) - 2}" class="error">{escape(fault)}</td>'
+        rows.append(f"<tr><td></td><td>{escape(name)}</td>{fault_cell}</tr>")
+    return f'<table class="plain" id="datasets"><tr>{heading}</tr>{"".join(rows)}</table>'
 
 
 def _row(facts: DatasetFacts, picture: str, *, links: bool) -> str:
-    splits = [
-        f'<a class="plain" href="{dataset_url(facts.name, split)}">{escape(split)}</a> {count:,}'
-        if links
-        else f"{escape(split)} {count:,}"
-        for split, count in facts.splits.items()
-    ]
-    main = dataset_url(facts.name, facts.first_split)
-    name = (
-        f'<a class="plain" href="{main}"><b>{escape(facts.name)}</b></a>' if links else f"<b>{escape(facts.name)}</b>"
-    )
+    def link(html: str, split: str) -> str:
+        return f'<a class="plain" href="{dataset_url(facts.name, split)}">{html}</a>' if links else html
+
+    split_links = [f"{link(escape(split), split)} {count:,}" for split, count in facts.splits.items()]
+    name = link(f"<b>{escape(facts.name)}</b>", facts.first_split)
     quirks = "".join(f"<li>{escape(quirk)}</li>" for quirk in facts.quirks)
     quirks = f"<details class='faint'><summary>quirks: {len(facts.quirks)}</summary><ul>{quirks}</ul></details>"
-    told = f'{name} <span class="faint">{escape(facts.version)}, {facts.layout}</span><br>{", ".join(splits)}'
-    licence = facts.licence or "not told"
-    left = ", ".join(f"{count:,} {escape(reason)}" for reason, count in facts.left_out.items())
-    hide = "onerror=\"this.style.visibility = 'hidden'\""
+    summary = f'{name} <span class="faint">{escape(facts.version)}, {facts.layout}</span><br>{", ".join(split_links)}'
+    licence = facts.licence or "unknown"
+    left_out = ", ".join(f"{count:,} {escape(reason)}" for reason, count in facts.left_out.items())
+    hide_broken = "onerror=\"this.style.visibility = 'hidden'\""
     cells = {
-        "": f'<img src="{picture}" loading="lazy" alt="" class="first" {hide}>',
-        "dataset": f'{told}<div class="faint">{escape(facts.description)}</div>{quirks if facts.quirks else ""}',
+        "": f'<img src="{picture}" loading="lazy" alt="" class="first" {hide_broken}>',
+        "dataset": f'{summary}<div class="faint">{escape(facts.description)}</div>{quirks if facts.quirks else ""}',
         "episodes": f"{facts.episodes:,}",
         "hours": "?" if facts.hours is None else human_hours(facts.hours),
         "samples": f"{facts.samples:,}",
@@ -108,54 +92,47 @@ def _row(facts: DatasetFacts, picture: str, *, links: bool) -> str:
         "cameras": escape(", ".join(facts.cameras)),
         "codec": escape(facts.codec),
         "licence": f'<span title="{escape(licence)}">{escape(licence.partition(" [")[0].partition(":")[0])}</span>',
-        "left out": left or '<span class="faint">nothing</span>',
+        "left out": left_out or '<span class="faint">nothing</span>',
     }
-    return "<tr>" + "".join(f"<td{_side(key)}>{cell}</td>" for key, cell in cells.items()) + "</tr>"
+    return "<tr>" + "".join(f"<td{_side(column)}>{cell}</td>" for column, cell in cells.items()) + "</tr>"
 
 
-def _side(column: str) -> str:
-    return ' class="number"' if column in _NUMBERS else ""
+def _side(column_name: str) -> str:
+    return ' class="number"' if column_name in _NUMBERS else ""
 
 
 def findings_html(
     findings: Sequence[Finding],
     *,
-    picture: Callable[[Finding, Place], str],
-    address: Callable[[Finding, Place], str],
+    picture: Callable[[Finding, FindingExample], str],
+    address: Callable[[Finding, FindingExample], str],
 ) -> str:
     """Return findings as a table, with the frame of each example's step.
 
     Args:
         findings: Findings.
-        picture: Function that returns the address of the frame of an example with an episode; empty for none.
-        address: Function that returns the address of its episode; empty for none.
+        picture: Function that returns the address of an example's frame, or "".
+        address: Function that returns the address of an example's episode, or "".
     """
     if not findings:
         return "<p>Nothing was found.</p>"
-    rows = []
+    table_rows = []
     for finding in findings:
-        examples = ""
-        for place in finding.places:
-            seen = place.episode is not None
-            examples += _example(
-                place, picture(finding, place) if seen else "", address(finding, place) if seen else ""
-            )
-        cells = [
-            f'<span class="{finding.severity}">{finding.severity}</span>',
-            escape(finding.dataset),
-            escape(finding.split or "all"),
-            escape(finding.rule),
-            escape(finding.count),
-            f"{escape(finding.meaning)}<div>{examples}</div>",
-        ]
-        rows.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
-    head = "".join(f"<th>{name}</th>" for name in ("severity", "dataset", "split", "rule", "count", "found"))
-    return f'<table class="plain" id="findings"><tr>{head}</tr>{"".join(rows)}</table>'
+        examples_html = ""
+        for example in finding.examples:
+            urls = ("", "") if example.episode is None else (picture(finding, example), address(finding, example))
+            examples_html += _example(example, *urls)
+        texts = (finding.dataset, finding.split or "all", finding.rule, finding.count)
+        cells = [f'<span class="{finding.severity}">{finding.severity}</span>', *map(escape, texts)]
+        cells.append(f"{escape(finding.meaning)}<div>{examples_html}</div>")
+        table_rows.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
+    heading = "".join(f"<th>{column}</th>" for column in ("severity", "dataset", "split", "rule", "count", "found"))
+    return f'<table class="plain" id="findings"><tr>{heading}</tr>{"".join(table_rows)}</table>'
 
 
-def _example(place: Place, picture: str, address: str) -> str:
-    said = f" “{escape(place.instruction)}”" if place.instruction else ""
-    image = f'<img src="{escape(picture)}" loading="lazy" alt="" onerror="this.remove()">' if picture else ""
-    name = "" if place.episode is None else f"{image}episode {place.episode}"
-    link = f'<a class="plain" href="{escape(address)}">{name}</a>' if address else name
-    return f'<p class="example">{link} <span class="faint">{escape(place.text)}{said}</span></p>'
+def _example(example: FindingExample, picture: str, address: str) -> str:
+    instruction = f" “{escape(example.instruction)}”" if example.instruction else ""
+    picture_html = f'<img src="{escape(picture)}" loading="lazy" alt="" onerror="this.remove()">' if picture else ""
+    label_html = "" if example.episode is None else f"{picture_html}episode {example.episode}"
+    link_html = f'<a class="plain" href="{escape(address)}">{label_html}</a>' if address else label_html
+    return f'<p class="example">{link_html} <span class="faint">{escape(example.text)}{instruction}</span></p>'

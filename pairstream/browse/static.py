@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from pairstream.browse.doctor import Finding, Place, doctor_command, read_findings, read_report
+from pairstream.browse.browsed_root import BrowsedRoot
+from pairstream.browse.doctor import Finding, FindingExample, doctor_command, read_findings, read_report
 from pairstream.browse.facts import DatasetFacts
 from pairstream.browse.markup import STYLE, findings_html, overview_html, totals
-from pairstream.browse.opened import Opened
-from pairstream.view.player import static_page
+from pairstream.view.player import PLAYER_FILE, describe_episode, facts_text, player_call
 from pairstream.view.tracks import Tracks
 from stream.base.errors import ArgumentError, FormatError
 from stream.storage.remote import check_local
@@ -41,146 +41,148 @@ class Written:
 
 
 def write_static(
-    opened: Opened, folder: Path, *, episodes: Sequence[Chosen] | str | None, doctor: bool, most_bytes: int
+    root: BrowsedRoot, folder: Path, *, episodes: Sequence[Chosen] | str | None, doctor: bool, most_bytes: int
 ) -> Written:
     """Write the pages of a root as files.
 
     Args:
-        opened: Root.
+        root: Root.
         folder: Folder to make; it must not hold files yet.
         episodes: Episodes, ``marked`` for the marked ones, or None for the first of each dataset.
-        doctor: Whether to look for mistakes with ``convert.doctor`` first, and to write what it finds.
-        most_bytes: Most bytes of pictures; an episode with more than its share has only every second, third, ... frame.
+        doctor: Whether to run ``pairstream doctor`` first, and to write its findings.
+        most_bytes: Most bytes of pictures; an episode above its share has only every second, third, ... frame.
 
     Raises:
         ArgumentError: The folder holds files or is an address, or an episode does not exist.
-        FormatError: An index is damaged; a damaged frame alone is left out.
-        StreamError: ``convert.doctor`` is not installed, or failed.
+        FormatError: An index is damaged; damaged frames are only left out.
+        StreamError: ``pairstream doctor`` failed.
         OSError: The folder cannot be written to.
     """
     check_local(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ArgumentError(f"--static {folder}: exists and is not empty; give a new folder")
-    chosen = list(dict.fromkeys(_choose(opened, episodes)))
-    rows = [opened.episode(*each) for each in chosen]
-    findings = _look(opened) if doctor else None
+    chosen_episodes = list(dict.fromkeys(_choose(root, episodes)))
+    all_tracks = [root.episode(*chosen) for chosen in chosen_episodes]
+    findings = _look(root) if doctor else None
     folder.mkdir(parents=True, exist_ok=True)
-    writer = _Writer(opened, folder, chosen)
-    share = most_bytes // max(1, len(chosen) + 1)
-    for each in rows:
-        writer.write_episode(each, share)
+    writer = _Writer(root, folder, chosen_episodes)
+    max_bytes = most_bytes // max(1, len(chosen_episodes) + 1)
+    for tracks in all_tracks:
+        writer.write_episode(tracks, max_bytes)
     writer.write_overview(findings)
     if findings is not None:
-        writer.write_findings(findings, share)
-    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    return Written(folder / "index.html", len(chosen), size)
+        writer.write_findings(findings, max_bytes)
+    num_bytes = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    return Written(folder / "index.html", len(chosen_episodes), num_bytes)
 
 
-def _choose(opened: Opened, episodes: Sequence[Chosen] | str | None) -> list[Chosen]:
+def _choose(root: BrowsedRoot, episodes: Sequence[Chosen] | str | None) -> list[Chosen]:
     if episodes is None:
-        facts = [DatasetFacts.of(opened.dataset(name)) for name in opened.names]
-        return [(each.name, each.first_split, 0) for each in facts if each.episodes]
+        return [(facts.name, facts.first_split, 0) for facts in root.facts() if facts.episodes]
     if not isinstance(episodes, str):
         return list(episodes)
-    found = [
+    marked_episodes = [
         (name, split, number)
-        for name in opened.marks.datasets
-        for split in opened.dataset(name).shards
-        for number in opened.table(name, split).find_ids(opened.marks.ids(name)).values()
+        for name in root.marks.datasets
+        for split in root.dataset(name).shards
+        for number in root.table(name, split).find_ids(root.marks.ids(name)).values()
     ]
-    if not found:
-        raise ArgumentError(f"--episodes marked: {opened.marks.path} marks no episode of {opened.catalog.place}")
-    return found
+    if not marked_episodes:
+        raise ArgumentError(f"--episodes marked: {root.marks.path} marks no episode of {root.catalog.place}")
+    return marked_episodes
 
 
-def _look(opened: Opened) -> list[Finding]:
-    command = doctor_command(opened.catalog.place, list(opened.names))
-    done = subprocess.run(command, capture_output=True, check=False)
-    return read_findings(opened, read_report(done.stdout, done.stderr))
+def _look(root: BrowsedRoot) -> list[Finding]:
+    command = doctor_command(root.catalog.place, list(root.names))
+    finished_process = subprocess.run(command, capture_output=True, check=False)
+    return read_findings(root, read_report(finished_process.stdout, finished_process.stderr))
 
 
 @dataclass(frozen=True)
 class _Writer:
     """Files of a folder; ``chosen`` are the episodes that have a page."""
 
-    opened: Opened
+    root: BrowsedRoot
     folder: Path
     chosen: Sequence[Chosen]
 
     def write_overview(self, findings: Sequence[Finding] | None) -> None:
-        facts = [DatasetFacts.of(self.opened.dataset(name)) for name in self.opened.names]
-        links = "".join(
+        all_facts = self.root.facts()
+        episode_links = "".join(
             f'<li><a class="plain" href="{_page((name, split, number))}">{name}, {split}, episode {number}</a></li>'
             for name, split, number in self.chosen
         )
-        found = "" if findings is None else f'<p><a class="plain" href="findings.html">{len(findings)} findings</a></p>'
-        table = overview_html(
-            facts,
-            self.opened.damaged,
-            picture=lambda each: self._path((each.name, each.first_split, 0), 0, 0),
-            links=False,
-        )
-        content = f"<h1>{escape(str(self.opened.catalog.place))}</h1><p class='faint'>{totals(facts)}</p>{found}{table}"
-        self._write("index.html", "Overview", f"{content}<h2>Episodes</h2><ul>{links}</ul>")
+        head = f"<h1>{escape(str(self.root.catalog.place))}</h1><p class='faint'>{totals(all_facts)}</p>"
+        if findings is not None:
+            head += f'<p><a class="plain" href="findings.html">{len(findings)} findings</a></p>'
 
-    def write_findings(self, findings: Sequence[Finding], share: int) -> None:
-        left = [share]
+        def picture(facts: DatasetFacts) -> str:
+            return self._path((facts.name, facts.first_split, 0), 0, 0)
 
-        def picture(finding: Finding, place: Place) -> str:
-            name = (
-                self._path((finding.dataset, finding.split, place.episode or 0), 0, place.step) if left[0] > 0 else ""
-            )
-            left[0] -= (self.folder / name).stat().st_size if name else 0
-            return name
+        datasets = overview_html(all_facts, self.root.damaged, picture=picture, links=False)
+        self._write("index.html", "Overview", f"{head}{datasets}<h2>Episodes</h2><ul>{episode_links}</ul>")
 
-        def address(finding: Finding, place: Place) -> str:
-            episode = (finding.dataset, finding.split, place.episode or 0)
+    def write_findings(self, findings: Sequence[Finding], max_bytes: int) -> None:
+        bytes_left = max_bytes
+
+        def picture(finding: Finding, example: FindingExample) -> str:
+            nonlocal bytes_left
+            if bytes_left <= 0:
+                return ""
+            picture_path = self._path((finding.dataset, finding.split, example.episode or 0), 0, example.step)
+            bytes_left -= (self.folder / picture_path).stat().st_size if picture_path else 0
+            return picture_path
+
+        def address(finding: Finding, example: FindingExample) -> str:
+            episode = (finding.dataset, finding.split, example.episode or 0)
             return _page(episode) if episode in self.chosen else ""
 
+        head = '<h1>Findings</h1><p><a href="index.html">Overview</a></p>'
         table = findings_html(findings, picture=picture, address=address)
-        self._write("findings.html", "Findings", f'<h1>Findings</h1><p><a href="index.html">Overview</a></p>{table}')
+        self._write("findings.html", "Findings", f"{head}{table}")
 
-    def write_episode(self, tracks: Tracks, share: int) -> None:
+    def write_episode(self, tracks: Tracks, max_bytes: int) -> None:
         episode = (tracks.dataset.name, tracks.index.split, tracks.episode)
-        kept = np.concatenate([track.records[track.records >= 0] for track in tracks.cameras])
-        size = int(tracks.index.records.take("num_bytes", np.unique(kept)).sum())
-        stride = max(1, math.ceil(size / max(1, share)))
+        stored_records = np.concatenate([track.records[track.records >= 0] for track in tracks.cameras])
+        num_bytes = int(tracks.index.records.take("num_bytes", np.unique(stored_records)).sum())
+        stride = max(1, math.ceil(num_bytes / max(1, max_bytes)))
 
-        def frames(camera: int) -> list[Any]:
+        def frames(camera_number: int) -> list[Any]:
             """Return the file of each step's frame, or that of the last written one before it."""
-            found: list[Any] = [None] * tracks.steps
-            steps = tracks.cameras[camera].steps.tolist()
-            for place, step in enumerate(steps):
-                found[step] = self._picture(episode, camera, steps[place - place % stride])
-            return found
+            frame_paths: list[Any] = [None] * tracks.steps
+            stored_steps = tracks.cameras[camera_number].steps.tolist()
+            for position, step in enumerate(stored_steps):
+                frame_paths[step] = self._picture(episode, camera_number, stored_steps[position - position % stride])
+            return frame_paths
 
-        every = f", every {stride}. frame" if stride > 1 else ""
-        links = f'<a class="plain" href="index.html">Overview</a><span class="faint">{every}</span>'
-        text = static_page(tracks, frames, above=links)
-        (self.folder / _page(episode)).write_text(text, "utf-8", errors="backslashreplace")
+        stride_text = f", every {stride}. frame" if stride > 1 else ""
+        links = f'<a class="plain" href="index.html">Overview</a><span class="faint">{stride_text}</span>'
+        head = f"<h1>{escape(tracks.title)}</h1><p>{links}</p><p class='faint'>{escape(facts_text(tracks))}</p>"
+        script = f"<script>{PLAYER_FILE.read_text('utf-8')}</script>{player_call(describe_episode(tracks, frames))}"
+        self._write(_page(episode), tracks.title, f"{head}<div id='player'></div>\n{script}")
 
-    def _path(self, episode: Chosen, camera: int, step: int) -> str:
+    def _path(self, episode: Chosen, camera_number: int, step: int) -> str:
         """Write a frame and return its path from the pages; a hole or a damaged frame has none."""
-        found = self._picture(episode, camera, step)
-        return found if isinstance(found, str) else ""
+        picture = self._picture(episode, camera_number, step)
+        return picture if isinstance(picture, str) else ""
 
-    def _picture(self, episode: Chosen, camera: int, step: int) -> str | dict[str, str]:
+    def _picture(self, episode: Chosen, camera_number: int, step: int) -> str | dict[str, str]:
         """Write a frame and return its path from the pages, or ``{"fault": text}``."""
-        name = f"frames/{'/'.join(map(str, episode))}/{camera}/{step}.jpg"
-        path = self.folder / name
-        if path.exists():
-            return name
+        relative_path = f"frames/{'/'.join(map(str, episode))}/{camera_number}/{step}.jpg"
+        picture_path = self.folder / relative_path
+        if picture_path.exists():
+            return relative_path
         try:
-            picture = self.opened.episode(*episode).camera(camera).read_picture(step)
+            picture = self.root.episode(*episode).camera(camera_number).read_picture(step)
         except (ArgumentError, FormatError) as error:
             return {"fault": str(error)}
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(picture)
-        return name
+        picture_path.parent.mkdir(parents=True, exist_ok=True)
+        picture_path.write_bytes(picture)
+        return relative_path
 
-    def _write(self, name: str, title: str, content: str) -> None:
-        text = _PAGE.format(title=escape(title), style=STYLE, content=content)
-        (self.folder / name).write_text(text, "utf-8", errors="backslashreplace")
+    def _write(self, file_name: str, title: str, content: str) -> None:
+        page_html = _PAGE.format(title=escape(title), style=STYLE, content=content)
+        (self.folder / file_name).write_text(page_html, "utf-8", errors="backslashreplace")
 
 
 def _page(episode: Chosen) -> str:

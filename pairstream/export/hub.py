@@ -24,9 +24,9 @@ def push_slice(folder: Path, repository: str, *, private: bool) -> str:
         from huggingface_hub import HfApi
         from huggingface_hub.errors import RevisionNotFoundError
 
-        api = HfApi()
-        address = api.create_repo(repository, repo_type="dataset", private=private or None, exist_ok=True)
-        api.upload_folder(
+        hub_api = HfApi()
+        address = hub_api.create_repo(repository, repo_type="dataset", private=private or None, exist_ok=True)
+        hub_api.upload_folder(
             repo_id=repository,
             repo_type="dataset",
             folder_path=folder,
@@ -34,6 +34,6 @@ def push_slice(folder: Path, repository: str, *, private: bool) -> str:
             delete_patterns=list(_FOLDERS),
         )
         with contextlib.suppress(RevisionNotFoundError):
-            api.delete_tag(repository, tag=VERSION, repo_type="dataset")
-        api.create_tag(repository, tag=VERSION, repo_type="dataset")
+            hub_api.delete_tag(repository, tag=VERSION, repo_type="dataset")
+        hub_api.create_tag(repository, tag=VERSION, repo_type="dataset")
     return str(address)

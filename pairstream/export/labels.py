@@ -12,7 +12,7 @@ from stream.base.errors import ArgumentError
 from stream.format.index import SplitIndex
 from stream.format.table import Column
 
-_TAKEN = (*COUNTERS, FRAMES_MASK, "next.done", "action", "observation.state", "task")
+_RESERVED = (*COUNTERS, FRAMES_MASK, "next.done", "action", "observation.state", "task")
 
 
 def label_features(indexes: Sequence[SplitIndex]) -> dict[str, Label]:
@@ -21,57 +21,56 @@ def label_features(indexes: Sequence[SplitIndex]) -> dict[str, Label]:
     Raises:
         ArgumentError: A label is not in all of the splits, or LeRobot uses its name.
     """
-    found: dict[str, Label] = {}
-    labelled = [index.labels for index in indexes]
-    for name in dict.fromkeys(name for own in labelled for name in own):
-        columns = [own[name] for own in labelled if name in own]
-        feature = _feature(name)
+    features: dict[str, Label] = {}
+    existing = set(_RESERVED)
+    for label_name in dict.fromkeys(label_name for index in indexes for label_name in index.labels):
+        columns = [index.labels[label_name] for index in indexes if label_name in index.labels]
+        feature = _feature(label_name)
         if len(columns) < len(indexes) or not all(column.is_like(columns[0]) for column in columns):
             raise ArgumentError(
-                f"label {name!r} is not in all of the splits {', '.join(index.split for index in indexes)}, or of "
-                "several types; export one split at a time"
+                f"label {label_name!r} is not in all of the splits {', '.join(index.split for index in indexes)}, or "
+                "of several types; export one split at a time"
             )
-        label = Label(_dtype(columns[0]), columns[0].width or 1, any(each.validity is not None for each in columns))
-        names = [feature, f"{feature}_mask"] if label.has_missing else [feature]
-        masks = [f"{each}_mask" for each, other in found.items() if other.has_missing]
-        if taken := [
-            each for each in names if each in (*_TAKEN, *found, *masks) or each.startswith("observation.images.")
-        ]:
-            raise ArgumentError(f"label {name!r}: a feature {taken[0]!r} exists; attach the label by another name")
-        found[feature] = label
-    return found
+        has_missing = any(column.validity is not None for column in columns)
+        for added in (feature, f"{feature}_mask") if has_missing else (feature,):
+            if added in existing or added.startswith("observation.images."):
+                hint = "attach the label by another name"
+                raise ArgumentError(f"label {label_name!r}: a feature {added!r} exists; {hint}")
+            existing.add(added)
+        features[feature] = Label(_dtype(columns[0]), columns[0].width or 1, has_missing)
+    return features
 
 
 def label_values(table: pa.Table, labels: Mapping[str, Label]) -> dict[str, np.ndarray]:
-    """Return the labels of an episode and their masks, by feature; what a step lacks is as it is stored: NaN, 0, "".
+    """Return the labels of an episode and their masks, by feature; missing values are as stored: NaN, 0, "".
 
     Args:
         table: Steps of the episode.
         labels: Labels by feature.
     """
-    found: dict[str, np.ndarray] = {}
-    columns = {_feature(name): table.column(name) for name in table.column_names}
+    arrays: dict[str, np.ndarray] = {}
+    columns = {_feature(column_name): table.column(column_name) for column_name in table.column_names}
     for feature, label in labels.items():
         column = columns[feature].combine_chunks()
-        has = np.asarray(column.is_valid())
+        is_present = np.asarray(column.is_valid())
         if label.dtype == "string":
-            found[feature] = np.array([text or "" for text in column.to_pylist()], object)
+            arrays[feature] = np.array([label_text or "" for label_text in column.to_pylist()], object)
         elif label.size > 1 or pa.types.is_fixed_size_list(column.type):
-            inside = column.values.slice(column.offset * label.size, len(column) * label.size)
-            found[feature] = inside.to_numpy(zero_copy_only=False).reshape(len(column), -1)
+            flat_values = column.values.slice(column.offset * label.size, len(column) * label.size)
+            arrays[feature] = flat_values.to_numpy(zero_copy_only=False).reshape(len(column), -1)
         else:
             numbers = column.drop_null().to_numpy(zero_copy_only=False)
-            values = np.full(len(column), np.nan if numbers.dtype.kind == "f" else 0, numbers.dtype)
-            values[has] = numbers
-            found[feature] = values
+            filled_values = np.full(len(column), np.nan if numbers.dtype.kind == "f" else 0, numbers.dtype)
+            filled_values[is_present] = numbers
+            arrays[feature] = filled_values
         if label.has_missing:
-            found[f"{feature}_mask"] = has
-    return found
+            arrays[f"{feature}_mask"] = is_present
+    return arrays
 
 
-def _feature(name: str) -> str:
+def _feature(column_name: str) -> str:
     # LeRobot refuses a slash in a name.
-    return name.replace("/", ".")
+    return column_name.replace("/", ".")
 
 
 def _dtype(column: Column) -> str:

@@ -50,7 +50,7 @@ class Label:
     Attributes:
         dtype: Type of its numbers; ``string`` for texts.
         size: Numbers of a step.
-        has_missing: Whether steps may lack it, which the feature ``<name>_mask`` tells.
+        has_missing: Whether steps may lack it, so that there is a feature ``<name>_mask``.
     """
 
     dtype: str
@@ -82,30 +82,30 @@ class Layout:
     has_mask: bool
     labels: Mapping[str, Label]
 
-    def image_key(self, camera: str) -> str:
+    def image_key(self, camera_key: str) -> str:
         """Return the feature of a camera."""
-        return f"observation.images.{camera}"
+        return f"observation.images.{camera_key}"
 
     @property
     def numbers(self) -> dict[str, dict[str, Any]]:
         """Features that are columns of numbers, as ``info.json`` declares them."""
-        found: dict[str, dict[str, Any]] = {
+        features: dict[str, dict[str, Any]] = {
             name: {"dtype": "float32", "shape": [len(names)], "names": _distinct(names)}
             for name, names in self.vectors.items()
         }
         for name, label in self.labels.items():
-            found[name] = {"dtype": label.dtype, "shape": [label.size], "names": None}
+            features[name] = {"dtype": label.dtype, "shape": [label.size], "names": None}
             if label.has_missing:
-                found[f"{name}_mask"] = {"dtype": "bool", "shape": [1], "names": None}
+                features[f"{name}_mask"] = {"dtype": "bool", "shape": [1], "names": None}
         if self.has_mask:
-            found[FRAMES_MASK] = {"dtype": "bool", "shape": [len(self.cameras)], "names": list(self.cameras)}
-        found["next.done"] = {"dtype": "bool", "shape": [1], "names": None}
-        return found | {name: {"dtype": dtype, "shape": [1], "names": None} for name, dtype in COUNTERS.items()}
+            features[FRAMES_MASK] = {"dtype": "bool", "shape": [len(self.cameras)], "names": list(self.cameras)}
+        features["next.done"] = {"dtype": "bool", "shape": [1], "names": None}
+        return features | {name: {"dtype": dtype, "shape": [1], "names": None} for name, dtype in COUNTERS.items()}
 
     @property
     def features(self) -> dict[str, dict[str, Any]]:
         """Features as ``info.json`` declares them."""
-        found = {}
+        features = {}
         for camera, (height, width) in self.cameras.items():
             declared: dict[str, Any] = {
                 "dtype": "video" if self.is_video else "image",
@@ -115,27 +115,27 @@ class Layout:
             if self.is_video:
                 from pairstream.export.video import CODEC, PIXELS
 
-                about = {"height": height, "width": width, "codec": CODEC, "pix_fmt": PIXELS, "is_depth_map": False}
-                about |= {"fps": as_number(self.fps), "channels": 3}
-                declared["info"] = {**{f"video.{name}": value for name, value in about.items()}, "has_audio": False}
-            found[self.image_key(camera)] = declared
-        return found | self.numbers
+                video_info = {"height": height, "width": width, "codec": CODEC, "pix_fmt": PIXELS}
+                video_info |= {"is_depth_map": False, "fps": as_number(self.fps), "channels": 3}
+                declared["info"] = {**{f"video.{key}": value for key, value in video_info.items()}, "has_audio": False}
+            features[self.image_key(camera)] = declared
+        return features | self.numbers
 
     @property
     def schema(self) -> pa.Schema:
         """Schema of the parquet file of the steps."""
-        fields, known = [], {}
-        for name, feature in self.numbers.items():
-            kind = pa.type_for_alias(feature["dtype"])
+        arrow_fields, hub_features = [], {}
+        for feature_name, feature in self.numbers.items():
+            arrow_type = pa.type_for_alias(feature["dtype"])
             value: dict[str, Any] = {"dtype": feature["dtype"], "_type": "Value"}
             # LeRobot stores a vector of one number as a number.
             size = feature["shape"][0]
-            known[name] = value if size == 1 else {"feature": value, "length": size, "_type": "List"}
-            fields.append(pa.field(name, kind if size == 1 else pa.list_(kind, size)))
+            hub_features[feature_name] = value if size == 1 else {"feature": value, "length": size, "_type": "List"}
+            arrow_fields.append(pa.field(feature_name, arrow_type if size == 1 else pa.list_(arrow_type, size)))
         for camera in () if self.is_video else self.cameras:
-            known[self.image_key(camera)] = {"_type": "Image"}
-            fields.append(pa.field(self.image_key(camera), _IMAGE))
-        return pa.schema(fields, metadata={"huggingface": json.dumps({"info": {"features": known}})})
+            hub_features[self.image_key(camera)] = {"_type": "Image"}
+            arrow_fields.append(pa.field(self.image_key(camera), _IMAGE))
+        return pa.schema(arrow_fields, metadata={"huggingface": json.dumps({"info": {"features": hub_features}})})
 
 
 class LeRobotWriter:
@@ -152,8 +152,8 @@ class LeRobotWriter:
         self._tasks: dict[str, int] = {}
         self._episodes: list[dict[str, Any]] = []
         # LeRobot has no statistics of texts.
-        counted = [name for name, feature in layout.numbers.items() if feature["dtype"] != "string"]
-        self._columns: dict[str, list[np.ndarray]] = {name: [] for name in counted}
+        counted = [feature_name for feature_name, feature in layout.numbers.items() if feature["dtype"] != "string"]
+        self._columns: dict[str, list[np.ndarray]] = {feature_name: [] for feature_name in counted}
         self._pixels = {camera: PixelCounts() for camera in layout.cameras}
         self._steps = 0
         self._data = pq.ParquetWriter(self._make(_DATA.format(**_FIRST)), layout.schema)
@@ -162,17 +162,19 @@ class LeRobotWriter:
             from pairstream.export.video import VideoCopier, VideoWriter
 
             for camera, shape in layout.cameras.items():
-                path = self._make(_VIDEO.format(video_key=layout.image_key(camera), **_FIRST))
+                video_path = self._make(_VIDEO.format(video_key=layout.image_key(camera), **_FIRST))
                 is_copied = camera in layout.copied
                 self._videos[camera] = (
-                    VideoCopier(path, rate=layout.fps) if is_copied else VideoWriter(path, shape=shape, rate=layout.fps)
+                    VideoCopier(video_path, frame_rate=layout.fps)
+                    if is_copied
+                    else VideoWriter(video_path, frame_shape=shape, frame_rate=layout.fps)
                 )
 
     def __enter__(self) -> LeRobotWriter:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._data.close()
         for video in self._videos.values():
@@ -180,7 +182,7 @@ class LeRobotWriter:
 
     def add(
         self,
-        frames: Mapping[str, Sequence[StoredFrame | None]],
+        stored_frames: Mapping[str, Sequence[StoredFrame | None]],
         vectors: Mapping[str, np.ndarray],
         tasks: Sequence[str],
         labels: Mapping[str, np.ndarray],
@@ -188,7 +190,7 @@ class LeRobotWriter:
         """Write an episode of n steps, n above 0.
 
         Args:
-            frames: Stored frame of each step by camera; None for a step without a frame, which becomes black.
+            stored_frames: Stored frame of each step by camera; None for a step without a frame, which becomes black.
             vectors: float32 [n, dims] by feature.
             tasks: Instruction of each step.
             labels: Array [n] or [n, size] of each label and mask, by feature.
@@ -196,32 +198,34 @@ class LeRobotWriter:
         Raises:
             FormatError: A frame cannot be decoded.
         """
-        layout, steps, number = self._layout, len(tasks), len(self._episodes)
+        layout, steps, episode_number = self._layout, len(tasks), len(self._episodes)
         numbers: dict[str, np.ndarray] = {
-            **{name: np.asarray(values, np.float32) for name, values in vectors.items()},
+            **{feature_name: np.asarray(values, np.float32) for feature_name, values in vectors.items()},
             **labels,
             "next.done": np.arange(steps) == steps - 1,
             "timestamp": (np.arange(steps) / layout.fps).astype(np.float32),
             "frame_index": np.arange(steps),
-            "episode_index": np.full(steps, number),
+            "episode_index": np.full(steps, episode_number),
             "index": self._steps + np.arange(steps),
             "task_index": np.array([self._tasks.setdefault(task, len(self._tasks)) for task in tasks]),
         }
         if layout.has_mask:
-            has_frame = [[jpeg is not None for jpeg in frames[camera]] for camera in layout.cameras]
+            has_frame = [[frame is not None for frame in stored_frames[camera]] for camera in layout.cameras]
             numbers[FRAMES_MASK] = np.array(has_frame).T
-        arrays = [_array(numbers[field.name], field.type) for field in layout.schema if field.name in numbers]
-        stats: dict[str, Statistics] = {name: describe_numbers(numbers[name]) for name in self._columns}
+        arrow_arrays = [_array(numbers[field.name], field.type) for field in layout.schema if field.name in numbers]
+        statistics: dict[str, Statistics] = {
+            feature_name: describe_numbers(numbers[feature_name]) for feature_name in self._columns
+        }
         for camera in layout.cameras:
-            jpegs, counts = self._write_frames(camera, frames[camera])
-            stats[layout.image_key(camera)] = counts.describe()
+            jpegs, pixel_counts = self._write_frames(camera, stored_frames[camera])
+            statistics[layout.image_key(camera)] = pixel_counts.describe()
             if not layout.is_video:
-                cells = [{"bytes": jpeg, "path": f"frame-{step:06d}.jpg"} for step, jpeg in enumerate(jpegs)]
-                arrays.append(pa.array(cells, _IMAGE))
-        self._data.write_table(pa.Table.from_arrays(arrays, schema=layout.schema))
-        for name, column in self._columns.items():
-            column.append(numbers[name])
-        self._episodes.append(self._describe(steps, list(dict.fromkeys(tasks)), stats))
+                image_cells = [{"bytes": frame, "path": f"frame-{step:06d}.jpg"} for step, frame in enumerate(jpegs)]
+                arrow_arrays.append(pa.array(image_cells, _IMAGE))
+        self._data.write_table(pa.Table.from_arrays(arrow_arrays, schema=layout.schema))
+        for feature_name, column_arrays in self._columns.items():
+            column_arrays.append(numbers[feature_name])
+        self._episodes.append(self._describe(steps, list(dict.fromkeys(tasks)), statistics))
         self._steps += steps
 
     def finish(self) -> None:
@@ -256,41 +260,41 @@ class LeRobotWriter:
         """Write the frames of an episode to the video, or return their JPEGs; with the histogram of a sample."""
         height, width = self._layout.cameras[camera]
         black = np.zeros((height, width, 3), np.uint8)
-        hole = b"" if self._layout.is_video or None not in frames else simplejpeg.encode_jpeg(black, quality=95)
+        black_jpeg = b"" if self._layout.is_video or None not in frames else simplejpeg.encode_jpeg(black, quality=95)
         counts, sampled = PixelCounts(), PixelCounts.sampled(len(frames))
         video: Any = self._videos.get(camera)
         is_copied = camera in self._layout.copied
-        for step, jpeg in enumerate(frames):
+        for step, stored_frame in enumerate(frames):
             pixels = black
-            if jpeg is not None and ((video and not is_copied) or step in sampled):
+            if stored_frame is not None and ((video and not is_copied) or step in sampled):
                 try:
-                    pixels = decode_frame(jpeg)
+                    pixels = decode_frame(stored_frame)
                 except FormatError as error:
                     raise FormatError(f"camera {camera}, step {step}: a frame cannot be decoded ({error})") from None
-            if jpeg is not None and step in sampled:
+            if stored_frame is not None and step in sampled:
                 counts.add(pixels)
             if video and not is_copied:
                 video.write(pixels)
-            elif is_copied and isinstance(jpeg, ChunkFrame) and not jpeg.number:
-                video.write(bytes(jpeg.chunk))
+            elif is_copied and isinstance(stored_frame, ChunkFrame) and not stored_frame.number:
+                video.write(bytes(stored_frame.chunk))
         self._pixels[camera].merge(counts)
         if video:
             return [], counts
-        return [hole if frame is None else bytes(as_jpeg(frame)) for frame in frames], counts
+        return [black_jpeg if frame is None else bytes(as_jpeg(frame)) for frame in frames], counts
 
     def _describe(self, steps: int, tasks: list[str], stats: Mapping[str, Statistics]) -> dict[str, Any]:
         """Return the row of an episode in ``meta/episodes``."""
-        start, stop = self._steps, self._steps + steps
+        first_index, end_index = self._steps, self._steps + steps
         row: dict[str, Any] = {"episode_index": len(self._episodes), "tasks": tasks, "length": steps}
-        row |= {f"data/{name}": place for name, place in _FIRST.items()}
-        row |= {"dataset_from_index": start, "dataset_to_index": stop}
-        for camera in self._videos:
-            key = f"videos/{self._layout.image_key(camera)}"
-            row |= {f"{key}/{name}": place for name, place in _FIRST.items()}
-            row |= {f"{key}/from_timestamp": start / self._layout.fps, f"{key}/to_timestamp": stop / self._layout.fps}
+        row |= {f"data/{name}": number for name, number in _FIRST.items()}
+        row |= {"dataset_from_index": first_index, "dataset_to_index": end_index}
+        for camera_key in self._videos:
+            key, fps = f"videos/{self._layout.image_key(camera_key)}", self._layout.fps
+            row |= {f"{key}/{name}": number for name, number in _FIRST.items()}
+            row |= {f"{key}/from_timestamp": first_index / fps, f"{key}/to_timestamp": end_index / fps}
         for name, statistics in stats.items():
             row |= {f"stats/{name}/{key}": value for key, value in statistics.items()}
-        return row | {f"meta/episodes/{name}": place for name, place in _FIRST.items()}
+        return row | {f"meta/episodes/{name}": number for name, number in _FIRST.items()}
 
     def _make(self, name: str) -> Path:
         """Return the path of a file, in a folder that exists."""
@@ -299,44 +303,48 @@ class LeRobotWriter:
         return path
 
 
-def as_number(rate: float) -> int | float:
+def as_number(frame_rate: float) -> int | float:
     """Return a rate as LeRobot writes it: a whole number if it is one.
 
     >>> as_number(5.0), as_number(2.5)
     (5, 2.5)
     """
-    return int(rate) if rate == int(rate) else rate
+    return int(frame_rate) if frame_rate == int(frame_rate) else frame_rate
 
 
 def _distinct(names: Sequence[str]) -> list[str]:
-    """Return names with numbers behind those that come again, since readers tell values by their names.
+    """Return names with numbers after repeated ones, since readers recognise values by their names.
 
     >>> _distinct(["x", "y", "x"])
     ['x', 'y', 'x_2']
     """
-    found: list[str] = []
+    distinct: list[str] = []
     for name in names:
-        again = (f"{name}_{number}" for number in itertools.count(2))
-        found.append(name if name not in found else next(each for each in again if each not in {*found, *names}))
-    return found
+        if name in distinct:
+            numbered = (f"{name}_{number}" for number in itertools.count(2))
+            name = next(candidate for candidate in numbered if candidate not in {*distinct, *names})
+        distinct.append(name)
+    return distinct
 
 
-def _array(values: np.ndarray, kind: pa.DataType) -> pa.Array:
-    if not pa.types.is_fixed_size_list(kind):
-        return pa.array(values.reshape(-1), kind)
-    return pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1), kind.value_type), kind.list_size)
+def _array(values: np.ndarray, arrow_type: pa.DataType) -> pa.Array:
+    if not pa.types.is_fixed_size_list(arrow_type):
+        return pa.array(values.reshape(-1), arrow_type)
+    return pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1), arrow_type.value_type), arrow_type.list_size)
 
 
 def _tasks_table(tasks: Sequence[str]) -> pa.Table:
     """Return ``meta/tasks.parquet``: a table of pandas whose index is the text of each task."""
-    index = {"name": "task", "field_name": "task", "pandas_type": "unicode", "numpy_type": "object", "metadata": None}
-    number = {"name": "task_index", "field_name": "task_index", "pandas_type": "int64", "numpy_type": "int64"}
-    about = {
+    columns_metadata = [
+        {"name": name, "field_name": name, "pandas_type": pandas_type, "numpy_type": numpy_type, "metadata": None}
+        for name, pandas_type, numpy_type in (("task_index", "int64", "int64"), ("task", "unicode", "object"))
+    ]
+    metadata = {
         "index_columns": ["task"],
         "column_indexes": [],
-        "columns": [{**number, "metadata": None}, index],
+        "columns": columns_metadata,
         "creator": {"library": "pyarrow", "version": pa.__version__},
         "pandas_version": "2.0.0",
     }
     columns = {"task_index": pa.array(range(len(tasks)), pa.int64()), "task": pa.array(tasks, pa.string())}
-    return pa.table(columns).replace_schema_metadata({"pandas": json.dumps(about)})
+    return pa.table(columns).replace_schema_metadata({"pandas": json.dumps(metadata)})

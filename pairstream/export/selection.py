@@ -26,6 +26,8 @@ from stream.storage.remote import CachedRoot
 
 _NUMBERS = re.compile(r"[0-9]{1,15}(?::[0-9]{1,15})?")
 _NO_KEY = re.compile(r"[^A-Za-z0-9_-]")
+_Candidates = Mapping[tuple[str, int], None]
+"""Split and number of the episodes in a split expression, in order."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ class Selection:
     """Episodes of one dataset.
 
     Attributes:
-        data: Mixture of this dataset alone.
+        data: Mixture of only this dataset.
         cameras: Cameras by the last part of their feature's name.
         episodes: Episodes, in the order of the split.
         rate: Steps per second.
@@ -111,130 +113,128 @@ def select(
             lack frames of an episode.
         stream.base.errors.FormatError: A manifest or an index is damaged.
     """
-    opened = open_catalog(root).open(dataset)
-    fields = opened.fields
+    open_dataset = open_catalog(root).open(dataset)
+    fields = open_dataset.fields
     is_frames = fields.layout == "frames"
-    every = [camera.name for camera in fields.stored_cameras if is_frames and not camera.is_depth]
-    options = SampleSpec(cameras=list(cameras or every) or None, frames=[0] if is_frames else None)
-    data = open_mixture(root, {dataset: 1}, split=split, spec=options)
-    if depth := [camera.frames for camera in data.cameras if camera.is_depth]:
-        raise ArgumentError(f"dataset {opened.name}: {', '.join(depth)} cannot be exported; choose --cameras of colour")
-    chosen = [fields.stored_cameras[camera.stored[0][0]] for camera in data.cameras]
-    data.check.start()
-    rate = _rate(opened, fps)
-    found, left_out = _choose(data, episodes)
+    colour_cameras = [camera.name for camera in fields.stored_cameras if is_frames and not camera.is_depth]
+    sample_spec = SampleSpec(cameras=list(cameras or colour_cameras) or None, frames=[0] if is_frames else None)
+    mixture = open_mixture(root, {dataset: 1}, split=split, options=sample_spec)
+    if depth := ", ".join(camera.frames for camera in mixture.cameras if camera.is_depth):
+        raise ArgumentError(f"dataset {open_dataset.name}: {depth} cannot be exported; choose --cameras of colour")
+    keys = _keys([fields.stored_cameras[camera.stored[0][0]] for camera in mixture.cameras])
+    mixture.check.start()
+    rate = _rate(open_dataset, fps)
+    chosen, left_out = _choose(mixture, episodes)
     if not is_frames:
-        _check_complete(data, found)
+        _check_complete(mixture, chosen)
+    lacks_frames = mixture.views.left_out[0].get("holes", 0) > 0
     return Selection(
-        data=data,
-        cameras=dict(zip(_keys(chosen), data.cameras, strict=True)),
-        episodes=tuple(found),
-        rate=rate,
-        has_holes=data.views.left_out[0].get("holes", 0) > 0,
-        left_out=left_out,
+        mixture, dict(zip(keys, mixture.cameras, strict=True)), tuple(chosen), rate, lacks_frames, left_out
     )
 
 
 def _rate(dataset: Dataset, fps: float | None) -> float:
-    known = dataset.fields.control_frequency
-    if known is None and fps is None:
+    declared_rate = dataset.fields.control_frequency
+    if declared_rate is None and fps is None:
         raise ArgumentError(
             f"dataset {dataset.name}: declares no rate (control_frequency), and LeRobot needs one; give the steps per "
             "second with --fps"
         )
-    if known is not None and fps is not None and fps != known:
-        raise ArgumentError(f"dataset {dataset.name}: --fps {fps:g}, but the dataset declares {known:g}; omit --fps")
-    return float(known if known is not None else fps or 0)
+    rate = fps if declared_rate is None else declared_rate
+    if fps is not None and fps != rate:
+        raise ArgumentError(f"dataset {dataset.name}: --fps {fps:g}, but the dataset declares {rate:g}; omit --fps")
+    return float(rate or 0)
 
 
 def _keys(cameras: Sequence[StoredCamera]) -> list[str]:
     """Return the key of each camera: its role, or its name where cameras share a role."""
-    roles = [camera.role for camera in cameras]
-    keys = [each.role if each.role and roles.count(each.role) == 1 else each.name for each in cameras]
-    clean = [_NO_KEY.sub("_", key) or "primary" for key in keys]
-    return [key if clean.count(key) == 1 else f"{key}_{number}" for number, key in enumerate(clean)]
+    roles = Counter(camera.role for camera in cameras)
+    camera_names = [camera.role if camera.role and roles[camera.role] == 1 else camera.name for camera in cameras]
+    keys = [_NO_KEY.sub("_", camera_name) or "primary" for camera_name in camera_names]
+    return [key if keys.count(key) == 1 else f"{key}_{camera_number}" for camera_number, key in enumerate(keys)]
 
 
-def _choose(data: OpenMixture, episodes: str | None) -> tuple[list[ChosenEpisode], dict[str, int]]:
-    """Return the episodes to export, and the count of those left out by status."""
-    by_split = {index.split: index for index in data.views.splits}
-    ranges = [each for each in data.views.members[0].ranges if each.stop > each.start]
-    inside = dict.fromkeys((each.split, number) for each in ranges for number in range(each.start, each.stop))
-    named = None if episodes is None else dict(_named(data, episodes, inside, by_split))
-    found: list[ChosenEpisode] = []
+def _choose(mixture: OpenMixture, episodes: str | None) -> tuple[list[ChosenEpisode], dict[str, int]]:
+    """Return the episodes to export, and the count of omitted episodes by status."""
+    by_split = {split_index.split: split_index for split_index in mixture.views.splits}
+    ranges = mixture.views.members[0].ranges
+    candidates = dict.fromkeys((span.split, number) for span in ranges for number in range(span.start, span.stop))
+    named_episodes = None if episodes is None else dict(_named(mixture, episodes, candidates, by_split))
+    chosen: list[ChosenEpisode] = []
     left_out: Counter[str] = Counter()
-    for split, number in inside:
-        if named is not None and (split, number) not in named:
+    for split, number in candidates:
+        if named_episodes is not None and (split, number) not in named_episodes:
             continue
-        index = by_split[split]
-        row = np.array([number])
-        steps, records = (int(index.episodes.array(name)[number]) for name in ("num_steps", "num_records"))
-        (status,) = index.episodes.take_texts("status", row)
-        (episode_id,) = index.episodes.take_texts("episode_id", row)
-        if steps and (records or data.spec.layouts[0] == "pairs"):
-            found.append(ChosenEpisode(split, number, episode_id, steps))
-        elif named and named[split, number]:
+        split_index = by_split[split]
+        row_numbers = np.array([number])
+        num_steps = int(split_index.episodes.array("num_steps")[number])
+        num_records = int(split_index.episodes.array("num_records")[number])
+        (status,) = split_index.episodes.take_texts("status", row_numbers)
+        (episode_id,) = split_index.episodes.take_texts("episode_id", row_numbers)
+        if num_steps and (num_records or mixture.spec.layouts[0] == "pairs"):
+            chosen.append(ChosenEpisode(split, number, episode_id, num_steps))
+        elif named_episodes and named_episodes[split, number]:
             raise ArgumentError(
-                f"--episodes: dataset {data.names[0]}, split {split}, episode {number} ({episode_id}) has no "
-                f"{'frames' if steps else 'steps'} (its status is {status!r}); leave it out"
+                f"--episodes: dataset {mixture.names[0]}, split {split}, episode {number} ({episode_id}) has no "
+                f"{'frames' if num_steps else 'steps'} (its status is {status!r}); leave it out"
             )
         else:
             left_out[status] += 1
-    return found, dict(left_out)
+    return chosen, dict(left_out)
 
 
 def _named(
-    data: OpenMixture, text: str, inside: Mapping[tuple[str, int], None], by_split: Mapping[str, SplitIndex]
+    mixture: OpenMixture, episodes_text: str, candidates: _Candidates, by_split: Mapping[str, SplitIndex]
 ) -> Iterator[tuple[tuple[str, int], bool]]:
-    """Yield split and number of the episodes that ``--episodes`` names, and whether by its own number or id."""
-    where = f"dataset {data.names[0]}, split {data.members[0].split!r}"
+    """Yield split and number of the episodes in ``--episodes``, and whether the text names exactly this episode."""
+    context = f"dataset {mixture.names[0]}, split {mixture.members[0].split!r}"
     # Not Path.is_file, which raises for a list longer than a file name can be.
-    items = [] if os.path.isfile(text) else [item.strip() for item in text.split(",") if item.strip()]
-    numbers = [item for item in items if _NUMBERS.fullmatch(item)]
-    ids = [item for item in items if item not in numbers]
+    words = [] if os.path.isfile(episodes_text) else [word.strip() for word in episodes_text.split(",") if word.strip()]
+    numbers = [word for word in words if _NUMBERS.fullmatch(word)]
+    ids = [word for word in words if word not in numbers]
     if numbers and len(by_split) > 1:
-        raise ArgumentError(f"--episodes {numbers[0]}: numbers need one split, {where} has several; give ids")
-    for item in numbers:
-        first, _, stop = item.partition(":")
+        raise ArgumentError(f"--episodes {numbers[0]}: numbers need one split, {context} has several; give ids")
+    for word in numbers:
+        first, _, stop = word.partition(":")
         (split,) = by_split
         for number in range(int(first), int(stop or int(first) + 1)):
-            if (split, number) not in inside:
-                known = [each for _, each in inside]
-                raise ArgumentError(
-                    f"--episodes {item}: {where} has no episode {number}; its episodes are {min(known)} to {max(known)}"
-                )
+            if (split, number) not in candidates:
+                available = [candidate for _, candidate in candidates]
+                bounds = f"{min(available)} to {max(available)}"
+                raise ArgumentError(f"--episodes {word}: {context} has no episode {number}; its episodes are {bounds}")
             yield (split, number), True
-    if ids or not items:
-        yield from _with_ids(read_list(ids or text, "--episodes"), inside, by_split, where)
+    if ids or not words:
+        yield from _with_ids(read_list(ids or episodes_text, "--episodes"), candidates, by_split, context)
 
 
 def _with_ids(
-    listed: EpisodeList, inside: Mapping[tuple[str, int], None], by_split: Mapping[str, SplitIndex], where: str
+    episode_list: EpisodeList, candidates: _Candidates, by_split: Mapping[str, SplitIndex], context: str
 ) -> Iterator[tuple[tuple[str, int], bool]]:
-    choice = EpisodeChoice(listed)
+    choice = EpisodeChoice(episode_list)
     unknown = choice.unknown_in(list(by_split.values())) if choice.listed.keeps else []
     if unknown:
         index = next(iter(by_split.values()))
-        (known,) = index.episodes.take_texts("episode_id", np.zeros(1, np.int64))
-        more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
+        (example_id,) = index.episodes.take_texts("episode_id", np.zeros(1, np.int64))
+        more_text = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
         raise ArgumentError(
-            f"--episodes: {where} has no episode {unknown[0]!r:.120}{more}; its ids look like {known!r}. Give numbers, "
-            "ids with commas between, or a file of ids"
+            f"--episodes: {context} has no episode {unknown[0]!r:.120}{more_text}; its ids look like {example_id!r}. "
+            "Give numbers, ids with commas between, or a file of ids"
         )
-    kept = {split: choice.select(index, slice(None), "episodes") for split, index in by_split.items()}
-    found = [(split, number) for split, number in inside if kept[split][number]]
-    if not found:
-        raise ArgumentError(f"--episodes: none of the {len(choice.listed.names):,} episodes is in {where}")
-    yield from ((each, listed.keeps and not listed.patterns) for each in found)
+    is_kept = {split: choice.select(index, slice(None), "episodes") for split, index in by_split.items()}
+    matches = [(split, number) for split, number in candidates if is_kept[split][number]]
+    if not matches:
+        raise ArgumentError(f"--episodes: none of the {len(choice.listed.names):,} episodes is in {context}")
+    yield from ((match, episode_list.keeps and not episode_list.patterns) for match in matches)
 
 
-def _check_complete(data: OpenMixture, episodes: Sequence[ChosenEpisode]) -> None:
+def _check_complete(mixture: OpenMixture, episodes: Sequence[ChosenEpisode]) -> None:
     """Raise ArgumentError if records of the layout ``pairs`` lack frames of an episode."""
     for episode in episodes:
-        held = len(stored_steps(data, data.names[0], episode.number, split=episode.split))
-        if held < episode.steps:
+        dataset_name = mixture.names[0]
+        num_stored = len(stored_steps(mixture, dataset_name, episode.number, split=episode.split))
+        if num_stored < episode.steps:
             raise ArgumentError(
-                f"dataset {data.names[0]}, split {episode.split}, episode {episode.number}: its pairs hold the frames "
-                f"of {held} of {episode.steps} steps, and LeRobot needs all; convert it with `--layout frames`, or "
-                "choose other --episodes"
+                f"dataset {dataset_name}, split {episode.split}, episode {episode.number}: its pairs hold the frames "
+                f"of {num_stored} of {episode.steps} steps, and LeRobot needs all; convert it with `--layout frames`, "
+                "or choose other --episodes"
             )

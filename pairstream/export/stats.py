@@ -24,10 +24,12 @@ def describe_numbers(values: np.ndarray) -> Statistics:
     table = np.asarray(values, np.float64).reshape(len(values), -1)
     columns = [column[np.isfinite(column)] for column in table.T]
     columns = [column if len(column) else np.zeros(1) for column in columns]
-    found = {name: [float(getattr(np, name)(column)) for column in columns] for name in ("min", "max", "mean", "std")}
-    quantiles = [np.quantile(column, list(_QUANTILES.values())) for column in columns]
-    found |= {name: [float(each[place]) for each in quantiles] for place, name in enumerate(_QUANTILES)}
-    return {**found, "count": [len(table)]}
+    statistics: Statistics = {}
+    for name, reduce in (("min", np.min), ("max", np.max), ("mean", np.mean), ("std", np.std)):
+        statistics[name] = [float(reduce(column)) for column in columns]
+    quantiles = np.array([np.quantile(column, list(_QUANTILES.values())) for column in columns])
+    statistics |= dict(zip(_QUANTILES, quantiles.T.tolist(), strict=True))
+    return {**statistics, "count": [len(table)]}
 
 
 class PixelCounts:
@@ -38,37 +40,42 @@ class PixelCounts:
         self._counts = np.zeros((3, 256), np.int64)
 
     @staticmethod
-    def sampled(steps: int) -> set[int]:
+    def sampled(num_steps: int) -> set[int]:
         """Return the steps of an episode whose frames are sampled, evenly spread.
 
         >>> PixelCounts.sampled(2)
         {0, 1}
         """
-        return set(np.linspace(0, steps - 1, min(steps, _FRAMES)).round().astype(int).tolist())
+        return set(np.linspace(0, num_steps - 1, min(num_steps, _FRAMES)).round().astype(int).tolist())
 
     def add(self, pixels: np.ndarray) -> None:
         """Add a frame, uint8 [H, W, 3]."""
         stride = max(1, -(-max(pixels.shape[:2]) // _PIXELS))
-        for channel, counts in enumerate(self._counts):
-            counts += np.bincount(pixels[::stride, ::stride, channel].ravel(), minlength=256)
+        for channel, channel_counts in enumerate(self._counts):
+            channel_counts += np.bincount(pixels[::stride, ::stride, channel].ravel(), minlength=256)
         self.frames += 1
 
-    def merge(self, other: PixelCounts) -> None:
+    def merge(self, episode_counts: PixelCounts) -> None:
         """Add the frames of another histogram."""
-        self.frames += other.frames
-        self._counts += other._counts
+        self.frames += episode_counts.frames
+        self._counts += episode_counts._counts
 
     def describe(self) -> Statistics:
         """Return the statistics of each channel, from 0 to 1, each [3][1][1]; 0 without frames."""
         levels = np.arange(256) / 255
-        total = np.maximum(self._counts.sum(axis=1), 1)
-        mean = self._counts @ levels / total
-        found = {"mean": mean, "std": np.sqrt(np.maximum(self._counts @ levels**2 / total - mean**2, 0))}
-        share = self._counts.cumsum(axis=1) / total[:, None]
+        totals = np.maximum(self._counts.sum(axis=1), 1)
+        means = self._counts @ levels / totals
+        statistics = {"mean": means, "std": np.sqrt(np.maximum(self._counts @ levels**2 / totals - means**2, 0))}
+        share = self._counts.cumsum(axis=1) / totals[:, None]
         # The smallest level with at least this share of pixels at or below it.
-        found |= {name: levels[np.minimum((share < q).sum(axis=1), 255)] for name, q in _QUANTILES.items()}
+        statistics |= {
+            name: levels[np.minimum((share < quantile).sum(axis=1), 255)] for name, quantile in _QUANTILES.items()
+        }
         seen = self._counts > 0
-        found |= {"min": levels[seen.argmax(axis=1)], "max": levels[255 - seen[:, ::-1].argmax(axis=1)]}
+        statistics |= {"min": levels[seen.argmax(axis=1)], "max": levels[255 - seen[:, ::-1].argmax(axis=1)]}
         if not self.frames:
-            found = {name: np.zeros(3) for name in found}
-        return {**{name: values.reshape(3, 1, 1).tolist() for name, values in found.items()}, "count": [self.frames]}
+            statistics = {name: np.zeros(3) for name in statistics}
+        return {
+            **{name: values.reshape(3, 1, 1).tolist() for name, values in statistics.items()},
+            "count": [self.frames],
+        }

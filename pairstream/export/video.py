@@ -12,7 +12,7 @@ import numpy as np
 from stream.base.errors import ArgumentError
 from stream.base.extras import imports_of
 
-with imports_of("lerobot", by="pairstream.export --video"):
+with imports_of("lerobot", by="pairstream export --video"):
     import av
 
 CODEC, PIXELS = "h264", "yuv420p"
@@ -21,11 +21,12 @@ _OPTIONS = {"crf": "18", "g": "2", "bf": "0", "preset": "medium"}
 """A key frame every two frames, as LeRobot's recorder has them, so that any frame is found fast."""
 
 
-def check_size(camera: str, shape: tuple[int, int]) -> None:
+def check_size(camera_key: str, frame_shape: tuple[int, int]) -> None:
     """Raise ArgumentError if frames of this height and width cannot be encoded, or PyAV has no encoder."""
-    if shape[0] % 2 or shape[1] % 2:
+    height, width = frame_shape
+    if height % 2 or width % 2:
         raise ArgumentError(
-            f"--video: frames of camera {camera} are {shape[0]}x{shape[1]}, and H.264 needs even numbers; take --images"
+            f"--video: frames of camera {camera_key} are {height}x{width}, and H.264 needs even numbers; take --images"
         )
     try:
         av.Codec(_ENCODER, "w")
@@ -33,33 +34,15 @@ def check_size(camera: str, shape: tuple[int, int]) -> None:
         raise ArgumentError(f"--video: PyAV {av.__version__} has no encoder {_ENCODER}; take --images") from None
 
 
-class VideoWriter:
-    """A video file to write frames to; frame n is at n / rate seconds.
-
-    Args:
-        path: File to make.
-        shape: Height and width of the frames.
-        rate: Frames per second.
-    """
-
-    def __init__(self, path: Path, *, shape: tuple[int, int], rate: float) -> None:
-        self._rate, self._container = _open(path, rate)
-        stream: Any = self._container.add_stream(_ENCODER, rate=self._rate, options=_OPTIONS)
-        stream.height, stream.width = shape
-        stream.pix_fmt = PIXELS
-        self._stream = stream
+class _VideoFile:
+    def __init__(self, video_path: Path, *, frame_rate: float) -> None:
+        self._rate = Fraction(frame_rate).limit_denominator(1_000)
+        self._container = av.open(str(video_path), "w", options={"movflags": "faststart"})
+        self._stream: Any = None
         self._count = 0
 
-    def write(self, pixels: np.ndarray) -> None:
-        """Add a frame, uint8 [H, W, 3] in RGB."""
-        frame = av.VideoFrame.from_ndarray(pixels, format="rgb24")
-        frame.pts, frame.time_base = self._count, 1 / self._rate
-        self._count += 1
-        self._container.mux(self._stream.encode(frame))
-
     def finish(self) -> None:
-        """Write the rest and close the file."""
-        self._container.mux(self._stream.encode())
+        """Write the remaining frames and close the file."""
         self.close()
 
     def close(self) -> None:
@@ -67,42 +50,49 @@ class VideoWriter:
         self._container.close()
 
 
-class VideoCopier:
-    """A video file to copy chunks of H.264 to, not encoded again; frame n is at n / rate seconds.
+class VideoWriter(_VideoFile):
+    """A video file to write frames to; frame n is at n / rate seconds.
 
     Args:
-        path: File to make.
-        rate: Frames per second.
+        video_path: File to make.
+        frame_shape: Height and width of the frames.
+        frame_rate: Frames per second.
     """
 
-    def __init__(self, path: Path, *, rate: float) -> None:
-        self._rate, self._container = _open(path, rate)
+    def __init__(self, video_path: Path, *, frame_shape: tuple[int, int], frame_rate: float) -> None:
+        super().__init__(video_path, frame_rate=frame_rate)
+        self._stream = self._container.add_stream(_ENCODER, rate=self._rate, options=_OPTIONS)
+        self._stream.height, self._stream.width = frame_shape
+        self._stream.pix_fmt = PIXELS
+
+    def write(self, pixels: np.ndarray) -> None:
+        """Add a frame, uint8 [H, W, 3] in RGB."""
+        video_frame = av.VideoFrame.from_ndarray(pixels, format="rgb24")
+        video_frame.pts, video_frame.time_base = self._count, 1 / self._rate
+        self._count += 1
+        self._container.mux(self._stream.encode(video_frame))
+
+    def finish(self) -> None:
+        """Write the remaining frames and close the file."""
+        self._container.mux(self._stream.encode())
+        self.close()
+
+
+class VideoCopier(_VideoFile):
+    """A video file to copy chunks of H.264 to, without encoding; frame n is at n / rate seconds."""
+
+    def __init__(self, video_path: Path, *, frame_rate: float) -> None:
+        super().__init__(video_path, frame_rate=frame_rate)
         self._parser = av.CodecContext.create(CODEC, "r")
-        self._stream: Any = None
-        self._count = 0
 
     def write(self, chunk: bytes) -> None:
         """Add the frames of a chunk."""
         if self._stream is None:
-            with av.open(io.BytesIO(chunk), format=CODEC) as source:
-                self._stream = self._container.add_stream_from_template(source.streams.video[0])
-        for number, packet in enumerate([*self._parser.parse(chunk), *self._parser.parse()]):
+            with av.open(io.BytesIO(chunk), format=CODEC) as chunk_file:
+                self._stream = self._container.add_stream_from_template(chunk_file.streams.video[0])
+        for packet_number, packet in enumerate([*self._parser.parse(chunk), *self._parser.parse()]):
             packet.stream, packet.time_base = self._stream, 1 / self._rate
             packet.pts = packet.dts = self._count
-            packet.duration, packet.is_keyframe = 1, number == 0
+            packet.duration, packet.is_keyframe = 1, packet_number == 0
             self._container.mux(packet)
             self._count += 1
-
-    def finish(self) -> None:
-        """Close the file."""
-        self.close()
-
-    def close(self) -> None:
-        """Close the file, complete or not."""
-        self._container.close()
-
-
-def _open(path: Path, rate: float) -> tuple[Fraction, Any]:
-    """Return the rate as a fraction, and a new file."""
-    container = av.open(str(path), "w", options={"movflags": "faststart"})
-    return Fraction(rate).limit_denominator(1_000), container

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from stream.order.filters import Filter, parse_filters, settle_missing
 from stream.storage.remote import CachedRoot
 
 _CHUNK = 1 << 20
-"""Samples that a filter looks at together."""
+"""Samples that a filter reads together."""
 
 
 @dataclass(frozen=True)
@@ -49,12 +50,8 @@ class Kept:
     episode_ids: tuple[str, ...]
 
 
-def open_root(root: str | Path | CachedRoot, names: Sequence[str] | None = None) -> Overview:
-    """Open the datasets of a root.
-
-    Args:
-        root: Folder that ``convert.run`` wrote.
-        names: Names of datasets, ``bridge`` or ``bridge:0.1.0``; all of the root if None.
+def open_root(root: str | Path | CachedRoot, dataset_names: Sequence[str] | None = None) -> Overview:
+    """Open the datasets of a root, or only some of them, by ``name`` or ``name:version``.
 
     Raises:
         ArgumentError: The root or a dataset does not exist, or nothing in the root is complete.
@@ -63,36 +60,38 @@ def open_root(root: str | Path | CachedRoot, names: Sequence[str] | None = None)
     catalog.check_converted()
     complete = catalog.complete
     datasets, damaged = [], []
-    for name in complete if names is None else names:
+    for dataset_name in complete if dataset_names is None else dataset_names:
         try:
-            dataset = catalog.open(name)
+            dataset = catalog.open(dataset_name)
             _ = dataset.fields  # raises now
             datasets.append(dataset)
         except FormatError as error:
             damaged.append(str(error))
-    incomplete = () if names else tuple(sorted(set(catalog.versions) - set(complete)))
+    incomplete = () if dataset_names else tuple(sorted(set(catalog.versions) - set(complete)))
     return Overview(tuple(datasets), incomplete, tuple(damaged))
 
 
 def describe(dataset: Dataset) -> dict[str, Any]:
-    """Return what a dataset holds, as a small JSON object.
+    """Return the content of a dataset, as a small JSON object.
 
-    ``hours`` are None if its rate is unknown, ``codec`` if a camera measures depth, and ``instruction`` unless all
-    episodes have the same, which is empty where none has one.
+    ``hours`` is None if the rate is unknown, and ``codec`` if a camera measures depth. ``instruction`` is the
+    instruction of all episodes, empty if no episode has one, and None if the episodes differ.
     """
     manifest, fields = dataset.manifest, dataset.fields
     rate = fields.control_frequency
-    tables = sum(table.bytes for entry in manifest.splits.values() for table in entry.index.values())
+    index_bytes = sum(
+        index_table.bytes for split_entry in manifest.splits.values() for index_table in split_entry.index.values()
+    )
     return {
         "dataset": dataset.name,
         "version": dataset.version,
         "layout": fields.layout,
-        "splits": {name: entry.episodes for name, entry in manifest.splits.items()},
+        "splits": {split_name: split_entry.episodes for split_name, split_entry in manifest.splits.items()},
         "episodes": manifest.episodes,
         "steps": manifest.steps,
         "hours": None if rate is None else manifest.steps / rate / 3600,
         "samples": manifest.records if fields.layout == "pairs" else manifest.steps,
-        "bytes": tables + sum(int(shards.sizes.sum()) for shards in dataset.shards.values()),
+        "bytes": index_bytes + sum(int(shards.sizes.sum()) for shards in dataset.shards.values()),
         "rate": rate,
         "robot": manifest.spec.get("robot"),
         "license": manifest.spec.get("license"),
@@ -114,45 +113,52 @@ def describe(dataset: Dataset) -> dict[str, Any]:
 
 
 def apply_filters(datasets: Sequence[Dataset], conditions: Sequence[tuple[str, str, Any]]) -> dict[str, Kept | None]:
-    """Return what filters leave of each dataset, None where it lacks a column.
-
-    Args:
-        datasets: Datasets.
-        conditions: ``(column, operator, value)``, as in ``filters`` of ``make_loader``.
+    """Return what filters leave of each dataset, or None if it lacks a column.
 
     Raises:
         ArgumentError: A condition is malformed, cannot be compared, or no dataset has its column.
         FormatError: An index is damaged.
     """
-    names = [dataset.name for dataset in datasets]
-    filters = parse_filters(list(conditions), names)
-    _, stays = settle_missing(filters, datasets, "drop")
+    dataset_names = [dataset.name for dataset in datasets]
+    filters = parse_filters(list(conditions), dataset_names)
+    _, has_all_columns = settle_missing(filters, datasets, "drop")
     return {
         dataset.name: _keep(dataset, filters[dataset.name]) if has_columns else None
-        for dataset, has_columns in zip(datasets, stays, strict=True)
+        for dataset, has_columns in zip(datasets, has_all_columns, strict=True)
     }
 
 
 def _keep(dataset: Dataset, filters: Sequence[Filter]) -> Kept:
     samples: Samples = "records" if dataset.fields.layout == "pairs" else "steps"
-    count, ids = 0, list[str]()
-    for split in dataset.manifest.splits:
-        index = open_index(dataset, split, member=0)
-        named = np.zeros(len(index.episodes), bool)
-        for rows, kept in _chunks(index, filters, samples):
-            count += int(kept.sum())
-            named[index.table(samples).array("episode")[rows][kept]] = True
-        ids += index.episodes.take_texts("episode_id", np.flatnonzero(named))
-    return Kept(count, tuple(ids))
+    num_samples, episode_ids = 0, list[str]()
+    for split_name in dataset.manifest.splits:
+        index = open_index(dataset, split_name, member=0)
+        has_sample = np.zeros(len(index.episodes), bool)
+        for chunk_rows, is_kept in select_samples(index, filters, samples):
+            num_samples += int(is_kept.sum())
+            has_sample[index.table(samples).array("episode")[chunk_rows][is_kept]] = True
+        episode_ids += index.episodes.take_texts("episode_id", np.flatnonzero(has_sample))
+    return Kept(num_samples, tuple(episode_ids))
 
 
-def _chunks(index: SplitIndex, filters: Sequence[Filter], samples: Samples) -> Iterator[tuple[slice, np.ndarray]]:
-    """Yield slices of the samples, and which of them fulfil all filters."""
-    for start in range(0, len(index.table(samples)), _CHUNK):
-        rows = slice(start, min(start + _CHUNK, len(index.table(samples))))
-        yield rows, np.logical_and.reduce([each.select(index, rows, samples) for each in filters])
+def select_samples(
+    index: SplitIndex, filters: Sequence[Filter], samples: Samples
+) -> Iterator[tuple[slice, np.ndarray]]:
+    """Yield slices of the samples of a split, each with a mask of the samples that fulfil all filters."""
+    num_samples = len(index.table(samples))
+    for chunk_start in range(0, num_samples, _CHUNK):
+        rows = slice(chunk_start, min(chunk_start + _CHUNK, num_samples))
+        yield rows, np.logical_and.reduce([condition.select(index, rows, samples) for condition in filters])
 
 
 def list_episodes(kept: Mapping[str, Kept | None]) -> dict[str, list[str]]:
-    """Return the lists of ``episodes`` of ``make_loader``; it has no list without episodes."""
-    return {name: list(each.episode_ids) for name, each in kept.items() if each is not None and each.episode_ids}
+    """Return the lists for ``episodes`` of ``make_loader``, without datasets that have no episode."""
+    return {name: list(dataset.episode_ids) for name, dataset in kept.items() if dataset and dataset.episode_ids}
+
+
+def parse_value(value_text: str) -> Any:
+    """Return the value of a filter that was typed: JSON, such as ``3`` or ``true``, or else the text."""
+    try:
+        return json.loads(value_text)
+    except ValueError:
+        return value_text

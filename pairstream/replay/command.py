@@ -11,29 +11,29 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from pairstream.command import command_parser, plain_table, print_table
 from pairstream.replay.contact_sheet import write_sheets
 from pairstream.replay.shown_step import ShownStep, marks_of, sheet_names, show_step, with_transforms
-from stream.base.arguments import Parser, add_cache, printable, run_command, whole
+from pairstream.view.window import open_run
+from stream.base.arguments import add_cache, printable, run_command, whole
 from stream.base.errors import ArgumentError
 from stream.base.progress import Progress
 from stream.loader.comparison import digest
 from stream.loader.rank_plan import RankPlan
-from stream.loader.saved import read_saved
 from stream.order.reference import SampleRef
 
 _EPILOG = """\
 The digest equals stream.digest(batch) of the same rank's batch in training, as the loader returns it (with
 decode="device" before its frames are decoded), with the normalisation of the run. Other transforms are code, and
-loader.json has only their names: give them with --transforms, or see the data before them.
+loader.json has only their names: give them with --transforms, or see the data before the transforms.
 
 exit codes:
   0    done
   1    records or files of the data are damaged
-  2    a wrong option, no loader.json, or the data differ from those of the run
+  2    a wrong option, no loader.json, or the data differ from the run's data
   130  interrupted
 
 examples:
@@ -50,119 +50,110 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
-    parsed = _parse(arguments)
-    return run_command(lambda: _replay(parsed), interrupted="error: interrupted")
+    options = _parse(arguments)
+    return run_command(lambda: _replay(options), interrupted="error: interrupted")
 
 
-def _replay(parsed: argparse.Namespace) -> None:
-    # A RankPlan, not a Loader, which would import Grain.
-    overrides = {} if parsed.rank is None else {"rank": parsed.rank}
-    data, running, saved = read_saved(parsed.loader, root=parsed.root, cache=parsed.cache, overrides=overrides)
-    plan = RankPlan(data, running)
-    if parsed.transforms is not None:
-        plan = with_transforms(plan, parsed.transforms, saved)
-    if parsed.range is None:
-        _show(plan, parsed)
+def _replay(options: argparse.Namespace) -> None:
+    rank_plan, saved_transforms = open_run(options.loader, root=options.root, cache=options.cache, rank=options.rank)
+    if options.transforms is not None:
+        rank_plan = with_transforms(rank_plan, options.transforms, saved_transforms)
+    if options.range is None:
+        _show(rank_plan, options)
     else:
-        _print_digests(plan, parsed.range)
+        _print_digests(rank_plan, options.range)
 
 
-def _show(plan: RankPlan, parsed: argparse.Namespace) -> None:
-    shown = show_step(plan, parsed.step)
+def _show(plan: RankPlan, options: argparse.Namespace) -> None:
+    shown = show_step(plan, options.step)
     step, refs, replaced, faults = shown.step, shown.refs, shown.replaced_rows, shown.faults
-    found: dict[str, Any] = {"step": step, "digest": digest(shown.trained)}
-    pictures = [] if parsed.out is None else _draw(plan, shown, parsed.out)
-    if parsed.digest:
-        print(json.dumps(found) if parsed.json else f"{step} {found['digest']}")
+    report: dict[str, Any] = {"step": step, "digest": digest(shown.trained)}
+    pictures = [] if options.out is None else _draw(plan, shown, options.out)
+    if options.digest:
+        print(json.dumps(report) if options.json else f"{step} {report['digest']}")
         return
-    if parsed.json:
-        found |= {"rank": plan.rank, "world_size": plan.world_size, "batch_size": plan.run_config.batch_size}
-        found["rows"] = [
+    if options.json:
+        report |= {"rank": plan.rank, "world_size": plan.world_size, "batch_size": plan.running.batch_size}
+        report["rows"] = [
             {"row": row, **asdict(ref), "replaced": row in replaced, "faults": faults.get(row, [])}
             for row, ref in enumerate(refs)
         ]
-        found["replaced"] = [
+        report["replaced"] = [
             {"row": row, **{name: getattr(error, name) for name in _FAILURE}} for row, error in shown.replaced
         ]
-        found["pictures"] = [str(path) for path in pictures]
-        print(json.dumps(found, indent=1))
+        report["pictures"] = [str(path) for path in pictures]
+        print(json.dumps(report, indent=1))
         return
-    print(f"step {step}, rank {plan.rank} of {plan.world_size}, {len(refs)} rows, digest {found['digest']}\n")
-    # A pipe gets full lines.
-    console = Console(width=None if sys.stdout.isatty() else 1 << 20)
-    console.print(make_table(refs, replaced=replaced, faults=faults))
+    print(f"step {step}, rank {plan.rank} of {plan.world_size}, {len(refs)} rows, digest {report['digest']}\n")
+    print_table(make_table(refs, replaced=replaced, faults=faults))
     if replaced:
         print("\n* replaced, as these records cannot be read:")
     for row, error in shown.replaced:
-        where = f"dataset {error.dataset}, split {error.split}, shard {error.shard}, record {error.record}"
-        print(f"  row {row}: {where}: {printable(error.reason)}")
+        context = f"dataset {error.dataset}, split {error.split}, shard {error.shard}, record {error.record}"
+        print(f"  row {row}: {context}: {printable(error.reason)}")
     if faults:
         print("\n! bad values:")
-    for row, texts in faults.items():
-        print(f"  row {row}: {printable('; '.join(texts))}")
+    for row, messages in faults.items():
+        print(f"  row {row}: {printable('; '.join(messages))}")
     for number, path in enumerate(pictures):
         print(f"{'' if number else chr(10)}picture: {path}")
 
 
 def _draw(plan: RankPlan, shown: ShownStep, folder: Path) -> list[Path]:
-    rank = f", rank {plan.rank} of {plan.world_size}" if plan.world_size > 1 else ""
-    name = f"step-{shown.step:08d}" + (f"-rank{plan.rank}" if rank else "")
-    refs = shown.refs
+    rank, suffix = "", ""
+    if plan.world_size > 1:
+        rank, suffix = f", rank {plan.rank} of {plan.world_size}", f"-rank{plan.rank}"
+    refs, further = shown.refs, sheet_names(plan.data) | marks_of(shown)
     title = f"step {shown.step}{rank}, {len(refs)} rows, samples {refs[0].sample} to {refs[-1].sample}"
     try:
-        return write_sheets(folder, name, shown.seen, refs, title=title, **sheet_names(plan.mixture), **marks_of(shown))
+        return write_sheets(folder, f"step-{shown.step:08d}{suffix}", shown.seen, refs, title=title, **further)
     except OSError as error:
         raise ArgumentError(f"--out {folder}: cannot be written ({error.strerror or error})") from None
 
 
-def _print_digests(plan: RankPlan, numbers: range) -> None:
-    plan.samples(numbers[-1])  # raises now, not after many steps
+def _print_digests(rank_plan: RankPlan, step_range: range) -> None:
+    rank_plan.samples(step_range[-1])  # raises now, not after many steps
     # On a terminal the lines are the progress.
-    with Progress(len(numbers), "steps", stream=None if sys.stdout.isatty() else sys.stderr) as progress:
-        for step in numbers:
+    with Progress(len(step_range), "steps", stream=None if sys.stdout.isatty() else sys.stderr) as progress:
+        for step in step_range:
             # Flushed, so that a closed pipe ends the command.
-            print(f"{step} {digest(plan.make(step).batch)}", flush=True)
+            print(f"{step} {digest(rank_plan.make(step).batch)}", flush=True)
             progress.advance()
 
 
 def make_table(refs: Sequence[SampleRef], *, replaced: Collection[int], faults: Collection[int] = ()) -> Table:
-    """Return the table of a batch.
+    """Return the table of a batch; in a narrow terminal it folds texts, but no numbers.
 
     Args:
         refs: Origin of each row.
         replaced: Rows to mark with ``*``.
         faults: Rows to mark with ``!``.
-
-    Returns:
-        A table that folds texts in a narrow terminal, but no numbers.
     """
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="")
+    table = plain_table()
     columns = ["row", "dataset", "source_file", "episode", "steps", "language", "shard", "record", "sample", "epoch"]
-    for name in columns:
-        is_text = name in ("dataset", "source_file", "language", "shard")
-        table.add_column(name.replace("_", " "), no_wrap=not is_text, overflow="fold")
+    for column_name in columns:
+        is_text = column_name in ("dataset", "source_file", "language", "shard")
+        table.add_column(column_name.replace("_", " "), no_wrap=not is_text, overflow="fold")
     for row, ref in enumerate(refs):
         cells = {
             **asdict(ref),
             "row": f"{row}{'*' if row in replaced else ''}{'!' if row in faults else ''}",
             "steps": f"{ref.step}..{ref.step + ref.offset}" if ref.offset else str(ref.step),
         }
-        table.add_row(*(Text(printable(str(cells[name]))) for name in columns))
+        table.add_row(*(Text(printable(str(cells[column_name]))) for column_name in columns))
     return table
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = Parser(
-        prog="pairstream replay",
+    parser = command_parser(
+        "replay",
         description="Show the batch of any step of a run: the origin of each row, a picture, and a digest.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument("--loader", type=Path, required=True, metavar="FILE", help="the run's loader.json")
-    which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--step", type=whole(0), metavar="N", help="the step to show, from 0")
-    which.add_argument(
+    step_group = parser.add_mutually_exclusive_group(required=True)
+    step_group.add_argument("--step", type=whole(0), metavar="N", help="the step to show, from 0")
+    step_group.add_argument(
         "--range", type=_range, metavar="A:B", help="with --digest: one line for each step from A to B, without B"
     )
     parser.add_argument("--rank", type=int, metavar="R", help="rank of the run; default: that of the file")
@@ -171,23 +162,23 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--transforms",
         metavar="MODULE:NAME",
-        help="transforms of the run, or FILE.py:NAME: one, a list, or a function of the loader's data; shows what the "
-        "model got",
+        help="transforms of the run (one, a list, or a function of the loader's data), or FILE.py:NAME",
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="write a picture: DIR/step-0000000N.png")
     parser.add_argument("--digest", action="store_true", help="print only the step and the hash of its batch")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parsed = parser.parse_args(arguments)
-    if parsed.range is not None and (parsed.json or parsed.out is not None or not parsed.digest):
+    options = parser.parse_args(arguments)
+    if options.range is not None and (options.json or options.out is not None or not options.digest):
         parser.error("--range prints digests only: give it with --digest, without --json and --out")
-    return parsed
+    return options
 
 
-def _range(text: str) -> range:
+def _range(option_text: str) -> range:
     try:
-        first, stop = map(whole(0), text.split(":"))
+        first_step, end_step = map(whole(0), option_text.split(":"))
     except ValueError:
-        first = stop = 0
-    if first >= stop:
-        raise argparse.ArgumentTypeError(f"found {text!r}, expected A:B with A < B, such as 0:100 (B not included)")
-    return range(first, stop)
+        first_step = end_step = 0
+    if first_step >= end_step:
+        hint = "expected A:B with A < B, such as 0:100 (B not included)"
+        raise argparse.ArgumentTypeError(f"found {option_text!r}, {hint}")
+    return range(first_step, end_step)

@@ -1,4 +1,4 @@
-"""Values of a batch that no training should see: NaN, infinity, and numbers far from those of the dataset."""
+"""Values of a batch that no training should see: NaN, infinity, and numbers far outside the dataset's range."""
 
 from __future__ import annotations
 
@@ -18,84 +18,82 @@ _MOST = 3
 """Dimensions that are named for a row."""
 
 
-def find_faults(batch: Mapping[str, Any], refs: list[SampleRef], data: OpenMixture) -> dict[int, list[str]]:
-    """Return what is wrong with rows of a batch before its transforms, by row.
+def find_faults(batch: Mapping[str, Any], sample_refs: list[SampleRef], mixture: OpenMixture) -> dict[int, list[str]]:
+    """Return the faults of a batch before its transforms, by row.
 
     Args:
         batch: Batch with ``action`` or ``state``.
-        refs: Origin of each row.
-        data: Mixture of the batch.
+        sample_refs: Origin of each row.
+        mixture: Mixture of the batch.
     """
-    found: dict[int, list[str]] = {}
-    for which in VECTORS:
-        if which not in batch:
+    faults_by_row: dict[int, list[str]] = {}
+    for vector_name in VECTORS:
+        if vector_name not in batch:
             continue
-        for row, ref in enumerate(refs):
-            values, mask = (np.asarray(batch[key][row]) for key in (which, f"{which}_mask"))
-            for text in _vector_faults(np.atleast_2d(values), np.atleast_2d(mask), which, ref, data):
-                found.setdefault(row, []).append(text)
-    return found
+        for row, sample_ref in enumerate(sample_refs):
+            values, mask = (np.asarray(batch[batch_key][row]) for batch_key in (vector_name, f"{vector_name}_mask"))
+            for message in _vector_faults(np.atleast_2d(values), np.atleast_2d(mask), vector_name, sample_ref, mixture):
+                faults_by_row.setdefault(row, []).append(message)
+    return faults_by_row
 
 
-def find_nonfinite(batch: Mapping[str, Any], rows: int) -> dict[int, list[str]]:
-    """Return which rows of a batch have NaN or infinity, whatever its keys are, by row."""
-    found: dict[int, list[str]] = {}
-    for key, values in arrays_of(batch, rows):
+def find_nonfinite(batch: Mapping[str, Any], num_rows: int) -> dict[int, list[str]]:
+    """Return the faults of rows with NaN or infinity under any key of a batch, by row."""
+    faults_by_row: dict[int, list[str]] = {}
+    for batch_key, values in arrays_of(batch, num_rows):
         if values.dtype.kind in "fc":
-            bad = ~np.isfinite(values.reshape(rows, -1))
-            for row in np.flatnonzero(bad.any(axis=1)).tolist():
-                found.setdefault(row, []).append(f"{key}: {int(bad[row].sum()):,} values are NaN or infinite")
-    return found
+            is_bad = ~np.isfinite(values.reshape(num_rows, -1))
+            for row in np.flatnonzero(is_bad.any(axis=1)).tolist():
+                fault = f"{batch_key}: {int(is_bad[row].sum()):,} values are NaN or infinite"
+                faults_by_row.setdefault(row, []).append(fault)
+    return faults_by_row
 
 
-def arrays_of(batch: Mapping[str, Any], rows: int, prefix: str = "") -> Iterator[tuple[str, np.ndarray]]:
+def arrays_of(batch: Mapping[str, Any], num_rows: int, prefix: str = "") -> Iterator[tuple[str, np.ndarray]]:
     """Yield every array of a batch with a row for each sample; keys of nested dicts are joined by ``/``."""
-    for key, value in batch.items():
+    for batch_key, value in batch.items():
         if isinstance(value, Mapping):
-            yield from arrays_of(value, rows, f"{prefix}{key}/")
-        elif hasattr(value, "shape") and len(value.shape) and value.shape[0] == rows:
-            yield f"{prefix}{key}", np.asarray(value)
+            yield from arrays_of(value, num_rows, f"{prefix}{batch_key}/")
+        elif hasattr(value, "shape") and len(value.shape) and value.shape[0] == num_rows:
+            yield f"{prefix}{batch_key}", np.asarray(value)
 
 
 def _vector_faults(
-    values: np.ndarray, mask: np.ndarray, which: VectorName, ref: SampleRef, data: OpenMixture
+    values: np.ndarray, mask: np.ndarray, vector_name: VectorName, sample_ref: SampleRef, mixture: OpenMixture
 ) -> Iterator[str]:
-    member = data.names.index(ref.dataset)
-    names = (data.spec.actions if which == "action" else data.spec.states)[member].names
-    span = data.spec.action_span if which == "action" else data.spec.state_span
-    first = ref.step + span.firsts[member]
-    finite = np.isfinite(values)
-    for what, bad in (
-        ("NaN", np.isnan(values) & mask),
-        ("infinite", ~finite & ~np.isnan(values) & mask),
-    ):
-        if bad.any():
-            steps = first + np.flatnonzero(bad.any(axis=1))
-            where = f" at {steps_text(int(steps[0]), int(steps[-1]))}" if len(values) > 1 else ""
-            yield f"{which}: {what} in {_named(names, bad)}{where}"
-    low, high = _range(which, ref, data, member, values.shape[1])
+    member_number = mixture.names.index(sample_ref.dataset)
+    dimension_names = (mixture.spec.actions if vector_name == "action" else mixture.spec.states)[member_number].names
+    vector_span = mixture.spec.action_span if vector_name == "action" else mixture.spec.state_span
+    first_step = sample_ref.step + vector_span.firsts[member_number]
+    is_finite = np.isfinite(values)
+    for fault_name, is_bad in (("NaN", np.isnan(values) & mask), ("infinite", ~is_finite & ~np.isnan(values) & mask)):
+        if is_bad.any():
+            bad_steps = first_step + np.flatnonzero(is_bad.any(axis=1))
+            context = f" at {steps_text(int(bad_steps[0]), int(bad_steps[-1]))}" if len(values) > 1 else ""
+            yield f"{vector_name}: {fault_name} in {_named(dimension_names, is_bad)}{context}"
+    lowest, highest = _range(vector_name, sample_ref, mixture, member_number, values.shape[1])
     with np.errstate(invalid="ignore"):
-        beyond = np.maximum(values - high, low - values) > EXTREME_RANGES * (high - low)
-    outside = beyond & (high > low) & mask & finite
-    if outside.any():
-        step, dim = (int(each[0]) for each in np.nonzero(outside))
-        usual = f"98 % of the dataset is from {low[dim]:.4g} to {high[dim]:.4g}"
-        yield f"{which}: {_named(names, outside)} is {values[step, dim]:.4g}, {usual}"
+        is_beyond = np.maximum(values - highest, lowest - values) > EXTREME_RANGES * (highest - lowest)
+    is_outside = is_beyond & (highest > lowest) & mask & is_finite
+    if is_outside.any():
+        step, dimension = (int(positions[0]) for positions in np.nonzero(is_outside))
+        usual_range = f"98 % of the dataset is from {lowest[dimension]:.4g} to {highest[dimension]:.4g}"
+        yield f"{vector_name}: {_named(dimension_names, is_outside)} is {values[step, dimension]:.4g}, {usual_range}"
 
 
-def _named(names: tuple[str, ...], bad: np.ndarray) -> str:
-    dims = [names[dim] for dim in np.flatnonzero(bad.any(axis=0))]
-    return ", ".join(dims[:_MOST]) + (f" and {len(dims) - _MOST} more" if len(dims) > _MOST else "")
+def _named(dimension_names: tuple[str, ...], is_bad: np.ndarray) -> str:
+    bad_names = [dimension_names[dimension] for dimension in np.flatnonzero(is_bad.any(axis=0))]
+    return ", ".join(bad_names[:_MOST]) + (f" and {len(bad_names) - _MOST} more" if len(bad_names) > _MOST else "")
 
 
 def _range(
-    which: VectorName, ref: SampleRef, data: OpenMixture, member: int, dims: int
+    vector_name: VectorName, sample_ref: SampleRef, mixture: OpenMixture, member_number: int, num_dimensions: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the 1st and 99th percentile of each dimension, NaN where the manifest has none."""
-    ends = np.full((2, dims), np.nan)
-    column = derived_column(which, data.sample_spec.spaces.get(which))
-    statistics = data.datasets[member].manifest.statistics.get(ref.split, {}).get(column)
-    if statistics is not None and ref.dataset not in data.sample_spec.own_columns(which):
-        for number, quantile in enumerate((statistics.q01, statistics.q99)):
-            ends[number, : len(quantile)] = [np.nan if each is None else each for each in quantile]
-    return ends[0], ends[1]
+    """Return the 1st and 99th percentile of each dimension, or NaN if the manifest lacks it."""
+    percentiles = np.full((2, num_dimensions), np.nan)
+    column = derived_column(vector_name, mixture.options.spaces.get(vector_name))
+    statistics = mixture.datasets[member_number].manifest.statistics.get(sample_ref.split, {}).get(column)
+    if statistics is not None and sample_ref.dataset not in mixture.options.own_columns(vector_name):
+        for percentile, quantile in zip(percentiles, (statistics.q01, statistics.q99), strict=True):
+            percentile[: len(quantile)] = [np.nan if value is None else value for value in quantile]
+    return percentiles[0], percentiles[1]

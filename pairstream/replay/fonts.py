@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import shutil
 import subprocess
 from collections.abc import Iterator
 from functools import cache
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -24,45 +24,45 @@ _SECONDS = 10
 
 
 @cache
-def _own(size: int) -> Any:
-    return ImageFont.load_default(size)
+def _own(font_size: int) -> Any:
+    return ImageFont.load_default(font_size)
 
 
 @cache
 def _font_file(letter: str) -> tuple[str, int] | None:
     """Return file and number of a font of the system that has a letter, or None."""
     if shutil.which("fc-list") is None:
-        return next((found for found in _files() if _has(found, letter)), None)
+        return next((candidate for candidate in _files() if _has(candidate, letter)), None)
     command = ["fc-list", "--format", "%{file}\t%{index}\t%{style}\n", f":charset={ord(letter):x}"]
     try:
-        told = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=True).stdout
+        font_list = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=True).stdout
     except (OSError, subprocess.SubprocessError):
         return None
-    fonts = [line.split("\t") for line in told.splitlines() if line.count("\t") == 2]
+    fonts = [line.split("\t") for line in font_list.splitlines() if line.count("\t") == 2]
     # A plain style before a bold or slanted one.
     fonts.sort(key=lambda font: (not any(word in font[2] for word in ("Regular", "Book", "Normal")), font[0]))
-    known = ((file, int(number) & 0xFFFF) for file, number, _ in fonts)
-    return next((found for found in known if _has(found, letter)), None)
+    candidates = ((font_file, int(font_index) & 0xFFFF) for font_file, font_index, _ in fonts)
+    return next((candidate for candidate in candidates if _has(candidate, letter)), None)
 
 
 def _files() -> Iterator[tuple[str, int]]:
-    found = (path for folder in _FOLDERS for path in sorted(Path(folder).expanduser().rglob("*.[to]t[fc]")))
-    for path, _ in zip(found, range(_MOST_FILES), strict=False):
-        yield str(path), 0
+    font_paths = (path for folder in _FOLDERS for path in sorted(Path(folder).expanduser().rglob("*.[to]t[fc]")))
+    for font_path in itertools.islice(font_paths, _MOST_FILES):
+        yield str(font_path), 0
 
 
 def _has(font: tuple[str, int], letter: str) -> bool:
-    """Return whether a font draws a letter otherwise than one that no font has."""
+    """Return whether a font has a letter, so that it differs from the picture of a letter that no font has."""
     try:
-        loaded = _load(*font, 12)
-        return bytes(loaded.getmask(letter)) != bytes(loaded.getmask("\U0010fffe"))
+        loaded_font = _load(*font, 12)
+        return bytes(loaded_font.getmask(letter)) != bytes(loaded_font.getmask("\U0010fffe"))
     except (OSError, ValueError):
         return False
 
 
 @cache
-def _load(file: str, number: int, size: int) -> Any:
-    return ImageFont.truetype(file, size, index=number)
+def _load(font_file: str, font_index: int, font_size: int) -> Any:
+    return ImageFont.truetype(font_file, font_size, index=font_index)
 
 
 @cache
@@ -70,62 +70,63 @@ def _drawn(letter: str) -> tuple[str, tuple[str, int] | None]:
     r"""Return a letter, escaped (``\u628a``) if no font of the system has it, and the font's file or None for ours."""
     if ord(letter) <= _LATIN:
         return letter, None
-    file = _font_file(letter)
-    return (letter, file) if file else (printable(letter, latin=True), None)
+    font_file = _font_file(letter)
+    return (letter, font_file) if font_file else (printable(letter, latin=True), None)
 
 
 @cache
-def _advance(letter: str, size: int) -> float:
-    text, file = _drawn(letter)
-    return float((_load(*file, size) if file else _own(size)).getlength(text))
+def _advance(letter: str, font_size: int) -> float:
+    text, font_file = _drawn(letter)
+    return float((_load(*font_file, font_size) if font_file else _own(font_size)).getlength(text))
 
 
-def text_width(text: str, size: int) -> float:
+def text_width(text: str, font_size: int) -> float:
     """Return the width of a text in pixels, without kerning."""
-    return sum(_advance(letter, size) for letter in printable(text))
+    return sum(_advance(letter, font_size) for letter in printable(text))
 
 
 def write_text(
-    draw: ImageDraw.ImageDraw,
+    canvas: ImageDraw.ImageDraw,
     corner: tuple[float, float],
     text: str,
-    ink: tuple[int, int, int],
+    colour: tuple[int, int, int],
     *,
-    size: int = 12,
+    font_size: int = 12,
     width: float = math.inf,
 ) -> None:
-    """Write a line, all of whose fonts have one base line; cut it to ``width`` pixels."""
-    left, top = corner
+    """Write a line, with one base line for all fonts; cut it to ``width`` pixels."""
+    pen, top = corner
     letters = printable(text)
-    letters = letters[: _fitting(letters, size, width)]
-    for file, run in groupby(map(_drawn, letters), key=lambda each: each[1]):
-        part = "".join(letter for letter, _ in run)
-        font = _load(*file, size) if file else _own(size)
-        draw.text((left, top + size * 0.95), part, ink, font=font, anchor="ls")
-        left += font.getlength(part)
+    letters = letters[: _fitting(letters, font_size, width)]
+    for font_file, letter_run in itertools.groupby(map(_drawn, letters), key=lambda drawn_letter: drawn_letter[1]):
+        run_text = "".join(letter for letter, _ in letter_run)
+        font = _load(*font_file, font_size) if font_file else _own(font_size)
+        canvas.text((pen, top + font_size * 0.95), run_text, colour, font=font, anchor="ls")
+        pen += font.getlength(run_text)
 
 
-def wrap_text(text: str, size: int, width: float, *, lines: int) -> list[str]:
-    """Break a text into lines of a width, at spaces or between letters; ``...`` ends the last one if more follows."""
-    found: list[str] = []
-    left = printable(text)
-    while left and len(found) < lines:
-        stop = _fitting(left, size, width)
-        if stop < len(left):
-            if len(found) == lines - 1:
-                return [*found, f"{left[: _fitting(left, size, width - text_width('...', size))]}..."]
-            space = left.rfind(" ", 0, stop + 1)
-            stop = space if space > 0 else max(stop, 1)
-        found.append(left[:stop].rstrip())
-        left = left[stop:].lstrip()
-    return found
+def wrap_text(text: str, font_size: int, width: float, *, max_lines: int) -> list[str]:
+    """Break a text into lines of a width, at spaces or between letters; ``...`` ends the last line of a longer text."""
+    wrapped_lines: list[str] = []
+    remaining = printable(text)
+    while remaining and len(wrapped_lines) < max_lines:
+        num_letters = _fitting(remaining, font_size, width)
+        if num_letters < len(remaining):
+            if len(wrapped_lines) == max_lines - 1:
+                num_letters = _fitting(remaining, font_size, width - text_width("...", font_size))
+                return [*wrapped_lines, f"{remaining[:num_letters]}..."]
+            last_space = remaining.rfind(" ", 0, num_letters + 1)
+            num_letters = last_space if last_space > 0 else max(num_letters, 1)
+        wrapped_lines.append(remaining[:num_letters].rstrip())
+        remaining = remaining[num_letters:].lstrip()
+    return wrapped_lines
 
 
-def _fitting(text: str, size: int, width: float) -> int:
-    """Return how many letters of a printable text fit into a width."""
-    used = 0.0
-    for count, letter in enumerate(text):
-        used += _advance(letter, size)
-        if used > width:
-            return count
+def _fitting(text: str, font_size: int, width: float) -> int:
+    """Return the count of letters of a printable text that fit into a width."""
+    used_width = 0.0
+    for num_letters, letter in enumerate(text):
+        used_width += _advance(letter, font_size)
+        if used_width > width:
+            return num_letters
     return len(text)

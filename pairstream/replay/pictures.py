@@ -1,4 +1,4 @@
-"""Pictures of a batch as a model gets it: every array that looks like images, whatever its key, dtype and layout."""
+"""Pictures of a batch as a model gets it: every array that looks like images, of any key, dtype and layout."""
 
 from __future__ import annotations
 
@@ -32,27 +32,27 @@ class Pictures:
     is_real: np.ndarray
 
 
-def find_pictures(batch: Mapping[str, Any], rows: int) -> list[Pictures]:
+def find_pictures(batch: Mapping[str, Any], num_rows: int) -> list[Pictures]:
     """Return the images of a batch, key by key.
 
-    Frames and depth of a loader are found by their keys. Under other keys of transforms, arrays [b, H, W, 3],
-    [b, 3, H, W] and with frames in between are images; with 6 channels, as two image encoders share them, the first 3
-    are shown. Floats are scaled from their least to their largest value.
+    Frames and depth of a loader are recognised by their keys. Other arrays are images if their shape is [b, H, W, 3] or
+    [b, 3, H, W], also with a dimension of frames. Of 6 channels, which two image encoders share, the first 3 are shown.
+    Floats are scaled from their least to their largest value.
     """
-    found = []
-    for key, values in arrays_of(batch, rows):
-        frames = _frames(key, values)
+    all_pictures = []
+    for batch_key, values in arrays_of(batch, num_rows):
+        frames = _frames(batch_key, values)
         if frames is None:
             continue
-        mask = batch.get(re.sub("^(frames|depth)", r"\1_mask", key)) if _STORED.match(key) else None
+        mask = batch.get(re.sub("^(frames|depth)", r"\1_mask", batch_key)) if _STORED.match(batch_key) else None
         is_real = np.ones(frames.shape[:2], bool) if mask is None else np.asarray(mask)
-        found.append(Pictures(key, [_colours(each) for each in frames], is_real))
-    return found
+        all_pictures.append(Pictures(batch_key, [_colours(row_frames) for row_frames in frames], is_real))
+    return all_pictures
 
 
-def _frames(key: str, values: np.ndarray) -> np.ndarray | None:
-    """Return an array as [b, F, H, W, 3], of depth [b, F, H, W]; None if it is no image."""
-    if key.split("/")[0] == "depth" and values.dtype == np.uint16 and values.ndim == 4:
+def _frames(batch_key: str, values: np.ndarray) -> np.ndarray | None:
+    """Return an array as [b, F, H, W, 3], of depth [b, F, H, W]; None if it is not an image."""
+    if batch_key.split("/")[0] == "depth" and values.dtype == np.uint16 and values.ndim == 4:
         return values
     if values.ndim not in (4, 5) or values.dtype.kind not in "uf":
         return None
@@ -65,12 +65,12 @@ def _frames(key: str, values: np.ndarray) -> np.ndarray | None:
 
 
 def _colours(frames: np.ndarray) -> np.ndarray:
-    """Return the frames of a row as colours, uint8 [F, H, W, 3]; all of them have the same scale."""
+    """Return the frames of a row as colours, uint8 [F, H, W, 3], all with the same scale."""
     if frames.dtype == np.uint8:
         return frames
     if frames.dtype == np.uint16 and frames.ndim == 3:
         return colour_depth(frames, depth_range(frames))
-    finite = frames[np.isfinite(frames)]
-    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
-    scaled = (np.nan_to_num(frames.astype(np.float32)) - low) / ((high - low) or 1.0)
+    finite_values = frames[np.isfinite(frames)]
+    lowest, highest = (float(finite_values.min()), float(finite_values.max())) if finite_values.size else (0.0, 1.0)
+    scaled = (np.nan_to_num(frames.astype(np.float32)) - lowest) / ((highest - lowest) or 1.0)
     return (255 * np.clip(scaled, 0, 1)).astype(np.uint8)

@@ -28,25 +28,28 @@ def show(batch: Mapping[str, Any], loader: Loader | None = None, *, rows: int = 
 
     Args:
         batch: Batch of a loader, of arrays or tensors.
-        loader: Its loader, for the names of the datasets; needed unless the batch has ``metadata="full"``.
+        loader: Loader of the batch, for the names of the datasets; needed unless the batch has ``metadata="full"``.
         rows: Rows to draw, at most 64.
 
     Returns:
         A picture, which a notebook shows.
 
     Raises:
-        ArgumentError: The batch has no frames, is not of this loader, or does not say where its rows come from.
+        ArgumentError: The batch has no frames, is not from this loader, or lacks the origin of its rows.
     """
     if not isinstance(batch, Mapping):
         raise ArgumentError(f"show: {batch!s:.100}; expected a batch, such as loader.batch_at(0) or next(iter(loader))")
-    count = min(check_whole("rows", rows, least=1), ROWS_PER_PAGE)
-    if not any(key.partition("/")[0] in ("frames", "depth") for key in batch):
+    num_rows = min(check_whole("rows", rows, least=1), ROWS_PER_PAGE)
+    if not any(batch_key.partition("/")[0] in ("frames", "depth") for batch_key in batch):
         hint = "; take the batch of loader.batch_on_host(step)" if "frames_jpeg" in batch else ""
         raise ArgumentError(f"show: the batch has no frames, its keys are {', '.join(batch)}{hint}")
     if not getattr(batch.get("sample"), "shape", ()):
         raise ArgumentError("show: has no dimension of rows, so it is one sample, or no batch of a loader")
-    first = {key: value[:count] if isinstance(value, list) else _array(value)[:count] for key, value in batch.items()}
-    (sheet,) = draw_sheets(first, _refs(first, loader))
+    first_rows = {
+        batch_key: value[:num_rows] if isinstance(value, list) else _array(value)[:num_rows]
+        for batch_key, value in batch.items()
+    }
+    (sheet,) = draw_sheets(first_rows, _refs(first_rows, loader))
     return sheet
 
 
@@ -56,17 +59,19 @@ def _array(value: Any) -> np.ndarray:
 
 
 def _refs(batch: Mapping[str, Any], loader: Loader | None) -> list[SampleRef]:
-    samples = batch["sample"].tolist()
+    sample_numbers = batch["sample"].tolist()
     if loader is not None:
-        refs = loader.describe(samples[0] // loader.batch_size)[: len(samples)]
-        if [ref.sample for ref in refs] != samples:
-            raise ArgumentError(f"show: samples {samples[0]} to {samples[-1]} are no batch of this loader")
+        refs = loader.describe(sample_numbers[0] // loader.batch_size)[: len(sample_numbers)]
+        if [sample_ref.sample for sample_ref in refs] != sample_numbers:
+            raise ArgumentError(
+                f"show: samples {sample_numbers[0]} to {sample_numbers[-1]} are no batch of this loader"
+            )
         return refs
-    if missing := [key for key in _COLUMNS if key not in batch]:
+    if missing := [batch_key for batch_key in _COLUMNS if batch_key not in batch]:
         raise ArgumentError(f"show: the batch lacks {', '.join(missing)}; give its loader: show(batch, loader)")
     return [
         SampleRef(
-            sample=sample,
+            sample=sample_number,
             dataset=f"dataset {batch['dataset'][row]}",
             split="",
             source_file="",
@@ -79,5 +84,5 @@ def _refs(batch: Mapping[str, Any], loader: Loader | None) -> list[SampleRef]:
             record=0,
             language=batch["language"][row],
         )
-        for row, sample in enumerate(samples)
+        for row, sample_number in enumerate(sample_numbers)
     ]

@@ -1,4 +1,4 @@
-"""A step of a run, with everything that pictures and pages tell of it."""
+"""A step of a run, with all that pictures and pages show of it."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class ShownStep:
 
     Attributes:
         step: Step.
-        trained: Batch as the loader returns it, with the transforms that were given.
-        batch: The same with decoded frames, before any transform.
-        seen: The same with decoded frames, after the transforms; ``batch`` if there are none.
+        trained: Batch as the loader returns it, with the run's transforms.
+        batch: The batch with decoded frames, before any transform.
+        seen: The batch with decoded frames, after the transforms; equals ``batch`` without transforms.
         refs: Origin of each row.
-        replaced: Rows with the errors of the records that others replace; a row may have several.
-        faults: What is wrong with a row, by row.
+        replaced: Row and error of each unreadable record that another record replaces; a row may have several.
+        faults: Faults by row.
     """
 
     step: int
@@ -49,23 +49,23 @@ class ShownStep:
         return frozenset(row for row, _ in self.replaced)
 
 
-def show_step(plan: RankPlan, step: int) -> ShownStep:
-    """Make the batch of a step, and look for what is wrong in it; raise as ``RankPlan.make``."""
-    made = plan.make(step)
-    trained = made.batch
-    if plan.run_config.decode == "device":
+def show_step(rank_plan: RankPlan, step: int) -> ShownStep:
+    """Make the batch of a step, and look for faults in it; raise as ``RankPlan.make`` does."""
+    batch_result = rank_plan.make(step)
+    trained = batch_result.batch
+    if rank_plan.running.decode == "device":
         # Decoded frames, and the rows that replace damaged ones.
-        made = plan.on_host().make(step)
-    seen = plain = made
-    if plan.run_config.transforms:
-        plain = RankPlan(plan.mixture, replace(plan.run_config, transforms=(), decode="host")).make(step)
-    refs = plan.mixture.describe(made.rows)
-    by_sample = {ref.sample: row for row, ref in enumerate(refs)}
-    faults = find_faults(plain.batch, refs, plan.mixture)
-    if plan.run_config.transforms:
-        for row, texts in find_nonfinite(seen.batch, len(refs)).items():
-            faults.setdefault(row, []).extend(f"after the transforms: {text}" for text in texts)
-    replaced = [(by_sample[error.sample], error) for error in made.replaced]
+        batch_result = rank_plan.on_host().make(step)
+    seen = plain = batch_result
+    if rank_plan.running.transforms:
+        plain = RankPlan(rank_plan.data, replace(rank_plan.running, transforms=(), decode="host")).make(step)
+    refs = rank_plan.data.describe(batch_result.rows)
+    by_sample = {sample_ref.sample: row for row, sample_ref in enumerate(refs)}
+    faults = find_faults(plain.batch, refs, rank_plan.data)
+    if rank_plan.running.transforms:
+        for row, messages in find_nonfinite(seen.batch, len(refs)).items():
+            faults.setdefault(row, []).extend(f"after the transforms: {message}" for message in messages)
+    replaced = [(by_sample[error.sample], error) for error in batch_result.replaced]
     return ShownStep(step, trained, plain.batch, seen.batch, refs, replaced, dict(sorted(faults.items())))
 
 
@@ -74,69 +74,63 @@ def marks_of(shown: ShownStep) -> dict[str, Any]:
     return {"replaced": shown.replaced_rows, "faults": shown.faults}
 
 
-def sheet_names(data: OpenMixture) -> dict[str, Any]:
+def sheet_names(mixture: OpenMixture) -> dict[str, Any]:
     """Return the arguments of ``draw_sheets`` that name cameras and dimensions."""
     cameras: dict[str, dict[str, tuple[str, ...]]] = {}
-    for camera in data.cameras:
-        stored = zip(data.datasets, camera.stored, strict=True)
-        cameras[camera.frames] = {
-            name: tuple(dataset.fields.stored_cameras[number].name for number in numbers)
-            for name, (dataset, numbers) in zip(data.names, stored, strict=True)
-        }
-    actions = zip(data.names, data.spec.actions, strict=True)
-    return {"cameras": cameras, "dimensions": {name: vector.names for name, vector in actions}}
+    for camera in mixture.cameras:
+        names = cameras[camera.frames] = {}
+        for dataset_name, dataset, camera_numbers in zip(mixture.names, mixture.datasets, camera.stored, strict=True):
+            names[dataset_name] = tuple(dataset.fields.stored_cameras[number].name for number in camera_numbers)
+    action_vectors = zip(mixture.names, mixture.spec.actions, strict=True)
+    return {"cameras": cameras, "dimensions": {dataset_name: vector.names for dataset_name, vector in action_vectors}}
 
 
 def find_transforms(name: str) -> Any:
-    """Import what ``--transforms`` names.
-
-    Raises:
-        ArgumentError: There is no such module or name.
-    """
-    place, _, attribute = name.rpartition(":")
-    if not place or not attribute.isidentifier():
+    """Import the object that ``--transforms`` names; raise ArgumentError if it does not exist."""
+    module_name, _, attribute = name.rpartition(":")
+    if not module_name or not attribute.isidentifier():
         raise ArgumentError(f"--transforms {name}: expected MODULE:NAME or FILE.py:NAME")
     try:
-        return getattr(_import(place), attribute)
+        return getattr(_import(module_name), attribute)
     except Exception as error:  # code of others: any of its errors is this one argument's
         raise ArgumentError(f"--transforms {name}: {type(error).__name__}: {error}") from None
 
 
-def with_transforms(plan: RankPlan, name: str, saved: SavedTransforms) -> RankPlan:
-    """Return a plan whose batches have transforms, and the normalisation of the run at its place among them.
+def with_transforms(rank_plan: RankPlan, name: str, saved: SavedTransforms) -> RankPlan:
+    """Return a plan whose batches have transforms, and between them the normalisation of the run.
 
     Args:
-        plan: Plan.
-        saved: Transforms of the run's ``loader.json``.
+        rank_plan: Plan.
         name: ``MODULE:NAME`` or ``FILE.py:NAME``: a transform, a list of transforms, or a function of the loader's
             ``data`` that returns them.
+        saved: Transforms of the run's ``loader.json``.
 
     Raises:
-        ArgumentError: There is no such module or name, or it is something else.
+        ArgumentError: The module or name does not exist, or is something else.
     """
-    found = find_transforms(name)
+    imported = find_transforms(name)
     try:
-        if callable(found) and not _is_transform(found):
-            found = found(plan.mixture)
+        if callable(imported) and not _is_transform(imported):
+            imported = imported(rank_plan.data)
     except Exception as error:  # code of others: any of its errors is this one argument's
         raise ArgumentError(f"--transforms {name}: {type(error).__name__}: {error}") from None
-    transforms: Sequence[Any] = [found] if _is_transform(found) else found
-    running = replace(plan.run_config, transforms=transforms)
-    bound = bind_transforms(saved.restore(running.transforms), plan.mixture)
-    return RankPlan(plan.mixture, replace(running, transforms=bound))
+    transforms: Sequence[Any] = [imported] if _is_transform(imported) else imported
+    run_config = replace(rank_plan.running, transforms=transforms)
+    bound_transforms = bind_transforms(saved.restore(run_config.transforms), rank_plan.data)
+    return RankPlan(rank_plan.data, replace(run_config, transforms=bound_transforms))
 
 
-def _is_transform(value: Any) -> bool:
-    return not isinstance(value, type) and (hasattr(value, "map") or hasattr(value, "random_map"))
+def _is_transform(candidate: Any) -> bool:
+    return not isinstance(candidate, type) and (hasattr(candidate, "map") or hasattr(candidate, "random_map"))
 
 
-def _import(place: str) -> ModuleType:
-    if not place.endswith(".py"):
-        return importlib.import_module(place)
-    spec = importlib.util.spec_from_file_location(Path(place).stem, place)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
+def _import(module_name: str) -> ModuleType:
+    if not module_name.endswith(".py"):
+        return importlib.import_module(module_name)
+    module_spec = importlib.util.spec_from_file_location(Path(module_name).stem, module_name)
+    assert module_spec is not None and module_spec.loader is not None
+    module = importlib.util.module_from_spec(module_spec)
     # Classes of the file find their module by its name.
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
+    sys.modules[module_spec.name] = module
+    module_spec.loader.exec_module(module)
     return module

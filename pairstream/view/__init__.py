@@ -1,1 +1,1 @@
-"""``pairstream view``: one episode in Rerun; and the tracks of an episode, which other rooms show too."""
+"""``pairstream view``: one episode in Rerun; and the tracks of an episode, which other packages show too."""

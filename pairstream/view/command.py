@@ -7,20 +7,19 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from pairstream.command import command_parser
 from pairstream.view.tracks import Tracks, open_tracks
-from pairstream.view.window import SampleWindow
-from stream.base.arguments import Parser, add_cache, run_command, whole
+from pairstream.view.window import SampleWindow, open_run
+from stream.base.arguments import add_cache, run_command, whole
 from stream.base.errors import ArgumentError
 from stream.base.extras import imports_of
 from stream.cache.in_place import open_catalog
 from stream.format.index import open_index
-from stream.loader.rank_plan import RankPlan
-from stream.loader.saved import read_saved
 from stream.storage.remote import cached_root
 
 _EPILOG = """\
-The recording has all stored cameras as the bytes they are, action and state as the dataset has them and in canonical
-spaces, the instruction, and every other column, by step and by seconds.
+The recording has the stored bytes of all cameras, action and state as stored and in canonical spaces, the instruction,
+and every other column, by step and by seconds.
 
 exit codes:
   0    shown or saved
@@ -37,15 +36,15 @@ examples:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
-    parsed = _parse(arguments)
-    return run_command(lambda: _view(parsed), interrupted="error: interrupted")
+    options = _parse(arguments)
+    return run_command(lambda: _view(options), interrupted="error: interrupted")
 
 
-def _view(parsed: argparse.Namespace) -> None:
+def _view(options: argparse.Namespace) -> None:
     with imports_of("view", by="pairstream view"):
         from pairstream.view.recording import save, spawn
-    tracks, window = _of_run(parsed) if parsed.loader else (_of_root(parsed), None)
-    if parsed.save is None:
+    tracks, window = _of_run(options) if options.loader else (_of_root(options), None)
+    if options.save is None:
         if not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
             raise ArgumentError(
                 "no display for Rerun's window; give --save FILE.rrd, and open the file with `rerun FILE.rrd` where "
@@ -53,74 +52,62 @@ def _view(parsed: argparse.Namespace) -> None:
             )
         spawn(tracks, window)
         return
-    faults = save(tracks, parsed.save, window)
-    frames = sum(len(camera.steps) for camera in tracks.cameras)
-    print(f"{tracks.title}: {tracks.steps} steps, {frames - len(faults)} frames of {len(tracks.cameras)} cameras")
+    faults = save(tracks, options.save, window)
+    num_frames = sum(len(camera.steps) for camera in tracks.cameras)
+    print(f"{tracks.title}: {tracks.steps} steps, {num_frames - len(faults)} frames of {len(tracks.cameras)} cameras")
     if window is not None:
         print(f"{window.text}: {window.ref.language}")
     for fault in faults:
         print(f"left out: {fault}")
-    print(f"{parsed.save}: open it with `rerun {parsed.save}`")
+    print(f"{options.save}: open it with `rerun {options.save}`")
 
 
-def _of_root(parsed: argparse.Namespace) -> Tracks:
-    catalog = open_catalog(cached_root(parsed.root, parsed.cache, has_members=False))
+def _of_root(options: argparse.Namespace) -> Tracks:
+    catalog = open_catalog(cached_root(options.root, options.cache, has_members=False))
     catalog.check_converted()
-    dataset = catalog.open(parsed.dataset)
-    splits = sorted(dataset.manifest.splits)
-    split = parsed.split or (splits[0] if len(splits) == 1 else "train")
-    if split not in splits:
-        raise ArgumentError(f"dataset {dataset.name}: no split {split!r}; give --split {' or '.join(splits)}")
-    return open_tracks(dataset, open_index(dataset, split), parsed.episode)
+    dataset = catalog.open(options.dataset)
+    split_names = sorted(dataset.manifest.splits)
+    split_name = options.split or (split_names[0] if len(split_names) == 1 else "train")
+    if split_name not in split_names:
+        raise ArgumentError(f"dataset {dataset.name}: no split {split_name!r}; give --split {' or '.join(split_names)}")
+    return open_tracks(dataset, open_index(dataset, split_name), options.episode)
 
 
-def _of_run(parsed: argparse.Namespace) -> tuple[Tracks, SampleWindow]:
-    overrides = {} if parsed.rank is None else {"rank": parsed.rank}
-    data, running, _ = read_saved(parsed.loader, root=parsed.root, cache=parsed.cache, overrides=overrides)
-    plan = RankPlan(data, running)
-    row = parsed.row or 0
-    if row >= plan.rows:
-        raise ArgumentError(f"--row {row}: a batch of this rank has {plan.rows} rows, counted from 0")
-    return SampleWindow.find(plan, parsed.step, row)
+def _of_run(options: argparse.Namespace) -> tuple[Tracks, SampleWindow]:
+    rank_plan, _ = open_run(options.loader, root=options.root, cache=options.cache, rank=options.rank)
+    row_number = options.row or 0
+    if row_number >= rank_plan.rows:
+        raise ArgumentError(f"--row {row_number}: a batch of this rank has {rank_plan.rows} rows, counted from 0")
+    return SampleWindow.find(rank_plan, options.step, row_number)
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = Parser(
-        prog="pairstream view",
+    parser = command_parser(
+        "view",
         usage="%(prog)s ROOT DATASET EPISODE [options]\n       %(prog)s --loader FILE --step N [--row R] [options]",
         description="Show an episode in Rerun: cameras, action, state, and every other column.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument("place", nargs="*", metavar="ROOT DATASET EPISODE", help="the episode, counted from 0")
     parser.add_argument("--split", help="split of the episode; default: the only one, or train")
-    parser.add_argument("--save", type=Path, metavar="FILE.rrd", help="write a recording in place of showing it")
-    parser.add_argument(
-        "--loader", type=Path, metavar="FILE", help="a run's loader.json: the episode of one of its rows"
-    )
+    parser.add_argument("--save", type=Path, metavar="FILE.rrd", help="write a recording instead of showing it")
+    parser.add_argument("--loader", type=Path, metavar="FILE", help="a run's loader.json: show a row's episode")
     parser.add_argument("--step", type=whole(0), metavar="N", help="with --loader: step of the run, from 0")
-    parser.add_argument(
-        "--row", type=whole(0), metavar="R", help="with --loader: row of the batch, from 0 (default: 0)"
-    )
-    parser.add_argument(
-        "--rank", type=int, metavar="R", help="with --loader: rank of the run; default: that of the file"
-    )
-    parser.add_argument(
-        "--root", type=Path, metavar="DIR", help="with --loader: folder of the data, if they were moved"
-    )
+    parser.add_argument("--row", type=whole(0), metavar="R", help="with --loader: row of the batch (default: 0)")
+    parser.add_argument("--rank", type=int, metavar="R", help="with --loader: rank of the run (default: the file's)")
+    parser.add_argument("--root", type=Path, metavar="DIR", help="with --loader: root, if the data were moved")
     add_cache(parser)
-    parsed = parser.parse_args(arguments)
-    if parsed.loader is not None:
-        if parsed.place or parsed.split or parsed.step is None:
+    options = parser.parse_args(arguments)
+    if options.loader is not None:
+        if options.place or options.split or options.step is None:
             parser.error("--loader needs --step, and finds dataset, split and episode itself")
-        return parsed
-    of_runs = (parsed.step, parsed.row, parsed.root, parsed.rank)
-    if len(parsed.place) != 3 or any(given is not None for given in of_runs):
+        return options
+    of_runs = (options.step, options.row, options.root, options.rank)
+    if len(options.place) != 3 or any(value is not None for value in of_runs):
         parser.error("give ROOT DATASET EPISODE, or --loader FILE --step N")
-    parsed.root, parsed.dataset, episode = parsed.place
+    options.root, options.dataset, episode = options.place
     try:
-        parsed.episode = whole(0)(episode)
+        options.episode = whole(0)(episode)
     except argparse.ArgumentTypeError as error:
         parser.error(f"EPISODE: {error}")
-    return parsed
+    return options

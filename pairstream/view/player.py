@@ -1,10 +1,9 @@
-"""Description of an episode for the player in a browser, ``player.js``, and a page that plays it without a server."""
+"""Description of an episode for the player in a browser, ``player.js``."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -43,9 +42,9 @@ def describe_episode(
                 "depth": track.camera.is_depth,
                 "size": max(track.camera.sizes, default=(1, 1)),
                 "missing": np.flatnonzero(track.records < 0).tolist(),
-                "frames": frames(number),
+                "frames": frames(camera_number),
             }
-            for number, track in enumerate(tracks.cameras)
+            for camera_number, track in enumerate(tracks.cameras)
         ],
         "curves": [_describe_curve(curve) for curve in tracks.curves()],
         "lanes": [
@@ -56,45 +55,32 @@ def describe_episode(
 
 
 def _describe_curve(curve: Curve) -> dict[str, Any]:
-    dims = list(curve.dims[:_DIMS])
-    values = np.array(curve.values.T[:_DIMS])
+    dimension_names = list(curve.dims[:_DIMS])
+    curve_values = np.array(curve.values.T[:_DIMS])
     # Five digits are more than a screen has; JSON has no NaN and no infinity.
-    texts = [[_number(value) for value in row] for row in values.tolist()]
+    json_values = [[_number(curve_value) for curve_value in value_row] for value_row in curve_values.tolist()]
     return {
         "name": curve.name,
         "group": curve.group,
-        "dims": dims,
-        "left": len(curve.dims) - len(dims),
-        "values": texts,
+        "dims": dimension_names,
+        "left": len(curve.dims) - len(dimension_names),
+        "values": json_values,
     }
 
 
-def _number(value: float) -> float | str | None:
-    if value != value:
+def _number(number: float) -> float | str | None:
+    if number != number:
         return None
-    return float(f"{value:.6g}") if abs(value) != float("inf") else ("inf" if value > 0 else "-inf")
-
-
-def static_page(tracks: Tracks, frames: Callable[[int], Any], *, above: str = "") -> str:
-    """Return an HTML page that plays an episode without a server.
-
-    Args:
-        tracks, frames: As for ``describe_episode``; addresses are relative to the page.
-        above: HTML above the player.
-    """
-    return (
-        f"<!DOCTYPE html>\n<html lang='en'><meta charset='utf-8'><title>{escape(tracks.title)}</title>\n"
-        "<body style='font: 15px/1.5 system-ui, sans-serif; margin: 1.5rem; color: #1b1e24; background: #fafafb'>\n"
-        f"<h1 style='font-size: 1.4rem; margin: 0'>{escape(tracks.title)}</h1>\n"
-        f"<p>{above}</p><p style='color: #667; font-size: 0.85rem'>{escape(facts_text(tracks))}</p>\n"
-        f"<div id='player'></div>\n<script>{PLAYER_FILE.read_text('utf-8')}</script>\n"
-        f"{player_call(describe_episode(tracks, frames))}</body></html>\n"
-    )
+    return float(f"{number:.6g}") if abs(number) != float("inf") else ("inf" if number > 0 else "-inf")
 
 
 def facts_text(tracks: Tracks) -> str:
     """Return the columns of the episode that have a value, as one line."""
-    return " · ".join(f"{name} {value}" for name, value in tracks.facts.items() if value not in (None, "", []))
+    return " · ".join(
+        f"{fact_name} {fact_value}"
+        for fact_name, fact_value in tracks.facts.items()
+        if fact_value not in (None, "", [])
+    )
 
 
 def player_call(episode: Mapping[str, Any], **options: Any) -> str:
@@ -106,5 +92,7 @@ def player_call(episode: Mapping[str, Any], **options: Any) -> str:
             change of the mark is sent to.
     """
     # `</script>` in a text must not end the script.
-    arguments = ", ".join(json.dumps(each, ensure_ascii=True).replace("<", "\\u003c") for each in (episode, options))
+    arguments = ", ".join(
+        json.dumps(argument, ensure_ascii=True).replace("<", "\\u003c") for argument in (episode, options)
+    )
     return f"<script>pairstreamPlayer('player', {arguments});</script>\n"

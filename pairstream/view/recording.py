@@ -38,11 +38,10 @@ def save(tracks: Tracks, path: str | Path, window: SampleWindow | None = None) -
     path = Path(path)
     if path.is_dir() or not path.parent.is_dir():
         raise ArgumentError(f"--save {path}: {'is a folder' if path.is_dir() else 'its folder does not exist'}")
-    recording = _recording(tracks)
+    recording = rr.RecordingStream("pairstream")
     try:
         recording.save(path, default_blueprint=_blueprint(tracks, window))
-        faults = list(_log(recording, tracks, window))
-        recording.flush()
+        faults = _send(recording, tracks, window)
         recording.disconnect()
     except (OSError, RuntimeError) as error:
         raise ArgumentError(f"--save {path}: cannot be written ({error})") from None
@@ -51,48 +50,47 @@ def save(tracks: Tracks, path: str | Path, window: SampleWindow | None = None) -
 
 def spawn(tracks: Tracks, window: SampleWindow | None = None) -> list[str]:
     """Show an episode in Rerun's window, and return what was left out because it is damaged."""
-    recording = _recording(tracks)
+    recording = rr.RecordingStream("pairstream")
     recording.spawn(default_blueprint=_blueprint(tracks, window))
+    return _send(recording, tracks, window)
+
+
+def _send(recording: rr.RecordingStream, tracks: Tracks, window: SampleWindow | None) -> list[str]:
+    recording.send_recording_name(tracks.title)
     faults = list(_log(recording, tracks, window))
     recording.flush()
     return faults
 
 
-def _recording(tracks: Tracks) -> rr.RecordingStream:
-    recording = rr.RecordingStream("pairstream")
-    recording.send_recording_name(tracks.title)
-    return recording
-
-
 def _blueprint(tracks: Tracks, window: SampleWindow | None) -> rrb.Blueprint:
     cameras = [rrb.Spatial2DView(origin=_camera_path(track), name=track.camera.name) for track in tracks.cameras]
     curves = list(tracks.curves())
-    plots: list[rrb.Container | rrb.View] = []
+    plot_views: list[rrb.Container | rrb.View] = []
     for group in VECTORS:
-        views = [_plot(f"/{each.name}", each.name, len(each.dims)) for each in curves if each.group == group]
-        plots += [rrb.Tabs(*views, active_tab=0)] if views else []
-    others = sum(len(each.dims) for each in curves if each.group == "column")
-    plots.append(_plot("/columns", "other columns", others))
-    texts = [
+        group_views = [_plot(f"/{curve.name}", curve.name, len(curve.dims)) for curve in curves if curve.group == group]
+        plot_views += [rrb.Tabs(*group_views, active_tab=0)] if group_views else []
+    num_columns = sum(len(curve.dims) for curve in curves if curve.group == "column")
+    plot_views.append(_plot("/columns", "other columns", num_columns))
+    text_views = [
         rrb.TextDocumentView(origin="/language", name="language"),
         rrb.StateTimelineView(origin="/texts", name="texts and flags"),
     ]
-    facts = rrb.TextDocumentView(origin="/episode", name="episode")
-    marked = None if window is None else rrb.components.AbsoluteTimeRange(window.start, window.stop - 1)
+    facts_view = rrb.TextDocumentView(origin="/episode", name="episode")
+    marked_range = None if window is None else rrb.components.AbsoluteTimeRange(window.start, window.stop - 1)
     return rrb.Blueprint(
         rrb.Horizontal(
-            rrb.Vertical(rrb.Grid(*cameras), facts, row_shares=[4, 1]),
-            rrb.Vertical(*texts, *plots, row_shares=[3, 6, *[8] * len(plots)]),
+            rrb.Vertical(rrb.Grid(*cameras), facts_view, row_shares=[4, 1]),
+            rrb.Vertical(*text_views, *plot_views, row_shares=[3, 6, *[8] * len(plot_views)]),
         ),
-        rrb.TimePanel(timeline="step", fps=tracks.rate or 10.0, time_selection=marked, state="collapsed"),
+        rrb.TimePanel(timeline="step", fps=tracks.rate or 10.0, time_selection=marked_range, state="collapsed"),
         rrb.SelectionPanel(state="collapsed"),
         rrb.BlueprintPanel(state="collapsed"),
     )
 
 
-def _plot(origin: str, name: str, series: int) -> rrb.TimeSeriesView:
-    legend = rrb.PlotLegend(visible=series <= _LEGEND)
-    return rrb.TimeSeriesView(origin=origin, name=name, plot_legend=legend)
+def _plot(origin: str, plot_name: str, num_series: int) -> rrb.TimeSeriesView:
+    legend = rrb.PlotLegend(visible=num_series <= _LEGEND)
+    return rrb.TimeSeriesView(origin=origin, name=plot_name, plot_legend=legend)
 
 
 def _camera_path(track: CameraTrack) -> str:
@@ -101,74 +99,78 @@ def _camera_path(track: CameraTrack) -> str:
 
 def _times(tracks: Tracks, steps: np.ndarray) -> list[rr.TimeColumn]:
     """Return the timelines ``step`` and, if the dataset declares a rate, ``seconds``."""
-    found = [rr.TimeColumn("step", sequence=steps)]
+    time_columns = [rr.TimeColumn("step", sequence=steps)]
     if tracks.rate is not None:
-        found.append(rr.TimeColumn("seconds", duration=steps / tracks.rate))
-    return found
+        time_columns.append(rr.TimeColumn("seconds", duration=steps / tracks.rate))
+    return time_columns
 
 
 def _log(recording: rr.RecordingStream, tracks: Tracks, window: SampleWindow | None) -> Iterator[str]:
     """Send an episode, and yield what is damaged."""
-    facts = [f"- {name}: {value}" for name, value in tracks.facts.items() if value not in (None, "")]
-    facts += [] if window is None else [f"- **{window.text}**"]
-    text = "\n".join([f"**{tracks.title}**", *facts])
-    recording.log("/episode", rr.TextDocument(text, media_type="text/markdown"), static=True)
+    fact_lines = [
+        f"- {fact_name}: {fact_value}" for fact_name, fact_value in tracks.facts.items() if fact_value not in (None, "")
+    ]
+    fact_lines += [] if window is None else [f"- **{window.text}**"]
+    document = "\n".join([f"**{tracks.title}**", *fact_lines])
+    recording.log("/episode", rr.TextDocument(document, media_type="text/markdown"), static=True)
     for track in tracks.cameras:
         yield from _log_camera(recording, tracks, track)
     for curve in tracks.curves():
         _log_curve(recording, tracks, curve)
-    lanes = list(tracks.lanes())
+    all_lanes = list(tracks.lanes())
     if window is not None:
-        lanes.append(Lane("window", (Band(window.start, window.stop, window.text),)))
-    for lane in lanes:
+        all_lanes.append(Lane("window", (Band(window.start, window.stop, window.text),)))
+    for lane in all_lanes:
         _log_lane(recording, tracks, lane)
 
 
 def _log_lane(recording: rr.RecordingStream, tracks: Tracks, lane: Lane) -> None:
-    # A band that follows at once takes the place of the gap behind the last.
+    # A band that follows at once replaces the gap after the band before it.
     changes: dict[int, Any] = {}
     for band in lane.bands:
         changes |= {band.start: band.text, band.stop: None}
     changes.pop(tracks.steps, None)
     if not lane.bands:
         return
-    times = _times(tracks, np.array(list(changes)))
-    path = f"/texts/{rr.escape_entity_path_part(lane.name)}"
-    recording.send_columns(path, times, rr.StateChange.columns(state=list(changes.values())))
+    time_columns = _times(tracks, np.array(list(changes)))
+    entity_path = f"/texts/{rr.escape_entity_path_part(lane.name)}"
+    recording.send_columns(entity_path, time_columns, rr.StateChange.columns(state=list(changes.values())))
     if lane.name == "language":
         documents = rr.TextDocument.columns(text=[text or "" for text in changes.values()])
-        recording.send_columns("/language", times, documents)
+        recording.send_columns("/language", time_columns, documents)
 
 
 def _log_camera(recording: rr.RecordingStream, tracks: Tracks, track: CameraTrack) -> Iterator[str]:
-    path = _camera_path(track)
+    entity_path = _camera_path(track)
     steps = track.steps.tolist()
-    for begin in range(0, len(steps), _AT_ONCE):
-        held: dict[int, bytes] = {}
-        for step in steps[begin : begin + _AT_ONCE]:
+    for first_frame in range(0, len(steps), _AT_ONCE):
+        frame_bytes: dict[int, bytes] = {}
+        for step in steps[first_frame : first_frame + _AT_ONCE]:
             try:
-                held[step] = _stored(track, step)
+                frame_bytes[step] = _stored(track, step)
             except (FormatError, OSError) as error:
                 yield str(error)
-        if not held:
+        if not frame_bytes:
             continue
-        times = _times(tracks, np.array(list(held)))
-        form, count = _form(track), len(held)
-        if form is None:
-            columns = rr.EncodedImage.columns(blob=list(held.values()), media_type=["image/jpeg"] * count)
+        time_columns = _times(tracks, np.array(list(frame_bytes)))
+        image_format, num_frames = _form(track), len(frame_bytes)
+        if image_format is None:
+            columns = rr.EncodedImage.columns(blob=list(frame_bytes.values()), media_type=["image/jpeg"] * num_frames)
         elif track.camera.is_depth:
-            columns = rr.DepthImage.columns(buffer=list(held.values()), format=[form] * count, meter=[1000.0] * count)
+            columns = rr.DepthImage.columns(
+                buffer=list(frame_bytes.values()), format=[image_format] * num_frames, meter=[1000.0] * num_frames
+            )
         else:
-            columns = rr.Image.columns(buffer=list(held.values()), format=[form] * count)
-        recording.send_columns(path, times, columns)
+            columns = rr.Image.columns(buffer=list(frame_bytes.values()), format=[image_format] * num_frames)
+        recording.send_columns(entity_path, time_columns, columns)
 
 
 def _stored(track: CameraTrack, step: int) -> bytes:
     """Return the JPEG of a step, or the bytes of its pixels."""
     if track.camera.is_depth:
         return track.read_depth(step).tobytes()
-    stored = track.read(step)
-    return bytes(as_jpeg(stored)) if track.camera.codec == "jpeg" else decode_frame(stored).tobytes()
+    stored_frame = track.read(step)
+    return bytes(as_jpeg(stored_frame)) if track.camera.codec == "jpeg" else decode_frame(stored_frame).tobytes()
 
 
 def _form(track: CameraTrack) -> rr.components.ImageFormat | None:
@@ -182,14 +184,14 @@ def _form(track: CameraTrack) -> rr.components.ImageFormat | None:
 
 
 def series_names(curve: Curve) -> list[str]:
-    """Return the names of the dimensions; those that are only numbers follow the name of their column."""
-    return [f"{curve.name}{dim}" if dim.startswith("[") else dim for dim in curve.dims]
+    """Return the names of the dimensions; plain numbers follow the name of their column."""
+    return [f"{curve.name}{dimension}" if dimension.startswith("[") else dimension for dimension in curve.dims]
 
 
 def _log_curve(recording: rr.RecordingStream, tracks: Tracks, curve: Curve) -> None:
-    parts = [rr.escape_entity_path_part(part) for part in curve.name.split("/")]
-    path = "/" + "/".join(["columns", *parts] if curve.group == "column" else parts)
-    recording.log(path, rr.SeriesLines(names=series_names(curve)), static=True)
-    times = _times(tracks, np.arange(tracks.steps))
+    path_parts = [rr.escape_entity_path_part(path_part) for path_part in curve.name.split("/")]
+    entity_path = "/" + "/".join(["columns", *path_parts] if curve.group == "column" else path_parts)
+    recording.log(entity_path, rr.SeriesLines(names=series_names(curve)), static=True)
+    time_columns = _times(tracks, np.arange(tracks.steps))
     columns = rr.Scalars.columns(scalars=curve.values.ravel()).partition([len(curve.dims)] * tracks.steps)
-    recording.send_columns(path, times, columns)
+    recording.send_columns(entity_path, time_columns, columns)

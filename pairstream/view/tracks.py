@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -25,8 +26,8 @@ from stream.format.table import Table
 from stream.format.video import ChunkFrame
 
 _KEYS = frozenset({"episode", "step"})
-_PLACES = frozenset({"episode", "shard", "first_steps_row", "first_record"})
-"""Columns that only say where rows are."""
+_LOCATIONS = frozenset({"episode", "shard", "first_steps_row", "first_record"})
+"""Columns that only have the location of rows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,14 +71,14 @@ class CameraTrack:
     Attributes:
         camera: Camera.
         records: Row in ``records`` of the frame of each step, int64 [steps], -1 where none is stored.
-        places: Number of the frame in its record, int64 [steps].
+        frame_numbers: Number of the frame in its record, int64 [steps].
         index: Index of the split.
         files: Open shards, shared by the cameras of an episode.
     """
 
     camera: StoredCamera
     records: np.ndarray
-    places: np.ndarray
+    frame_numbers: np.ndarray
     index: SplitIndex
     files: dict[int, RecordFile] = field(repr=False)
 
@@ -95,31 +96,31 @@ class CameraTrack:
         """
         if not 0 <= step < len(self.records) or self.records[step] < 0:
             raise ArgumentError(f"camera {self.camera.name}: no frame of step {step} is stored")
-        row = np.array([self.records[step]])
-        take = self.index.records.take
-        shard, position, size, digest = (int(take(n, row)[0]) for n in ("shard", "position", "num_bytes", "xxh3_64"))
+        row, take_column = np.array([self.records[step]]), self.index.records.take
+        location = ("shard", "position", "num_bytes", "xxh3_64")
+        shard, position, num_bytes, digest = (int(take_column(name, row)[0]) for name in location)
         shards = self.index.shards
-        stem = shards.stem(shard) if 0 <= shard < len(shards) else ""
+        shard_stem = shards.stem(shard) if 0 <= shard < len(shards) else ""
         try:
-            if not stem:
+            if not shard_stem:
                 raise FormatError(f"the index says shard {shard} of {len(shards)}")
             if shard not in self.files:
                 self.files[shard] = open_records(self.index, shard)
-            return self.camera.frame(self.files[shard].read(position, size, digest), int(self.places[step]))
+            return self.camera.frame(self.files[shard].read(position, num_bytes, digest), int(self.frame_numbers[step]))
         except FormatError as error:
             raise FormatError(
-                f"dataset {self.index.dataset}, split {self.index.split}, shard {stem}, record "
+                f"dataset {self.index.dataset}, split {self.index.split}, shard {shard_stem}, record "
                 f"{self.index.record_number(int(row[0]))} (step {step} of camera {self.camera.name}): {error}; check "
                 "it with `pairstream verify`"
             ) from None
 
     def read_depth(self, step: int) -> np.ndarray:
         """Return the depth map of a step, uint16 [H, W], millimetres, 0 where nothing was measured."""
-        stored: Any = self.read(step)
-        return decode_depth(stored, np.empty(self.camera.sizes[0], np.uint16))
+        depth_map: Any = self.read(step)
+        return decode_depth(depth_map, np.empty(self.camera.sizes[0], np.uint16))
 
     def read_picture(self, step: int) -> bytes:
-        """Return the frame of a step as a JPEG, whatever its codec is, of depth in colours; raise as ``read`` does."""
+        """Return the frame of a step as a JPEG, also of other codecs, with depth in colours; raise as ``read`` does."""
         if not self.camera.is_depth:
             return bytes(as_jpeg(self.read(step)))
         return simplejpeg.encode_jpeg(colour_depth(self.read_depth(step), self.depth_range), quality=90)
@@ -127,13 +128,11 @@ class CameraTrack:
     @cached_property
     def depth_range(self) -> tuple[float, float]:
         """Near and far end of the colours of depth, millimetres, of five steps of the episode."""
-        readable = []
+        depth_maps = []
         for step in self.steps[np.linspace(0, len(self.steps) - 1, 5).astype(int)] if len(self.steps) else ():
-            try:
-                readable.append(self.read_depth(int(step)))
-            except (FormatError, OSError):
-                continue
-        return depth_range(np.array(readable))
+            with contextlib.suppress(FormatError, OSError):
+                depth_maps.append(self.read_depth(int(step)))
+        return depth_range(np.array(depth_maps))
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,102 +174,114 @@ class Tracks:
 
     def curves(self) -> Iterator[Curve]:
         """Yield action and state as the registry has them, then in canonical spaces, then every other number."""
-        steps = self.index.steps
-        taken: set[str] = set(_KEYS)
+        step_table = self.index.steps
+        seen_columns: set[str] = set(_KEYS)
         for space_number in range(1 + max(map(len, SPACES.values()))):
-            for which in VECTORS:
-                spaces = (None, *SPACES[which])
-                space = spaces[space_number] if space_number < len(spaces) else None
-                column = derived_column(which, space)
-                if column in taken or column not in steps.columns:
+            for vector_name in VECTORS:
+                vector_spaces = (None, *SPACES[vector_name])
+                space = vector_spaces[space_number] if space_number < len(vector_spaces) else None
+                column_name = derived_column(vector_name, space)
+                if column_name in seen_columns or column_name not in step_table.columns:
                     continue
-                taken.add(column)
-                vector = dataset_vector(self.dataset, which, None, steps=steps, space=space)
-                yield Curve(column, which, vector.names, self._numbers(column))
-        for name, kind in steps.columns.items():
-            if name in taken or kind.dtype is None or kind.texts is not None or kind.bits:
+                seen_columns.add(column_name)
+                vector = dataset_vector(self.dataset, vector_name, None, steps=step_table, space=space)
+                yield Curve(column_name, vector_name, vector.names, self._numbers(column_name))
+        for name, column_type in step_table.columns.items():
+            if name in seen_columns or column_type.dtype is None or column_type.texts is not None or column_type.bits:
                 continue
             values = self._numbers(name)
-            dims = (name,) if kind.width is None else tuple(f"[{number}]" for number in range(values.shape[1]))
+            is_vector = column_type.width is not None
+            dims = tuple(f"[{number}]" for number in range(values.shape[1])) if is_vector else (name,)
             yield Curve(name, "column", dims, values)
 
     def lanes(self) -> Iterator[Lane]:
         """Yield the instruction, then every other column of texts or booleans."""
-        for column, kind in self.index.steps.columns.items():
-            if kind.texts is None and (not kind.bits or kind.width is not None):
+        for column_name, column_type in self.index.steps.columns.items():
+            if column_type.texts is None and (not column_type.bits or column_type.width is not None):
                 continue
-            valid = self._valid(column)
-            if kind.texts is not None:
-                texts = self.index.steps.take_texts(column, self._rows)
+            is_valid = self._valid(column_name)
+            if column_type.texts is not None:
+                band_texts = self.index.steps.take_texts(column_name, self._rows)
             else:
-                texts = [("false", "true")[bit] for bit in self.index.steps.take(column, self._rows).tolist()]
-            yield Lane(column, tuple(_bands(texts, valid)))
+                band_texts = [
+                    ("false", "true")[flag] for flag in self.index.steps.take(column_name, self._rows).tolist()
+                ]
+            yield Lane(column_name, tuple(_bands(band_texts, is_valid)))
 
-    def _numbers(self, column: str) -> np.ndarray:
-        values = self.index.steps.take(column, self._rows).astype(np.float64)
-        values[~self._valid(column)] = np.nan
+    def _numbers(self, column_name: str) -> np.ndarray:
+        values = self.index.steps.take(column_name, self._rows).astype(np.float64)
+        values[~self._valid(column_name)] = np.nan
         return values[:, None] if values.ndim == 1 else values
 
-    def _valid(self, column: str) -> np.ndarray:
-        valid = self.index.steps.valid(column, self._rows)
-        return np.ones(self.steps, bool) if valid is None else valid
+    def _valid(self, column_name: str) -> np.ndarray:
+        is_valid = self.index.steps.valid(column_name, self._rows)
+        return np.ones(self.steps, bool) if is_valid is None else is_valid
 
 
-def _bands(texts: list[str], valid: np.ndarray) -> Iterator[Band]:
-    start = 0
-    for step in range(1, len(texts) + 1):
-        if step == len(texts) or texts[step] != texts[start] or valid[step] != valid[start]:
-            if valid[start] and texts[start]:
-                yield Band(start, step, texts[start])
-            start = step
+def _bands(band_texts: list[str], is_valid: np.ndarray) -> Iterator[Band]:
+    band_start = 0
+    for step in range(1, len(band_texts) + 1):
+        if (
+            step == len(band_texts)
+            or band_texts[step] != band_texts[band_start]
+            or is_valid[step] != is_valid[band_start]
+        ):
+            if is_valid[band_start] and band_texts[band_start]:
+                yield Band(band_start, step, band_texts[band_start])
+            band_start = step
 
 
 def open_tracks(dataset: Dataset, index: SplitIndex, episode: int) -> Tracks:
-    """Open an episode of a split; its frames are read when they are asked for.
+    """Open an episode of a split; its frames are read on demand.
 
     Raises:
         ArgumentError: The episode does not exist, or its shard was not fetched.
         FormatError: The index is damaged.
     """
-    rows = find_episode(dataset, index, episode)
-    facts = {name: value for name, value in _row(index.episodes, episode).items() if name not in _PLACES}
-    cameras = tuple(_cameras(dataset, index, rows))
-    return Tracks(dataset, index, episode, len(rows.steps), facts, cameras, np.array(rows.steps, np.int64))
+    episode_rows = find_episode(dataset, index, episode)
+    facts = {
+        column_name: fact_value
+        for column_name, fact_value in _row(index.episodes, episode).items()
+        if column_name not in _LOCATIONS
+    }
+    cameras = tuple(_cameras(dataset, index, episode_rows))
+    step_rows = np.array(episode_rows.steps, np.int64)
+    return Tracks(dataset, index, episode, len(step_rows), facts, cameras, step_rows)
 
 
-def _cameras(dataset: Dataset, index: SplitIndex, episode: EpisodeRows) -> Iterator[CameraTrack]:
+def _cameras(dataset: Dataset, index: SplitIndex, episode_rows: EpisodeRows) -> Iterator[CameraTrack]:
     files: dict[int, RecordFile] = {}
     fields = dataset.fields
-    rows, steps = np.array(episode.records, np.int64), len(episode.steps)
-    for number, camera in enumerate(fields.stored_cameras):
-        found, places = np.full(steps, -1, np.int64), np.zeros(steps, np.int64)
+    rows, steps = np.array(episode_rows.records, np.int64), len(episode_rows.steps)
+    for position, camera in enumerate(fields.stored_cameras):
+        records, numbers = np.full(steps, -1, np.int64), np.zeros(steps, np.int64)
         if fields.layout == "frames":
-            own = rows[number * steps : (number + 1) * steps]
-            kept = own[index.records.take("num_bytes", own) != len(HOLE)]
-            step = index.records.take("step", kept)
+            camera_rows = rows[position * steps : (position + 1) * steps]
+            stored_rows = camera_rows[index.records.take("num_bytes", camera_rows) != len(HOLE)]
+            step = index.records.take("step", stored_rows)
             inside = (step >= 0) & (step < steps)
-            found[step[inside]] = kept[inside]
-            places = np.arange(steps) % camera.gop
+            records[step[inside]] = stored_rows[inside]
+            numbers = np.arange(steps) % camera.gop
         else:
-            first = index.records.take("step", rows).astype(np.int64)
-            for place, distance in enumerate(fields.frame_offsets):
-                step = first + distance
+            first_steps = index.records.take("step", rows).astype(np.int64)
+            for number, frame_offset in enumerate(fields.frame_offsets):
+                step = first_steps + frame_offset
                 inside = (step >= 0) & (step < steps)
-                found[step[inside]], places[step[inside]] = rows[inside], place
-        yield CameraTrack(camera, found, places, index, files)
+                records[step[inside]], numbers[step[inside]] = rows[inside], number
+        yield CameraTrack(camera, records, numbers, index, files)
 
 
-def _row(table: Table, row: int) -> dict[str, Any]:
+def _row(table: Table, row_number: int) -> dict[str, Any]:
     """Return the numbers and texts of one row of a table, None where it has no value."""
-    found: dict[str, Any] = {}
-    rows = np.array([row])
-    for name, column in table.columns.items():
-        valid = table.valid(name, rows)
-        if valid is not None and not valid[0]:
-            found[name] = None
+    row_values: dict[str, Any] = {}
+    row_numbers = np.array([row_number])
+    for column_name, column in table.columns.items():
+        is_valid = table.valid(column_name, row_numbers)
+        if is_valid is not None and not is_valid[0]:
+            row_values[column_name] = None
         elif column.texts is not None:
-            found[name] = table.take_texts(name, rows)[0]
+            row_values[column_name] = table.take_texts(column_name, row_numbers)[0]
         elif column.dtype is not None:
-            value = table.take(name, rows)[0].tolist()
-            found[name] = bool(value) if column.bits and column.width is None else value
-    return found
+            row_value = table.take(column_name, row_numbers)[0].tolist()
+            row_values[column_name] = bool(row_value) if column.bits and column.width is None else row_value
+    return row_values

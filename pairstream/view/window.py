@@ -1,13 +1,16 @@
-"""Window of a sample in its episode: the steps of the frames and actions that a row of a batch has."""
+"""Runs, and the window of a sample in its episode: the steps of the frames and actions of a row of a batch."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from pairstream.view.tracks import Tracks, open_tracks
 from stream.base.errors import ArgumentError
 from stream.loader.open_mixture import OpenMixture
 from stream.loader.rank_plan import RankPlan
+from stream.loader.saved import SavedTransforms, read_saved
 from stream.order.reference import SampleRef
 
 
@@ -33,31 +36,50 @@ class SampleWindow:
         return f"row {self.row} of step {self.run_step} of the run: {steps_text(self.start, self.stop - 1)}"
 
     @classmethod
-    def find(cls, plan: RankPlan, run_step: int, row: int) -> tuple[Tracks, SampleWindow]:
+    def find(cls, rank_plan: RankPlan, run_step: int, row: int) -> tuple[Tracks, SampleWindow]:
         """Return the episode of a row of a batch, and the row's window in it."""
-        refs = plan.mixture.describe(plan.rows_of([run_step]))
-        if not 0 <= row < len(refs):
-            raise ArgumentError(f"row {row}: step {run_step} has {len(refs)} rows, counted from 0")
-        ref = refs[row]
-        member = plan.mixture.names.index(ref.dataset)
-        index = next(each for each in plan.mixture.views.splits if (each.member, each.split) == (member, ref.split))
-        tracks = open_tracks(plan.mixture.datasets[member], index, ref.episode)
-        start, stop = window_of(ref, plan.mixture)
-        return tracks, cls(run_step, row, ref, start, min(stop, tracks.steps))
+        sample_refs = rank_plan.data.describe(rank_plan.rows_of([run_step]))
+        if not 0 <= row < len(sample_refs):
+            raise ArgumentError(f"row {row}: step {run_step} has {len(sample_refs)} rows, counted from 0")
+        sample_ref = sample_refs[row]
+        member_number = rank_plan.data.names.index(sample_ref.dataset)
+        split_index = next(
+            split
+            for split in rank_plan.data.views.splits
+            if (split.member, split.split) == (member_number, sample_ref.split)
+        )
+        tracks = open_tracks(rank_plan.data.datasets[member_number], split_index, sample_ref.episode)
+        start, stop = window_of(sample_ref, rank_plan.data)
+        return tracks, cls(run_step, row, sample_ref, start, min(stop, tracks.steps))
 
 
-def window_of(ref: SampleRef, data: OpenMixture) -> tuple[int, int]:
-    """Return the steps of a sample's frames and actions, [start, stop); ``stop`` may be behind the episode."""
-    member, span = data.names.index(ref.dataset), data.spec.action_span
-    first, actions = ref.step + span.firsts[member], span.lengths[member]
-    steps = (ref.step, *ref.frame_steps)
-    return max(0, min(*steps, first)), max(*steps, first + actions - 1) + 1
+def open_run(
+    loader: str | Path, *, root: Any = None, cache: str | None = None, rank: int | None = None
+) -> tuple[RankPlan, SavedTransforms]:
+    """Return the plan of a run's batches and the transforms of its ``loader.json``; a ``Loader`` would import Grain.
+
+    Args:
+        loader: File ``loader.json``.
+        root, cache: As for ``load_loader``, instead of the run's own.
+        rank: Rank, instead of the file's.
+    """
+    overrides = {} if rank is None else {"rank": rank}
+    mixture, run_config, saved_transforms = read_saved(loader, root=root, cache=cache, overrides=overrides)
+    return RankPlan(mixture, run_config), saved_transforms
 
 
-def steps_text(first: int, last: int) -> str:
+def window_of(sample_ref: SampleRef, mixture: OpenMixture) -> tuple[int, int]:
+    """Return the steps of a sample's frames and actions, [start, stop); ``stop`` may lie beyond the episode."""
+    member_number, action_span = mixture.names.index(sample_ref.dataset), mixture.spec.action_span
+    first_action, num_actions = sample_ref.step + action_span.firsts[member_number], action_span.lengths[member_number]
+    frame_steps = (sample_ref.step, *sample_ref.frame_steps)
+    return max(0, min(*frame_steps, first_action)), max(*frame_steps, first_action + num_actions - 1) + 1
+
+
+def steps_text(first_step: int, last_step: int) -> str:
     """Return the name of some steps.
 
     >>> steps_text(24, 24), steps_text(3, 8)
     ('step 24', 'steps 3..8')
     """
-    return f"step {first}" if first == last else f"steps {first}..{last}"
+    return f"step {first_step}" if first_step == last_step else f"steps {first_step}..{last_step}"

@@ -22,8 +22,8 @@ TURNS = 3
 def blocks(page: str, kind: str) -> list[str]:
     """Return the fenced blocks of a kind, "" for those that name none, without the indentation of their fence."""
     text = (REPOSITORY / page).read_text()
-    found = re.findall(r"^( *)```(\w*)\n(.*?)^\1```$", text, re.DOTALL | re.MULTILINE)
-    return [re.sub(f"^{indent}", "", block, flags=re.MULTILINE) for indent, of, block in found if of == kind]
+    fences = re.findall(r"^( *)```(\w*)\n(.*?)^\1```$", text, re.DOTALL | re.MULTILINE)
+    return [re.sub(f"^{indent}", "", block, flags=re.MULTILINE) for indent, of, block in fences if of == kind]
 
 
 def python_blocks() -> list[str]:

@@ -10,43 +10,47 @@ from typing import Any
 
 import pytest
 
+from pairstream.__main__ import COMMANDS
 from tests.documentation.blocks import PAGES, blocks
-from tests.fixtures.command import REPOSITORY, run
+from tests.fixtures.command import REPOSITORY
 
-_COMMAND = re.compile(r"(?:python -m ([\w.]+)|examples/(\w+)\.py)((?:(?!python -m )[^|#])*)")
+_COMMAND = re.compile(
+    r"(python -m [\w.]+|\bpairstream (?!-)[\w]+|examples/\w+\.py)((?:(?!python -m |pairstream )[^|#])*)"
+)
 
 
 def _commands() -> list[Any]:
-    """Return each command of the pages: its module, and the options that it is given."""
-    found = []
+    """Return each command of the pages, with its options there."""
+    commands = []
     for page in PAGES:
         text = (REPOSITORY / page).read_text()
         code = "".join([*blocks(page, ""), *blocks(page, "bash")]).replace("\\\n", " ")
-        for line in [*code.splitlines(), *re.findall(r"`(python -m [^`]+)`", text)]:
-            for module, example, rest in _COMMAND.findall(line):
-                options = tuple(re.findall(r"(?<![\w-])--[a-z][\w-]*", rest))
-                if options and "pytest" not in module and "apache_beam" not in module:
-                    name = module or f"examples.{example}"
-                    found.append(pytest.param(name, options, id=f"{page}: {name} {' '.join(options)}"))
-    return found
+        for line in [*code.splitlines(), *re.findall(r"`((?:python -m|pairstream) [^`]+)`", text)]:
+            for command, arguments in _COMMAND.findall(line):
+                options = tuple(re.findall(r"(?<![\w-])--[a-z][\w-]*", arguments))
+                if options and not re.search("pytest|apache_beam|pip", command):
+                    commands.append(pytest.param(command, options, id=f"{page}: {command} {' '.join(options)}"))
+    return commands
 
 
 @functools.cache
-def _options(module: str) -> set[str]:
+def _options(command: str) -> set[str]:
     """Return the options of a command, by its --help."""
-    if module.startswith("examples."):
-        program = [sys.executable, module.replace(".", "/") + ".py", "--help"]
-        shown = subprocess.run(program, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
-    else:
-        done = run("--help", module=module)
-        assert done.code == 0, done.err
-        shown = done.out
-    return set(re.findall(r"--[a-z][\w-]*", shown)) | {"--help"}
+    program, *arguments = command.split()
+    start = {"python": [sys.executable], "pairstream": [sys.executable, "-m", "pairstream"]}
+    shown = subprocess.run(
+        [*start.get(program, [sys.executable, program]), *arguments, "--help"],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return set(re.findall(r"--[a-z][\w-]*", shown.stdout)) | {"--help"}
 
 
 @functools.cache
 def _beam_options() -> set[str]:
-    """Return those of Beam, which convert.run hands on."""
+    """Return the options of Beam, which convert.run passes on."""
     from apache_beam.options.pipeline_options import PipelineOptions, _BeamArgumentParser
 
     parser = _BeamArgumentParser(add_help=False, conflict_handler="resolve")
@@ -56,24 +60,25 @@ def _beam_options() -> set[str]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("module", "options"), _commands())
-def test_commands_have_the_options_that_they_are_given(module: str, options: tuple[str, ...]) -> None:
-    missing = set(options) - _options(module)
-    if module == "convert.run":
+@pytest.mark.parametrize(("command", "options"), _commands())
+def test_commands_have_the_options_of_the_pages(command: str, options: tuple[str, ...]) -> None:
+    missing = set(options) - _options(command)
+    if command in ("python -m convert.run", "pairstream convert"):
         missing -= _beam_options()
     assert not missing
 
 
 def test_there_are_commands() -> None:
-    modules = {parameters.values[0] for parameters in _commands()}
-    assert {
-        "convert.run",
-        "convert.sample",
-        "pairstream.replay",
-        "pairstream.fetch",
-        "bench.loader",
-        "examples.train_jax",
-    } < modules
+    programs = {"python -m convert.run", "python -m bench.loader", "examples/train_jax.py"}
+    programs |= {f"pairstream {name}" for name in ("sample", "replay", "fetch", "info", "export")}
+    assert programs < {parameters.values[0] for parameters in _commands()}
+
+
+def test_programs_are_run_by_the_command_pairstream() -> None:
+    modules = {f"python -m {command_module}" for command_module, _ in COMMANDS.values()}
+    modules |= {module.removesuffix(".command") for module in modules}
+    named = {command for page in PAGES for command in re.findall(r"python -m [\w.]+", (REPOSITORY / page).read_text())}
+    assert named & modules <= {"python -m convert.run"}
 
 
 def test_targets_of_make() -> None:

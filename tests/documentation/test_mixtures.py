@@ -66,8 +66,8 @@ def test_a_mixture_has_as_many_datasets_as_the_readme_says(file: Path) -> None:
 @pytest.fixture
 def roots(frames_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder, with data/oxe in the layout frames and a LeRobot dataset in data/mix."""
-    given = ["--datasets", "lerobot:demo/v3_av1", "--source", str(DATA), "--output", str(tmp_path / "data/mix")]
-    assert convert([*given, "--layout", "frames", "--image-size", "64", "--num-workers", "1"]) == 0
+    arguments = ["--datasets", "lerobot:demo/v3_av1", "--source", str(DATA), "--output", str(tmp_path / "data/mix")]
+    assert convert([*arguments, "--layout", "frames", "--image-size", "64", "--num-workers", "1"]) == 0
     (tmp_path / "data/oxe").symlink_to(frames_root)
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -102,9 +102,9 @@ def test_a_mixture_of_oxe_and_lerobot_in_one_action_space(roots: Path) -> None:
         steps = loader.episode("planar", int(batch["episode"][row])).table
         stored, t = np.stack(steps["action"].to_numpy()), int(batch["step"][row])
         moved = np.diff(stored[:, :2], axis=0, prepend=np.nan)
-        wanted = np.hstack([moved, np.zeros((len(stored), 4)), stored[:, 2:].clip(0, 1)])[t : t + 16]
+        expected = np.hstack([moved, np.zeros((len(stored), 4)), stored[:, 2:].clip(0, 1)])[t : t + 16]
         # The first step has no target before it.
         real = np.isfinite(moved[t : t + 16]).all(axis=1)
-        assert batch["action_mask"][row, : len(wanted)].all(axis=1).tolist() == real.tolist()
-        np.testing.assert_allclose(batch["action"][row, : len(wanted)][real], wanted[real], atol=1e-6)
-        assert not batch["action_mask"][row, len(wanted) :].any()
+        assert batch["action_mask"][row, : len(expected)].all(axis=1).tolist() == real.tolist()
+        np.testing.assert_allclose(batch["action"][row, : len(expected)][real], expected[real], atol=1e-6)
+        assert not batch["action_mask"][row, len(expected) :].any()

@@ -30,8 +30,8 @@ def test_a_function_of_your_own(source: str, tmp_path: Path) -> None:
     if source == "page":
         module = tmp_path / "my_data.py"
         module.write_text(block_with(tmp_path, "def episodes(path)"))
-    given = ["--datasets", f"python:{module}:episodes", "--source", str(tmp_path / "recordings" / "*.npz")]
-    assert main([*given, "--output", str(tmp_path / "out"), "--num-workers", "1", "--offset", "2"]) == 0
+    arguments = ["--datasets", f"python:{module}:episodes", "--source", str(tmp_path / "recordings" / "*.npz")]
+    assert main([*arguments, "--output", str(tmp_path / "out"), "--num-workers", "1", "--offset", "2"]) == 0
     batch = make_loader(tmp_path / "out", module.stem, batch_size=21).batch_at(0)
     assert sorted(set(batch["language"])) == [f"lift cup {number}" for number in range(3)]
     assert batch["action"].shape[2] == 6

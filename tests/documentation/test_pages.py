@@ -64,12 +64,12 @@ def test_every_block_of_python_is_run_by_a_test() -> None:
 
 def test_links_between_pages() -> None:
     for page in PAGES:
-        here = REPOSITORY / page
-        for target, anchor in re.findall(r"\]\(([^)#\s]*)#?([^)\s]*)\)", here.read_text()):
+        page_path = REPOSITORY / page
+        for target, anchor in re.findall(r"\]\(([^)#\s]*)#?([^)\s]*)\)", page_path.read_text()):
             if "://" not in target:
-                there = here.parent / target if target else here
-                assert there.exists(), f"{page}: {target}"
-                assert not anchor or anchor in _anchors(there), f"{page}: {target}#{anchor}"
+                target_path = page_path.parent / target if target else page_path
+                assert target_path.exists(), f"{page}: {target}"
+                assert not anchor or anchor in _anchors(target_path), f"{page}: {target}#{anchor}"
 
 
 def test_the_diagrams_are_those_that_the_command_draws() -> None:

@@ -17,7 +17,7 @@ def test_a_policy(oxe_root: Path) -> None:
     pytest.importorskip("torch", reason="torch is not installed")
     seen: list[Any] = []
     code = block_with(oxe_root, "images, actions, real", **{'"cuda"': '"cpu"'})
-    run_block(code, {"train_step": lambda model, *given: seen.append(given), "model": None})
+    run_block(code, {"train_step": lambda model, *arguments: seen.append(arguments), "model": None})
     for images, actions, real in seen:
         assert (images.shape[0], images.ndim, images.shape[-1]) == (64, 4, 3)
         assert actions.shape == real.shape == (64, 16, 13)
@@ -62,7 +62,7 @@ def test_lightning(oxe_root: Path, halves: str, tmp_path: Path) -> None:
     from tests.stream.frameworks.test_lightning import _Model
 
     quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu"}
-    given = {
+    names = {
         "Trainer": functools.partial(pl.Trainer, **quiet, default_root_dir=tmp_path),
         "ModelCheckpoint": pl.callbacks.ModelCheckpoint,
     }
@@ -70,11 +70,11 @@ def test_lightning(oxe_root: Path, halves: str, tmp_path: Path) -> None:
     code = block_with(oxe_root, "PairDataModule", **shorter, **{'"oxe29"': halves, "runs/one": str(tmp_path)})
     (later,) = re.findall(r"# later: (.*)", code)
     model = _Model()
-    run_block(code, {**given, "model": model})
+    run_block(code, {**names, "model": model})
     assert len(model.trained) == 4
     resumed = _Model()
     code = code.replace("max_steps=4", "max_steps=6").replace("trainer.fit(model, datamodule=data)  #", f"{later}  #")
-    run_block(code, {**given, "model": resumed})
+    run_block(code, {**names, "model": resumed})
     # Its own numbers are of batches of 4.
     assert [step // 4 for step in resumed.trained] == [4, 5]
 
@@ -89,8 +89,8 @@ def test_a_jax_loop(oxe_root: Path, closing: dict[str, Any]) -> None:
         seen.append((frames, action))
         return state + 1, 0.0
 
-    given = {"NamedSharding": NamedSharding, "PartitionSpec": PartitionSpec, "train_step": train_step, "state": 0}
-    closing |= run_block(block_with(oxe_root, "stream.jax"), {**given, "mesh": jax.make_mesh((1,), ("data",))})
+    names = {"NamedSharding": NamedSharding, "PartitionSpec": PartitionSpec, "train_step": train_step, "state": 0}
+    closing |= run_block(block_with(oxe_root, "stream.jax"), {**names, "mesh": jax.make_mesh((1,), ("data",))})
     assert closing["state"] == len(seen) == TURNS
     assert all(isinstance(array, jax.Array) for pair in seen for array in pair)
 

@@ -12,12 +12,12 @@ from urllib.parse import urlencode
 import numpy as np
 from nicegui import ui
 
+from pairstream.browse.browsed_root import BrowsedRoot, dataset_url, episode_url
 from pairstream.browse.doctor import Doctor
 from pairstream.browse.drawing import draw_comparison, draw_counts
 from pairstream.browse.episodes import EpisodeTable, Query, read_filter
 from pairstream.browse.facts import DatasetFacts
 from pairstream.browse.histograms import SCALES, VECTORS, compare
-from pairstream.browse.opened import Opened, dataset_url, episode_url
 from pairstream.browse.pages.doctor import show_findings
 from pairstream.browse.shell import page_frame
 from stream.base.errors import FormatError, StreamError
@@ -42,54 +42,49 @@ _CELLS = {
 """Content of the cells of some columns, as Vue templates."""
 
 
-async def show(opened: Opened, doctor: Doctor, name: str, split: str, *, state: str, tab: str) -> None:
-    """Build the page of a split.
+async def show(root: BrowsedRoot, doctor: Doctor, name: str, split: str, *, state: str, tab: str) -> None:
+    """Build the page of a split; raise ArgumentError if it does not exist, FormatError if its index is damaged.
 
     Args:
-        opened: Root.
+        root: Root.
         doctor: Newest findings.
         name: Dataset.
         split: Split.
-        state: Search, filters, order and columns of the table as JSON, as the page writes them into its address.
+        state: Search, filters, order and columns of the table, as JSON in the page's address.
         tab: Tab that is open.
-
-    Raises:
-        ArgumentError: There is no such dataset or split.
-        FormatError: The index is damaged.
     """
-    dataset = opened.dataset(name)
-    table = opened.table(name, split)
+    dataset = root.dataset(name)
+    table = root.table(name, split)
     facts = DatasetFacts.of(dataset)
-    page = _Page(opened, doctor, table, name, split, _View.read(state, table))
-    with page_frame(opened, f"{name}, {split}"):
+    page = _Page(root, doctor, table, name, split, _View.read(state, table))
+    with page_frame(root, f"{name}, {split}"):
         with ui.row().classes("items-center gap-4"):
-            for other in dataset.shards:
-                if other != split:
-                    ui.link(other, dataset_url(name, other)).classes("plain")
-            ui.label(
-                " · ".join([f"{len(table):,} episodes", f"{len(table.index.steps):,} steps", *facts.notes])
-            ).classes("faint")
-        chosen = tab if tab in TABS else TABS[0]
+            for other_split in dataset.shards:
+                if other_split != split:
+                    ui.link(other_split, dataset_url(name, other_split)).classes("plain")
+            notes = [f"{len(table):,} episodes", f"{len(table.index.steps):,} steps", *facts.notes]
+            ui.label(" · ".join(notes)).classes("faint")
+        first_tab = tab if tab in TABS else TABS[0]
         with ui.tabs().props("align=left dense no-caps") as tabs:
-            for each in TABS:
-                ui.tab(each)
-        tabs.value = chosen
+            for tab_title in TABS:
+                ui.tab(tab_title)
+        tabs.value = first_tab
         content = ui.column().classes("w-full")
 
-        async def open_tab(given: str) -> None:
+        async def open_tab(tab_name: str) -> None:
             content.clear()
-            page.tab = given
+            page.tab = tab_name
             page.remember()
             with content:
-                await page.build(given)
+                await page.build(tab_name)
 
         tabs.on_value_change(lambda event: open_tab(event.value))
-        if chosen == TABS[0] and not page.view.query.filters:
-            # At once, a part of the page; what may take longer comes after it.
+        if first_tab == TABS[0] and not page.view.query.filters:
+            # The table is part of the page; tabs that may take longer are built after the page is shown.
             with content:
-                await page.build(chosen)
+                await page.build(first_tab)
         else:
-            ui.timer(0, lambda: open_tab(chosen), once=True)
+            ui.timer(0, lambda: open_tab(first_tab), once=True)
 
 
 @dataclass
@@ -101,17 +96,21 @@ class _View:
 
     @classmethod
     def read(cls, state: str, table: EpisodeTable) -> _View:
-        """Return the state that an address holds; what does not fit this split is left out."""
-        shown = tuple(each for each in (*_SHOWN, table.success, "mean of motion") if each in table.columns)
+        """Return the state in an address, without columns that this split lacks."""
+        default_columns = tuple(name for name in (*_SHOWN, table.success, "mean of motion") if name in table.columns)
         try:
-            given = json.loads(state)
-            filters = tuple((str(a), str(b), c) for a, b, c in given.get("filters", []))
-            columns = tuple(each for each in given.get("columns", shown) if each in table.columns)
-            sort = given.get("sort") if given.get("sort") in table.columns else "episode"
-            search = str(given.get("search", ""))
-            return cls(Query(search=search, filters=filters, sort=sort, descending=bool(given.get("down"))), columns)
+            parsed_state = json.loads(state)
+            conditions = parsed_state.get("filters", [])
+            query = Query(
+                search=str(parsed_state.get("search", "")),
+                filters=tuple((str(column), str(operator), value) for column, operator, value in conditions),
+                sort=parsed_state.get("sort") if parsed_state.get("sort") in table.columns else "episode",
+                descending=bool(parsed_state.get("down")),
+            )
+            columns = parsed_state.get("columns", default_columns)
+            return cls(query, tuple(name for name in columns if name in table.columns))
         except (ValueError, TypeError, AttributeError):
-            return cls(Query(), shown)
+            return cls(Query(), default_columns)
 
     def to_json(self) -> str:
         query = self.query
@@ -123,7 +122,7 @@ class _View:
 class _Page:
     """A page that is shown to one visitor."""
 
-    opened: Opened
+    root: BrowsedRoot
     doctor: Doctor
     table: EpisodeTable
     name: str
@@ -151,20 +150,18 @@ class _Page:
             elif tab == "Instructions":
                 await self._build_instructions()
             else:
-                show_findings(self.opened, self.doctor, [self.name], split=self.split)
+                show_findings(self.root, self.doctor, [self.name], split_name=self.split)
         except (StreamError, FormatError, OSError) as error:
             ui.label(str(error)).classes("error")
 
     async def _build_episodes(self) -> None:
         with ui.row().classes("items-center w-full"):
-            search = ui.input("Instruction, id or number", value=self.view.query.search).props(
-                "dense clearable debounce=300"
-            )
-            search.classes("w-64").mark("search")
-            column = ui.select(self.table.filter_columns, with_input=True, label="Filter").props("dense")
-            column.classes("w-56").mark("filter-column")
-            how = ui.select(list(OPERATORS), value="==").props("dense").classes("w-28").mark("filter-how")
-            value = ui.input("Value").props("dense").classes("w-36").mark("filter-value")
+            search_input = ui.input("Instruction, id or number", value=self.view.query.search)
+            search_input.props("dense clearable debounce=300").classes("w-64").mark("search")
+            column_select = ui.select(self.table.filter_columns, with_input=True, label="Filter").props("dense")
+            column_select.classes("w-56").mark("filter-column")
+            operator_select = ui.select(list(OPERATORS), value="==").props("dense").classes("w-28").mark("filter-how")
+            value_input = ui.input("Value").props("dense").classes("w-36").mark("filter-value")
             ui.button("Add", on_click=lambda: add()).props("dense flat no-caps").mark("filter-add")
             ui.select(
                 self.table.columns,
@@ -173,44 +170,44 @@ class _Page:
                 label="Columns",
                 on_change=lambda event: change(columns=tuple(event.value)),
             ).props("dense options-dense").classes("w-56").mark("columns")
-        chips = ui.row().classes("items-center gap-1")
-        told = ui.label().classes("faint").mark("found")
-        grid = ui.table(columns=[], rows=[], row_key="episode", pagination={"rowsPerPage": self.rows})
-        grid.props('flat dense binary-state-sort :rows-per-page-options="[20, 50, 100]"').classes("w-full").mark(
-            "episodes"
-        )
-        for cell, slot in _CELLS.items():
-            grid.add_slot(f"body-cell-{cell}", f'<q-td :props="props">{slot}</q-td>')
+        filter_chips = ui.row().classes("items-center gap-1")
+        status_label = ui.label().classes("faint").mark("found")
+        episode_grid = ui.table(columns=[], rows=[], row_key="episode", pagination={"rowsPerPage": self.rows})
+        episode_grid.props('flat dense binary-state-sort :rows-per-page-options="[20, 50, 100]"')
+        episode_grid.classes("w-full").mark("episodes")
+        for column_name, template in _CELLS.items():
+            episode_grid.add_slot(f"body-cell-{column_name}", f'<q-td :props="props">{template}</q-td>')
 
         async def refresh() -> None:
             query = self.view.query
             try:
-                found = await asyncio.to_thread(self.table.find, query)
+                matches = await asyncio.to_thread(self.table.find, query)
             except (StreamError, FormatError, OSError) as error:
-                told.text = str(error)
-                told.classes("error")
+                status_label.text = str(error)
+                status_label.classes("error")
                 return
-            told.classes(remove="error")
-            self.first = min(self.first, max(0, (len(found.episodes) - 1) // self.rows * self.rows))
-            here = found.episodes[self.first : self.first + self.rows]
-            told.text = f"{len(found.episodes):,} of {len(self.table):,} episodes"
-            if found.samples is not None:
-                told.text += f", {found.samples:,} of {found.all_samples:,} samples"
-            grid.columns = self._columns()
-            grid.rows = await asyncio.to_thread(self._rows, here)
-            grid.pagination = {
+            status_label.classes(remove="error")
+            self.first = min(self.first, max(0, (len(matches.episodes) - 1) // self.rows * self.rows))
+            shown_episodes = matches.episodes[self.first : self.first + self.rows]
+            status_label.text = f"{len(matches.episodes):,} of {len(self.table):,} episodes"
+            if matches.samples is not None:
+                status_label.text += f", {matches.samples:,} of {matches.all_samples:,} samples"
+            episode_grid.columns = self._columns()
+            episode_grid.rows = await asyncio.to_thread(self._rows, shown_episodes)
+            episode_grid.pagination = {
                 "page": self.first // self.rows + 1,
                 "rowsPerPage": self.rows,
-                "rowsNumber": len(found.episodes),
+                "rowsNumber": len(matches.episodes),
                 "sortBy": query.sort,
                 "descending": query.descending,
             }
-            chips.clear()
-            with chips:
-                for each in query.filters:
-                    ui.chip(f"{each[0]} {each[1]} {json.dumps(each[2], ensure_ascii=False)}", removable=True).props(
-                        "dense text-color=white"
-                    ).on("remove", lambda _, each=each: change(without=each))
+            filter_chips.clear()
+            with filter_chips:
+                for condition in query.filters:
+                    column_name, operator, value = condition
+                    chip_text = f"{column_name} {operator} {json.dumps(value, ensure_ascii=False)}"
+                    chip = ui.chip(chip_text, removable=True).props("dense text-color=white")
+                    chip.on("remove", lambda _, condition=condition: change(without=condition))
 
         async def change(
             *, columns: tuple[str, ...] | None = None, without: tuple[str, str, Any] | None = None, **query: Any
@@ -218,14 +215,15 @@ class _Page:
             if columns is not None:
                 self.view.columns = columns
             if without is not None:
-                query["filters"] = tuple(each for each in self.view.query.filters if each != without)
+                query["filters"] = tuple(condition for condition in self.view.query.filters if condition != without)
             self.view.query = replace(self.view.query, **query)
             self.remember()
             await refresh()
 
         async def add() -> None:
             try:
-                condition = read_filter(str(column.value or ""), str(how.value), str(value.value or ""))
+                column_name, operator = str(column_select.value or ""), str(operator_select.value)
+                condition = read_filter(column_name, operator, str(value_input.value or ""))
             except StreamError as error:
                 ui.notify(str(error), type="negative")
                 return
@@ -233,131 +231,125 @@ class _Page:
             await change(filters=(*self.view.query.filters, condition))
 
         async def turn(event: Any) -> None:
-            asked = event.args["pagination"]
-            self.rows = min(100, asked["rowsPerPage"] or 100)
-            self.first = (asked["page"] - 1) * self.rows
-            await change(sort=asked["sortBy"] or "episode", descending=bool(asked["descending"]))
+            pagination = event.args["pagination"]
+            self.rows = min(100, pagination["rowsPerPage"] or 100)
+            self.first = (pagination["page"] - 1) * self.rows
+            await change(sort=pagination["sortBy"] or "episode", descending=bool(pagination["descending"]))
 
         def mark(event: Any) -> None:
-            number, marked = event.args
-            episode_id = self.table.values("episode_id", np.array([number]))[0]
+            episode_number, marked = event.args
+            episode_id = self.table.values("episode_id", np.array([episode_number]))[0]
             try:
-                self.opened.marks.set(self.name, episode_id, bool(marked))
+                self.root.marks.set(self.name, episode_id, bool(marked))
             except StreamError as error:
                 ui.notify(str(error), type="negative")
-            for row in grid.rows:
-                if row["episode"] == number:
-                    row["mark"] = self.opened.marks.has(self.name, episode_id)
-            grid.update()
+            for grid_row in episode_grid.rows:
+                if grid_row["episode"] == episode_number:
+                    grid_row["mark"] = self.root.marks.has(self.name, episode_id)
+            episode_grid.update()
 
         async def seek(event: Any) -> None:
             self.first = 0
             await change(search=str(event.value or ""))
 
-        search.on_value_change(seek)
-        value.on("keydown.enter", add)
-        grid.on("request", turn)
-        grid.on("mark", mark)
+        search_input.on_value_change(seek)
+        value_input.on("keydown.enter", add)
+        episode_grid.on("request", turn)
+        episode_grid.on("mark", mark)
         await refresh()
 
     def _columns(self) -> list[dict[str, Any]]:
-        numbers = ("episode", *self.view.columns)
-        found = bool(self.doctor.of(self.name, self.split))
-        names = ["mark", "picture", *numbers, *(["findings"] if found else [])]
+        sortable = ("episode", *self.view.columns)
+        has_findings = bool(self.doctor.findings_of(self.name, self.split))
+        column_names = ["mark", "picture", *sortable, *(["findings"] if has_findings else [])]
         titles = {"picture": "", "num_steps": "steps", "num_records": "records", "language": "instruction"}
         return [
             {
-                "name": each,
-                "label": titles.get(each, each),
-                "field": each,
+                "name": name,
+                "label": titles.get(name, name),
+                "field": name,
                 "align": "left",
-                "sortable": each in numbers,
+                "sortable": name in sortable,
             }
-            for each in names
+            for name in column_names
         ]
 
     def _rows(self, episodes: np.ndarray) -> list[dict[str, Any]]:
-        columns = {name: self.table.values(name, episodes) for name in {*self.view.columns, "episode_id"}}
-        rules: dict[int, set[str]] = {}
-        for finding in self.doctor.of(self.name, self.split):
-            for place in finding.places:
-                if place.episode is not None:
-                    rules.setdefault(place.episode, set()).add(finding.rule)
+        values = {name: self.table.values(name, episodes) for name in {*self.view.columns, "episode_id"}}
+        rules_by_episode: dict[int, set[str]] = {}
+        for finding in self.doctor.findings_of(self.name, self.split):
+            for example in finding.examples:
+                if example.episode is not None:
+                    rules_by_episode.setdefault(example.episode, set()).add(finding.rule)
         return [
             {
-                "episode": number,
-                "address": episode_url(self.name, self.split, number),
-                "picture": self.opened.frame_url(self.name, self.split, number, 0, 0),
-                "mark": self.opened.marks.has(self.name, columns["episode_id"][place]),
-                "findings": ", ".join(sorted(rules.get(number, ()))),
-                **{name: columns[name][place] for name in self.view.columns},
+                "episode": episode_number,
+                "address": episode_url(self.name, self.split, episode_number),
+                "picture": self.root.frame_url(self.name, self.split, episode_number, 0, 0),
+                "mark": self.root.marks.has(self.name, values["episode_id"][position]),
+                "findings": ", ".join(sorted(rules_by_episode.get(episode_number, ()))),
+                **{name: values[name][position] for name in self.view.columns},
             }
-            for place, number in enumerate(episodes.tolist())
+            for position, episode_number in enumerate(episodes.tolist())
         ]
 
     async def _build_histograms(self) -> None:
-        stored = [name for name in VECTORS if name in self.table.index.steps.columns]
-        if not stored:
+        titles = {name: title for name, title in VECTORS.items() if name in self.table.index.steps.columns}
+        if not titles:
             ui.label("This dataset has no action and no state.")
             return
-        others = [name for name in self.opened.names if name != self.name]
+        others = [name for name in self.root.names if name != self.name]
         with ui.row().classes("items-center"):
-            vector = ui.select({name: VECTORS[name] for name in stored}, value=stored[0], label="Vector").classes(
-                "w-56"
-            )
-            scale = ui.select(list(SCALES), value=SCALES[0], label="Values").classes("w-36")
-            beside = (
-                ui.select(others, value=others, multiple=True, label="Beside").props("options-dense").classes("w-64")
-            )
-        vector.mark("vector")
-        scale.mark("scale")
-        beside.props('display-value="' + f"{len(others)} datasets" + '"')
-        told = ui.label().classes("faint")
+            vector_select = ui.select(titles, value=next(iter(titles)), label="Vector").classes("w-56").mark("vector")
+            scale_select = ui.select(list(SCALES), value=SCALES[0], label="Values").classes("w-36").mark("scale")
+            dataset_select = ui.select(others, value=others, multiple=True, label="Beside").classes("w-64")
+        dataset_select.props(f'options-dense display-value="{len(others)} datasets"')
+        status_label = ui.label().classes("faint")
         drawing = ui.html(sanitize=False).classes("w-full overflow-x-auto").mark("histograms")
 
         async def draw() -> None:
             try:
-                found = await asyncio.to_thread(
-                    compare, self.opened, (self.name, self.split), list(beside.value), vector.value, scale.value
-                )
+                shown_split, datasets = (self.name, self.split), list(dataset_select.value)
+                choice = (datasets, vector_select.value, scale_select.value)
+                comparison = await asyncio.to_thread(compare, self.root, shown_split, *choice)
             except (StreamError, FormatError, OSError) as error:
-                told.text = str(error)
+                status_label.text = str(error)
                 return
-            beside.props(f'display-value="{len(beside.value)} datasets"')
-            told.text = (
-                f"a sample of {found.sampled.get(self.name, 0):,} of {len(self.table.index.steps):,} steps; point at a "
-                "histogram for its least and largest value"
-            )
-            drawing.content = draw_comparison(found)
+            dataset_select.props(f'display-value="{len(datasets)} datasets"')
+            num_sampled, num_steps = comparison.sampled.get(self.name, 0), len(self.table.index.steps)
+            hint = "point at a histogram for its least and largest value"
+            status_label.text = f"a sample of {num_sampled:,} of {num_steps:,} steps; {hint}"
+            drawing.content = draw_comparison(comparison)
 
-        for each in (vector, scale, beside):
-            each.on_value_change(draw)
+        for selection in (vector_select, scale_select, dataset_select):
+            selection.on_value_change(draw)
         await draw()
 
     def _build_lengths(self) -> None:
-        steps = self.table.index.episodes.array("num_steps")
-        if not len(steps):
+        step_counts = self.table.index.episodes.array("num_steps")
+        if not len(step_counts):
             ui.label("This split has no episodes.")
             return
-        low, high = int(steps.min()), int(steps.max()) + 1
-        counts, edges = np.histogram(steps, min(_BINS, high - low), (low, high))
-        figures = f"{low:,} to {high - 1:,} steps, median {np.median(steps):,.0f}, {int(steps.sum()):,} in all"
-        ui.label(figures).classes("faint")
+        fewest, upper_end = int(step_counts.min()), int(step_counts.max()) + 1
+        counts, edges = np.histogram(step_counts, min(_BINS, upper_end - fewest), (fewest, upper_end))
+        median, total = np.median(step_counts), int(step_counts.sum())
+        ui.label(f"{fewest:,} to {upper_end - 1:,} steps, median {median:,.0f}, {total:,} in all").classes("faint")
         ui.html(draw_counts(counts, edges, unit="steps"), sanitize=False).mark("lengths")
 
     async def _build_instructions(self) -> None:
-        texts = await asyncio.to_thread(self.table.frequent_texts, "language", _TEXTS)
-        count = self.table.index.episodes.columns["language"].texts
-        ui.label(f"{count.count if count else 0:,} different instructions, the most frequent first").classes("faint")
-        rows = "".join(
-            f'<tr><td class="number">{number:,}</td><td><a class="plain" href="{escape(self._said(text))}">'
-            f"{escape(text) or '(none)'}</a></td></tr>"
-            for text, number in texts
+        instructions = await asyncio.to_thread(self.table.frequent_texts, "language", _TEXTS)
+        language_texts = self.table.index.episodes.columns["language"].texts
+        num_texts = language_texts.count if language_texts else 0
+        ui.label(f"{num_texts:,} different instructions, the most frequent first").classes("faint")
+        table_rows = "".join(
+            f'<tr><td class="number">{count:,}</td><td><a class="plain" href="{escape(self._address(instruction))}">'
+            f"{escape(instruction) or '(none)'}</a></td></tr>"
+            for instruction, count in instructions
         )
-        ui.html(f'<table class="plain" id="instructions">{rows}</table>', sanitize=False)
+        ui.html(f'<table class="plain" id="instructions">{table_rows}</table>', sanitize=False)
 
-    def _said(self, text: str) -> str:
+    def _address(self, instruction: str) -> str:
         """Return the address of the episodes with an instruction."""
-        query = Query(filters=(("episodes.language", "==", text),))
-        state = _View(query, self.view.columns).to_json()
-        return f"{dataset_url(self.name, self.split)}?{urlencode({'state': state})}"
+        query = Query(filters=(("episodes.language", "==", instruction),))
+        state_json = _View(query, self.view.columns).to_json()
+        return f"{dataset_url(self.name, self.split)}?{urlencode({'state': state_json})}"

@@ -1,4 +1,4 @@
-"""Mistakes that ``convert.doctor`` finds in the data, with a picture of each episode."""
+"""Mistakes that ``pairstream doctor`` finds in the data, with a picture of each episode."""
 
 from __future__ import annotations
 
@@ -7,56 +7,56 @@ from functools import partial
 
 from nicegui import ui
 
-from pairstream.browse.doctor import Doctor, Finding, Place
+from pairstream.browse.browsed_root import BrowsedRoot, episode_url
+from pairstream.browse.doctor import Doctor, Finding, FindingExample
 from pairstream.browse.markup import findings_html
-from pairstream.browse.opened import Opened, episode_url
 from pairstream.browse.shell import page_frame
 
 _REFRESH_S = 0.5
 
 
-def show(opened: Opened, doctor: Doctor) -> None:
+def show(root: BrowsedRoot, doctor: Doctor) -> None:
     """Build the page of all datasets."""
-    with page_frame(opened, "Doctor"):
-        ui.label("Mistakes in the data themselves: all columns of the indexes, and some of the pictures.").classes(
-            "faint"
-        )
-        show_findings(opened, doctor, list(opened.names), split=None)
+    with page_frame(root, "Doctor"):
+        scope = "Mistakes in the data themselves: all columns of the indexes, and some of the pictures."
+        ui.label(scope).classes("faint")
+        show_findings(root, doctor, list(root.names), split_name=None)
 
 
-def show_findings(opened: Opened, doctor: Doctor, datasets: list[str], *, split: str | None) -> None:
+def show_findings(root: BrowsedRoot, doctor: Doctor, dataset_names: list[str], *, split_name: str | None) -> None:
     """Show the findings of some datasets, and a button that looks for them in the background.
 
     Args:
-        opened: Root.
+        root: Root.
         doctor: Newest run.
-        datasets: Datasets to look at.
-        split: Split whose findings to show, or None for all.
+        dataset_names: Datasets to look at.
+        split_name: Split whose findings to show, or None for all.
     """
     with ui.row().classes("items-center"):
         button = ui.button("Look for mistakes").props("no-caps").mark("look")
-        state = ui.label().classes("faint").mark("doctor-state")
+        status_label = ui.label().classes("faint").mark("doctor-state")
     content = ui.html(sanitize=False).classes("w-full")
-    shown: list[object] = [None]
+    shown_findings: list[object] = [None]
 
     def refresh() -> None:
         button.set_enabled(doctor.began is None)
-        seconds, looked = doctor.seconds, doctor.looked_at.issuperset(datasets)
+        seconds, has_looked = doctor.seconds, doctor.looked_at.issuperset(dataset_names)
         if seconds is not None:
-            state.text = f"convert.doctor runs, {seconds:.0f} s"
+            status_label.text = f"pairstream doctor runs, {seconds:.0f} s"
         else:
-            state.text = doctor.error or ("" if looked else "not looked at yet")
-        if shown[0] is not doctor.findings:
-            shown[0] = doctor.findings
-            found = [each for each in doctor.findings if each.dataset in datasets]
-            if split is not None:
-                found = [each for each in found if each.split in ("", split)]
-            content.content = (
-                findings_html(found, picture=partial(_picture, opened), address=_address) if looked or found else ""
-            )
+            status_label.text = doctor.error or ("" if has_looked else "not looked at yet")
+        if shown_findings[0] is not doctor.findings:
+            shown_findings[0] = doctor.findings
+            findings = [finding for finding in doctor.findings if finding.dataset in dataset_names]
+            if split_name is not None:
+                findings = [finding for finding in findings if finding.split in ("", split_name)]
+            if has_looked or findings:
+                content.content = findings_html(findings, picture=partial(_picture, root), address=_address)
+            else:
+                content.content = ""
 
     async def look() -> None:
-        task = asyncio.create_task(doctor.run(datasets))
+        task = asyncio.create_task(doctor.run(dataset_names))
         doctor.tasks.add(task)
         task.add_done_callback(doctor.tasks.discard)
         await asyncio.sleep(0)
@@ -67,9 +67,9 @@ def show_findings(opened: Opened, doctor: Doctor, datasets: list[str], *, split:
     refresh()
 
 
-def _picture(opened: Opened, finding: Finding, place: Place) -> str:
-    return opened.frame_url(finding.dataset, finding.split, place.episode or 0, 0, place.step)
+def _picture(root: BrowsedRoot, finding: Finding, example: FindingExample) -> str:
+    return root.frame_url(finding.dataset, finding.split, example.episode or 0, 0, example.step)
 
 
-def _address(finding: Finding, place: Place) -> str:
-    return episode_url(finding.dataset, finding.split, place.episode or 0, step=place.step)
+def _address(finding: Finding, example: FindingExample) -> str:
+    return episode_url(finding.dataset, finding.split, example.episode or 0, step=example.step)

@@ -9,73 +9,67 @@ from typing import Any
 
 from nicegui import ui
 
-from pairstream.browse.opened import Opened, episode_url
+from pairstream.browse.browsed_root import BrowsedRoot, episode_url
 from pairstream.browse.shell import page_frame
 from stream.base.errors import StreamError
 
-_USES = {"leave_out": "leave these out", "keep": "keep these alone"}
+_USES = {"leave_out": "leave these out", "keep": "keep only these"}
 
 
-def show(opened: Opened) -> None:
+def show(root: BrowsedRoot) -> None:
     """Build the page."""
-    marks = opened.marks
-    with page_frame(opened, "Marks"):
-        told = ui.label().classes("faint").mark("marks")
+    marks = root.marks
+    with page_frame(root, "Marks"):
+        status_label = ui.label().classes("faint").mark("marks")
         # A loader refuses datasets that are not its own.
-        file = marks.path.name if marks.others else str(marks.path)
-        ui.code(f"make_loader({str(opened.catalog.place)!r}, ..., episodes={file!r})", language="python")
-        ui.button("Download", on_click=lambda: ui.download.content(marks.to_json(), marks.path.name)).props(
-            "dense flat no-caps"
-        ).mark("download")
+        marks_file = marks.path.name if marks.others else str(marks.path)
+        ui.code(f"make_loader({str(root.catalog.place)!r}, ..., episodes={marks_file!r})", language="python")
+        download = ui.button("Download", on_click=lambda: ui.download.content(marks.to_json(), marks.path.name))
+        download.props("dense flat no-caps").mark("download")
         content = ui.column().classes("w-full")
 
         def refresh() -> None:
-            told.text = f"{len(marks):,} marked episodes, each click is written to {marks.path}"
-            if marks.others:
-                told.text += (
-                    f", where those of {', '.join(marks.others)} of other roots stay; give a loader the download"
-                )
+            status_label.text = f"{len(marks):,} marked episodes, each click is written to {marks.path}"
+            if others := ", ".join(marks.others):
+                status_label.text += f", where those of {others} of other roots stay; give a loader the download"
             content.clear()
             with content:
-                for dataset in marks.datasets:
-                    _build_dataset(opened, dataset, refresh)
+                for dataset_name in marks.datasets:
+                    _build_dataset(root, dataset_name, refresh)
 
         refresh()
 
 
-def _build_dataset(opened: Opened, dataset: str, refresh: Callable[[], None]) -> None:
-    marks = opened.marks
-    places = find_marked(opened, dataset)
+def _build_dataset(root: BrowsedRoot, dataset_name: str, refresh: Callable[[], None]) -> None:
+    marks = root.marks
+    locations = find_marked(root, dataset_name)
 
-    def change(write: Callable[..., None], *arguments: Any) -> None:
+    def change(write_marks: Callable[..., None], *arguments: Any) -> None:
         try:
-            write(dataset, *arguments)
+            write_marks(dataset_name, *arguments)
         except StreamError as error:
             ui.notify(str(error), type="negative")
         refresh()
 
     with ui.row().classes("items-center"):
-        ui.html(f"<h2>{escape(dataset)}</h2>", sanitize=False)
-        ui.radio(_USES, value=marks.use(dataset), on_change=lambda event: change(marks.set_use, event.value)).props(
-            "inline dense"
-        ).mark(f"use-{dataset}")
+        ui.html(f"<h2>{escape(dataset_name)}</h2>", sanitize=False)
+        use = ui.radio(_USES, value=marks.use(dataset_name), on_change=lambda event: change(marks.set_use, event.value))
+        use.props("inline dense").mark(f"use-{dataset_name}")
 
-    for episode_id in marks.ids(dataset):
+    for episode_id in marks.ids(dataset_name):
         with ui.row().classes("items-center gap-2"):
-            if episode_id in places:
-                split, number = places[episode_id]
-                ui.link(f"{split} {number}", episode_url(dataset, split, number)).classes("plain")
+            if episode_id in locations:
+                split, number = locations[episode_id]
+                ui.link(f"{split} {number}", episode_url(dataset_name, split, number)).classes("plain")
             ui.label(episode_id)
             button = ui.button(icon="close", on_click=partial(change, marks.set, episode_id, False))
             button.props("flat dense size=sm aria-label=unmark")
 
 
-def find_marked(opened: Opened, dataset: str) -> dict[str, tuple[str, int]]:
+def find_marked(root: BrowsedRoot, dataset_name: str) -> dict[str, tuple[str, int]]:
     """Return split and number of each marked episode of a dataset; patterns and unknown ids have none."""
-    ids = opened.marks.ids(dataset)
-    splits = opened.dataset(dataset).shards
-    return {
-        episode_id: (split, number)
-        for split in splits
-        for episode_id, number in opened.table(dataset, split).find_ids(ids).items()
-    }
+    locations: dict[str, tuple[str, int]] = {}
+    for split in root.dataset(dataset_name).shards:
+        numbers = root.table(dataset_name, split).find_ids(root.marks.ids(dataset_name))
+        locations |= {episode_id: (split, number) for episode_id, number in numbers.items()}
+    return locations

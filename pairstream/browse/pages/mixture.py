@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
+import numpy as np
 from nicegui import ui
 
+from pairstream.browse.browsed_root import BrowsedRoot, dataset_url
 from pairstream.browse.drawing import draw_shares
-from pairstream.browse.opened import Opened, dataset_url
 from pairstream.browse.shell import page_frame
 from stream.base.errors import ArgumentError, FormatError, StreamError
-from stream.loader.open_mixture import open_mixture
+from stream.loader.open_mixture import OpenMixture, open_mixture
 from stream.loader.sample_spec import SampleSpec
 from stream.order.filters import MISSING
 from stream.order.mixture import packaged_mixtures
@@ -27,7 +28,7 @@ _STEPS = 1000
 
 
 @dataclass(frozen=True)
-class Asked:
+class MixtureForm:
     """Arguments of ``make_loader`` as texts.
 
     Attributes:
@@ -47,154 +48,137 @@ class Asked:
     marks: bool = False
 
     @classmethod
-    def of(cls, opened: Opened, given: Mapping[str, str]) -> Asked:
+    def from_address(cls, root: BrowsedRoot, parameters: Mapping[str, str]) -> MixtureForm:
         """Return the arguments in an address; without a mixture, all datasets of the root."""
-        size = given.get("batch_size", "")
+        size_text = parameters.get("batch_size", "")
+        has_size = size_text.isascii() and size_text.isdigit() and len(size_text) < 8
         return cls(
-            mixture=given.get("mixture") or ",".join(opened.names),
-            split=given.get("split") or "train",
-            batch_size=int(size) if size.isascii() and size.isdigit() and 0 < len(size) < 8 and int(size) else 64,
-            filters=given.get("filters", ""),
-            missing=given["missing"] if given.get("missing") in MISSING else "error",
-            marks=given.get("marks") == "True",
+            mixture=parameters.get("mixture") or ",".join(root.names),
+            split=parameters.get("split") or "train",
+            batch_size=(int(size_text) if has_size else 0) or 64,
+            filters=parameters.get("filters", ""),
+            missing=parameters["missing"] if parameters.get("missing") in MISSING else "error",
+            marks=parameters.get("marks") == "True",
         )
 
-    def read(self, opened: Opened) -> tuple[Any, dict[str, Any]]:
-        """Return the mixture and the options; raise ArgumentError for what is no JSON, or a file where none may be."""
+    def read(self, root: BrowsedRoot) -> tuple[Any, dict[str, Any]]:
+        """Return the mixture and the options; raise ArgumentError for broken JSON, or for a file if none is allowed."""
         mixture: Any = _read_json(self.mixture, "mixture") if self.mixture.strip()[:1] in ("{", "[") else self.mixture
-        if isinstance(mixture, Mapping | Sequence) and not opened.takes_paths and "/" in self.mixture:
+        if isinstance(mixture, Mapping | Sequence) and not root.takes_paths and "/" in self.mixture:
             raise ArgumentError("mixture: pages that other machines reach open no files; give names or a mapping")
-        if isinstance(mixture, str) and not opened.takes_paths and Path(mixture).suffix in (".yaml", ".yml"):
+        if isinstance(mixture, str) and not root.takes_paths and Path(mixture).suffix in (".yaml", ".yml"):
             raise ArgumentError(f"mixture {mixture!r}: pages that other machines reach open no files")
-        options: dict[str, Any] = {"missing": self.missing}
+        loader_options: dict[str, Any] = {"missing": self.missing}
         if self.filters.strip():
-            options["filters"] = _read_json(self.filters, "filters")
-        if self.marks and len(opened.marks):
-            options["episodes"] = json.loads(opened.marks.to_json())
-        return mixture, options
+            loader_options["filters"] = _read_json(self.filters, "filters")
+        if self.marks and len(root.marks):
+            loader_options["episodes"] = json.loads(root.marks.to_json())
+        return mixture, loader_options
 
 
-@dataclass(frozen=True)
-class Opening:
-    """A mixture that was opened.
-
-    Attributes:
-        names: Members.
-        phases: Share of each member in each phase.
-        until: Step at which each phase but the last ends.
-        overview: ``Loader.describe()``.
-        batch_size: Rows of a batch.
-    """
-
-    names: tuple[str, ...]
-    phases: tuple[tuple[float, ...], ...]
-    until: tuple[int, ...]
-    overview: dict[str, dict[str, Any]]
-    batch_size: int
-
-    @property
-    def samples(self) -> int:
-        """Samples of one epoch of all members."""
-        return sum(each["samples"] for each in self.overview.values())
+def _open(root: BrowsedRoot, form: MixtureForm) -> tuple[OpenMixture, dict[str, dict[str, Any]]]:
+    """Open a mixture and count its samples, as ``make_loader`` and ``Loader.describe`` do; raise as they do."""
+    mixture, loader_options = form.read(root)
+    spec = SampleSpec(**loader_options)
+    opened = open_mixture(root.catalog.place, mixture, split=form.split, options=spec, batch_size=form.batch_size)
+    return opened, opened.overview()
 
 
-def open_asked(opened: Opened, asked: Asked) -> Opening:
-    """Open a mixture as ``make_loader`` does; raises as it does."""
-    mixture, options = asked.read(opened)
-    data = open_mixture(
-        opened.catalog.place, mixture, split=asked.split, spec=SampleSpec(**options), batch_size=asked.batch_size
-    )
-    phases = tuple(tuple(phase) for phase in data.phase_weights)
-    return Opening(data.names, phases, data.mixture.until, data.overview(), asked.batch_size)
-
-
-def show(opened: Opened, asked: Asked) -> None:
+def show(root: BrowsedRoot, form: MixtureForm) -> None:
     """Build the page."""
-    with page_frame(opened, "Mixture"):
+    with page_frame(root, "Mixture"):
         with ui.row().classes("items-center w-full"):
-            known = [*packaged_mixtures(), *opened.names]
-            mixture = ui.input("Mixture", value=asked.mixture, autocomplete=known).props("dense").classes("w-80")
-            split = ui.input("Split", value=asked.split).props("dense").classes("w-28")
-            size = ui.number("Batch size", value=asked.batch_size, min=1, precision=0).props("dense").classes("w-24")
-            filters = ui.input("Filters", value=asked.filters, placeholder='[["language", "contains", "cup"]]')
-            filters.props("dense").classes("w-72")
-            missing = ui.select(list(MISSING), value=asked.missing, label="Missing columns").props("dense")
-            missing.classes("w-32")
-            marks = ui.checkbox("Marks", value=asked.marks)
-            button = ui.button("Open").props("dense no-caps").mark("open")
-        for each, name in ((mixture, "mixture"), (split, "split"), (filters, "filters"), (missing, "missing")):
-            each.mark(name)
-        told = ui.label().classes("faint").mark("told")
+            known_names = [*packaged_mixtures(), *root.names]
+            mixture_input = ui.input("Mixture", value=form.mixture, autocomplete=known_names).classes("w-80")
+            split_input = ui.input("Split", value=form.split).classes("w-28")
+            size_input = ui.number("Batch size", value=form.batch_size, min=1, precision=0).classes("w-24")
+            hint = '[["language", "contains", "cup"]]'
+            filters_input = ui.input("Filters", value=form.filters, placeholder=hint).classes("w-72")
+            missing_select = ui.select(list(MISSING), value=form.missing, label="Missing columns").classes("w-32")
+            marks_checkbox = ui.checkbox("Marks", value=form.marks)
+            open_button = ui.button("Open").props("dense no-caps").mark("open")
+        fields = {"mixture": mixture_input, "split": split_input, "filters": filters_input, "missing": missing_select}
+        for field_name, field in fields.items():
+            field.mark(field_name)
+        for field in (*fields.values(), size_input):
+            field.props("dense")
+        status_label = ui.label().classes("faint").mark("told")
         content = ui.column().classes("w-full")
 
-        async def open_it() -> None:
-            now = Asked(
-                mixture=str(mixture.value or ""),
-                split=str(split.value or "train"),
-                batch_size=int(size.value or 64),
-                filters=str(filters.value or ""),
-                missing=str(missing.value),
-                marks=bool(marks.value),
+        async def open_form() -> None:
+            new_form = MixtureForm(
+                mixture=str(mixture_input.value or ""),
+                split=str(split_input.value or "train"),
+                batch_size=int(size_input.value or 64),
+                filters=str(filters_input.value or ""),
+                missing=str(missing_select.value),
+                marks=bool(marks_checkbox.value),
             )
-            ui.navigate.history.replace(f"/mixture?{urlencode(vars(now))}")
-            told.text = "opening"
-            told.classes(remove="error")
+            ui.navigate.history.replace(f"/mixture?{urlencode(vars(new_form))}")
+            status_label.text = "opening"
+            status_label.classes(remove="error")
             try:
-                found = await asyncio.to_thread(open_asked, opened, now)
+                mixture, overview = await asyncio.to_thread(_open, root, new_form)
             except (StreamError, FormatError, OSError) as error:
-                told.text = str(error)
-                told.classes("error")
+                status_label.text = str(error)
+                status_label.classes("error")
                 content.clear()
                 return
-            told.text = (
-                f"{len(found.names)} datasets, {found.samples:,} samples an epoch, "
-                f"{-(-found.samples // found.batch_size):,} steps of {found.batch_size}"
+            num_samples, batch_size = sum(summary["samples"] for summary in overview.values()), new_form.batch_size
+            status_label.text = (
+                f"{len(overview)} datasets, {num_samples:,} samples an epoch, "
+                f"{-(-num_samples // batch_size):,} steps of {batch_size}"
             )
             content.clear()
             with content:
-                ui.html(draw_shares(found.names, found.phases, found.until), sanitize=False).mark("shares")
-                ui.html(table_html(opened, found), sanitize=False)
+                shares = draw_shares(mixture.names, mixture.phase_weights, mixture.mixture.until)
+                ui.html(shares, sanitize=False).mark("shares")
+                ui.html(table_html(root, mixture, overview, batch_size), sanitize=False)
 
-        button.on_click(open_it)
-        for each in (mixture, split, filters):
-            each.on("keydown.enter", open_it)
-        ui.timer(0, open_it, once=True)
+        open_button.on_click(open_form)
+        for field in (mixture_input, split_input, filters_input):
+            field.on("keydown.enter", open_form)
+        ui.timer(0, open_form, once=True)
 
 
-def table_html(opened: Opened, found: Opening) -> str:
+def table_html(
+    root: BrowsedRoot, mixture: OpenMixture, overview: Mapping[str, Mapping[str, Any]], batch_size: int
+) -> str:
     """Return a table of the members, every text escaped."""
-    ends = [*(f"to {until:,}" for until in found.until), "on"]
-    shares = [f"share {end}" for end in ends] if found.until else ["share"]
-    heads = ("dataset", *shares, "samples", f"epochs in {_STEPS:,} steps", "episodes", "left out", "unknown")
-    rows = []
-    for place, (name, each) in enumerate(found.overview.items()):
-        drawn = found.batch_size * sum(
-            phase[place] * (min(end, _STEPS) - min(begin, _STEPS))
-            for phase, begin, end in zip(found.phases, [0, *found.until], [*found.until, _STEPS], strict=True)
-        )
-        epochs = f"{drawn / each['samples']:,.2f}" if each["samples"] else "none"
-        split = next(iter(each["ranges"]), "")
-        base = name if name in opened.names else ""
-        title = f'<a class="plain" href="{dataset_url(base, split)}">{escape(name)}</a>' if base else escape(name)
-        left = [f"{count:,} by {escape(reason)}" for reason, count in each["left_out_by_condition"].items() if count]
-        lost = [f"{count:,} {escape(reason)}" for reason, count in each["unknown_episodes"].items() if count]
-        cells = [
-            f"<td>{title} <span class='faint'>{escape(each['split'])}</span></td>",
-            *(f'<td class="number">{phase[place]:.2%}</td>' for phase in found.phases),
-            f'<td class="number">{each["samples"]:,}</td>',
-            f'<td class="number">{epochs}</td>',
-            f'<td class="number">{each["remaining_episodes"]:,} of {each["episodes"]:,}</td>',
-            f"<td>{'<br>'.join(left) or '<span class=faint>nothing</span>'}</td>",
-            f"<td>{', '.join(lost)}</td>",
+    until, phases = mixture.mixture.until, np.array(mixture.phase_weights)
+    shares = [f"share {end}" for end in (*(f"to {step:,}" for step in until), "on")] if until else ["share"]
+    headings = ("dataset", *shares, "samples", f"epochs in {_STEPS:,} steps", "episodes", "left out", "unknown")
+    # Steps of each phase among the first _STEPS.
+    phase_lengths = np.diff(np.minimum([0, *until, _STEPS], _STEPS))
+    table_rows = []
+    for member_number, (name, summary) in enumerate(overview.items()):
+        drawn = batch_size * float(phases[:, member_number] @ phase_lengths)
+        title = escape(name)
+        if name in root.names:
+            title = f'<a class="plain" href="{dataset_url(name, next(iter(summary["ranges"]), ""))}">{title}</a>'
+        conditions, unknown_episodes = summary["left_out_by_condition"], summary["unknown_episodes"]
+        left_out = [f"{count:,} by {escape(reason)}" for reason, count in conditions.items() if count]
+        unknown = [f"{count:,} {escape(reason)}" for reason, count in unknown_episodes.items() if count]
+        numbers = [
+            *(f"{share:.2%}" for share in phases[:, member_number]),
+            f"{summary['samples']:,}",
+            f"{drawn / summary['samples']:,.2f}" if summary["samples"] else "none",
+            f"{summary['remaining_episodes']:,} of {summary['episodes']:,}",
         ]
-        rows.append(f"<tr>{''.join(cells)}</tr>")
-    texts = ("dataset", "left out", "unknown")
-    head = "".join(f"<th{'' if name in texts else ' class=number'}>{name}</th>" for name in heads)
-    return f'<table class="plain" id="members"><tr>{head}</tr>{"".join(rows)}</table>'
+        cells = [
+            f"<td>{title} <span class='faint'>{escape(summary['split'])}</span></td>",
+            *(f'<td class="number">{number}</td>' for number in numbers),
+            f"<td>{'<br>'.join(left_out) or '<span class=faint>nothing</span>'}</td>",
+            f"<td>{', '.join(unknown)}</td>",
+        ]
+        table_rows.append(f"<tr>{''.join(cells)}</tr>")
+    text_columns = ("dataset", "left out", "unknown")
+    heading_cells = "".join(f"<th{'' if name in text_columns else ' class=number'}>{name}</th>" for name in headings)
+    return f'<table class="plain" id="members"><tr>{heading_cells}</tr>{"".join(table_rows)}</table>'
 
 
-def _read_json(text: str, what: str) -> Any:
+def _read_json(text: str, argument: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise ArgumentError(f"{what}: {text!r:.100} is no JSON ({error})") from None
+        raise ArgumentError(f"{argument}: {text!r:.100} is not JSON ({error})") from None

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from nicegui import ui
 
+from pairstream.browse.browsed_root import BrowsedRoot
 from pairstream.browse.facts import DatasetFacts
 from pairstream.browse.markup import overview_html, totals
-from pairstream.browse.opened import Opened
 from pairstream.browse.shell import page_frame
 
 
-def show(opened: Opened) -> None:
+def show(root: BrowsedRoot) -> None:
     """Build the page."""
-    facts = [DatasetFacts.of(opened.dataset(name)) for name in opened.names]
+    all_facts = root.facts()
 
-    def picture(each: DatasetFacts) -> str:
-        return opened.frame_url(each.name, each.first_split, 0, 0, 0)
+    def picture(dataset_facts: DatasetFacts) -> str:
+        return root.frame_url(dataset_facts.name, dataset_facts.first_split, 0, 0, 0)
 
-    with page_frame(opened, "Overview"):
-        ui.label(totals(facts)).classes("faint").mark("totals")
-        ui.html(overview_html(facts, opened.damaged, picture=picture), sanitize=False).classes("w-full overflow-x-auto")
+    with page_frame(root, "Overview"):
+        ui.label(totals(all_facts)).classes("faint").mark("totals")
+        ui.html(overview_html(all_facts, root.damaged, picture=picture), sanitize=False).classes(
+            "w-full overflow-x-auto"
+        )

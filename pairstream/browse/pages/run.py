@@ -1,4 +1,4 @@
-"""A step of a run: the rows of its batch as the model got them, what is wrong with them, and where they come from."""
+"""A step of a run: the rows of its batch as the model got them, with their faults and origin."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ import numpy as np
 from nicegui import run, ui
 from PIL import Image
 
-from pairstream.browse.opened import Opened, episode_url
+from pairstream.browse.browsed_root import BrowsedRoot, episode_url
 from pairstream.browse.shell import page_frame
 from pairstream.replay.contact_sheet import ROWS_PER_PAGE, draw_cells
 from pairstream.replay.shown_step import ShownStep, marks_of, sheet_names, show_step, with_transforms
-from pairstream.view.window import window_of
+from pairstream.view.window import open_run, window_of
 from stream.base.errors import ArgumentError, FormatError, StreamError
 from stream.loader.open_mixture import OpenMixture
 from stream.loader.rank_plan import RankPlan
-from stream.loader.run_config import RunConfig
-from stream.loader.saved import SavedTransforms, read_saved
+from stream.loader.saved import SavedTransforms
 from stream.order.reference import SampleRef
 
 _STYLE = """
@@ -35,7 +34,7 @@ _STYLE = """
 .run-form input { border: 1px solid #b6bac6; border-radius: 4px; padding: 4px 8px; background: white; }
 .run-form button { border-radius: 4px; padding: 5px 13px; color: white; background: #1553a5; }
 """
-_NO_RUN = "A loader.json is the file that loader.save(...) writes beside a checkpoint; none is near this root."
+_NO_RUN = "loader.save(...) writes a loader.json next to a checkpoint; none is near this root."
 _NOT_TRANSFORMED = (
     "before the run's transforms, if it has any; start the browser with --transforms MODULE:NAME to see what they give"
 )
@@ -51,153 +50,147 @@ class _Page:
     next_first: int | None
 
 
-async def show(opened: Opened, loader: str, *, step: int, rank: int | None, first: int) -> None:
+async def show(root: BrowsedRoot, loader: str, *, step: int, rank: int | None, first: int) -> None:
     """Build the page of a step of a ``loader.json``.
 
     Args:
-        opened: Root.
-        loader: File, or nothing for a list of those near the root.
+        root: Root.
+        loader: File, or "" for a list of the files near the root.
         step: Step of the run, from 0.
         rank: Rank of the run, or that of the file.
-        first: First of the rows to show, those with bad values first.
+        first: Position of the first row to show; rows with bad values come first.
 
     Raises:
         ArgumentError: The file may not be opened, or there is no such step, rank or row.
-        StateError: It is no loader.json, or that of other data.
+        StateError: The file is not a loader.json, or belongs to other data.
         RecordError: A record of the step is damaged.
     """
-    near = find_runs(opened)
-    page = None
+    nearby_runs = list(map(str, find_runs(root)))
+    step_page: _Page | None = None
     if loader:
-        if not opened.takes_paths and loader not in map(str, near):
+        if not root.takes_paths and loader not in nearby_runs:
             raise ArgumentError(f"{loader:.200}: other machines reach this page, so it opens only files near the root")
-        page = await run.io_bound(_make, opened, loader, step, rank, first)
-    with page_frame(opened, "Run" if page is None else f"Step {step:,} of {loader}"):
+        step_page = await run.io_bound(_make, root, loader, step, rank, first)
+    with page_frame(root, "Run" if step_page is None else f"Step {step:,} of {loader}"):
         ui.add_css(_STYLE)
-        ui.html(_form(loader or (str(near[0]) if near else ""), step, rank), sanitize=False)
-        if page is None:
-            links = [
-                f"<li><a class='plain' href='{_address(str(each), 0)}'>{escape(str(each))}</a></li>" for each in near
-            ]
-            text = "Runs near this root:" if near else _NO_RUN
-            ui.html(f"<p class='faint'>{text}</p><ul id='runs'>{''.join(links)}</ul>", sanitize=False)
+        ui.html(_form(loader or next(iter(nearby_runs), ""), step, rank), sanitize=False)
+        if step_page is None:
+            links = [f"<li><a class='plain' href='{_address(run, 0)}'>{escape(run)}</a></li>" for run in nearby_runs]
+            heading = "Runs near this root:" if nearby_runs else _NO_RUN
+            ui.html(f"<p class='faint'>{heading}</p><ul id='runs'>{''.join(links)}</ul>", sanitize=False)
         else:
-            ui.html(_head(page, opened, loader, step, rank), sanitize=False)
-            ui.html(f"<div class='rows'>{page.cells}</div>", sanitize=False)
-            if page.next_first is not None:
-                ui.link("more rows", _address(loader, step, rank=rank, first=page.next_first)).classes("plain")
+            ui.html(_head(step_page, root, loader, step, rank), sanitize=False)
+            ui.html(f"<div class='rows'>{step_page.cells}</div>", sanitize=False)
+            if step_page.next_first is not None:
+                ui.link("more rows", _address(loader, step, rank=rank, first=step_page.next_first)).classes("plain")
 
 
-def find_runs(opened: Opened) -> list[Path]:
-    """Return the files ``loader.json`` in the root, beside it and in the current folder, newest first."""
-    root = opened.catalog.root
-    found = {
+def find_runs(root: BrowsedRoot) -> list[Path]:
+    """Return the files ``loader.json`` in the root, next to it and in the current folder, newest first."""
+    root_folder = root.catalog.root
+    run_paths = {
         path.resolve()
-        for folder in (root, root.parent, Path.cwd())
+        for folder in (root_folder, root_folder.parent, Path.cwd())
         for pattern in ("loader.json", "*/loader.json")
         for path in folder.glob(pattern)
         if path.is_file()
     }
-    return sorted(found, key=lambda path: -path.stat().st_mtime)[:20]
+    return sorted(run_paths, key=lambda path: -path.stat().st_mtime)[:20]
 
 
-def _make(opened: Opened, loader: str, step: int, rank: int | None, first: int) -> _Page:
-    overrides = {} if rank is None else {"rank": rank}
-    data, running, saved = _read(opened, loader, overrides)
-    plan = RankPlan(data, running)
-    if opened.transforms is not None:
-        plan = with_transforms(plan, opened.transforms, saved)
-    shown = show_step(plan, step)
-    bad = [row for row in range(len(shown.refs)) if row in shown.faults or row in shown.replaced_rows]
-    order = bad + [row for row in range(len(shown.refs)) if row not in bad]
-    rows = order[first : first + ROWS_PER_PAGE]
-    pictures = draw_cells(shown.seen, shown.refs, rows=rows, **sheet_names(data), **marks_of(shown))
-    cells = [_cell(row, shown, picture, data, opened) for row, picture in zip(rows, pictures, strict=True)]
-    stop = first + len(rows)
-    return _Page(plan, shown, "".join(cells), stop if stop < len(order) else None)
+def _make(root: BrowsedRoot, loader: str, step: int, rank: int | None, first_row: int) -> _Page:
+    rank_plan, saved_transforms = _open(root, loader, rank)
+    mixture = rank_plan.data
+    if root.transforms is not None:
+        rank_plan = with_transforms(rank_plan, root.transforms, saved_transforms)
+    shown = show_step(rank_plan, step)
+    marked_rows = {*shown.faults, *shown.replaced_rows}
+    row_order = sorted(range(len(shown.refs)), key=lambda row: row not in marked_rows)
+    page_rows = row_order[first_row : first_row + ROWS_PER_PAGE]
+    pictures = draw_cells(shown.seen, shown.refs, rows=page_rows, **sheet_names(mixture), **marks_of(shown))
+    cells = [_cell(row, shown, picture, mixture, root) for row, picture in zip(page_rows, pictures, strict=True)]
+    end_row = first_row + len(page_rows)
+    return _Page(rank_plan, shown, "".join(cells), end_row if end_row < len(row_order) else None)
 
 
-def _read(opened: Opened, loader: str, overrides: dict[str, int]) -> tuple[OpenMixture, RunConfig, SavedTransforms]:
-    """Open the data of a run where it read them, or in this root if they are no longer there."""
+def _open(root: BrowsedRoot, loader: str, rank: int | None) -> tuple[RankPlan, SavedTransforms]:
+    """Open a run in its root, or in the browsed root if the run's root no longer exists."""
     try:
-        return read_saved(loader, overrides=overrides)
+        return open_run(loader, rank=rank)
     except ArgumentError as error:
         try:
-            return read_saved(loader, root=opened.catalog.place, overrides=overrides)
+            return open_run(loader, root=root.catalog.place, rank=rank)
         except (StreamError, FormatError):
             raise error from None
 
 
-def _cell(row: int, shown: ShownStep, picture: Image.Image, data: OpenMixture, opened: Opened) -> str:
+def _cell(row: int, shown: ShownStep, picture: Image.Image, mixture: OpenMixture, root: BrowsedRoot) -> str:
     ref = shown.refs[row]
-    told = list(shown.faults.get(row, ()))
-    told += [f"replaced: {error.reason}" for each, error in shown.replaced if each == row]
-    file = io.BytesIO()
-    picture.save(file, "JPEG", quality=90)
-    image = f"data:image/jpeg;base64,{base64.b64encode(file.getvalue()).decode()}"
-    address = _episode_address(ref, data, opened)
-    faults = f"<div class='error'>{escape('; '.join(told))}</div>" if told else ""
-    place = f"{escape(ref.dataset)} {ref.split} {ref.episode}, step {ref.step}"
-    link = f"<a class='plain' href='{address}'>{place}</a>" if address else place
-    shape = f"<img src='{image}' alt='{escape(ref.language, quote=True)}'>"
+    messages = list(shown.faults.get(row, ()))
+    messages += [f"replaced: {error.reason}" for replaced_row, error in shown.replaced if replaced_row == row]
+    jpeg_file = io.BytesIO()
+    picture.save(jpeg_file, "JPEG", quality=90)
+    image_url = f"data:image/jpeg;base64,{base64.b64encode(jpeg_file.getvalue()).decode()}"
+    image = f"<img src='{image_url}' alt='{escape(ref.language, quote=True)}'>"
+    link = f"{escape(ref.dataset)} {ref.split} {ref.episode}, step {ref.step}"
+    if address := _episode_address(ref, mixture, root):
+        image, link = f"<a href='{address}'>{image}</a>", f"<a class='plain' href='{address}'>{link}</a>"
+    faults = f"<div class='error'>{escape('; '.join(messages))}</div>" if messages else ""
     return (
-        f"<div class='batch-row{' bad' if told else ''}' data-row='{row}'>"
-        + (f"<a href='{address}'>{shape}</a>" if address else shape)
-        + f"{faults}<div>{link}</div>"
+        f"<div class='batch-row{' bad' if messages else ''}' data-row='{row}'>{image}{faults}<div>{link}</div>"
         f"<div class='faint'>{escape(ref.source_file)}, id {escape(ref.episode_id)}, {escape(ref.shard)} record "
         f"{ref.record}, sample {ref.sample}, epoch {ref.epoch}</div></div>"
     )
 
 
-def _episode_address(ref: SampleRef, data: OpenMixture, opened: Opened) -> str:
-    """Return the address of the episode with its window marked; nothing if this root does not have it."""
-    name = data.members[data.names.index(ref.dataset)].dataset.partition(":")[0]
+def _episode_address(sample_ref: SampleRef, mixture: OpenMixture, root: BrowsedRoot) -> str:
+    """Return the address of the episode with its window marked, or "" if this root lacks the episode."""
+    dataset_name = mixture.members[mixture.names.index(sample_ref.dataset)].dataset.partition(":")[0]
     try:
-        episodes = opened.index(name, ref.split).episodes
+        episodes = root.index(dataset_name, sample_ref.split).episodes
     except (StreamError, FormatError, OSError):
         return ""
     # The run may have read another conversion of the same source.
-    if ref.episode >= len(episodes) or episodes.take_texts("episode_id", np.array([ref.episode])) != [ref.episode_id]:
+    number, episode_id = sample_ref.episode, sample_ref.episode_id
+    if number >= len(episodes) or episodes.take_texts("episode_id", np.array([number])) != [episode_id]:
         return ""
-    start, stop = window_of(ref, data)
-    return escape(episode_url(name, ref.split, ref.episode, step=start, window=stop - start))
+    start, stop = window_of(sample_ref, mixture)
+    return escape(episode_url(dataset_name, sample_ref.split, number, step=start, window=stop - start))
 
 
-def _head(page: _Page, opened: Opened, loader: str, step: int, rank: int | None) -> str:
-    plan, shown = page.plan, page.shown
-    bad = ", ".join(map(str, shown.faults))
-    verdict = (
-        f"<span class='error' id='bad'>bad values in row{'s' if len(shown.faults) > 1 else ''} {bad}</span>"
-        if bad
-        else "<span id='bad'>no NaN, no infinity, nothing far outside of the statistics</span>"
-    )
-    steps = [(each, text) for each, text in ((step - 1, "‹ step {}"), (step + 1, "step {} ›")) if each >= 0]
-    if plan.num_steps is not None:
-        steps = [(each, text) for each, text in steps if each < plan.num_steps]
+def _head(step_page: _Page, root: BrowsedRoot, loader: str, step: int, rank: int | None) -> str:
+    rank_plan, shown = step_page.plan, step_page.shown
+    verdict = "<span id='bad'>no NaN, no infinity, nothing far outside of the statistics</span>"
+    if shown.faults:
+        plural, bad_rows = "s" if len(shown.faults) > 1 else "", ", ".join(map(str, shown.faults))
+        verdict = f"<span class='error' id='bad'>bad values in row{plural} {bad_rows}</span>"
     links = " · ".join(
-        f"<a class='plain' href='{_address(loader, each, rank=rank)}'>{text.format(f'{each:,}')}</a>"
-        for each, text in steps
+        f"<a class='plain' href='{_address(loader, number, rank=rank)}'>{label}</a>"
+        for number, label in ((step - 1, f"‹ step {step - 1:,}"), (step + 1, f"step {step + 1:,} ›"))
+        if number >= 0 and (rank_plan.num_steps is None or number < rank_plan.num_steps)
     )
-    ranks = f", rank {plan.rank} of {plan.world_size}" if plan.world_size > 1 else ""
-    transforms = plan.run_config.transforms
-    seen = f"after the transforms {escape(repr(transforms))}" if transforms else _NOT_TRANSFORMED
-    root = plan.mixture.root
-    elsewhere = "" if root == opened.catalog.place else f" The run reads {root}; links lead to the same episodes here."
+    rank_text = f", rank {rank_plan.rank} of {rank_plan.world_size}" if rank_plan.world_size > 1 else ""
+    transforms = rank_plan.running.transforms
+    seen_text = f"after the transforms {escape(repr(transforms))}" if transforms else _NOT_TRANSFORMED
+    elsewhere = ""
+    if rank_plan.data.root != root.catalog.place:
+        elsewhere = f" The run reads {rank_plan.data.root}; links lead to the same episodes here."
     return (
-        f"<p>{len(shown.refs)} rows{ranks}: {verdict}</p><p>{links}</p>"
-        f"<p class='faint'>The rows as the loader gives them, {seen}.{escape(elsewhere)}</p>"
+        f"<p>{len(shown.refs)} rows{rank_text}: {verdict}</p><p>{links}</p>"
+        f"<p class='faint'>The rows as the loader gives them, {seen_text}.{escape(elsewhere)}</p>"
     )
 
 
 def _form(loader: str, step: int, rank: int | None) -> str:
-    hidden = "" if rank is None else f"<input type='hidden' name='rank' value='{rank}'>"
+    rank_input = "" if rank is None else f"<input type='hidden' name='rank' value='{rank}'>"
     return (
         "<form class='run-form' action='/run'><label>loader.json <input name='loader' size='60' required "
         f"value='{escape(loader, quote=True)}'></label><label>step <input name='step' type='number' min='0' "
-        f"value='{step}' style='width: 9em'></label>{hidden}<button>show</button></form>"
+        f"value='{step}' style='width: 9em'></label>{rank_input}<button>show</button></form>"
     )
 
 
 def _address(loader: str, step: int, *, rank: int | None = None, first: int = 0) -> str:
-    asked = {"loader": loader, "step": step, "rank": rank, "first": first or None}
-    return escape("/run?" + urlencode({name: value for name, value in asked.items() if value is not None}))
+    parameters = {"loader": loader, "step": step, "rank": rank, "first": first or None}
+    query_text = urlencode({parameter: value for parameter, value in parameters.items() if value is not None})
+    return escape(f"/run?{query_text}")

@@ -1,4 +1,4 @@
-"""``python -m convert.registry``, and its table in the documentation."""
+"""``pairstream registry``, and its table in the documentation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PAGE = Path(__file__).resolve().parents[3] / "docs" / "from-data-to-a-policy.md"
 def test_the_page_has_the_table_of_the_registry(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
     table = capsys.readouterr().out.strip()
-    assert table in PAGE.read_text(), "run `python -m convert.registry` and put the table into the page"
+    assert table in PAGE.read_text(), "run `pairstream registry` and put the table into the page"
     assert len(table.splitlines()) == 2 + len(load_registry().datasets)
 
 

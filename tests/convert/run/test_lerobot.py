@@ -20,7 +20,7 @@ from convert.reindex import main as reindex
 from convert.run.command import main
 from convert.shard.images import decode_jpeg
 from convert.verify.command import main as verify
-from pairstream.fetch.command import main as fetch
+from pairstream.fetch import main as fetch
 from stream import make_loader
 from stream.format.names import HOLE
 from tests.fixtures.command import is_written, run, start, tree, wait_until

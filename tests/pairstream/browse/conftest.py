@@ -17,9 +17,9 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 @pytest.fixture(scope="package")
 def site(frames_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """The 29 datasets in the layout ``frames``."""
-    found = start_site(frames_root, tmp_path_factory.mktemp("marks") / "marks.json")
-    yield found
-    end_site(found)
+    started_site = start_site(frames_root, tmp_path_factory.mktemp("marks") / "marks.json")
+    yield started_site
+    end_site(started_site)
 
 
 @pytest.fixture(scope="package")

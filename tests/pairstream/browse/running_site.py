@@ -12,7 +12,7 @@ from tests.fixtures.command import REPOSITORY
 
 @dataclass(frozen=True)
 class Site:
-    """A running ``pairstream.browse``: its process, first address ending with ``/``, and file of marks."""
+    """A running ``pairstream browse``: its process, first address ending with ``/``, and file of marks."""
 
     process: subprocess.Popen[str]
     address: str

@@ -33,9 +33,9 @@ def small_root(oxe_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 @pytest.fixture(scope="module")
 def small_site(small_root: Path, tmp_path_factory: pytest.TempPathFactory) -> object:
-    found = start_site(small_root, tmp_path_factory.mktemp("marks") / "marks.json")
-    yield found
-    end_site(found)
+    started_site = start_site(small_root, tmp_path_factory.mktemp("marks") / "marks.json")
+    yield started_site
+    end_site(started_site)
 
 
 def browse(*arguments: object) -> tuple[int, str]:
@@ -80,10 +80,10 @@ def test_marks_of_another_root_are_said_once_and_stay(small_root: Path, tmp_path
 
 
 def test_a_port_in_use_and_a_wrong_host_are_one_sentence(small_root: Path) -> None:
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
-        other.listen()
-        port = other.getsockname()[1]
+    with socket.socket() as bound_socket:
+        bound_socket.bind(("127.0.0.1", 0))
+        bound_socket.listen()
+        port = bound_socket.getsockname()[1]
         code, text = browse(small_root, "--port", port)
     assert code == 2
     assert text == f"error: port {port} of 127.0.0.1 is in use; give another with --port, or 0 for any"
@@ -139,9 +139,9 @@ def test_another_host_name_is_refused(small_site: Site) -> None:
 
 
 def test_a_damaged_record_is_one_sentence_and_the_pages_go_on(small_site: Site) -> None:
-    found = httpx.get(f"{small_site.address}frame/bridge/train/0/0/1.jpg")
-    assert found.status_code == 500
-    assert "split train, shard train-00000-of-00002, record 1 (step 1 of camera image): cannot be read" in found.text
+    response = httpx.get(f"{small_site.address}frame/bridge/train/0/0/1.jpg")
+    assert response.status_code == 500
+    assert "split train, shard train-00000-of-00002, record 1 (step 1 of camera image): cannot be read" in response.text
     assert httpx.get(f"{small_site.address}episode/bridge/train/0", timeout=30).status_code == 200
 
 
@@ -156,8 +156,8 @@ def test_a_thousand_requests_at_once_are_a_thousand_answers(small_site: Site) ->
 
     # In a thread of its own: playwright's loop of other tests runs in this one.
     with ThreadPoolExecutor(1) as pool:
-        found = pool.submit(lambda: asyncio.run(ask())).result()
-    assert found == [200, 200, 500, 404] * 250
+        responses = pool.submit(lambda: asyncio.run(ask())).result()
+    assert responses == [200, 200, 500, 404] * 250
     files = len(list(Path(f"/proc/{small_site.process.pid}/fd").iterdir()))
     assert files < 200
 

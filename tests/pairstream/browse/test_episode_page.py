@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import expect
 
-from pairstream.browse.opened import Opened
+from pairstream.browse.browsed_root import BrowsedRoot
 from pairstream.view.tracks import open_tracks
 from stream.format.catalog import Catalog
 from stream.format.index import open_index
@@ -39,8 +39,8 @@ def at_step(page: Any, step: int) -> None:
 
 def shown_pixels(page: Any) -> list[str]:
     script = "[...document.querySelectorAll('canvas[data-camera]')].map(each => each.toDataURL())"
-    found: list[str] = page.evaluate(script)
-    return found
+    pixel_hashes: list[str] = page.evaluate(script)
+    return pixel_hashes
 
 
 def test_it_plays_all_cameras_to_the_end_at_the_rate_of_the_dataset(opened: Any, frames_root: Path) -> None:
@@ -125,14 +125,14 @@ def damaged(frames_root: Path, tmp_path: Path) -> Iterator[Site]:
     """A site whose bridge has a wrong byte in the frame of step 3 of episode 0."""
     root = tmp_path / "root"
     shutil.copytree(frames_root / "bridge", root / "bridge")
-    index = Opened.open(root, marks=tmp_path / "none.json").index("bridge", "train")
+    index = BrowsedRoot.open(root, marks=tmp_path / "none.json").index("bridge", "train")
     shard = Path(index.record_path(0))
     content = bytearray(shard.read_bytes())
     content[int(index.records.array("position")[3]) + 100] ^= 0xFF
     shard.write_bytes(content)
-    found = start_site(root, tmp_path / "marks.json")
-    yield found
-    end_site(found)
+    damaged_site = start_site(root, tmp_path / "marks.json")
+    yield damaged_site
+    end_site(damaged_site)
 
 
 def test_a_damaged_frame_shows_as_damaged_and_the_rest_plays(page: Any, damaged: Site) -> None:

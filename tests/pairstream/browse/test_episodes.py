@@ -8,20 +8,20 @@ import numpy as np
 import pytest
 
 from pairstream.browse import episodes
+from pairstream.browse.browsed_root import BrowsedRoot
 from pairstream.browse.episodes import EpisodeTable, Query
-from pairstream.browse.opened import Opened
 from stream import add_labels, make_loader, remove_labels
 from stream.base.errors import ArgumentError
 from tests.stream.index_root import write_dataset
 
 
 @pytest.fixture(scope="module")
-def opened(oxe_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Opened:
-    return Opened.open(oxe_root, marks=tmp_path_factory.mktemp("marks") / "marks.json")
+def opened(oxe_root: Path, tmp_path_factory: pytest.TempPathFactory) -> BrowsedRoot:
+    return BrowsedRoot.open(oxe_root, marks=tmp_path_factory.mktemp("marks") / "marks.json")
 
 
 @pytest.fixture
-def table(opened: Opened) -> EpisodeTable:
+def table(opened: BrowsedRoot) -> EpisodeTable:
     return opened.table("bridge", "train")
 
 
@@ -39,12 +39,12 @@ def test_a_search_finds_instruction_id_and_number(table: EpisodeTable) -> None:
     "condition", [("step", ">=", 3), ("motion", ">", 0.006), ("language", "contains", "red"), ("episode", "in", [0, 1])]
 )
 def test_a_filter_leaves_the_samples_that_a_loader_has(
-    opened: Opened, oxe_root: Path, condition: tuple[str, str, object], split: str, monkeypatch: pytest.MonkeyPatch
+    opened: BrowsedRoot, oxe_root: Path, condition: tuple[str, str, object], split: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(episodes, "_CHUNK", 7)
-    found = opened.table("bridge", split).find(Query(filters=(condition,)))
+    matches = opened.table("bridge", split).find(Query(filters=(condition,)))
     loader = make_loader(oxe_root, "bridge", batch_size=1, split=split, filters=[condition])
-    assert (found.samples, len(found.episodes)) == (
+    assert (matches.samples, len(matches.episodes)) == (
         loader.sizes["bridge"],
         loader.describe()["bridge"]["remaining_episodes"],
     )
@@ -55,7 +55,7 @@ def test_a_filter_on_an_unknown_column_names_it(table: EpisodeTable) -> None:
         table.find(Query(filters=(("stepp", ">", 1),)))
 
 
-def test_every_column_sorts_both_ways_with_missing_values_last(opened: Opened) -> None:
+def test_every_column_sorts_both_ways_with_missing_values_last(opened: BrowsedRoot) -> None:
     for name in ("bridge", "droid", "rt1", "kuka"):
         table = opened.table(name, "train")
         for column in table.columns:
@@ -72,8 +72,8 @@ def test_a_mean_of_steps_is_that_of_an_episode(table: EpisodeTable, monkeypatch:
     means = EpisodeTable(table.dataset, table.index).sort_key("mean of motion")
     steps = table.index.steps
     for episode, mean in enumerate(means.tolist()):
-        own = steps.array("motion")[steps.array("episode") == episode]
-        assert mean == pytest.approx(np.nanmean(own), rel=1e-6)
+        episode_motion = steps.array("motion")[steps.array("episode") == episode]
+        assert mean == pytest.approx(np.nanmean(episode_motion), rel=1e-6)
 
 
 def test_instructions_are_counted_and_sources_found(table: EpisodeTable) -> None:
@@ -88,12 +88,12 @@ def test_instructions_are_counted_and_sources_found(table: EpisodeTable) -> None
 
 def test_labels_are_seen_once_they_are_attached_and_no_longer_once_they_are_gone(tmp_path: Path) -> None:
     write_dataset(tmp_path / "root", "demo", {"train": [[5, 4]]})
-    opened = Opened.open(tmp_path / "root", marks=tmp_path / "marks.json")
+    opened = BrowsedRoot.open(tmp_path / "root", marks=tmp_path / "marks.json")
 
     def seen() -> bool:
-        found = "mean of value" in opened.table("demo", "train").columns
-        assert found == ("value" in [curve.name for curve in opened.episode("demo", "train", 0).curves()])
-        return found
+        is_listed = "mean of value" in opened.table("demo", "train").columns
+        assert is_listed == ("value" in [curve.name for curve in opened.episode("demo", "train", 0).curves()])
+        return is_listed
 
     assert not seen()
     assert opened.episode("demo", "train", 0) is opened.episode("demo", "train", 0)
@@ -109,7 +109,7 @@ def test_a_mean_of_labels_is_that_of_the_steps_that_have_one(tmp_path: Path, mon
     keys = {"episode": [0, 0, 0, 1], "step": [0, 1, 4, 2]}
     labels = {"grade": [4, None, 6, -3], "good": [True, None, False, True], "value": [1.5, float("nan"), 2.5, None]}
     add_labels(tmp_path / "root", "demo", {**keys, **labels}, name="all", split="train")
-    table = Opened.open(tmp_path / "root", marks=tmp_path / "marks.json").table("demo", "train")
+    table = BrowsedRoot.open(tmp_path / "root", marks=tmp_path / "marks.json").table("demo", "train")
     expected = {"grade": [5, -3, None], "good": [0.5, 1, None], "value": [2, None, None]}
     for name, means in expected.items():
         assert table.values(f"mean of {name}", np.arange(3)) == means

@@ -9,44 +9,46 @@ import numpy as np
 import pytest
 
 from pairstream.browse import histograms
+from pairstream.browse.browsed_root import BrowsedRoot
 from pairstream.browse.drawing import draw_comparison
 from pairstream.browse.histograms import compare, sample_rows
-from pairstream.browse.opened import Opened
 from stream import make_loader
 from stream.base.errors import FormatError
 
 
 @pytest.fixture(scope="module")
-def opened(oxe_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Opened:
-    return Opened.open(oxe_root, marks=tmp_path_factory.mktemp("marks") / "marks.json")
+def opened(oxe_root: Path, tmp_path_factory: pytest.TempPathFactory) -> BrowsedRoot:
+    return BrowsedRoot.open(oxe_root, marks=tmp_path_factory.mktemp("marks") / "marks.json")
 
 
-def test_shares_are_those_of_the_values_between_the_same_ends(opened: Opened) -> None:
-    found = compare(opened, ("bridge", "train"), list(opened.names), "action_oxe", "raw")
-    assert next(iter(found.rows)) == "bridge"
-    for name, row in found.rows.items():
+def test_shares_are_those_of_the_values_between_the_same_ends(opened: BrowsedRoot) -> None:
+    comparison = compare(opened, ("bridge", "train"), list(opened.names), "action_oxe", "raw")
+    assert next(iter(comparison.rows)) == "bridge"
+    for name, row in comparison.rows.items():
         values = opened.index(name, "train").steps.array("action_oxe")
-        for dim, each in enumerate(row):
-            if each is None:
+        for dim, histogram in enumerate(row):
+            if histogram is None:
                 continue
-            first = found.rows["bridge"][dim]
+            first = comparison.rows["bridge"][dim]
             finite = values[np.isfinite(values[:, dim]), dim].astype(np.float64)
-            counts, _ = np.histogram(np.clip(finite, each.low, each.high), histograms.BINS, (each.low, each.high))
-            assert first is None or (each.low, each.high) == (first.low, first.high)
-            assert np.allclose(each.shares, counts / len(finite))
-            assert each.nonfinite == len(values) - len(finite)
+            counts, _ = np.histogram(
+                np.clip(finite, histogram.low, histogram.high), histograms.BINS, (histogram.low, histogram.high)
+            )
+            assert first is None or (histogram.low, histogram.high) == (first.low, first.high)
+            assert np.allclose(histogram.shares, counts / len(finite))
+            assert histogram.nonfinite == len(values) - len(finite)
 
 
-def test_normalised_values_are_those_of_the_loader(opened: Opened, oxe_root: Path) -> None:
+def test_normalised_values_are_those_of_the_loader(opened: BrowsedRoot, oxe_root: Path) -> None:
     loader = make_loader(oxe_root, "bridge", batch_size=64, split="train", normalize="q01_q99", horizon=1)
     batch = loader.batch_at(0)
-    found = compare(opened, ("bridge", "train"), [], "action", "normalised").rows["bridge"]
-    for dim in range(len(found)):
-        each, values = found[dim], batch["action"][:, 0, dim]
-        assert each is not None
-        assert each.least <= values.min() + 1e-6
-        assert values.max() <= each.most + 1e-6
-        assert each.most - each.least <= 2.001
+    comparison = compare(opened, ("bridge", "train"), [], "action", "normalised").rows["bridge"]
+    for dim in range(len(comparison)):
+        histogram, values = comparison[dim], batch["action"][:, 0, dim]
+        assert histogram is not None
+        assert histogram.least <= values.min() + 1e-6
+        assert values.max() <= histogram.most + 1e-6
+        assert histogram.most - histogram.least <= 2.001
 
 
 def test_a_large_table_is_sampled_in_runs_of_neighbours() -> None:
@@ -56,9 +58,9 @@ def test_a_large_table_is_sampled_in_runs_of_neighbours() -> None:
     assert len(np.unique(rows // 256)) <= 2 * 64
 
 
-def test_a_drawing_escapes_names(opened: Opened) -> None:
-    found = compare(opened, ("bridge", "train"), [], "action", "raw")
-    odd = histograms.Comparison(("<script>",), {"<b>": found.rows["bridge"][:1]}, found.sampled)
+def test_a_drawing_escapes_names(opened: BrowsedRoot) -> None:
+    comparison = compare(opened, ("bridge", "train"), [], "action", "raw")
+    odd = histograms.Comparison(("<script>",), {"<b>": comparison.rows["bridge"][:1]}, comparison.sampled)
     assert "<script>" not in draw_comparison(odd)
     assert "<b>" not in draw_comparison(odd)
 
@@ -68,7 +70,7 @@ def test_a_damaged_dataset_does_not_hide_the_others(oxe_root: Path, tmp_path: Pa
         shutil.copytree(oxe_root / name, tmp_path / "root" / name)
     (steps,) = (tmp_path / "root" / "kuka").glob("*/train/steps.arrow")
     steps.write_bytes(steps.read_bytes()[:1000])
-    damaged = Opened.open(tmp_path / "root", marks=tmp_path / "marks.json")
+    damaged = BrowsedRoot.open(tmp_path / "root", marks=tmp_path / "marks.json")
     assert list(compare(damaged, ("bridge", "train"), ["kuka"], "action_oxe", "raw").rows) == ["bridge"]
     with pytest.raises(FormatError):
         compare(damaged, ("kuka", "train"), ["bridge"], "action_oxe", "raw")

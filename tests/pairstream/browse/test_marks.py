@@ -22,8 +22,8 @@ def test_marks_are_written_at_once_and_read_again(tmp_path: Path) -> None:
     marks.set_use("rt1", "keep")
     marks.set("bridge", "b", False)
     assert json.loads(path.read_text()) == {"bridge": {"leave_out": ["a"]}, "rt1": {"keep": ["c"]}}
-    again = Marks(path, ["bridge", "rt1"])
-    assert (again.datasets, again.use("rt1"), again.has("bridge", "a"), len(again)) == (
+    reopened = Marks(path, ["bridge", "rt1"])
+    assert (reopened.datasets, reopened.use("rt1"), reopened.has("bridge", "a"), len(reopened)) == (
         ["bridge", "rt1"],
         "keep",
         True,
@@ -52,17 +52,17 @@ def test_another_file_is_refused_and_left_alone(tmp_path: Path, content: str) ->
 
 def test_marks_of_another_root_stay_as_they_are(tmp_path: Path) -> None:
     path = tmp_path / "marks.json"
-    others = {"kuka": ["*failure*"], "droid": {"leave_out": ["d", "c"]}}
-    path.write_text(json.dumps({**others, "bridge": {"leave_out": ["a"]}}))
+    foreign = {"kuka": ["*failure*"], "droid": {"leave_out": ["d", "c"]}}
+    path.write_text(json.dumps({**foreign, "bridge": {"leave_out": ["a"]}}))
     marks = Marks(path, ["bridge", "rt1"])
-    assert (marks.datasets, len(marks), marks.others) == (["bridge"], 1, others)
+    assert (marks.datasets, len(marks), marks.others) == (["bridge"], 1, foreign)
     marks.set("bridge", "b", True)
     marks.set_use("bridge", "keep")
-    assert json.loads(path.read_text()) == {**others, "bridge": {"keep": ["a", "b"]}}
+    assert json.loads(path.read_text()) == {**foreign, "bridge": {"keep": ["a", "b"]}}
     assert json.loads(marks.to_json()) == {"bridge": {"keep": ["a", "b"]}}
     for episode_id in "ab":
         marks.set("bridge", episode_id, False)
-    assert json.loads(path.read_text()) == others
+    assert json.loads(path.read_text()) == foreign
 
 
 def test_two_browsers_with_one_file_keep_the_marks_of_each_other(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pairstream.browse.doctor import Finding, Place
+from pairstream.browse.doctor import Finding, FindingExample
 from pairstream.browse.facts import DatasetFacts, codec_text
 from pairstream.browse.markup import findings_html, overview_html
 from stream.format.catalog import Catalog
@@ -15,9 +15,9 @@ EVIL = '<script>alert(1)</script> "put" &'
 
 
 def test_findings_escape_what_the_data_say_and_show_the_frame_of_an_episode() -> None:
-    places = (Place(EVIL, EVIL, 3, 7), Place(EVIL, "", None, 0))
-    finding = Finding("bridge", "train", "nonfinite_action", "error", EVIL, "2 episodes", places)
-    page = findings_html([finding], picture=lambda *_: "a.jpg?x=<", address=lambda _, place: f"/at/{place.step}")
+    examples = (FindingExample(EVIL, EVIL, 3, 7), FindingExample(EVIL, "", None, 0))
+    finding = Finding("bridge", "train", "nonfinite_action", "error", EVIL, "2 episodes", examples)
+    page = findings_html([finding], picture=lambda *_: "a.jpg?x=<", address=lambda _, example: f"/at/{example.step}")
     assert "<script" not in page
     assert page.count("&lt;script&gt;") == 4
     assert page.count("<img") == 1

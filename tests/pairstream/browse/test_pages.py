@@ -11,7 +11,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import expect
 
-from pairstream.browse.opened import Opened
+from pairstream.browse.browsed_root import BrowsedRoot
 from pairstream.browse.static import write_static
 from stream import make_loader
 from tests.fixtures.installed import needs
@@ -84,7 +84,7 @@ def test_marked_episodes_are_left_out_of_a_loader(page: Any, site: Site, frames_
     assert marks == json.loads(site.marks.read_text())
     loader = make_loader(frames_root, "bridge", batch_size=4, split="train", episodes=marks)
     assert loader.describe()["bridge"]["remaining_episodes"] == 3
-    page.get_by_text("keep these alone").click()
+    page.get_by_text("keep only these").click()
     page.wait_for_timeout(500)
     loader = make_loader(frames_root, "bridge", batch_size=4, split="train", episodes=str(site.marks))
     assert loader.describe()["bridge"]["remaining_episodes"] == 1
@@ -123,8 +123,8 @@ def test_a_mixture_shows_its_schedule_and_what_a_filter_leaves(page: Any, site: 
     page.get_by_role("button", name="Open").click()
     expect(page.locator("#members tr")).to_have_count(3)
     cells = page.locator("#members tr", has_text="bridge").locator("td").all_inner_texts()
-    found = make_loader(frames_root, "bridge", batch_size=4, split="train", filters=[("step", ">", 1)]).describe()
-    assert cells[1:4] == ["100.00%", "25.00%", f"{found['bridge']['samples']:,}"]
+    summary = make_loader(frames_root, "bridge", batch_size=4, split="train", filters=[("step", ">", 1)]).describe()
+    assert cells[1:4] == ["100.00%", "25.00%", f"{summary['bridge']['samples']:,}"]
     assert "by filters: step > 1" in cells[6]
     page.get_by_label("Filters").fill("[")
     page.get_by_role("button", name="Open").click()
@@ -155,7 +155,7 @@ def test_findings_of_the_doctor_lead_to_their_episodes(page: Any, tmp_path: Path
 
 
 def test_files_of_a_root_open_without_a_server(page: Any, tmp_path: Path, frames_root: Path) -> None:
-    opened = Opened.open(frames_root, marks=tmp_path / "marks.json")
+    opened = BrowsedRoot.open(frames_root, marks=tmp_path / "marks.json")
     chosen = [("bridge", "train", 1), ("droid", "train", 0)]
     written = write_static(opened, tmp_path / "files", episodes=chosen, doctor=False, most_bytes=300_000)
     page.goto(f"file://{written.index}")

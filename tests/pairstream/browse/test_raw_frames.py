@@ -9,7 +9,7 @@ import simplejpeg
 
 from convert.plan import ConvertConfig
 from convert.shard.images import FramePolicy
-from pairstream.browse.opened import Opened
+from pairstream.browse.browsed_root import BrowsedRoot
 from stream.format.frame import decode_frame
 from tests.fixtures.datasets.rlds_dataset import convert_dataset, demo_episode, jpeg, write_dataset
 from tests.fixtures.moving_pictures import moving_pictures, psnr
@@ -20,7 +20,7 @@ def test_raw_pixels_become_a_picture(tmp_path: Path) -> None:
     dataset = write_dataset(tmp_path / "source", splits={"train": [[episode]]})
     options = ConvertConfig(layout="frames", policy=FramePolicy(size=None, codec="raw"))
     convert_dataset(dataset.conversion(tmp_path / "out", options))
-    camera = Opened.open(tmp_path / "out", marks=tmp_path / "marks.json").episode("demo", "train", 0).camera(0)
+    camera = BrowsedRoot.open(tmp_path / "out", marks=tmp_path / "marks.json").episode("demo", "train", 0).camera(0)
     for step in range(3):
         shown = simplejpeg.decode_jpeg(camera.read_picture(step))
         source = decode_frame(episode["steps"][step]["observation"]["image"])
@@ -34,7 +34,7 @@ def test_each_frame_of_video_is_that_of_its_step(tmp_path: Path) -> None:
     dataset = write_dataset(tmp_path / "source", splits={"train": [[episode]]})
     options = ConvertConfig(layout="frames", policy=FramePolicy(size=None, codec="h264"), gop=3, crf=18)
     convert_dataset(dataset.conversion(tmp_path / "out", options))
-    camera = Opened.open(tmp_path / "out", marks=tmp_path / "marks.json").episode("demo", "train", 0).camera(0)
+    camera = BrowsedRoot.open(tmp_path / "out", marks=tmp_path / "marks.json").episode("demo", "train", 0).camera(0)
     for step in (4, 0, 6, 1, 5, 2, 3):
         shown = simplejpeg.decode_jpeg(camera.read_picture(step))
         assert np.argmax([psnr(shown, picture) for picture in pictures]) == step

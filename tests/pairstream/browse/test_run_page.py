@@ -41,9 +41,9 @@ def root(oxe_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def site(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    found = start_site(root, tmp_path_factory.mktemp("marks") / "marks.json")
-    yield found
-    end_site(found)
+    started_site = start_site(root, tmp_path_factory.mktemp("marks") / "marks.json")
+    yield started_site
+    end_site(started_site)
 
 
 def bad_step(root: Path) -> tuple[int, list[int]]:
@@ -65,7 +65,7 @@ def test_from_the_run_beside_the_root_to_the_nan_in_its_episode(page: Any, site:
     page.wait_for_url(f"**step={step}**")
     bad = page.locator(".batch-row.bad")
     expect(bad).to_have_count(len(rows))
-    assert [int(each.get_attribute("data-row")) for each in bad.all()] == rows
+    assert [int(row_element.get_attribute("data-row")) for row_element in bad.all()] == rows
     expect(bad.first).to_contain_text("NaN in")
     expect(page.locator(".batch-row")).to_have_count(8)
     expect(page.locator(".batch-row").first).to_have_class("batch-row bad")
@@ -82,7 +82,7 @@ def test_from_the_run_beside_the_root_to_the_nan_in_its_episode(page: Any, site:
 
 def test_a_step_without_bad_values_says_so_and_leads_to_its_neighbours(page: Any, site: Site, root: Path) -> None:
     run = root.parent / "run" / "loader.json"
-    step = next(each for each in range(100) if each != bad_step(root)[0])
+    step = next(candidate for candidate in range(100) if candidate != bad_step(root)[0])
     page.goto(f"{site.address}run?loader={run}&step={step}")
     expect(page.locator("#bad")).to_contain_text("no NaN")
     page.get_by_role("link", name=f"step {step + 1} ›").click()
@@ -103,12 +103,12 @@ def test_a_run_of_another_root_leads_to_the_same_episodes_here_or_nowhere(
 def test_what_is_no_run_is_a_page_of_one_sentence(page: Any, site: Site, frames_root: Path, tmp_path: Path) -> None:
     (tmp_path / "wrong.json").write_text("{}")
     make_loader(frames_root, "droid", batch_size=4, frames=[0]).save(tmp_path / "loader.json")
-    gone = (tmp_path / "loader.json").read_text().replace(str(frames_root.resolve()), "/none")
-    (tmp_path / "gone.json").write_text(gone)
+    moved_run = (tmp_path / "loader.json").read_text().replace(str(frames_root.resolve()), "/none")
+    (tmp_path / "gone.json").write_text(moved_run)
     (tmp_path / "folder.json").mkdir()
     (tmp_path / "binary.json").write_bytes(bytes(range(256)))
-    (tmp_path / "fields.json").write_text(gone.replace('"members"', '"member"'))
-    told = {
+    (tmp_path / "fields.json").write_text(moved_run.replace('"members"', '"member"'))
+    messages = {
         "none": "none.json",
         "wrong": "wrong.json",
         "gone": "/none: no such folder",
@@ -116,7 +116,7 @@ def test_what_is_no_run_is_a_page_of_one_sentence(page: Any, site: Site, frames_
         "binary": "binary.json: not a JSON file",
         "fields": "fields.json: field missing",
     }
-    for name, text in told.items():
-        found = page.goto(f"{site.address}run?loader={tmp_path / name}.json")
-        assert found.status == 404
+    for name, text in messages.items():
+        response = page.goto(f"{site.address}run?loader={tmp_path / name}.json")
+        assert response.status == 404
         expect(page.locator("#error")).to_contain_text(text)

@@ -30,17 +30,17 @@ def holed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     features = demo_features(hand=tfds.features.Image(shape=(None, None, 3), encoding_format="jpeg"))
     episodes = []
     for seed, steps in enumerate(LENGTHS):
-        made = demo_episode(steps, seed=seed)
+        episode = demo_episode(steps, seed=seed)
         rng = np.random.default_rng(1000 + seed)
-        for step in made["steps"]:
+        for step in episode["steps"]:
             step["hand"] = b"\xff\xd8\xffdamaged" if seed == 2 else jpeg(picture(rng, (16, 16)))
-        episodes.append(made)
+        episodes.append(episode)
     for step in episodes[0]["steps"][4:]:
         step["language_instruction"] = "then the drawer"
     episodes[1]["steps"][3]["observation"]["image"] = b"\xff\xd8\xffdamaged"
     dataset = write_dataset(folder, features=features, splits={"train": [[*episodes, b"not an example"]]})
     registry = str(dataset.registry(cameras=CAMERAS, robot="panda"))
-    where = ["--datasets", "demo", "--source", str(folder), "--output", str(folder / "out"), "--config", registry]
+    arguments = ["--datasets", "demo", "--source", str(folder), "--output", str(folder / "out"), "--config", registry]
     chosen = ["--layout", "frames", "--cameras", "all", "--image-size", "native", "--num-workers", "1"]
-    assert convert([*where, *chosen]) == EXIT_DAMAGED
+    assert convert([*arguments, *chosen]) == EXIT_DAMAGED
     return folder / "out"

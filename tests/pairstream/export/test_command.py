@@ -16,11 +16,11 @@ from stream.base.arguments import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE
 from tests.fixtures.command import flip, is_written, start, wait_until
 from tests.stream.index_root import write_dataset
 
-Told = Callable[..., str]
+Refused = Callable[..., str]
 
 
 @pytest.fixture
-def refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Told:
+def refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Refused:
     """Run the command, which has to fail and leave nothing; return its one line."""
 
     def run(root: Path, *arguments: str, code: int = EXIT_USAGE) -> str:
@@ -45,7 +45,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (("--dataset", "dmeo"), "no dataset 'dmeo'; did you mean 'demo'?"),
         (("--dataset", "demo", "--split", "val"), "no split 'val', there are 'train'"),
@@ -69,26 +69,26 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
-def test_a_wrong_name_is_one_line(arguments: tuple[str, ...], told: str, holed: Path, refused: Told) -> None:
-    assert told in refused(holed, *arguments)
+def test_a_wrong_name_is_one_line(arguments: tuple[str, ...], message: str, holed: Path, refused: Refused) -> None:
+    assert message in refused(holed, *arguments)
 
 
-def test_pairs_that_lack_frames_name_the_layout_that_has_them(pairs: Path, refused: Told) -> None:
-    told = refused(pairs, "--dataset", "arm")
-    assert "dataset arm, split train, episode 1: its pairs hold the frames of 2 of 3 steps" in told
-    assert "convert it with `--layout frames`" in told
+def test_pairs_that_lack_frames_name_the_layout_that_has_them(pairs: Path, refused: Refused) -> None:
+    message = refused(pairs, "--dataset", "arm")
+    assert "dataset arm, split train, episode 1: its pairs hold the frames of 2 of 3 steps" in message
+    assert "convert it with `--layout frames`" in message
 
 
-def test_a_dataset_without_a_rate_needs_fps(pairs: Path, refused: Told, tmp_path: Path) -> None:
-    assert "dataset still: declares no rate" in (told := refused(pairs, "--dataset", "still"))
-    assert told.endswith("give the steps per second with --fps")
+def test_a_dataset_without_a_rate_needs_fps(pairs: Path, refused: Refused, tmp_path: Path) -> None:
+    assert "dataset still: declares no rate" in (message := refused(pairs, "--dataset", "still"))
+    assert message.endswith("give the steps per second with --fps")
     assert main([str(pairs), "--dataset", "still", "--fps", "2.5", "--output", str(tmp_path / "out")]) == 0
     assert json.loads((tmp_path / "out/meta/info.json").read_text())["fps"] == 2.5
 
 
-def test_frames_of_odd_size_are_no_video(pairs: Path, refused: Told) -> None:
-    told = refused(pairs, "--dataset", "odd", "--video")
-    assert "frames of camera primary are 15x16, and H.264 needs even numbers; take --images" in told
+def test_frames_of_odd_size_are_no_video(pairs: Path, refused: Refused) -> None:
+    message = refused(pairs, "--dataset", "odd", "--video")
+    assert "frames of camera primary are 15x16, and H.264 needs even numbers; take --images" in message
 
 
 def test_an_output_that_exists_is_left_alone(pairs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -158,7 +158,7 @@ def test_a_chosen_camera_is_exported_alone_and_without_a_mask_if_complete(holed:
     ]
 
 
-def test_a_damaged_record_leaves_nothing(tmp_path: Path, refused: Told) -> None:
+def test_a_damaged_record_leaves_nothing(tmp_path: Path, refused: Refused) -> None:
     folder = write_dataset(tmp_path / "root", "arm", {"train": [[8]]})
     flip(folder / "train/train-00000-of-00001.arrayrecord", 2_000)
     assert "dataset arm, split train, row" in refused(tmp_path / "root", "--dataset", "arm", code=EXIT_FAILED)
@@ -185,6 +185,6 @@ def test_video_without_pyav_names_the_extra(pairs: Path, tmp_path: Path) -> None
         done = command.wait()
     assert done.code == EXIT_USAGE
     assert done.err.startswith(
-        "error: pairstream.export --video needs av, which is not installed; install pairstream[lerobot]"
+        "error: pairstream export --video needs av, which is not installed; install pairstream[lerobot]"
     )
     assert not (tmp_path / "out").exists()

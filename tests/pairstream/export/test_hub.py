@@ -17,7 +17,7 @@ from tests.fixtures.hub_server import TOKEN, Hub, hub_server
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+def fake_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     with hub_server() as hub:
         hub.use_here(monkeypatch, tmp_path / "home")
         monkeypatch.setenv("HF_TOKEN", TOKEN)
@@ -34,39 +34,39 @@ def files(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.long
 def test_a_pushed_slice_converts_as_the_local_one(
-    here: Hub, holed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    fake_hub: Hub, holed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert push(holed, tmp_path / "slice", "--episodes", "0,1") == 0
     printed = capsys.readouterr().out
-    assert f"pushed: {here.address}/datasets/me/slice\n" in printed and 'LeRobotDataset("me/slice"' in printed
-    there = here.repositories["me/slice"]
-    assert {**files(tmp_path / "slice"), ".gitattributes": b""} == there.files()
-    assert there.files("v3.0") == there.files() and there.closed == ""
+    assert f"pushed: {fake_hub.address}/datasets/me/slice\n" in printed and 'LeRobotDataset("me/slice"' in printed
+    repository = fake_hub.repositories["me/slice"]
+    assert {**files(tmp_path / "slice"), ".gitattributes": b""} == repository.files()
+    assert repository.files("v3.0") == repository.files() and repository.closed == ""
     shared = ["--layout", "frames", "--cameras", "all", "--image-size", "native", "--num-workers", "1"]
     assert convert(["--datasets", "lerobot:me/slice@v3.0", "--output", str(tmp_path / "hub"), *shared]) == 0
     (tmp_path / "me").mkdir()
     (tmp_path / "slice").rename(tmp_path / "me" / "slice")
-    given = ["--datasets", "lerobot:me/slice", "--source", str(tmp_path), "--output", str(tmp_path / "local")]
-    assert convert([*given, *shared]) == 0
-    hub, local = ({k: v for k, v in tree(tmp_path / each).items() if "train" in k} for each in ("hub", "local"))
+    arguments = ["--datasets", "lerobot:me/slice", "--source", str(tmp_path), "--output", str(tmp_path / "local")]
+    assert convert([*arguments, *shared]) == 0
+    hub, local = ({k: v for k, v in tree(tmp_path / name).items() if "train" in k} for name in ("hub", "local"))
     assert hub and hub == local
 
 
-def test_pushing_again_replaces_the_slice_and_its_tag(here: Hub, holed: Path, tmp_path: Path) -> None:
+def test_pushing_again_replaces_the_slice_and_its_tag(fake_hub: Hub, holed: Path, tmp_path: Path) -> None:
     assert push(holed, tmp_path / "one", "--episodes", "0,1", "--video", "--private", "--json") == 0
-    there = here.repositories["me/slice"]
-    assert there.closed == "private"
-    first = there.files()
-    there.commit({**first, "README.md": b"about it", "meta/episodes/chunk-000/file-001.parquet": b"of before"})
+    repository = fake_hub.repositories["me/slice"]
+    assert repository.closed == "private"
+    first = repository.files()
+    repository.commit({**first, "README.md": b"about it", "meta/episodes/chunk-000/file-001.parquet": b"of before"})
     assert push(holed, tmp_path / "two", "--episodes", "0") == 0
     kept = {".gitattributes": b"", "README.md": b"about it"}
-    assert {**files(tmp_path / "two"), **kept} == there.files() == there.files("v3.0")
-    assert first in list(there.commits.values())
+    assert {**files(tmp_path / "two"), **kept} == repository.files() == repository.files("v3.0")
+    assert first in list(repository.commits.values())
 
 
 @pytest.mark.parametrize("why", ["no token", "no right", "no network"])
 def test_a_hub_that_does_not_take_it_leaves_the_slice_here(
-    here: Hub,
+    fake_hub: Hub,
     why: str,
     holed: Path,
     tmp_path: Path,
@@ -78,7 +78,7 @@ def test_a_hub_that_does_not_take_it_leaves_the_slice_here(
     if why == "no token":
         monkeypatch.delenv("HF_TOKEN")
     elif why == "no right":
-        here.takes = False
+        fake_hub.takes = False
     else:
         monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
     assert push(holed, tmp_path / "slice", "--episodes", "0") == EXIT_FAILED
@@ -87,7 +87,7 @@ def test_a_hub_that_does_not_take_it_leaves_the_slice_here(
     assert ("run `hf auth login`" in line) == (why != "no network")
     assert f"the slice is complete in {tmp_path / 'slice'}; to push it again: hf upload me/slice " in line
     assert json.loads((tmp_path / "slice" / "meta" / "info.json").read_text())["total_episodes"] == 1
-    assert "me/slice" not in here.repositories
+    assert "me/slice" not in fake_hub.repositories
 
 
 @pytest.mark.parametrize("options", [["--push", "slice"], ["--push", "a/b/c"], ["--private"]], ids=" ".join)
@@ -104,5 +104,5 @@ def test_without_the_library_nothing_is_written(
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert push(holed, tmp_path / "slice") == EXIT_USAGE
-    assert missing("huggingface_hub", "hub", by="pairstream.export --push") in capsys.readouterr().err
+    assert missing("huggingface_hub", "hub", by="pairstream export --push") in capsys.readouterr().err
     assert not (tmp_path / "slice").exists()

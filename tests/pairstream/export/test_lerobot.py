@@ -50,8 +50,8 @@ def episodes(folder: Path) -> list[dict[str, Any]]:
 
 
 def info(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / "meta/info.json").read_text())
-    return found
+    declared: dict[str, Any] = json.loads((folder / "meta/info.json").read_text())
+    return declared
 
 
 def files(folder: Path) -> set[str]:
@@ -66,9 +66,9 @@ def test_files_are_those_of_the_format(images: Path, video: Path) -> None:
 
 
 def test_info_declares_totals_paths_rate_and_features(images: Path, video: Path) -> None:
-    found = info(images)
-    features = found.pop("features")
-    assert found == {
+    content = info(images)
+    features = content.pop("features")
+    assert content == {
         "codebase_version": "v3.0",
         "robot_type": "panda",
         "total_episodes": 3,
@@ -108,24 +108,24 @@ def test_columns_have_the_types_of_the_features(images: Path, video: Path) -> No
     assert dict(zip(table(video).schema.names, table(video).schema.types, strict=True)) == numbers
     schema = table(images).schema
     assert dict(zip(schema.names, schema.types, strict=True)) == {**numbers, PRIMARY: picture, WRIST: picture}
-    known = json.loads(schema.metadata[b"huggingface"])["info"]["features"]
-    assert known.keys() == {*numbers, PRIMARY, WRIST}
-    assert known[PRIMARY] == {"_type": "Image"}
+    features = json.loads(schema.metadata[b"huggingface"])["info"]["features"]
+    assert features.keys() == {*numbers, PRIMARY, WRIST}
+    assert features[PRIMARY] == {"_type": "Image"}
 
 
 def test_numbers_are_those_of_the_root(holed: Path, images: Path) -> None:
     loader = make_loader(holed, "demo", batch_size=1)
     stored = [loader.episode("demo", number).table for number in range(3)]
-    found = table(images)
+    exported = table(images)
     for column, feature in (("action", "action"), ("state", "observation.state")):
-        expected = np.concatenate([np.stack(each[column].to_numpy()) for each in stored])
-        np.testing.assert_array_equal(np.stack(found[feature].to_numpy()), expected)
+        expected = np.concatenate([np.stack(episode[column].to_numpy()) for episode in stored])
+        np.testing.assert_array_equal(np.stack(exported[feature].to_numpy()), expected)
     steps = np.concatenate([np.arange(length) for length in LENGTHS])
-    np.testing.assert_array_equal(found["frame_index"], steps)
-    np.testing.assert_array_equal(found["timestamp"], (steps / 5).astype(np.float32))
-    np.testing.assert_array_equal(found["episode_index"], np.repeat(range(3), LENGTHS))
-    np.testing.assert_array_equal(found["index"], np.arange(STEPS))
-    assert np.flatnonzero(found["next.done"]).tolist() == (np.cumsum(LENGTHS) - 1).tolist()
+    np.testing.assert_array_equal(exported["frame_index"], steps)
+    np.testing.assert_array_equal(exported["timestamp"], (steps / 5).astype(np.float32))
+    np.testing.assert_array_equal(exported["episode_index"], np.repeat(range(3), LENGTHS))
+    np.testing.assert_array_equal(exported["index"], np.arange(STEPS))
+    assert np.flatnonzero(exported["next.done"]).tolist() == (np.cumsum(LENGTHS) - 1).tolist()
 
 
 def test_each_step_has_the_task_of_its_instruction(holed: Path, images: Path) -> None:
@@ -133,7 +133,9 @@ def test_each_step_has_the_task_of_its_instruction(holed: Path, images: Path) ->
     assert tasks["task_index"].to_pylist() == [0, 1, 2, 3]
     texts = tasks["task"].to_pylist()
     loader = make_loader(holed, "demo", batch_size=1)
-    instructions = [text for each in range(3) for text in loader.episode("demo", each).table["language"].to_pylist()]
+    instructions = [
+        text for episode in range(3) for text in loader.episode("demo", episode).table["language"].to_pylist()
+    ]
     assert [texts[number] for number in table(images)["task_index"].to_pylist()] == instructions
     assert [row["tasks"] for row in episodes(images)] == [["task 0", "then the drawer"], ["task 1"], ["task 2"]]
     about = json.loads(tasks.schema.metadata[b"pandas"])
@@ -193,12 +195,15 @@ def test_statistics_are_those_of_all_steps_and_of_each_episode(images: Path) -> 
     action = np.stack(table(images)["action"].to_numpy()).astype(np.float64)
     first = action[: LENGTHS[0]]
     row = episodes(images)[0]
-    for found, values in ((stats["action"], action), ({k: row[f"stats/action/{k}"] for k in stats["action"]}, first)):
+    for statistics, values in (
+        (stats["action"], action),
+        ({k: row[f"stats/action/{k}"] for k in stats["action"]}, first),
+    ):
         for name in ("min", "max", "mean", "std"):
-            np.testing.assert_allclose(found[name], getattr(values, name)(axis=0))
+            np.testing.assert_allclose(statistics[name], getattr(values, name)(axis=0))
         for name, share in (("q01", 0.01), ("q10", 0.1), ("q50", 0.5), ("q90", 0.9), ("q99", 0.99)):
-            np.testing.assert_allclose(found[name], np.quantile(values, share, axis=0))
-        assert found["count"] == [len(values)]
+            np.testing.assert_allclose(statistics[name], np.quantile(values, share, axis=0))
+        assert statistics["count"] == [len(values)]
     assert stats.keys() == info(images)["features"].keys()
 
 
@@ -206,13 +211,13 @@ def test_statistics_of_pictures_leave_out_holes_and_are_from_0_to_1(images: Path
     stats = json.loads((images / "meta/stats.json").read_text())
     cells, mask = table(images)[PRIMARY].to_pylist(), np.stack(table(images)["observation.frames_mask"].to_numpy())
     pixels = np.stack([simplejpeg.decode_jpeg(cell["bytes"]) for cell in cells])[mask[:, 0]] / 255
-    found = stats[PRIMARY]
-    assert found["count"] == [STEPS - 1]
+    statistics = stats[PRIMARY]
+    assert statistics["count"] == [STEPS - 1]
     for name in ("min", "max", "mean", "std"):
-        assert np.shape(found[name]) == (3, 1, 1)
-        np.testing.assert_allclose(np.ravel(found[name]), getattr(pixels, name)(axis=(0, 1, 2)), atol=1e-9)
+        assert np.shape(statistics[name]) == (3, 1, 1)
+        np.testing.assert_allclose(np.ravel(statistics[name]), getattr(pixels, name)(axis=(0, 1, 2)), atol=1e-9)
     median = np.median(pixels.reshape(-1, 3), axis=0)
-    np.testing.assert_allclose(np.ravel(found["q50"]), median, atol=1.5 / 255)
+    np.testing.assert_allclose(np.ravel(statistics["q50"]), median, atol=1.5 / 255)
 
 
 def test_the_origin_of_each_episode_is_kept(images: Path) -> None:

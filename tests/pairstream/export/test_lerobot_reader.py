@@ -16,9 +16,9 @@ from tests.fixtures.lerobot_reader import read_with_lerobot
 pytestmark = pytest.mark.slow
 
 
-def _ratio(one: np.ndarray, other: np.ndarray) -> float:
+def _ratio(first: np.ndarray, second: np.ndarray) -> float:
     """PSNR in dB."""
-    error = float(np.mean((one.astype(np.float64) - other) ** 2))
+    error = float(np.mean((first.astype(np.float64) - second) ** 2))
     return 10 * np.log10(255**2 / max(error, 1e-9))
 
 
@@ -28,29 +28,32 @@ def test_lerobots_reader_gives_the_values_and_frames_of_the_root(
     name: str, video: bool, frames_root: Path, tmp_path: Path
 ) -> None:
     export(frames_root, tmp_path / "out", dataset=name, video=video)
-    found = read_with_lerobot(tmp_path / "out")
+    exported = read_with_lerobot(tmp_path / "out")
     data = make_loader(frames_root, name, batch_size=1, frames=[0]).data
     cameras = {camera.role: camera.name for camera in data.datasets[0].fields.stored_cameras}
     data = make_loader(frames_root, name, batch_size=1, frames=[0], cameras=list(cameras.values())).data
     stored = [read_stored_episode(data, name, number) for number in range(len(data.views.splits[0].episodes))]
-    lengths = [len(each.table) for each in stored]
+    lengths = [len(episode.table) for episode in stored]
     steps = np.concatenate([np.arange(length) for length in lengths])
     for column, key in (("action", "action"), ("state", "observation.state")):
         if column in stored[0].table.schema.names:
-            expected = np.concatenate([np.stack(each.table[column].to_numpy()) for each in stored])
-            np.testing.assert_array_equal(found[key], expected)
+            expected = np.concatenate([np.stack(episode.table[column].to_numpy()) for episode in stored])
+            np.testing.assert_array_equal(exported[key], expected)
     rate = data.datasets[0].fields.control_frequency
-    np.testing.assert_array_equal(found["timestamp"], (steps / rate).astype(np.float32))
-    np.testing.assert_array_equal(found["frame_index"], steps)
-    np.testing.assert_array_equal(found["episode_index"], np.repeat(range(len(lengths)), lengths))
-    assert found["task"].tolist() == [text for each in stored for text in each.table["language"].to_pylist()]
+    np.testing.assert_array_equal(exported["timestamp"], (steps / rate).astype(np.float32))
+    np.testing.assert_array_equal(exported["frame_index"], steps)
+    np.testing.assert_array_equal(exported["episode_index"], np.repeat(range(len(lengths)), lengths))
+    assert exported["task"].tolist() == [text for episode in stored for text in episode.table["language"].to_pylist()]
     ratios = []
     for number, role in enumerate(cameras):
-        theirs = found[f"observation.images.{role}"]
-        jpegs = [jpeg for each in stored for jpeg in each.frames[number]]
-        ours = np.stack([simplejpeg.decode_jpeg(jpeg) for jpeg in jpegs if jpeg is not None])
+        exported_frames = exported[f"observation.images.{role}"]
+        jpegs = [jpeg for episode in stored for jpeg in episode.frames[number]]
+        stored_frames = np.stack([simplejpeg.decode_jpeg(jpeg) for jpeg in jpegs if jpeg is not None])
         if not video:
-            np.testing.assert_array_equal(theirs, ours)
-        ratios += [_ratio(one, other) for one, other in zip(theirs, ours, strict=True)]
+            np.testing.assert_array_equal(exported_frames, stored_frames)
+        ratios += [
+            _ratio(exported_frame, stored_frame)
+            for exported_frame, stored_frame in zip(exported_frames, stored_frames, strict=True)
+        ]
     print(f"{name}: PSNR {min(ratios):.1f} to {max(ratios):.1f} dB, mean {np.mean(ratios):.1f}")
     assert min(ratios) > 28

@@ -29,40 +29,44 @@ def _read(loader: Loader, number: int) -> StoredEpisode:
     return read_stored_episode(loader.data, loader.dataset_names[0], number)
 
 
-def _same_numbers(ours: StoredEpisode, again: StoredEpisode) -> None:
-    assert again.table["language"].to_pylist() == ours.table["language"].to_pylist()
+def _same_numbers(original: StoredEpisode, converted: StoredEpisode) -> None:
+    assert converted.table["language"].to_pylist() == original.table["language"].to_pylist()
     for name in ("action", "state"):
-        if name in ours.table.schema.names:
-            np.testing.assert_array_equal(np.stack(again.table[name].to_numpy()), np.stack(ours.table[name].to_numpy()))
+        if name in original.table.schema.names:
+            np.testing.assert_array_equal(
+                np.stack(converted.table[name].to_numpy()), np.stack(original.table[name].to_numpy())
+            )
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("video", [False, True], ids=["images", "video"])
 def test_actions_states_tasks_and_frames_come_back(name: str, video: bool, frames_root: Path, tmp_path: Path) -> None:
     export(frames_root, tmp_path / "out", dataset=name, episodes=",".join(map(str, CHOSEN)), video=video)
-    given = ["--datasets", f"lerobot:{tmp_path / 'out'}", "--output", str(tmp_path / "again"), "--layout", "frames"]
-    assert convert([*given, "--cameras", "all", "--image-size", "native", "--num-workers", "1"]) == 0
-    ours = _open(frames_root, name)
+    arguments = ["--datasets", f"lerobot:{tmp_path / 'out'}", "--output", str(tmp_path / "again"), "--layout", "frames"]
+    assert convert([*arguments, "--cameras", "all", "--image-size", "native", "--num-workers", "1"]) == 0
+    original = _open(frames_root, name)
     (dataset,) = [path.name for path in (tmp_path / "again").iterdir() if not path.name.startswith(".")]
-    again = _open(tmp_path / "again", dataset)
-    assert again.data.datasets[0].fields.control_frequency == ours.data.datasets[0].fields.control_frequency
+    converted = _open(tmp_path / "again", dataset)
+    assert converted.data.datasets[0].fields.control_frequency == original.data.datasets[0].fields.control_frequency
     # Of rt1 two numbers are called x.
-    names = dict(zip(again.action_names[dataset], ours.action_names[name], strict=True))
-    assert all(one == other or one == f"{other}_2" for one, other in names.items())
-    assert len(again.data.views.splits[0].episodes) == len(CHOSEN)
-    for place, number in enumerate(CHOSEN):
-        before, after = _read(ours, number), _read(again, place)
+    names = dict(zip(converted.action_names[dataset], original.action_names[name], strict=True))
+    assert all(
+        before_frame == after_frame or before_frame == f"{after_frame}_2" for before_frame, after_frame in names.items()
+    )
+    assert len(converted.data.views.splits[0].episodes) == len(CHOSEN)
+    for position, number in enumerate(CHOSEN):
+        before, after = _read(original, number), _read(converted, position)
         _same_numbers(before, after)
         assert len(before.frames) == len(after.frames)
-        for one, other in zip(before.frames, after.frames, strict=True):
+        for before_frame, after_frame in zip(before.frames, after.frames, strict=True):
             if video:
-                _similar(one, other)
+                _similar(before_frame, after_frame)
             else:
-                assert one == other
+                assert before_frame == after_frame
 
 
-def _similar(one: list[Any], other: list[Any]) -> None:
-    for before, after in zip(one, other, strict=True):
+def _similar(before_frame: list[Any], after_frame: list[Any]) -> None:
+    for before, after in zip(before_frame, after_frame, strict=True):
         assert before is not None and after is not None
         error = np.mean((simplejpeg.decode_jpeg(before).astype(float) - simplejpeg.decode_jpeg(after)) ** 2)
         assert 10 * np.log10(255**2 / max(error, 1e-9)) > 28

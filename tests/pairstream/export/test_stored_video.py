@@ -60,16 +60,16 @@ def in_order(folder: Path) -> list[np.ndarray]:
 def test_each_frame_is_the_picture_of_its_step_and_a_hole_is_black(exported: Path) -> None:
     frames = in_order(exported)
     sources = [picture for pictures in PICTURES for picture in pictures]
-    holes = {number * LENGTHS[0] + step for number, step in HOLES[exported.name]}
+    missing_frames = {number * LENGTHS[0] + step for number, step in HOLES[exported.name]}
     assert len(frames) == len(sources)
     for number, frame in enumerate(frames):
-        if number in holes:
+        if number in missing_frames:
             assert frame.max() < 8
         else:
             likeness = [psnr(picture, frame) for picture in sources]
             assert likeness[number] == max(likeness) > 33
     columns = pq.read_table(next((exported / "data").rglob("*.parquet"))).column_names
-    assert ("observation.frames_mask" in columns) == bool(holes)
+    assert ("observation.frames_mask" in columns) == bool(missing_frames)
 
 
 def test_a_frame_after_a_seek_is_that_of_reading_in_order(exported: Path) -> None:
@@ -79,8 +79,8 @@ def test_a_frame_after_a_seek_is_that_of_reading_in_order(exported: Path) -> Non
         with av.open(str(video_of(exported))) as container:
             stream = container.streams.video[0]
             assert stream.average_rate is not None and stream.time_base is not None
-            wanted = round(number / stream.average_rate / stream.time_base)
-            container.seek(wanted, stream=stream)
+            timestamp = round(number / stream.average_rate / stream.time_base)
+            container.seek(timestamp, stream=stream)
             decoded = list(itertools.islice(container.decode(stream), GOP))
-            (frame,) = [frame for frame in decoded if frame.pts == wanted]
+            (frame,) = [frame for frame in decoded if frame.pts == timestamp]
             np.testing.assert_array_equal(frame.to_ndarray(format="rgb24"), frames[number])

@@ -31,11 +31,11 @@ def _windows(root: Path, dataset: str, cameras: list[str]) -> dict[str, np.ndarr
 
 @pytest.mark.parametrize("name", CAMERAS)
 def test_windows_are_those_of_delta_timestamps(name: str, tmp_path: Path) -> None:
-    given = ["--datasets", f"lerobot:demo/{name}", "--source", str(DATA), "--output", str(tmp_path / "root")]
+    arguments = ["--datasets", f"lerobot:demo/{name}", "--source", str(DATA), "--output", str(tmp_path / "root")]
     chosen = ["--layout", "frames", "--cameras", "all", "--image-size", "native", "--num-workers", "1"]
-    assert convert([*given, *chosen]) == 0
+    assert convert([*arguments, *chosen]) == 0
     dataset, cameras = f"demo_{name}", CAMERAS[name]
-    ours = _windows(tmp_path / "root", dataset, cameras)
+    windows = _windows(tmp_path / "root", dataset, cameras)
     export(tmp_path / "root", tmp_path / "exported", dataset=dataset)
     stored = make_loader(tmp_path / "root", dataset, batch_size=1).data.datasets[0].fields.stored_cameras
     roles = {camera.name: camera.role for camera in stored}
@@ -47,25 +47,27 @@ def test_windows_are_those_of_delta_timestamps(name: str, tmp_path: Path) -> Non
         features[DATA / "demo" / name] = {"image": "observation.image"}
     for folder, keys in features.items():
         times: dict[str, list[float]] = {key: [frame / 10 for frame in FRAMES] for key in keys.values()}
-        theirs = read_with_lerobot(folder, times={**times, "action": [step / 10 for step in range(HORIZON)]})
-        _same(ours, theirs, keys, exact=folder.name == "exported")
+        lerobot_windows = read_with_lerobot(folder, times={**times, "action": [step / 10 for step in range(HORIZON)]})
+        _same(windows, lerobot_windows, keys, exact=folder.name == "exported")
 
 
-def _same(ours: dict[str, np.ndarray], theirs: dict[str, np.ndarray], keys: dict[str, str], *, exact: bool) -> None:
-    real = np.asarray(ours["action_mask"].all(axis=2))
-    assert len(real) == len(theirs["index"]) > 20
-    np.testing.assert_array_equal(ours["episode"], theirs["episode_index"])
-    np.testing.assert_array_equal(ours["step"], theirs["frame_index"])
-    np.testing.assert_array_equal(real, ~theirs["action_is_pad"])
-    np.testing.assert_array_equal(ours["action"][real], theirs["action"][real])
-    assert not real.all() and not ours["action"][~real].any()
-    np.testing.assert_array_equal(ours["state"], theirs["observation.state"])
-    assert list(ours["language"]) == theirs["task"].tolist()
+def _same(
+    windows: dict[str, np.ndarray], lerobot_windows: dict[str, np.ndarray], keys: dict[str, str], *, exact: bool
+) -> None:
+    real = np.asarray(windows["action_mask"].all(axis=2))
+    assert len(real) == len(lerobot_windows["index"]) > 20
+    np.testing.assert_array_equal(windows["episode"], lerobot_windows["episode_index"])
+    np.testing.assert_array_equal(windows["step"], lerobot_windows["frame_index"])
+    np.testing.assert_array_equal(real, ~lerobot_windows["action_is_pad"])
+    np.testing.assert_array_equal(windows["action"][real], lerobot_windows["action"][real])
+    assert not real.all() and not windows["action"][~real].any()
+    np.testing.assert_array_equal(windows["state"], lerobot_windows["observation.state"])
+    assert list(windows["language"]) == lerobot_windows["task"].tolist()
     for camera, key in keys.items():
-        mask = ours[f"frames_mask/{camera}"]
-        np.testing.assert_array_equal(mask, ~theirs[f"{key}_is_pad"])
+        mask = windows[f"frames_mask/{camera}"]
+        np.testing.assert_array_equal(mask, ~lerobot_windows[f"{key}_is_pad"])
         assert not mask.all()
-        frames, expected = ours[f"frames/{camera}"], theirs[key]
+        frames, expected = windows[f"frames/{camera}"], lerobot_windows[key]
         if exact:
             np.testing.assert_array_equal(frames, expected)
             continue

@@ -18,19 +18,19 @@ from stream.order.filters import OPERATORS
 
 
 def printed(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 0) -> str:
-    assert main([str(each) for each in arguments]) == code
-    told = capsys.readouterr()
-    return told.err if code else told.out
+    assert main([str(argument) for argument in arguments]) == code
+    output = capsys.readouterr()
+    return output.err if code else output.out
 
 
 def entries(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, Any]:
-    return {each["dataset"]: each for each in json.loads(printed(capsys, *arguments, "--json"))["datasets"]}
+    return {entry["dataset"]: entry for entry in json.loads(printed(capsys, *arguments, "--json"))["datasets"]}
 
 
 def test_a_root_is_described_from_its_manifests(oxe_root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = entries(capsys, oxe_root)
-    assert len(found) == 29
-    bridge = found["bridge"]
+    datasets = entries(capsys, oxe_root)
+    assert len(datasets) == 29
+    bridge = datasets["bridge"]
     folder = oxe_root / "bridge" / bridge["version"]
     files = [path for ending in ("arrow", "arrayrecord") for path in folder.rglob(f"*.{ending}")]
     loader = make_loader(oxe_root, "bridge", batch_size=1, split="+".join(bridge["splits"]))
@@ -42,12 +42,12 @@ def test_a_root_is_described_from_its_manifests(oxe_root: Path, capsys: pytest.C
 
 
 def test_people_read_a_table_with_totals(frames_root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    told = printed(capsys, frames_root, "--datasets", "bridge,viola").splitlines()
-    assert told[0].split() == [
+    lines = printed(capsys, frames_root, "--datasets", "bridge,viola").splitlines()
+    assert lines[0].split() == [
         *("dataset", "version", "layout", "episodes", "hours", "samples", "size", "rate", "robot", "splits", "cameras")
     ]
-    assert [line.split()[0] for line in told[1:3]] == ["bridge", "viola"]
-    assert told[-1].startswith("2 datasets, ")
+    assert [line.split()[0] for line in lines[1:3]] == ["bridge", "viola"]
+    assert lines[-1].startswith("2 datasets, ")
 
 
 def test_filters_count_what_a_loader_keeps_and_write_its_episodes(
@@ -55,16 +55,16 @@ def test_filters_count_what_a_loader_keeps_and_write_its_episodes(
 ) -> None:
     language = str(make_loader(oxe_root, "bridge", batch_size=1).describe(0)[0].language)
     out, text = tmp_path / "kept.json", f"language == {json.dumps(language)}"
-    found = entries(capsys, oxe_root, "--datasets", "bridge", "--filter", text, "--episodes-out", out)
+    datasets = entries(capsys, oxe_root, "--datasets", "bridge", "--filter", text, "--episodes-out", out)
     loader = make_loader(
         *(oxe_root, "bridge"),
         batch_size=1,
-        split="+".join(found["bridge"]["splits"]),
+        split="+".join(datasets["bridge"]["splits"]),
         filters=[("language", "==", language)],
     )
     kept = {"episodes": loader.describe()["bridge"]["remaining_episodes"], "samples": loader.sizes["bridge"]}
-    assert found["bridge"]["kept"] == kept
-    listed = make_loader(oxe_root, "bridge", batch_size=1, split="+".join(found["bridge"]["splits"]), episodes=out)
+    assert datasets["bridge"]["kept"] == kept
+    listed = make_loader(oxe_root, "bridge", batch_size=1, split="+".join(datasets["bridge"]["splits"]), episodes=out)
     assert listed.describe()["bridge"]["remaining_episodes"] == kept["episodes"] > 0
     assert listed.describe()["bridge"]["unknown_episodes"] == {}
 
@@ -72,12 +72,12 @@ def test_filters_count_what_a_loader_keeps_and_write_its_episodes(
 def test_a_dataset_without_the_column_or_without_a_match_is_named(
     oxe_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given = (oxe_root, "--datasets", "bridge,viola", "--episodes-out", tmp_path / "kept.json")
-    told = printed(capsys, *given, "--filter", "num_steps > 1000000")
-    assert "nothing fulfils the filters in: bridge, viola" in told
-    assert "leave out of the mixture, as the file has no list of them: bridge, viola" in told
-    told = printed(capsys, *given, "--filter", "action/open_gripper in true,false")
-    assert "without a column of the filters: viola" in told
+    arguments = (oxe_root, "--datasets", "bridge,viola", "--episodes-out", tmp_path / "kept.json")
+    output = printed(capsys, *arguments, "--filter", "num_steps > 1000000")
+    assert "nothing fulfils the filters in: bridge, viola" in output
+    assert "leave out of the mixture, as the file has no list of them: bridge, viola" in output
+    output = printed(capsys, *arguments, "--filter", "action/open_gripper in true,false")
+    assert "without a column of the filters: viola" in output
     assert list(json.loads((tmp_path / "kept.json").read_text())) == ["bridge"]
 
 
@@ -96,8 +96,8 @@ def test_a_wrong_argument_is_one_line(
 ) -> None:
     if "--datasets" not in arguments:
         arguments = [*arguments, "--datasets", "bridge"]
-    told = printed(capsys, oxe_root, *arguments, code=2)
-    assert message in told and len(told.splitlines()) == 1
+    output = printed(capsys, oxe_root, *arguments, code=2)
+    assert message in output and len(output.splitlines()) == 1
 
 
 def test_a_folder_that_is_no_root_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -113,9 +113,9 @@ def test_a_damaged_manifest_does_not_hide_the_other_datasets(
     path.write_text(path.read_text().replace("widowx", "sawyer"))
     next(tmp_path.glob("kuka/*/dataset.json")).unlink()
     assert main([str(tmp_path)]) == 1
-    told = capsys.readouterr()
-    assert "viola" in told.out and "not complete: kuka" in told.out
-    assert told.err.startswith(f"error: {path}: its checksum is wrong")
+    output = capsys.readouterr()
+    assert "viola" in output.out and "not complete: kuka" in output.out
+    assert output.err.startswith(f"error: {path}: its checksum is wrong")
 
 
 def test_every_operator_of_filters_can_be_typed() -> None:

@@ -27,8 +27,8 @@ def spoil(folder: Path, column: str, *rows: int, dim: int = 1) -> None:
     table = pq.read_table(path)
     values = np.array(table[column].to_pylist(), np.float32)
     values[list(rows), dim] = np.nan
-    place = table.schema.get_field_index(column)
-    pq.write_table(table.set_column(place, column, pa.array(list(values), pa.list_(pa.float32()))), path)
+    column_number = table.schema.get_field_index(column)
+    pq.write_table(table.set_column(column_number, column, pa.array(list(values), pa.list_(pa.float32()))), path)
 
 
 def convert(folder: Path, out: Path, *more: str) -> Manifest:
@@ -65,7 +65,7 @@ def test_episodes_with_values_that_are_not_finite_are_counted_everywhere(
     assert "episodes with NaN or infinity: robot (action 2, state 1); docs/debugging.md says what to do" in text
     # Other commands count them in other ways.
     assert verify([str(out), "--deep"]) == 0
-    rules = {found.rule.name: found.count for found in examine(out).findings}
+    rules = {finding.rule.name: finding.count for finding in examine(out).findings}
     assert (rules["nonfinite_action"], rules["nonfinite_state"]) == (2, 1)
     assert "statistics_differ" not in rules
 
@@ -132,7 +132,7 @@ def test_instructions_that_tell_nothing_are_said(name: str, tmp_path: Path, caps
     assert line in text
     splits = {**manifest.splits, "empty": SplitEntry(episodes=1, steps=0, records=0, shards=(), index=index)}
     assert manifest.model_copy(update={"splits": splits}).instruction == expected
-    same = any(found.rule.name == "instruction_same" for found in examine(out).findings)
+    same = any(finding.rule.name == "instruction_same" for finding in examine(out).findings)
     assert same == (name == "a flag")
 
 

@@ -74,8 +74,8 @@ def shown(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 2) -> str:
     """Return the one line of the error."""
-    found, out, err = replay(capsys, *arguments)
-    assert (found, out) == (code, "")
+    exit_code, out, err = replay(capsys, *arguments)
+    assert (exit_code, out) == (code, "")
     assert err.startswith("error: ")
     assert err.count("\n") == 1
     return err
@@ -94,20 +94,20 @@ def test_the_digest_is_that_of_the_batch_in_training(
     assert shown(capsys, "--loader", path, "--range", "0:3", "--digest").splitlines() == trained
     assert shown(capsys, "--loader", path, "--step", 2, "--digest").splitlines() == trained[2:]
     for further in ((), ("--out", tmp_path / "pictures")):
-        told = json.loads(shown(capsys, "--loader", path, "--step", 2, "--digest", "--json", *further))
-        assert f"{told.pop('step')} {told.pop('digest')}" == trained[2]
-        assert not told
+        report = json.loads(shown(capsys, "--loader", path, "--step", 2, "--digest", "--json", *further))
+        assert f"{report.pop('step')} {report.pop('digest')}" == trained[2]
+        assert not report
     assert [path.suffix for path in (tmp_path / "pictures").iterdir()] == [".png"]
 
 
 def test_json_has_all_that_describe_says(saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     loader = load_loader(saved)
-    found = json.loads(shown(capsys, "--loader", saved, "--step", 7, "--json", "--out", tmp_path / "pictures"))
+    report = json.loads(shown(capsys, "--loader", saved, "--step", 7, "--json", "--out", tmp_path / "pictures"))
     refs = [
         {"row": row, **asdict(ref), "frame_steps": list(ref.frame_steps), "replaced": False, "faults": []}
         for row, ref in enumerate(loader.describe(7))
     ]
-    assert found == {
+    assert report == {
         "step": 7,
         "rank": 0,
         "world_size": 1,
@@ -143,14 +143,14 @@ def test_each_rank_of_the_run_can_be_asked_for(
     oxe_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = save(oxe_root, tmp_path / "loader.json", world_size=4, rank=3)
-    whole = [ref.sample for ref in loader_of(oxe_root).describe(2)]
+    all_samples = [ref.sample for ref in loader_of(oxe_root).describe(2)]
 
     def samples(*arguments: object) -> list[int]:
-        found = json.loads(shown(capsys, "--loader", path, "--step", 2, "--json", *arguments))
-        return [row["sample"] for row in found["rows"]]
+        report = json.loads(shown(capsys, "--loader", path, "--step", 2, "--json", *arguments))
+        return [row["sample"] for row in report["rows"]]
 
-    assert [sample for rank in range(4) for sample in samples("--rank", rank)] == whole
-    assert samples() == whole[6:]
+    assert [sample for rank in range(4) for sample in samples("--rank", rank)] == all_samples
+    assert samples() == all_samples[6:]
     assert "step-00000002-rank1.png" in shown(
         capsys, "--loader", path, "--step", 2, "--rank", 1, "--out", tmp_path / "pictures"
     )
@@ -173,20 +173,20 @@ def test_rows_that_were_replaced_are_marked_and_listed_with_their_error(
     damaged: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = save(damaged, tmp_path / "loader.json", on_error="replace")
-    made = load_loader(path).rank_plan.make(0)
-    samples = {error.sample for error in made.replaced}
+    result = load_loader(path).rank_plan.make(0)
+    samples = {error.sample for error in result.replaced}
     assert samples
-    found = json.loads(shown(capsys, "--loader", path, "--step", 0, "--json"))
-    assert {row["sample"] for row in found["rows"] if row["replaced"]} == samples
-    assert [error["sample"] for error in found["replaced"]] == [error.sample for error in made.replaced]
-    assert all(error["shard"] == "train-00000-of-00002" and error["reason"] for error in found["replaced"])
-    assert found["digest"] == digest(made.batch)
+    report = json.loads(shown(capsys, "--loader", path, "--step", 0, "--json"))
+    assert {row["sample"] for row in report["rows"] if row["replaced"]} == samples
+    assert [error["sample"] for error in report["replaced"]] == [error.sample for error in result.replaced]
+    assert all(error["shard"] == "train-00000-of-00002" and error["reason"] for error in report["replaced"])
+    assert report["digest"] == digest(result.batch)
     lines = shown(capsys, "--loader", path, "--step", 0).splitlines()
     marked = [line.split()[0] for line in lines[3 : 3 + 8] if "*" in line.split()[0]]
-    assert marked == [f"{row['row']}*" for row in found["rows"] if row["replaced"]]
+    assert marked == [f"{row['row']}*" for row in report["rows"] if row["replaced"]]
     assert f"row {marked[0][:-1]}: dataset bridge, split train, shard train-00000-of-00002, record" in "\n".join(lines)
     # What stands there now is what the frames are of, not what was drawn.
-    assert all(row["shard"] != "train-00000-of-00002" for row in found["rows"] if row["dataset"] == "bridge")
+    assert all(row["shard"] != "train-00000-of-00002" for row in report["rows"] if row["dataset"] == "bridge")
 
 
 def test_a_record_that_cannot_be_read_is_one_line_and_exit_code_1(
@@ -205,10 +205,10 @@ def test_data_that_moved_are_found_with_root(
     for name in MIXTURE:
         shutil.copytree(oxe_root / name, before / name)
     path = save(before, tmp_path / "loader.json")
-    wanted = shown(capsys, "--loader", path, "--step", 3)
+    expected = shown(capsys, "--loader", path, "--step", 3)
     before.rename(after)
     assert str(before) in refused(capsys, "--loader", path, "--step", 3)
-    assert shown(capsys, "--loader", path, "--step", 3, "--root", after) == wanted
+    assert shown(capsys, "--loader", path, "--step", 3, "--root", after) == expected
 
 
 def test_data_that_changed_are_refused_with_what_differs(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -258,7 +258,7 @@ def test_files_that_are_no_loader_json_are_refused(
 
 
 def ref_of(**fields: Any) -> SampleRef:
-    known = {
+    values = {
         "sample": 123456,
         "dataset": "a_dataset_with_a_long_name_converted_externally_to_rlds",
         "split": "train",
@@ -272,7 +272,7 @@ def ref_of(**fields: Any) -> SampleRef:
         "record": 99,
         "language": "move the red disc towards you, then stop",
     }
-    return SampleRef(**{**known, **fields})
+    return SampleRef(**{**values, **fields})
 
 
 def lines_of(refs: list[SampleRef], replaced: set[int], *, width: int) -> list[str]:

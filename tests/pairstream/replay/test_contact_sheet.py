@@ -54,11 +54,11 @@ def batch_of(rows: int, *, frames: int = 2, size: tuple[int, int] = (64, 64), **
 
 def colours_of(sheet: Image.Image) -> Counter[tuple[int, int, int]]:
     """Count the pixels of each colour."""
-    return Counter({wanted: count for count, wanted in sheet.getcolors(1 << 24)})  # type: ignore[misc, union-attr]
+    return Counter({colour: count for count, colour in sheet.getcolors(1 << 24)})  # type: ignore[misc, union-attr]
 
 
-def pixels_of(sheet: Image.Image, wanted: tuple[int, int, int]) -> int:
-    return colours_of(sheet)[wanted]
+def pixels_of(sheet: Image.Image, colour: tuple[int, int, int]) -> int:
+    return colours_of(sheet)[colour]
 
 
 def only(batch: dict[str, Any], refs: list[SampleRef], **arguments: Any) -> Image.Image:
@@ -69,10 +69,10 @@ def only(batch: dict[str, Any], refs: list[SampleRef], **arguments: Any) -> Imag
 @pytest.mark.parametrize("rows", [1, 3, 8, 64])
 @pytest.mark.parametrize(("frames", "size"), [(1, (64, 64)), (2, (256, 256)), (2, (48, 64)), (6, (64, 64))])
 def test_every_frame_of_every_row_is_there_in_one_size(rows: int, frames: int, size: tuple[int, int]) -> None:
-    there: Counter[tuple[int, int, int]] = Counter()
+    colours: Counter[tuple[int, int, int]] = Counter()
     for sheet in draw_sheets(batch_of(rows, frames=frames, size=size), refs_of(rows)):
-        there += colours_of(sheet)
-    shown = [there[colour(row, frame)] for row in range(rows) for frame in range(frames)]
+        colours += colours_of(sheet)
+    shown = [colours[colour(row, frame)] for row in range(rows) for frame in range(frames)]
     assert len(set(shown)) == 1
     assert shown[0] >= 48 * 48
 
@@ -99,8 +99,8 @@ def test_a_large_batch_takes_several_pages_without_losing_a_row(tmp_path: Path) 
     for page, path in enumerate(paths):
         with Image.open(path) as sheet:
             assert sheet.height <= 2500
-            there = colours_of(sheet)
-        rows = [row for row in range(256) if there[colour(row, 0)]]
+            colours = colours_of(sheet)
+        rows = [row for row in range(256) if colours[colour(row, 0)]]
         assert rows == list(range(page * ROWS_PER_PAGE, (page + 1) * ROWS_PER_PAGE))
 
 
@@ -118,8 +118,8 @@ def test_the_file_is_the_picture_that_was_drawn(tmp_path: Path) -> None:
 def test_only_rows_that_were_replaced_are_marked_red() -> None:
     batch = batch_of(4)
     assert not pixels_of(only(batch, refs_of(4)), RED)
-    one, two = (pixels_of(only(batch, refs_of(4), replaced=rows), RED) for rows in ({1}, {1, 3}))
-    assert 0 < one < two
+    one_row, two_rows = (pixels_of(only(batch, refs_of(4), replaced=rows), RED) for rows in ({1}, {1, 3}))
+    assert 0 < one_row < two_rows
 
 
 def test_other_instructions_give_another_picture() -> None:

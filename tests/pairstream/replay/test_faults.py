@@ -15,41 +15,41 @@ from stream import make_loader
 from stream.loader.open_mixture import OpenMixture
 from stream.order.reference import SampleRef
 
-Made = tuple[dict[str, Any], list[SampleRef], OpenMixture]
+MadeBatch = tuple[dict[str, Any], list[SampleRef], OpenMixture]
 
 
 @pytest.fixture
-def made(oxe_root: Path) -> Made:
+def made_batch(oxe_root: Path) -> MadeBatch:
     loader = make_loader(oxe_root, ["bridge", "rt1"], batch_size=6)
     return loader.batch_at(0), loader.describe(0), loader.data
 
 
-def test_a_good_batch_has_none(made: Made) -> None:
-    assert find_faults(*made) == {}
+def test_a_good_batch_has_none(made_batch: MadeBatch) -> None:
+    assert find_faults(*made_batch) == {}
 
 
 @pytest.mark.parametrize(
     ("value", "text"), [(np.nan, "action: NaN in {name} at step {step}"), (np.inf, "action: infinite in {name}")]
 )
-def test_nan_and_infinity_are_named_with_dimension_and_step(made: Made, value: float, text: str) -> None:
-    batch, refs, data = made
+def test_nan_and_infinity_are_named_with_dimension_and_step(made_batch: MadeBatch, value: float, text: str) -> None:
+    batch, refs, data = made_batch
     batch["action"][4, 1, 2] = value
     names = data.spec.actions[data.names.index(refs[4].dataset)].names
-    (found,) = find_faults(batch, refs, data)[4]
-    assert found.startswith(text.format(name=names[2], step=refs[4].step + 1))
+    (message,) = find_faults(batch, refs, data)[4]
+    assert message.startswith(text.format(name=names[2], step=refs[4].step + 1))
 
 
-def test_padding_is_no_fault(made: Made) -> None:
-    batch, refs, data = made
+def test_padding_is_no_fault(made_batch: MadeBatch) -> None:
+    batch, refs, data = made_batch
     batch["action"][~batch["action_mask"]] = np.nan
     assert find_faults(batch, refs, data) == {}
 
 
-def test_a_value_far_outside_of_the_statistics_is_named_with_them(made: Made) -> None:
-    batch, refs, data = made
+def test_a_value_far_outside_of_the_statistics_is_named_with_them(made_batch: MadeBatch) -> None:
+    batch, refs, data = made_batch
     batch["state"][3, 0] = 1e6
-    (found,) = find_faults(batch, refs, data)[3]
-    assert "is 1e+06, 98 % of the dataset is from " in found
+    (message,) = find_faults(batch, refs, data)[3]
+    assert "is 1e+06, 98 % of the dataset is from " in message
 
 
 def test_what_transforms_give_is_checked_under_any_key() -> None:
@@ -97,7 +97,7 @@ def test_transforms_of_a_file_are_applied_and_their_nan_is_marked(
     assert json.loads(plain)["digest"] != digest(trained)
     _, out, _ = replay(run, capsys, "--transforms", f"{run.parent / 'mine.py'}:spoiled")
     faults = [row["faults"] for row in json.loads(out)["rows"]]
-    assert [bool(each) for each in faults] == [False, False, True, False]
+    assert [bool(fault) for fault in faults] == [False, False, True, False]
     assert faults[2][0].startswith("after the transforms: action: ")
 
 

@@ -58,10 +58,10 @@ def test_a_line_is_cut_to_its_width() -> None:
 
 
 def test_lines_break_at_spaces_and_the_last_says_that_more_follows() -> None:
-    lines = wrap_text("push the red block to the left and then to the right again", 12, 100, lines=2)
+    lines = wrap_text("push the red block to the left and then to the right again", 12, 100, max_lines=2)
     assert lines[0] == "push the red block"[: len(lines[0])]
     assert lines[1].endswith("...")
     assert all(text_width(line, 12) <= 100 for line in lines)
-    assert wrap_text("one", 12, 100, lines=2) == ["one"]
-    assert wrap_text("", 12, 100, lines=2) == []
-    assert "".join(wrap_text("W" * 20, 12, 100, lines=9)) == "W" * 20
+    assert wrap_text("one", 12, 100, max_lines=2) == ["one"]
+    assert wrap_text("", 12, 100, max_lines=2) == []
+    assert "".join(wrap_text("W" * 20, 12, 100, max_lines=9)) == "W" * 20

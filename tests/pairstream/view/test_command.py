@@ -72,9 +72,9 @@ def test_wrong_names_and_numbers_are_one_sentence(
     assert "--loader needs --step" in refused(capsys, *run[:2])
     assert "give ROOT DATASET EPISODE" in refused(capsys, oxe_root)
     assert "give ROOT DATASET EPISODE" in refused(capsys, oxe_root, "bridge", 0, "--row", 0)
-    other = tmp_path / "other"
-    shutil.copytree(oxe_root / "rt1", other / "rt1")
-    assert "no dataset 'bridge'" in refused(capsys, *run, "--root", other)
+    other_root = tmp_path / "other"
+    shutil.copytree(oxe_root / "rt1", other_root / "rt1")
+    assert "no dataset 'bridge'" in refused(capsys, *run, "--root", other_root)
     assert "its folder does not exist" in refused(capsys, oxe_root, "bridge", 0, "--save", tmp_path / "no" / "e.rrd")
 
 
@@ -95,6 +95,6 @@ def test_a_damaged_frame_is_left_out_and_named(
     content = bytearray(shard.read_bytes())
     content[len(content) // 4] ^= 0xFF
     shard.write_bytes(content)
-    told = [view(capsys, root, "bridge", episode, "--save", tmp_path / "e.rrd") for episode in range(2)]
-    assert [code for code, _, _ in told] == [0, 0]
-    assert sum(out.count("left out: dataset bridge, split train, shard ") for _, out, _ in told) == 1
+    results = [view(capsys, root, "bridge", episode, "--save", tmp_path / "e.rrd") for episode in range(2)]
+    assert [code for code, _, _ in results] == [0, 0]
+    assert sum(out.count("left out: dataset bridge, split train, shard ") for _, out, _ in results) == 1

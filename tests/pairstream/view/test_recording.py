@@ -30,30 +30,30 @@ def test_rerun_reads_the_bytes_of_the_frames_and_the_values(
 ) -> None:
     tracks = tracks_of(request.getfixturevalue(root_name), "droid", 1)
     assert save(tracks, tmp_path / "e.rrd") == []
-    found = read_recording(tmp_path / "e.rrd")
+    recorded = read_recording(tmp_path / "e.rrd")
     for track in tracks.cameras:
-        camera = found[f"/cameras/{track.camera.name}"]
+        camera = recorded[f"/cameras/{track.camera.name}"]
         assert camera["step"] == track.steps.tolist()
         blobs = [bytes(blob) for (blob,) in camera["EncodedImage:blob"]]
         stored: list[Any] = [track.read(step) for step in track.steps.tolist()]
         assert blobs == stored
         assert {kind for (kind,) in camera["EncodedImage:media_type"]} == {"image/jpeg"}
     for curve in tracks.curves():
-        entity = found[f"/{curve.name}" if curve.group != "column" else f"/columns/{curve.name}"]
+        entity = recorded[f"/{curve.name}" if curve.group != "column" else f"/columns/{curve.name}"]
         np.testing.assert_array_equal(np.array(entity["Scalars:scalars"]), curve.values)
         assert entity["SeriesLines:names"] == [series_names(curve)]
         np.testing.assert_allclose(entity["seconds"], np.arange(tracks.steps) / 15 * 1e9, atol=1)
     (language,) = (lane for lane in tracks.lanes() if lane.name == "language")
-    assert ("/language" in found) == bool(language.bands)
+    assert ("/language" in recorded) == bool(language.bands)
 
 
 def test_texts_change_where_their_bands_begin(frames_root: Path, tmp_path: Path) -> None:
     tracks = tracks_of(frames_root, "fmb", 0)
     save(tracks, tmp_path / "e.rrd")
-    found = read_recording(tmp_path / "e.rrd")
-    states = found["/texts/is_first"]
+    recorded = read_recording(tmp_path / "e.rrd")
+    states = recorded["/texts/is_first"]
     assert (states["step"], states["StateChange:state"]) == ([0, 1], [["true"], ["false"]])
-    assert found["/language"]["TextDocument:text"] == [[tracks.facts["language"]]]
+    assert recorded["/language"]["TextDocument:text"] == [[tracks.facts["language"]]]
 
 
 def test_a_dataset_without_a_rate_has_no_seconds(oxe_root: Path, tmp_path: Path) -> None:

@@ -26,8 +26,8 @@ def tracks_of(root: Path, name: str, episode: int) -> Tracks:
 
 @pytest.fixture(params=["oxe_root", "frames_root"])
 def root(request: pytest.FixtureRequest) -> Path:
-    found: Path = request.getfixturevalue(request.param)
-    return found
+    root_path: Path = request.getfixturevalue(request.param)
+    return root_path
 
 
 @pytest.mark.parametrize("name", ["droid", "rt1", "language_table"])
@@ -61,9 +61,9 @@ def test_texts_and_flags_are_runs_of_equal_values(oxe_root: Path, tmp_path: Path
     steps = crafted.table("steps")
     texts = [None if number % 9 in (3, 4) else "near" if number % 9 < 3 else "far" for number in range(len(steps))]
     values = pa.array(texts, pa.large_string()).dictionary_encode()
-    place = steps.schema.get_field_index("language")
+    column_number = steps.schema.get_field_index("language")
     field = pa.field("observation/subtask", values.type, nullable=True)
-    crafted.write("steps", steps.add_column(place + 1, field, values))
+    crafted.write("steps", steps.add_column(column_number + 1, field, values))
     lanes = {lane.name: lane for lane in tracks_of(crafted.root, "bridge", 0).lanes()}
     assert lanes["observation/subtask"].bands[:2] == (Band(0, 3, "near"), Band(5, 9, "far"))
     last = tracks_of(crafted.root, "bridge", 0).steps
@@ -122,8 +122,8 @@ def test_a_damaged_frame_is_named_and_the_others_are_read(frames_root: Path, tmp
     content[position + 100] ^= 0xFF
     shard.write_bytes(content)
     track = tracks_of(root, "bridge", 0).cameras[0]
-    told = r"shard train-00000-of-\d+, record 3 \(step 3 of camera image\): cannot be read .*convert.verify"
-    with pytest.raises(FormatError, match=told):
+    message = r"shard train-00000-of-\d+, record 3 \(step 3 of camera image\): cannot be read .*pairstream verify"
+    with pytest.raises(FormatError, match=message):
         track.read(3)
     assert [track.read(step) for step in (0, 1, 2, 4)] == [before[step] for step in (0, 1, 2, 4)]
 

@@ -14,9 +14,9 @@ import cloudpickle
 import pytest
 
 from convert.storage.object_store import StoreFolder
-from pairstream.browse.opened import Opened
+from pairstream.browse.browsed_root import BrowsedRoot
 from pairstream.browse.static import write_static
-from pairstream.fetch.command import main as fetch
+from pairstream.fetch import main as fetch
 from stream import add_labels, digest, load_loader, make_loader, pairs, remove_labels
 from stream.base.errors import ArgumentError, FormatError, RecordError, StreamError
 from stream.cache.quota import CacheQuota
@@ -351,8 +351,8 @@ def test_a_wrong_name_leaves_no_folder(bucket: str, cache: Path) -> None:
 
 
 def test_the_doctor_of_the_browser_names_the_bucket(bucket: str, cache: Path, tmp_path: Path) -> None:
-    opened = Opened.open(cached_root(bucket, cache), marks=tmp_path / "marks.json")
-    with pytest.raises(StreamError, match=f"^convert.doctor: {bucket}: only local folders can be checked"):
+    opened = BrowsedRoot.open(cached_root(bucket, cache), marks=tmp_path / "marks.json")
+    with pytest.raises(StreamError, match=f"^pairstream doctor: {bucket}: only local folders can be checked"):
         write_static(opened, tmp_path / "report", episodes=None, doctor=True, most_bytes=1000)
     assert not (tmp_path / "report").exists()
 

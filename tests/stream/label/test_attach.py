@@ -397,7 +397,7 @@ def test_a_root_in_an_object_store_is_refused() -> None:
 
 
 def test_the_command_attaches_lists_and_removes(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from pairstream.label.command import main
+    from pairstream.label import main
 
     pyarrow.csv.write_csv(some(ROWS, value=np.arange(12) + 0.5), tmp_path / "value.csv")
     arguments = [str(root), "demo"]

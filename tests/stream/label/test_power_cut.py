@@ -11,7 +11,7 @@ import pytest
 
 import stream
 from convert.verify.command import verify_root
-from pairstream.fetch.command import fetch
+from pairstream.fetch import fetch
 from stream.format.catalog import Catalog
 from stream.format.index import open_index
 from stream.format.manifest import read_manifest

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import stream
-from pairstream.label.command import main
+from pairstream.label import main
 from stream.base.errors import ArgumentError
 from tests.fixtures.command import tree
 from tests.fixtures.faults.other_user import open_to_others

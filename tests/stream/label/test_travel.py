@@ -15,7 +15,7 @@ from convert.reindex import reindex_root
 from convert.run.command import main as convert
 from convert.verify.command import verify_root
 from pairstream.export.command import export
-from pairstream.fetch.command import fetch
+from pairstream.fetch import fetch
 from stream.format.catalog import Catalog
 from stream.format.index import open_index
 from stream.format.manifest import read_manifest

@@ -51,7 +51,7 @@ def test_fetch_leaves_other_roots_unchanged(oxe_root: Path, mine: Path, tmp_path
     soup.write_text("members: {bridge: 1, kuka: {root: mine}}")
     done = run(str(oxe_root), str(tmp_path / "local"), "--mixture", str(soup), module="pairstream fetch")
     assert done.code == 2
-    assert "member kuka has a root of its own" in done.err
+    assert "member kuka has a separate root" in done.err
     assert not (tmp_path / "local").exists()
 
 

@@ -19,7 +19,7 @@ import pytest
 from convert.plan import ConvertConfig
 from convert.shard.images import FramePolicy
 from convert.verify.command import main as verify
-from pairstream.fetch.command import main
+from pairstream.fetch import main
 from stream import ArgumentError, digest, make_loader
 from stream.base.arguments import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE
 from stream.format.manifest import Fetched, write_fetched
@@ -94,10 +94,10 @@ def test_a_power_cut_leaves_no_manifest_without_the_files_that_it_names(
         patch.setattr(os, "replace", replacing)
         assert fetch(root, local, "--jobs", "1") == 0
     files = [path.relative_to(local) for path in local.rglob("*.arr*")]
-    complete = [each for each in left if str(FOLDER / "dataset.json") in each]
+    complete = [files_left for files_left in left if str(FOLDER / "dataset.json") in files_left]
     assert 0 < len(complete) < len(left)
-    for each in complete:
-        assert all(each.get(str(name)) == (local / name).read_bytes() for name in files)
+    for files_left in complete:
+        assert all(files_left.get(str(name)) == (local / name).read_bytes() for name in files)
     assert len(files) == 8 + 3
 
 
@@ -108,8 +108,8 @@ def shards(local: Path, split: str = "train") -> list[str]:
 def indexes(local: Path) -> list[str]:
     """Return the splits whose index is present."""
     tables = {f"{kind}.arrow" for kind in TABLE_KINDS}
-    found = {path.name: {file.name for file in path.glob("*.arrow")} for path in (local / FOLDER).iterdir()}
-    return sorted(split for split, files in found.items() if files == tables)
+    indexes_by_split = {path.name: {file.name for file in path.glob("*.arrow")} for path in (local / FOLDER).iterdir()}
+    return sorted(split for split, files in indexes_by_split.items() if files == tables)
 
 
 def digests(root: Path, split: str) -> list[str]:
@@ -126,20 +126,24 @@ def test_a_fetched_root_gives_the_batches_and_states_of_the_whole_one(
     assert "demo 1.0.0: 3 shards needed, 3 of 10 here\n6 files fetched" in capsys.readouterr().out
     split = "train[20%:50%]"
     assert digests(local, split) == digests(root, split)
-    here, there = (make_loader(where, "demo", split=split, batch_size=4, num_workers=1) for where in (local, root))
-    assert here.state_at(5) == there.state_at(5)
-    assert [row.episode for row in here.describe(9)] == [row.episode for row in there.describe(9)]
-    here.save(local / "loader.json")
+    local_loader, source_loader = (
+        make_loader(root_path, "demo", split=split, batch_size=4, num_workers=1) for root_path in (local, root)
+    )
+    assert local_loader.state_at(5) == source_loader.state_at(5)
+    assert [row.episode for row in local_loader.describe(9)] == [row.episode for row in source_loader.describe(9)]
+    local_loader.save(local / "loader.json")
     done = run("--loader", str(local / "loader.json"), "--step", "3", "--digest", module="pairstream replay")
-    assert done.out == f"3 {digest(there.batch_at(3))}\n"
+    assert done.out == f"3 {digest(source_loader.batch_at(3))}\n"
 
 
 def test_filters_columns_and_pairs_of_an_episode_need_no_other_shard(root: Path, local: Path) -> None:
     split = "train[13:]"
     assert fetch(root, local, split=split) == 0
     for more in ({"samples_per_episode": 2}, {"filters": [("step", ">", 2)]}, {"columns": ["steps.action", "robot"]}):
-        here, there = (make_loader(where, "demo", split=split, batch_size=4, **more) for where in (local, root))
-        assert digest(here.batch_at(11)) == digest(there.batch_at(11))
+        local_loader, source_loader = (
+            make_loader(root_path, "demo", split=split, batch_size=4, **more) for root_path in (local, root)
+        )
+        assert digest(local_loader.batch_at(11)) == digest(source_loader.batch_at(11))
 
 
 def test_a_split_whose_shards_were_not_fetched_is_refused(root: Path, local: Path) -> None:
@@ -219,25 +223,28 @@ def test_a_killed_fetch_goes_on_with_the_files_that_are_missing(
             assert wait_until(lambda: len(shards(local)) >= 2, seconds=60)
             running.kill()
         assert not (local / FOLDER / "dataset.json").exists()
-        with pytest.raises(ArgumentError, match=r"its fetch is not complete; run the same `python -m stream\.fetch`"):
+        with pytest.raises(ArgumentError, match=r"its fetch is not complete; run the same `pairstream fetch`"):
             make_loader(local, "demo", batch_size=4)
-        there = {path: path.stat().st_ino for path in local.rglob("*.a*") if path.suffix != ".fetch"}
+        inodes = {path: path.stat().st_ino for path in local.rglob("*.a*") if path.suffix != ".fetch"}
         with start(*command, module="pairstream fetch", environment=environment) as running:
             assert wait_until(lambda: len(shards(local)) >= 4, seconds=60)
             os.killpg(running.pid, signal.SIGINT)
             result = running.wait()
         assert result.code == EXIT_INTERRUPTED
-        assert result.err.splitlines()[-1] == "interrupted; run the same command again to go on"
+        assert result.err.splitlines()[-1] == "interrupted; run the same command again to continue"
         assert not list(local.rglob("*.fetch"))
     assert main(list(command)) == 0
     assert tree(local) == tree(root)
-    assert {path: path.stat().st_ino for path in there} == there
+    assert {path: path.stat().st_ino for path in inodes} == inodes
 
 
 def test_two_at_once_bring_every_file_once(root: Path, local: Path) -> None:
     command = (str(root), str(local), "--mixture", "demo", "--json")
-    with start(*command, module="pairstream fetch") as one, start(*command, module="pairstream fetch") as other:
-        results = [one.wait(), other.wait()]
+    with (
+        start(*command, module="pairstream fetch") as first_fetch,
+        start(*command, module="pairstream fetch") as second_fetch,
+    ):
+        results = [first_fetch.wait(), second_fetch.wait()]
     assert [result.code for result in results] == [0, 0], results
     assert sum(json.loads(result.out)["files_fetched"] for result in results) == 11
     assert digests(local, "train") == digests(root, "train")
@@ -262,11 +269,11 @@ def test_a_truncated_object_is_one_error_and_the_rest_is_kept(
     upload_tree(damaged, bucket)
     texts = (FILE.name, "its manifest says", "check it with `pairstream verify`")
     assert_refused(bucket, local, capsys, EXIT_FAILED, *texts)
-    there = {path: path.stat().st_ino for path in local.rglob("*.a*")}
+    inodes = {path: path.stat().st_ino for path in local.rglob("*.a*")}
     upload_tree(root, bucket)
     assert fetch(bucket, local) == 0
     assert digests(local, "train") == digests(root, "train")
-    assert {path: path.stat().st_ino for path in there} == there
+    assert {path: path.stat().st_ino for path in inodes} == inodes
 
 
 def test_files_are_brought_without_a_question_for_their_size(store: Store, bucket: str, local: Path) -> None:
@@ -318,8 +325,8 @@ def test_a_wrong_bucket_and_missing_credentials_are_one_error(
 def test_what_cannot_be_asked_for_is_one_line(
     root: Path, local: Path, arguments: list[str], text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    places = {"ROOT": str(root), "LOCAL": str(local)}
-    assert main([places.get(argument, argument) for argument in arguments]) == EXIT_USAGE
+    paths = {"ROOT": str(root), "LOCAL": str(local)}
+    assert main([paths.get(argument, argument) for argument in arguments]) == EXIT_USAGE
     err = capsys.readouterr().err
     assert err.startswith("error: ") and err.count("\n") == 1 and text in err
     assert not local.exists()
@@ -347,10 +354,10 @@ def test_after_a_reindex_of_the_source_the_index_alone_is_fetched_again(
     old = digests(local, "train[:4]")
 
     def negate(table: pa.Table) -> pa.Table:
-        place = table.schema.get_field_index("state")
+        column_number = table.schema.get_field_index("state")
         values = table["state"].combine_chunks()
         state = pa.FixedSizeListArray.from_arrays(pc.negate(values.values), type=values.type)
-        return table.set_column(place, table.schema.field(place), state)
+        return table.set_column(column_number, table.schema.field(column_number), state)
 
     change_table(damaged / FOLDER, "train", "steps", negate)
     capsys.readouterr()

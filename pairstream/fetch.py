@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from stream.base.arguments import Parser, interrupt_on_kill, run_command, whole
+from pairstream.command import command_parser
+from stream.base.arguments import interrupt_on_kill, run_command, whole
 from stream.base.errors import ArgumentError
 from stream.base.progress import human_bytes
 from stream.cache.copies import RemoteCatalog
@@ -45,7 +46,7 @@ examples:
 def fetch(
     remote: str, local: str | Path, mixture: Any, *, splits: Sequence[str] = ("train",), jobs: int = 8
 ) -> dict[str, Any]:
-    """Copy the files that a mixture needs. After an error complete files stay.
+    """Copy the files that a mixture needs. Complete files stay after an error.
 
     Args:
         remote: Converted root: ``s3://...``, ``gs://...``, ``https://...``, or a folder.
@@ -67,86 +68,76 @@ def fetch(
     if is_remote(local):
         raise ArgumentError(f"{local}: expected a local folder to copy to")
     catalog = RemoteCatalog(remote)
-    needed = _needed_shards(catalog, mixture, splits)
-    orders, files = catalog.copy(needed.values(), Path(local), jobs=jobs)
+    needed_shards = _needed_shards(catalog, mixture, splits)
+    copy_orders, copied_files = catalog.copy(needed_shards.values(), Path(local), jobs=jobs)
     return {
         "remote": remote,
         "local": str(local),
-        "files_fetched": len(files),
-        "bytes_fetched": sum(file.entry.bytes for file in files),
-        **count_damaged(files),
+        "files_fetched": len(copied_files),
+        "bytes_fetched": sum(copied_file.entry.bytes for copied_file in copied_files),
+        **count_damaged(copied_files),
         "datasets": [
             {
-                "dataset": order.dataset.name,
-                "version": order.dataset.version,
-                "shards_needed": len(order.needed),
-                "shards_here": len(order.fetched | order.needed),
-                "shards": len(order.names),
+                "dataset": copy_order.dataset.name,
+                "version": copy_order.dataset.version,
+                "shards_needed": len(copy_order.needed),
+                "shards_here": len(copy_order.known | copy_order.needed),
+                "shards": len(copy_order.names),
             }
-            for order in orders
+            for copy_order in copy_orders
         ],
     }
 
 
 def _needed_shards(catalog: RemoteCatalog, mixture: Any, splits: Sequence[str]) -> dict[Path, tuple[Dataset, set[str]]]:
     """Return the datasets of a mixture and the names of their shards in the splits, by folder."""
-    needed: dict[Path, tuple[Dataset, set[str]]] = {}
-    for split in splits:
-        for member in resolve_mixture(mixture, split, catalog).members:
+    needed_shards: dict[Path, tuple[Dataset, set[str]]] = {}
+    for split_name in splits:
+        for member in resolve_mixture(mixture, split_name, catalog).members:
             if member.root is not None:
                 raise ArgumentError(
-                    f"mixture: member {member.name or member.dataset} has a root of its own, {member.root}; fetch it "
-                    "from there with a mixture of its own, and leave it out here"
+                    f"mixture: member {member.name or member.dataset} has a separate root, {member.root}; fetch it "
+                    "from that root with a separate mixture, and leave it out here"
                 )
             dataset = catalog.open(member.dataset)
-            _, names = needed.setdefault(dataset.folder, (dataset, set()))
+            _, shard_names = needed_shards.setdefault(dataset.folder, (dataset, set()))
             for episodes in split_ranges(member.split, dataset):
-                names.update(touched_shards(episodes, dataset))
-    return needed
+                shard_names.update(touched_shards(episodes, dataset))
+    return needed_shards
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
-    parsed = _parse(arguments)
+    options = _parse(arguments)
     interrupt_on_kill()
-    return run_command(lambda: _fetch(parsed), interrupted="interrupted; run the same command again to go on")
+    return run_command(lambda: _fetch(options), interrupted="interrupted; run the same command again to continue")
 
 
-def _fetch(parsed: argparse.Namespace) -> None:
-    splits = tuple(dict.fromkeys(parsed.split or ["train"]))
-    done = fetch(parsed.remote, parsed.local, parsed.mixture, splits=splits, jobs=parsed.jobs)
-    if parsed.json:
-        print(json.dumps(done, indent=1))
+def _fetch(options: argparse.Namespace) -> None:
+    splits = tuple(dict.fromkeys(options.split or ["train"]))
+    summary = fetch(options.remote, options.local, options.mixture, splits=splits, jobs=options.jobs)
+    if options.json:
+        print(json.dumps(summary, indent=1))
         return
-    for entry in done["datasets"]:
-        print(
-            f"{entry['dataset']} {entry['version']}: {entry['shards_needed']:,} shards needed, "
-            f"{entry['shards_here']:,} of {entry['shards']:,} here"
-        )
-    if done["tables_damaged"] or done["shards_damaged"]:
-        print(f"damaged, and fetched again: {done['tables_damaged']:,} tables, {done['shards_damaged']:,} shards")
-    size = human_bytes(done["bytes_fetched"])
-    print(f"{done['files_fetched']:,} files fetched, {size}; {done['local']} is ready")
+    for dataset in summary["datasets"]:
+        present = f"{dataset['shards_here']:,} of {dataset['shards']:,} here"
+        print(f"{dataset['dataset']} {dataset['version']}: {dataset['shards_needed']:,} shards needed, {present}")
+    if summary["tables_damaged"] or summary["shards_damaged"]:
+        print(f"damaged, and fetched again: {summary['tables_damaged']:,} tables, {summary['shards_damaged']:,} shards")
+    fetched_size = human_bytes(summary["bytes_fetched"])
+    print(f"{summary['files_fetched']:,} files fetched, {fetched_size}; {summary['local']} is ready")
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = Parser(
-        prog="pairstream fetch",
-        description="Copy the shards and index of a mixture to this machine, and check them.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+    parser = command_parser(
+        "fetch", description="Copy the shards and index of a mixture to this machine, and check them.", epilog=_EPILOG
     )
-    parser.add_argument(
-        "remote", metavar="REMOTE", help="a converted root: s3://..., gs://..., https://..., or a folder"
-    )
+    parser.add_argument("remote", metavar="REMOTE", help="a converted root: s3://, gs://, https://, or a folder")
     parser.add_argument("local", metavar="LOCAL", help="folder of the copy")
     parser.add_argument("--mixture", required=True, help="a mixture (oxe29), a dataset, or a YAML file")
     parser.add_argument(
         "--split", action="append", help="split as for make_loader; repeat the option for several (default: train)"
     )
-    parser.add_argument(
-        "--jobs", type=whole(1), default=8, help="files to copy at the same time (default: %(default)s)"
-    )
+    parser.add_argument("--jobs", type=whole(1), default=8, help="files to copy at the same time (default: 8)")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     return parser.parse_args(arguments)

@@ -7,7 +7,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from stream.base.arguments import Parser, interrupt_on_kill, run_command
+from pairstream.command import command_parser
+from stream.base.arguments import interrupt_on_kill, run_command
 from stream.base.errors import ArgumentError
 from stream.label.attach import add_labels, list_labels, remove_labels
 
@@ -15,16 +16,16 @@ _EPILOG = """\
 TABLE is a parquet, CSV or Arrow file (.parquet, .csv, .arrow, .feather), or a folder of such files. Its keys are
   the episode: episode (number in the split, as in batches), episode_id, or LeRobot's episode_index
   the step:    step or frame_index; or start and stop, for the steps [start, stop); or none, for all steps
-or LeRobot's index alone. Every other column becomes a column of the steps: for columns=, filters= and the rest.
+or only LeRobot's index. Every other column becomes a column of the steps: for columns=, filters= and other arguments.
 A step that the table does not name is missing: mask False, and NaN, 0, False or an empty text.
 
-Runs that stream from the root go on. A kill at any moment leaves what was there, or what is new.
+Runs that stream from the root continue. A kill at any moment leaves the old labels or the new ones.
 
 exit codes:
   0    done
   1    a file is damaged, or the root cannot be written; nothing was changed
   2    a wrong name or option, or a table that does not fit; nothing was changed
-  130  interrupted; the labels are those of before, or the new ones
+  130  interrupted; the labels are the old ones or the new ones
 
 examples:
   pairstream label data/oxe bridge advantage.parquet --split train
@@ -37,65 +38,59 @@ examples:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
-    parsed = _parse(arguments)
+    options = _parse(arguments)
     interrupt_on_kill()
-    return run_command(
-        lambda: _label(parsed), interrupted="interrupted; the labels are those of before, or the new ones"
-    )
+    return run_command(lambda: _label(options), interrupted="interrupted; the labels are the old ones or the new ones")
 
 
-def _label(parsed: argparse.Namespace) -> None:
-    if parsed.remove is not None:
-        for option in ("table", "name", "columns", "overwrite"):
-            if getattr(parsed, option) not in (None, False):
-                what = "TABLE" if option == "table" else f"--{option}"
-                raise ArgumentError(f"--remove takes labels away; leave out {what}")
-        done: dict[str, Any] = remove_labels(parsed.root, parsed.dataset, parsed.remove, split=parsed.split)
-        text = f"{done['dataset']}: labels {done['name']} removed from {', '.join(done['splits'])}"
-    elif parsed.table is None:
-        for option in ("name", "columns", "overwrite", "split"):
-            if getattr(parsed, option) not in (None, False):
-                raise ArgumentError(
-                    f"--{option} is for a TABLE to attach; without one, the labels of all splits are listed"
-                )
-        done = {"splits": list_labels(parsed.root, parsed.dataset)}
+def _label(options: argparse.Namespace) -> None:
+    option_names = {"table": "TABLE"} | {name: f"--{name}" for name in ("name", "columns", "overwrite", "split")}
+    used = [option_names[option] for option in option_names if getattr(options, option) not in (None, False)]
+    if options.remove is not None:
+        if refused := [option_name for option_name in used if option_name != "--split"]:
+            raise ArgumentError(f"--remove takes labels away; leave out {refused[0]}")
+        result: dict[str, Any] = remove_labels(options.root, options.dataset, options.remove, split=options.split)
+        result_text = f"{result['dataset']}: labels {result['name']} removed from {', '.join(result['splits'])}"
+    elif options.table is None:
+        if used:
+            raise ArgumentError(f"{used[0]} is for a TABLE to attach; without one, the labels of all splits are listed")
+        result = {"splits": list_labels(options.root, options.dataset)}
         lines = [
-            f"{split} {name}: {_columns(columns)}"
-            for split, labels in done["splits"].items()
-            for name, columns in labels.items()
+            f"{split_name} {label_name}: {_columns(columns)}"
+            for split_name, split_labels in result["splits"].items()
+            for label_name, columns in split_labels.items()
         ]
-        text = "\n".join(lines) or f"{parsed.dataset}: no labels"
+        result_text = "\n".join(lines) or f"{options.dataset}: no labels"
     else:
-        done = add_labels(
-            parsed.root,
-            parsed.dataset,
-            parsed.table,
-            name=parsed.name,
-            split=parsed.split,
-            columns=parsed.columns.split(",") if parsed.columns is not None else None,
-            overwrite=parsed.overwrite,
+        result = add_labels(
+            options.root,
+            options.dataset,
+            options.table,
+            name=options.name,
+            split=options.split,
+            columns=options.columns.split(",") if options.columns is not None else None,
+            overwrite=options.overwrite,
         )
-        text = "\n".join(
-            f"{done['dataset']} {split}: labels {done['name']}: {_columns(columns)}"
-            for split, columns in done["splits"].items()
+        result_text = "\n".join(
+            f"{result['dataset']} {split_name}: labels {result['name']}: {_columns(columns)}"
+            for split_name, columns in result["splits"].items()
         )
-    print(json.dumps(done, indent=1) if parsed.json else text)
+    print(json.dumps(result, indent=1) if options.json else result_text)
 
 
 def _columns(columns: Mapping[str, Mapping[str, Any]]) -> str:
-    return ", ".join(
-        f"{name} {about['type']}" + (f" (missing at {about['missing']:,} steps)" if about["missing"] else "")
-        for name, about in columns.items()
-    )
+    column_texts = []
+    for column_name, column_info in columns.items():
+        missing = f" (missing at {column_info['missing']:,} steps)" if column_info["missing"] else ""
+        column_texts.append(f"{column_name} {column_info['type']}{missing}")
+    return ", ".join(column_texts)
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = Parser(
-        prog="pairstream label",
+    parser = command_parser(
+        "label",
         description="Add columns to the steps of a converted dataset, such as advantages, subtasks or latents.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument("root", metavar="ROOT", help="a converted root on this machine")
     parser.add_argument("dataset", metavar="DATASET", help="a dataset of the root, or NAME:VERSION")
@@ -106,5 +101,5 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--overwrite", action="store_true", help="replace labels of this name")
     parser.add_argument("--remove", metavar="N", help="take these labels away")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    # Options may stand before the table.
+    # Options may precede the table.
     return parser.parse_intermixed_args(arguments)

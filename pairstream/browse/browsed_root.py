@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from pairstream.browse.episodes import EpisodeTable
+from pairstream.browse.facts import DatasetFacts
 from pairstream.browse.marks import Marks
 from pairstream.view.tracks import Tracks, open_tracks
 from stream.base.errors import ArgumentError, FormatError, closest
@@ -18,11 +19,13 @@ from stream.format.index import SplitIndex, open_index
 from stream.format.names import MANIFEST_NAME
 from stream.storage.remote import CachedRoot
 
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+"""Hosts that only this machine reaches."""
 _KEPT_EPISODES = 64
 
 
 @dataclass(eq=False)
-class Opened:
+class BrowsedRoot:
     """A root and what was opened of it; several threads may use it.
 
     Attributes:
@@ -54,27 +57,26 @@ class Opened:
         marks: str | Path = "marks.json",
         takes_paths: bool = True,
         transforms: str | None = None,
-    ) -> Opened:
-        """Open a root and read all of its manifests.
-
-        Raises:
-            ArgumentError: There is no such folder, it holds no complete conversion, or ``marks`` is another file.
-        """
+    ) -> BrowsedRoot:
+        """Open a root and read all manifests; raise ArgumentError without a usable conversion or file of marks."""
         catalog = open_catalog(root)
         catalog.check_converted()
         complete, damaged = catalog.complete, {}
-        for name in complete:
+        for dataset_name in complete:
             try:
-                _ = catalog.open(name).fields
+                _ = catalog.open(dataset_name).fields
             except (FormatError, OSError) as error:
-                damaged[name] = str(error)
+                damaged[dataset_name] = str(error)
         if len(damaged) == len(complete):
             raise ArgumentError(next(iter(damaged.values())))
         names = tuple(name for name in complete if name not in damaged)
-        found = cls(catalog, Marks(marks, complete), names, damaged, takes_paths=takes_paths, transforms=transforms)
-        for name in names:
-            found._stamps[name] = _stamp(catalog.open(name))
-        return found
+        browsed = cls(catalog, Marks(marks, complete), names, damaged, takes_paths=takes_paths, transforms=transforms)
+        browsed._stamps.update({name: _stamp(catalog.open(name)) for name in names})
+        return browsed
+
+    def facts(self) -> list[DatasetFacts]:
+        """Return the facts about all datasets that can be used."""
+        return [DatasetFacts.of(self.dataset(name)) for name in self.names]
 
     def dataset(self, name: str) -> Dataset:
         """Return a dataset as it is now; raise ArgumentError for an unknown name, FormatError for damage."""
@@ -87,20 +89,15 @@ class Opened:
             if self._stamps[name] != stamp:
                 # Labels or a new index came, so nothing that was opened before is shown.
                 self.catalog.forget(name)
-                opened: tuple[dict[Any, Any], ...] = (self._indexes, self._episodes, self._tables)
-                for kept in opened:
-                    for key in [key for key in kept if key[0] == name]:
-                        del kept[key]
+                caches: tuple[dict[Any, Any], ...] = (self._indexes, self._episodes, self._tables)
+                for cache in caches:
+                    for cache_key in [cache_key for cache_key in cache if cache_key[0] == name]:
+                        del cache[cache_key]
                 self._stamps[name] = stamp
         return self.catalog.open(name)
 
     def index(self, name: str, split: str) -> SplitIndex:
-        """Return the index of a split, which is mapped, not read.
-
-        Raises:
-            ArgumentError: The dataset or the split does not exist.
-            FormatError: A table is missing or damaged.
-        """
+        """Return the mapped index of a split; raise ArgumentError if it does not exist, FormatError for damage."""
         dataset = self.dataset(name)
         if split not in dataset.shards:
             raise ArgumentError(f"dataset {name}: no split {split!r:.80}; splits there: {', '.join(dataset.shards)}")
@@ -115,43 +112,43 @@ class Opened:
         with self._lock:
             return self._tables.setdefault((name, split), EpisodeTable(dataset, index))
 
-    def episode(self, name: str, split: str, episode: int) -> Tracks:
+    def episode(self, name: str, split: str, episode_number: int) -> Tracks:
         """Return an episode, from which its frames are read; raise as ``index`` does."""
-        dataset, key = self.dataset(name), (name, split, episode)
-        found = self._episodes.get(key)
-        if found is None:
-            found = open_tracks(dataset, self.index(name, split), episode)
+        dataset, episode_key = self.dataset(name), (name, split, episode_number)
+        tracks = self._episodes.get(episode_key)
+        if tracks is None:
+            tracks = open_tracks(dataset, self.index(name, split), episode_number)
             with self._lock:
                 while len(self._episodes) >= _KEPT_EPISODES:
                     self._episodes.pop(next(iter(self._episodes)))
-                self._episodes[key] = found
-        return found
+                self._episodes[episode_key] = tracks
+        return tracks
 
     def frame_url(self, name: str, split: str, episode: int, camera: int, step: int) -> str:
         """Return the address of a stored frame; it changes with the data, so a browser may keep what it shows."""
-        data = self.dataset(name).manifest.checksum[:12]
-        return f"/frame/{quote(name)}/{quote(split)}/{episode}/{camera}/{step}.jpg?data={data}"
+        checksum = self.dataset(name).manifest.checksum[:12]
+        return f"/frame/{quote(name)}/{quote(split)}/{episode}/{camera}/{step}.jpg?data={checksum}"
 
 
 def _stamp(dataset: Dataset) -> tuple[int, int]:
     """Return file number and time of a manifest, which each change of a dataset replaces; zeros if it is gone."""
     try:
-        found = (dataset.folder / MANIFEST_NAME).stat()
+        file_status = (dataset.folder / MANIFEST_NAME).stat()
     except OSError:
         return 0, 0
-    return found.st_ino, found.st_mtime_ns
+    return file_status.st_ino, file_status.st_mtime_ns
 
 
-def dataset_url(name: str, split: str) -> str:
+def dataset_url(dataset: str, split: str) -> str:
     """Return the address of a dataset's page."""
-    return f"/dataset/{quote(name)}/{quote(split)}"
+    return f"/dataset/{quote(dataset)}/{quote(split)}"
 
 
-def episode_url(name: str, split: str, episode: int, *, step: int = 0, window: int = 0) -> str:
+def episode_url(dataset: str, split: str, episode: int, *, step: int = 0, window: int = 0) -> str:
     """Return the address of an episode's page, at a step, with some steps from there on marked.
 
     >>> episode_url("bridge", "train", 3, step=12)
     '/episode/bridge/train/3?step=12'
     """
-    asked = {name: value for name, value in (("step", step), ("window", window)) if value}
-    return f"/episode/{quote(name)}/{quote(split)}/{episode}" + (f"?{urlencode(asked)}" if asked else "")
+    parameters = {dataset: value for dataset, value in (("step", step), ("window", window)) if value}
+    return f"/episode/{quote(dataset)}/{quote(split)}/{episode}" + (f"?{urlencode(parameters)}" if parameters else "")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pairstream.fetch.command import fetch, main
+from pairstream.fetch import fetch, main
 from stream import add_labels, digest, make_loader, remove_labels
 from stream.base.errors import FormatError
 from stream.cache import copies

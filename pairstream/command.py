@@ -1,0 +1,33 @@
+"""Parts that the commands of this package share: parser and tables."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from rich.console import Console
+from rich.table import Table
+
+from stream.base.arguments import Parser
+
+
+def command_parser(command: str, *, description: str, epilog: str, usage: str | None = None) -> Parser:
+    """Return the parser of ``pairstream COMMAND``; the lines of its epilog stay as they are."""
+    return Parser(
+        prog=f"pairstream {command}",
+        usage=usage,
+        description=description,
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+
+
+def plain_table() -> Table:
+    """Return a table without lines between its cells."""
+    return Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="")
+
+
+def print_table(table: Table) -> None:
+    """Print a table in the width of the terminal; a pipe gets full lines."""
+    Console(width=None if sys.stdout.isatty() else 1 << 20).print(table)

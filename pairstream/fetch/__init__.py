@@ -1,1 +1,0 @@
-"""``pairstream fetch``: local copies of the shards and index of a mixture."""

@@ -1,1 +1,0 @@
-"""``pairstream label``: columns that are added to the steps of a converted dataset."""
