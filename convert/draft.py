@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print_result("\n".join(_lines(name, entry, source)))
         return 0
 
-    return run_command(work, place=parsed.dataset, interrupted="interrupted")
+    return run_command(work, default_path=parsed.dataset, interrupt_message="interrupted")
 
 
 def _lines(name: str, entry: Mapping[str, Any], source: Source) -> Iterator[str]:

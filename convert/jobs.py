@@ -18,13 +18,13 @@ _LEAST_FRAMES = 1000
 """Least size of a piece: in bytes, or in frames where the metadata tell the steps of each episode."""
 
 
-def shard_stem(split: str, index: int, count: int) -> str:
+def shard_stem(split_name: str, shard_index: int, num_shards: int) -> str:
     """Return the name of a shard.
 
     >>> shard_stem("train", 7, 1024)
     'train-00007-of-01024'
     """
-    return f"{split}-{index:05d}-of-{count:05d}"
+    return f"{split_name}-{shard_index:05d}-of-{num_shards:05d}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,12 +59,18 @@ class ShardJob:
 
     def pieces(self) -> list[ShardJob]:
         """Return the jobs of the ranges into which the shard is cut, or the shard itself."""
-        return [replace(self, piece=piece, spans=clip(self.spans, *piece)) for piece in self.cut] or [self]
+        return [
+            replace(self, piece=episode_range, spans=clip(self.spans, *episode_range)) for episode_range in self.cut
+        ] or [self]
 
     @property
     def episodes(self) -> int | None:
         """Count of wanted episodes, None if only reading tells."""
-        return None if self.shard.records is None else sum(stop - start for start, stop in self.spans)
+        return (
+            None
+            if self.shard.records is None
+            else sum(end_episode - first_episode for first_episode, end_episode in self.spans)
+        )
 
     @property
     def size(self) -> int:
@@ -91,7 +97,7 @@ class SplitJob:
     @property
     def stems(self) -> list[str]:
         """The stems of its converted shards, in order."""
-        return [shard_stem(self.split, index, self.count) for index in self.shards]
+        return [shard_stem(self.split, shard_index, self.count) for shard_index in self.shards]
 
     @property
     def name(self) -> str:
@@ -104,24 +110,36 @@ class SplitJob:
         return len(self.shards)
 
 
-def cut_jobs(jobs: Sequence[ShardJob], *, frames: int) -> tuple[ShardJob, ...]:
-    """Return the shards of a dataset, large ones cut; ``frames`` are those of a step.
+def cut_jobs(jobs: Sequence[ShardJob], *, frames_per_step: int) -> tuple[ShardJob, ...]:
+    """Return the shards of a dataset, large ones cut; ``frames_per_step`` are those of a step.
 
     The ranges depend on the dataset alone, so that every process of every run has the same. Files in a bucket are not
     cut, since each piece would copy them, nor those whose episodes only reading tells.
     """
-    most = sum(job.size for job in jobs) // _PIECES
-    found = []
-    for job in jobs:
-        if job.episodes is None:
-            found.append(job)
+    target_bytes = sum(shard_job.size for shard_job in jobs) // _PIECES
+    cut_shards = []
+    for shard_job in jobs:
+        if shard_job.episodes is None:
+            cut_shards.append(shard_job)
             continue
-        steps = sum(sum(job.shard.lengths[start:stop]) for start, stop in job.spans)
-        count = steps * frames // _LEAST_FRAMES if steps else job.size // _LEAST_BYTES
-        count = min(count, job.size // most if most else job.episodes, job.episodes)
-        if count > 1 and not is_remote(job.shard.path):
-            numbers = [number for span in job.spans for number in range(*span)]
-            edges = [len(numbers) * number // count for number in range(count + 1)]
-            job = replace(job, cut=tuple((numbers[start], numbers[stop - 1] + 1) for start, stop in pairwise(edges)))
-        found.append(job)
-    return tuple(found)
+        num_steps = sum(
+            sum(shard_job.shard.lengths[first_index:end_index]) for first_index, end_index in shard_job.spans
+        )
+        num_pieces = num_steps * frames_per_step // _LEAST_FRAMES if num_steps else shard_job.size // _LEAST_BYTES
+        num_pieces = min(
+            num_pieces, shard_job.size // target_bytes if target_bytes else shard_job.episodes, shard_job.episodes
+        )
+        if num_pieces > 1 and not is_remote(shard_job.shard.path):
+            episode_numbers = [
+                episode_number for episode_span in shard_job.spans for episode_number in range(*episode_span)
+            ]
+            piece_edges = [len(episode_numbers) * piece_number // num_pieces for piece_number in range(num_pieces + 1)]
+            shard_job = replace(
+                shard_job,
+                cut=tuple(
+                    (episode_numbers[first_index], episode_numbers[end_index - 1] + 1)
+                    for first_index, end_index in pairwise(piece_edges)
+                ),
+            )
+        cut_shards.append(shard_job)
+    return tuple(cut_shards)

@@ -261,7 +261,7 @@ def plan_conversion(
         output=output,
         layout=options.layout,
         cameras=cameras,
-        offset=offset_in_steps(offset, spec.control_frequency, dataset=spec.name),
+        offset=offset_in_steps(offset, spec.control_frequency, dataset_name=spec.name),
         frames=check_frames(options.frames),
         features=finder.columns(language),
         language=language,
@@ -284,7 +284,7 @@ def plan_conversion(
         source=source,
         plan=plan,
         parameters=_parameters(plan, options) | ({"described_by": "source"} if source.entry else {}),
-        jobs=cut_jobs(jobs, frames=len(cameras)),
+        jobs=cut_jobs(jobs, frames_per_step=len(cameras)),
         target=target or output,
         without_unit=without_unit,
     )

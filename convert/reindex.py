@@ -212,7 +212,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         done = reindex_root(options.root, datasets=names, config=options.config)
         return done, _to_text(done), False
 
-    return run_report(parser, arguments, work=work, interrupted="interrupted; run the same command again")
+    return run_report(parser, arguments, make_report=work, interrupt_message="interrupted; run the same command again")
 
 
 def _to_text(done: Sequence[Mapping[str, Any]]) -> str:

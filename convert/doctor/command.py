@@ -77,7 +77,7 @@ def examine(
     shards = [sum(len(split.shards) for split in report.splits.values()) for report in reports]
     looks = [partial(look_at, report, frames=frames, seed=seed) for report in reports]
     with Progress(sum(shards), "shards", label="doctor", stream=progress) as shown, ProcessPool(jobs) as pool:
-        results = pool.run(looks, shown=shown, sizes=shards, fails=_is_damaged)
+        results = pool.run(looks, progress=shown, task_sizes=shards, is_failure=_is_damaged)
         for number, result in enumerate(results):
             if isinstance(result, Crashed):
                 reports[number].notes.add("unreadable", None, str(result))
@@ -109,7 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=whole(0), default=0, help="seed of the choice of frames (default: 0)")
     parser.add_argument("--jobs", type=whole(1), default=1, help="number of processes (default: 1)")
     parser.add_argument("--strict", action="store_true", help="exit with 1 for warnings too")
-    return run_report(parser, arguments, work=_examine, interrupted="interrupted")
+    return run_report(parser, arguments, make_report=_examine, interrupt_message="interrupted")
 
 
 def _examine(options: argparse.Namespace, names: list[str] | None) -> tuple[Any, str, bool]:

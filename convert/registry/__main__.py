@@ -110,4 +110,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print_result(to_markdown(registry.dataset(name) for name in names))
         return 0
 
-    return run_command(work, place="registry", interrupted="interrupted")
+    return run_command(work, default_path="registry", interrupt_message="interrupted")

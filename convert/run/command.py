@@ -76,8 +76,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         signal.signal(signal.SIGINT, _interrupt)
     return run_command(
         lambda: _run(parsed),
-        place=parsed.output,
-        interrupted="interrupted; run the same command again to go on",
+        default_path=parsed.output,
+        interrupt_message="interrupted; run the same command again to go on",
     )
 
 

@@ -150,7 +150,7 @@ class _Sample:
     def add(self, shard: SourceShard, spans: Sequence[Span]) -> None:
         """Add episodes of a shard; damaged ones are passed over."""
         plan = self._plan
-        rows = PartRows(plan.features, offset=plan.offset, write=self._measure)
+        rows = PartRows(plan.features, offset=plan.offset, write_batch=self._measure)
         with shard.open(plan.wanted, spans) as reader:
             for source_file, position, num_bytes, episode in reader:
                 if not isinstance(episode, Episode):
@@ -175,7 +175,7 @@ class _Sample:
                     status="ok",
                     language=step_language(episode, plan.language, encoding=plan.language_encoding),
                     robot=plan.robot,
-                    starts=list(starts) * len(plan.cameras),
+                    first_steps=list(starts) * len(plan.cameras),
                     cameras=np.repeat(range(len(plan.cameras)), len(starts)).tolist(),
                 )
         rows.finish({name: np.zeros(rows.num_records, dtype) for name, dtype in _NO_PLACES.items()})

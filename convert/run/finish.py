@@ -95,7 +95,7 @@ def _manifest(found: ConversionStatus, quarantine: FileEntry | None) -> Manifest
     shards = [shard for split in ordered.values() for shard in split.shards]
     image = count_frames(shards, [camera.name for camera in plan.cameras] if plan.layout == "frames" else ())
     policies = {camera.name: camera.policy for camera in plan.cameras}
-    check_sizes(image.get("cameras", {}), policies, dataset=spec.name)
+    check_sizes(image.get("cameras", {}), policies, dataset_name=spec.name)
     return Manifest(
         format_version=FORMAT_VERSION,
         layout=plan.layout,

@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print_result(json.dumps(list(map(dataclasses.asdict, reports)), indent=1) if as_json else _table(reports))
         return 0
 
-    return run_command(work, place=output, interrupted="interrupted; complete datasets stay")
+    return run_command(work, default_path=output, interrupt_message="interrupted; complete datasets stay")
 
 
 def _table(reports: Sequence[SampleReport]) -> str:

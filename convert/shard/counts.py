@@ -17,16 +17,22 @@ BROKEN_FILE = ("unreadable", "undeclared")
 """Reasons that another copy of the file may mend."""
 
 
-def count_frames(shards: Sequence[ShardEntry], cameras: Sequence[str]) -> dict[str, Any]:
+def count_frames(shard_entries: Sequence[ShardEntry], cameras: Sequence[str]) -> dict[str, Any]:
     """Return the field ``image`` of a manifest; ``cameras`` are those of the layout ``frames``, empty for pairs."""
-    sizes, passed = total_counts(shard.sizes for shard in shards), sum(shard.passed for shard in shards)
-    by_camera = {name: total_counts(shard.camera_sizes.get(name, {}) for shard in shards) for name in cameras}
+    size_counts, num_passed = (
+        total_counts(shard_entry.sizes for shard_entry in shard_entries),
+        sum(shard_entry.passed for shard_entry in shard_entries),
+    )
+    sizes_by_camera = {
+        camera_name: total_counts(shard_entry.camera_sizes.get(camera_name, {}) for shard_entry in shard_entries)
+        for camera_name in cameras
+    }
     return {
         "encoding": "jpeg",
-        "sizes": sizes,
-        **({"cameras": by_camera} if by_camera else {}),
-        "passed": passed,
-        "transcoded": sum(sizes.values()) - passed,
+        "sizes": size_counts,
+        **({"cameras": sizes_by_camera} if sizes_by_camera else {}),
+        "passed": num_passed,
+        "transcoded": sum(size_counts.values()) - num_passed,
     }
 
 

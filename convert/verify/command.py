@@ -77,7 +77,9 @@ def verify_root(
         for of_shards in (False, True):
             checks = [check for report in reports for check in _list_checks(report, deep=deep, of_shards=of_shards)]
             sizes = [check.bytes for check in checks]
-            results = pool.run([check.run for check in checks], shown=shown, sizes=sizes, fails=_is_damaged)
+            results = pool.run(
+                [check.run for check in checks], progress=shown, task_sizes=sizes, is_failure=_is_damaged
+            )
             for check, found in zip(checks, results, strict=True):
                 if isinstance(found, Crashed):
                     check.report.notes.add_file(check.file, str(found))
@@ -151,4 +153,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
         report = verify_root(options.root, deep=options.deep, datasets=names, jobs=options.jobs, progress=sys.stderr)
         return report.to_json(), report.to_text(), not report.ok
 
-    return run_report(parser, arguments, work=work, interrupted="interrupted; nothing was changed")
+    return run_report(parser, arguments, make_report=work, interrupt_message="interrupted; nothing was changed")

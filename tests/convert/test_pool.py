@@ -14,7 +14,9 @@ from stream.base.progress import Progress
 def test_a_process_that_dies_costs_only_its_task() -> None:
     signals = [signal.SIGCHLD, signal.SIGKILL, signal.SIGCHLD, signal.SIGSEGV, signal.SIGCHLD]
     with ProcessPool(2) as pool, Progress(5, "tasks", stream=None) as shown:
-        found = pool.run([partial(signal.raise_signal, number) for number in signals], shown=shown, sizes=[1] * 5)
+        found = pool.run(
+            [partial(signal.raise_signal, number) for number in signals], progress=shown, task_sizes=[1] * 5
+        )
     assert found == [None, Crashed("signal 9"), None, Crashed("signal 11"), None]
 
 

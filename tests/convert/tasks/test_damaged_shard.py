@@ -134,11 +134,11 @@ LIMITED = """
 import resource, signal, sys
 from pathlib import Path
 from convert.shard.images import FramePolicy
-from convert.plan import Options
+from convert.plan import ConvertConfig
 from convert.tasks.shard import convert_shard
 from tests.fixtures.datasets.rlds_dataset import RldsDataset
 root, output = map(Path, sys.argv[1:3])
-conversion = RldsDataset(root, "demo").conversion(output, Options(policy=FramePolicy(size=None)))
+conversion = RldsDataset(root, "demo").conversion(output, ConvertConfig(policy=FramePolicy(size=None)))
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]),) * 2)
 try:
