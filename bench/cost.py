@@ -108,7 +108,7 @@ def measure(selected: Selected, source: Path, *, repeat: int) -> DatasetWork:
         raise ConvertError(f"{spec.name}: configs/published.yaml lacks its size; name datasets of the mixture oxe29")
     found = find_dataset([str(source)], spec.tfds_name, spec.version)
     with tempfile.TemporaryDirectory(prefix="bench-cost-") as folder:
-        conversion = plan_conversion(selected, found, ConvertConfig(), output=str(Path(folder, "out")))
+        conversion = plan_conversion(selected, found, ConvertConfig(), output_folder=str(Path(folder, "out")))
         all_seconds, statuses = _convert(conversion, conversion.jobs, repeat)
         firsts = [dataclasses.replace(job, spans=((0, 1),)) for job in conversion.jobs]
         first_seconds, first_statuses = _convert(conversion, firsts, repeat)

@@ -115,7 +115,7 @@ def _layouts(given: LayoutOptions, folder: Path, raw: Path) -> dict[str, Any]:
 
 def _plan(selected: Selected, source: str, options: ConvertConfig, output: Path) -> Conversion:
     found = find_dataset([source], selected.spec.tfds_name, selected.spec.version)
-    return plan_conversion(selected, found, options, output=str(output))
+    return plan_conversion(selected, found, options, output_folder=str(output))
 
 
 def format_result(result: Result) -> str:

@@ -123,7 +123,7 @@ def convert_shards(source: Source, output: Path) -> Conversion:
     (selected,) = load_registry(config=[str(source.config)]).resolve(source.name)
     found = find_dataset([str(source.root)], source.name, VERSION)
     options = ConvertConfig(policy=FramePolicy(size=None), on_error="fail")
-    conversion = plan_conversion(selected, found, options, output=str(output / source.name / VERSION))
+    conversion = plan_conversion(selected, found, options, output_folder=str(output / source.name / VERSION))
     Journal(conversion.plan.output).begin(conversion.parameters)
     for job in conversion.jobs:
         convert_shard(job, conversion.plan)

@@ -50,7 +50,7 @@ class _Convert:
         source = find_source(f"robomimic:{path}", [], {})
         (selected,) = load_registry().resolve(f"robomimic:{path}", lambda *_: source.entry)
         options = ConvertConfig(layout="frames", policy=FramePolicy(size=(size, size), quality=95))
-        self._conversion = plan_conversion(selected, source, options, output=str(output))
+        self._conversion = plan_conversion(selected, source, options, output_folder=str(output))
         Journal(str(output)).begin(dict(self._conversion.parameters))
 
     def __call__(self, share: slice) -> None:

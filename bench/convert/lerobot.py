@@ -110,7 +110,7 @@ def plan(folder: Path, output: Path, *, size: int | None) -> Conversion:
     (selected,) = load_registry().resolve(f"lerobot:{folder}", lambda *_: source.entry)
     policy = FramePolicy(size=(size, size) if size else None, quality=_QUALITY)
     options = ConvertConfig(layout="frames", cameras=("all",), policy=policy)
-    return plan_conversion(selected, source, options, output=str(output))
+    return plan_conversion(selected, source, options, output_folder=str(output))
 
 
 def convert(conversion: Conversion, share: slice) -> None:

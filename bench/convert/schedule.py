@@ -85,7 +85,7 @@ def _work(given: ScheduleOptions) -> Iterator[dict[str, Any]]:
         made = write_source(folder, shards, name="bench_wait", shape=shape, encoding="jpeg", offset=OFFSET)
         (selected,) = load_registry(config=[str(made.config)]).resolve(made.name, lambda *_: {})
         source = find_dataset([str(made.root)], made.name, selected.spec.version)
-        conversion = plan_conversion(selected, source, ConvertConfig(), output=str(folder / "out"))
+        conversion = plan_conversion(selected, source, ConvertConfig(), output_folder=str(folder / "out"))
         conversion.journal.begin(conversion.journal_parameters)
         jobs = [_slow(job, seconds) for job, seconds in zip(conversion.jobs, given.seconds, strict=True)]
         plans = {conversion.name: conversion.plan}

@@ -62,7 +62,7 @@ def check_shares(split: str, facts: FrameFacts, *, notes: Notes) -> None:
     if facts.pairs * 2 >= rules.LEAST_SAMPLED and facts.blank >= rules.BLANK_SHARE * facts.pairs * 2:
         black, constant = (notes.count(rule, split) for rule in ("frame_black", "frame_constant"))
         text = f"{black:,} black and {constant:,} constant of {facts.pairs * 2:,} decoded frames"
-        notes.move("frame_black" if black >= constant else "frame_constant", split, "frames_blank", text=text)
+        notes.move("frame_black" if black >= constant else "frame_constant", split, "frames_blank", first_text=text)
     if facts.pairs >= rules.LEAST_SAMPLED and facts.frozen > rules.FROZEN_SHARE * facts.pairs:
         text = f"{facts.frozen:,} of {facts.pairs:,} decoded pairs"
         notes.add("frozen_pairs", split, text, count=facts.frozen)

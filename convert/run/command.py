@@ -191,7 +191,7 @@ def _plan(parsed: Any, options: ConvertConfig) -> list[Conversion]:
         source = described.get(spec.name) or _find_registered(parsed.source, spec)
         target = join(parsed.output, spec.name, spec.version)
         output = join(parsed.output, OVERWRITE, spec.name, spec.version) if parsed.overwrite else target
-        conversions.append(plan_conversion(selected, source, options, output=output, target=target))
+        conversions.append(plan_conversion(selected, source, options, output_folder=output, target=target))
         _check_apart(conversions[-1])
         for warning in conversions[-1].warnings:
             _tell(f"warning: {spec.name}: {warning}")

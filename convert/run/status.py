@@ -111,7 +111,7 @@ def existing_manifest(conversion: Conversion) -> Manifest | None:
     manifest = _readable(conversion.journal.manifest)
     if manifest is None:
         return None
-    check_parameters(manifest.parameters, conversion.parameters, where=output)
+    check_parameters(manifest.parameters, conversion.parameters, location=output)
     if manifest.source.fingerprint != conversion.source.fingerprint:
         files = " or ".join(conversion.source.metadata)
         raise ConflictError(
@@ -142,7 +142,7 @@ def barren_split(conversion: Conversion) -> str | None:
                 return (
                     f"{conversion.name}: split {split} gives no frame: its episodes are empty; leave it out (--splits)"
                 )
-            return no_pair(conversion.name, split, offset, longest, how=" with --overwrite")
+            return no_pair(conversion.name, split, offset, longest, remedy=" with --overwrite")
     return None
 
 

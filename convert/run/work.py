@@ -56,7 +56,7 @@ def overwriting_work(conversion: Conversion, selection: str | None, *, config: S
 def _find_work(conversion: Conversion, redo: frozenset[str], config: Sequence[str]) -> ConversionStatus:
     found = survey(conversion, again=redo, redo=redo)
     if (started := conversion.journal.parameters()) is not None:
-        check_parameters(started, conversion.journal_parameters, where=conversion.plan.output)
+        check_parameters(started, conversion.journal_parameters, location=conversion.plan.output)
     if (before := found.before) is None:
         return found
     if repaired := repaired_sources(conversion, before):

@@ -78,7 +78,7 @@ def check_ids(folder: Path, splits: Mapping[str, SplitEntry]) -> Notes:
             seen.add(name)
         if repeated:
             text = f"episode_id {repeated[0]!r:.200} is of two episodes; labels, marks and lists cannot tell them apart"
-            findings.add_file(path, text, check="ids", count=len(repeated))
+            findings.add_file(path, text, check_name="ids", count=len(repeated))
     return findings
 
 
@@ -193,7 +193,7 @@ class _ShardRows:
         if len(rows):
             row = int(rows[0])
             place = f"row {self.numbers[row]:,} (row {row:,} of {self.shard.entry.name})"
-            self._findings.add_file(Path(self._table.path), f"{place}: {text(row)}", check=name, count=len(rows))
+            self._findings.add_file(Path(self._table.path), f"{place}: {text(row)}", check_name=name, count=len(rows))
         return not len(rows)
 
     def compare(self, column: str, expected: np.ndarray | int | str) -> bool:
@@ -219,7 +219,7 @@ class _ShardRows:
         """Check a count of the shard against the manifest."""
         if found != said:
             text = f"has {found:,} {what} in {self.shard.entry.name}, the manifest says {said:,}"
-            self._findings.add_file(Path(self._table.path), text, check=what)
+            self._findings.add_file(Path(self._table.path), text, check_name=what)
         return bool(found == said)
 
 

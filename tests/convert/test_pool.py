@@ -24,11 +24,11 @@ def test_no_process_gets_ctrl_c_while_it_starts() -> None:
     # In a new process: the first worker is started with the resource tracker of multiprocessing.
     code = """
 import functools, signal
-from convert.pool import WorkerPool
+from convert.pool import ProcessPool
 from stream.base.progress import Progress
 blocked = functools.partial(signal.pthread_sigmask, signal.SIG_BLOCK, ())
-with WorkerPool(2) as pool:
-    found = pool.run([blocked, blocked], shown=Progress(2, "tasks", stream=None), sizes=[1, 1])
+with ProcessPool(2) as pool:
+    found = pool.run([blocked, blocked], progress=Progress(2, "tasks", stream=None), task_sizes=[1, 1])
     print([signal.SIGINT in signals for signals in found])
 """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)

@@ -136,7 +136,7 @@ def test_other_parameters_are_refused_and_each_that_differs_is_named(journal: Jo
 
 
 def test_parameters_are_compared_as_json_keeps_them(tmp_path: Path) -> None:
-    check_parameters({"columns": ["a"], "size": 1}, {"columns": ("a",), "size": 1}, where=str(tmp_path))
+    check_parameters({"columns": ["a"], "size": 1}, {"columns": ("a",), "size": 1}, location=str(tmp_path))
 
 
 def test_nothing_was_begun_in_an_empty_folder(tmp_path: Path) -> None:

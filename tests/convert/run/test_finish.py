@@ -195,11 +195,11 @@ from pathlib import Path
 from convert.run.finish import finalise
 from convert.shard.images import FramePolicy
 from convert.tasks.merge import merge_split
-from convert.plan import Options
+from convert.plan import ConvertConfig
 from convert.run.status import survey
 from tests.fixtures.datasets.rlds_dataset import RldsDataset
 root, output = map(Path, sys.argv[1:])
-conversion = RldsDataset(root, "demo").conversion(output, Options(policy=FramePolicy(size=None)))
+conversion = RldsDataset(root, "demo").conversion(output, ConvertConfig(policy=FramePolicy(size=None)))
 print("ready", flush=True)
 sys.stdin.readline()
 for job in survey(conversion).merges:
