@@ -265,7 +265,7 @@ def _merge(works: Sequence[ConversionStatus], parsed: Any) -> dict[str, int] | N
     """Merge the splits whose shards are finished; returns Beam's counts, None if the runner has none."""
     jobs: list[SplitJob] = []
     for work in works:
-        found = survey(work.conversion, again=work.again)
+        found = survey(work.conversion, redone_stems=work.again)
         jobs += found.merges if not found.todo else ()
     if not jobs:
         return {}
@@ -341,7 +341,9 @@ def _finish(works: Sequence[ConversionStatus], parsed: Any, *, counters: dict[st
     waiting = [work.name for work, manifest in manifests if manifest is None]
     complete = [(work, manifest) for work, manifest in manifests if manifest is not None and manifest.records]
     fruitless = [(work, manifest) for work, manifest in manifests if manifest is not None and not manifest.records]
-    rows = [summarise(manifest, output=work.conversion.target, converted=len(work.todo)) for work, manifest in complete]
+    rows = [
+        summarise(manifest, output=work.conversion.target, num_converted=len(work.todo)) for work, manifest in complete
+    ]
     if parsed.json:
         result = {"complete": rows, "waiting": waiting, "counters": counters}
         print_result(json.dumps(result | ({"missing": missing} if parsed.finalize else {}), indent=1))
@@ -386,7 +388,7 @@ def _write_manifest(work: ConversionStatus) -> Manifest | None:
     conversion = work.conversion
     conversion.journal.remove_stale()
     try:
-        manifest = finalise(conversion, again=work.again)
+        manifest = finalise(conversion, redone_stems=work.again)
         if manifest is not None and conversion.target != conversion.plan.output:
             Journal(conversion.target).adopt(conversion.journal, manifest)
         return manifest

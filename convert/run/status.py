@@ -52,10 +52,10 @@ class ConversionStatus:
         """Name of the dataset."""
         return self.conversion.name
 
-    def shards(self, split: str) -> list[ShardStatus]:
+    def shards(self, split_name: str) -> list[ShardStatus]:
         """Return the statuses of the finished shards of a split, in the order of the source."""
-        jobs = self.conversion.split_jobs(split)
-        return [self.finished[job.stem] for job in jobs if job.stem in self.finished]
+        split_jobs = self.conversion.split_jobs(split_name)
+        return [self.finished[shard_job.stem] for shard_job in split_jobs if shard_job.stem in self.finished]
 
     @property
     def complete(self) -> bool:
@@ -63,12 +63,14 @@ class ConversionStatus:
         return not (self.todo or self.merges or self.merged or self.withdrawn or self.before is None)
 
 
-def survey(conversion: Conversion, *, again: Set[str] = frozenset(), redo: Set[str] = frozenset()) -> ConversionStatus:
+def survey(
+    conversion: Conversion, *, redone_stems: Set[str] = frozenset(), redo: Set[str] = frozenset()
+) -> ConversionStatus:
     """Find the finished and unfinished parts of a conversion.
 
     Args:
         conversion: Conversion of the dataset.
-        again: Stems of shards to convert again, although the manifest has them.
+        redone_stems: Stems of shards to convert again, although the manifest has them.
         redo: Stems of shards to convert again, although the journal has them finished.
 
     Raises:
@@ -77,27 +79,33 @@ def survey(conversion: Conversion, *, again: Set[str] = frozenset(), redo: Set[s
     """
     journal = conversion.journal
     existing = existing_manifest(conversion)
-    before = existing or _withdrawn_manifest(conversion, journal)
-    withdrawn = existing is None and before is not None
-    statuses = journal.statuses(job.stem for job in conversion.jobs if job.stem not in redo)
-    found = ConversionStatus(conversion=conversion, again=again, before=before, withdrawn=withdrawn, finished=statuses)
-    for split in conversion.splits:
-        jobs = conversion.split_jobs(split)
-        old = before.splits.get(split) if before else None
-        missing = _missing(jobs, old, statuses, journal, again=again)
-        if missing:
-            found.todo.extend(missing)
+    old_manifest = existing or _withdrawn_manifest(conversion, journal)
+    is_withdrawn = existing is None and old_manifest is not None
+    statuses = journal.statuses(shard_job.stem for shard_job in conversion.jobs if shard_job.stem not in redo)
+    conversion_status = ConversionStatus(
+        conversion=conversion, again=redone_stems, before=old_manifest, withdrawn=is_withdrawn, finished=statuses
+    )
+    for split_name in conversion.splits:
+        split_jobs = conversion.split_jobs(split_name)
+        old_split = old_manifest.splits.get(split_name) if old_manifest else None
+        missing_jobs = _missing(split_jobs, old_split, statuses, journal, redone_stems=redone_stems)
+        if missing_jobs:
+            conversion_status.todo.extend(missing_jobs)
             continue
-        shards = found.shards(split)
-        if old is None or _differs(shards, old, journal, split=split, withdrawn=withdrawn):
-            index = journal.index_status(split) if len(shards) == len(jobs) else None
-            if index is not None and index.inputs == index_inputs(shards, conversion.plan):
-                found.merged[split] = index
+        shard_statuses = conversion_status.shards(split_name)
+        if old_split is None or _differs(
+            shard_statuses, old_split, journal, split_name=split_name, withdrawn=is_withdrawn
+        ):
+            index_status = journal.index_status(split_name) if len(shard_statuses) == len(split_jobs) else None
+            if index_status is not None and index_status.inputs == index_inputs(shard_statuses, conversion.plan):
+                conversion_status.merged[split_name] = index_status
             else:
-                numbers = tuple(job.shard.index for job in jobs)
-                count = jobs[0].shard.count
-                found.merges.append(SplitJob(dataset=conversion.name, split=split, shards=numbers, count=count))
-    return found
+                shard_numbers = tuple(shard_job.shard.index for shard_job in split_jobs)
+                num_shards = split_jobs[0].shard.count
+                conversion_status.merges.append(
+                    SplitJob(dataset=conversion.name, split=split_name, shards=shard_numbers, count=num_shards)
+                )
+    return conversion_status
 
 
 def existing_manifest(conversion: Conversion) -> Manifest | None:
@@ -113,9 +121,9 @@ def existing_manifest(conversion: Conversion) -> Manifest | None:
         return None
     check_parameters(manifest.parameters, conversion.parameters, location=output)
     if manifest.source.fingerprint != conversion.source.fingerprint:
-        files = " or ".join(conversion.source.metadata)
+        metadata_files = " or ".join(conversion.source.metadata)
         raise ConflictError(
-            f"{output} was converted from {manifest.source.path}, whose {files} are not those of "
+            f"{output} was converted from {manifest.source.path}, whose {metadata_files} are not those of "
             f"{conversion.source.path}; use another --output or --overwrite"
         )
     return manifest
@@ -127,22 +135,21 @@ def barren_split(conversion: Conversion) -> str | None:
     A split with damage is passed over: damage is reported on its own.
     """
     offset = conversion.plan.offset
-    for split in conversion.splits:
-        jobs = conversion.split_jobs(split)
-        statuses = conversion.journal.statuses(job.stem for job in jobs).values()
-        useful = any(status.entry.records or count_damage(status.entry.left_out) for status in statuses)
-        if len(statuses) == len(jobs) and not useful:
+    for split_name in conversion.splits:
+        split_jobs = conversion.split_jobs(split_name)
+        statuses = conversion.journal.statuses(shard_job.stem for shard_job in split_jobs).values()
+        is_useful = any(status.entry.records or count_damage(status.entry.left_out) for status in statuses)
+        if len(statuses) == len(split_jobs) and not is_useful:
             if any(status.entry.left_out.get("not_chosen") for status in statuses):
                 return (
-                    f"{conversion.name}: split {split}: the list of --episodes leaves nothing; change it, or "
+                    f"{conversion.name}: split {split_name}: the list of --episodes leaves nothing; change it, or "
                     "leave the split out with --splits"
                 )
             longest = max(status.longest for status in statuses)
             if conversion.plan.layout == "frames":
-                return (
-                    f"{conversion.name}: split {split} gives no frame: its episodes are empty; leave it out (--splits)"
-                )
-            return no_pair(conversion.name, split, offset, longest, remedy=" with --overwrite")
+                advice = "its episodes are empty; leave it out (--splits)"
+                return f"{conversion.name}: split {split_name} gives no frame: {advice}"
+            return no_pair(conversion.name, split_name, offset, longest, remedy=" with --overwrite")
     return None
 
 
@@ -152,16 +159,16 @@ def find_redo(conversions: Sequence[Conversion], stems: Sequence[str]) -> dict[s
     Raises:
         UsageError: There is no such shard, or several datasets have one of that name.
     """
-    found: dict[str, set[str]] = {conversion.name: set() for conversion in conversions}
+    stems_by_dataset: dict[str, set[str]] = {conversion.name: set() for conversion in conversions}
     for stem in stems:
-        having = [one.name for one in conversions if any(job.stem == stem for job in one.jobs)]
-        if not having:
-            known = [job.stem for one in conversions for job in one.jobs]
-            raise UsageError(f"--redo {stem}: no such shard; {closest(stem, known, noun='shards')}")
-        if len(having) > 1:
-            raise UsageError(f"--redo {stem}: {', '.join(having)} have such a shard; name one with --datasets")
-        found[having[0]].add(stem)
-    return {name: frozenset(shards) for name, shards in found.items()}
+        dataset_names = [one.name for one in conversions if any(shard_job.stem == stem for shard_job in one.jobs)]
+        if not dataset_names:
+            available_stems = [shard_job.stem for one in conversions for shard_job in one.jobs]
+            raise UsageError(f"--redo {stem}: no such shard; {closest(stem, available_stems, noun='shards')}")
+        if len(dataset_names) > 1:
+            raise UsageError(f"--redo {stem}: {', '.join(dataset_names)} have such a shard; name one with --datasets")
+        stems_by_dataset[dataset_names[0]].add(stem)
+    return {dataset_name: frozenset(redo_stems) for dataset_name, redo_stems in stems_by_dataset.items()}
 
 
 def _withdrawn_manifest(conversion: Conversion, journal: Journal) -> Manifest | None:
@@ -173,67 +180,83 @@ def _withdrawn_manifest(conversion: Conversion, journal: Journal) -> Manifest | 
     manifest = _readable(journal.withdrawn)
     if manifest is None:
         return None
-    others = {
-        entry.name for name, split in manifest.splits.items() if name not in conversion.splits for entry in split.shards
+    other_stems = {
+        shard_entry.name
+        for split_name, split_entry in manifest.splits.items()
+        if split_name not in conversion.splits
+        for shard_entry in split_entry.shards
     }
-    if changed := others & journal.placed():
+    if changed_stems := other_stems & journal.placed():
         raise ConflictError(
-            f"{journal.output}: an earlier command was interrupted while it made {min(changed)} again; run that one "
-            f"first, with --splits {','.join(manifest.splits)}"
+            f"{journal.output}: an earlier command was interrupted while it made {min(changed_stems)} again; run that "
+            f"one first, with --splits {','.join(manifest.splits)}"
         )
     return manifest
 
 
-def _readable(read: Callable[[], Manifest | None]) -> Manifest | None:
+def _readable(read_manifest: Callable[[], Manifest | None]) -> Manifest | None:
     try:
-        return read()
+        return read_manifest()
     except FormatError as error:
         raise ConflictError(f"{error} (or choose another --output)") from None
 
 
-def repaired_sources(conversion: Conversion, before: Manifest) -> dict[str, str]:
+def repaired_sources(conversion: Conversion, old_manifest: Manifest) -> dict[str, str]:
     """Return the shards whose source file has changed, by stem with the reason.
 
     A file has changed if its size has, or if it was damaged and its content has.
     """
-    entries = {entry.name: entry for split in before.splits.values() for entry in split.shards}
-    found = {}
-    for job in conversion.jobs:
-        if (entry := entries.get(job.stem)) is None:
+    entries = {
+        shard_entry.name: shard_entry
+        for split_entry in old_manifest.splits.values()
+        for shard_entry in split_entry.shards
+    }
+    reason_by_stem = {}
+    for shard_job in conversion.jobs:
+        if (shard_entry := entries.get(shard_job.stem)) is None:
             continue
-        if entry.source_bytes != job.shard.bytes:
-            found[job.stem] = f"{job.shard.name} has {job.shard.bytes:,} bytes, it had {entry.source_bytes:,}"
-        elif count_damage(entry.left_out) and job.shard.differs(
-            conversion.plan.wanted, job.spans, digest=entry.source_digest, left_out=entry.left_out
+        if shard_entry.source_bytes != shard_job.shard.bytes:
+            reason_by_stem[shard_job.stem] = (
+                f"{shard_job.shard.name} has {shard_job.shard.bytes:,} bytes, it had {shard_entry.source_bytes:,}"
+            )
+        elif count_damage(shard_entry.left_out) and shard_job.shard.differs(
+            conversion.plan.wanted, shard_job.spans, digest=shard_entry.source_digest, left_out=shard_entry.left_out
         ):
-            found[job.stem] = f"{job.shard.name} was damaged and has changed since"
-    return found
+            reason_by_stem[shard_job.stem] = f"{shard_job.shard.name} was damaged and has changed since"
+    return reason_by_stem
 
 
 def _missing(
-    jobs: Sequence[ShardJob],
-    old: SplitEntry | None,
+    split_jobs: Sequence[ShardJob],
+    old_split: SplitEntry | None,
     statuses: Mapping[str, ShardStatus],
     journal: Journal,
     *,
-    again: Set[str],
+    redone_stems: Set[str],
 ) -> list[ShardJob]:
     """Return the shards of a split that are neither finished in the journal nor described by the manifest."""
-    entries = {entry.name: entry for entry in old.shards} if old else {}
-    indexed = old is not None and journal.has_index(old.index, jobs[0].shard.split)
-    done = journal.complete_files(entries.values()) - again if indexed else set()
+    entries = {shard_entry.name: shard_entry for shard_entry in old_split.shards} if old_split else {}
+    has_index = old_split is not None and journal.has_index(old_split.index, split_jobs[0].shard.split)
+    finished_stems = journal.complete_files(entries.values()) - redone_stems if has_index else set()
     bytes_read = {stem: status.entry.source_bytes for stem, status in statuses.items()}
-    done |= {job.stem for job in jobs if bytes_read.get(job.stem) == job.shard.bytes}
-    missing = (job for job in jobs if job.stem not in done)
-    return [replace(job, entry=entries.get(job.stem), may_differ=job.stem in again) for job in missing]
+    finished_stems |= {
+        shard_job.stem for shard_job in split_jobs if bytes_read.get(shard_job.stem) == shard_job.shard.bytes
+    }
+    missing_jobs = (shard_job for shard_job in split_jobs if shard_job.stem not in finished_stems)
+    return [
+        replace(shard_job, entry=entries.get(shard_job.stem), may_differ=shard_job.stem in redone_stems)
+        for shard_job in missing_jobs
+    ]
 
 
-def _differs(found: Sequence[ShardStatus], old: SplitEntry, journal: Journal, *, split: str, withdrawn: bool) -> bool:
+def _differs(
+    shard_statuses: Sequence[ShardStatus], old_split: SplitEntry, journal: Journal, *, split_name: str, withdrawn: bool
+) -> bool:
     """Return whether the manifest may no longer describe a split.
 
     The manifest is withdrawn before a file with another content is put into place.
     """
-    if not journal.has_index(old.index, split):
+    if not journal.has_index(old_split.index, split_name):
         return True
-    entries = {entry.name: entry for entry in old.shards}
-    return any(withdrawn or status.entry != entries[status.entry.name] for status in found)
+    entries = {shard_entry.name: shard_entry for shard_entry in old_split.shards}
+    return any(withdrawn or status.entry != entries[status.entry.name] for status in shard_statuses)

@@ -240,7 +240,7 @@ def test_another_split_is_not_touched_while_one_is_half_changed(
     shutil.copyfile(whole.shard(index=1, count=3), dataset.shard(index=1, count=3))
     conversion = dataset.conversion(output, ConvertConfig(policy=FramePolicy(size=None)))
     Journal(output / FOLDER).begin({**conversion.parameters, "source": conversion.source.fingerprint})
-    found = survey(conversion, again={"train-00001-of-00003"})
+    found = survey(conversion, redone_stems={"train-00001-of-00003"})
     assert [job.stem for job in found.todo] == ["train-00001-of-00003"]
     assert convert_shard(found.todo[0], conversion.plan)
     with pytest.raises(FileNotFoundError, match="no manifest, so this conversion is not complete"):
