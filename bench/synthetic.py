@@ -27,7 +27,7 @@ from convert.journal.journal import Journal, part_file
 from convert.plan import Conversion, ConvertConfig, plan_conversion
 from convert.registry.registry import load_registry
 from convert.run.finish import finalise
-from convert.run.status import survey
+from convert.run.status import read_status
 from convert.sample.record import encode_example
 from convert.sample.writer import write_metadata
 from convert.shard.images import FramePolicy
@@ -132,7 +132,7 @@ def convert_shards(source: Source, output: Path) -> Conversion:
 
 def finish(conversion: Conversion) -> None:
     """Merge the index of converted shards, and write the manifest."""
-    for job in survey(conversion).merges:
+    for job in read_status(conversion).pending_merges:
         merge_split(job, conversion.plan)
     finalise(conversion)
 

@@ -418,6 +418,6 @@ def reindex_hint(
         return None
     more = "".join(f" --config {file}" for file in config)
     return (
-        f"was converted with another registry entry of {spec.name} ({', '.join(changed)} differ); `python -m "
-        f"convert.reindex {root} --datasets {spec.name}{more}` brings derived columns and statistics up to date"
+        f"was converted with another registry entry of {spec.name} ({', '.join(changed)} differ); `pairstream "
+        f"reindex {root} --datasets {spec.name}{more}` brings derived columns and statistics up to date"
     )

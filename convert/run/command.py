@@ -32,7 +32,7 @@ from convert.run.inherited import fill_in
 from convert.run.progress import ShardProgress
 from convert.run.report import (
     describe_content,
-    describe_fruitless,
+    describe_failed,
     describe_missing,
     describe_plans,
     format_missing,
@@ -40,7 +40,7 @@ from convert.run.report import (
     format_result,
     summarise,
 )
-from convert.run.status import ConversionStatus, barren_split, survey
+from convert.run.status import ConversionStatus, empty_split, read_status
 from convert.run.work import find_work, overwriting_work
 from convert.shard.counts import BROKEN_FILE
 from convert.source.kinds import find_source
@@ -228,7 +228,9 @@ def _find_work(conversions: Sequence[Conversion], parsed: Any) -> list[Conversio
 
 def _convert(works: Sequence[ConversionStatus], parsed: Any, *, begin: bool) -> dict[str, int] | None:
     """Convert this task's share of the shards that are not finished; returns Beam's counts, None if it has none."""
-    unfinished = {(job.dataset, job.name): job for work in works for shard in work.todo for job in shard.pieces()}
+    unfinished = {
+        (job.dataset, job.name): job for work in works for shard in work.pending_jobs for job in shard.pieces()
+    }
     everything = [
         (work, (job.dataset, job.name)) for work in works for shard in work.conversion.jobs for job in shard.pieces()
     ]
@@ -251,13 +253,13 @@ def _convert(works: Sequence[ConversionStatus], parsed: Any, *, begin: bool) -> 
 def _begin(works: Sequence[ConversionStatus], jobs: Sequence[tuple[ShardJob, ConversionStatus]]) -> None:
     """Begin the journals, and forget what is converted again."""
     for work in works:
-        if work.discards:
+        if work.discards_output:
             work.conversion.journal.remove_output()
         if not work.complete:
             work.conversion.journal.begin(work.conversion.journal_parameters)
             work.conversion.journal.remove_stale()
         stems = {job.stem for job, of in jobs if of is work}
-        if again := stems & {*work.again, *work.finished}:
+        if again := stems & {*work.redone_stems, *work.finished}:
             work.conversion.journal.forget(again)
 
 
@@ -265,8 +267,8 @@ def _merge(works: Sequence[ConversionStatus], parsed: Any) -> dict[str, int] | N
     """Merge the splits whose shards are finished; returns Beam's counts, None if the runner has none."""
     jobs: list[SplitJob] = []
     for work in works:
-        found = survey(work.conversion, redone_stems=work.again)
-        jobs += found.merges if not found.todo else ()
+        found = read_status(work.conversion, redone_stems=work.redone_stems)
+        jobs += found.pending_merges if not found.pending_jobs else ()
     if not jobs:
         return {}
     _tell(f"merging the index of {len(jobs):,} split{'s' if len(jobs) > 1 else ''}")
@@ -328,9 +330,9 @@ def _finish(works: Sequence[ConversionStatus], parsed: Any, *, counters: dict[st
     """Merge the splits, write the manifests of complete datasets, print the result, and return the exit code."""
     missing = []
     if parsed.finalize:
-        missing = [describe_missing(work) for work in works if work.todo]
-        works = [work for work in works if not work.todo]
-    barren = {work.name: message for work in works if (message := barren_split(work.conversion))}
+        missing = [describe_missing(work) for work in works if work.pending_jobs]
+        works = [work for work in works if not work.pending_jobs]
+    barren = {work.name: message for work in works if (message := empty_split(work.conversion))}
     fruitful = [work for work in works if work.name not in barren]
     merged = _merge(fruitful, parsed)
     if counters is not None and merged is not None:
@@ -342,7 +344,8 @@ def _finish(works: Sequence[ConversionStatus], parsed: Any, *, counters: dict[st
     complete = [(work, manifest) for work, manifest in manifests if manifest is not None and manifest.records]
     fruitless = [(work, manifest) for work, manifest in manifests if manifest is not None and not manifest.records]
     rows = [
-        summarise(manifest, output=work.conversion.target, num_converted=len(work.todo)) for work, manifest in complete
+        summarise(manifest, output=work.conversion.target, num_converted=len(work.pending_jobs))
+        for work, manifest in complete
     ]
     if parsed.json:
         result = {"complete": rows, "waiting": waiting, "counters": counters}
@@ -356,7 +359,7 @@ def _finish(works: Sequence[ConversionStatus], parsed: Any, *, counters: dict[st
     for _, manifest in complete:
         for warning in describe_content(manifest):
             _tell(f"warning: {warning}")
-    for message in (*barren.values(), *(describe_fruitless(work, manifest) for work, manifest in fruitless)):
+    for message in (*barren.values(), *(describe_failed(work, manifest) for work, manifest in fruitless)):
         _tell(f"error: {message}")
     if barren or fruitless:
         return EXIT_FAILED
@@ -388,7 +391,7 @@ def _write_manifest(work: ConversionStatus) -> Manifest | None:
     conversion = work.conversion
     conversion.journal.remove_stale()
     try:
-        manifest = finalise(conversion, redone_stems=work.again)
+        manifest = finalise(conversion, redone_stems=work.redone_stems)
         if manifest is not None and conversion.target != conversion.plan.output:
             Journal(conversion.target).adopt(conversion.journal, manifest)
         return manifest

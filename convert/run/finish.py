@@ -11,7 +11,7 @@ from convert.errors import ConvertError
 from convert.journal.journal import MANIFEST, Journal
 from convert.journal.status import parse_quarantine
 from convert.plan import Conversion
-from convert.run.status import ConversionStatus, existing_manifest, survey
+from convert.run.status import ConversionStatus, existing_manifest, read_status
 from convert.shard.counts import count_frames, total_counts
 from convert.shard.video import check_sizes
 from convert.storage.durable import writing
@@ -60,12 +60,12 @@ def _complete(conversion: Conversion) -> Manifest | None:
 
 def _finalise(conversion: Conversion, *, redone_stems: Set[str]) -> Manifest | None:
     journal = conversion.journal
-    status = survey(conversion, redone_stems=redone_stems)
-    if status.todo or status.merges:
+    status = read_status(conversion, redone_stems=redone_stems)
+    if status.pending_jobs or status.pending_merges:
         return None
     with writing(journal.scratch):
-        if status.before is not None and status.complete:
-            manifest = status.before
+        if status.old_manifest is not None and status.complete:
+            manifest = status.old_manifest
         else:
             manifest = _manifest(status, _write_quarantine(journal, status))
             journal.write_manifest(manifest)
@@ -77,9 +77,11 @@ def _finalise(conversion: Conversion, *, redone_stems: Set[str]) -> Manifest | N
 def _manifest(conversion_status: ConversionStatus, quarantine: FileEntry | None) -> Manifest:
     conversion = conversion_status.conversion
     dataset_spec, dataset_plan = conversion.spec, conversion.plan
-    splits: dict[str, SplitEntry] = dict(conversion_status.before.splits) if conversion_status.before else {}
-    statistics = dict(conversion_status.before.statistics) if conversion_status.before else {}
-    for split_name, index_status in conversion_status.merged.items():
+    splits: dict[str, SplitEntry] = (
+        dict(conversion_status.old_manifest.splits) if conversion_status.old_manifest else {}
+    )
+    statistics = dict(conversion_status.old_manifest.statistics) if conversion_status.old_manifest else {}
+    for split_name, index_status in conversion_status.merged_indexes.items():
         entries = tuple(status.entry for status in conversion_status.shards(split_name))
         splits[split_name] = SplitEntry(
             episodes=sum(shard_entry.episodes for shard_entry in entries),
@@ -87,7 +89,7 @@ def _manifest(conversion_status: ConversionStatus, quarantine: FileEntry | None)
             records=sum(shard_entry.records for shard_entry in entries),
             shards=entries,
             index=index_status.index,
-            labels=_labels(conversion_status.before, split_name, index_status.index),
+            labels=_labels(conversion_status.old_manifest, split_name, index_status.index),
             instruction=index_status.instruction,
         )
         statistics[split_name] = index_status.statistics
@@ -142,8 +144,8 @@ def _labels(
 
 def _write_quarantine(journal: Journal, conversion_status: ConversionStatus) -> FileEntry | None:
     entries_by_shard = parse_quarantine(journal.quarantine())
-    kept_splits = set(conversion_status.before.splits if conversion_status.before else ()) - set(
-        conversion_status.merged
+    kept_splits = set(conversion_status.old_manifest.splits if conversion_status.old_manifest else ()) - set(
+        conversion_status.merged_indexes
     )
     entries = [
         quarantine_entry
@@ -153,7 +155,7 @@ def _write_quarantine(journal: Journal, conversion_status: ConversionStatus) -> 
     ]
     entries += [
         quarantine_entry
-        for split_name in conversion_status.merged
+        for split_name in conversion_status.merged_indexes
         for status in conversion_status.shards(split_name)
         for quarantine_entry in status.quarantine
     ]

@@ -137,14 +137,14 @@ def _describe_plan(status: ConversionStatus) -> dict[str, Any]:
         "splits": conversion.splits,
         "episodes": counts_sum(shard_job.episodes for shard_job in conversion.jobs),
         "shards": len(conversion.jobs),
-        "shards_done": len(conversion.jobs) - len(status.todo),
+        "shards_done": len(conversion.jobs) - len(status.pending_jobs),
         "complete": status.complete,
         "offset": conversion.plan.offset,
         "bytes_in": sum(shard_job.size for shard_job in conversion.jobs),
         f"estimated_{conversion.plan.layout}": expected.records,
         "estimated_bytes": expected.bytes,
         "frame_sizes": dict(expected.sizes),
-        "removes": list(status.removes),
+        "removes": list(status.removed_splits),
         "understood": _understood(conversion) if conversion.source.entry else [],
     }
 
@@ -244,7 +244,7 @@ def _reasons(left_out: Mapping[str, int]) -> str:
     return ", ".join(f"{reason.replace('_', ' ')} {num_left_out:,}" for reason, num_left_out in left_out.items()) or "-"
 
 
-def describe_fruitless(status: ConversionStatus, manifest: Manifest) -> str:
+def describe_failed(status: ConversionStatus, manifest: Manifest) -> str:
     """Return an error about a dataset that has no record, because all of its input is damaged."""
     entries_by_shard = parse_quarantine(status.conversion.journal.quarantine())
     example = next(
@@ -259,7 +259,7 @@ def describe_fruitless(status: ConversionStatus, manifest: Manifest) -> str:
 
 def describe_missing(status: ConversionStatus) -> dict[str, Any]:
     """Return the shards of a dataset that are not finished, with the host and message of their last failure."""
-    missing_stems = [shard_job.stem for shard_job in status.todo]
+    missing_stems = [shard_job.stem for shard_job in status.pending_jobs]
     failures = status.conversion.journal.failures(missing_stems)
     missing_shards: list[dict[str, str | None]] = [
         {"shard": missing_stem, "host": None, "failure": None} for missing_stem in missing_stems

@@ -25,27 +25,27 @@ class ConversionStatus:
     """Finished and unfinished parts of a dataset.
 
     Attributes:
-        again: Stems of the shards to convert again, although the manifest has them.
-        before: Manifest that the output has, or had before files that it describes were changed.
-        withdrawn: True if the manifest was taken out of the output.
-        todo: Shards to convert.
-        merges: Splits to merge, all shards of which are finished.
-        merged: Splits whose shards and index are finished in the journal. The others stay as the manifest has them.
+        redone_stems: Stems of the shards to convert again, although the manifest has them.
+        old_manifest: Manifest that the output has, or had before files that it describes were changed.
+        is_withdrawn: True if the manifest was taken out of the output.
+        pending_jobs: Shards to convert.
+        pending_merges: Splits to merge, all shards of which are finished.
+        merged_indexes: Splits whose shards and index are finished in the journal. The others stay as the manifest has them.
         finished: Statuses in the journal, by stem.
-        removes: Splits that --overwrite removes in the end.
-        discards: True if the output has another unfinished --overwrite, which is removed first.
+        removed_splits: Splits that --overwrite removes in the end.
+        discards_output: True if the output has another unfinished --overwrite, which is removed first.
     """
 
     conversion: Conversion
-    again: Set[str] = frozenset()
-    before: Manifest | None = None
-    withdrawn: bool = False
-    todo: list[ShardJob] = field(default_factory=list)
-    merges: list[SplitJob] = field(default_factory=list)
-    merged: dict[str, IndexStatus] = field(default_factory=dict)
+    redone_stems: Set[str] = frozenset()
+    old_manifest: Manifest | None = None
+    is_withdrawn: bool = False
+    pending_jobs: list[ShardJob] = field(default_factory=list)
+    pending_merges: list[SplitJob] = field(default_factory=list)
+    merged_indexes: dict[str, IndexStatus] = field(default_factory=dict)
     finished: Mapping[str, ShardStatus] = field(default_factory=dict)
-    removes: Sequence[str] = ()
-    discards: bool = False
+    removed_splits: Sequence[str] = ()
+    discards_output: bool = False
 
     @property
     def name(self) -> str:
@@ -60,10 +60,16 @@ class ConversionStatus:
     @property
     def complete(self) -> bool:
         """True if the manifest in the output describes the dataset as it is."""
-        return not (self.todo or self.merges or self.merged or self.withdrawn or self.before is None)
+        return not (
+            self.pending_jobs
+            or self.pending_merges
+            or self.merged_indexes
+            or self.is_withdrawn
+            or self.old_manifest is None
+        )
 
 
-def survey(
+def read_status(
     conversion: Conversion, *, redone_stems: Set[str] = frozenset(), redo: Set[str] = frozenset()
 ) -> ConversionStatus:
     """Find the finished and unfinished parts of a conversion.
@@ -83,14 +89,18 @@ def survey(
     is_withdrawn = existing is None and old_manifest is not None
     statuses = journal.statuses(shard_job.stem for shard_job in conversion.jobs if shard_job.stem not in redo)
     conversion_status = ConversionStatus(
-        conversion=conversion, again=redone_stems, before=old_manifest, withdrawn=is_withdrawn, finished=statuses
+        conversion=conversion,
+        redone_stems=redone_stems,
+        old_manifest=old_manifest,
+        is_withdrawn=is_withdrawn,
+        finished=statuses,
     )
     for split_name in conversion.splits:
         split_jobs = conversion.split_jobs(split_name)
         old_split = old_manifest.splits.get(split_name) if old_manifest else None
         missing_jobs = _missing(split_jobs, old_split, statuses, journal, redone_stems=redone_stems)
         if missing_jobs:
-            conversion_status.todo.extend(missing_jobs)
+            conversion_status.pending_jobs.extend(missing_jobs)
             continue
         shard_statuses = conversion_status.shards(split_name)
         if old_split is None or _differs(
@@ -98,11 +108,11 @@ def survey(
         ):
             index_status = journal.index_status(split_name) if len(shard_statuses) == len(split_jobs) else None
             if index_status is not None and index_status.inputs == index_inputs(shard_statuses, conversion.plan):
-                conversion_status.merged[split_name] = index_status
+                conversion_status.merged_indexes[split_name] = index_status
             else:
                 shard_numbers = tuple(shard_job.shard.index for shard_job in split_jobs)
                 num_shards = split_jobs[0].shard.count
-                conversion_status.merges.append(
+                conversion_status.pending_merges.append(
                     SplitJob(dataset=conversion.name, split=split_name, shards=shard_numbers, count=num_shards)
                 )
     return conversion_status
@@ -129,7 +139,7 @@ def existing_manifest(conversion: Conversion) -> Manifest | None:
     return manifest
 
 
-def barren_split(conversion: Conversion) -> str | None:
+def empty_split(conversion: Conversion) -> str | None:
     """Return an error about the first finished split that gives no pair, None if there is none.
 
     A split with damage is passed over: damage is reported on its own.

@@ -10,7 +10,7 @@ from convert.errors import ConflictError
 from convert.journal.journal import Journal, check_parameters
 from convert.plan import Conversion
 from convert.registry.dataset import reindex_hint
-from convert.run.status import ConversionStatus, find_redo, repaired_sources, survey
+from convert.run.status import ConversionStatus, find_redo, read_status, repaired_sources
 
 _LISTED = 5
 
@@ -46,21 +46,24 @@ def overwriting_work(conversion: Conversion, selection: str | None, *, config: S
             "not convert again; leave that option out, or remove the folder yourself"
         )
     try:
-        return replace(_find_work(conversion, frozenset(), config), removes=list(existing))
+        return replace(_find_work(conversion, frozenset(), config), removed_splits=list(existing))
     except ConflictError:
         return ConversionStatus(
-            conversion=conversion, todo=list(conversion.jobs), removes=list(existing), discards=True
+            conversion=conversion,
+            pending_jobs=list(conversion.jobs),
+            removed_splits=list(existing),
+            discards_output=True,
         )
 
 
 def _find_work(conversion: Conversion, redo_stems: frozenset[str], config: Sequence[str]) -> ConversionStatus:
-    status = survey(conversion, redone_stems=redo_stems, redo=redo_stems)
+    status = read_status(conversion, redone_stems=redo_stems, redo=redo_stems)
     if (started_parameters := conversion.journal.parameters()) is not None:
         check_parameters(started_parameters, conversion.journal_parameters, location=conversion.plan.output)
-    if (old_manifest := status.before) is None:
+    if (old_manifest := status.old_manifest) is None:
         return status
     if repaired := repaired_sources(conversion, old_manifest):
-        status = survey(conversion, redone_stems=redo_stems | set(repaired), redo=redo_stems)
+        status = read_status(conversion, redone_stems=redo_stems | set(repaired), redo=redo_stems)
     output = conversion.plan.output
     if reindex_advice := reindex_hint(old_manifest.spec, conversion.spec, root=output.rsplit("/", 2)[0], config=config):
         if not status.complete:
@@ -74,8 +77,8 @@ def _find_work(conversion: Conversion, redo_stems: frozenset[str], config: Seque
 
 def _tell_again(status: ConversionStatus, *, reasons: Mapping[str, str]) -> None:
     """Print which shards of a complete dataset are converted again, and why."""
-    redone_jobs = [shard_job for shard_job in status.todo if shard_job.entry is not None]
-    splits = status.before.splits if status.before and redone_jobs else {}
+    redone_jobs = [shard_job for shard_job in status.pending_jobs if shard_job.entry is not None]
+    splits = status.old_manifest.splits if status.old_manifest and redone_jobs else {}
     lost_splits = {
         split_name
         for split_name, split_entry in splits.items()

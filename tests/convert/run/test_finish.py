@@ -11,7 +11,7 @@ from convert.errors import ConflictError
 from convert.journal.journal import Journal
 from convert.plan import Conversion, ConvertConfig
 from convert.run.finish import finalise
-from convert.run.status import existing_manifest, survey
+from convert.run.status import existing_manifest, read_status
 from convert.shard.images import FramePolicy
 from convert.tasks.shard import convert_shard
 from stream.format.manifest import Manifest, TableEntry, describe_file, read_manifest
@@ -158,7 +158,7 @@ def test_while_a_shard_is_missing_there_is_no_manifest(dataset: RldsDataset, tmp
     assert not (Path(conversion.plan.output) / "dataset.json").exists()
     convert_shard(conversion.jobs[-1], conversion.plan)
     assert finalise(conversion) is None
-    assert [job.split for job in survey(conversion).merges] == ["train", "val"]
+    assert [job.split for job in read_status(conversion).pending_merges] == ["train", "val"]
     merge_splits(conversion)
     assert finalise(conversion) is not None
 
@@ -196,13 +196,13 @@ from convert.run.finish import finalise
 from convert.shard.images import FramePolicy
 from convert.tasks.merge import merge_split
 from convert.plan import ConvertConfig
-from convert.run.status import survey
+from convert.run.status import read_status
 from tests.fixtures.datasets.rlds_dataset import RldsDataset
 root, output = map(Path, sys.argv[1:])
 conversion = RldsDataset(root, "demo").conversion(output, ConvertConfig(policy=FramePolicy(size=None)))
 print("ready", flush=True)
 sys.stdin.readline()
-for job in survey(conversion).merges:
+for job in read_status(conversion).pending_merges:
     merge_split(job, conversion.plan)
 made = finalise(conversion)
 print(made and made.records, flush=True)
@@ -258,7 +258,7 @@ def test_another_source_with_the_same_name_is_refused(
     with pytest.raises(
         ConflictError, match=r"was converted from .*/demo/1\.0\.0, whose dataset_info\.json or features"
     ):
-        survey(other.conversion(Path(conversion.plan.output).parents[1], NATIVE))
+        read_status(other.conversion(Path(conversion.plan.output).parents[1], NATIVE))
 
 
 @pytest.mark.parametrize("content", [b"", b'{"format_version": 9}'])
@@ -267,7 +267,7 @@ def test_a_manifest_that_cannot_be_read_is_a_conflict(dataset: RldsDataset, tmp_
     Path(conversion.plan.output).mkdir(parents=True)
     (Path(conversion.plan.output) / "dataset.json").write_bytes(content)
     with pytest.raises(ConflictError, match=r"dataset\.json: .*\(or choose another --output\)"):
-        survey(conversion)
+        read_status(conversion)
 
 
 def test_removing_an_output_leaves_what_is_not_ours(dataset: RldsDataset, tmp_path: Path) -> None:

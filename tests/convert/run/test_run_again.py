@@ -16,7 +16,7 @@ from convert.errors import EXIT_DAMAGED, EXIT_FAILED, EXIT_USAGE
 from convert.journal.journal import Journal
 from convert.plan import ConvertConfig
 from convert.run.command import main
-from convert.run.status import survey
+from convert.run.status import read_status
 from convert.shard.images import FramePolicy
 from convert.tasks.shard import convert_shard
 from convert.verify.command import verify_root
@@ -240,9 +240,9 @@ def test_another_split_is_not_touched_while_one_is_half_changed(
     shutil.copyfile(whole.shard(index=1, count=3), dataset.shard(index=1, count=3))
     conversion = dataset.conversion(output, ConvertConfig(policy=FramePolicy(size=None)))
     Journal(output / FOLDER).begin({**conversion.parameters, "source": conversion.source.fingerprint})
-    found = survey(conversion, redone_stems={"train-00001-of-00003"})
-    assert [job.stem for job in found.todo] == ["train-00001-of-00003"]
-    assert convert_shard(found.todo[0], conversion.plan)
+    found = read_status(conversion, redone_stems={"train-00001-of-00003"})
+    assert [job.stem for job in found.pending_jobs] == ["train-00001-of-00003"]
+    assert convert_shard(found.pending_jobs[0], conversion.plan)
     with pytest.raises(FileNotFoundError, match="no manifest, so this conversion is not complete"):
         read_manifest(output / FOLDER)
     capsys.readouterr()
