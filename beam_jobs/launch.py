@@ -36,7 +36,7 @@ def run_pipeline(
     arguments: Sequence[str],
     *,
     num_workers: int,
-    known: Sequence[str],
+    program_flags: Sequence[str],
     progress: AbstractContextManager[object],
 ) -> dict[str, int] | None:
     """Convert shards, or merge splits, with the runner that Beam's ``arguments`` name.
@@ -46,7 +46,7 @@ def run_pipeline(
         plans: Plans by dataset.
         arguments: Beam's options as on the command line.
         num_workers: Worker processes of a local runner, at most one for each job.
-        known: The program's own options, to suggest one for a typo.
+        program_flags: The program's own options, to suggest one for a typo.
         progress: Context manager that is entered once the runner is ready, while the pipeline runs.
 
     Returns:
@@ -55,7 +55,7 @@ def run_pipeline(
     Raises:
         UsageError: There is no such runner or option. Other errors of a runner pass through.
     """
-    choice = choose_runner(arguments, num_workers=max(1, min(num_workers, len(jobs))), known=known)
+    choice = choose_runner(arguments, num_workers=max(1, min(num_workers, len(jobs))), program_flags=program_flags)
     # A killed run may have left a folder, also if it left nothing to convert.
     sweep(staging_base(None), prefix=SCRATCH)
     if not jobs:
@@ -160,7 +160,7 @@ def _run_beside(pipeline: beam.Pipeline, before: set[int], claims: Claims) -> di
 def _worker_ended(code: int) -> str:
     how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
     why = ", as the kernel does when memory runs out" if code == -signal.SIGKILL else ""
-    return f"a worker process {how}{why}; run the same command again to go on, perhaps with fewer --num-workers"
+    return f"a worker process {how}{why}; run the same command again to continue, perhaps with fewer --num-workers"
 
 
 def _end_children(before: set[int]) -> None:

@@ -79,13 +79,13 @@ class RunnerChoice:
         return self.is_service and bool(PipelineOptions(list(self.arguments)).view_as(TestOptions).dry_run)
 
 
-def choose_runner(arguments: Sequence[str], *, num_workers: int, known: Sequence[str]) -> RunnerChoice:
+def choose_runner(arguments: Sequence[str], *, num_workers: int, program_flags: Sequence[str]) -> RunnerChoice:
     """Return the runner that the command line asks for.
 
     Args:
         arguments: Arguments that the program's own parser did not know.
         num_workers: Worker processes of a local runner; other runners have options of their own.
-        known: The program's own options, to suggest one for a typo.
+        program_flags: The program's own options, to suggest one for a typo.
 
     Raises:
         UsageError: Beam does not know an option either, or there is no such runner, or its extra is not installed.
@@ -103,8 +103,10 @@ def choose_runner(arguments: Sequence[str], *, num_workers: int, known: Sequence
     except argparse.ArgumentError as error:
         raise UsageError(f"Beam option {error}") from None
     if unknown:
-        theirs = [flag for action in parser._actions for flag in action.option_strings]
-        raise UsageError(f"unknown option {unknown[0]}, neither ours nor Beam's{_hint(unknown[0], known, theirs)}")
+        beam_flags = [flag for action in parser._actions for flag in action.option_strings]
+        raise UsageError(
+            f"unknown option {unknown[0]}, neither ours nor Beam's{_hint(unknown[0], program_flags, beam_flags)}"
+        )
     check_jar(choice.name, PipelineOptions(rest))
     return choice
 

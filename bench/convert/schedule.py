@@ -89,7 +89,9 @@ def _work(given: ScheduleOptions) -> Iterator[dict[str, Any]]:
         conversion.journal.begin(conversion.journal_parameters)
         jobs = [_slow(job, seconds) for job, seconds in zip(conversion.jobs, given.seconds, strict=True)]
         plans = {conversion.name: conversion.plan}
-        run_pipeline(jobs, plans, [], num_workers=given.num_workers, known=[], progress=contextlib.nullcontext())
+        run_pipeline(
+            jobs, plans, [], num_workers=given.num_workers, program_flags=[], progress=contextlib.nullcontext()
+        )
         journal = folder / "out" / FOLDER
         times = {
             kind: [(journal / f"{job.stem}{kind}").stat().st_mtime for job in jobs]

@@ -25,7 +25,7 @@ class ShardProgress(Progress):
 
     Args:
         jobs: Shards, or pieces of them, that this process is to convert, with the output folder of each.
-        records: Word for records: pairs or frames.
+        record_noun: Noun of records: pairs or frames.
         stream: Stream to write to instead of stderr.
     """
 
@@ -33,10 +33,10 @@ class ShardProgress(Progress):
     failures = "episodes left out"
 
     def __init__(
-        self, shard_jobs: Sequence[tuple[ShardJob, str]], *, records: str = "pairs", stream: TextIO | None = None
+        self, shard_jobs: Sequence[tuple[ShardJob, str]], *, record_noun: str = "pairs", stream: TextIO | None = None
     ) -> None:
         super().__init__(sum(shard_job.size for shard_job, _ in shard_jobs), "B", stream=stream or sys.stderr)
-        self._word = records
+        self._record_noun = record_noun
         largest_first = sorted(shard_jobs, key=lambda job_and_output: -job_and_output[0].size)
         self._waiting = {(output, shard_job.name): shard_job for shard_job, output in largest_first}
         self._turns = list(dict.fromkeys(output for _, output in largest_first))
@@ -62,8 +62,8 @@ class ShardProgress(Progress):
         """Return the shards and records that are done."""
         num_done = len(self._shards - {(output, shard_job.stem) for (output, _), shard_job in self._waiting.items()})
         num_records = sum(sum(piece_counts.values()) for piece_counts in self._records.values())
-        records_per_second = num_records / max(time.monotonic() - self._started, 1e-6)
-        return f"{num_done:,}/{len(self._shards):,} shards, {num_records:,} {self._word} ({records_per_second:,.0f}/s)"
+        rate = num_records / max(time.monotonic() - self._started, 1e-6)
+        return f"{num_done:,}/{len(self._shards):,} shards, {num_records:,} {self._record_noun} ({rate:,.0f}/s)"
 
     def _look(self, output: str) -> None:
         if not (

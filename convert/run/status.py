@@ -14,8 +14,8 @@ from convert.jobs import ShardJob, SplitJob
 from convert.journal.journal import Journal, check_parameters
 from convert.journal.status import IndexStatus, ShardStatus
 from convert.plan import Conversion, no_pair
+from convert.shard.counts import count_damage
 from convert.tasks.merge import index_inputs
-from convert.tasks.shard import count_damage
 from stream.base.errors import FormatError, closest
 from stream.format.manifest import Manifest, SplitEntry
 
@@ -30,7 +30,8 @@ class ConversionStatus:
         is_withdrawn: True if the manifest was taken out of the output.
         pending_jobs: Shards to convert.
         pending_merges: Splits to merge, all shards of which are finished.
-        merged_indexes: Splits whose shards and index are finished in the journal. The others stay as the manifest has them.
+        merged_indexes: Splits whose shards and index are finished in the journal. The others stay as the manifest has
+            them.
         finished: Statuses in the journal, by stem.
         removed_splits: Splits that --overwrite removes in the end.
         discards_output: True if the output has another unfinished --overwrite, which is removed first.

@@ -39,3 +39,8 @@ def count_frames(shard_entries: Sequence[ShardEntry], cameras: Sequence[str]) ->
 def total_counts(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     """Return the sums of counts by key, sorted by key."""
     return dict(sorted(sum(map(Counter, counts), Counter[str]()).items()))
+
+
+def count_damage(left_out: Mapping[str, int]) -> int:
+    """Return how much was left out because it was damaged."""
+    return sum(left_out.get(reason, 0) for reason in DAMAGE)

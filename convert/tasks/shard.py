@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import socket
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from itertools import islice, repeat
@@ -23,7 +23,7 @@ from convert.jobs import ShardJob
 from convert.journal.journal import RECORDS, Journal, piece_stem
 from convert.journal.status import QuarantineEntry, ShardStatus
 from convert.plan import DatasetPlan, PlannedCamera
-from convert.shard.counts import DAMAGE, total_counts
+from convert.shard.counts import DAMAGE, count_damage, total_counts
 from convert.shard.images import EncodedFrame
 from convert.shard.language import step_language
 from convert.shard.pairs import first_steps
@@ -126,11 +126,6 @@ def _once(shard_job: ShardJob, journal: Journal, write_files: Callable[[Path], S
             journal.place(shard_job.name, stage_folder)
         journal.finish(status)
         return status
-
-
-def count_damage(left_out: Mapping[str, int]) -> int:
-    """Return how much was left out because it was damaged."""
-    return sum(left_out.get(reason, 0) for reason in DAMAGE)
 
 
 def _check_no_worse(shard_job: ShardJob, old_entry: ShardEntry, new_entry: ShardEntry, journal: Journal) -> None:

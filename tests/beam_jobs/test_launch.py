@@ -32,7 +32,7 @@ def abandon(place: Path) -> Path:
 
 def test_a_run_that_has_nothing_to_convert_removes_what_a_killed_one_left(place: Path) -> None:
     abandon(place)
-    run_pipeline([], {}, [], num_workers=1, known=[], progress=contextlib.nullcontext())
+    run_pipeline([], {}, [], num_workers=1, program_flags=[], progress=contextlib.nullcontext())
     assert list(place.iterdir()) == []
 
 
@@ -48,7 +48,9 @@ def test_a_run_removes_what_one_beside_it_left_when_it_was_killed_meanwhile(
         left.append(abandon(place))
         yield
 
-    run_pipeline(conversion.jobs[:1], {"demo": conversion.plan}, [], num_workers=1, known=[], progress=meanwhile())
+    run_pipeline(
+        conversion.jobs[:1], {"demo": conversion.plan}, [], num_workers=1, program_flags=[], progress=meanwhile()
+    )
     assert not left[0].exists()
 
 
@@ -67,6 +69,8 @@ def test_the_folder_of_beams_pipeline_lies_where_a_sweep_removes_it(
     conversion = dataset.conversion(tmp_path_factory.mktemp("out"))
     quiet = contextlib.nullcontext()
     with pytest.raises(KeyboardInterrupt):
-        run_pipeline(conversion.jobs[:1], {"demo": conversion.plan}, [], num_workers=1, known=[], progress=quiet)
+        run_pipeline(
+            conversion.jobs[:1], {"demo": conversion.plan}, [], num_workers=1, program_flags=[], progress=quiet
+        )
     assert made[0].parent.name.startswith(f"{SCRATCH}{machine()}-")
     assert list(place.iterdir()) == []

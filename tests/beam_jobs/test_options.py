@@ -11,7 +11,7 @@ from convert.errors import UsageError
 
 
 def choose(*arguments: str, num_workers: int = 2) -> RunnerChoice:
-    return choose_runner(arguments, num_workers=num_workers, known=["--num-workers", "--overwrite"])
+    return choose_runner(arguments, num_workers=num_workers, program_flags=["--num-workers", "--overwrite"])
 
 
 def test_default_is_the_in_process_runner_and_downloads_nothing() -> None:

@@ -114,7 +114,7 @@ def wait_for_port(port: int) -> None:
 
 def translate(dataset: RldsDataset, output: Path, name: str, *options: str) -> beam_runner_api_pb2.Pipeline:
     """The pipeline that a runner's job server gets."""
-    choice = choose_runner((f"--runner={name}", *options), num_workers=1, known=[])
+    choice = choose_runner((f"--runner={name}", *options), num_workers=1, program_flags=[])
     parsed = PipelineOptions(list(choice.arguments))
     runner = RUNNERS[name]()
     conversion = dataset.conversion(output)
@@ -170,7 +170,7 @@ def test_workers_run_in_the_environment_that_is_named(
 
 
 def open_options(*arguments: str) -> Iterator[Any]:
-    choice = choose_runner(arguments, num_workers=1, known=[])
+    choice = choose_runner(arguments, num_workers=1, program_flags=[])
     with open_runner(choice) as (_, options):
         yield options
 

@@ -288,9 +288,9 @@ def test_sizes_and_cameras_are_chosen_by_role(dataset: RldsDataset, tmp_path: Pa
     [
         (("--cameras", "ceiling"), "--cameras: no dataset has 'ceiling'; "),
         (("--image-size", "wirst:8x8"), "no dataset has 'wirst'; did you mean 'wrist'?"),
-        (("--camera", "wide"), "--camera goes with --layout pairs"),
-        (("--frames", "all"), "--frames goes with --layout pairs"),
-        (("--layout", "pairs"), "--cameras goes with --layout frames"),
+        (("--camera", "wide"), "--camera works with --layout pairs"),
+        (("--frames", "all"), "--frames works with --layout pairs"),
+        (("--layout", "pairs"), "--cameras works with --layout frames"),
         (("--cameras", ","), "--cameras ',' names no camera"),
     ],
 )
@@ -311,7 +311,7 @@ def test_one_frames_root_does_not_become_one_of_pairs(dataset: RldsDataset, root
     ]
     done = run(*where, module="convert.run")
     assert done.code == EXIT_USAGE
-    refused = "--codec h264 goes with --layout frames" if "h264" in chosen else "a conversion with other parameters: "
+    refused = "--codec h264 works with --layout frames" if "h264" in chosen else "a conversion with other parameters: "
     assert refused in done.error()
 
 

@@ -310,7 +310,7 @@ def test_a_split_is_not_added_with_another_registry_entry(
     result = Result(code, *capsys.readouterr())
     assert code == EXIT_USAGE
     assert "(state differ)" in result.error()
-    assert "convert.reindex" in result.error()
+    assert "pairstream reindex" in result.error()
     assert tree(tmp_path) == before
 
 

@@ -282,7 +282,7 @@ def test_remove_takes_one_dataset_and_leaves_what_others_put_there(convert: Conv
 
 @pytest.mark.parametrize("option", ["--overwrite", "--finalize", "--task-count=2", "--redo=train-00000-of-00006"])
 def test_remove_goes_alone(convert: Convert, done: Path, option: str) -> None:
-    assert "--remove goes without" in assert_refused(convert("--remove", option), done, tree(done))
+    assert "--remove cannot be combined with" in assert_refused(convert("--remove", option), done, tree(done))
 
 
 @pytest.mark.long

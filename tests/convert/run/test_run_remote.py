@@ -225,7 +225,7 @@ def test_ctrl_c_ends_with_one_line_and_leaves_no_file_on_the_disk(
         assert running.processes() == []
     assert result.code == EXIT_INTERRUPTED
     said = [line for line in result.err.splitlines() if line.strip() and " shards, " not in line]
-    assert said == ["interrupted; run the same command again to go on"]
+    assert said == ["interrupted; run the same command again to continue"]
     assert list(staging.iterdir()) == []
     assert MANIFEST not in objects(bucket)
 
