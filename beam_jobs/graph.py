@@ -104,16 +104,16 @@ def _do(job: Job, plan: DatasetPlan) -> dict[str, int]:
 
 
 def _count(amounts: Mapping[str, int]) -> None:
-    for name, amount in amounts.items():
-        Metrics.counter(NAMESPACE, name).inc(amount)
+    for counter_name, amount in amounts.items():
+        Metrics.counter(NAMESPACE, counter_name).inc(amount)
 
 
 def _name_job(error: Exception, job: Job) -> ConvertError:
     """Return the failure with the shard or split in its message: runners return little more than the message."""
-    ours = isinstance(error, ConvertError | RemoteError)
-    message = str(error) if ours else f"{type(error).__name__}: {error}"
-    known = (job.shard.name, job.stem) if isinstance(job, ShardJob) else (job.split,)
-    if not any(name in message for name in known):
+    is_expected = isinstance(error, ConvertError | RemoteError)
+    message = str(error) if is_expected else f"{type(error).__name__}: {error}"
+    job_names = (job.shard.name, job.stem) if isinstance(job, ShardJob) else (job.split,)
+    if not any(job_name in message for job_name in job_names):
         message = f"{message} (in {job.dataset} {job.name})"
     refused = isinstance(error, UsageError) or (isinstance(error, RemoteError) and error.refused)
     return (UsageError if refused else ShardError)(message)

@@ -85,7 +85,7 @@ def write_source(
     }
     features = tfds.features.FeaturesDict({"steps": tfds.features.Dataset(step)})
     splits = {"train": (list(map(len, shards)), sum(file.stat().st_size for file in files))}
-    write_metadata(folder, name=name, version=VERSION, features=features, splits=splits)
+    write_metadata(folder, dataset_name=name, version=VERSION, features=features, splits=splits)
     entry = {
         "tfds_name": name,
         "version": VERSION,

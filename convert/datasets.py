@@ -61,7 +61,7 @@ class VersionFolder:
         dataset_spec = load_registry().datasets.get(self.manifest.dataset) if self.manifest is not None else None
         if self.manifest is None or dataset_spec is None or dataset_spec.version != self.manifest.version:
             return None
-        hint = reindex_hint(self.manifest.spec, dataset_spec, root=self.folder.absolute().parent.parent)
+        hint = reindex_hint(self.manifest.spec, dataset_spec, output_root=self.folder.absolute().parent.parent)
         return hint and f"{hint}, unless the entry came from a --config of your own"
 
 

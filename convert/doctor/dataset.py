@@ -47,26 +47,30 @@ def read_dataset(folder: Path) -> Examined:
         manifest = read_manifest(folder)
         read_vectors(manifest)
     except (FormatError, OSError) as error:
-        path = folder / MANIFEST_NAME
-        notes.add("incomplete", None, partial(Example, file=str(path), text=fault(error, path)))
+        manifest_path = folder / MANIFEST_NAME
+        notes.add("incomplete", None, partial(Example, file=str(manifest_path), text=fault(error, manifest_path)))
         return report
     report.manifest = manifest
-    if hint := report.registry_hint:
-        notes.add("registry_changed", None, hint)
-    for name, split in manifest.splits.items():
-        left = Counter(total_counts(shard.left_out for shard in split.shards))
-        damaged = sum(left[reason] for reason in DAMAGED_EPISODE)
-        pairless = split.episodes - damaged - sum(shard.paired_episodes for shard in split.shards)
-        if not split.records:
-            notes.add("split_empty", name, f"{split.episodes:,} episodes, no record")
+    if reindex_advice := report.registry_hint:
+        notes.add("registry_changed", None, reindex_advice)
+    for split_name, split_entry in manifest.splits.items():
+        left_out = Counter(total_counts(shard_entry.left_out for shard_entry in split_entry.shards))
+        damaged = sum(left_out[reason] for reason in DAMAGED_EPISODE)
+        pairless = (
+            split_entry.episodes - damaged - sum(shard_entry.paired_episodes for shard_entry in split_entry.shards)
+        )
+        if not split_entry.records:
+            notes.add("split_empty", split_name, f"{split_entry.episodes:,} episodes, no record")
             continue
-        if damaged > DAMAGED_SHARE * split.episodes:
-            reasons = ", ".join(f"{left[reason]:,} {reason}" for reason in DAMAGED_EPISODE if left[reason])
-            text = f"{damaged:,} of {split.episodes:,} episodes were left out: {reasons}"
-            notes.add("source_damaged", name, text, count=damaged)
-        if pairless > PAIRLESS_SHARE * split.episodes:
-            text = f"{pairless:,} of {split.episodes:,} episodes; the offset is {manifest.parameters.get('offset')}"
-            notes.add("without_pairs", name, text, count=pairless)
+        if damaged > DAMAGED_SHARE * split_entry.episodes:
+            reasons = ", ".join(f"{left_out[reason]:,} {reason}" for reason in DAMAGED_EPISODE if left_out[reason])
+            sentence = f"{damaged:,} of {split_entry.episodes:,} episodes were left out: {reasons}"
+            notes.add("source_damaged", split_name, sentence, count=damaged)
+        if pairless > PAIRLESS_SHARE * split_entry.episodes:
+            sentence = (
+                f"{pairless:,} of {split_entry.episodes:,} episodes; the offset is {manifest.parameters.get('offset')}"
+            )
+            notes.add("without_pairs", split_name, sentence, count=pairless)
     return report
 
 
@@ -78,34 +82,38 @@ def look_at(report: Examined, *, frames: int, seed: int) -> Examined:
     splits, notes = [], report.notes
     if (manifest := report.manifest) is None:
         return report
-    chosen = choose_records(manifest, frames=frames, seed=seed)
-    for name, sample in chosen.items():
-        folder = report.folder / name
-        found = check_index(folder, manifest, deep=False)
-        notes.merge(found)
-        if not found.damage:
+    chosen_records = choose_records(manifest, frames=frames, seed=seed)
+    for split_name, sample in chosen_records.items():
+        folder = report.folder / split_name
+        findings = check_index(folder, manifest, deep=False)
+        notes.merge(findings)
+        if not findings.damage:
             splits.append(OpenSplit(folder, manifest, sample=sample))
-            for check in SPLIT_CHECKS:
-                _run(partial(check, splits[-1], notes), name, notes)
+            for check_split in SPLIT_CHECKS:
+                _run(partial(check_split, splits[-1], notes), split_name, notes)
             report.total += splits[-1].frames
     for check_all in DATASET_CHECKS if splits else ():
         _run(partial(check_all, splits, notes), None, notes)
     return report
 
 
-def _run(check: partial[None], split: str | None, notes: Notes) -> None:
+def _run(run_check: partial[None], split_name: str | None, notes: Notes) -> None:
     try:
-        check()
+        run_check()
     except Exception as error:
-        notes.add("unreadable", split, f"{check.func.__name__} ended: {type(error).__name__}: {first_line(error)}")
+        notes.add(
+            "unreadable", split_name, f"{run_check.func.__name__} ended: {type(error).__name__}: {first_line(error)}"
+        )
 
 
 def choose_records(manifest: Manifest, *, frames: int, seed: int) -> dict[str, np.ndarray]:
     """Draw the records of each split to look at, sorted: about ``frames`` / 2, and a few of each split."""
-    random = np.random.default_rng([seed, zlib.crc32(manifest.dataset.encode())])
-    pairs, chosen = max(1, frames // 2), {}
-    for name, split in manifest.splits.items():
-        share = round(pairs * split.records / max(1, manifest.records))
-        wanted = min(split.records, max(share, min(pairs, _LEAST_OF_A_SPLIT)))
-        chosen[name] = np.sort(random.choice(max(1, split.records), wanted, replace=False, shuffle=False))
-    return chosen
+    generator = np.random.default_rng([seed, zlib.crc32(manifest.dataset.encode())])
+    num_pairs, chosen_records = max(1, frames // 2), {}
+    for split_name, split_entry in manifest.splits.items():
+        proportional = round(num_pairs * split_entry.records / max(1, manifest.records))
+        num_records = min(split_entry.records, max(proportional, min(num_pairs, _LEAST_OF_A_SPLIT)))
+        chosen_records[split_name] = np.sort(
+            generator.choice(max(1, split_entry.records), num_records, replace=False, shuffle=False)
+        )
+    return chosen_records

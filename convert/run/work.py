@@ -65,7 +65,9 @@ def _find_work(conversion: Conversion, redo_stems: frozenset[str], config: Seque
     if repaired := repaired_sources(conversion, old_manifest):
         status = read_status(conversion, redone_stems=redo_stems | set(repaired), redo=redo_stems)
     output = conversion.plan.output
-    if reindex_advice := reindex_hint(old_manifest.spec, conversion.spec, root=output.rsplit("/", 2)[0], config=config):
+    if reindex_advice := reindex_hint(
+        old_manifest.spec, conversion.spec, output_root=output.rsplit("/", 2)[0], config=config
+    ):
         if not status.complete:
             raise ConflictError(
                 f"{output} {reindex_advice}. Run it before anything is added, or use the entry as it was"

@@ -26,7 +26,7 @@ def source(name: str) -> SampleSource:
 @cache
 def kinematics(name: str) -> Kinematics:
     rng = np.random.default_rng(7)
-    return Kinematics(source(name), Motion(rng), steps=STEPS, rng=rng)
+    return Kinematics(source(name), Motion(rng), num_steps=STEPS, generator=rng)
 
 
 def values_of(name: str, part: Part) -> np.ndarray:

@@ -27,7 +27,7 @@ def test_tfds_reads_back_exactly_what_was_put_in(sample: Sample, name: str) -> N
         assert [len(episode["steps"]) for episode in read] == [STEPS] * (EPISODES if split == "train" else 1)
         # The others are of the same making; their scenes take most of the time.
         number, episode = len(read) - 1, read[-1]
-        columns = Episode(source, split, number=number, steps=STEPS, seed=0).columns()
+        columns = Episode(source, split, episode_number=number, num_steps=STEPS, seed=0).columns()
         for feature in source.features:
             stored = values_in(columns, feature)
             found = values_of(episode, feature)
@@ -84,7 +84,7 @@ def flattened(values: Any) -> list[bytes]:
 @pytest.mark.parametrize("name", ["tidybot", "droid", "vima_converted_externally_to_rlds"])
 def test_a_record_is_what_tfds_itself_would_write(name: str) -> None:
     source = SampleSource(REGISTRY.dataset(name))
-    columns = Episode(source, "train", number=1, steps=2, seed=0).columns()
+    columns = Episode(source, "train", episode_number=1, num_steps=2, seed=0).columns()
     nested: dict[str, Any] = {"steps": [{}, {}]}
     for feature in source.features:
         rows = list(values_in(columns, feature))
