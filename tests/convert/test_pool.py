@@ -14,10 +14,10 @@ from stream.base.progress import Progress
 def test_a_process_that_dies_costs_only_its_task() -> None:
     signals = [signal.SIGCHLD, signal.SIGKILL, signal.SIGCHLD, signal.SIGSEGV, signal.SIGCHLD]
     with ProcessPool(2) as pool, Progress(5, "tasks", stream=None) as shown:
-        found = pool.run(
+        actual = pool.run(
             [partial(signal.raise_signal, number) for number in signals], progress=shown, task_sizes=[1] * 5
         )
-    assert found == [None, Crashed("signal 9"), None, Crashed("signal 11"), None]
+    assert actual == [None, Crashed("signal 9"), None, Crashed("signal 11"), None]
 
 
 def test_no_process_gets_ctrl_c_while_it_starts() -> None:

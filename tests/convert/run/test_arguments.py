@@ -47,9 +47,29 @@ def test_workers_are_as_many_as_the_cores_that_the_process_may_use() -> None:
 
 
 def test_every_option_of_the_conversion_arrives() -> None:
-    given = ["--camera", "wrist", "--image-size", "180x320", "--resize", "crop", "--quality", "90", "--offset", "12s"]
-    given += ["--frames", "fixed:3", "--on-error", "fail", "--splits", "train, val,train", "--leave-out", "depth*"]
-    assert options(*given) == ConvertConfig(
+    options_given = [
+        "--camera",
+        "wrist",
+        "--image-size",
+        "180x320",
+        "--resize",
+        "crop",
+        "--quality",
+        "90",
+        "--offset",
+        "12s",
+    ]
+    options_given += [
+        "--frames",
+        "fixed:3",
+        "--on-error",
+        "fail",
+        "--splits",
+        "train, val,train",
+        "--leave-out",
+        "depth*",
+    ]
+    assert options(*options_given) == ConvertConfig(
         splits=("train", "val"),
         camera="wrist",
         policy=FramePolicy(size=(180, 320), resize="crop", quality=90),
@@ -168,7 +188,7 @@ def test_what_is_stored_stays() -> None:
 
 
 @pytest.mark.parametrize(
-    ("manifests", "given", "told"),
+    ("manifests", "options_given", "message"),
     [
         ((stored("h264"), stored()), {}, "camera image is h264 and jpeg; give --codec"),
         ((stored("h264", gop=5), stored("h264", gop=7)), {}, "their video has --gop 5 and 7; give one"),
@@ -182,10 +202,10 @@ def test_what_is_stored_stays() -> None:
     ],
 )
 def test_datasets_that_differ_or_would_pass_through_are_refused(
-    manifests: tuple[Any, ...], given: dict[str, Any], told: str
+    manifests: tuple[Any, ...], options_given: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(UsageError, match=told):
-        found(*manifests, **given)
+    with pytest.raises(UsageError, match=message):
+        found(*manifests, **options_given)
 
 
 def test_another_gop_lets_a_crf_be_given() -> None:

@@ -86,10 +86,10 @@ def kill(command: Command) -> None:
 
 def assert_same_command_completes(command: list[str], output: Path, reference: dict[str, str]) -> Result:
     before = files_of_finished_shards(output)
-    with start(*command) as again:
-        result = again.wait()
+    with start(*command) as repeated:
+        result = repeated.wait()
         assert result.code == 0, result.err
-        assert again.processes() == []
+        assert repeated.processes() == []
     # The whole tree is compared, so that neither a temporary file nor the journal is left.
     assert tree(output) == reference
     assert_untouched(before)

@@ -89,7 +89,7 @@ def test_a_stride_is_kept_but_for_the_last_frame(stride: int, offset: int) -> No
 def test_a_fixed_number_of_frames_is_spaced_evenly_to_half_a_step(count: int, offset: int) -> None:
     offsets = frame_offsets(f"fixed:{count}", offset)
     assert len(offsets) == count
-    assert all(abs(found - i * offset / (count - 1)) <= 0.5 for i, found in enumerate(offsets))
+    assert all(abs(actual - i * offset / (count - 1)) <= 0.5 for i, actual in enumerate(offsets))
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def test_what_cannot_be_read_is_counted_and_listed_and_the_rest_is_converted(tmp
     assert status.entry.left_out == left_out
     assert shard.table("episodes")["status"] == statuses
     assert len(status.quarantine) == sum(left_out.values())
-    assert status.entry.records == sum({0: 4, 1: 3, 2: 4}[i] for i, found in enumerate(statuses) if found == "ok")
+    assert status.entry.records == sum({0: 4, 1: 3, 2: 4}[i] for i, actual in enumerate(statuses) if actual == "ok")
 
 
 @pytest.mark.parametrize("case", DAMAGED)

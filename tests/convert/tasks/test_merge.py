@@ -26,8 +26,8 @@ def conversion_of(folder: Path, output: Path, seed: int) -> Conversion:
 
 def actions(output: Path) -> list[list[float]]:
     path = output / "demo/1.0.0/train" / table_file("steps")
-    found: list[list[float]] = pa.ipc.open_file(path.read_bytes()).read_all()["action"].to_pylist()
-    return found
+    actual: list[list[float]] = pa.ipc.open_file(path.read_bytes()).read_all()["action"].to_pylist()
+    return actual
 
 
 def test_an_index_of_a_source_that_has_changed_since_is_merged_again(tmp_path: Path) -> None:

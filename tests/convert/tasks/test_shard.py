@@ -55,8 +55,8 @@ def test_a_record_lies_where_its_row_says(tmp_path: Path) -> None:
     shard = shard_of(tmp_path, EPISODES)
     shard.convert()
     content = shard.path("arrayrecord").read_bytes()
-    places = shard.table("records")
-    for record, start, size in zip(shard.records(), places["position"], places["num_bytes"], strict=True):
+    locations = shard.table("records")
+    for record, start, size in zip(shard.records(), locations["position"], locations["num_bytes"], strict=True):
         assert content[start : start + size] == encode_record(record)
 
 
