@@ -24,8 +24,8 @@ def notation(feature: Feature) -> str:
 class FeatureFinder:
     """The features of a source by the paths of a registry entry."""
 
-    def __init__(self, dataset_spec: DatasetSpec, source: Source) -> None:
-        self._spec = dataset_spec
+    def __init__(self, spec: DatasetSpec, source: Source) -> None:
+        self._spec = spec
         self._file = f"{source.path}/{source.metadata[-1]}"
         self._named: set[str] = set()
         self._features = {notation(feature): feature for feature in source.features.values()}
@@ -94,13 +94,13 @@ class FeatureFinder:
             raise self._unfit(f"success_path {feature.name}", feature, "neither one number nor one text")
         return None if f"/{SUCCESS.name}" in self._features else feature
 
-    def check_part(self, vector_part: Part | Term, feature_path: str) -> None:
+    def check_part(self, part: Part | Term, feature_path: str) -> None:
         """Raise UsageError unless the feature of a part has its values and is not left out."""
         feature = self.find(feature_path, "action or state")
         if feature.dtype == "string" or feature.size is None or feature.sequences:
             raise self._unfit(feature_path, feature, "not a vector of numbers")
-        if feature.size != vector_part.dims if vector_part.select is None else max(vector_part.select) >= feature.size:
-            expected_values = f"values {list(vector_part.select)}" if vector_part.select else f"all {vector_part.dims}"
+        if feature.size != part.dims if part.select is None else max(part.select) >= feature.size:
+            expected_values = f"values {list(part.select)}" if part.select else f"all {part.dims}"
             raise UsageError(
                 f"{self._spec.name}: {feature_path} has {feature.size} values {feature.shape}; the registry takes "
                 f"{expected_values}"
@@ -141,20 +141,18 @@ class FeatureFinder:
 
     def _check_widths(self, columns: Iterable[Feature]) -> None:
         """Raise UsageError for columns of steps that are wide, unless the registry says so or uses their numbers."""
-        dataset_spec = self._spec
-        part_paths = {
-            vector_part.path for vector in dataset_spec.vectors.values() for vector_part in vector_inputs(vector)
-        }
+        spec = self._spec
+        part_paths = {part.path for vector in spec.vectors.values() for part in vector_inputs(vector)}
         for feature in columns:
             feature_name, num_values = feature.name, feature.size or 0
             if (
                 feature.level == "step"
                 and num_values > WIDE
                 and feature_name not in part_paths
-                and not dataset_spec.is_wide(feature_name)
+                and not spec.is_wide(feature_name)
             ):
                 raise UsageError(
-                    f"{dataset_spec.name}: {feature_name} is {feature.dtype} {feature.shape}: the index would have "
+                    f"{spec.name}: {feature_name} is {feature.dtype} {feature.shape}: the index would have "
                     f"{num_values:,} numbers of it a step, and has at most {WIDE:,} unasked; in the registry, write "
                     f"`leave_out: [{feature_name}]` to do without it or `wide: [{feature_name}]` to keep it, or keep "
                     "all with --leave-out none"

@@ -45,12 +45,12 @@ class VersionFolder:
     def files(self) -> Iterator[tuple[Path, FileEntry]]:
         """Yield each table, those of labels included, and each shard of the manifest with its entry."""
         for split_name, split_entry in self.splits.items():
-            for table_kind, table_entry in split_entry.index.items():
-                yield self.folder / split_name / table_file(table_kind), table_entry
+            for kind, table_entry in split_entry.index.items():
+                yield self.folder / split_name / table_file(kind), table_entry
             for labels_name, table_entry in split_entry.labels.items():
                 yield label_path(self.folder / split_name, labels_name, table_entry), table_entry
-            for shard_entry in split_entry.shards:
-                yield self.folder / split_name / shard_file(shard_entry.name), shard_entry.file
+            for entry in split_entry.shards:
+                yield self.folder / split_name / shard_file(entry.name), entry.file
 
     @property
     def registry_hint(self) -> str | None:
@@ -58,10 +58,10 @@ class VersionFolder:
 
         A dataset or version that the packaged registry does not have differs in nothing.
         """
-        dataset_spec = load_registry().datasets.get(self.manifest.dataset) if self.manifest is not None else None
-        if self.manifest is None or dataset_spec is None or dataset_spec.version != self.manifest.version:
+        spec = load_registry().datasets.get(self.manifest.dataset) if self.manifest is not None else None
+        if self.manifest is None or spec is None or spec.version != self.manifest.version:
             return None
-        hint = reindex_hint(self.manifest.spec, dataset_spec, output_root=self.folder.absolute().parent.parent)
+        hint = reindex_hint(self.manifest.spec, spec, output_root=self.folder.absolute().parent.parent)
         return hint and f"{hint}, unless the entry came from a --config of your own"
 
 

@@ -97,7 +97,7 @@ def _lines(entry_name: str, yaml_entry: Mapping[str, Any], source: Source) -> It
         yield "    # control_frequency: steps a second; the data do not say"
     if layout := yaml_entry.get("layout"):
         yield "    layout:"
-        yield from (f"      {yaml_line}" for yaml_line in yaml.safe_dump(dict(layout), sort_keys=False).splitlines())
+        yield from (f"      {line}" for line in yaml.safe_dump(dict(layout), sort_keys=False).splitlines())
     yield "    # role: primary (one camera), secondary, wrist or other; channels: bgr where red and blue are swapped"
     yield "    cameras:"
     for camera, fields in yaml_entry["cameras"].items():
@@ -112,18 +112,18 @@ def _lines(entry_name: str, yaml_entry: Mapping[str, Any], source: Source) -> It
         yield f"    # instruction: {{path: NAME}}; texts are {_few(source, are_texts=True)}"
     for vector in ("action", "state"):
         if yaml_entry.get(vector):
-            yield from (f"    # {yaml_line}" for yaml_line in (_MEANING if vector == "action" else ()))
+            yield from (f"    # {line}" for line in (_MEANING if vector == "action" else ()))
             yield f"    {vector}:"
-            for vector_part in yaml_entry[vector]:
-                missing_fields = {key: _DEFAULTS[key] for key in _DEFAULTS if key not in vector_part}
-                yield f"      - {_flow({**vector_part, **missing_fields})}"
+            for part in yaml_entry[vector]:
+                missing_fields = {key: _DEFAULTS[key] for key in _DEFAULTS if key not in part}
+                yield f"      - {_flow({**part, **missing_fields})}"
         else:
             proposed = _proposed(vector, source)
             yield f"    # {vector}: [{proposed}]; numbers are {_few(source, are_texts=False)}"
     remaining_names = ("quirks", "leave_out", "spaces", "success_path")
     remaining = {field_name: value for field_name, value in yaml_entry.items() if field_name in remaining_names}
     if remaining:
-        yield from (f"    {yaml_line}" for yaml_line in yaml.safe_dump(remaining, sort_keys=False).splitlines())
+        yield from (f"    {line}" for line in yaml.safe_dump(remaining, sort_keys=False).splitlines())
 
 
 def _proposed(vector: str, source: Source) -> str:

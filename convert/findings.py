@@ -291,15 +291,13 @@ class Report:
         """Return the heads and the cells of a table of the datasets."""
         table_rows = []
         for dataset in self.datasets:
-            dataset_row = {
+            row = {
                 field_name: field_value for field_name, field_value in dataset.to_json().items() if field_name != "path"
             }
-            joined_names = {
-                field_name: ", ".join(dataset_row[field_name]) or "-" for field_name in ("splits", "labels")
-            }
-            table_rows.append(dataset_row | joined_names | {"bytes": human_bytes(dataset_row["bytes"])})
+            joined_names = {field_name: ", ".join(row[field_name]) or "-" for field_name in ("splits", "labels")}
+            table_rows.append(row | joined_names | {"bytes": human_bytes(row["bytes"])})
         return [column_name.replace("_", " ") for column_name in table_rows[0]], [
-            list(dataset_row.values()) for dataset_row in table_rows
+            list(row.values()) for row in table_rows
         ]
 
     def summary(self) -> str:

@@ -116,30 +116,24 @@ def cut_jobs(jobs: Sequence[ShardJob], *, frames_per_step: int) -> tuple[ShardJo
     The ranges depend on the dataset alone, so that every process of every run has the same. Files in a bucket are not
     cut, since each piece would copy them, nor those whose episodes only reading tells.
     """
-    target_bytes = sum(shard_job.size for shard_job in jobs) // _PIECES
+    target_bytes = sum(job.size for job in jobs) // _PIECES
     cut_shards = []
-    for shard_job in jobs:
-        if shard_job.episodes is None:
-            cut_shards.append(shard_job)
+    for job in jobs:
+        if job.episodes is None:
+            cut_shards.append(job)
             continue
-        num_steps = sum(
-            sum(shard_job.shard.lengths[first_index:end_index]) for first_index, end_index in shard_job.spans
-        )
-        num_pieces = num_steps * frames_per_step // _LEAST_FRAMES if num_steps else shard_job.size // _LEAST_BYTES
-        num_pieces = min(
-            num_pieces, shard_job.size // target_bytes if target_bytes else shard_job.episodes, shard_job.episodes
-        )
-        if num_pieces > 1 and not is_remote(shard_job.shard.path):
-            episode_numbers = [
-                episode_number for episode_span in shard_job.spans for episode_number in range(*episode_span)
-            ]
+        num_steps = sum(sum(job.shard.lengths[first_index:end_index]) for first_index, end_index in job.spans)
+        num_pieces = num_steps * frames_per_step // _LEAST_FRAMES if num_steps else job.size // _LEAST_BYTES
+        num_pieces = min(num_pieces, job.size // target_bytes if target_bytes else job.episodes, job.episodes)
+        if num_pieces > 1 and not is_remote(job.shard.path):
+            episode_numbers = [episode_number for episode_span in job.spans for episode_number in range(*episode_span)]
             piece_edges = [len(episode_numbers) * piece_number // num_pieces for piece_number in range(num_pieces + 1)]
-            shard_job = replace(
-                shard_job,
+            job = replace(
+                job,
                 cut=tuple(
                     (episode_numbers[first_index], episode_numbers[end_index - 1] + 1)
                     for first_index, end_index in pairwise(piece_edges)
                 ),
             )
-        cut_shards.append(shard_job)
+        cut_shards.append(job)
     return tuple(cut_shards)

@@ -180,8 +180,8 @@ class Conversion:
     def warnings(self) -> list[str]:
         """Warnings to show before the conversion."""
         messages = [self.spec.warning] if self.spec.warning else []
-        dataset_plan, frames_per_record = self.plan, len(self.plan.offsets)
-        stored_paths = {camera.feature.name for camera in dataset_plan.cameras}
+        plan, frames_per_record = self.plan, len(self.plan.offsets)
+        stored_paths = {camera.feature.name for camera in plan.cameras}
         unsure_cameras = [
             camera_name
             for camera_name, camera_spec in self.spec.cameras.items()
@@ -192,24 +192,22 @@ class Conversion:
                 f"red and blue of {', '.join(unsure_cameras)} may be swapped, nobody says, and frames stay as they "
                 "are; look at some with pairstream.replay, and write channels: rgb or bgr into the registry"
             )
-        if unsure_cameras := [
-            camera.name for camera in dataset_plan.cameras if camera.is_depth and camera.millimetres is None
-        ]:
+        if unsure_cameras := [camera.name for camera in plan.cameras if camera.is_depth and camera.millimetres is None]:
             messages.append(
                 f"nobody says the unit of depth in {', '.join(unsure_cameras)}, so its numbers stay as they are; write "
                 "unit: mm or m, or scale, into the registry"
             )
         if self.without_unit:
             messages.append(f"depth of {', '.join(self.without_unit)} is left out: {_NO_UNIT}")
-        if len(set(dataset_plan.offsets)) < frames_per_record:
+        if len(set(plan.offsets)) < frames_per_record:
             messages.append(
-                f"--frames {dataset_plan.frames} at offset {dataset_plan.offset} stores some frames of a record "
-                f"twice: {frames_per_record} frames of {dataset_plan.offset + 1} steps"
+                f"--frames {plan.frames} at offset {plan.offset} stores some frames of a record "
+                f"twice: {frames_per_record} frames of {plan.offset + 1} steps"
             )
-        if dataset_plan.layout == "pairs" and (self.spec.steps_per_episode or math.inf) <= dataset_plan.offset:
+        if plan.layout == "pairs" and (self.spec.steps_per_episode or math.inf) <= plan.offset:
             messages.append(
-                f"offset {dataset_plan.offset} is long: episodes have {self.spec.steps_per_episode:g} steps on "
-                f"average, a pair takes {dataset_plan.offset + 1}; where none has so many, the conversion fails at "
+                f"offset {plan.offset} is long: episodes have {self.spec.steps_per_episode:g} steps on "
+                f"average, a pair takes {plan.offset + 1}; where none has so many, the conversion fails at "
                 "its end"
             )
         return messages
@@ -223,11 +221,11 @@ class Conversion:
     @property
     def splits(self) -> list[str]:
         """The splits to convert, in the order of their jobs."""
-        return list(dict.fromkeys(shard_job.shard.split for shard_job in self.jobs))
+        return list(dict.fromkeys(job.shard.split for job in self.jobs))
 
     def split_jobs(self, split_name: str) -> list[ShardJob]:
         """Return the shards of a split, in the order of the source."""
-        return [shard_job for shard_job in self.jobs if shard_job.shard.split == split_name]
+        return [job for job in self.jobs if job.shard.split == split_name]
 
 
 def check_rates(selection: Sequence[Selected], offset: str | None) -> None:
@@ -251,46 +249,44 @@ def plan_conversion(
     Raises:
         UsageError: Options, registry entry and features do not fit together; names the key, and the closest feature.
     """
-    dataset_spec = selected.spec
+    spec = selected.spec
     if config.leave_out is not None:
-        dataset_spec = dataset_spec.model_copy(update={"leave_out": config.leave_out})
-    finder = FeatureFinder(dataset_spec, source)
-    cameras, without_unit = _planned_cameras(dataset_spec, finder, config)
+        spec = spec.model_copy(update={"leave_out": config.leave_out})
+    finder = FeatureFinder(spec, source)
+    cameras, without_unit = _planned_cameras(spec, finder, config)
     language = finder.language()
-    for vector_part in [
-        vector_part for vector in dataset_spec.vectors.values() for vector_part in vector_inputs(vector)
-    ]:
-        finder.check_part(vector_part, vector_part.path or "")
-    if dataset_spec.action_text:
-        finder.find(dataset_spec.action_text, "action_text")
+    for part in [part for vector in spec.vectors.values() for part in vector_inputs(vector)]:
+        finder.check_part(part, part.path or "")
+    if spec.action_text:
+        finder.find(spec.action_text, "action_text")
     offset = selected.offset if config.offset is None else config.offset
-    dataset_plan = DatasetPlan(
+    plan = DatasetPlan(
         output=output_folder,
         layout=config.layout,
         cameras=cameras,
-        offset=offset_in_steps(offset, dataset_spec.control_frequency, dataset_name=dataset_spec.name),
+        offset=offset_in_steps(offset, spec.control_frequency, dataset_name=spec.name),
         frames=check_frames(config.frames),
         features=finder.columns(language),
         language=language,
-        language_encoding=dataset_spec.instruction.encoding if dataset_spec.instruction else "text",
-        vectors=dataset_spec.vectors,
-        robot=dataset_spec.robot or "",
-        robot_feature=finder.find(dataset_spec.robot_path, "robot_path") if dataset_spec.robot_path else None,
+        language_encoding=spec.instruction.encoding if spec.instruction else "text",
+        vectors=spec.vectors,
+        robot=spec.robot or "",
+        robot_feature=finder.find(spec.robot_path, "robot_path") if spec.robot_path else None,
         success=finder.success(),
         on_error=config.on_error,
         staging=config.staging,
-        episode_list=config.episode_lists.get(dataset_spec.name),
+        episode_list=config.episode_lists.get(spec.name),
     )
-    if dataset_plan.episode_list is not None:
-        source.check_listed(dataset_plan.episode_list, dataset=dataset_spec.name)
-    shard_jobs = list(_jobs(dataset_spec.name, source, config))
+    if plan.episode_list is not None:
+        source.check_listed(plan.episode_list, dataset=spec.name)
+    shard_jobs = list(_jobs(spec.name, source, config))
     if config.layout == "pairs":
-        _check_lengths(dataset_spec.name, shard_jobs, dataset_plan.offset)
+        _check_lengths(spec.name, shard_jobs, plan.offset)
     return Conversion(
         spec=selected.spec,
         source=source,
-        plan=dataset_plan,
-        parameters=_parameters(dataset_plan, config) | ({"described_by": "source"} if source.entry else {}),
+        plan=plan,
+        parameters=_parameters(plan, config) | ({"described_by": "source"} if source.entry else {}),
         jobs=cut_jobs(shard_jobs, frames_per_step=len(cameras)),
         target=target or output_folder,
         without_unit=without_unit,
@@ -298,39 +294,35 @@ def plan_conversion(
 
 
 def _planned_cameras(
-    dataset_spec: DatasetSpec, finder: FeatureFinder, config: ConvertConfig
+    spec: DatasetSpec, finder: FeatureFinder, config: ConvertConfig
 ) -> tuple[tuple[PlannedCamera, ...], tuple[str, ...]]:
     """Return the camera of the layout ``pairs``, or the chosen ones of ``frames``: those of colour, then depth.
 
     The second item has the names of depth cameras that lack a unit and were not chosen by their names.
     """
     if config.layout == "pairs":
-        camera = dataset_spec.camera(config.camera) if config.camera else dataset_spec.primary
+        camera = spec.camera(config.camera) if config.camera else spec.primary
         if camera.is_depth:
-            raise UsageError(
-                f"{dataset_spec.name}: {config.camera} is depth, and pairs are of colour; take --layout frames"
-            )
+            raise UsageError(f"{spec.name}: {config.camera} is depth, and pairs are of colour; take --layout frames")
         feature = finder.camera(camera)
         return (PlannedCamera(name=feature.name, feature=feature, channels=_order(camera), policy=config.policy),), ()
     requested = set(config.cameras)
     planned_cameras, without_unit = [], []
-    for camera_name, camera in dataset_spec.cameras.items():
+    for camera_name, camera in spec.cameras.items():
         camera_keys = camera.keys(camera_name)
         if requested.isdisjoint(camera_keys):
             continue
         feature = finder.camera(camera)
         if camera.is_depth and camera.millimetres is None and feature.dtype.startswith("float"):
             if camera_name in requested:
-                raise UsageError(f"{dataset_spec.name}: depth of {camera_name} is {feature.dtype}, and {_NO_UNIT}")
+                raise UsageError(f"{spec.name}: depth of {camera_name} is {feature.dtype}, and {_NO_UNIT}")
             without_unit.append(camera_name)
             continue
         image_sizes = [config.image_sizes[camera_key] for camera_key in camera_keys if camera_key in config.image_sizes]
         codecs = [config.codecs[camera_key] for camera_key in camera_keys if camera_key in config.codecs]
         policy = replace(config.policy, size=image_sizes[0]) if image_sizes else config.policy
         if camera.is_depth and codecs:
-            raise UsageError(
-                f"{dataset_spec.name}: --codec {codecs[0]} is for cameras of colour, and {camera_name} is depth"
-            )
+            raise UsageError(f"{spec.name}: --codec {codecs[0]} is for cameras of colour, and {camera_name} is depth")
         policy = replace(policy, codec="jpeg") if camera.is_depth else _coded(policy, codecs, config)
         planned_cameras.append(
             PlannedCamera(
@@ -343,12 +335,10 @@ def _planned_cameras(
             )
         )
     if without_unit and not planned_cameras:
-        raise UsageError(f"{dataset_spec.name}: depth of {', '.join(without_unit)}: {_NO_UNIT}")
+        raise UsageError(f"{spec.name}: depth of {', '.join(without_unit)}: {_NO_UNIT}")
     if not planned_cameras:
         requested_names = ", ".join(config.cameras)
-        raise UsageError(
-            f"{dataset_spec.name}: has none of the cameras {requested_names}; it has {dataset_spec.listed_cameras}"
-        )
+        raise UsageError(f"{spec.name}: has none of the cameras {requested_names}; it has {spec.listed_cameras}")
     return tuple(sorted(planned_cameras, key=lambda camera: camera.is_depth)), tuple(without_unit)
 
 
@@ -395,14 +385,14 @@ def _jobs(dataset_name: str, source: Source, config: ConvertConfig) -> Iterator[
 
 def _check_lengths(dataset_name: str, shard_jobs: Sequence[ShardJob], offset: int) -> None:
     """Raise UsageError if the metadata tell that a split gives no pair."""
-    for split_name in dict.fromkeys(shard_job.shard.split for shard_job in shard_jobs):
-        split_jobs = [shard_job for shard_job in shard_jobs if shard_job.shard.split == split_name]
-        if all(shard_job.shard.lengths for shard_job in split_jobs):
+    for split_name in dict.fromkeys(job.shard.split for job in shard_jobs):
+        split_jobs = [job for job in shard_jobs if job.shard.split == split_name]
+        if all(job.shard.lengths for job in split_jobs):
             longest = max(
                 (
-                    max(shard_job.shard.lengths[first_episode:end_episode])
-                    for shard_job in split_jobs
-                    for first_episode, end_episode in shard_job.spans
+                    max(job.shard.lengths[first_episode:end_episode])
+                    for job in split_jobs
+                    for first_episode, end_episode in job.spans
                 ),
                 default=0,
             )
@@ -418,18 +408,18 @@ def no_pair(dataset_name: str, split_name: str, offset: int, longest: int, *, re
     )
 
 
-def _parameters(dataset_plan: DatasetPlan, config: ConvertConfig) -> dict[str, Any]:
-    channel_orders = {camera.name: camera.channels for camera in dataset_plan.cameras if not camera.is_depth}
-    depth_units = {camera.name: camera.millimetres for camera in dataset_plan.cameras if camera.is_depth}
-    size_texts = {camera.name: "x".join(map(str, camera.policy.size or ("native",))) for camera in dataset_plan.cameras}
+def _parameters(plan: DatasetPlan, config: ConvertConfig) -> dict[str, Any]:
+    channel_orders = {camera.name: camera.channels for camera in plan.cameras if not camera.is_depth}
+    depth_units = {camera.name: camera.millimetres for camera in plan.cameras if camera.is_depth}
+    size_texts = {camera.name: "x".join(map(str, camera.policy.size or ("native",))) for camera in plan.cameras}
     codecs = {
         planned_camera.name: planned_camera.policy.codec
-        for planned_camera in dataset_plan.cameras
+        for planned_camera in plan.cameras
         if not planned_camera.is_depth and planned_camera.policy.codec != "jpeg"
     }
-    video_cameras = [camera for camera in dataset_plan.cameras if camera.policy.codec in VIDEO_CODECS]
+    video_cameras = [camera for camera in plan.cameras if camera.policy.codec in VIDEO_CODECS]
     frame_parameters: dict[str, Any]
-    if dataset_plan.layout == "frames":
+    if plan.layout == "frames":
         frame_parameters = {
             "layout": "frames",
             "cameras": list(size_texts),
@@ -443,8 +433,8 @@ def _parameters(dataset_plan: DatasetPlan, config: ConvertConfig) -> dict[str, A
             "camera": pair_camera,
             "channels": channel_orders[pair_camera],
             "image_size": size_texts[pair_camera],
-            "frames": dataset_plan.frames,
-            "frame_offsets": list(dataset_plan.offsets),
+            "frames": plan.frames,
+            "frame_offsets": list(plan.offsets),
         }
     return {
         "format_version": FORMAT_VERSION,
@@ -455,11 +445,11 @@ def _parameters(dataset_plan: DatasetPlan, config: ConvertConfig) -> dict[str, A
         **({"codec": codecs} if codecs else {}),
         **({"gop": {camera.name: camera.policy.gop for camera in video_cameras}} if video_cameras else {}),
         **({"crf": {camera.name: camera.policy.crf for camera in video_cameras}} if video_cameras else {}),
-        "offset": dataset_plan.offset,
+        "offset": plan.offset,
         "episode_ids": EPISODE_IDS,
-        "episodes": dataset_plan.episode_list.describe() if dataset_plan.episode_list else config.episodes,
-        "columns": [notation(feature) for feature in dataset_plan.features],
-        "language": [notation(feature) for feature in dataset_plan.language],
-        "robot": dataset_plan.robot_feature.name if dataset_plan.robot_feature else dataset_plan.robot,
-        **({"success": notation(dataset_plan.success)} if dataset_plan.success else {}),
+        "episodes": plan.episode_list.describe() if plan.episode_list else config.episodes,
+        "columns": [notation(feature) for feature in plan.features],
+        "language": [notation(feature) for feature in plan.language],
+        "robot": plan.robot_feature.name if plan.robot_feature else plan.robot,
+        **({"success": notation(plan.success)} if plan.success else {}),
     }

@@ -102,36 +102,36 @@ def _check(folder: Path, registry: Registry) -> tuple[Manifest, DatasetSpec]:
     manifest = journal.manifest() or journal.withdrawn()
     if manifest is None:
         raise UsageError(f"{folder}: no {MANIFEST_NAME}, so the conversion is not complete; convert it first")
-    dataset_spec = _find_spec(folder, manifest, registry)
+    spec = _find_spec(folder, manifest, registry)
     for split_name, split_entry in manifest.splits.items():
         schema = open_table(folder / split_name / table_file("steps"), "steps", rows=split_entry.steps).arrow().schema
-        for part_owner, vector_part in [
-            (vector_name, vector_part)
-            for vector_name, vector_parts in dataset_spec.vectors.items()
-            for vector_part in vector_inputs(vector_parts)
+        for part_owner, part in [
+            (vector_name, part)
+            for vector_name, vector_parts in spec.vectors.items()
+            for part in vector_inputs(vector_parts)
         ]:
-            if problem := find_fault(schema, vector_part):
+            if problem := find_fault(schema, part):
                 raise UsageError(
-                    f"{folder}: the registry's {part_owner} takes {vector_part.path}, but in {split_name} {problem}; "
-                    f"convert {dataset_spec.name} again with --overwrite, without leaving this feature out"
+                    f"{folder}: the registry's {part_owner} takes {part.path}, but in {split_name} {problem}; "
+                    f"convert {spec.name} again with --overwrite, without leaving this feature out"
                 )
-    return manifest, dataset_spec
+    return manifest, spec
 
 
 def _find_spec(folder: Path, manifest: Manifest, registry: Registry) -> DatasetSpec:
-    dataset_spec = registry.datasets.get(manifest.dataset)
+    spec = registry.datasets.get(manifest.dataset)
     if manifest.parameters.get("described_by") == "source":
-        dataset_spec = registry.describe(manifest.dataset, manifest.spec)
-    if dataset_spec is None:
+        spec = registry.describe(manifest.dataset, manifest.spec)
+    if spec is None:
         hint = closest(manifest.dataset, registry.datasets, noun="datasets")
         raise UsageError(f"{folder}: {manifest.dataset} is not in the registry; {hint}. Name its file with --config")
     for field_name, converted_value in (("tfds_name", manifest.source.tfds_name), ("version", manifest.version)):
-        if getattr(dataset_spec, field_name) != converted_value:
+        if getattr(spec, field_name) != converted_value:
             raise UsageError(
                 f"{folder}: was converted from {field_name} {converted_value}, the registry says "
-                f"{getattr(dataset_spec, field_name)}; convert {dataset_spec.name} again with --overwrite"
+                f"{getattr(spec, field_name)}; convert {spec.name} again with --overwrite"
             )
-    return dataset_spec
+    return spec
 
 
 def _reindex(folder: Path, registry: Registry) -> dict[str, Any]:
@@ -139,10 +139,10 @@ def _reindex(folder: Path, registry: Registry) -> dict[str, Any]:
     journal.make()
     with journal.lock(MANIFEST, wait=True), journal.alone():
         # Checked again, as another process may have changed it before the lock was free.
-        old_manifest, dataset_spec = _check(folder, registry)
+        old_manifest, spec = _check(folder, registry)
         try:
             with journal.stage(MANIFEST) as stage_folder:
-                new_manifest = _write_new(folder, old_manifest, dataset_spec, stage_folder)
+                new_manifest = _write_new(folder, old_manifest, spec, stage_folder)
                 changed = _changes(old_manifest, new_manifest)
                 moved_splits = [
                     split_name
@@ -170,7 +170,7 @@ def _reindex(folder: Path, registry: Registry) -> dict[str, Any]:
     }
 
 
-def _write_new(folder: Path, old_manifest: Manifest, dataset_spec: DatasetSpec, stage_folder: Path) -> Manifest:
+def _write_new(folder: Path, old_manifest: Manifest, spec: DatasetSpec, stage_folder: Path) -> Manifest:
     """Write the new ``steps`` of each split to a folder of the stage; returns the manifest that describes them."""
     new_splits: dict[str, SplitEntry] = {}
     statistics = {}
@@ -178,11 +178,11 @@ def _write_new(folder: Path, old_manifest: Manifest, dataset_spec: DatasetSpec, 
         steps_path = stage_folder / split_name / table_file("steps")
         with writing(folder):
             steps_path.parent.mkdir()
-            steps_entry = derive_steps(folder / split_name, steps_path, dataset_spec.vectors)
+            steps_entry = derive_steps(folder / split_name, steps_path, spec.vectors)
         _check_raw(folder / split_name / table_file("steps"), steps_entry, split_entry.index["steps"])
         new_splits[split_name] = split_entry.model_copy(update={"index": {**split_entry.index, "steps": steps_entry}})
-        statistics[split_name] = split_statistics(steps_path.parent, dataset_spec.vectors)
-    update = {"spec": dataset_spec.model_dump(mode="json"), "splits": new_splits, "statistics": statistics}
+        statistics[split_name] = split_statistics(steps_path.parent, spec.vectors)
+    update = {"spec": spec.model_dump(mode="json"), "splits": new_splits, "statistics": statistics}
     return old_manifest.model_copy(update=update)
 
 

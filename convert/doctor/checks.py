@@ -32,15 +32,15 @@ def check_statistics(split: OpenSplit, notes: Notes) -> None:
     for vector, sentence in differing_statistics(split.statistics, computed):
         notes.add("statistics_differ", split.name, f"{vector}: {sentence}")
     for vector, statistics in computed.items():
-        for dimension, (dimension_name, vector_part) in enumerate(split.dimensions.get(vector, ())):
+        for dimension, (dimension_name, part) in enumerate(split.dimensions.get(vector, ())):
             figures = [getattr(statistics, figure_name)[dimension] for figure_name in ("min", "q01", "q99", "max")]
             if None not in figures:
                 num_values = statistics.count - statistics.nonfinite[dimension]
-                _check_range(split.name, f"{vector} {dimension_name}", vector_part, figures, num_values, notes)
+                _check_range(split.name, f"{vector} {dimension_name}", part, figures, num_values, notes)
 
 
 def _check_range(
-    split_name: str, description: str, vector_part: Part, figures: Sequence[float], num_values: int, notes: Notes
+    split_name: str, description: str, part: Part, figures: Sequence[float], num_values: int, notes: Notes
 ) -> None:
     smallest, low_quantile, high_quantile, largest = figures
     if (
@@ -52,17 +52,16 @@ def _check_range(
             f"{high_quantile:.4g}"
         )
         notes.add("extreme_values", split_name, sentence)
-    if num_values < rules.LEAST_STEPS or vector_part.kind == "flag":
+    if num_values < rules.LEAST_STEPS or part.kind == "flag":
         return
     if smallest == largest:
-        rule_name = "gripper_still" if vector_part.gripper is not None else "dimension_dead"
+        rule_name = "gripper_still" if part.gripper is not None else "dimension_dead"
         notes.add(rule_name, split_name, f"{description} is {smallest:.4g} at all {num_values:,} steps")
-    elif vector_part.gripper is not None and num_values >= rules.LEAST_GRIPPER_STEPS:
-        middle = (vector_part.gripper.open + vector_part.gripper.closed) / 2
+    elif part.gripper is not None and num_values >= rules.LEAST_GRIPPER_STEPS:
+        middle = (part.gripper.open + part.gripper.closed) / 2
         if largest <= middle or smallest >= middle:
             sentence = (
-                f"{description} is from {smallest:.4g} to {largest:.4g} at all {num_values:,} steps, "
-                f"{_ends(vector_part)}"
+                f"{description} is from {smallest:.4g} to {largest:.4g} at all {num_values:,} steps, {_ends(part)}"
             )
             notes.add("gripper_one_sided", split_name, sentence)
 
@@ -86,29 +85,27 @@ def check_finite(split: OpenSplit, notes: Notes) -> None:
 def check_grippers(split: OpenSplit, notes: Notes) -> None:
     """Note episodes with a gripper beyond open and closed of the registry."""
 
-    def describe(vector_part: Part, values: np.ndarray, step: int) -> str:
-        return f"{vector_part.path} is {values[step]:.4g}, {_ends(vector_part)}"
+    def describe(part: Part, values: np.ndarray, step: int) -> str:
+        return f"{part.path} is {values[step]:.4g}, {_ends(part)}"
 
     for vector, dimensions in split.dimensions.items():
-        for (_, vector_part), values in zip(dimensions, split.vector(vector).T, strict=True):
-            if vector_part.gripper is not None:
-                lower_end, upper_end = sorted((vector_part.gripper.open, vector_part.gripper.closed))
+        for (_, part), values in zip(dimensions, split.vector(vector).T, strict=True):
+            if part.gripper is not None:
+                lower_end, upper_end = sorted((part.gripper.open, part.gripper.closed))
                 tolerance = rules.GRIPPER_TOLERANCE * (upper_end - lower_end)
                 # A comparison with NaN is False: NaN is another finding.
                 is_beyond = (values < lower_end - tolerance) | (values > upper_end + tolerance)
-                split.note_steps("gripper_range", is_beyond, partial(describe, vector_part, values), notes)
+                split.note_steps("gripper_range", is_beyond, partial(describe, part, values), notes)
 
 
-def _ends(vector_part: Part) -> str:
-    return (
-        f"open is {vector_part.gripper.open:g} and closed {vector_part.gripper.closed:g}" if vector_part.gripper else ""
-    )
+def _ends(part: Part) -> str:
+    return f"open is {part.gripper.open:g} and closed {part.gripper.closed:g}" if part.gripper else ""
 
 
 def check_actions(split: OpenSplit, notes: Notes) -> None:
     """Note episodes whose action never changes; it is an error if no episode has one that does."""
     moving_dimensions = [
-        dimension for dimension, (_, vector_part) in enumerate(split.dimensions["action"]) if vector_part.kind != "flag"
+        dimension for dimension, (_, part) in enumerate(split.dimensions["action"]) if part.kind != "flag"
     ]
     actions, constant_episodes = split.vector("action"), []
     for episode in split.episodes if moving_dimensions else ():
@@ -154,12 +151,12 @@ def check_instructions(split: OpenSplit, notes: Notes) -> None:
 
 def check_shards(split: OpenSplit, notes: Notes) -> None:
     """Note shards whose file is missing or has another size; their frames are not looked at."""
-    for index_shard in split.shards:
+    for shard in split.shards:
         try:
-            index_shard.open_records()
+            shard.open_records()
         except (FormatError, OSError) as error:
-            split.broken.add(index_shard.number)
-            example = partial(Example, shard=index_shard.entry.name, text=fault(error, index_shard.path))
+            split.broken.add(shard.number)
+            example = partial(Example, shard=shard.entry.name, text=fault(error, shard.path))
             notes.add("unreadable", split.name, example)
 
 
@@ -172,8 +169,8 @@ def check_outliers(splits: Sequence[OpenSplit], notes: Notes) -> None:
     figures = {
         f"{figure} of action {dimension_name}": episodes[figure][:, dimension].astype(np.float64)
         for figure in ("mean", "std")
-        for dimension, (dimension_name, vector_part) in enumerate(splits[0].dimensions["action"])
-        if vector_part.kind != "flag" and vector_part.quantity != "gripper"
+        for dimension, (dimension_name, part) in enumerate(splits[0].dimensions["action"])
+        if part.kind != "flag" and part.quantity != "gripper"
     }
     if not figures or len(episodes) < rules.LEAST_EPISODES:
         return

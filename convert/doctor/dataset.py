@@ -54,11 +54,9 @@ def read_dataset(folder: Path) -> Examined:
     if reindex_advice := report.registry_hint:
         notes.add("registry_changed", None, reindex_advice)
     for split_name, split_entry in manifest.splits.items():
-        left_out = Counter(total_counts(shard_entry.left_out for shard_entry in split_entry.shards))
+        left_out = Counter(total_counts(entry.left_out for entry in split_entry.shards))
         damaged = sum(left_out[reason] for reason in DAMAGED_EPISODE)
-        pairless = (
-            split_entry.episodes - damaged - sum(shard_entry.paired_episodes for shard_entry in split_entry.shards)
-        )
+        pairless = split_entry.episodes - damaged - sum(entry.paired_episodes for entry in split_entry.shards)
         if not split_entry.records:
             notes.add("split_empty", split_name, f"{split_entry.episodes:,} episodes, no record")
             continue

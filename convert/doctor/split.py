@@ -80,13 +80,13 @@ class OpenSplit:
         self.tables = {kind: open_table(folder / table_file(kind), kind) for kind in TABLE_KINDS}
         self.frames = FrameFacts()
 
-    def column(self, table_kind: TableKind, column_name: str) -> np.ndarray:
+    def column(self, kind: TableKind, column_name: str) -> np.ndarray:
         """Return a column of numbers, over the mapped file."""
-        return self.tables[table_kind].array(column_name)
+        return self.tables[kind].array(column_name)
 
-    def value(self, table_kind: TableKind, column_name: str, row_number: int) -> int:
+    def value(self, kind: TableKind, column_name: str, row_number: int) -> int:
         """Return a whole number of a column."""
-        return int(self.column(table_kind, column_name)[row_number])
+        return int(self.column(kind, column_name)[row_number])
 
     def vector(self, vector_name: str) -> np.ndarray:
         """Return ``action`` or ``state`` of each step, float32 [steps, dimensions]."""
@@ -164,23 +164,16 @@ class OpenSplit:
             record_file.read(*location), frame_number or self.value("records", "step", record) % camera.gop
         )
 
-    def example(
-        self,
-        episode: int,
-        text: str,
-        *,
-        step: int | None = None,
-        record: int | None = None,
-    ) -> Example:
+    def example(self, episode: int, text: str, *, step: int | None = None, record: int | None = None) -> Example:
         """Return an example about an episode."""
-        index_shard = self.shards[self.value("episodes", "shard", episode)]
+        shard = self.shards[self.value("episodes", "shard", episode)]
         episodes_table, row_numbers = self.tables["episodes"], np.array([episode])
-        first_record = index_shard.first["records"]
-        positions = self.column("records", "position")[first_record : first_record + index_shard.entry.records]
+        first_record = shard.first["records"]
+        positions = self.column("records", "position")[first_record : first_record + shard.entry.records]
         return Example(
             source_file=episodes_table.take_texts("source_file", row_numbers)[0],
             source_position=self.value("episodes", "source_position", episode),
-            shard=index_shard.entry.name,
+            shard=shard.entry.name,
             record=None if record is None else record_number(positions, record - first_record),
             step=step,
             text=text,

@@ -50,25 +50,23 @@ def part_names(vector: Vector) -> tuple[str, ...]:
     if isinstance(vector, Motion):
         return (MOTION,)
     dimension_names: list[str] = []
-    for vector_part in vector:
-        selected = vector_part.select if vector_part.select is not None else range(vector_part.dims)
+    for part in vector:
+        selected = part.select if part.select is not None else range(part.dims)
         dimension_names += (
-            vector_part.names
-            if vector_part.names is not None
-            else [f"{vector_part.path}[{position}]" for position in selected]
+            part.names if part.names is not None else [f"{part.path}[{position}]" for position in selected]
         )
     return tuple(dimension_names)
 
 
 def dimensions(parts: tuple[Part, ...]) -> list[tuple[str, Part]]:
     """Return the name and the part of each dimension of the vector."""
-    owners = [vector_part for vector_part in parts for _ in range(vector_part.dims)]
+    owners = [part for part in parts for _ in range(part.dims)]
     return list(zip(part_names(parts), owners, strict=True))
 
 
-def find_fault(schema: pa.Schema, vector_part: Part | Term) -> str | None:
+def find_fault(schema: pa.Schema, part: Part | Term) -> str | None:
     """Return why the columns of ``steps`` do not have a part, None if they have it."""
-    column_name = feature_column("steps", vector_part.path or "")
+    column_name = feature_column("steps", part.path or "")
     position = schema.get_field_index(column_name)
     if position < 0:
         return f"column {column_name!r} is missing"
@@ -78,10 +76,10 @@ def find_fault(schema: pa.Schema, vector_part: Part | Term) -> str | None:
         num_values, arrow_type = arrow_type.list_size, arrow_type.value_type
     if not (pa.types.is_integer(arrow_type) or pa.types.is_floating(arrow_type) or pa.types.is_boolean(arrow_type)):
         return f"column {column_name!r} is {schema.field(position).type}, expected numbers"
-    if vector_part.select is None and vector_part.dims != num_values:
-        return f"column {column_name!r} has {num_values} values, expected {vector_part.dims}"
-    if vector_part.select is not None and max(vector_part.select) >= num_values:
-        return f"column {column_name!r} has {num_values} values, expected at least {max(vector_part.select) + 1}"
+    if part.select is None and part.dims != num_values:
+        return f"column {column_name!r} has {num_values} values, expected {part.dims}"
+    if part.select is not None and max(part.select) >= num_values:
+        return f"column {column_name!r} has {num_values} values, expected at least {max(part.select) + 1}"
     return None
 
 
@@ -93,9 +91,9 @@ def derive_vector(raw_columns: pa.Table | pa.RecordBatch, vector: Vector) -> np.
         vector: Vector to derive.
     """
 
-    def read(vector_part: Part | Term) -> np.ndarray:
-        numbers = column_values(raw_columns.column(feature_column("steps", vector_part.path or "")))
-        return numbers if vector_part.select is None else numbers[:, list(vector_part.select)]
+    def read(part: Part | Term) -> np.ndarray:
+        numbers = column_values(raw_columns.column(feature_column("steps", part.path or "")))
+        return numbers if part.select is None else numbers[:, list(part.select)]
 
     def join(vector_parts: Sequence[Part]) -> np.ndarray:
         return np.hstack([np.empty((raw_columns.num_rows, 0), np.float32), *map(read, vector_parts)])

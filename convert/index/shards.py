@@ -33,9 +33,9 @@ class Shard:
         """Path of the ArrayRecord file."""
         return self.folder / shard_file(self.entry.name)
 
-    def rows(self, table_kind: TableKind) -> slice:
+    def rows(self, kind: TableKind) -> slice:
         """Return the rows of the shard in a table."""
-        return slice(self.first[table_kind], self.first[table_kind] + getattr(self.entry, table_kind))
+        return slice(self.first[kind], self.first[kind] + getattr(self.entry, kind))
 
     def open_records(self) -> RecordFile:
         """Open the ArrayRecord file; raises FormatError or OSError."""
@@ -48,9 +48,7 @@ class Shard:
 def list_shards(folder: Path, split_entry: SplitEntry) -> list[Shard]:
     """Return the shards of a split in the order of the manifest; ``folder`` is the folder of the split."""
     shards, first_rows = [], dict.fromkeys(TABLE_KINDS, 0)
-    for shard_number, shard_entry in enumerate(split_entry.shards):
-        shards.append(Shard(folder=folder, number=shard_number, entry=shard_entry, first=first_rows))
-        first_rows = {
-            table_kind: first_rows[table_kind] + getattr(shard_entry, table_kind) for table_kind in TABLE_KINDS
-        }
+    for shard_number, entry in enumerate(split_entry.shards):
+        shards.append(Shard(folder=folder, number=shard_number, entry=entry, first=first_rows))
+        first_rows = {kind: first_rows[kind] + getattr(entry, kind) for kind in TABLE_KINDS}
     return shards

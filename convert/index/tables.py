@@ -36,7 +36,7 @@ class _Start:
     steps: int
     records: int
 
-    def added(self, table_kind: TableKind) -> dict[str, int]:
+    def added(self, kind: TableKind) -> dict[str, int]:
         """Return, by column, the number to add to the numbers of a part to get those of the index."""
         columns = {
             "episodes": {
@@ -48,13 +48,11 @@ class _Start:
             "steps": {"episode": self.episodes},
             "records": {"shard": self.shard, "episode": self.episodes, "steps_row": self.steps},
         }
-        return columns[table_kind]
+        return columns[kind]
 
 
 def merge_index(
-    folder: Path,
-    shard_parts: Sequence[Mapping[TableKind, Path]],
-    vectors: Mapping[DerivedName, Vector],
+    folder: Path, shard_parts: Sequence[Mapping[TableKind, Path]], vectors: Mapping[DerivedName, Vector]
 ) -> dict[TableKind, TableEntry]:
     """Merge the parts of all shards of a split into its index; memory holds a block of episodes at a time.
 
@@ -73,19 +71,14 @@ def merge_index(
         raise ConvertError(f"{folder}: no shards, so no index")
     starts = _starts([tables_of_shard["episodes"] for tables_of_shard in shard_parts])
 
-    def batches(table_kind: TableKind) -> Iterator[pa.RecordBatch]:
-        for shard_tables, part_batch in zip(
-            shard_parts, _renumbered_parts(shard_parts, starts, table_kind), strict=True
-        ):
-            if table_kind == "steps":
-                _check_parts(part_batch.schema, vectors, table_path=shard_tables[table_kind])
+    def batches(kind: TableKind) -> Iterator[pa.RecordBatch]:
+        for shard_tables, part_batch in zip(shard_parts, _renumbered_parts(shard_parts, starts, kind), strict=True):
+            if kind == "steps":
+                _check_parts(part_batch.schema, vectors, table_path=shard_tables[kind])
             for episode_block in _blocks(part_batch):
-                yield _with_derived(episode_block, vectors) if table_kind == "steps" else episode_block
+                yield _with_derived(episode_block, vectors) if kind == "steps" else episode_block
 
-    return {
-        table_kind: write_table(folder / table_file(table_kind), table_kind, batches(table_kind))
-        for table_kind in TABLE_KINDS
-    }
+    return {kind: write_table(folder / table_file(kind), kind, batches(kind)) for kind in TABLE_KINDS}
 
 
 def join_parts(folder: Path, pieces: Sequence[Mapping[TableKind, Path]], record_offsets: np.ndarray) -> None:
@@ -103,9 +96,9 @@ def join_parts(folder: Path, pieces: Sequence[Mapping[TableKind, Path]], record_
         replace(piece_start, shard=0) for piece_start in _starts([piece_tables["episodes"] for piece_tables in pieces])
     ]
 
-    def batches(table_kind: TableKind) -> Iterator[pa.RecordBatch]:
-        for piece_start, part_batch in zip(starts, _renumbered_parts(pieces, starts, table_kind), strict=False):
-            if table_kind == "records":
+    def batches(kind: TableKind) -> Iterator[pa.RecordBatch]:
+        for piece_start, part_batch in zip(starts, _renumbered_parts(pieces, starts, kind), strict=False):
+            if kind == "records":
                 column_index = part_batch.schema.get_field_index("position")
                 arrow_column = part_batch.schema.field(column_index)
                 piece_offsets = record_offsets[piece_start.records : piece_start.records + part_batch.num_rows]
@@ -114,43 +107,31 @@ def join_parts(folder: Path, pieces: Sequence[Mapping[TableKind, Path]], record_
                 )
             yield part_batch
 
-    for table_kind in TABLE_KINDS:
-        write_table(folder / table_kind, table_kind, batches(table_kind))
+    for kind in TABLE_KINDS:
+        write_table(folder / kind, kind, batches(kind))
 
 
-def extract_part(index_shard: Shard, target: Mapping[TableKind, Path]) -> None:
+def extract_part(shard: Shard, target: Mapping[TableKind, Path]) -> None:
     """Write the parts of one shard, cut out of the index of its split: merged again, they give the same index.
 
     Args:
-        index_shard: Shard of a split whose index is what the manifest says.
+        shard: Shard of a split whose index is what the manifest says.
         target: Files to write.
 
     Raises:
         FormatError: A table of the index is missing or is not one.
     """
-    shard_start = _Start(index_shard.number, **index_shard.first)
-    for table_kind in TABLE_KINDS:
-        shard_table = open_table(index_shard.folder / table_file(table_kind), table_kind).arrow()[
-            index_shard.rows(table_kind)
-        ]
+    shard_start = _Start(shard.number, **shard.first)
+    for kind in TABLE_KINDS:
+        shard_table = open_table(shard.folder / table_file(kind), kind).arrow()[shard.rows(kind)]
         shard_table = shard_table.drop_columns(
-            [
-                column_name
-                for column_name in DERIVED
-                if table_kind == "steps" and column_name in shard_table.schema.names
-            ]
+            [column_name for column_name in DERIVED if kind == "steps" and column_name in shard_table.schema.names]
         )
-        removed_offsets = {
-            column_name: -added_number for column_name, added_number in shard_start.added(table_kind).items()
-        }
-        write_table(target[table_kind], table_kind, [_renumbered(one_batch(shard_table), removed_offsets)])
+        removed_offsets = {column_name: -added_number for column_name, added_number in shard_start.added(kind).items()}
+        write_table(target[kind], kind, [_renumbered(one_batch(shard_table), removed_offsets)])
 
 
-def derive_steps(
-    folder: Path,
-    target: Path,
-    vectors: Mapping[DerivedName, Vector],
-) -> TableEntry:
+def derive_steps(folder: Path, target: Path, vectors: Mapping[DerivedName, Vector]) -> TableEntry:
     """Write ``steps`` of an index again with new derived columns; memory holds a block of episodes at a time.
 
     Args:
@@ -217,7 +198,7 @@ def _starts(part_paths: Sequence[Path]) -> list[_Start]:
     return shard_starts
 
 
-def _read_part(part_path: Path, table_kind: TableKind, expected: pa.Schema | None) -> pa.RecordBatch:
+def _read_part(part_path: Path, kind: TableKind, expected: pa.Schema | None) -> pa.RecordBatch:
     try:
         # Mapped, so that the kernel can drop what was copied.
         reader = pa.ipc.open_file(pa.memory_map(str(part_path)))
@@ -227,7 +208,7 @@ def _read_part(part_path: Path, table_kind: TableKind, expected: pa.Schema | Non
         detail = " ".join(str(error).split())[:300]
         raise ShardError(f"{part_path}: not a complete Arrow IPC file ({detail}); {_AGAIN}") from None
     is_first = expected is None
-    expected_fields = list(FIRST_FIELDS[table_kind] if expected is None else expected)
+    expected_fields = list(FIRST_FIELDS[kind] if expected is None else expected)
     actual_fields = list(part_batch.schema)[: len(expected_fields) if is_first else None]
     for actual_field, expected_field in zip_longest(actual_fields, expected_fields):
         if (
@@ -243,20 +224,20 @@ def _read_part(part_path: Path, table_kind: TableKind, expected: pa.Schema | Non
 
 
 def _renumbered_parts(
-    parts_by_shard: Sequence[Mapping[TableKind, Path]], starts: Sequence[_Start], table_kind: TableKind
+    parts_by_shard: Sequence[Mapping[TableKind, Path]], starts: Sequence[_Start], kind: TableKind
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of each part with their numbers in the whole; ``starts`` has one more, for the end."""
     schema = None
     for shard_tables, (shard_start, next_start) in zip(parts_by_shard, pairwise(starts), strict=True):
-        part_batch = _read_part(shard_tables[table_kind], table_kind, schema)
+        part_batch = _read_part(shard_tables[kind], kind, schema)
         schema = part_batch.schema
-        expected_rows = getattr(next_start, table_kind) - getattr(shard_start, table_kind)
+        expected_rows = getattr(next_start, kind) - getattr(shard_start, kind)
         if part_batch.num_rows != expected_rows:
             raise ShardError(
-                f"{shard_tables[table_kind]}: {part_batch.num_rows:,} rows, {shard_tables['episodes'].name} says "
+                f"{shard_tables[kind]}: {part_batch.num_rows:,} rows, {shard_tables['episodes'].name} says "
                 f"{expected_rows:,}; {_AGAIN}"
             )
-        yield _renumbered(part_batch, shard_start.added(table_kind))
+        yield _renumbered(part_batch, shard_start.added(kind))
 
 
 def _renumbered(part_batch: pa.RecordBatch, added_numbers: Mapping[str, int]) -> pa.RecordBatch:
@@ -288,9 +269,9 @@ def _with_derived(steps_batch: pa.RecordBatch, vectors: Mapping[DerivedName, Vec
 
 def _check_parts(schema: pa.Schema, vectors: Mapping[DerivedName, Vector], *, table_path: Path) -> None:
     for column_name, vector in vectors.items():
-        for vector_part in vector_inputs(vector):
-            if problem := find_fault(schema, vector_part):
+        for part in vector_inputs(vector):
+            if problem := find_fault(schema, part):
                 raise ConvertError(
-                    f"{table_path}: {column_name} takes {vector_part.path}, but {problem}; convert this dataset again "
+                    f"{table_path}: {column_name} takes {part.path}, but {problem}; convert this dataset again "
                     "with --overwrite"
                 )

@@ -136,7 +136,7 @@ class Journal:
     def _statuses(self, stems: Iterable[str]) -> dict[str, ShardStatus]:
         status_by_stem = self._read(ShardStatus, {f"{FOLDER}/{stem}{STATUS}": stem for stem in stems})
         sizes_by_stem = {
-            stem: {part_file(stem, table_kind): part_entry.bytes for table_kind, part_entry in status.parts.items()}
+            stem: {part_file(stem, kind): part_entry.bytes for kind, part_entry in status.parts.items()}
             | {_records_file(stem): status.entry.file.bytes}
             for stem, status in status_by_stem.items()
         }
@@ -162,19 +162,16 @@ class Journal:
 
     def complete_files(self, entries: Iterable[ShardEntry]) -> set[str]:
         """Return the stems of the shards whose ArrayRecord file exists with the right size."""
-        entry_by_file = {_records_file(shard_entry.name): shard_entry for shard_entry in entries}
+        entry_by_file = {_records_file(entry.name): entry for entry in entries}
         actual_sizes = self._store.sizes(entry_by_file)
         return {
-            shard_entry.name
-            for file_name, shard_entry in entry_by_file.items()
-            if actual_sizes.get(file_name) == shard_entry.file.bytes
+            entry.name for file_name, entry in entry_by_file.items() if actual_sizes.get(file_name) == entry.file.bytes
         }
 
     def has_index(self, table_entries: Mapping[TableKind, TableEntry], split_name: str) -> bool:
         """Return whether the tables of a split exist with the right sizes."""
         expected_sizes = {
-            f"{split_name}/{table_file(table_kind)}": table_entry.bytes
-            for table_kind, table_entry in table_entries.items()
+            f"{split_name}/{table_file(kind)}": table_entry.bytes for kind, table_entry in table_entries.items()
         }
         return self._store.sizes(expected_sizes) == expected_sizes
 
@@ -228,8 +225,8 @@ class Journal:
 
     def place(self, stem: str, stage_folder: Path) -> None:
         """Move the complete files of a shard, each named by its kind, from a stage into place, parts first."""
-        for table_kind in TABLE_KINDS:
-            self._store.place(stage_folder / table_kind, part_file(stem, table_kind))
+        for kind in TABLE_KINDS:
+            self._store.place(stage_folder / kind, part_file(stem, kind))
         if (stage_folder / RECORDS).exists():
             self._store.place(stage_folder / RECORDS, _records_file(stem))
 
@@ -241,10 +238,9 @@ class Journal:
         """Return local files with the parts of shards; parts in an object store are copied to ``folder``."""
 
         def fetch(status: ShardStatus) -> Parts:
-            part_names = {table_kind: part_file(status.stem, table_kind) for table_kind in TABLE_KINDS}
+            part_names = {kind: part_file(status.stem, kind) for kind in TABLE_KINDS}
             return {
-                table_kind: self._store.fetch(part_name, status.parts[table_kind], folder)
-                for table_kind, part_name in part_names.items()
+                kind: self._store.fetch(part_name, status.parts[kind], folder) for kind, part_name in part_names.items()
             }
 
         with ThreadPoolExecutor(_THREADS) as thread_pool:
@@ -257,8 +253,8 @@ class Journal:
             ShardError: The content of a table is not what the manifest says.
         """
         table_paths = [
-            self._store.fetch(f"{split_name}/{table_file(table_kind)}", table_entry, folder)
-            for table_kind, table_entry in table_entries.items()
+            self._store.fetch(f"{split_name}/{table_file(kind)}", table_entry, folder)
+            for kind, table_entry in table_entries.items()
         ]
         return table_paths[0].parent
 
@@ -339,7 +335,7 @@ class Journal:
 
     def splits(self) -> dict[str, list[str]]:
         """Return the converted files by split, finished or not."""
-        table_names = {table_file(table_kind) for table_kind in TABLE_KINDS}
+        table_names = {table_file(kind) for kind in TABLE_KINDS}
         files_by_split = {}
         for split_name in self._store.folders():
             existing_files = self._store.names(split_name)
@@ -369,8 +365,8 @@ class Journal:
         self.remove_output()
         file_names = [QUARANTINE_NAME] if manifest.quarantine else []
         for split_name, split_entry in manifest.splits.items():
-            file_names += [f"{split_name}/{table_file(table_kind)}" for table_kind in split_entry.index]
-            file_names += [_records_file(shard_entry.name) for shard_entry in split_entry.shards]
+            file_names += [f"{split_name}/{table_file(kind)}" for kind in split_entry.index]
+            file_names += [_records_file(entry.name) for entry in split_entry.shards]
         # The stores of one --output are of one kind.
         self._store.adopt(other_journal._store, file_names)  # type: ignore[arg-type]
         self.make()
@@ -389,13 +385,13 @@ def piece_stem(stem: str, first_episode: int, end_episode: int) -> str:
     return f"{stem}{_PIECE}{first_episode}-{end_episode}"
 
 
-def part_file(stem: str, table_kind: TableKind) -> str:
+def part_file(stem: str, kind: TableKind) -> str:
     """Return the name of a shard's part of a table.
 
     >>> part_file("train-00007-of-01024", "steps")
     '.convert/train-00007-of-01024.steps.arrow'
     """
-    return f"{FOLDER}/{stem}.{table_file(table_kind)}"
+    return f"{FOLDER}/{stem}.{table_file(kind)}"
 
 
 def _records_file(stem: str) -> str:

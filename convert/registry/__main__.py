@@ -27,40 +27,40 @@ def to_markdown(datasets: Iterable[DatasetSpec]) -> str:
     return "\n".join(f"| {' | '.join(table_row)} |" for table_row in table_rows)
 
 
-def _row(dataset_spec: DatasetSpec) -> list[str]:
-    rate_text = "no fixed rate" if dataset_spec.control_frequency is None else f"{dataset_spec.control_frequency:g}"
+def _row(spec: DatasetSpec) -> list[str]:
+    rate_text = "no fixed rate" if spec.control_frequency is None else f"{spec.control_frequency:g}"
     cameras = [
         camera_name
         if camera.role == "other" and not camera.is_depth
         else f"{camera_name} ({camera.keys(camera_name)[1]})"
-        for camera_name, camera in dataset_spec.cameras.items()
+        for camera_name, camera in spec.cameras.items()
     ]
-    text_parts = [f"text: {dataset_spec.action_text}"] if dataset_spec.action_text else []
-    license_, _, source = (dataset_spec.license or "unknown").partition(" [")
+    text_parts = [f"text: {spec.action_text}"] if spec.action_text else []
+    license_, _, source = (spec.license or "unknown").partition(" [")
     return [
-        f"`{dataset_spec.name}`, {dataset_spec.robot or 'several robots'}, {rate_text}",
+        f"`{spec.name}`, {spec.robot or 'several robots'}, {rate_text}",
         "<br>".join(cameras),
-        "<br>".join([*map(_describe, dataset_spec.action), *text_parts]) or "none",
-        "<br>".join(map(_describe, dataset_spec.state)) or "none",
-        "<br>".join(_spaces(dataset_spec)),
-        "<br>".join(_grippers(dataset_spec.action)) or "none",
-        "<br>".join(_unknown(dataset_spec)) or "nothing",
+        "<br>".join([*map(_describe, spec.action), *text_parts]) or "none",
+        "<br>".join(map(_describe, spec.state)) or "none",
+        "<br>".join(_spaces(spec)),
+        "<br>".join(_grippers(spec.action)) or "none",
+        "<br>".join(_unknown(spec)) or "nothing",
         f"{license_} ({source.rstrip(']')})" if source else license_.partition(":")[0],
     ]
 
 
-def _describe(vector_part: Part) -> str:
-    unit_text: str | None = vector_part.unit
-    if vector_part.unit == "normalised" and vector_part.scale:
-        unit_text = f"1 is {vector_part.scale:g} {'m' if vector_part.quantity == 'ee_position' else 'rad'}"
-    facts = [vector_part.kind, unit_text, vector_part.frame and f"{vector_part.frame} frame", vector_part.order]
+def _describe(part: Part) -> str:
+    unit_text: str | None = part.unit
+    if part.unit == "normalised" and part.scale:
+        unit_text = f"1 is {part.scale:g} {'m' if part.quantity == 'ee_position' else 'rad'}"
+    facts = [part.kind, unit_text, part.frame and f"{part.frame} frame", part.order]
     known_facts = ", ".join(fact for fact in facts if fact and not fact.startswith("unknown"))
-    return f"{vector_part.dims} {vector_part.quantity}: {known_facts}"
+    return f"{part.dims} {part.quantity}: {known_facts}"
 
 
-def _spaces(dataset_spec: DatasetSpec) -> list[str]:
+def _spaces(spec: DatasetSpec) -> list[str]:
     descriptions = []
-    for space_name, space in dataset_spec.spaces.items():
+    for space_name, space in spec.spaces.items():
         remarks = [
             space.unmapped and f"no: {space.unmapped}",
             space.follows and f"as {space.follows}",
@@ -68,14 +68,14 @@ def _spaces(dataset_spec: DatasetSpec) -> list[str]:
             space.note,
         ]
         descriptions.append(f"**{space_name}** {'; '.join(remark for remark in remarks if remark)}".rstrip())
-    return [*descriptions, f"**motion** {motion_of(dataset_spec.action, dataset_spec.state).source}"]
+    return [*descriptions, f"**motion** {motion_of(spec.action, spec.state).source}"]
 
 
 def _grippers(vector_parts: Sequence[Part]) -> list[str]:
     descriptions = []
-    for vector_part in vector_parts:
-        if vector_part.quantity == "gripper" and vector_part.kind != "flag":
-            gripper = vector_part.gripper
+    for part in vector_parts:
+        if part.quantity == "gripper" and part.kind != "flag":
+            gripper = part.gripper
             ends_text = (
                 f"{gripper.open:g} {'opens' if gripper.relative else 'open'}, {gripper.closed:g}"
                 if gripper
@@ -85,16 +85,16 @@ def _grippers(vector_parts: Sequence[Part]) -> list[str]:
     return descriptions
 
 
-def _unknown(dataset_spec: DatasetSpec) -> list[str]:
+def _unknown(spec: DatasetSpec) -> list[str]:
     """Return the facts that no source tells, with the quantities that lack them."""
     parts_by_fact: dict[str, list[str]] = {}
-    for vector, vector_parts in (("action", dataset_spec.action), ("state", dataset_spec.state)):
-        for vector_part in vector_parts:
-            for fact in vector_part.facts:
-                if getattr(vector_part, fact) in (None, "unknown"):
-                    part_name = f"{vector} {vector_part.quantity.removeprefix('ee_')}"
+    for vector, vector_parts in (("action", spec.action), ("state", spec.state)):
+        for part in vector_parts:
+            for fact in part.facts:
+                if getattr(part, fact) in (None, "unknown"):
+                    part_name = f"{vector} {part.quantity.removeprefix('ee_')}"
                     parts_by_fact.setdefault({"order": "rotation order"}.get(fact, fact), []).append(part_name)
-    if any(camera.unit == "unknown" for camera in dataset_spec.cameras.values()):
+    if any(camera.unit == "unknown" for camera in spec.cameras.values()):
         parts_by_fact.setdefault("unit", []).append("depth")
     return [f"{fact}: {', '.join(dict.fromkeys(vector_parts))}" for fact, vector_parts in parts_by_fact.items()]
 

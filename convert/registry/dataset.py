@@ -247,26 +247,24 @@ def motion_of(action: tuple[Part, ...], state: tuple[Part, ...]) -> Motion:
     The first of these that the dataset has: the measured position of the end effector, measured joints, the
     displacement or velocity of the end effector in the action, that of joints.
     """
-    measured = tuple(_position(vector_part) for vector_part in state if vector_part.kind == "absolute")
-    commanded = tuple(vector_part for vector_part in action if vector_part.kind in ("displacement", "velocity"))
+    measured = tuple(_position(part) for part in state if part.kind == "absolute")
+    commanded = tuple(part for part in action if part.kind in ("displacement", "velocity"))
     for vector_parts, quantity_choices in ((measured, _STATE_MOTION), (commanded, _ACTION_MOTION)):
         for quantities in quantity_choices:
-            if moving_parts := tuple(
-                vector_part for vector_part in vector_parts if vector_part and vector_part.quantity in quantities
-            ):
+            if moving_parts := tuple(part for part in vector_parts if part and part.quantity in quantities):
                 return Motion(moving_parts, is_change=vector_parts is measured)
     return Motion()
 
 
-def _position(vector_part: Part) -> Part | None:
+def _position(part: Part) -> Part | None:
     """Return a part without the rotation of a pose matrix; None if the order of the matrix is not known."""
-    if vector_part.quantity != "ee_pose_matrix":
-        return vector_part
-    matrix_positions = _MATRIX_POSITION.get(vector_part.order or "")
-    chosen_values = vector_part.select or range(vector_part.dims)
-    if matrix_positions is None or vector_part.dims != 16:
+    if part.quantity != "ee_pose_matrix":
+        return part
+    matrix_positions = _MATRIX_POSITION.get(part.order or "")
+    chosen_values = part.select or range(part.dims)
+    if matrix_positions is None or part.dims != 16:
         return None
-    return vector_part.model_copy(
+    return part.model_copy(
         update={"select": tuple(chosen_values[position] for position in matrix_positions), "dims": 3, "names": None}
     )
 
@@ -288,16 +286,16 @@ class Vectors(BaseModel):
     control_frequency: float | None = None
 
 
-def derived_vectors(dataset_entry: Vectors | DatasetSpec) -> dict[DerivedName, Vector]:
+def derived_vectors(entry: Vectors | DatasetSpec) -> dict[DerivedName, Vector]:
     """Return what each derived column of a dataset is made of.
 
     Raises:
         ValueError: The terms of a space have other dimensions than it, or need a rate.
     """
-    vectors: dict[DerivedName, Vector] = {"action": dataset_entry.action, "state": dataset_entry.state}
-    for space_name, mapping in dataset_entry.spaces.items():
-        vectors |= mapping.vectors(space_name, dataset_entry.control_frequency)
-    vectors[MOTION] = motion_of(dataset_entry.action, dataset_entry.state)
+    vectors: dict[DerivedName, Vector] = {"action": entry.action, "state": entry.state}
+    for space_name, mapping in entry.spaces.items():
+        vectors |= mapping.vectors(space_name, entry.control_frequency)
+    vectors[MOTION] = motion_of(entry.action, entry.state)
     return {column_name: vectors[column_name] for column_name in DERIVED if vectors.get(column_name)}
 
 

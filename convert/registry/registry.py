@@ -112,13 +112,12 @@ class Registry(Entry):
         """
         if dataset_name in self.datasets:
             return self.datasets[dataset_name]
-        matches = [dataset_spec for dataset_spec in self.datasets.values() if dataset_spec.tfds_name == dataset_name]
+        matches = [spec for spec in self.datasets.values() if spec.tfds_name == dataset_name]
         if len(matches) == 1:
             return matches[0]
         if matches:
             raise ConfigError(
-                f"{dataset_name} is the TFDS name of {', '.join(dataset_spec.name for dataset_spec in matches)}; name "
-                "one of these"
+                f"{dataset_name} is the TFDS name of {', '.join(spec.name for spec in matches)}; name one of these"
             )
         raise ConfigError(
             f"unknown dataset {dataset_name!r:.80}; {closest(dataset_name, self._dataset_names(), noun='datasets')}"
@@ -213,11 +212,7 @@ class Registry(Entry):
             if member.root is not None:
                 continue
             if dataset_name not in self.datasets and dataset_name not in self.described:
-                same_dataset = [
-                    dataset_spec.name
-                    for dataset_spec in self.datasets.values()
-                    if dataset_spec.tfds_name == dataset_name
-                ]
+                same_dataset = [spec.name for spec in self.datasets.values() if spec.tfds_name == dataset_name]
                 hint = (
                     f"write {same_dataset[0]}"
                     if same_dataset
@@ -225,11 +220,11 @@ class Registry(Entry):
                 )
                 raise ConfigError(f"{context}: unknown dataset {dataset_name!r:.80}; {hint}")
             selected = self._select(dataset_name, describe, member)
-            dataset_spec = selected.spec
+            spec = selected.spec
             for split_name in re.findall(r"([\w-]+)(?:\[[^]]*\])?", ",".join(member.splits.values())):
-                if dataset_spec.splits and split_name not in (*dataset_spec.splits, "all"):
+                if spec.splits and split_name not in (*spec.splits, "all"):
                     raise ConfigError(
-                        f"{context}: no split {split_name!r}; {closest(split_name, dataset_spec.splits, noun='splits')}"
+                        f"{context}: no split {split_name!r}; {closest(split_name, spec.splits, noun='splits')}"
                     )
             first_member = chosen.setdefault(dataset_name, selected).member
             if first_member.offset != member.offset:
@@ -242,7 +237,7 @@ class Registry(Entry):
         return list(chosen.values())
 
     def _dataset_names(self) -> set[str]:
-        return {*self.datasets, *(dataset_spec.tfds_name for dataset_spec in self.datasets.values()), *self.described}
+        return {*self.datasets, *(spec.tfds_name for spec in self.datasets.values()), *self.described}
 
 
 def load_registry(*, config: Sequence[str | PathLike[str]] = ()) -> Registry:
@@ -275,14 +270,14 @@ def _join(registry: Registry, file_registry: Registry, *, file_name: str) -> Reg
     replaced_names = {*file_registry.datasets, *file_registry.described}
     content = {
         "datasets": {
-            dataset_name: dataset_entry
-            for dataset_name, dataset_entry in registry.datasets.items()
+            dataset_name: entry
+            for dataset_name, entry in registry.datasets.items()
             if dataset_name not in replaced_names
         }
         | file_registry.datasets,
         "described": {
-            dataset_name: dataset_entry
-            for dataset_name, dataset_entry in registry.described.items()
+            dataset_name: entry
+            for dataset_name, entry in registry.described.items()
             if dataset_name not in replaced_names
         }
         | file_registry.described,

@@ -95,10 +95,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--gop", type=int, metavar="N", help="frames of a record of h264 or av1, 1 to 64 (default: 8)")
     add("--crf", type=int, metavar="N", help="quality of h264 (default: 18) or av1 (default: 30); lower is better")
     add("--offset", help="distance of a pair: steps (5) or seconds (0.6s); default: the mixture's, else the registry's")
-    add(
-        "--frames",
-        help="which of [t, t+offset] to store: endpoints, all, stride:S or fixed:N (default: endpoints)",
-    )
+    add("--frames", help="which of [t, t+offset] to store: endpoints, all, stride:S or fixed:N (default: endpoints)")
     add(
         "--leave-out",
         action="append",

@@ -131,12 +131,12 @@ def _check_reach(runner_choice: RunnerChoice | None, conversions: Sequence[Conve
 def _remove(request: ConvertRequest) -> int:
     """Remove the converted files of the datasets."""
     for selected in select_datasets(request)[0]:
-        dataset_spec = selected.spec
-        output = join(request.output, dataset_spec.name, dataset_spec.version)
+        spec = selected.spec
+        output = join(request.output, spec.name, spec.version)
         splits = ", ".join(Journal(output).splits())
         if not request.dry_run:
             Journal(output).remove_output()
-        print(f"{dataset_spec.name}: {splits or 'nothing'} {'to remove' if request.dry_run else 'removed'} in {output}")
+        print(f"{spec.name}: {splits or 'nothing'} {'to remove' if request.dry_run else 'removed'} in {output}")
     return 0
 
 

@@ -53,39 +53,33 @@ def estimate(conversion: Conversion) -> Estimate:
     counted. Else they are the first of the largest shard, scaled by bytes. Of a dataset that would have to be fetched
     for this, the estimate has the records alone.
     """
-    dataset_plan = conversion.plan
+    plan = conversion.plan
     episodes = _wanted(conversion)
     exact_records = None
     if episodes is not None:
-        exact_records = sum(len(first_steps(episode.steps, dataset_plan.offsets[-1])) for episode in episodes) * len(
-            dataset_plan.cameras
+        exact_records = sum(len(first_steps(episode.steps, plan.offsets[-1])) for episode in episodes) * len(
+            plan.cameras
         )
-    largest = max(
-        (shard_job.shard for shard_job in conversion.jobs), key=lambda source_shard: source_shard.bytes, default=None
-    )
-    if largest is None or any(shard_job.shard.is_fetched for shard_job in conversion.jobs):
+    largest = max((job.shard for job in conversion.jobs), key=lambda source_shard: source_shard.bytes, default=None)
+    if largest is None or any(job.shard.is_fetched for job in conversion.jobs):
         return Estimate(exact_records)
     chosen_spans = [(largest, clip([largest.every], 0, _EPISODES))] if not episodes else _spread(episodes)
-    sample = _Sample(dataset_plan, is_video=bool(conversion.source.libraries))
+    sample = _Sample(plan, is_video=bool(conversion.source.libraries))
     for source_shard, spans in chosen_spans:
         sample.add(source_shard, spans)
     if not sample.source_bytes:
         return Estimate()
     total_bytes = (
-        sum(shard_job.size for shard_job in conversion.jobs)
-        if episodes is None
-        else sum(episode.bytes for episode in episodes)
+        sum(job.size for job in conversion.jobs) if episodes is None else sum(episode.bytes for episode in episodes)
     )
     bytes_scale = total_bytes / sample.source_bytes
     records = round(sample.records * bytes_scale) if exact_records is None else exact_records
     # The sizes of encoded images go with those of the source, the sizes of all else with their count.
-    by_bytes = exact_records is None or (sample.are_encoded and len(sample.record_bytes) > len(dataset_plan.cameras))
+    by_bytes = exact_records is None or (sample.are_encoded and len(sample.record_bytes) > len(plan.cameras))
     records_scale = bytes_scale if by_bytes or not sample.records else records / sample.records
     stored_bytes = sample.stored_bytes * records_scale
     # A file goes to the end of a block, and has one more.
-    shard_shares = (
-        [shard_job.size / total_bytes for shard_job in conversion.jobs] if episodes is None else _shares(episodes)
-    )
+    shard_shares = [job.size / total_bytes for job in conversion.jobs] if episodes is None else _shares(episodes)
     file_bytes = sum(ceil(stored_bytes * shard_share / BLOCK) + 1 for shard_share in shard_shares) * BLOCK
     return Estimate(records, round(file_bytes + sample.index_bytes * bytes_scale), sample.sizes)
 
@@ -102,15 +96,13 @@ class _Wanted(NamedTuple):
 def _wanted(conversion: Conversion) -> list[_Wanted] | None:
     """Return the episodes to convert, None where metadata do not tell the length of each."""
     episode_list, episodes, is_listed = conversion.plan.episode_list, [], []
-    for shard_job in conversion.jobs:
-        source_shard = shard_job.shard
+    for job in conversion.jobs:
+        source_shard = job.shard
         lengths, episode_ids = source_shard.lengths, source_shard.ids
         if len(lengths) != source_shard.records or (episode_list is not None and not episode_ids):
             return None
         episode_sizes = source_shard.sizes or [source_shard.bytes * length // (sum(lengths) or 1) for length in lengths]
-        episode_numbers = [
-            episode_number for episode_span in shard_job.spans for episode_number in range(*episode_span)
-        ]
+        episode_numbers = [episode_number for episode_span in job.spans for episode_number in range(*episode_span)]
         episodes += [
             _Wanted(source_shard, episode_number, lengths[episode_number], episode_sizes[episode_number])
             for episode_number in episode_numbers
@@ -165,46 +157,46 @@ class _Sample:
         sizes: See ``Estimate``.
     """
 
-    def __init__(self, dataset_plan: DatasetPlan, *, is_video: bool) -> None:
-        self._plan, self._is_video = dataset_plan, is_video
+    def __init__(self, plan: DatasetPlan, *, is_video: bool) -> None:
+        self._plan, self._is_video = plan, is_video
         self.source_bytes = self.records = self.index_bytes = 0
         self.stored_bytes = 0.0
         self.record_bytes: set[tuple[str, int]] = set()
         self.are_encoded = False
         self.sizes: dict[str, str] = {}
-        derived_types = [vector_field(column_name, vector).type for column_name, vector in dataset_plan.vectors.items()]
+        derived_types = [vector_field(column_name, vector).type for column_name, vector in plan.vectors.items()]
         self._derived_bytes = sum(getattr(arrow_type, "list_size", 1) * 4 for arrow_type in derived_types)
 
     def add(self, source_shard: SourceShard, episode_spans: Sequence[Span]) -> None:
         """Add episodes of a shard; damaged ones are passed over."""
-        dataset_plan = self._plan
-        part_rows = PartRows(dataset_plan.features, offset=dataset_plan.offset, write_batch=self._measure)
-        with source_shard.open(dataset_plan.wanted, episode_spans) as reader:
+        plan = self._plan
+        part_rows = PartRows(plan.features, offset=plan.offset, write_batch=self._measure)
+        with source_shard.open(plan.wanted, episode_spans) as reader:
             for source_file, position, num_bytes, episode in reader:
                 if not isinstance(episode, Episode):
                     continue
-                start_steps = first_steps(episode.num_steps, dataset_plan.offsets[-1])
+                start_steps = first_steps(episode.num_steps, plan.offsets[-1])
                 try:
                     mean_sizes = [
                         self._mean_bytes(camera, camera_frames, episode.num_steps)
-                        for camera, camera_frames in zip(dataset_plan.cameras, episode.cameras, strict=True)
+                        for camera, camera_frames in zip(plan.cameras, episode.cameras, strict=True)
                     ]
                 except CorruptFrame:
                     continue
                 self.source_bytes += num_bytes
                 self.stored_bytes += len(start_steps) * sum(
-                    len(dataset_plan.offsets) * mean_size + _RECORD / camera.policy.gop
-                    for camera, mean_size in zip(dataset_plan.cameras, mean_sizes, strict=True)
+                    len(plan.offsets) * mean_size + _RECORD / camera.policy.gop
+                    for camera, mean_size in zip(plan.cameras, mean_sizes, strict=True)
                 )
                 part_rows.add(
                     episode,
                     position,
                     source_file=source_file,
                     status="ok",
-                    language=step_language(episode, dataset_plan.language, encoding=dataset_plan.language_encoding),
-                    robot=dataset_plan.robot,
-                    first_steps=list(start_steps) * len(dataset_plan.cameras),
-                    cameras=np.repeat(range(len(dataset_plan.cameras)), len(start_steps)).tolist(),
+                    language=step_language(episode, plan.language, encoding=plan.language_encoding),
+                    robot=plan.robot,
+                    first_steps=list(start_steps) * len(plan.cameras),
+                    cameras=np.repeat(range(len(plan.cameras)), len(start_steps)).tolist(),
                 )
         part_rows.finish(
             {
@@ -215,7 +207,7 @@ class _Sample:
         self.records += part_rows.num_records
         self.index_bytes += part_rows.num_steps * self._derived_bytes
 
-    def _measure(self, table_kind: TableKind, batch: pa.RecordBatch) -> None:
+    def _measure(self, kind: TableKind, batch: pa.RecordBatch) -> None:
         self.index_bytes += batch.nbytes
 
     def _mean_bytes(self, camera: PlannedCamera, frames: Frames | DamagedEpisode | None, num_steps: int) -> float:

@@ -70,13 +70,13 @@ def _finalise(conversion: Conversion, *, redone_stems: Set[str]) -> Manifest | N
             manifest = _manifest(status, _write_quarantine(journal, status))
             journal.write_manifest(manifest)
         # Another process may be at another split.
-        journal.clear([shard_job.stem for shard_job in conversion.jobs], conversion.splits)
+        journal.clear([job.stem for job in conversion.jobs], conversion.splits)
     return manifest
 
 
 def _manifest(conversion_status: ConversionStatus, quarantine: FileEntry | None) -> Manifest:
     conversion = conversion_status.conversion
-    dataset_spec, dataset_plan = conversion.spec, conversion.plan
+    spec, plan = conversion.spec, conversion.plan
     splits: dict[str, SplitEntry] = (
         dict(conversion_status.old_manifest.splits) if conversion_status.old_manifest else {}
     )
@@ -84,9 +84,9 @@ def _manifest(conversion_status: ConversionStatus, quarantine: FileEntry | None)
     for split_name, index_status in conversion_status.merged_indexes.items():
         entries = tuple(status.entry for status in conversion_status.shards(split_name))
         splits[split_name] = SplitEntry(
-            episodes=sum(shard_entry.episodes for shard_entry in entries),
-            steps=sum(shard_entry.steps for shard_entry in entries),
-            records=sum(shard_entry.records for shard_entry in entries),
+            episodes=sum(entry.episodes for entry in entries),
+            steps=sum(entry.steps for entry in entries),
+            records=sum(entry.records for entry in entries),
             shards=entries,
             index=index_status.index,
             labels=_labels(conversion_status.old_manifest, split_name, index_status.index),
@@ -94,30 +94,28 @@ def _manifest(conversion_status: ConversionStatus, quarantine: FileEntry | None)
         )
         statistics[split_name] = index_status.statistics
     ordered_splits = {split_name: splits[split_name] for split_name in sorted(splits)}
-    shards = [shard_entry for split_entry in ordered_splits.values() for shard_entry in split_entry.shards]
-    image_counts = count_frames(
-        shards, [camera.name for camera in dataset_plan.cameras] if dataset_plan.layout == "frames" else ()
-    )
-    policies = {camera.name: camera.policy for camera in dataset_plan.cameras}
-    check_sizes(image_counts.get("cameras", {}), policies, dataset_name=dataset_spec.name)
+    shards = [entry for split_entry in ordered_splits.values() for entry in split_entry.shards]
+    image_counts = count_frames(shards, [camera.name for camera in plan.cameras] if plan.layout == "frames" else ())
+    policies = {camera.name: camera.policy for camera in plan.cameras}
+    check_sizes(image_counts.get("cameras", {}), policies, dataset_name=spec.name)
     return Manifest(
         format_version=FORMAT_VERSION,
-        layout=dataset_plan.layout,
-        dataset=dataset_spec.name,
-        version=dataset_spec.version,
+        layout=plan.layout,
+        dataset=spec.name,
+        version=spec.version,
         source=Source(
-            tfds_name=dataset_spec.tfds_name,
-            version=dataset_spec.version,
+            tfds_name=spec.tfds_name,
+            version=spec.version,
             path=conversion.source.path,
             fingerprint=conversion.source.fingerprint,
         ),
         parameters=dict(conversion.parameters),
-        spec=dataset_spec.model_dump(mode="json"),
+        spec=spec.model_dump(mode="json"),
         image=image_counts,
         episodes=sum(split_entry.episodes for split_entry in ordered_splits.values()),
         steps=sum(split_entry.steps for split_entry in ordered_splits.values()),
         records=sum(split_entry.records for split_entry in ordered_splits.values()),
-        left_out=total_counts(shard_entry.left_out for shard_entry in shards),
+        left_out=total_counts(entry.left_out for entry in shards),
         quarantine=quarantine,
         splits=ordered_splits,
         statistics={split_name: statistics[split_name] for split_name in ordered_splits},

@@ -49,15 +49,15 @@ def plan_conversions(request: ConvertRequest, config: ConvertConfig) -> list[Con
         check_cameras(selection, config)
     conversions = []
     for selected in selection:
-        dataset_spec = selected.spec
-        source = described.get(dataset_spec.name) or _find_registered(request.source, dataset_spec)
-        target = join(request.output, dataset_spec.name, dataset_spec.version)
-        temporary = join(request.output, OVERWRITE, dataset_spec.name, dataset_spec.version)
+        spec = selected.spec
+        source = described.get(spec.name) or _find_registered(request.source, spec)
+        target = join(request.output, spec.name, spec.version)
+        temporary = join(request.output, OVERWRITE, spec.name, spec.version)
         output = temporary if request.overwrite else target
         conversion = plan_conversion(selected, source, config, output_folder=output, target=target)
         _check_apart(conversion)
         for warning in conversion.warnings:
-            print(f"warning: {dataset_spec.name}: {warning}", file=sys.stderr)
+            print(f"warning: {spec.name}: {warning}", file=sys.stderr)
         conversions.append(conversion)
     return conversions
 
@@ -65,7 +65,7 @@ def plan_conversions(request: ConvertRequest, config: ConvertConfig) -> list[Con
 def _check_apart(conversion: Conversion) -> None:
     """Raise UsageError if files of the source are where the conversion is written: ``--overwrite`` removes them."""
     target = _resolved(conversion.target)
-    for folder in {os.path.dirname(shard_job.shard.path) for shard_job in conversion.jobs}:
+    for folder in {os.path.dirname(job.shard.path) for job in conversion.jobs}:
         if f"{_resolved(folder)}/".startswith(f"{target}/"):
             raise UsageError(
                 f"{conversion.name}: its source is {folder}, and would be written over; give another --output"
@@ -76,8 +76,8 @@ def _resolved(path: str) -> str:
     return path if is_remote(path) else os.path.realpath(path)
 
 
-def _find_registered(roots: Sequence[str], dataset_spec: DatasetSpec) -> Source:
+def _find_registered(roots: Sequence[str], spec: DatasetSpec) -> Source:
     # TFDS takes seconds to import.
     from convert.source.rlds.dataset import find_dataset
 
-    return find_dataset(roots, dataset_spec.tfds_name, dataset_spec.version)
+    return find_dataset(roots, spec.tfds_name, spec.version)

@@ -35,12 +35,12 @@ class ShardProgress(Progress):
     def __init__(
         self, shard_jobs: Sequence[tuple[ShardJob, str]], *, record_noun: str = "pairs", stream: TextIO | None = None
     ) -> None:
-        super().__init__(sum(shard_job.size for shard_job, _ in shard_jobs), "B", stream=stream or sys.stderr)
+        super().__init__(sum(job.size for job, _ in shard_jobs), "B", stream=stream or sys.stderr)
         self._record_noun = record_noun
         largest_first = sorted(shard_jobs, key=lambda job_and_output: -job_and_output[0].size)
-        self._waiting = {(output, shard_job.name): shard_job for shard_job, output in largest_first}
+        self._waiting = {(output, job.name): job for job, output in largest_first}
         self._turns = list(dict.fromkeys(output for _, output in largest_first))
-        self._shards = {(output, shard_job.stem) for shard_job, output in shard_jobs}
+        self._shards = {(output, job.stem) for job, output in shard_jobs}
         self._records: dict[tuple[str, str], dict[str, int]] = {}
         self._left_out: dict[tuple[str, str], dict[str, int]] = {}
         if any(is_remote(output) for output in self._turns):
@@ -60,33 +60,29 @@ class ShardProgress(Progress):
 
     def figures(self) -> str:
         """Return the shards and records that are done."""
-        num_done = len(self._shards - {(output, shard_job.stem) for (output, _), shard_job in self._waiting.items()})
+        num_done = len(self._shards - {(output, job.stem) for (output, _), job in self._waiting.items()})
         num_records = sum(sum(piece_counts.values()) for piece_counts in self._records.values())
         rate = num_records / max(time.monotonic() - self._started, 1e-6)
         return f"{num_done:,}/{len(self._shards):,} shards, {num_records:,} {self._record_noun} ({rate:,.0f}/s)"
 
     def _look(self, output: str) -> None:
-        if not (
-            waiting_jobs := [shard_job for (job_output, _), shard_job in self._waiting.items() if job_output == output]
-        ):
+        if not (waiting_jobs := [job for (job_output, _), job in self._waiting.items() if job_output == output]):
             return
         # A disk or store that does not answer now fails the conversion, if it has to; the progress can wait.
         with contextlib.suppress(OSError, RemoteError):
-            statuses = Journal(output).statuses(
-                {stem for shard_job in waiting_jobs for stem in (shard_job.name, shard_job.stem)}
-            )
-            for shard_job in waiting_jobs:
-                if (status := statuses.get(shard_job.stem) or statuses.get(shard_job.name)) is None:
+            statuses = Journal(output).statuses({stem for job in waiting_jobs for stem in (job.name, job.stem)})
+            for job in waiting_jobs:
+                if (status := statuses.get(job.stem) or statuses.get(job.name)) is None:
                     continue
-                del self._waiting[output, shard_job.name]
+                del self._waiting[output, job.name]
                 for counts, piece_count in (
                     (self._records, status.entry.records),
                     (self._left_out, sum(status.entry.left_out.values())),
                 ):
-                    of_shard = counts.setdefault((output, shard_job.stem), {})
+                    of_shard = counts.setdefault((output, job.stem), {})
                     if not status.piece:
                         # The pieces of a shard that is joined are gone.
                         of_shard.clear()
                     of_shard[status.piece] = piece_count
-                self.done += shard_job.size
+                self.done += job.size
         self.failed = sum(sum(counts.values()) for counts in self._left_out.values())

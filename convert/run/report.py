@@ -60,7 +60,7 @@ _PLAN_COLUMNS: _Columns = {
 
 def summarise(manifest: Manifest, *, output: str, num_converted: int) -> dict[str, Any]:
     """Return the result of one dataset; ``num_converted`` shards were missing when the command began."""
-    shard_entries = [shard_entry for split_entry in manifest.splits.values() for shard_entry in split_entry.shards]
+    shard_entries = [entry for split_entry in manifest.splits.values() for entry in split_entry.shards]
     table_entries = [
         table_entry for split_entry in manifest.splits.values() for table_entry in split_entry.index.values()
     ]
@@ -72,8 +72,8 @@ def summarise(manifest: Manifest, *, output: str, num_converted: int) -> dict[st
         "episodes": manifest.episodes,
         "steps": manifest.steps,
         manifest.layout: manifest.records,
-        "bytes_in": sum(shard_entry.source_bytes for shard_entry in shard_entries),
-        "bytes_out": sum(shard_entry.file.bytes for shard_entry in shard_entries)
+        "bytes_in": sum(entry.source_bytes for entry in shard_entries),
+        "bytes_out": sum(entry.file.bytes for entry in shard_entries)
         + sum(table_entry.bytes for table_entry in table_entries),
         "shards": len(shard_entries),
         "shards_converted": num_converted,
@@ -135,12 +135,12 @@ def _describe_plan(status: ConversionStatus) -> dict[str, Any]:
         "source": conversion.source.path,
         "output": conversion.target,
         "splits": conversion.splits,
-        "episodes": counts_sum(shard_job.episodes for shard_job in conversion.jobs),
+        "episodes": counts_sum(job.episodes for job in conversion.jobs),
         "shards": len(conversion.jobs),
         "shards_done": len(conversion.jobs) - len(status.pending_jobs),
         "complete": status.complete,
         "offset": conversion.plan.offset,
-        "bytes_in": sum(shard_job.size for shard_job in conversion.jobs),
+        "bytes_in": sum(job.size for job in conversion.jobs),
         f"estimated_{conversion.plan.layout}": expected.records,
         "estimated_bytes": expected.bytes,
         "frame_sizes": dict(expected.sizes),
@@ -151,24 +151,24 @@ def _describe_plan(status: ConversionStatus) -> dict[str, Any]:
 
 def _understood(conversion: Conversion) -> list[str]:
     """Return a line for each thing that a dataset says of itself, as its registry entry has it."""
-    dataset_spec = conversion.spec
+    spec = conversion.spec
     shapes = {
         camera_name: "x".join(map(str, (camera_spec.shape or ("unknown size",))[:2]))
-        for camera_name, camera_spec in dataset_spec.cameras.items()
+        for camera_name, camera_spec in spec.cameras.items()
     }
     cameras = [
         f"{camera_name} ({camera_spec.keys(camera_name)[1]}, {shapes[camera_name]})"
-        for camera_name, camera_spec in dataset_spec.cameras.items()
+        for camera_name, camera_spec in spec.cameras.items()
     ]
-    rate_text = "no fixed rate" if dataset_spec.control_frequency is None else f"{dataset_spec.control_frequency:g} Hz"
-    vectors = {"action": part_names(dataset_spec.action), "state": part_names(dataset_spec.state)}
+    rate_text = "no fixed rate" if spec.control_frequency is None else f"{spec.control_frequency:g} Hz"
+    vectors = {"action": part_names(spec.action), "state": part_names(spec.state)}
     split_texts = [
         f"{split_name} ({num_episodes})" for split_name, num_episodes in conversion.source.describe_splits().items()
     ]
     empty_names = [feature.name for feature in conversion.source.features.values() if feature.size == 0]
     return [
         f"cameras: {', '.join(cameras)}",
-        f"robot: {dataset_spec.robot or 'not named'}, {rate_text}",
+        f"robot: {spec.robot or 'not named'}, {rate_text}",
         *(f"{vector_name}: {', '.join(vector_names) or 'none'}" for vector_name, vector_names in vectors.items()),
         f"instruction: {', '.join(map(notation, conversion.plan.language)) or 'none'}",
         f"columns: {', '.join(feature.name for feature in conversion.plan.features)}",
@@ -215,7 +215,7 @@ def _format(columns: _Columns, dataset_rows: Sequence[Mapping[str, Any]]) -> str
     shown_rows = list(dataset_rows)
     if len(dataset_rows) > 1:
         summed_fields = {
-            field_name: sum(dataset_row[field_name] or 0 for dataset_row in dataset_rows)
+            field_name: sum(row[field_name] or 0 for row in dataset_rows)
             for field_name in _SUMMED
             if field_name in dataset_rows[0]
         }
@@ -227,8 +227,7 @@ def _format(columns: _Columns, dataset_rows: Sequence[Mapping[str, Any]]) -> str
         column_name: make_cell for column_name, make_cell in columns.items() if column_name.split()[0] != absent_layout
     }
     return format_table(
-        list(shown_columns),
-        [[make_cell(dataset_row) for make_cell in shown_columns.values()] for dataset_row in shown_rows],
+        list(shown_columns), [[make_cell(row) for make_cell in shown_columns.values()] for row in shown_rows]
     )
 
 
@@ -259,7 +258,7 @@ def describe_failed(status: ConversionStatus, manifest: Manifest) -> str:
 
 def describe_missing(status: ConversionStatus) -> dict[str, Any]:
     """Return the shards of a dataset that are not finished, with the host and message of their last failure."""
-    missing_stems = [shard_job.stem for shard_job in status.pending_jobs]
+    missing_stems = [job.stem for job in status.pending_jobs]
     failures = status.conversion.journal.failures(missing_stems)
     missing_shards: list[dict[str, str | None]] = [
         {"shard": missing_stem, "host": None, "failure": None} for missing_stem in missing_stems

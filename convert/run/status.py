@@ -56,7 +56,7 @@ class ConversionStatus:
     def shards(self, split_name: str) -> list[ShardStatus]:
         """Return the statuses of the finished shards of a split, in the order of the source."""
         split_jobs = self.conversion.split_jobs(split_name)
-        return [self.finished[shard_job.stem] for shard_job in split_jobs if shard_job.stem in self.finished]
+        return [self.finished[job.stem] for job in split_jobs if job.stem in self.finished]
 
     @property
     def complete(self) -> bool:
@@ -88,7 +88,7 @@ def read_status(
     existing = existing_manifest(conversion)
     old_manifest = existing or _withdrawn_manifest(conversion, journal)
     is_withdrawn = existing is None and old_manifest is not None
-    statuses = journal.statuses(shard_job.stem for shard_job in conversion.jobs if shard_job.stem not in redo)
+    statuses = journal.statuses(job.stem for job in conversion.jobs if job.stem not in redo)
     conversion_status = ConversionStatus(
         conversion=conversion,
         redone_stems=redone_stems,
@@ -111,7 +111,7 @@ def read_status(
             if index_status is not None and index_status.inputs == index_inputs(shard_statuses, conversion.plan):
                 conversion_status.merged_indexes[split_name] = index_status
             else:
-                shard_numbers = tuple(shard_job.shard.index for shard_job in split_jobs)
+                shard_numbers = tuple(job.shard.index for job in split_jobs)
                 num_shards = split_jobs[0].shard.count
                 conversion_status.pending_merges.append(
                     SplitJob(dataset=conversion.name, split=split_name, shards=shard_numbers, count=num_shards)
@@ -148,7 +148,7 @@ def empty_split(conversion: Conversion) -> str | None:
     offset = conversion.plan.offset
     for split_name in conversion.splits:
         split_jobs = conversion.split_jobs(split_name)
-        statuses = conversion.journal.statuses(shard_job.stem for shard_job in split_jobs).values()
+        statuses = conversion.journal.statuses(job.stem for job in split_jobs).values()
         is_useful = any(status.entry.records or count_damage(status.entry.left_out) for status in statuses)
         if len(statuses) == len(split_jobs) and not is_useful:
             if any(status.entry.left_out.get("not_chosen") for status in statuses):
@@ -172,9 +172,9 @@ def find_redo(conversions: Sequence[Conversion], stems: Sequence[str]) -> dict[s
     """
     stems_by_dataset: dict[str, set[str]] = {conversion.name: set() for conversion in conversions}
     for stem in stems:
-        dataset_names = [one.name for one in conversions if any(shard_job.stem == stem for shard_job in one.jobs)]
+        dataset_names = [one.name for one in conversions if any(job.stem == stem for job in one.jobs)]
         if not dataset_names:
-            available_stems = [shard_job.stem for one in conversions for shard_job in one.jobs]
+            available_stems = [job.stem for one in conversions for job in one.jobs]
             raise UsageError(f"--redo {stem}: no such shard; {closest(stem, available_stems, noun='shards')}")
         if len(dataset_names) > 1:
             raise UsageError(f"--redo {stem}: {', '.join(dataset_names)} have such a shard; name one with --datasets")
@@ -192,10 +192,10 @@ def _withdrawn_manifest(conversion: Conversion, journal: Journal) -> Manifest | 
     if manifest is None:
         return None
     other_stems = {
-        shard_entry.name
+        entry.name
         for split_name, split_entry in manifest.splits.items()
         if split_name not in conversion.splits
-        for shard_entry in split_entry.shards
+        for entry in split_entry.shards
     }
     if changed_stems := other_stems & journal.placed():
         raise ConflictError(
@@ -217,23 +217,17 @@ def repaired_sources(conversion: Conversion, old_manifest: Manifest) -> dict[str
 
     A file has changed if its size has, or if it was damaged and its content has.
     """
-    entries = {
-        shard_entry.name: shard_entry
-        for split_entry in old_manifest.splits.values()
-        for shard_entry in split_entry.shards
-    }
+    entries = {entry.name: entry for split_entry in old_manifest.splits.values() for entry in split_entry.shards}
     reason_by_stem = {}
-    for shard_job in conversion.jobs:
-        if (shard_entry := entries.get(shard_job.stem)) is None:
+    for job in conversion.jobs:
+        if (entry := entries.get(job.stem)) is None:
             continue
-        if shard_entry.source_bytes != shard_job.shard.bytes:
-            reason_by_stem[shard_job.stem] = (
-                f"{shard_job.shard.name} has {shard_job.shard.bytes:,} bytes, it had {shard_entry.source_bytes:,}"
-            )
-        elif count_damage(shard_entry.left_out) and shard_job.shard.differs(
-            conversion.plan.wanted, shard_job.spans, digest=shard_entry.source_digest, left_out=shard_entry.left_out
+        if entry.source_bytes != job.shard.bytes:
+            reason_by_stem[job.stem] = f"{job.shard.name} has {job.shard.bytes:,} bytes, it had {entry.source_bytes:,}"
+        elif count_damage(entry.left_out) and job.shard.differs(
+            conversion.plan.wanted, job.spans, digest=entry.source_digest, left_out=entry.left_out
         ):
-            reason_by_stem[shard_job.stem] = f"{shard_job.shard.name} was damaged and has changed since"
+            reason_by_stem[job.stem] = f"{job.shard.name} was damaged and has changed since"
     return reason_by_stem
 
 
@@ -246,18 +240,13 @@ def _missing(
     redone_stems: Set[str],
 ) -> list[ShardJob]:
     """Return the shards of a split that are neither finished in the journal nor described by the manifest."""
-    entries = {shard_entry.name: shard_entry for shard_entry in old_split.shards} if old_split else {}
+    entries = {entry.name: entry for entry in old_split.shards} if old_split else {}
     has_index = old_split is not None and journal.has_index(old_split.index, split_jobs[0].shard.split)
     finished_stems = journal.complete_files(entries.values()) - redone_stems if has_index else set()
     bytes_read = {stem: status.entry.source_bytes for stem, status in statuses.items()}
-    finished_stems |= {
-        shard_job.stem for shard_job in split_jobs if bytes_read.get(shard_job.stem) == shard_job.shard.bytes
-    }
-    missing_jobs = (shard_job for shard_job in split_jobs if shard_job.stem not in finished_stems)
-    return [
-        replace(shard_job, entry=entries.get(shard_job.stem), may_differ=shard_job.stem in redone_stems)
-        for shard_job in missing_jobs
-    ]
+    finished_stems |= {job.stem for job in split_jobs if bytes_read.get(job.stem) == job.shard.bytes}
+    missing_jobs = (job for job in split_jobs if job.stem not in finished_stems)
+    return [replace(job, entry=entries.get(job.stem), may_differ=job.stem in redone_stems) for job in missing_jobs]
 
 
 def _differs(
@@ -269,5 +258,5 @@ def _differs(
     """
     if not journal.has_index(old_split.index, split_name):
         return True
-    entries = {shard_entry.name: shard_entry for shard_entry in old_split.shards}
+    entries = {entry.name: entry for entry in old_split.shards}
     return any(withdrawn or status.entry != entries[status.entry.name] for status in shard_statuses)

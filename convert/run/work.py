@@ -79,18 +79,16 @@ def _find_work(conversion: Conversion, redo_stems: frozenset[str], config: Seque
 
 def _tell_again(status: ConversionStatus, *, reasons: Mapping[str, str]) -> None:
     """Print which shards of a complete dataset are converted again, and why."""
-    redone_jobs = [shard_job for shard_job in status.pending_jobs if shard_job.entry is not None]
+    redone_jobs = [job for job in status.pending_jobs if job.entry is not None]
     splits = status.old_manifest.splits if status.old_manifest and redone_jobs else {}
     lost_splits = {
         split_name
         for split_name, split_entry in splits.items()
         if not status.conversion.journal.has_index(split_entry.index, split_name)
     }
-    for shard_job in redone_jobs[:_LISTED]:
-        lost_file = (
-            f"the index of {shard_job.shard.split}" if shard_job.shard.split in lost_splits else "its ArrayRecord file"
-        )
-        reason = reasons.get(shard_job.stem, f"{lost_file} is missing or incomplete")
-        print(f"{status.name}: {shard_job.stem} is converted again: {reason}", file=sys.stderr)
+    for job in redone_jobs[:_LISTED]:
+        lost_file = f"the index of {job.shard.split}" if job.shard.split in lost_splits else "its ArrayRecord file"
+        reason = reasons.get(job.stem, f"{lost_file} is missing or incomplete")
+        print(f"{status.name}: {job.stem} is converted again: {reason}", file=sys.stderr)
     if len(redone_jobs) > _LISTED:
         print(f"{status.name}: and {len(redone_jobs) - _LISTED:,} more", file=sys.stderr)

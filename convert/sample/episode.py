@@ -134,7 +134,7 @@ class Episode:
 
     def _numbers(self, feature: Feature, feature_path: str, feature_hint: Any, num_rows: int) -> NDArray:
         """Return values [rows, *shape] in the feature's dtype; float64 holds what float32 can, as in records."""
-        num_values, last_component, dataset_spec = feature.size or 1, feature_path.rsplit("/", 1)[-1], self._spec
+        num_values, last_component, spec = feature.size or 1, feature_path.rsplit("/", 1)[-1], self._spec
         instruction_bytes = self._texts["instruction"].encode()
         values: NDArray = np.zeros((num_rows, num_values))
         if feature_hint is not None:
@@ -143,11 +143,7 @@ class Episode:
                 if isinstance(feature_hint, dict)
                 else feature_hint
             )
-        elif (
-            dataset_spec.instruction
-            and dataset_spec.instruction.encoding == "utf8_codes"
-            and feature_path == dataset_spec.instruction.path
-        ):
+        elif spec.instruction and spec.instruction.encoding == "utf8_codes" and feature_path == spec.instruction.path:
             values[:, : len(instruction_bytes)] = list(instruction_bytes[:num_values])
         elif last_component in _FLAGS:
             values[_FLAGS[last_component]] = 1

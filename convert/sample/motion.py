@@ -115,21 +115,21 @@ class Kinematics:
     def _smooth(self, num_values: int) -> Values:
         return draw_wave(self._rng, num_values, rate_range=(0.03, 0.15))(np.arange(self._steps, dtype=np.float64))
 
-    def _part(self, vector_part: Part, steps_ahead: int) -> Values:
+    def _part(self, part: Part, steps_ahead: int) -> Values:
         """Return the values [T, dims] of a part, ``steps_ahead`` steps early, as absolute targets are."""
-        quantity = _SPEEDS.get(vector_part.quantity, vector_part.quantity)
+        quantity = _SPEEDS.get(part.quantity, part.quantity)
         if quantity == "gripper":
-            values = self._gripper(vector_part)
-        elif quantity == "terminate" or vector_part.kind == "flag":
-            values = np.zeros((self._steps, vector_part.dims))
+            values = self._gripper(part)
+        elif quantity == "terminate" or part.kind == "flag":
+            values = np.zeros((self._steps, part.dims))
             values[-1:, 0] = values[:-1, 1:2] = 1
         elif quantity in self._absolute:
-            is_change = vector_part.kind not in ("absolute", "target") or vector_part.path in self._hints["of_step"]
-            unit_size = (vector_part.scale or 1) / (self._rate if vector_part.kind == "velocity" else 1)
-            values = _ordered((self._change if is_change else self._absolute)[quantity] / unit_size, vector_part.order)
-            if is_change and quantity == "ee_rotation_euler" and vector_part.dims == 3:
+            is_change = part.kind not in ("absolute", "target") or part.path in self._hints["of_step"]
+            unit_size = (part.scale or 1) / (self._rate if part.kind == "velocity" else 1)
+            values = _ordered((self._change if is_change else self._absolute)[quantity] / unit_size, part.order)
+            if is_change and quantity == "ee_rotation_euler" and part.dims == 3:
                 values = self._turns / unit_size
-            value_names, num_values = vector_part.names or [""] * vector_part.dims, values.shape[1]
+            value_names, num_values = part.names or [""] * part.dims, values.shape[1]
             values = values[
                 :,
                 [
@@ -138,21 +138,21 @@ class Kinematics:
                 ],
             ]
         else:
-            values = self._smooth(vector_part.dims)
+            values = self._smooth(part.dims)
         return values[steps_ahead:][: self._steps]
 
-    def _gripper(self, vector_part: Part) -> Values:
-        gripper_ends = vector_part.gripper or Gripper(open=1, closed=0)
+    def _gripper(self, part: Part) -> Values:
+        gripper_ends = part.gripper or Gripper(open=1, closed=0)
         values = gripper_ends.open + self._closedness * (gripper_ends.closed - gripper_ends.open)
         change = np.diff(self._closedness)
         is_closing, is_opening = change > 0.05, change < -0.05
-        if vector_part.kind == "flag":
-            return np.stack([is_closing, is_opening], axis=1)[:, : vector_part.dims].astype(np.float64)
-        if vector_part.kind == "velocity":
+        if part.kind == "flag":
+            return np.stack([is_closing, is_opening], axis=1)[:, : part.dims].astype(np.float64)
+        if part.kind == "velocity":
             values = np.diff(values) * self._rate
-        elif vector_part.kind == "displacement":
+        elif part.kind == "displacement":
             values = np.select([is_closing, is_opening], [gripper_ends.closed, gripper_ends.open], 0.0)
-        return np.tile(values[:, None], vector_part.dims)
+        return np.tile(values[:, None], part.dims)
 
 
 def _ordered(values: Values, component_order: str | None) -> Values:

@@ -27,13 +27,13 @@ class SampleSource:
         content: Hash of all that the files depend on besides the command's arguments.
     """
 
-    def __init__(self, dataset_spec: DatasetSpec) -> None:
+    def __init__(self, spec: DatasetSpec) -> None:
         """Read features and hints.
 
         Raises:
             UsageError: The feature tree is unknown, or has a feature without a fixed shape.
         """
-        dataset_name, folder = dataset_spec.tfds_name, CONFIGS / "features"
+        dataset_name, folder = spec.tfds_name, CONFIGS / "features"
         try:
             declared = folder.joinpath(f"{dataset_name}.json").read_text(encoding="utf-8")
         except FileNotFoundError:
@@ -46,7 +46,7 @@ class SampleSource:
                 f"{dataset_name}: no feature tree to make a sample of; configs/features has "
                 f"{', '.join(feature_trees)}. Put the features.json of the dataset there as {dataset_name}.json"
             ) from None
-        self.spec = dataset_spec
+        self.spec = spec
         self.tree: Any = tfds.features.FeaturesDict.from_json(json.loads(declared))
         self.features = tuple(flatten_features(self.tree, where=f"configs/features/{dataset_name}.json").values())
         for feature in self.features:
@@ -61,6 +61,6 @@ class SampleSource:
             **dataset_hints,
             "features": {**common["features"], **dataset_hints.get("features", {})},
         }
-        self.parts = (*dataset_spec.action, *dataset_spec.state, *map(Part.model_validate, self.hints["parts"]))
-        content = "\0".join([declared, dataset_spec.model_dump_json(), json.dumps(self.hints)])
+        self.parts = (*spec.action, *spec.state, *map(Part.model_validate, self.hints["parts"]))
+        content = "\0".join([declared, spec.model_dump_json(), json.dumps(self.hints)])
         self.content = hashlib.sha256(content.encode()).hexdigest()

@@ -78,11 +78,11 @@ def make_sample(
     """
     parameters = {"episodes": episodes, "steps": steps, "seed": seed, "shards": shards, "vary_steps": vary_steps}
     planned: dict[Path, _Dataset] = {}
-    for dataset_spec in datasets:
-        dataset_path = Path(output, dataset_spec.tfds_name, dataset_spec.version)
+    for spec in datasets:
+        dataset_path = Path(output, spec.tfds_name, spec.version)
         if dataset_path in planned:
             raise UsageError(f"{dataset_path}: two of the datasets would be written there; name only one")
-        planned[dataset_path] = _Dataset(SampleSource(dataset_spec), dataset_path, parameters)
+        planned[dataset_path] = _Dataset(SampleSource(spec), dataset_path, parameters)
     reports = {dataset_path: dataset.existing(overwrite=overwrite) for dataset_path, dataset in planned.items()}
     pending = [dataset for dataset_path, dataset in planned.items() if reports[dataset_path] is None]
     stop_event = threading.Event()
@@ -142,17 +142,17 @@ class _Dataset:
 
     def write(self, stop_event: threading.Event) -> SampleReport:
         """Write files and metadata and move the dataset to its location, unless ``stop_event`` is set first."""
-        dataset_spec = self._source.spec
+        spec = self._source.spec
         try:
             shards, splits = {}, {}
-            for split_name in dataset_spec.splits or ("train",):
+            for split_name in spec.splits or ("train",):
                 lengths = self._lengths(split_name)
                 shards[split_name] = counts, num_bytes = self._write_split(split_name, lengths, stop_event)
                 splits[split_name] = {"episodes": sum(counts), "steps": sum(lengths), "bytes": num_bytes}
             write_metadata(
                 self._partial,
-                dataset_name=dataset_spec.tfds_name,
-                version=dataset_spec.version,
+                dataset_name=spec.tfds_name,
+                version=spec.version,
                 features=self._source.tree,
                 splits=shards,
             )

@@ -20,11 +20,11 @@ BROKEN_FILE = ("unreadable", "undeclared")
 def count_frames(shard_entries: Sequence[ShardEntry], cameras: Sequence[str]) -> dict[str, Any]:
     """Return the field ``image`` of a manifest; ``cameras`` are those of the layout ``frames``, empty for pairs."""
     size_counts, num_passed = (
-        total_counts(shard_entry.sizes for shard_entry in shard_entries),
-        sum(shard_entry.passed for shard_entry in shard_entries),
+        total_counts(entry.sizes for entry in shard_entries),
+        sum(entry.passed for entry in shard_entries),
     )
     sizes_by_camera = {
-        camera_name: total_counts(shard_entry.camera_sizes.get(camera_name, {}) for shard_entry in shard_entries)
+        camera_name: total_counts(entry.camera_sizes.get(camera_name, {}) for entry in shard_entries)
         for camera_name in cameras
     }
     return {

@@ -34,22 +34,17 @@ class PartRows:
     """
 
     def __init__(
-        self,
-        features: Sequence[Feature],
-        *,
-        offset: int,
-        write_batch: Callable[[TableKind, pa.RecordBatch], None],
+        self, features: Sequence[Feature], *, offset: int, write_batch: Callable[[TableKind, pa.RecordBatch], None]
     ) -> None:
         self._offset = offset
         self._write = write_batch
         self._held = 0
         self._features = {
-            table_kind: [feature for feature in features if feature.level == _LEVELS.get(table_kind)]
-            for table_kind in TABLE_KINDS
+            kind: [feature for feature in features if feature.level == _LEVELS.get(kind)] for kind in TABLE_KINDS
         }
         # By level, because a step and its episode may have a feature of the same name.
         self._columns: dict[TableKind, list[Mapping[str, Column]]] = {"steps": [], "episodes": []}
-        self._rows: dict[TableKind, list[dict[str, Any]]] = {table_kind: [] for table_kind in TABLE_KINDS}
+        self._rows: dict[TableKind, list[dict[str, Any]]] = {kind: [] for kind in TABLE_KINDS}
         self.num_episodes = self.num_steps = self.num_records = self.paired_episodes = self.longest = 0
 
     def add(
@@ -124,32 +119,31 @@ class PartRows:
         self._write("records", self._batch("records", record_locations))
 
     def _write_features(self) -> None:
-        for table_kind in _LEVELS:
-            self._write(table_kind, self._batch(table_kind, {}))
-            self._rows[table_kind].clear()
-            self._columns[table_kind].clear()
+        for kind in _LEVELS:
+            self._write(kind, self._batch(kind, {}))
+            self._rows[kind].clear()
+            self._columns[kind].clear()
         self._held = 0
 
-    def _batch(self, table_kind: TableKind, known_columns: Mapping[str, np.ndarray]) -> pa.RecordBatch:
-        fields = list(FIRST_FIELDS[table_kind])
+    def _batch(self, kind: TableKind, known_columns: Mapping[str, np.ndarray]) -> pa.RecordBatch:
+        fields = list(FIRST_FIELDS[kind])
         arrays = [
             _array(
                 [known_columns[arrow_column.name]]
                 if arrow_column.name in known_columns
-                else [episode_columns[arrow_column.name] for episode_columns in self._rows[table_kind]],
+                else [episode_columns[arrow_column.name] for episode_columns in self._rows[kind]],
                 arrow_column,
             )
             for arrow_column in fields
         ]
-        for feature in self._features[table_kind]:
+        for feature in self._features[kind]:
             # An unreadable episode has no steps, and one row without a value in the table of episodes.
-            absent = absent_column(feature, rows=1 if table_kind == "episodes" else 0)
+            absent = absent_column(feature, rows=1 if kind == "episodes" else 0)
             arrow_column = arrow_field(feature)
-            fields.append(arrow_column.with_name(feature_column(table_kind, arrow_column.name)))
+            fields.append(arrow_column.with_name(feature_column(kind, arrow_column.name)))
             arrays.append(
                 arrow_array(
-                    feature,
-                    [episode_columns.get(feature.name, absent) for episode_columns in self._columns[table_kind]],
+                    feature, [episode_columns.get(feature.name, absent) for episode_columns in self._columns[kind]]
                 )
             )
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))

@@ -18,16 +18,14 @@ from stream.format.episode_list import OPENPI
 class EpisodeCheck:
     """Checks whether an episode is converted, as the plan of its dataset says."""
 
-    def __init__(self, dataset_plan: DatasetPlan) -> None:
-        self._plan = dataset_plan
-        vectors = dataset_plan.vectors.values()
-        vector_paths = {vector_part.path for vector in vectors for vector_part in vector_inputs(vector)}
+    def __init__(self, plan: DatasetPlan) -> None:
+        self._plan = plan
+        vectors = plan.vectors.values()
+        vector_paths = {part.path for vector in vectors for part in vector_inputs(vector)}
         self._vector_names = [
-            feature.name
-            for feature in dataset_plan.features
-            if feature.level == "step" and feature.name in vector_paths
+            feature.name for feature in plan.features if feature.level == "step" and feature.name in vector_paths
         ]
-        self._last_offset = dataset_plan.offsets[-1]
+        self._last_offset = plan.offsets[-1]
 
     def is_chosen(self, episode: Episode | None, source_file: str, position: int) -> bool:
         """Return whether the list of episodes has an episode; an unreadable one is known by its position only."""
@@ -62,9 +60,9 @@ class LeftOut:
         source_file: File of the episode that is being converted.
     """
 
-    def __init__(self, shard_job: ShardJob, *, fails: bool) -> None:
+    def __init__(self, job: ShardJob, *, fails: bool) -> None:
         """Start with nothing; with ``fails``, damage raises an error instead."""
-        self._job = shard_job
+        self._job = job
         self._fails = fails
         self.counts: Counter[str] = Counter()
         self.quarantine: list[QuarantineEntry] = []

@@ -25,7 +25,7 @@ from stream.format.names import TABLE_KINDS, table_file
 from stream.format.table import open_table
 
 
-def merge_split(split_job: SplitJob, dataset_plan: DatasetPlan) -> IndexStatus | None:
+def merge_split(split_job: SplitJob, plan: DatasetPlan) -> IndexStatus | None:
     """Merge the index of one split, unless it is merged or another process is merging it.
 
     The part of a shard that was not converted again is cut out of the index that the manifest describes.
@@ -38,25 +38,23 @@ def merge_split(split_job: SplitJob, dataset_plan: DatasetPlan) -> IndexStatus |
         ShardError: A part cannot be read, or the output cannot be written.
         stream.storage.remote.RemoteError: A bucket cannot be read or written.
     """
-    journal = dataset_plan.journal
+    journal = plan.journal
     try:
         if not journal.exists():
             return None
         with journal.lock(split_job.split + INDEX) as is_locked:
-            return _merge_split(split_job, dataset_plan, journal) if is_locked else None
+            return _merge_split(split_job, plan, journal) if is_locked else None
     except (ConvertError, FormatError, OSError) as error:
         # Without locks another process may finish the whole dataset, and remove the journal, meanwhile.
         if not journal.exists():
             return None
         if isinstance(error, ConvertError):
             raise
-        message = (
-            f"{error.filename or dataset_plan.output}: {error.strerror}" if isinstance(error, OSError) else str(error)
-        )
+        message = f"{error.filename or plan.output}: {error.strerror}" if isinstance(error, OSError) else str(error)
         raise ShardError(message) from error
 
 
-def _merge_split(split_job: SplitJob, dataset_plan: DatasetPlan, journal: Journal) -> IndexStatus:
+def _merge_split(split_job: SplitJob, plan: DatasetPlan, journal: Journal) -> IndexStatus:
     old_manifest = journal.manifest() or journal.withdrawn()
     old_split = old_manifest.splits.get(split_job.split) if old_manifest else None
     statuses = journal.statuses(split_job.stems)
@@ -64,28 +62,26 @@ def _merge_split(split_job: SplitJob, dataset_plan: DatasetPlan, journal: Journa
         statuses |= _extract(split_job, old_split, journal, finished=statuses)
     if missing_stems := [shard_stem for shard_stem in split_job.stems if shard_stem not in statuses]:
         raise ShardError(
-            f"{dataset_plan.output}: shard {missing_stems[0]} is not finished any more; run the same command again"
+            f"{plan.output}: shard {missing_stems[0]} is not finished any more; run the same command again"
         )
     ordered_statuses = [statuses[shard_stem] for shard_stem in split_job.stems]
-    inputs_digest = index_inputs(ordered_statuses, dataset_plan)
+    inputs_digest = index_inputs(ordered_statuses, plan)
     status = journal.index_status(split_job.split)
     if status is not None and status.inputs == inputs_digest:
         return status
     with journal.stage(split_job.split + INDEX) as stage_folder:
         with writing(journal.scratch):
             shard_parts = journal.parts(ordered_statuses, stage_folder)
-            index_tables = merge_index(stage_folder, shard_parts, dataset_plan.vectors)
-        for table_kind in TABLE_KINDS:
-            num_rows = sum(getattr(status.entry, table_kind) for status in ordered_statuses)
-            open_table(stage_folder / table_file(table_kind), table_kind, entry=index_tables[table_kind], rows=num_rows)
-        statistics, instruction = split_statistics(stage_folder, dataset_plan.vectors), only_instruction(stage_folder)
+            index_tables = merge_index(stage_folder, shard_parts, plan.vectors)
+        for kind in TABLE_KINDS:
+            num_rows = sum(getattr(status.entry, kind) for status in ordered_statuses)
+            open_table(stage_folder / table_file(kind), kind, entry=index_tables[kind], rows=num_rows)
+        statistics, instruction = split_statistics(stage_folder, plan.vectors), only_instruction(stage_folder)
         if old_split is not None and old_split.index != index_tables:
             if [status.entry for status in ordered_statuses] == list(old_split.shards):
-                changed_tables = ", ".join(
-                    table_kind for table_kind in TABLE_KINDS if old_split.index[table_kind] != index_tables[table_kind]
-                )
+                changed_tables = ", ".join(kind for kind in TABLE_KINDS if old_split.index[kind] != index_tables[kind])
                 raise ShardError(
-                    f"{dataset_plan.output}: the index of {split_job.split} was merged again from the shards of the "
+                    f"{plan.output}: the index of {split_job.split} was merged again from the shards of the "
                     f"manifest, and {changed_tables} differ from it, so nothing was replaced; take the versions that "
                     "wrote the dataset "
                     '("versions" in dataset.json), or convert it again with --overwrite'
@@ -104,48 +100,44 @@ def _extract(
 ) -> dict[str, ShardStatus]:
     """Put the parts of shards that were not converted again into the journal, cut out of the old index."""
     missing_stems = {*split_job.stems} - {*finished}
-    complete_stems = journal.complete_files(
-        shard_entry for shard_entry in old_split.shards if shard_entry.name in missing_stems
-    )
+    complete_stems = journal.complete_files(entry for entry in old_split.shards if entry.name in missing_stems)
     if not complete_stems or not journal.has_index(old_split.index, split_job.split):
         return {}
     quarantine_by_shard = parse_quarantine(journal.quarantine())
     extracted = {}
     with journal.stage(split_job.split + INDEX) as stage_folder:
         tables_folder = journal.tables(split_job.split, old_split.index, stage_folder)
-        for index_shard in list_shards(tables_folder, old_split):
-            if (shard_name := index_shard.entry.name) in complete_stems:
-                extracted[shard_name] = _extract_shard(index_shard, journal, quarantine_by_shard.get(shard_name, ()))
+        for shard in list_shards(tables_folder, old_split):
+            if (shard_name := shard.entry.name) in complete_stems:
+                extracted[shard_name] = _extract_shard(shard, journal, quarantine_by_shard.get(shard_name, ()))
     return extracted
 
 
-def _extract_shard(index_shard: Shard, journal: Journal, quarantine: Sequence[QuarantineEntry]) -> ShardStatus:
-    shard_entry = index_shard.entry
-    with journal.lock(shard_entry.name, wait=True), journal.stage(shard_entry.name) as stage_folder:
-        part_paths = {table_kind: stage_folder / table_kind for table_kind in TABLE_KINDS}
+def _extract_shard(shard: Shard, journal: Journal, quarantine: Sequence[QuarantineEntry]) -> ShardStatus:
+    entry = shard.entry
+    with journal.lock(entry.name, wait=True), journal.stage(entry.name) as stage_folder:
+        part_paths = {kind: stage_folder / kind for kind in TABLE_KINDS}
         with writing(journal.scratch):
-            extract_part(index_shard, part_paths)
-        episode_lengths = open_table(part_paths["episodes"], "episodes", rows=shard_entry.episodes).array("num_steps")
+            extract_part(shard, part_paths)
+        episode_lengths = open_table(part_paths["episodes"], "episodes", rows=entry.episodes).array("num_steps")
         status = ShardStatus(
-            entry=shard_entry,
-            parts={table_kind: describe_durably(part_path) for table_kind, part_path in part_paths.items()},
+            entry=entry,
+            parts={kind: describe_durably(part_path) for kind, part_path in part_paths.items()},
             longest=int(episode_lengths.max(initial=0)),
             bytes_in=0,
             quarantine=tuple(quarantine),
         )
-        journal.place(shard_entry.name, stage_folder)
+        journal.place(entry.name, stage_folder)
         journal.finish(status)
     return status
 
 
-def index_inputs(statuses: Sequence[ShardStatus], dataset_plan: DatasetPlan) -> str:
+def index_inputs(statuses: Sequence[ShardStatus], plan: DatasetPlan) -> str:
     """Return a digest of everything that the index of a split is made of."""
     digest = hashlib.sha256()
     for shard_status in statuses:
         digest.update(
-            "".join(
-                [shard_status.entry.name, *(shard_status.parts[table_kind].sha256 for table_kind in TABLE_KINDS)]
-            ).encode()
+            "".join([shard_status.entry.name, *(shard_status.parts[kind].sha256 for kind in TABLE_KINDS)]).encode()
         )
-    digest.update(repr(list(dataset_plan.vectors.items())).encode())
+    digest.update(repr(list(plan.vectors.items())).encode())
     return digest.hexdigest()

@@ -57,7 +57,7 @@ def join_pieces(pieces: Sequence[ShardStatus], journal: Journal, stage_folder: P
         raise ShardError(f"{error} (piece {status.piece})") from error
     with writing(journal.scratch):
         join_parts(stage_folder, parts_by_piece, writer.places()["position"][np.concatenate(record_numbers)])
-        part_files = {table_kind: describe_durably(stage_folder / table_kind) for table_kind in TABLE_KINDS}
+        part_files = {kind: describe_durably(stage_folder / kind) for kind in TABLE_KINDS}
         records_file = describe_durably(stage_folder / RECORDS)
     entries = [status.entry for status in pieces]
     cameras = dict.fromkeys(camera_name for piece_entry in entries for camera_name in piece_entry.camera_sizes)

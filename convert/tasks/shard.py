@@ -25,7 +25,7 @@ from stream.format.manifest import ShardEntry
 from stream.storage.remote import RemoteError
 
 
-def convert_shard(shard_job: ShardJob, dataset_plan: DatasetPlan) -> ShardStatus | None:
+def convert_shard(job: ShardJob, plan: DatasetPlan) -> ShardStatus | None:
     """Convert one shard or piece, unless it is finished or another process is converting it.
 
     The process that finishes the last piece of a shard joins them to what converting the shard at once would give.
@@ -39,93 +39,93 @@ def convert_shard(shard_job: ShardJob, dataset_plan: DatasetPlan) -> ShardStatus
             the source is damaged and the plan says ``on_error="fail"``.
         stream.storage.remote.RemoteError: A bucket cannot be read or written.
     """
-    journal = dataset_plan.journal
-    if status := journal.status(shard_job.stem):
+    journal = plan.journal
+    if status := journal.status(job.stem):
         return status
     if not journal.exists():
-        if _in_manifest(journal, shard_job):
+        if _in_manifest(journal, job):
             return None
         raise ShardError(
-            f"{dataset_plan.output}: {socket.gethostname()} finds no conversion there, though one was begun; workers "
+            f"{plan.output}: {socket.gethostname()} finds no conversion there, though one was begun; workers "
             "and this command need an --output that all of them see, on a shared disk or in a bucket"
         )
     try:
-        status = _once(shard_job, journal, partial(write_shard, shard_job, dataset_plan, journal.scratch))
-        return status if status is None or shard_job.piece is None else _join_last(shard_job, status, journal)
+        status = _once(job, journal, partial(write_shard, job, plan, journal.scratch))
+        return status if status is None or job.piece is None else _join_last(job, status, journal)
     except ConvertError as error:
         # Without locks another process may finish the whole dataset, and remove the journal, meanwhile.
-        if isinstance(error.__cause__, FileNotFoundError) and not journal.exists() and _in_manifest(journal, shard_job):
+        if isinstance(error.__cause__, FileNotFoundError) and not journal.exists() and _in_manifest(journal, job):
             return None
         raise
 
 
-def _join_last(shard_job: ShardJob, status: ShardStatus, journal: Journal) -> ShardStatus | None:
+def _join_last(job: ShardJob, status: ShardStatus, journal: Journal) -> ShardStatus | None:
     """Return the status of a piece, or that of its shard if this piece was the last one."""
-    stems = [piece_stem(shard_job.stem, *episode_range) for episode_range in shard_job.cut]
+    stems = [piece_stem(job.stem, *episode_range) for episode_range in job.cut]
     pieces = [piece for stem in stems if (piece := journal.status(stem))]
-    if len(pieces) < len(stems) or any(piece.entry.source_bytes != shard_job.shard.bytes for piece in pieces):
+    if len(pieces) < len(stems) or any(piece.entry.source_bytes != job.shard.bytes for piece in pieces):
         return status
     try:
-        joined_status = _once(replace(shard_job, piece=None), journal, partial(join_pieces, pieces, journal))
+        joined_status = _once(replace(job, piece=None), journal, partial(join_pieces, pieces, journal))
     except (ConvertError, RemoteError, OSError):
         # Without locks another process may join the pieces, and remove them, meanwhile.
-        if (joined_status := journal.status(shard_job.stem)) is None:
+        if (joined_status := journal.status(job.stem)) is None:
             raise
     if joined_status is not None:
-        journal.clear_pieces(shard_job.stem)
+        journal.clear_pieces(job.stem)
     return joined_status
 
 
-def _once(shard_job: ShardJob, journal: Journal, write_files: Callable[[Path], ShardStatus]) -> ShardStatus | None:
+def _once(job: ShardJob, journal: Journal, write_files: Callable[[Path], ShardStatus]) -> ShardStatus | None:
     """Put what ``write_files`` writes to a folder into place, unless it is finished or another process is at it."""
-    with journal.lock(shard_job.name) as is_locked:
+    with journal.lock(job.name) as is_locked:
         if not is_locked:
             return None
-        if (status := journal.status(shard_job.name)) and status.entry.source_bytes == shard_job.shard.bytes:
+        if (status := journal.status(job.name)) and status.entry.source_bytes == job.shard.bytes:
             return status
-        with journal.stage(shard_job.name) as stage_folder:
+        with journal.stage(job.name) as stage_folder:
             status = write_files(stage_folder)
-            if shard_job.entry is not None and shard_job.piece is None and shard_job.entry != status.entry:
-                _check_no_worse(shard_job, shard_job.entry, status.entry, journal)
-                if not shard_job.may_differ:
-                    raise _other_content(shard_job, shard_job.entry, status.entry, journal)
-                journal.withdraw(shard_job.stem)
-            journal.place(shard_job.name, stage_folder)
+            if job.entry is not None and job.piece is None and job.entry != status.entry:
+                _check_no_worse(job, job.entry, status.entry, journal)
+                if not job.may_differ:
+                    raise _other_content(job, job.entry, status.entry, journal)
+                journal.withdraw(job.stem)
+            journal.place(job.name, stage_folder)
         journal.finish(status)
         return status
 
 
-def _check_no_worse(shard_job: ShardJob, old_entry: ShardEntry, new_entry: ShardEntry, journal: Journal) -> None:
+def _check_no_worse(job: ShardJob, old_entry: ShardEntry, new_entry: ShardEntry, journal: Journal) -> None:
     """Raise ShardError if the source was damaged after the existing shard was converted."""
     damage_before, damage_now = count_damage(old_entry.left_out), count_damage(new_entry.left_out)
     if damage_now > damage_before and journal.complete_files([old_entry]):
         raise ShardError(
-            f"{shard_job.shard.path}: {damage_now} damaged, {damage_before} when it was converted, so the converted "
+            f"{job.shard.path}: {damage_now} damaged, {damage_before} when it was converted, so the converted "
             "shard stays as it is; copy the source file again"
         )
 
 
-def _other_content(shard_job: ShardJob, old_entry: ShardEntry, new_entry: ShardEntry, journal: Journal) -> ShardError:
+def _other_content(job: ShardJob, old_entry: ShardEntry, new_entry: ShardEntry, journal: Journal) -> ShardError:
     """Return the error about a lost shard that was made again and is not what the manifest says."""
     changed_fields = ", ".join(
         name for name in ShardEntry.model_fields if getattr(old_entry, name) != getattr(new_entry, name)
     )
     if old_entry.source_digest != new_entry.source_digest:
-        reason = f"{shard_job.shard.path} is not the file that was converted; copy that file again"
+        reason = f"{job.shard.path} is not the file that was converted; copy that file again"
     else:
         manifest = journal.manifest() or journal.withdrawn()
         versions = ", ".join(f"{name} {version}" for name, version in (manifest.versions if manifest else {}).items())
         reason = f"the same source gives other bytes here; take the versions that wrote the dataset ({versions})"
     return ShardError(
-        f"{journal.output}: {shard_job.stem} was made again and differs from the manifest in {changed_fields}, so "
-        f"nothing was replaced: {reason}; or accept the new shard with --redo {shard_job.stem}"
+        f"{journal.output}: {job.stem} was made again and differs from the manifest in {changed_fields}, so "
+        f"nothing was replaced: {reason}; or accept the new shard with --redo {job.stem}"
     )
 
 
-def _in_manifest(journal: Journal, shard_job: ShardJob) -> bool:
+def _in_manifest(journal: Journal, job: ShardJob) -> bool:
     try:
         manifest = journal.manifest()
     except FormatError:
         return False
-    split_entry = manifest.splits.get(shard_job.shard.split) if manifest else None
-    return split_entry is not None and any(shard_entry.name == shard_job.stem for shard_entry in split_entry.shards)
+    split_entry = manifest.splits.get(job.shard.split) if manifest else None
+    return split_entry is not None and any(entry.name == job.stem for entry in split_entry.shards)

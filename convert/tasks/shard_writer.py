@@ -38,26 +38,26 @@ from stream.format.video import VIDEO_CODECS
 from stream.storage.table_writer import TableWriter
 
 
-def write_shard(shard_job: ShardJob, dataset_plan: DatasetPlan, scratch: Path, stage_folder: Path) -> ShardStatus:
+def write_shard(job: ShardJob, plan: DatasetPlan, scratch: Path, stage_folder: Path) -> ShardStatus:
     """Write the files of a shard to a folder, each named by its kind, and return its status.
 
     Args:
-        shard_job: Shard or piece.
-        dataset_plan: Plan of its dataset.
+        job: Shard or piece.
+        plan: Plan of its dataset.
         scratch: Folder to name in messages about the disk.
         stage_folder: Existing folder to write to.
 
     Raises:
         ShardError: The source cannot be read, the output cannot be written, or damage has to fail.
     """
-    shard_writer = _ShardWriter(shard_job, dataset_plan, stage_folder, scratch=scratch)
+    shard_writer = _ShardWriter(job, plan, stage_folder, scratch=scratch)
     try:
         with ExitStack() as open_tables:
             with writing(scratch):
                 record_writer = RecordWriter(stage_folder / RECORDS, output=scratch)
                 for table in shard_writer.tables.values():
                     open_tables.enter_context(table)
-            with record_writer, shard_job.shard.open(dataset_plan.wanted, shard_job.spans) as reader:
+            with record_writer, job.shard.open(plan.wanted, job.spans) as reader:
                 for source_episode in reader:
                     shard_writer.add(source_episode, record_writer)
                 digests = dict(reader.digests)
@@ -68,25 +68,25 @@ def write_shard(shard_job: ShardJob, dataset_plan: DatasetPlan, scratch: Path, s
         if error.errno in FULL:  # a table that is closed writes too
             with writing(scratch):
                 raise
-        raise ShardError(f"{error.filename or shard_job.shard.path}: {error.strerror or error}") from error
+        raise ShardError(f"{error.filename or job.shard.path}: {error.strerror or error}") from error
     return shard_writer.status(digests, part_files, records_file)
 
 
 class _ShardWriter:
     """A writer of the episodes of one shard: records, and rows of its part of the index."""
 
-    def __init__(self, shard_job: ShardJob, dataset_plan: DatasetPlan, stage_folder: Path, *, scratch: Path) -> None:
-        self._job = shard_job
-        self._plan = dataset_plan
+    def __init__(self, job: ShardJob, plan: DatasetPlan, stage_folder: Path, *, scratch: Path) -> None:
+        self._job = job
+        self._plan = plan
         self._folder = stage_folder
         self._scratch = scratch
-        self._offsets = dataset_plan.offsets
-        self._check = EpisodeCheck(dataset_plan)
-        columns = (*dataset_plan.features, SUCCESS) if dataset_plan.success else dataset_plan.features
-        self.tables = {table_kind: TableWriter(stage_folder / table_kind) for table_kind in TABLE_KINDS}
+        self._offsets = plan.offsets
+        self._check = EpisodeCheck(plan)
+        columns = (*plan.features, SUCCESS) if plan.success else plan.features
+        self.tables = {kind: TableWriter(stage_folder / kind) for kind in TABLE_KINDS}
         self._rows = PartRows(columns, offset=self._offsets[-1], write_batch=self._write)
-        self._left_out = LeftOut(shard_job, fails=dataset_plan.on_error == "fail")
-        self._sizes: dict[str, Counter[str]] = {camera.name: Counter() for camera in dataset_plan.cameras}
+        self._left_out = LeftOut(job, fails=plan.on_error == "fail")
+        self._sizes: dict[str, Counter[str]] = {camera.name: Counter() for camera in plan.cameras}
         self._records: list[int] = []
         """Record of each row of the table of records."""
         self._passed = 0
@@ -102,17 +102,17 @@ class _ShardWriter:
             "episodes": self._rows.num_episodes,
             "records": self._rows.num_records,
         }
-        for table_kind, table in self.tables.items():
+        for kind, table in self.tables.items():
             table.finish()
             try:
-                open_table(self._folder / table_kind, table_kind, rows=row_counts[table_kind])
+                open_table(self._folder / kind, kind, rows=row_counts[kind])
             except FormatError as error:
                 raise ShardError(f"{error}, reopened after it was written; is the disk sound?") from None
-        return {table_kind: describe_durably(self._folder / table_kind) for table_kind in self.tables}
+        return {kind: describe_durably(self._folder / kind) for kind in self.tables}
 
-    def _write(self, table_kind: TableKind, batch: pa.RecordBatch) -> None:
+    def _write(self, kind: TableKind, batch: pa.RecordBatch) -> None:
         with writing(self._scratch):
-            self.tables[table_kind].add(batch)
+            self.tables[kind].add(batch)
 
     def add(self, source_episode: SourceEpisode, writer: RecordWriter) -> None:
         """Convert an episode, unless it is left out."""
@@ -266,7 +266,7 @@ class _ShardWriter:
         sizes_by_camera = {camera_name: total_counts([size_counts]) for camera_name, size_counts in self._sizes.items()}
         policies = {camera.name: camera.policy for camera in self._plan.cameras}
         check_sizes(sizes_by_camera, policies, dataset_name=self._job.dataset)
-        shard_entry = ShardEntry(
+        entry = ShardEntry(
             name=self._job.stem,
             source_file=source_shard.name,
             source_bytes=source_shard.bytes,
@@ -282,7 +282,7 @@ class _ShardWriter:
             file=records_file,
         )
         return ShardStatus(
-            entry=shard_entry,
+            entry=entry,
             parts=part_files,
             longest=self._rows.longest,
             bytes_in=self._bytes_in,

@@ -136,12 +136,12 @@ def _list_checks(report: VerifiedDataset, *, deep: bool, of_shards: bool) -> Ite
     for split_name, split_entry in manifest.splits.items():
         folder, records_path = report.folder / split_name, report.folder / split_name / table_file("records")
         if of_shards and folder.is_dir():
-            for index_shard in list_shards(folder, split_entry):
+            for shard in list_shards(folder, split_entry):
                 is_sound = str(records_path) not in damaged_files
                 run_check = partial(
-                    check_shard, index_shard, offsets=offsets, deep=deep, index_sound=is_sound, cameras=cameras
+                    check_shard, shard, offsets=offsets, deep=deep, index_sound=is_sound, cameras=cameras
                 )
-                yield _Check(report, run_check, index_shard.path, index_shard.entry.file.bytes)
+                yield _Check(report, run_check, shard.path, shard.entry.file.bytes)
         elif folder.is_dir():
             num_bytes = sum(
                 table_entry.bytes for table_entry in (*split_entry.index.values(), *split_entry.labels.values())

@@ -84,17 +84,15 @@ def verify_dataset(folder: Path) -> VerifiedDataset:
 def _contradictions(manifest: Manifest) -> Iterator[str]:
     """Yield a sentence about each contradiction in a manifest that ``read_manifest`` does not find."""
     shards, image_counts = (
-        [shard_entry for split_entry in manifest.splits.values() for shard_entry in split_entry.shards],
+        [entry for split_entry in manifest.splits.values() for entry in split_entry.shards],
         manifest.image,
     )
     try:
         cameras = {
             *manifest.parameters.get("cameras", ()),
-            *(split_name for shard_entry in shards for split_name in shard_entry.camera_sizes),
+            *(split_name for entry in shards for split_name in entry.camera_sizes),
         }
-        computed = _counts(
-            total_counts(shard_entry.left_out for shard_entry in shards), count_frames(shards, sorted(cameras))
-        )
+        computed = _counts(total_counts(entry.left_out for entry in shards), count_frames(shards, sorted(cameras)))
         recorded = _counts(manifest.left_out, image_counts)
         num_by_size, num_encoded = (
             sum(image_counts["sizes"].values()),
@@ -138,21 +136,21 @@ def _counts(left_out: Mapping[str, int], image_counts: Mapping[str, Any]) -> dic
 def _strange_names(split_name: str, shards: Sequence[ShardEntry]) -> Iterator[str]:
     """Yield a sentence about each shard whose name does not follow the name before."""
     last_index, num_shards = -1, None
-    for shard_entry in shards:
-        name_match = _SHARD.fullmatch(shard_entry.name.removeprefix(f"{split_name}-"))
+    for entry in shards:
+        name_match = _SHARD.fullmatch(entry.name.removeprefix(f"{split_name}-"))
         if name_match is None:
-            yield f"split {split_name} lists a shard {shard_entry.name!r}, expected {split_name}-00000-of-00001"
+            yield f"split {split_name} lists a shard {entry.name!r}, expected {split_name}-00000-of-00001"
             continue
         shard_index, num_shards = int(name_match["index"]), num_shards or name_match["count"]
         if name_match["count"] != num_shards or not last_index < shard_index < int(num_shards):
-            yield f"split {split_name} lists {shard_entry.name!r} after number {last_index} of {num_shards}"
+            yield f"split {split_name} lists {entry.name!r} after number {last_index} of {num_shards}"
         last_index = shard_index
 
 
 def _check_names(folder: Path, manifest: Manifest, has_journal: bool, findings: Notes) -> None:
     """Report missing folders of splits, and files that the manifest does not have."""
     for split_name, split_entry in manifest.splits.items():
-        known_names = _TABLE_FILES | {shard_file(shard_entry.name) for shard_entry in split_entry.shards}
+        known_names = _TABLE_FILES | {shard_file(entry.name) for entry in split_entry.shards}
         if split_entry.shards and not (folder / split_name).is_dir():
             findings.add_file(folder / split_name, f"is no folder; expected a folder of {len(known_names):,} files")
         label_names = {label_file(labels_name) for labels_name in split_entry.labels}
@@ -186,11 +184,11 @@ def _check_quarantine(quarantine_path: Path, manifest: Manifest, has_journal: bo
     While a split is added, ``has_journal`` is true, and the list has entries of a split that the manifest does not
     have.
     """
-    shards = [shard_entry for split_entry in manifest.splits.values() for shard_entry in split_entry.shards]
+    shards = [entry for split_entry in manifest.splits.values() for entry in split_entry.shards]
     counted, listed = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
-    for shard_entry in shards:
-        for reason in {*shard_entry.left_out} - _UNLISTED:
-            counted[shard_entry.name, reason] = shard_entry.left_out[reason]
+    for entry in shards:
+        for reason in {*entry.left_out} - _UNLISTED:
+            counted[entry.name, reason] = entry.left_out[reason]
     try:
         json_lines = read_whole(quarantine_path, _MAX_QUARANTINE).splitlines()
     except FileNotFoundError:
@@ -210,7 +208,7 @@ def _check_quarantine(quarantine_path: Path, manifest: Manifest, has_journal: bo
         else:
             if not has_journal or split_of(quarantine_entry.shard) in manifest.splits:
                 listed[quarantine_entry.shard, quarantine_entry.reason] += 1
-    known_shards = {shard_entry.name for shard_entry in shards}
+    known_shards = {entry.name for entry in shards}
     for shard_and_reason in sorted({*listed, *counted}):
         shard_name, reason = shard_and_reason
         if shard_name not in known_shards:

@@ -41,18 +41,16 @@ def check_index(folder: Path, manifest: Manifest, *, deep: bool) -> Notes:
         deep: Compute derived columns and statistics again.
     """
     findings, split_entry, tables = Notes(folder.name), manifest.splits[folder.name], dict[TableKind, Table]()
-    table_paths = {table_kind: folder / table_file(table_kind) for table_kind in TABLE_KINDS}
-    for table_kind, table_path in table_paths.items():
-        if index_table := _checked(
-            table_path, table_kind, split_entry.index[table_kind], getattr(split_entry, table_kind), findings
-        ):
-            tables[table_kind] = index_table
+    table_paths = {kind: folder / table_file(kind) for kind in TABLE_KINDS}
+    for kind, table_path in table_paths.items():
+        if index_table := _checked(table_path, kind, split_entry.index[kind], getattr(split_entry, kind), findings):
+            tables[kind] = index_table
     for labels_name, labels in split_entry.labels.items():
         _checked(label_path(folder, labels_name, labels), None, labels, split_entry.steps, findings)
     try:
         shards, offsets = list_shards(folder, split_entry), record_offsets(manifest.layout, manifest.parameters)
-        for index_shard in shards:
-            _check_rows(tables, index_shard, offsets[-1] if offsets else None, findings)
+        for shard in shards:
+            _check_rows(tables, shard, offsets[-1] if offsets else None, findings)
         vectors = derived_vectors(read_vectors(manifest))
         if "steps" in tables and _check_vectors(tables["steps"], shards, vectors, deep, findings) and deep:
             computed = {
@@ -91,22 +89,20 @@ def check_ids(folder: Path, splits: Mapping[str, SplitEntry]) -> Notes:
 
 
 def _checked(
-    table_path: Path, table_kind: TableKind | None, table_entry: TableEntry, num_rows: int, findings: Notes
+    table_path: Path, kind: TableKind | None, table_entry: TableEntry, num_rows: int, findings: Notes
 ) -> Table | None:
     """Return a table that can be compared with others, None if its file is not what the manifest says."""
     if findings.check_file(table_path, table_entry):
         try:
-            return _open(table_path, table_kind, table_entry, num_rows, findings)
+            return _open(table_path, kind, table_entry, num_rows, findings)
         except Exception as error:
             findings.add_file(table_path, fault(error, table_path))
     return None
 
 
-def _open(
-    table_path: Path, table_kind: TableKind | None, table_entry: TableEntry, num_rows: int, findings: Notes
-) -> Table:
+def _open(table_path: Path, kind: TableKind | None, table_entry: TableEntry, num_rows: int, findings: Notes) -> Table:
     """Open a table, and report columns that differ from the manifest; raises FormatError or ArrowInvalid."""
-    table, expected_hashes = open_table(table_path, table_kind, rows=num_rows), table_entry.columns
+    table, expected_hashes = open_table(table_path, kind, rows=num_rows), table_entry.columns
     # Follows every offset in the table.
     table.arrow().validate(full=True)
     for column_name in sorted({*table.columns, *expected_hashes}):
@@ -144,18 +140,18 @@ def _check_vectors(
             )
         elif deep and (
             faults := {
-                vector_part.path: problem
-                for vector_part in vector_inputs(vector)
-                if (problem := find_fault(raw_columns.schema, vector_part))
+                part.path: problem
+                for part in vector_inputs(vector)
+                if (problem := find_fault(raw_columns.schema, part))
             }
         ):
             is_valid = False
             for part_path, problem in faults.items():
                 findings.add_file(table_path, f"{column_name} takes {part_path}, but {problem}")
         elif deep and vector:
-            for index_shard in shards:
+            for shard in shards:
                 is_valid &= _compare_rows(
-                    column_name, vector, _ShardRows(steps_table, "steps", index_shard, findings), raw_columns
+                    column_name, vector, _ShardRows(steps_table, "steps", shard, findings), raw_columns
                 )
     return is_valid
 
@@ -206,11 +202,11 @@ class _ShardRows:
     Checks return whether nothing is wrong.
     """
 
-    def __init__(self, index_table: Table, table_kind: TableKind, index_shard: Shard, findings: Notes) -> None:
-        self.shard = index_shard
-        self.numbers = np.arange(index_shard.rows(table_kind).start, index_shard.rows(table_kind).stop)
+    def __init__(self, index_table: Table, kind: TableKind, shard: Shard, findings: Notes) -> None:
+        self.shard = shard
+        self.numbers = np.arange(shard.rows(kind).start, shard.rows(kind).stop)
         """Numbers of the rows in the table, int64 [rows]."""
-        self._table, self._rows, self._findings = index_table, index_shard.rows(table_kind), findings
+        self._table, self._rows, self._findings = index_table, shard.rows(kind), findings
 
     def __getitem__(self, column: str) -> np.ndarray:
         """Return a column: whole numbers as int64 and texts as objects, [rows], or float32 [rows] or [rows, width]."""
@@ -265,16 +261,13 @@ class _ShardRows:
         return bool(actual == recorded)
 
 
-def _check_rows(tables: Mapping[TableKind, Table], index_shard: Shard, offset: int | None, findings: Notes) -> None:
+def _check_rows(tables: Mapping[TableKind, Table], shard: Shard, offset: int | None, findings: Notes) -> None:
     """Check that the rows of a shard agree with each other and with the counts in the manifest.
 
     ``tables`` are those that can be read; without ``episode_rows``, nothing can be compared. ``offset`` is that of all
     records in steps, None if it is unknown: then records are not checked.
     """
-    rows_by_table = {
-        table_kind: _ShardRows(index_table, table_kind, index_shard, findings)
-        for table_kind, index_table in tables.items()
-    }
+    rows_by_table = {kind: _ShardRows(index_table, kind, shard, findings) for kind, index_table in tables.items()}
     episode_rows, step_rows = rows_by_table.get("episodes"), rows_by_table.get("steps")
     # Steps and records cannot be assigned to episodes of wrong lengths.
     if episode_rows is None or not _check_episodes(episode_rows, offset):
@@ -290,45 +283,45 @@ def _check_rows(tables: Mapping[TableKind, Table], index_shard: Shard, offset: i
 
 def _check_episodes(episode_rows: _ShardRows, offset: int | None) -> bool:
     """Check the episodes of a shard; return whether their steps and records are contiguous and of the right count."""
-    index_shard, shard_entry = episode_rows.shard, episode_rows.shard.entry
+    shard, entry = episode_rows.shard, episode_rows.shard.entry
     num_steps, num_records, status, position = map(
         episode_rows.__getitem__, ("num_steps", "num_records", "status", "source_position")
     )
     possible_records = (
-        num_records if offset is None else np.maximum(num_steps - offset, 0) * max(1, len(shard_entry.camera_sizes))
+        num_records if offset is None else np.maximum(num_steps - offset, 0) * max(1, len(entry.camera_sizes))
     )
     possible_records = np.where(np.isin(status, _NO_RECORDS), 0, possible_records)
     are_contiguous = [
         episode_rows.compare("episode", episode_rows.numbers),
-        episode_rows.compare("shard", index_shard.number),
+        episode_rows.compare("shard", shard.number),
         episode_rows.compare("num_steps", np.where(np.isin(status, _NO_STEPS), 0, np.maximum(num_steps, 0))),
-        episode_rows.compare("first_steps_row", index_shard.first["steps"] + np.cumsum(num_steps) - num_steps),
+        episode_rows.compare("first_steps_row", shard.first["steps"] + np.cumsum(num_steps) - num_steps),
         episode_rows.compare("num_records", np.clip(num_records, 0, np.maximum(possible_records, 0))),
-        episode_rows.compare("first_record", index_shard.first["records"] + np.cumsum(num_records) - num_records),
-        episode_rows.check_count("steps", num_steps.sum(), shard_entry.steps),
-        episode_rows.check_count("records", num_records.sum(), shard_entry.records),
+        episode_rows.compare("first_record", shard.first["records"] + np.cumsum(num_records) - num_records),
+        episode_rows.check_count("steps", num_steps.sum(), entry.steps),
+        episode_rows.check_count("records", num_records.sum(), entry.records),
     ]
     episode_rows.compare("status", np.where(np.isin(status, _STATUSES), status, " or ".join(_STATUSES)))
     source_files = episode_rows["source_file"]
     episode_rows.check_order("source_position", np.cumsum(source_files != np.roll(source_files, 1)))
     episode_ids = [episode_id(*source) for source in zip(source_files, position.tolist(), strict=True)]
     episode_rows.compare("episode_id", np.array(episode_ids, object))
-    episode_rows.check_count("episodes with records", np.count_nonzero(num_records > 0), shard_entry.paired_episodes)
+    episode_rows.check_count("episodes with records", np.count_nonzero(num_records > 0), entry.paired_episodes)
     for reason in _NO_RECORDS:
         num_found = np.count_nonzero(status == reason)
-        episode_rows.check_count(f"episodes of status {reason}", num_found, shard_entry.left_out.get(reason, 0))
+        episode_rows.check_count(f"episodes of status {reason}", num_found, entry.left_out.get(reason, 0))
     if offset is not None:
-        left_out = shard_entry.left_out.get("pair_of_corrupt_frame", 0)
+        left_out = entry.left_out.get("pair_of_corrupt_frame", 0)
         episode_rows.check_count("pairs without a record", (possible_records - num_records).sum(), left_out)
     return all(are_contiguous)
 
 
 def _check_records(record_rows: _ShardRows, episode_rows: _ShardRows, offset: int) -> None:
     """Check that the records of a shard are of its episodes, in order, and have locations in the ArrayRecord file."""
-    shard_entry, record_steps, record_counts = record_rows.shard.entry, record_rows["step"], episode_rows["num_records"]
+    entry, record_steps, record_counts = record_rows.shard.entry, record_rows["step"], episode_rows["num_records"]
     episode_lengths = np.repeat(episode_rows["num_steps"], record_counts)
     camera_numbers = np.zeros_like(record_steps)
-    if shard_entry.camera_sizes:
+    if entry.camera_sizes:
         record = record_rows.numbers - np.repeat(episode_rows["first_record"], record_counts)
         camera_numbers, ordered_steps = np.divmod(record, np.maximum(episode_lengths, 1))
         record_rows.compare("step", ordered_steps)
@@ -347,7 +340,7 @@ def _check_records(record_rows: _ShardRows, episode_rows: _ShardRows, offset: in
     record_rows.compare("camera", camera_numbers)
     record_rows.compare("offset", offset)
     record_rows.compare("steps_row", np.repeat(episode_rows["first_steps_row"], record_counts) + record_steps)
-    byte_offsets, num_bytes, file_bytes = record_rows["position"], record_rows["num_bytes"], shard_entry.file.bytes
+    byte_offsets, num_bytes, file_bytes = record_rows["position"], record_rows["num_bytes"], entry.file.bytes
     record_rows.check(
         "location",
         (byte_offsets < 0) | (num_bytes <= 0) | (byte_offsets > file_bytes - num_bytes),

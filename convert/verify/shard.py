@@ -38,39 +38,31 @@ def stored_cameras(manifest: Manifest) -> tuple[StoredCamera, ...]:
 
 
 def check_shard(
-    index_shard: Shard,
-    *,
-    offsets: Sequence[int] | None,
-    deep: bool,
-    index_sound: bool,
-    cameras: Sequence[StoredCamera] = (),
+    shard: Shard, *, offsets: Sequence[int] | None, deep: bool, index_sound: bool, cameras: Sequence[StoredCamera] = ()
 ) -> Notes:
     """Check one shard; never raises, whatever its file holds.
 
     Args:
-        index_shard: Shard.
+        shard: Shard.
         offsets: Distances from t of the frames of a record, None if the manifest does not say.
         deep: Read every record and decode every frame, of a damaged file too, to name the damaged records.
         index_sound: Whether ``records`` has the locations of the records.
         cameras: Stored cameras; none if the manifest does not say, and then the first bytes of frames tell.
     """
-    findings = Notes(index_shard.folder.name)
+    findings = Notes(shard.folder.name)
     try:
-        is_intact = findings.check_file(index_shard.path, index_shard.entry.file)
-        if is_intact or (deep and index_shard.path.is_file()):
-            reader = ArrayRecordReader(str(index_shard.path), _READER_OPTIONS)
+        is_intact = findings.check_file(shard.path, shard.entry.file)
+        if is_intact or (deep and shard.path.is_file()):
+            reader = ArrayRecordReader(str(shard.path), _READER_OPTIONS)
             num_records = reader.num_records() if reader.ok() else -1
             is_read = index_sound and (deep or any(camera.codec in VIDEO_CODECS for camera in cameras))
-            records_table = open_table(index_shard.folder / table_file("records"), "records") if is_read else None
+            records_table = open_table(shard.folder / table_file("records"), "records") if is_read else None
             record_columns = (
                 {}
                 if records_table is None
-                else {
-                    column_name: records_table.array(column_name)[index_shard.rows("records")]
-                    for column_name in _COLUMNS
-                }
+                else {column_name: records_table.array(column_name)[shard.rows("records")] for column_name in _COLUMNS}
             )
-            record_of_row, expected_records = np.arange(index_shard.entry.records), index_shard.entry.records
+            record_of_row, expected_records = np.arange(shard.entry.records), shard.entry.records
             if any(camera.codec in VIDEO_CODECS for camera in cameras):
                 # Rows of a chunk share its record.
                 record_of_row = (
@@ -81,20 +73,20 @@ def check_shard(
                 expected_records = int(record_of_row.max(initial=-1)) + 1 if record_columns else max(num_records, 0)
             if num_records != expected_records:
                 description = "does not open as ArrayRecord" if num_records < 0 else f"holds {num_records:,} records"
-                findings.add_file(index_shard.path, f"{description}, expected {expected_records:,} records")
+                findings.add_file(shard.path, f"{description}, expected {expected_records:,} records")
             elif deep:
-                records = _read_records(index_shard, reader, record_columns, record_of_row, num_records, findings)
-                size_counts = _check_frames(index_shard, records, offsets, findings, cameras=cameras)
+                records = _read_records(shard, reader, record_columns, record_of_row, num_records, findings)
+                size_counts = _check_frames(shard, records, offsets, findings, cameras=cameras)
                 # With missing or broken frames, their count says nothing new.
                 if record_columns and offsets is not None and not findings.damage:
-                    _check_sizes(index_shard, size_counts, findings)
+                    _check_sizes(shard, size_counts, findings)
     except Exception as error:
-        findings.add_file(index_shard.path, f"could not be checked: {type(error).__name__}: {first_line(error)}")
+        findings.add_file(shard.path, f"could not be checked: {type(error).__name__}: {first_line(error)}")
     return findings
 
 
 def _check_frames(
-    index_shard: Shard,
+    shard: Shard,
     records: Iterator[Record],
     offsets: Sequence[int] | None,
     findings: Notes,
@@ -115,20 +107,18 @@ def _check_frames(
         camera = cameras[first_row["camera"]] if first_row and first_row["camera"] < len(cameras) else None
         if video_codec(record) if camera is None else camera.codec in VIDEO_CODECS:
             try:
-                size_counts += _check_chunk(record, record_rows, camera, index_shard.entry.sizes)
+                size_counts += _check_chunk(record, record_rows, camera, shard.entry.sizes)
             except FormatError as error:
-                findings.add_file(index_shard.path, f"{location}: {error}")
+                findings.add_file(shard.path, f"{location}: {error}")
             continue
         try:
             frames = decode_record(record)
         except FormatError as error:
-            findings.add_file(index_shard.path, f"{location}: {error}")
+            findings.add_file(shard.path, f"{location}: {error}")
             continue
         frame_keys: Sequence[tuple[int, int] | None] = [None] * len(frames)
         if offsets is not None and len(frames) != len(offsets):
-            findings.add_file(
-                index_shard.path, f"{location}: holds {len(frames)} frames, the manifest says {len(offsets)}"
-            )
+            findings.add_file(shard.path, f"{location}: holds {len(frames)} frames, the manifest says {len(offsets)}")
         elif offsets is not None and first_row:
             frame_keys = [(first_row["camera"], first_row["step"] + offset) for offset in offsets]
             if first_row["episode"] != current_episode:
@@ -144,13 +134,13 @@ def _check_frames(
                     continue
                 if earlier_digest is not None:
                     sentence = f"{location}: its frame of step {frame_key[1]} is not the frame of an earlier record"
-                    findings.add_file(index_shard.path, sentence)
+                    findings.add_file(shard.path, sentence)
                 digest_by_frame[frame_key] = digest
             try:
                 is_depth = encoded_frame.startswith(DEPTH_MAGIC) if camera is None else camera.is_depth
-                size_counts[_decode(encoded_frame, index_shard.entry.sizes, is_depth=is_depth)] += 1
+                size_counts[_decode(encoded_frame, shard.entry.sizes, is_depth=is_depth)] += 1
             except (CorruptFrame, FormatError) as error:
-                findings.add_file(index_shard.path, f"{location}: frame {frame_number} of {len(frames)}: {error}")
+                findings.add_file(shard.path, f"{location}: frame {frame_number} of {len(frames)}: {error}")
     return size_counts
 
 
@@ -177,7 +167,7 @@ def _check_chunk(
 
 
 def _read_records(
-    index_shard: Shard,
+    shard: Shard,
     reader: ArrayRecordReader,
     record_columns: Mapping[str, np.ndarray],
     record_of_row: np.ndarray,
@@ -188,7 +178,7 @@ def _read_records(
 
     Also report a record that is not at its location in the index. ``record_of_row`` has the record of each row.
     """
-    record_file = RecordFile(str(index_shard.path))
+    record_file = RecordFile(str(shard.path))
     row_order = np.argsort(record_of_row, kind="stable")
     row_bounds = np.searchsorted(record_of_row[row_order], np.arange(num_records + 1))
     for record_number in range(num_records):
@@ -206,7 +196,7 @@ def _read_records(
         try:
             (record,) = reader.read(record_number, record_number + 1)
         except (RuntimeError, ValueError, IndexError) as error:
-            findings.add_file(index_shard.path, f"{location}: does not read: {first_line(error)}")
+            findings.add_file(shard.path, f"{location}: does not read: {first_line(error)}")
             continue
         try:
             is_found = (
@@ -217,7 +207,7 @@ def _read_records(
         except (FormatError, OSError, ValueError, MemoryError):
             is_found = False
         if not is_found:
-            findings.add_file(index_shard.path, f"{location}: is not where the index says, or has another checksum")
+            findings.add_file(shard.path, f"{location}: is not where the index says, or has another checksum")
         yield location, named_rows, record
 
 
@@ -237,12 +227,12 @@ def _decode(encoded_frame: bytes, allowed: Collection[str], *, is_depth: bool) -
     return frame_size
 
 
-def _check_sizes(index_shard: Shard, size_counts: Counter[str], findings: Notes) -> None:
-    shard_entry = index_shard.entry
+def _check_sizes(shard: Shard, size_counts: Counter[str], findings: Notes) -> None:
+    entry = shard.entry
     # The manifest also counts a sound frame that is not stored: one of which every pair has a corrupt frame.
-    is_exact = not shard_entry.left_out.get("pair_of_corrupt_frame")
-    for frame_size in sorted({*shard_entry.sizes, *size_counts}):
-        num_found, num_expected = size_counts[frame_size], shard_entry.sizes.get(frame_size, 0)
+    is_exact = not entry.left_out.get("pair_of_corrupt_frame")
+    for frame_size in sorted({*entry.sizes, *size_counts}):
+        num_found, num_expected = size_counts[frame_size], entry.sizes.get(frame_size, 0)
         if num_found > num_expected or (is_exact and num_found != num_expected):
-            sentence = f"counts {num_expected:,} frames of {frame_size} in {shard_entry.name}, found {num_found:,}"
-            findings.add_file(index_shard.folder.parent / MANIFEST_NAME, sentence)
+            sentence = f"counts {num_expected:,} frames of {frame_size} in {entry.name}, found {num_found:,}"
+            findings.add_file(shard.folder.parent / MANIFEST_NAME, sentence)
