@@ -60,8 +60,8 @@ def reach_job_server(runner: str, options: PipelineOptions) -> None:
 def _named_jar(runner: str, options: PipelineOptions) -> str | None:
     if runner not in _JARS:
         return None
-    options_view, option_name = _JARS[runner]
-    jar_path: str | None = getattr(options.view_as(options_view), option_name)
+    view, option_name = _JARS[runner]
+    jar_path: str | None = getattr(options.view_as(view), option_name)
     return jar_path
 
 

@@ -44,13 +44,13 @@ class VersionFolder:
 
     def files(self) -> Iterator[tuple[Path, FileEntry]]:
         """Yield each table, those of labels included, and each shard of the manifest with its entry."""
-        for split_name, split_entry in self.splits.items():
+        for split, split_entry in self.splits.items():
             for kind, table_entry in split_entry.index.items():
-                yield self.folder / split_name / table_file(kind), table_entry
+                yield self.folder / split / table_file(kind), table_entry
             for labels_name, table_entry in split_entry.labels.items():
-                yield label_path(self.folder / split_name, labels_name, table_entry), table_entry
+                yield label_path(self.folder / split, labels_name, table_entry), table_entry
             for entry in split_entry.shards:
-                yield self.folder / split_name / shard_file(entry.name), entry.file
+                yield self.folder / split / shard_file(entry.name), entry.file
 
     @property
     def registry_hint(self) -> str | None:
@@ -128,7 +128,7 @@ def _is_version(folder: Path) -> bool:
     """Return whether a folder is named like a version, or has at least some files of a conversion."""
     return (
         bool(_VERSION.fullmatch(folder.name))
-        or any((folder / file_name).exists() for file_name in (MANIFEST_NAME, FOLDER, QUARANTINE_NAME))
+        or any((folder / name).exists() for name in (MANIFEST_NAME, FOLDER, QUARANTINE_NAME))
         or any(
             shard_path.name.startswith(f"{shard_path.parent.name}-")
             for shard_path in folder.glob("[!.]*/*.arrayrecord")

@@ -118,8 +118,8 @@ class Notes:
     _found: dict[tuple[str, str | None], Finding] = field(default_factory=dict)
     _damage: dict[tuple[str, str], Example] = field(default_factory=dict)
 
-    def _finding(self, rule_name: str, split_name: str | None) -> Finding:
-        return self._found.setdefault((rule_name, split_name), Finding(RULES[rule_name], split_name))
+    def _finding(self, rule_name: str, split: str | None) -> Finding:
+        return self._found.setdefault((rule_name, split), Finding(RULES[rule_name], split))
 
     def add(self, rule_name: str, split: str | None, example: str | Callable[[], Example], *, count: int = 1) -> None:
         """Note that a rule applies ``count`` times; ``example`` is a text, or a function that is called if needed."""
@@ -171,8 +171,8 @@ class Notes:
 
     def merge(self, other_notes: Notes) -> None:
         """Take over what a process found."""
-        for (rule_name, split_name), other_finding in other_notes._found.items():
-            finding = self._finding(rule_name, split_name)
+        for (rule_name, split), other_finding in other_notes._found.items():
+            finding = self._finding(rule_name, split)
             finding.count += other_finding.count
             finding.examples += other_finding.examples
         self._damage |= other_notes._damage
@@ -182,15 +182,15 @@ class Notes:
         """Damages of files."""
         return list(self._damage.values())
 
-    def count(self, rule_name: str, split_name: str | None) -> int:
+    def count(self, rule_name: str, split: str | None) -> int:
         """Return how often a rule applied."""
-        return self._found[rule_name, split_name].count if (rule_name, split_name) in self._found else 0
+        return self._found[rule_name, split].count if (rule_name, split) in self._found else 0
 
-    def move(self, rule_name: str, split_name: str | None, worse_rule: str, *, first_text: str) -> None:
+    def move(self, rule_name: str, split: str | None, worse_rule: str, *, first_text: str) -> None:
         """Move what one rule found to another, worse one; ``first_text`` becomes its first example."""
-        old_finding = self._found.pop((rule_name, split_name))
+        old_finding = self._found.pop((rule_name, split))
         examples = [Example(text=first_text), *old_finding.examples][:MAX_EXAMPLES]
-        self._found[worse_rule, split_name] = Finding(RULES[worse_rule], split_name, old_finding.count, examples)
+        self._found[worse_rule, split] = Finding(RULES[worse_rule], split, old_finding.count, examples)
 
     def findings(self) -> list[Finding]:
         """Return the findings, the worst first."""
@@ -229,10 +229,10 @@ class DatasetReport(VersionFolder):
             "version": self.version,
             "path": str(self.folder),
             "splits": list(self.splits),
-            "shards": sum(len(split_entry.shards) for split_entry in self.splits.values()),
-            "episodes": sum(split_entry.episodes for split_entry in self.splits.values()),
-            "records": sum(split_entry.records for split_entry in self.splits.values()),
-            "labels": sorted({label_name for split_entry in self.splits.values() for label_name in split_entry.labels}),
+            "shards": sum(len(entry.shards) for entry in self.splits.values()),
+            "episodes": sum(entry.episodes for entry in self.splits.values()),
+            "records": sum(entry.records for entry in self.splits.values()),
+            "labels": sorted({label_name for entry in self.splits.values() for label_name in entry.labels}),
             "bytes": sum(file_entry.bytes for _, file_entry in self.files()),
             **self.facts,
             **count_severities(self.findings),
@@ -296,9 +296,7 @@ class Report:
             }
             joined_names = {field_name: ", ".join(row[field_name]) or "-" for field_name in ("splits", "labels")}
             table_rows.append(row | joined_names | {"bytes": human_bytes(row["bytes"])})
-        return [column_name.replace("_", " ") for column_name in table_rows[0]], [
-            list(row.values()) for row in table_rows
-        ]
+        return [column.replace("_", " ") for column in table_rows[0]], [list(row.values()) for row in table_rows]
 
     def summary(self) -> str:
         """Return one line about what was looked at and how much was found."""

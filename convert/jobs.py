@@ -18,13 +18,13 @@ _LEAST_FRAMES = 1000
 """Least size of a piece: in bytes, or in frames where the metadata tell the steps of each episode."""
 
 
-def shard_stem(split_name: str, shard_index: int, num_shards: int) -> str:
+def shard_stem(split: str, shard_index: int, num_shards: int) -> str:
     """Return the name of a shard.
 
     >>> shard_stem("train", 7, 1024)
     'train-00007-of-01024'
     """
-    return f"{split_name}-{shard_index:05d}-of-{num_shards:05d}"
+    return f"{split}-{shard_index:05d}-of-{num_shards:05d}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -223,9 +223,9 @@ class Conversion:
         """The splits to convert, in the order of their jobs."""
         return list(dict.fromkeys(job.shard.split for job in self.jobs))
 
-    def split_jobs(self, split_name: str) -> list[ShardJob]:
+    def split_jobs(self, split: str) -> list[ShardJob]:
         """Return the shards of a split, in the order of the source."""
-        return [job for job in self.jobs if job.shard.split == split_name]
+        return [job for job in self.jobs if job.shard.split == split]
 
 
 def check_rates(selection: Sequence[Selected], offset: str | None) -> None:
@@ -374,19 +374,17 @@ def check_cameras(selection: Sequence[Selected], config: ConvertConfig) -> None:
 
 def _jobs(dataset_name: str, source: Source, config: ConvertConfig) -> Iterator[ShardJob]:
     chosen_episodes = {} if config.episodes is None else source.select_episodes(config.episodes)
-    for split_name in chosen_episodes or source.select_splits(config.splits):
-        for source_shard in source.shards(split_name):
-            episode_spans = (
-                chosen_episodes[split_name].get(source_shard.index) if chosen_episodes else (source_shard.every,)
-            )
+    for split in chosen_episodes or source.select_splits(config.splits):
+        for shard in source.shards(split):
+            episode_spans = chosen_episodes[split].get(shard.index) if chosen_episodes else (shard.every,)
             if episode_spans is not None:
-                yield ShardJob(dataset=dataset_name, shard=source_shard, spans=episode_spans)
+                yield ShardJob(dataset=dataset_name, shard=shard, spans=episode_spans)
 
 
 def _check_lengths(dataset_name: str, shard_jobs: Sequence[ShardJob], offset: int) -> None:
     """Raise UsageError if the metadata tell that a split gives no pair."""
-    for split_name in dict.fromkeys(job.shard.split for job in shard_jobs):
-        split_jobs = [job for job in shard_jobs if job.shard.split == split_name]
+    for split in dict.fromkeys(job.shard.split for job in shard_jobs):
+        split_jobs = [job for job in shard_jobs if job.shard.split == split]
         if all(job.shard.lengths for job in split_jobs):
             longest = max(
                 (
@@ -397,13 +395,13 @@ def _check_lengths(dataset_name: str, shard_jobs: Sequence[ShardJob], offset: in
                 default=0,
             )
             if longest <= offset:
-                raise UsageError(no_pair(dataset_name, split_name, offset, longest))
+                raise UsageError(no_pair(dataset_name, split, offset, longest))
 
 
-def no_pair(dataset_name: str, split_name: str, offset: int, longest: int, *, remedy: str = "") -> str:
+def no_pair(dataset_name: str, split: str, offset: int, longest: int, *, remedy: str = "") -> str:
     """Return the error about a split whose longest episode is too short; ``remedy`` is said of a smaller offset."""
     return (
-        f"{dataset_name}: split {split_name} gives no pair at offset {offset}: its longest episode has {longest} "
+        f"{dataset_name}: split {split} gives no pair at offset {offset}: its longest episode has {longest} "
         f"steps, a pair takes {offset + 1}; give a smaller --offset{remedy}, or leave the split out with --splits"
     )
 

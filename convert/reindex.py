@@ -103,8 +103,8 @@ def _check(folder: Path, registry: Registry) -> tuple[Manifest, DatasetSpec]:
     if manifest is None:
         raise UsageError(f"{folder}: no {MANIFEST_NAME}, so the conversion is not complete; convert it first")
     spec = _find_spec(folder, manifest, registry)
-    for split_name, split_entry in manifest.splits.items():
-        schema = open_table(folder / split_name / table_file("steps"), "steps", rows=split_entry.steps).arrow().schema
+    for split, entry in manifest.splits.items():
+        schema = open_table(folder / split / table_file("steps"), "steps", rows=entry.steps).arrow().schema
         for part_owner, part in [
             (vector_name, part)
             for vector_name, vector_parts in spec.vectors.items()
@@ -112,7 +112,7 @@ def _check(folder: Path, registry: Registry) -> tuple[Manifest, DatasetSpec]:
         ]:
             if problem := find_fault(schema, part):
                 raise UsageError(
-                    f"{folder}: the registry's {part_owner} takes {part.path}, but in {split_name} {problem}; "
+                    f"{folder}: the registry's {part_owner} takes {part.path}, but in {split} {problem}; "
                     f"convert {spec.name} again with --overwrite, without leaving this feature out"
                 )
     return manifest, spec
@@ -139,15 +139,13 @@ def _reindex(folder: Path, registry: Registry) -> dict[str, Any]:
     journal.make()
     with journal.lock(MANIFEST, wait=True), journal.alone():
         # Checked again, as another process may have changed it before the lock was free.
-        old_manifest, spec = _check(folder, registry)
+        before, spec = _check(folder, registry)
         try:
             with journal.stage(MANIFEST) as stage_folder:
-                new_manifest = _write_new(folder, old_manifest, spec, stage_folder)
-                changed = _changes(old_manifest, new_manifest)
+                new_manifest = _write_new(folder, before, spec, stage_folder)
+                changed = _changes(before, new_manifest)
                 moved_splits = [
-                    split_name
-                    for split_name, split_entry in new_manifest.splits.items()
-                    if not _is_in_place(folder / split_name, split_entry)
+                    split for split, entry in new_manifest.splits.items() if not _is_in_place(folder / split, entry)
                 ]
                 if changed or moved_splits or journal.manifest() is None:
                     journal.withdraw()
@@ -158,9 +156,7 @@ def _reindex(folder: Path, registry: Registry) -> dict[str, Any]:
         finally:
             if (folder / MANIFEST_NAME).exists():
                 journal.clear((), ())
-    kept_keys = tuple(
-        spec_key for spec_key in _STORED if old_manifest.spec.get(spec_key) != new_manifest.spec.get(spec_key)
-    )
+    kept_keys = tuple(spec_key for spec_key in _STORED if before.spec.get(spec_key) != new_manifest.spec.get(spec_key))
     return {
         "dataset": new_manifest.dataset,
         "version": new_manifest.version,
@@ -170,58 +166,51 @@ def _reindex(folder: Path, registry: Registry) -> dict[str, Any]:
     }
 
 
-def _write_new(folder: Path, old_manifest: Manifest, spec: DatasetSpec, stage_folder: Path) -> Manifest:
+def _write_new(folder: Path, before: Manifest, spec: DatasetSpec, stage_folder: Path) -> Manifest:
     """Write the new ``steps`` of each split to a folder of the stage; returns the manifest that describes them."""
     new_splits: dict[str, SplitEntry] = {}
     statistics = {}
-    for split_name, split_entry in old_manifest.splits.items():
-        steps_path = stage_folder / split_name / table_file("steps")
+    for split, entry in before.splits.items():
+        steps_path = stage_folder / split / table_file("steps")
         with writing(folder):
             steps_path.parent.mkdir()
-            steps_entry = derive_steps(folder / split_name, steps_path, spec.vectors)
-        _check_raw(folder / split_name / table_file("steps"), steps_entry, split_entry.index["steps"])
-        new_splits[split_name] = split_entry.model_copy(update={"index": {**split_entry.index, "steps": steps_entry}})
-        statistics[split_name] = split_statistics(steps_path.parent, spec.vectors)
+            steps_entry = derive_steps(folder / split, steps_path, spec.vectors)
+        _check_raw(folder / split / table_file("steps"), steps_entry, entry.index["steps"])
+        new_splits[split] = entry.model_copy(update={"index": {**entry.index, "steps": steps_entry}})
+        statistics[split] = split_statistics(steps_path.parent, spec.vectors)
     update = {"spec": spec.model_dump(mode="json"), "splits": new_splits, "statistics": statistics}
-    return old_manifest.model_copy(update=update)
+    return before.model_copy(update=update)
 
 
 def _check_raw(steps_path: Path, actual: TableEntry, recorded: TableEntry) -> None:
     """Refuse to give damaged columns new checksums."""
-    for column_name in sorted({*actual.columns, *recorded.columns} - set(DERIVED)):
-        if actual.columns.get(column_name) != recorded.columns.get(column_name):
+    for column in sorted({*actual.columns, *recorded.columns} - set(DERIVED)):
+        if actual.columns.get(column) != recorded.columns.get(column):
             raise ConvertError(
-                f"{steps_path}: column {column_name!r} is not what the manifest says, so the file is damaged; run the "
+                f"{steps_path}: column {column!r} is not what the manifest says, so the file is damaged; run the "
                 "same convert.run command to mend it, then reindex"
             )
 
 
-def _changes(old_manifest: Manifest, new_manifest: Manifest) -> tuple[str, ...]:
-    def columns(manifest: Manifest, column_name: str) -> Mapping[str, str | None]:
-        return {
-            split_name: split_entry.index["steps"].columns.get(column_name)
-            for split_name, split_entry in manifest.splits.items()
-        }
+def _changes(before: Manifest, new_manifest: Manifest) -> tuple[str, ...]:
+    def columns(manifest: Manifest, column: str) -> Mapping[str, str | None]:
+        return {split: entry.index["steps"].columns.get(column) for split, entry in manifest.splits.items()}
 
-    if encode_manifest(old_manifest) == encode_manifest(new_manifest):
+    if encode_manifest(before) == encode_manifest(new_manifest):
         return ()
     differences = {
-        "registry entry": old_manifest.spec != new_manifest.spec,
-        "statistics": old_manifest.statistics != new_manifest.statistics,
+        "registry entry": before.spec != new_manifest.spec,
+        "statistics": before.statistics != new_manifest.statistics,
     }
     differences |= {
-        changed_name: columns(old_manifest, changed_name) != columns(new_manifest, changed_name)
-        for changed_name in DERIVED
+        changed_name: columns(before, changed_name) != columns(new_manifest, changed_name) for changed_name in DERIVED
     }
     return tuple(changed_name for changed_name, differs in differences.items() if differs)
 
 
-def _is_in_place(folder: Path, split_entry: SplitEntry) -> bool:
+def _is_in_place(folder: Path, entry: SplitEntry) -> bool:
     actual_entry = describe_file(folder / table_file("steps"))
-    return (actual_entry.bytes, actual_entry.sha256) == (
-        split_entry.index["steps"].bytes,
-        split_entry.index["steps"].sha256,
-    )
+    return (actual_entry.bytes, actual_entry.sha256) == (entry.index["steps"].bytes, entry.index["steps"].sha256)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

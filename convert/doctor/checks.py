@@ -40,7 +40,7 @@ def check_statistics(split: OpenSplit, notes: Notes) -> None:
 
 
 def _check_range(
-    split_name: str, description: str, part: Part, figures: Sequence[float], num_values: int, notes: Notes
+    split: str, description: str, part: Part, figures: Sequence[float], num_values: int, notes: Notes
 ) -> None:
     smallest, low_quantile, high_quantile, largest = figures
     if (
@@ -51,19 +51,19 @@ def _check_range(
             f"{description} goes from {smallest:.4g} to {largest:.4g}, 98 % of it from {low_quantile:.4g} to "
             f"{high_quantile:.4g}"
         )
-        notes.add("extreme_values", split_name, sentence)
+        notes.add("extreme_values", split, sentence)
     if num_values < rules.LEAST_STEPS or part.kind == "flag":
         return
     if smallest == largest:
         rule_name = "gripper_still" if part.gripper is not None else "dimension_dead"
-        notes.add(rule_name, split_name, f"{description} is {smallest:.4g} at all {num_values:,} steps")
+        notes.add(rule_name, split, f"{description} is {smallest:.4g} at all {num_values:,} steps")
     elif part.gripper is not None and num_values >= rules.LEAST_GRIPPER_STEPS:
         middle = (part.gripper.open + part.gripper.closed) / 2
         if largest <= middle or smallest >= middle:
             sentence = (
                 f"{description} is from {smallest:.4g} to {largest:.4g} at all {num_values:,} steps, {_ends(part)}"
             )
-            notes.add("gripper_one_sided", split_name, sentence)
+            notes.add("gripper_one_sided", split, sentence)
 
 
 def check_finite(split: OpenSplit, notes: Notes) -> None:
@@ -131,18 +131,14 @@ def check_instructions(split: OpenSplit, notes: Notes) -> None:
     instruction = split.vectors.instruction
     if instruction is None or not instruction.informative:
         return
-    steps_table, text_numbers, num_episodes = (
-        split.tables["steps"],
-        split.column("steps", "language"),
-        len(split.episodes),
-    )
+    table, text_numbers, num_episodes = (split.tables["steps"], split.column("steps", "language"), len(split.episodes))
     with_records = split.column("episodes", "num_records")[split.column("steps", "episode")] > 0
     used_texts = np.flatnonzero(np.bincount(text_numbers[with_records])).tolist()
-    empty_texts = [text_number for text_number in used_texts if not steps_table.text("language", text_number).strip()]
+    empty_texts = [text_number for text_number in used_texts if not table.text("language", text_number).strip()]
     rule_name = "instructions_missing" if empty_texts == used_texts else "instruction_empty"
     split.note_steps(rule_name, np.isin(text_numbers, empty_texts), lambda _: "no instruction", notes)
     if len(used_texts) == 1 and not empty_texts:
-        instruction_text = steps_table.text("language", used_texts[0])
+        instruction_text = table.text("language", used_texts[0])
         # A few episodes may have one task, whose instruction is a sentence.
         if num_episodes >= rules.LEAST_EPISODES or (num_episodes > 1 and len(instruction_text.split()) == 1):
             example = partial(Example, text=f"all {num_episodes:,} episodes", instruction=instruction_text)

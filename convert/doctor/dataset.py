@@ -53,22 +53,22 @@ def read_dataset(folder: Path) -> Examined:
     report.manifest = manifest
     if reindex_advice := report.registry_hint:
         notes.add("registry_changed", None, reindex_advice)
-    for split_name, split_entry in manifest.splits.items():
+    for split, split_entry in manifest.splits.items():
         left_out = Counter(total_counts(entry.left_out for entry in split_entry.shards))
         damaged = sum(left_out[reason] for reason in DAMAGED_EPISODE)
         pairless = split_entry.episodes - damaged - sum(entry.paired_episodes for entry in split_entry.shards)
         if not split_entry.records:
-            notes.add("split_empty", split_name, f"{split_entry.episodes:,} episodes, no record")
+            notes.add("split_empty", split, f"{split_entry.episodes:,} episodes, no record")
             continue
         if damaged > DAMAGED_SHARE * split_entry.episodes:
             reasons = ", ".join(f"{left_out[reason]:,} {reason}" for reason in DAMAGED_EPISODE if left_out[reason])
             sentence = f"{damaged:,} of {split_entry.episodes:,} episodes were left out: {reasons}"
-            notes.add("source_damaged", split_name, sentence, count=damaged)
+            notes.add("source_damaged", split, sentence, count=damaged)
         if pairless > PAIRLESS_SHARE * split_entry.episodes:
             sentence = (
                 f"{pairless:,} of {split_entry.episodes:,} episodes; the offset is {manifest.parameters.get('offset')}"
             )
-            notes.add("without_pairs", split_name, sentence, count=pairless)
+            notes.add("without_pairs", split, sentence, count=pairless)
     return report
 
 
@@ -81,37 +81,35 @@ def look_at(report: Examined, *, frames: int, seed: int) -> Examined:
     if (manifest := report.manifest) is None:
         return report
     chosen_records = choose_records(manifest, frames=frames, seed=seed)
-    for split_name, sample in chosen_records.items():
-        folder = report.folder / split_name
+    for split, sample in chosen_records.items():
+        folder = report.folder / split
         findings = check_index(folder, manifest, deep=False)
         notes.merge(findings)
         if not findings.damage:
             splits.append(OpenSplit(folder, manifest, sample=sample))
             for check_split in SPLIT_CHECKS:
-                _run(partial(check_split, splits[-1], notes), split_name, notes)
+                _run(partial(check_split, splits[-1], notes), split, notes)
             report.total += splits[-1].frames
     for check_all in DATASET_CHECKS if splits else ():
         _run(partial(check_all, splits, notes), None, notes)
     return report
 
 
-def _run(run_check: partial[None], split_name: str | None, notes: Notes) -> None:
+def _run(run_check: partial[None], split: str | None, notes: Notes) -> None:
     try:
         run_check()
     except Exception as error:
-        notes.add(
-            "unreadable", split_name, f"{run_check.func.__name__} ended: {type(error).__name__}: {first_line(error)}"
-        )
+        notes.add("unreadable", split, f"{run_check.func.__name__} ended: {type(error).__name__}: {first_line(error)}")
 
 
 def choose_records(manifest: Manifest, *, frames: int, seed: int) -> dict[str, np.ndarray]:
     """Draw the records of each split to look at, sorted: about ``frames`` / 2, and a few of each split."""
     generator = np.random.default_rng([seed, zlib.crc32(manifest.dataset.encode())])
     num_pairs, chosen_records = max(1, frames // 2), {}
-    for split_name, split_entry in manifest.splits.items():
-        proportional = round(num_pairs * split_entry.records / max(1, manifest.records))
-        num_records = min(split_entry.records, max(proportional, min(num_pairs, _LEAST_OF_A_SPLIT)))
-        chosen_records[split_name] = np.sort(
-            generator.choice(max(1, split_entry.records), num_records, replace=False, shuffle=False)
+    for split, entry in manifest.splits.items():
+        proportional = round(num_pairs * entry.records / max(1, manifest.records))
+        num_records = min(entry.records, max(proportional, min(num_pairs, _LEAST_OF_A_SPLIT)))
+        chosen_records[split] = np.sort(
+            generator.choice(max(1, entry.records), num_records, replace=False, shuffle=False)
         )
     return chosen_records

@@ -61,22 +61,17 @@ def end_frames(split: OpenSplit, episode: int) -> tuple[np.ndarray, ...]:
     return ()
 
 
-def check_shares(split_name: str, frame_facts: FrameFacts, *, notes: Notes) -> None:
+def check_shares(split: str, frame_facts: FrameFacts, *, notes: Notes) -> None:
     """Check the shares of blank frames and of frozen pairs in a split."""
     if frame_facts.pairs * 2 >= rules.LEAST_SAMPLED and frame_facts.blank >= rules.BLANK_SHARE * frame_facts.pairs * 2:
-        num_black, num_constant = (
-            notes.count(rule_name, split_name) for rule_name in ("frame_black", "frame_constant")
-        )
+        num_black, num_constant = (notes.count(rule_name, split) for rule_name in ("frame_black", "frame_constant"))
         sentence = f"{num_black:,} black and {num_constant:,} constant of {frame_facts.pairs * 2:,} decoded frames"
         notes.move(
-            "frame_black" if num_black >= num_constant else "frame_constant",
-            split_name,
-            "frames_blank",
-            first_text=sentence,
+            "frame_black" if num_black >= num_constant else "frame_constant", split, "frames_blank", first_text=sentence
         )
     if frame_facts.pairs >= rules.LEAST_SAMPLED and frame_facts.frozen > rules.FROZEN_SHARE * frame_facts.pairs:
         sentence = f"{frame_facts.frozen:,} of {frame_facts.pairs:,} decoded pairs"
-        notes.add("frozen_pairs", split_name, sentence, count=frame_facts.frozen)
+        notes.add("frozen_pairs", split, sentence, count=frame_facts.frozen)
 
 
 def swapped_colours(casts: dict[str, list[float]]) -> dict[str, str]:

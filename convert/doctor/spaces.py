@@ -82,7 +82,7 @@ def check_space_deltas(split: OpenSplit, notes: Notes) -> None:
         if column == "state_eef" and ("action_eef_delta", dimension_name) in dimensions
     ]
     steps = split.column("steps", "step")[:_MOST_STEPS]
-    episode_rows = Rows.of(split.column("steps", "episode")[:_MOST_STEPS], None)
+    rows = Rows.of(split.column("steps", "episode")[:_MOST_STEPS], None)
     starts = np.flatnonzero(steps % _WINDOW == 0)
     changes = {
         dimension_name: dimensions["state_eef", dimension_name][:, None]
@@ -90,12 +90,11 @@ def check_space_deltas(split: OpenSplit, notes: Notes) -> None:
         if dimension_name not in (*_TURNS, "gripper")
     }
     changes = {
-        dimension_name: OPERATIONS["reached"](values, episode_rows, ())[:, 0]
-        for dimension_name, values in changes.items()
+        dimension_name: OPERATIONS["reached"](values, rows, ())[:, 0] for dimension_name, values in changes.items()
     }
     if set(_TURNS) <= set(dimension_names):
         poses = np.stack([dimensions["state_eef", dimension_name] for dimension_name in _TURNS], axis=1)
-        changes |= dict(zip(_TURNS, OPERATIONS["turned"](poses, episode_rows, ()).T, strict=True))
+        changes |= dict(zip(_TURNS, OPERATIONS["turned"](poses, rows, ()).T, strict=True))
     for dimension_name, change in changes.items():
         deltas = dimensions["action_eef_delta", dimension_name]
         is_finite = np.isfinite(change) & np.isfinite(deltas)

@@ -80,13 +80,13 @@ class OpenSplit:
         self.tables = {kind: open_table(folder / table_file(kind), kind) for kind in TABLE_KINDS}
         self.frames = FrameFacts()
 
-    def column(self, kind: TableKind, column_name: str) -> np.ndarray:
+    def column(self, kind: TableKind, column: str) -> np.ndarray:
         """Return a column of numbers, over the mapped file."""
-        return self.tables[kind].array(column_name)
+        return self.tables[kind].array(column)
 
-    def value(self, kind: TableKind, column_name: str, row_number: int) -> int:
+    def value(self, kind: TableKind, column: str, row_number: int) -> int:
         """Return a whole number of a column."""
-        return int(self.column(kind, column_name)[row_number])
+        return int(self.column(kind, column)[row_number])
 
     def vector(self, vector_name: str) -> np.ndarray:
         """Return ``action`` or ``state`` of each step, float32 [steps, dimensions]."""
@@ -145,7 +145,7 @@ class OpenSplit:
         """Return the first and the last record of an episode, of its first camera in the layout ``frames``."""
         column_names = ("first_record", "num_records", "num_steps")
         # A camera has one record a step, or one a pair, which are fewer.
-        first_record, *record_counts = (self.value("episodes", column_name, episode) for column_name in column_names)
+        first_record, *record_counts = (self.value("episodes", column, episode) for column in column_names)
         return first_record, first_record + min(record_counts) - 1
 
     def decode(self, first_record: int, last_record: int) -> tuple[np.ndarray, np.ndarray]:
@@ -158,7 +158,7 @@ class OpenSplit:
     def _read(self, record: int, frame_number: int) -> StoredFrame:
         """Return a frame of a record, in the layout ``frames`` the frame of a row."""
         record_file = self.shards[self.value("records", "shard", record)].open_records()
-        location = (self.value("records", column_name, record) for column_name in ("position", "num_bytes", "xxh3_64"))
+        location = (self.value("records", column, record) for column in ("position", "num_bytes", "xxh3_64"))
         camera = self._cameras[self.value("records", "camera", record)]
         return camera.frame(
             record_file.read(*location), frame_number or self.value("records", "step", record) % camera.gop

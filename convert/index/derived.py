@@ -36,11 +36,11 @@ def vector_inputs(vector: Vector) -> Sequence[Part | Term]:
     return vector.parts if isinstance(vector, Motion) else vector
 
 
-def vector_field(column_name: str, vector: Vector) -> pa.Field:
+def vector_field(column: str, vector: Vector) -> pa.Field:
     """Return the Arrow field of a derived column."""
     number_type = pa.float32()
     arrow_type = number_type if isinstance(vector, Motion) else pa.list_(number_type, len(part_names(vector)))
-    return pa.field(column_name, arrow_type, nullable=False)
+    return pa.field(column, arrow_type, nullable=False)
 
 
 def part_names(vector: Vector) -> tuple[str, ...]:
@@ -66,20 +66,20 @@ def dimensions(parts: tuple[Part, ...]) -> list[tuple[str, Part]]:
 
 def find_fault(schema: pa.Schema, part: Part | Term) -> str | None:
     """Return why the columns of ``steps`` do not have a part, None if they have it."""
-    column_name = feature_column("steps", part.path or "")
-    position = schema.get_field_index(column_name)
+    column = feature_column("steps", part.path or "")
+    position = schema.get_field_index(column)
     if position < 0:
-        return f"column {column_name!r} is missing"
+        return f"column {column!r} is missing"
     arrow_type = schema.field(position).type
     num_values = 1
     if isinstance(arrow_type, pa.FixedSizeListType):
         num_values, arrow_type = arrow_type.list_size, arrow_type.value_type
     if not (pa.types.is_integer(arrow_type) or pa.types.is_floating(arrow_type) or pa.types.is_boolean(arrow_type)):
-        return f"column {column_name!r} is {schema.field(position).type}, expected numbers"
+        return f"column {column!r} is {schema.field(position).type}, expected numbers"
     if part.select is None and part.dims != num_values:
-        return f"column {column_name!r} has {num_values} values, expected {part.dims}"
+        return f"column {column!r} has {num_values} values, expected {part.dims}"
     if part.select is not None and max(part.select) >= num_values:
-        return f"column {column_name!r} has {num_values} values, expected at least {max(part.select) + 1}"
+        return f"column {column!r} has {num_values} values, expected at least {max(part.select) + 1}"
     return None
 
 

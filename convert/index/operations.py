@@ -39,15 +39,15 @@ class Rows:
         return cls(first_rows, first_rows + np.repeat(episode_lengths, episode_lengths) - 1, rate)
 
 
-def map_vector(vector: MappedVector, episode_rows: Rows, read_term: Callable[[Term], np.ndarray]) -> np.ndarray:
+def map_vector(vector: MappedVector, rows: Rows, read_term: Callable[[Term], np.ndarray]) -> np.ndarray:
     """Return the values of a space, float32 [rows, dimensions]; NaN where there is no value.
 
     Args:
         vector: Mapping.
-        episode_rows: Rows of whole episodes.
+        rows: Rows of whole episodes.
         read_term: Returns the stored values of a term with a path, float32 [rows, dims].
     """
-    num_rows = len(episode_rows.first)
+    num_rows = len(rows.first)
     mapped = np.empty((num_rows, len(vector.names)), np.float32)
     first_column = 0
     for term in vector.terms:
@@ -57,17 +57,15 @@ def map_vector(vector: MappedVector, episode_rows: Rows, read_term: Callable[[Te
             term_values = read_term(term)
             with np.errstate(over="ignore", invalid="ignore"):
                 for operation in term.then:
-                    term_values = OPERATIONS[operation.name](term_values, episode_rows, operation.values)
+                    term_values = OPERATIONS[operation.name](term_values, rows, operation.values)
         mapped[:, first_column : first_column + term.size] = term_values
         first_column += term.size
     row_numbers = np.arange(num_rows)
-    mapped[
-        (row_numbers < episode_rows.first + vector.drop_first) | (row_numbers > episode_rows.last - vector.drop_last)
-    ] = np.nan
+    mapped[(row_numbers < rows.first + vector.drop_first) | (row_numbers > rows.last - vector.drop_last)] = np.nan
     return mapped
 
 
-def distance(values: np.ndarray, episode_rows: Rows, *, is_change: bool) -> np.ndarray:
+def distance(values: np.ndarray, rows: Rows, *, is_change: bool) -> np.ndarray:
     """Return the L2 norm of the values, or of their change to the next step, float32 [rows, 1].
 
     The last step of an episode has the number of the step before, 0 in an episode of one step. Without values all is
@@ -76,62 +74,60 @@ def distance(values: np.ndarray, episode_rows: Rows, *, is_change: bool) -> np.n
     if not values.shape[1]:
         return np.full((len(values), 1), np.nan, np.float32)
     with np.errstate(over="ignore", invalid="ignore"):
-        differences = _neighbour(values, episode_rows, 1) - values if is_change else values
+        differences = _neighbour(values, rows, 1) - values if is_change else values
         norms = np.linalg.norm(differences.astype(np.float64), axis=1).astype(np.float32)
     row_numbers = np.arange(len(values))
-    step_norms = norms[np.maximum(np.minimum(row_numbers, episode_rows.last - 1), 0)]
-    return np.where(episode_rows.first == episode_rows.last, np.float32(0), step_norms)[:, None]
+    step_norms = norms[np.maximum(np.minimum(row_numbers, rows.last - 1), 0)]
+    return np.where(rows.first == rows.last, np.float32(0), step_norms)[:, None]
 
 
-def _binarize(values: np.ndarray, episode_rows: Rows, _: Sequence[float]) -> np.ndarray:
+def _binarize(values: np.ndarray, rows: Rows, _: Sequence[float]) -> np.ndarray:
     """Round to 0 or 1; a value in between takes the next one that is not, else the last of the episode as it is."""
     is_open = values > np.float32(0.95)
     is_decided = is_open | (values < np.float32(0.05))
     row_numbers = np.arange(len(values))[:, None]
     next_decided = np.minimum.accumulate(np.where(is_decided, row_numbers, len(values))[::-1])[::-1]
     next_values = np.take_along_axis(is_open, np.minimum(next_decided, len(values) - 1), axis=0).astype(np.float32)
-    return np.where(next_decided <= episode_rows.last[:, None], next_values, values[episode_rows.last])
+    return np.where(next_decided <= rows.last[:, None], next_values, values[rows.last])
 
 
-def _relative_to_absolute(values: np.ndarray, episode_rows: Rows, _: Sequence[float]) -> np.ndarray:
+def _relative_to_absolute(values: np.ndarray, rows: Rows, _: Sequence[float]) -> np.ndarray:
     """Return 1 after an opening (below -0.1) and 0 after a closing (above 0.1).
 
     Before the first of both the gripper is in the other state; without any it is open.
     """
     change = np.where(values < np.float32(-0.1), 1, np.where(values > np.float32(0.1), -1, 0))
     row_numbers = np.arange(len(values))[:, None]
-    next_row = np.minimum.accumulate(np.where(change, row_numbers, len(values))[::-1])[::-1][episode_rows.first]
+    next_row = np.minimum.accumulate(np.where(change, row_numbers, len(values))[::-1])[::-1][rows.first]
     first_change = np.take_along_axis(change, np.minimum(next_row, len(values) - 1), axis=0)
-    state_before = np.where(next_row <= episode_rows.last[:, None], -first_change, 1)
+    state_before = np.where(next_row <= rows.last[:, None], -first_change, 1)
     latest_row = np.maximum.accumulate(np.where(change, row_numbers, -1))
     latest_change = np.take_along_axis(change, np.maximum(latest_row, 0), axis=0)
-    return (np.where(latest_row >= episode_rows.first[:, None], latest_change, state_before) / 2 + 0.5).astype(
-        np.float32
-    )
+    return (np.where(latest_row >= rows.first[:, None], latest_change, state_before) / 2 + 0.5).astype(np.float32)
 
 
-def _fraction(values: np.ndarray, episode_rows: Rows, range_ends: Sequence[float]) -> np.ndarray:
+def _fraction(values: np.ndarray, rows: Rows, range_ends: Sequence[float]) -> np.ndarray:
     closed_end, open_end = range_ends
     return np.clip((values - np.float32(closed_end)) / np.float32(open_end - closed_end), 0, 1)
 
 
-def _per_step(values: np.ndarray, episode_rows: Rows, _: Sequence[float]) -> np.ndarray:
-    assert episode_rows.rate is not None, "checked when the registry is read"
-    return values / np.float32(episode_rows.rate)
+def _per_step(values: np.ndarray, rows: Rows, _: Sequence[float]) -> np.ndarray:
+    assert rows.rate is not None, "checked when the registry is read"
+    return values / np.float32(rows.rate)
 
 
-def _neighbour(values: np.ndarray, episode_rows: Rows, distance: int) -> np.ndarray:
+def _neighbour(values: np.ndarray, rows: Rows, distance: int) -> np.ndarray:
     """Return the values of another step of the same episode, NaN beyond its ends."""
     row_numbers = np.arange(len(values)) + distance
-    is_inside = (row_numbers >= episode_rows.first) & (row_numbers <= episode_rows.last)
+    is_inside = (row_numbers >= rows.first) & (row_numbers <= rows.last)
     return np.where(is_inside[:, None], values[np.where(is_inside, row_numbers, 0)], np.float32(np.nan)).astype(
         values.dtype
     )
 
 
-def _turned(values: np.ndarray, episode_rows: Rows, _: Sequence[float]) -> np.ndarray:
+def _turned(values: np.ndarray, rows: Rows, _: Sequence[float]) -> np.ndarray:
     """Return the rotation from each step to the next, about the fixed axes: next = turn x this."""
-    next_matrices = _matrix_of_euler(_neighbour(values, episode_rows, 1))
+    next_matrices = _matrix_of_euler(_neighbour(values, rows, 1))
     return _euler_of_matrix(next_matrices @ np.swapaxes(_matrix_of_euler(values), 1, 2))
 
 
@@ -163,7 +159,7 @@ def _euler_of_matrix(matrix: np.ndarray) -> np.ndarray:
 
 
 def _euler_of_quaternion(
-    values: np.ndarray, episode_rows: Rows, _: Sequence[float], *, component_order: Sequence[int]
+    values: np.ndarray, rows: Rows, _: Sequence[float], *, component_order: Sequence[int]
 ) -> np.ndarray:
     """Return the angles of unit quaternions, with the entries of the matrix in float32 as the references have them."""
     x, y, z, w = (values[:, component] for component in component_order)
@@ -176,16 +172,13 @@ def _euler_of_quaternion(
     return _euler_of_matrix(np.moveaxis(np.array(entries, np.float64), 2, 0))
 
 
-def _euler_of_axis_angle(values: np.ndarray, episode_rows: Rows, _: Sequence[float]) -> np.ndarray:
+def _euler_of_axis_angle(values: np.ndarray, rows: Rows, _: Sequence[float]) -> np.ndarray:
     rotation_vector = values.astype(np.float64)
     rotation_angle = np.sqrt((rotation_vector**2).sum(axis=1, keepdims=True))
     # sin(angle / 2) / angle is 1/2 at 0.
     factor = np.sinc(rotation_angle / (2 * np.pi)) / 2
     return _euler_of_quaternion(
-        np.hstack([rotation_vector * factor, np.cos(rotation_angle / 2)]),
-        episode_rows,
-        (),
-        component_order=(0, 1, 2, 3),
+        np.hstack([rotation_vector * factor, np.cos(rotation_angle / 2)]), rows, (), component_order=(0, 1, 2, 3)
     )
 
 

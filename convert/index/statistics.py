@@ -36,23 +36,19 @@ def split_statistics(folder: Path, vectors: Mapping[DerivedName, Vector]) -> dic
     Raises:
         FormatError: The table is missing, is not one, or has other derived columns.
     """
-    steps_table = open_table(folder / table_file("steps"), "steps")
-    return {
-        column_name: _vector_statistics(steps_table, column_name, vector) for column_name, vector in vectors.items()
-    }
+    table = open_table(folder / table_file("steps"), "steps")
+    return {column: _vector_statistics(table, column, vector) for column, vector in vectors.items()}
 
 
-def _vector_statistics(steps_table: Table, column_name: str, vector: Vector) -> Statistics:
+def _vector_statistics(table: Table, column_name: str, vector: Vector) -> Statistics:
     dimension_names = part_names(vector)
-    column = steps_table.columns.get(column_name)
+    column = table.columns.get(column_name)
     if column is None or column.dtype != "<f4" or (column.width or 1) != len(dimension_names):
         raise FormatError(
-            f"{steps_table.path}: no column {column_name!r} of {len(dimension_names)} float32 numbers, which the "
-            "registry has"
+            f"{table.path}: no column {column_name!r} of {len(dimension_names)} float32 numbers, which the registry has"
         )
     dimension_figures = [
-        describe_values(_read_dimension(steps_table, column_name, dimension))
-        for dimension in range(len(dimension_names))
+        describe_values(_read_dimension(table, column_name, dimension)) for dimension in range(len(dimension_names))
     ]
     # Derived columns may have NaN by design, such as a motion at the last step.
     nonfinite_dimensions = [
@@ -62,10 +58,8 @@ def _vector_statistics(steps_table: Table, column_name: str, vector: Vector) -> 
     ]
     return Statistics(
         names=dimension_names,
-        count=steps_table.rows,
-        nonfinite_episodes=_count_episodes(steps_table, column_name, nonfinite_dimensions)
-        if nonfinite_dimensions
-        else 0,
+        count=table.rows,
+        nonfinite_episodes=_count_episodes(table, column_name, nonfinite_dimensions) if nonfinite_dimensions else 0,
         **{
             figure_name: tuple(column[figure_name] for column in dimension_figures)
             for figure_name in dimension_figures[0]
@@ -73,12 +67,12 @@ def _vector_statistics(steps_table: Table, column_name: str, vector: Vector) -> 
     )
 
 
-def _count_episodes(steps_table: Table, column_name: str, dimensions: Sequence[int]) -> int:
+def _count_episodes(table: Table, column: str, dimensions: Sequence[int]) -> int:
     """Return the count of the episodes with a value that is not finite in some dimensions."""
-    is_nonfinite = np.zeros(steps_table.rows, bool)
+    is_nonfinite = np.zeros(table.rows, bool)
     for dimension in dimensions:
-        is_nonfinite |= ~np.isfinite(_read_dimension(steps_table, column_name, dimension))
-    return len(np.unique(steps_table.array("episode")[is_nonfinite]))
+        is_nonfinite |= ~np.isfinite(_read_dimension(table, column, dimension))
+    return len(np.unique(table.array("episode")[is_nonfinite]))
 
 
 def only_instruction(folder: Path) -> str | None:
@@ -87,27 +81,25 @@ def only_instruction(folder: Path) -> str | None:
     Raises:
         FormatError: ``steps.arrow`` is missing, or is none.
     """
-    steps_table = open_table(folder / table_file("steps"), "steps")
-    stored_texts = steps_table.columns["language"].texts
+    table = open_table(folder / table_file("steps"), "steps")
+    stored_texts = table.columns["language"].texts
     # One text, and the empty one of steps that have none.
     if stored_texts is None or not 1 <= stored_texts.count <= 2:
         return None
-    instructions = sorted(
-        {steps_table.text("language", text_number).strip() for text_number in range(stored_texts.count)}
-    )
+    instructions = sorted({table.text("language", text_number).strip() for text_number in range(stored_texts.count)})
     return instructions[-1] if instructions[0] == "" or len(instructions) == 1 else None
 
 
-def _read_dimension(steps_table: Table, column_name: str, dimension: int) -> np.ndarray:
+def _read_dimension(table: Table, column_name: str, dimension: int) -> np.ndarray:
     """Return one dimension of a column."""
-    column = steps_table.columns[column_name]
+    column = table.columns[column_name]
     values_per_row = column.width or 1
-    dimension_values = np.empty(steps_table.rows, np.float32)
+    dimension_values = np.empty(table.rows, np.float32)
     rows_per_block = max(1, _BLOCK // (4 * values_per_row))
     # Read, not mapped: mapped memory would count as this process's.
-    with open(steps_table.path, "rb", buffering=0) as table_file:
-        for first_row in range(0, steps_table.rows, rows_per_block):
-            num_rows = min(rows_per_block, steps_table.rows - first_row)
+    with open(table.path, "rb", buffering=0) as table_file:
+        for first_row in range(0, table.rows, rows_per_block):
+            num_rows = min(rows_per_block, table.rows - first_row)
             table_file.seek(column.data + 4 * values_per_row * first_row)
             dimension_values[first_row : first_row + num_rows] = np.fromfile(
                 table_file, np.float32, num_rows * values_per_row

@@ -125,9 +125,9 @@ def extract_part(shard: Shard, target: Mapping[TableKind, Path]) -> None:
     for kind in TABLE_KINDS:
         shard_table = open_table(shard.folder / table_file(kind), kind).arrow()[shard.rows(kind)]
         shard_table = shard_table.drop_columns(
-            [column_name for column_name in DERIVED if kind == "steps" and column_name in shard_table.schema.names]
+            [column for column in DERIVED if kind == "steps" and column in shard_table.schema.names]
         )
-        removed_offsets = {column_name: -added_number for column_name, added_number in shard_start.added(kind).items()}
+        removed_offsets = {column: -added_number for column, added_number in shard_start.added(kind).items()}
         write_table(target[kind], kind, [_renumbered(one_batch(shard_table), removed_offsets)])
 
 
@@ -147,12 +147,10 @@ def derive_steps(folder: Path, target: Path, vectors: Mapping[DerivedName, Vecto
         FormatError: The table is missing or is not one.
     """
     steps_path = folder / table_file("steps")
-    steps_table = open_table(steps_path, "steps").arrow()
-    steps_table = steps_table.drop_columns(
-        [column_name for column_name in DERIVED if column_name in steps_table.schema.names]
-    )
-    _check_parts(steps_table.schema, vectors, table_path=steps_path)
-    steps_batch = one_batch(steps_table)
+    table = open_table(steps_path, "steps").arrow()
+    table = table.drop_columns([column for column in DERIVED if column in table.schema.names])
+    _check_parts(table.schema, vectors, table_path=steps_path)
+    steps_batch = one_batch(table)
     return write_table(
         target, "steps", (_with_derived(episode_block, vectors) for episode_block in _blocks(steps_batch))
     )
@@ -182,7 +180,7 @@ def _starts(part_paths: Sequence[Path]) -> list[_Start]:
         part_batch = _read_part(part_path, "episodes", schema)
         schema = part_batch.schema
         num_steps, num_records = (
-            int(pc.sum(part_batch.column(column_name)).as_py() or 0) for column_name in ("num_steps", "num_records")
+            int(pc.sum(part_batch.column(column)).as_py() or 0) for column in ("num_steps", "num_records")
         )
         last_start = shard_starts[-1]
         shard_starts.append(
@@ -241,8 +239,8 @@ def _renumbered_parts(
 
 
 def _renumbered(part_batch: pa.RecordBatch, added_numbers: Mapping[str, int]) -> pa.RecordBatch:
-    for column_name, added_number in added_numbers.items():
-        column_index = part_batch.schema.get_field_index(column_name)
+    for column, added_number in added_numbers.items():
+        column_index = part_batch.schema.get_field_index(column)
         arrow_column = part_batch.schema.field(column_index)
         part_batch = part_batch.set_column(
             column_index,
@@ -268,10 +266,10 @@ def _with_derived(steps_batch: pa.RecordBatch, vectors: Mapping[DerivedName, Vec
 
 
 def _check_parts(schema: pa.Schema, vectors: Mapping[DerivedName, Vector], *, table_path: Path) -> None:
-    for column_name, vector in vectors.items():
+    for column, vector in vectors.items():
         for part in vector_inputs(vector):
             if problem := find_fault(schema, part):
                 raise ConvertError(
-                    f"{table_path}: {column_name} takes {part.path}, but {problem}; convert this dataset again "
+                    f"{table_path}: {column} takes {part.path}, but {problem}; convert this dataset again "
                     "with --overwrite"
                 )

@@ -140,9 +140,7 @@ class Journal:
             | {_records_file(stem): status.entry.file.bytes}
             for stem, status in status_by_stem.items()
         }
-        actual_sizes = self._store.sizes(
-            file_name for expected_sizes in sizes_by_stem.values() for file_name in expected_sizes
-        )
+        actual_sizes = self._store.sizes(name for expected_sizes in sizes_by_stem.values() for name in expected_sizes)
         return {
             stem: status_by_stem[stem]
             for stem, expected_sizes in sizes_by_stem.items()
@@ -152,32 +150,28 @@ class Journal:
     def _read(self, record_type: type[_Record], key_by_file: Mapping[str, str]) -> dict[str, _Record]:
         """Return the records in files that exist and are valid, by the value of the name."""
         records = {}
-        for file_name, content in self._store.get(key_by_file).items():
+        for name, content in self._store.get(key_by_file).items():
             with contextlib.suppress(ValidationError):
-                records[key_by_file[file_name]] = record_type.model_validate_json(content)
+                records[key_by_file[name]] = record_type.model_validate_json(content)
         return records
 
-    def _get(self, file_name: str) -> bytes | None:
-        return self._store.get([file_name]).get(file_name)
+    def _get(self, name: str) -> bytes | None:
+        return self._store.get([name]).get(name)
 
     def complete_files(self, entries: Iterable[ShardEntry]) -> set[str]:
         """Return the stems of the shards whose ArrayRecord file exists with the right size."""
         entry_by_file = {_records_file(entry.name): entry for entry in entries}
         actual_sizes = self._store.sizes(entry_by_file)
-        return {
-            entry.name for file_name, entry in entry_by_file.items() if actual_sizes.get(file_name) == entry.file.bytes
-        }
+        return {entry.name for name, entry in entry_by_file.items() if actual_sizes.get(name) == entry.file.bytes}
 
-    def has_index(self, table_entries: Mapping[TableKind, TableEntry], split_name: str) -> bool:
+    def has_index(self, table_entries: Mapping[TableKind, TableEntry], split: str) -> bool:
         """Return whether the tables of a split exist with the right sizes."""
-        expected_sizes = {
-            f"{split_name}/{table_file(kind)}": table_entry.bytes for kind, table_entry in table_entries.items()
-        }
+        expected_sizes = {f"{split}/{table_file(kind)}": entry.bytes for kind, entry in table_entries.items()}
         return self._store.sizes(expected_sizes) == expected_sizes
 
     def finished(self) -> set[str]:
         """Return the stems of all shards that have a status file, from one listing."""
-        return {file_name.removesuffix(STATUS) for file_name in self._store.names(FOLDER) if file_name.endswith(STATUS)}
+        return {name.removesuffix(STATUS) for name in self._store.names(FOLDER) if name.endswith(STATUS)}
 
     def finish(self, status: ShardStatus) -> None:
         """Record a shard as finished, after its files are in place."""
@@ -188,10 +182,10 @@ class Journal:
         """Remove the statuses of shards and their pieces, so that they are converted again."""
         self._store.remove(f"{FOLDER}/{stem}{STATUS}" for stem in self.finished() if stem.partition(_PIECE)[0] in stems)
 
-    def index_status(self, split_name: str) -> IndexStatus | None:
+    def index_status(self, split: str) -> IndexStatus | None:
         """Return the status of a split's index if it is merged and its tables exist with the right sizes."""
-        status = self._read(IndexStatus, {_index_file(split_name): split_name}).get(split_name)
-        return status if status is not None and self.has_index(status.index, split_name) else None
+        status = self._read(IndexStatus, {_index_file(split): split}).get(split)
+        return status if status is not None and self.has_index(status.index, split) else None
 
     def finish_index(self, status: IndexStatus) -> None:
         """Record the index of a split as merged, after its tables are in place."""
@@ -216,12 +210,7 @@ class Journal:
         """Return the stems of the shards of which a file was moved into place, from one listing."""
         suffixes = (STATUS, *_PARTS)
         journal_files = self._store.names(FOLDER)
-        return {
-            file_name.removesuffix(suffix)
-            for suffix in suffixes
-            for file_name in journal_files
-            if file_name.endswith(suffix)
-        }
+        return {name.removesuffix(suffix) for suffix in suffixes for name in journal_files if name.endswith(suffix)}
 
     def place(self, stem: str, stage_folder: Path) -> None:
         """Move the complete files of a shard, each named by its kind, from a stage into place, parts first."""
@@ -246,24 +235,23 @@ class Journal:
         with ThreadPoolExecutor(_THREADS) as thread_pool:
             return list(thread_pool.map(fetch, statuses))
 
-    def tables(self, split_name: str, table_entries: Mapping[TableKind, TableEntry], folder: Path) -> Path:
+    def tables(self, split: str, table_entries: Mapping[TableKind, TableEntry], folder: Path) -> Path:
         """Return a local folder with the tables of a split; tables in an object store are copied to ``folder``.
 
         Raises:
             ShardError: The content of a table is not what the manifest says.
         """
         table_paths = [
-            self._store.fetch(f"{split_name}/{table_file(kind)}", table_entry, folder)
-            for kind, table_entry in table_entries.items()
+            self._store.fetch(f"{split}/{table_file(kind)}", entry, folder) for kind, entry in table_entries.items()
         ]
         return table_paths[0].parent
 
-    def place_index(self, split_name: str, stage_folder: Path) -> None:
+    def place_index(self, split: str, stage_folder: Path) -> None:
         """Move the complete tables of a split that a stage has into place."""
-        self._store.remove([_index_file(split_name)])
+        self._store.remove([_index_file(split)])
         for table_name in map(table_file, TABLE_KINDS):
             if (stage_folder / table_name).exists():
-                self._store.place(stage_folder / table_name, f"{split_name}/{table_name}")
+                self._store.place(stage_folder / table_name, f"{split}/{table_name}")
 
     def remove(self) -> None:
         """Remove the journal and all that is in it."""
@@ -276,24 +264,22 @@ class Journal:
         """
         suffixes = (STATUS, FAILURE, LOCK, *_PARTS)
         removable = {WITHDRAWN, *(stem + suffix for stem in stems for suffix in suffixes)}
-        removable |= {split_name + INDEX + suffix for split_name in splits for suffix in (".json", LOCK)}
+        removable |= {split + INDEX + suffix for split in splits for suffix in (".json", LOCK)}
         journal_files = self._store.names(FOLDER)
         removable |= self._of_pieces(journal_files, set(stems))
         if journal_files - removable <= {PARAMETERS, MANIFEST + LOCK}:
             self.remove()
         else:
-            self._store.remove(f"{FOLDER}/{file_name}" for file_name in removable & journal_files)
+            self._store.remove(f"{FOLDER}/{name}" for name in removable & journal_files)
 
     def clear_pieces(self, stem: str) -> None:
         """Remove the files of the pieces of a finished shard, except their locks."""
         piece_files = self._of_pieces(self._store.names(FOLDER), {stem})
-        self._store.remove(f"{FOLDER}/{file_name}" for file_name in piece_files if not file_name.endswith(LOCK))
+        self._store.remove(f"{FOLDER}/{name}" for name in piece_files if not name.endswith(LOCK))
 
     @staticmethod
     def _of_pieces(file_names: Set[str], stems: Set[str]) -> set[str]:
-        return {
-            file_name for file_name in file_names if _PIECE in file_name and file_name.partition(_PIECE)[0] in stems
-        }
+        return {name for name in file_names if _PIECE in name and name.partition(_PIECE)[0] in stems}
 
     def manifest(self) -> Manifest | None:
         """Return the manifest in the output, None if there is none; raises FormatError if it cannot be used."""
@@ -303,9 +289,9 @@ class Journal:
         """Return the manifest that was withdrawn to change files that it describes, None if none was."""
         return self._manifest(f"{FOLDER}/{WITHDRAWN}")
 
-    def _manifest(self, file_name: str) -> Manifest | None:
-        content = self._get(file_name)
-        return None if content is None else parse_manifest(content, where=f"{self.output}/{file_name}")
+    def _manifest(self, name: str) -> Manifest | None:
+        content = self._get(name)
+        return None if content is None else parse_manifest(content, where=f"{self.output}/{name}")
 
     def withdraw(self, owner: str = MANIFEST) -> None:
         """Take the manifest out of the output before a file that it describes gets another content.
@@ -337,24 +323,22 @@ class Journal:
         """Return the converted files by split, finished or not."""
         table_names = {table_file(kind) for kind in TABLE_KINDS}
         files_by_split = {}
-        for split_name in self._store.folders():
-            existing_files = self._store.names(split_name)
+        for split in self._store.folders():
+            existing_files = self._store.names(split)
             shard_files = {
-                file_name
-                for file_name in existing_files
-                if file_name.startswith(f"{split_name}-") and file_name.endswith(_SHARD_FILES)
+                name for name in existing_files if name.startswith(f"{split}-") and name.endswith(_SHARD_FILES)
             }
-            label_files = {f"{LABELS}/{file_name}" for file_name in self._store.names(f"{split_name}/{LABELS}")}
+            label_files = {f"{LABELS}/{name}" for name in self._store.names(f"{split}/{LABELS}")}
             if converted_files := sorted(shard_files | existing_files & table_names | label_files):
-                files_by_split[split_name] = converted_files
+                files_by_split[split] = converted_files
         return files_by_split
 
     def remove_output(self) -> None:
         """Remove what a conversion wrote: the manifest first, so that a partial removal never looks complete."""
         self._store.remove([MANIFEST_NAME, QUARANTINE_NAME])
         self.remove()
-        for split_name, file_names in self.splits().items():
-            self._store.remove(f"{split_name}/{file_name}" for file_name in file_names)
+        for split, file_names in self.splits().items():
+            self._store.remove(f"{split}/{name}" for name in file_names)
         self._store.remove_folders()
 
     def adopt(self, other_journal: Journal, manifest: Manifest) -> None:
@@ -364,8 +348,8 @@ class Journal:
         """
         self.remove_output()
         file_names = [QUARANTINE_NAME] if manifest.quarantine else []
-        for split_name, split_entry in manifest.splits.items():
-            file_names += [f"{split_name}/{table_file(kind)}" for kind in split_entry.index]
+        for split, split_entry in manifest.splits.items():
+            file_names += [f"{split}/{table_file(kind)}" for kind in split_entry.index]
             file_names += [_records_file(entry.name) for entry in split_entry.shards]
         # The stores of one --output are of one kind.
         self._store.adopt(other_journal._store, file_names)  # type: ignore[arg-type]
@@ -398,8 +382,8 @@ def _records_file(stem: str) -> str:
     return f"{FOLDER if _PIECE in stem else split_of(stem)}/{shard_file(stem)}"
 
 
-def _index_file(split_name: str) -> str:
-    return f"{FOLDER}/{split_name}{INDEX}.json"
+def _index_file(split: str) -> str:
+    return f"{FOLDER}/{split}{INDEX}.json"
 
 
 def check_parameters(old_parameters: Mapping[str, Any], new_parameters: Mapping[str, Any], *, location: str) -> None:

@@ -76,17 +76,17 @@ class LocalStore:
 
     def _read(self, file_names: Iterable[str], read_file: Callable[[Path], _Value]) -> dict[str, _Value]:
         read_values = {}
-        for file_name in file_names:
+        for name in file_names:
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-                read_values[file_name] = read_file(self.scratch / file_name)
+                read_values[name] = read_file(self.scratch / name)
         return read_values
 
-    def put(self, file_name: str, content: bytes, *, owner: str, unless_exists: bool = False) -> None:
+    def put(self, name: str, content: bytes, *, owner: str, unless_exists: bool = False) -> None:
         """Replace a file, atomically and durably, under the lock ``owner``.
 
         ``unless_exists`` leaves an existing file as it is.
         """
-        target = self.scratch / file_name
+        target = self.scratch / name
         with writing(self.scratch), self.stage(owner) as folder:
             temporary = folder / target.name
             write_durably(temporary, content)
@@ -98,9 +98,9 @@ class LocalStore:
                     return
             place_file(temporary, target)
 
-    def place(self, stage_path: Path, file_name: str) -> None:
+    def place(self, stage_path: Path, name: str) -> None:
         """Move a complete file of a stage to its name, durably."""
-        target = self.scratch / file_name
+        target = self.scratch / name
         with writing(self.scratch):
             # A journal that another process removed must not come back.
             if target.parent != self._journal:
@@ -108,14 +108,14 @@ class LocalStore:
             place_file(stage_path, target)
             sync_folder(self.scratch)
 
-    def fetch(self, file_name: str, file_entry: FileEntry, folder: Path) -> Path:
+    def fetch(self, name: str, file_entry: FileEntry, folder: Path) -> Path:
         """Return the local path of a file; raises ShardError if its content is not what the entry says."""
-        file_path = self.scratch / file_name
+        file_path = self.scratch / name
         return _checked(file_path, file_entry, location=file_path)
 
     def remove(self, file_names: Iterable[str]) -> None:
         """Remove files, as far as they exist, and folders of splits that become empty."""
-        file_paths = [self.scratch / file_name for file_name in file_names]
+        file_paths = [self.scratch / name for name in file_names]
         with writing(self.scratch):
             for file_path in file_paths:
                 file_path.unlink(missing_ok=True)
@@ -178,8 +178,8 @@ class LocalStore:
         """Move complete files of another store on the same disk into place."""
         with writing(self.scratch):
             make_folder(self.scratch)
-        for file_name in file_names:
-            self.place(other_store.scratch / file_name, file_name)
+        for name in file_names:
+            self.place(other_store.scratch / name, name)
 
     def remove_folders(self) -> None:
         """Remove the folder and those above it, as far as they are empty."""
@@ -219,32 +219,32 @@ class ObjectStore:
     def sizes(self, object_names: Iterable[str]) -> dict[str, int]:
         """Return the sizes of the named objects that exist."""
         requested = set(object_names)
-        folders = {object_name.rpartition("/")[0] for object_name in requested}
+        folders = {name.rpartition("/")[0] for name in requested}
         existing_sizes = (
-            (f"{folder}/{object_name}", num_bytes)
+            (f"{folder}/{name}", num_bytes)
             for folder in folders
-            for object_name, num_bytes in (self._root / folder).sizes().items()
+            for name, num_bytes in (self._root / folder).sizes().items()
         )
-        return {object_name: object_size for object_name, object_size in existing_sizes if object_name in requested}
+        return {name: object_size for name, object_size in existing_sizes if name in requested}
 
     def get(self, file_names: Iterable[str]) -> dict[str, bytes]:
         """Return the contents of the named objects that exist."""
         return self._root.read_some(file_names)
 
-    def put(self, file_name: str, content: bytes, *, owner: str, unless_exists: bool = False) -> None:
+    def put(self, name: str, content: bytes, *, owner: str, unless_exists: bool = False) -> None:
         """Store an object and compare it with what the store reports."""
-        self._root.write(file_name, content, unless_there=unless_exists)
+        self._root.write(name, content, unless_there=unless_exists)
 
-    def place(self, stage_path: Path, file_name: str) -> None:
+    def place(self, stage_path: Path, name: str) -> None:
         """Store a complete file and compare it with what the store reports."""
-        self._root.upload(stage_path, file_name)
+        self._root.upload(stage_path, name)
 
-    def fetch(self, file_name: str, file_entry: FileEntry, folder: Path) -> Path:
+    def fetch(self, name: str, file_entry: FileEntry, folder: Path) -> Path:
         """Copy an object to a local folder; raises ShardError if its content is not what the entry says."""
-        target = folder / file_name.rpartition("/")[2]
+        target = folder / name.rpartition("/")[2]
         with writing(self.scratch):
-            self._root.download(file_name, target, num_bytes=file_entry.bytes)
-        return _checked(target, file_entry, location=f"{self._root}/{file_name}")
+            self._root.download(name, target, num_bytes=file_entry.bytes)
+        return _checked(target, file_entry, location=f"{self._root}/{name}")
 
     def remove(self, file_names: Iterable[str]) -> None:
         """Remove objects, as far as they exist."""
@@ -252,7 +252,7 @@ class ObjectStore:
 
     def remove_journal(self, last_name: str) -> None:
         """Remove the objects of the journal, and at the end the one that says that it exists."""
-        self.remove(f"{FOLDER}/{file_name}" for file_name in self.names(FOLDER) - {last_name})
+        self.remove(f"{FOLDER}/{name}" for name in self.names(FOLDER) - {last_name})
         self.remove([f"{FOLDER}/{last_name}"])
 
     def lock(self, lock_name: str, *, wait: bool = False) -> AbstractContextManager[bool]:

@@ -296,7 +296,7 @@ def derived_vectors(entry: Vectors | DatasetSpec) -> dict[DerivedName, Vector]:
     for space_name, mapping in entry.spaces.items():
         vectors |= mapping.vectors(space_name, entry.control_frequency)
     vectors[MOTION] = motion_of(entry.action, entry.state)
-    return {column_name: vectors[column_name] for column_name in DERIVED if vectors.get(column_name)}
+    return {column: vectors[column] for column in DERIVED if vectors.get(column)}
 
 
 class DatasetSpec(Entry):

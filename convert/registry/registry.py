@@ -143,7 +143,7 @@ class Registry(Entry):
         return _build(
             DatasetSpec,
             {"tfds_name": dataset_name, **source_entry, **declared_fields, "name": dataset_name},
-            file_name=f"datasets: {dataset_name}",
+            name=f"datasets: {dataset_name}",
         )
 
     def resolve(self, datasets_text: str, describe: Describe | None = None) -> list[Selected]:
@@ -199,7 +199,7 @@ class Registry(Entry):
             raise ConfigError(f"{file_path}: has several mixtures ({', '.join(names_in_file)}); {hint}")
         if not names_in_file:
             raise ConfigError(f"{file_path}: has neither datasets nor members of a mixture")
-        return _join(self, file_registry, file_name=file_path).resolve(",".join(names_in_file), describe)
+        return _join(self, file_registry, name=file_path).resolve(",".join(names_in_file), describe)
 
     def _members(self, mixture: Mixture, describe: Describe | None) -> list[Selected]:
         """Return the datasets to convert: each once, without members whose data have a root of their own."""
@@ -221,11 +221,9 @@ class Registry(Entry):
                 raise ConfigError(f"{context}: unknown dataset {dataset_name!r:.80}; {hint}")
             selected = self._select(dataset_name, describe, member)
             spec = selected.spec
-            for split_name in re.findall(r"([\w-]+)(?:\[[^]]*\])?", ",".join(member.splits.values())):
-                if spec.splits and split_name not in (*spec.splits, "all"):
-                    raise ConfigError(
-                        f"{context}: no split {split_name!r}; {closest(split_name, spec.splits, noun='splits')}"
-                    )
+            for split in re.findall(r"([\w-]+)(?:\[[^]]*\])?", ",".join(member.splits.values())):
+                if spec.splits and split not in (*spec.splits, "all"):
+                    raise ConfigError(f"{context}: no split {split!r}; {closest(split, spec.splits, noun='splits')}")
             first_member = chosen.setdefault(dataset_name, selected).member
             if first_member.offset != member.offset:
                 raise ConfigError(
@@ -253,7 +251,7 @@ def load_registry(*, config: Sequence[str | PathLike[str]] = ()) -> Registry:
     """
     registry = _packaged()
     for config_path in config:
-        registry = _join(registry, _read_file(Path(config_path), str(config_path)), file_name=str(config_path))
+        registry = _join(registry, _read_file(Path(config_path), str(config_path)), name=str(config_path))
     return registry
 
 
@@ -261,12 +259,12 @@ def load_registry(*, config: Sequence[str | PathLike[str]] = ()) -> Registry:
 def _packaged() -> Registry:
     registry = _read_file(CONFIGS / "datasets.yaml", "configs/datasets.yaml")
     for mixture_path in sorted(CONFIGS.glob("mixtures/*.yaml")):
-        file_name = f"configs/mixtures/{mixture_path.name}"
-        registry = _join(registry, _read_file(mixture_path, file_name), file_name=file_name)
+        name = f"configs/mixtures/{mixture_path.name}"
+        registry = _join(registry, _read_file(mixture_path, name), name=name)
     return registry
 
 
-def _join(registry: Registry, file_registry: Registry, *, file_name: str) -> Registry:
+def _join(registry: Registry, file_registry: Registry, *, name: str) -> Registry:
     replaced_names = {*file_registry.datasets, *file_registry.described}
     content = {
         "datasets": {
@@ -283,25 +281,25 @@ def _join(registry: Registry, file_registry: Registry, *, file_name: str) -> Reg
         | file_registry.described,
         "mixtures": registry.mixtures | file_registry.mixtures,
     }
-    return _build(Registry, content, file_name=file_name)
+    return _build(Registry, content, name=name)
 
 
-def _read_file(file_path: Path, file_name: str) -> Registry:
-    """Return the datasets and mixtures that a file defines; ``file_name`` is its name in messages."""
+def _read_file(file_path: Path, name: str) -> Registry:
+    """Return the datasets and mixtures that a file defines; ``name`` is its name in messages."""
     try:
         content = read_yaml(file_path)
     except OSError as fault:
-        raise ConfigError(f"{file_name}: cannot be read: {fault.strerror or fault}") from None
+        raise ConfigError(f"{name}: cannot be read: {fault.strerror or fault}") from None
     except ValueError as fault:
-        raise ConfigError(f"{file_name}: {fault}") from None
+        raise ConfigError(f"{name}: {fault}") from None
     if isinstance(content, dict) and "members" in content:
         content = {"mixtures": {file_path.stem: content}}
-    return _build(Registry, {} if content is None else content, file_name=file_name)
+    return _build(Registry, {} if content is None else content, name=name)
 
 
-def _build(model_class: type[_Model], content: object, *, file_name: str) -> _Model:
+def _build(model_class: type[_Model], content: object, *, name: str) -> _Model:
     """Build a model; raises ConfigError that lists every fault with its field and the found value."""
     try:
         return model_class.model_validate(content)
     except ValidationError as error:
-        raise ConfigError(list_faults(error, where=file_name)) from None
+        raise ConfigError(list_faults(error, where=name)) from None

@@ -60,13 +60,13 @@ def estimate(conversion: Conversion) -> Estimate:
         exact_records = sum(len(first_steps(episode.steps, plan.offsets[-1])) for episode in episodes) * len(
             plan.cameras
         )
-    largest = max((job.shard for job in conversion.jobs), key=lambda source_shard: source_shard.bytes, default=None)
+    largest = max((job.shard for job in conversion.jobs), key=lambda shard: shard.bytes, default=None)
     if largest is None or any(job.shard.is_fetched for job in conversion.jobs):
         return Estimate(exact_records)
     chosen_spans = [(largest, clip([largest.every], 0, _EPISODES))] if not episodes else _spread(episodes)
     sample = _Sample(plan, is_video=bool(conversion.source.libraries))
-    for source_shard, spans in chosen_spans:
-        sample.add(source_shard, spans)
+    for shard, spans in chosen_spans:
+        sample.add(shard, spans)
     if not sample.source_bytes:
         return Estimate()
     total_bytes = (
@@ -97,14 +97,14 @@ def _wanted(conversion: Conversion) -> list[_Wanted] | None:
     """Return the episodes to convert, None where metadata do not tell the length of each."""
     episode_list, episodes, is_listed = conversion.plan.episode_list, [], []
     for job in conversion.jobs:
-        source_shard = job.shard
-        lengths, episode_ids = source_shard.lengths, source_shard.ids
-        if len(lengths) != source_shard.records or (episode_list is not None and not episode_ids):
+        shard = job.shard
+        lengths, episode_ids = shard.lengths, shard.ids
+        if len(lengths) != shard.records or (episode_list is not None and not episode_ids):
             return None
-        episode_sizes = source_shard.sizes or [source_shard.bytes * length // (sum(lengths) or 1) for length in lengths]
+        episode_sizes = shard.sizes or [shard.bytes * length // (sum(lengths) or 1) for length in lengths]
         episode_numbers = [episode_number for episode_span in job.spans for episode_number in range(*episode_span)]
         episodes += [
-            _Wanted(source_shard, episode_number, lengths[episode_number], episode_sizes[episode_number])
+            _Wanted(shard, episode_number, lengths[episode_number], episode_sizes[episode_number])
             for episode_number in episode_numbers
         ]
         is_listed += [
@@ -164,14 +164,14 @@ class _Sample:
         self.record_bytes: set[tuple[str, int]] = set()
         self.are_encoded = False
         self.sizes: dict[str, str] = {}
-        derived_types = [vector_field(column_name, vector).type for column_name, vector in plan.vectors.items()]
+        derived_types = [vector_field(column, vector).type for column, vector in plan.vectors.items()]
         self._derived_bytes = sum(getattr(arrow_type, "list_size", 1) * 4 for arrow_type in derived_types)
 
-    def add(self, source_shard: SourceShard, episode_spans: Sequence[Span]) -> None:
+    def add(self, shard: SourceShard, episode_spans: Sequence[Span]) -> None:
         """Add episodes of a shard; damaged ones are passed over."""
         plan = self._plan
         part_rows = PartRows(plan.features, offset=plan.offset, write_batch=self._measure)
-        with source_shard.open(plan.wanted, episode_spans) as reader:
+        with shard.open(plan.wanted, episode_spans) as reader:
             for source_file, position, num_bytes, episode in reader:
                 if not isinstance(episode, Episode):
                     continue
@@ -199,10 +199,7 @@ class _Sample:
                     cameras=np.repeat(range(len(plan.cameras)), len(start_steps)).tolist(),
                 )
         part_rows.finish(
-            {
-                column_name: np.zeros(part_rows.num_records, column_dtype)
-                for column_name, column_dtype in _NO_PLACES.items()
-            }
+            {column: np.zeros(part_rows.num_records, column_dtype) for column, column_dtype in _NO_PLACES.items()}
         )
         self.records += part_rows.num_records
         self.index_bytes += part_rows.num_steps * self._derived_bytes

@@ -81,19 +81,19 @@ def _manifest(conversion_status: ConversionStatus, quarantine: FileEntry | None)
         dict(conversion_status.old_manifest.splits) if conversion_status.old_manifest else {}
     )
     statistics = dict(conversion_status.old_manifest.statistics) if conversion_status.old_manifest else {}
-    for split_name, index_status in conversion_status.merged_indexes.items():
-        entries = tuple(status.entry for status in conversion_status.shards(split_name))
-        splits[split_name] = SplitEntry(
+    for split, index_status in conversion_status.merged_indexes.items():
+        entries = tuple(status.entry for status in conversion_status.shards(split))
+        splits[split] = SplitEntry(
             episodes=sum(entry.episodes for entry in entries),
             steps=sum(entry.steps for entry in entries),
             records=sum(entry.records for entry in entries),
             shards=entries,
             index=index_status.index,
-            labels=_labels(conversion_status.old_manifest, split_name, index_status.index),
+            labels=_labels(conversion_status.old_manifest, split, index_status.index),
             instruction=index_status.instruction,
         )
-        statistics[split_name] = index_status.statistics
-    ordered_splits = {split_name: splits[split_name] for split_name in sorted(splits)}
+        statistics[split] = index_status.statistics
+    ordered_splits = {split: splits[split] for split in sorted(splits)}
     shards = [entry for split_entry in ordered_splits.values() for entry in split_entry.shards]
     image_counts = count_frames(shards, [camera.name for camera in plan.cameras] if plan.layout == "frames" else ())
     policies = {camera.name: camera.policy for camera in plan.cameras}
@@ -118,7 +118,7 @@ def _manifest(conversion_status: ConversionStatus, quarantine: FileEntry | None)
         left_out=total_counts(entry.left_out for entry in shards),
         quarantine=quarantine,
         splits=ordered_splits,
-        statistics={split_name: statistics[split_name] for split_name in ordered_splits},
+        statistics={split: statistics[split] for split in ordered_splits},
         versions={
             "pairstream": __version__,
             **{library_name: _version(library_name) for library_name in (*_LIBRARIES, *conversion.libraries)},
@@ -126,15 +126,12 @@ def _manifest(conversion_status: ConversionStatus, quarantine: FileEntry | None)
     )
 
 
-def _labels(
-    old_manifest: Manifest | None, split_name: str, new_tables: Mapping[TableKind, TableEntry]
-) -> dict[str, TableEntry]:
+def _labels(before: Manifest | None, split: str, new_tables: Mapping[TableKind, TableEntry]) -> dict[str, TableEntry]:
     """Return the labels of a split, which stay if its episodes are those of before."""
-    old_split = old_manifest.splits.get(split_name) if old_manifest else None
+    old_split = before.splits.get(split) if before else None
     column_names = ("episode_id", "num_steps")
     if old_split is None or any(
-        old_split.index["episodes"].columns[column_name] != new_tables["episodes"].columns[column_name]
-        for column_name in column_names
+        old_split.index["episodes"].columns[column] != new_tables["episodes"].columns[column] for column in column_names
     ):
         return {}
     return old_split.labels
@@ -153,8 +150,8 @@ def _write_quarantine(journal: Journal, conversion_status: ConversionStatus) -> 
     ]
     entries += [
         quarantine_entry
-        for split_name in conversion_status.merged_indexes
-        for status in conversion_status.shards(split_name)
+        for split in conversion_status.merged_indexes
+        for status in conversion_status.shards(split)
         for quarantine_entry in status.quarantine
     ]
     entries.sort(

@@ -68,7 +68,7 @@ def summarise(manifest: Manifest, *, output: str, num_converted: int) -> dict[st
         "dataset": manifest.dataset,
         "version": manifest.version,
         "output": output,
-        "splits": {split_name: split_entry.records for split_name, split_entry in manifest.splits.items()},
+        "splits": {split: split_entry.records for split, split_entry in manifest.splits.items()},
         "episodes": manifest.episodes,
         "steps": manifest.steps,
         manifest.layout: manifest.records,
@@ -162,9 +162,7 @@ def _understood(conversion: Conversion) -> list[str]:
     ]
     rate_text = "no fixed rate" if spec.control_frequency is None else f"{spec.control_frequency:g} Hz"
     vectors = {"action": part_names(spec.action), "state": part_names(spec.state)}
-    split_texts = [
-        f"{split_name} ({num_episodes})" for split_name, num_episodes in conversion.source.describe_splits().items()
-    ]
+    split_texts = [f"{split} ({num_episodes})" for split, num_episodes in conversion.source.describe_splits().items()]
     empty_names = [feature.name for feature in conversion.source.features.values() if feature.size == 0]
     return [
         f"cameras: {', '.join(cameras)}",
@@ -223,9 +221,7 @@ def _format(columns: _Columns, dataset_rows: Sequence[Mapping[str, Any]]) -> str
             {**dict.fromkeys(dataset_rows[0], ""), "dataset": f"{len(dataset_rows)} datasets", **summed_fields}
         )
     absent_layout = "frames" if any("pairs" in field_name for field_name in dataset_rows[0]) else "pairs"
-    shown_columns = {
-        column_name: make_cell for column_name, make_cell in columns.items() if column_name.split()[0] != absent_layout
-    }
+    shown_columns = {column: make_cell for column, make_cell in columns.items() if column.split()[0] != absent_layout}
     return format_table(
         list(shown_columns), [[make_cell(row) for make_cell in shown_columns.values()] for row in shown_rows]
     )

@@ -53,9 +53,9 @@ class ConversionStatus:
         """Name of the dataset."""
         return self.conversion.name
 
-    def shards(self, split_name: str) -> list[ShardStatus]:
+    def shards(self, split: str) -> list[ShardStatus]:
         """Return the statuses of the finished shards of a split, in the order of the source."""
-        split_jobs = self.conversion.split_jobs(split_name)
+        split_jobs = self.conversion.split_jobs(split)
         return [self.finished[job.stem] for job in split_jobs if job.stem in self.finished]
 
     @property
@@ -86,37 +86,35 @@ def read_status(
     """
     journal = conversion.journal
     existing = existing_manifest(conversion)
-    old_manifest = existing or _withdrawn_manifest(conversion, journal)
-    is_withdrawn = existing is None and old_manifest is not None
+    before = existing or _withdrawn_manifest(conversion, journal)
+    is_withdrawn = existing is None and before is not None
     statuses = journal.statuses(job.stem for job in conversion.jobs if job.stem not in redo)
-    conversion_status = ConversionStatus(
+    status = ConversionStatus(
         conversion=conversion,
         redone_stems=redone_stems,
-        old_manifest=old_manifest,
+        old_manifest=before,
         is_withdrawn=is_withdrawn,
         finished=statuses,
     )
-    for split_name in conversion.splits:
-        split_jobs = conversion.split_jobs(split_name)
-        old_split = old_manifest.splits.get(split_name) if old_manifest else None
+    for split in conversion.splits:
+        split_jobs = conversion.split_jobs(split)
+        old_split = before.splits.get(split) if before else None
         missing_jobs = _missing(split_jobs, old_split, statuses, journal, redone_stems=redone_stems)
         if missing_jobs:
-            conversion_status.pending_jobs.extend(missing_jobs)
+            status.pending_jobs.extend(missing_jobs)
             continue
-        shard_statuses = conversion_status.shards(split_name)
-        if old_split is None or _differs(
-            shard_statuses, old_split, journal, split_name=split_name, withdrawn=is_withdrawn
-        ):
-            index_status = journal.index_status(split_name) if len(shard_statuses) == len(split_jobs) else None
+        shard_statuses = status.shards(split)
+        if old_split is None or _differs(shard_statuses, old_split, journal, split=split, withdrawn=is_withdrawn):
+            index_status = journal.index_status(split) if len(shard_statuses) == len(split_jobs) else None
             if index_status is not None and index_status.inputs == index_inputs(shard_statuses, conversion.plan):
-                conversion_status.merged_indexes[split_name] = index_status
+                status.merged_indexes[split] = index_status
             else:
                 shard_numbers = tuple(job.shard.index for job in split_jobs)
                 num_shards = split_jobs[0].shard.count
-                conversion_status.pending_merges.append(
-                    SplitJob(dataset=conversion.name, split=split_name, shards=shard_numbers, count=num_shards)
+                status.pending_merges.append(
+                    SplitJob(dataset=conversion.name, split=split, shards=shard_numbers, count=num_shards)
                 )
-    return conversion_status
+    return status
 
 
 def existing_manifest(conversion: Conversion) -> Manifest | None:
@@ -146,21 +144,21 @@ def empty_split(conversion: Conversion) -> str | None:
     A split with damage is passed over: damage is reported on its own.
     """
     offset = conversion.plan.offset
-    for split_name in conversion.splits:
-        split_jobs = conversion.split_jobs(split_name)
+    for split in conversion.splits:
+        split_jobs = conversion.split_jobs(split)
         statuses = conversion.journal.statuses(job.stem for job in split_jobs).values()
         is_useful = any(status.entry.records or count_damage(status.entry.left_out) for status in statuses)
         if len(statuses) == len(split_jobs) and not is_useful:
             if any(status.entry.left_out.get("not_chosen") for status in statuses):
                 return (
-                    f"{conversion.name}: split {split_name}: the list of --episodes leaves nothing; change it, or "
+                    f"{conversion.name}: split {split}: the list of --episodes leaves nothing; change it, or "
                     "leave the split out with --splits"
                 )
             longest = max(status.longest for status in statuses)
             if conversion.plan.layout == "frames":
                 advice = "its episodes are empty; leave it out (--splits)"
-                return f"{conversion.name}: split {split_name} gives no frame: {advice}"
-            return no_pair(conversion.name, split_name, offset, longest, remedy=" with --overwrite")
+                return f"{conversion.name}: split {split} gives no frame: {advice}"
+            return no_pair(conversion.name, split, offset, longest, remedy=" with --overwrite")
     return None
 
 
@@ -193,8 +191,8 @@ def _withdrawn_manifest(conversion: Conversion, journal: Journal) -> Manifest | 
         return None
     other_stems = {
         entry.name
-        for split_name, split_entry in manifest.splits.items()
-        if split_name not in conversion.splits
+        for split, split_entry in manifest.splits.items()
+        if split not in conversion.splits
         for entry in split_entry.shards
     }
     if changed_stems := other_stems & journal.placed():
@@ -212,12 +210,12 @@ def _readable(read_manifest: Callable[[], Manifest | None]) -> Manifest | None:
         raise ConflictError(f"{error} (or choose another --output)") from None
 
 
-def repaired_sources(conversion: Conversion, old_manifest: Manifest) -> dict[str, str]:
+def repaired_sources(conversion: Conversion, before: Manifest) -> dict[str, str]:
     """Return the shards whose source file has changed, by stem with the reason.
 
     A file has changed if its size has, or if it was damaged and its content has.
     """
-    entries = {entry.name: entry for split_entry in old_manifest.splits.values() for entry in split_entry.shards}
+    entries = {entry.name: entry for split_entry in before.splits.values() for entry in split_entry.shards}
     reason_by_stem = {}
     for job in conversion.jobs:
         if (entry := entries.get(job.stem)) is None:
@@ -250,13 +248,13 @@ def _missing(
 
 
 def _differs(
-    shard_statuses: Sequence[ShardStatus], old_split: SplitEntry, journal: Journal, *, split_name: str, withdrawn: bool
+    shard_statuses: Sequence[ShardStatus], old_split: SplitEntry, journal: Journal, *, split: str, withdrawn: bool
 ) -> bool:
     """Return whether the manifest may no longer describe a split.
 
     The manifest is withdrawn before a file with another content is put into place.
     """
-    if not journal.has_index(old_split.index, split_name):
+    if not journal.has_index(old_split.index, split):
         return True
     entries = {entry.name: entry for entry in old_split.shards}
     return any(withdrawn or status.entry != entries[status.entry.name] for status in shard_statuses)

@@ -39,7 +39,7 @@ def overwriting_work(conversion: Conversion, selection: str | None, *, config: S
         ConflictError: The output has splits that would not be converted again.
     """
     existing = Journal(conversion.target).splits()
-    other_splits = [split_name for split_name in existing if split_name not in conversion.splits]
+    other_splits = [split for split in existing if split not in conversion.splits]
     if other_splits and selection is not None:
         raise ConflictError(
             f"{conversion.target} has {', '.join(other_splits)} too, which --overwrite {selection} would remove and "
@@ -60,13 +60,13 @@ def _find_work(conversion: Conversion, redo_stems: frozenset[str], config: Seque
     status = read_status(conversion, redone_stems=redo_stems, redo=redo_stems)
     if (started_parameters := conversion.journal.parameters()) is not None:
         check_parameters(started_parameters, conversion.journal_parameters, location=conversion.plan.output)
-    if (old_manifest := status.old_manifest) is None:
+    if (before := status.old_manifest) is None:
         return status
-    if repaired := repaired_sources(conversion, old_manifest):
+    if repaired := repaired_sources(conversion, before):
         status = read_status(conversion, redone_stems=redo_stems | set(repaired), redo=redo_stems)
     output = conversion.plan.output
     if reindex_advice := reindex_hint(
-        old_manifest.spec, conversion.spec, output_root=output.rsplit("/", 2)[0], config=config
+        before.spec, conversion.spec, output_root=output.rsplit("/", 2)[0], config=config
     ):
         if not status.complete:
             raise ConflictError(
@@ -82,9 +82,7 @@ def _tell_again(status: ConversionStatus, *, reasons: Mapping[str, str]) -> None
     redone_jobs = [job for job in status.pending_jobs if job.entry is not None]
     splits = status.old_manifest.splits if status.old_manifest and redone_jobs else {}
     lost_splits = {
-        split_name
-        for split_name, split_entry in splits.items()
-        if not status.conversion.journal.has_index(split_entry.index, split_name)
+        split for split, entry in splits.items() if not status.conversion.journal.has_index(entry.index, split)
     }
     for job in redone_jobs[:_LISTED]:
         lost_file = f"the index of {job.shard.split}" if job.shard.split in lost_splits else "its ArrayRecord file"

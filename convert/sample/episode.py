@@ -41,12 +41,10 @@ class Episode:
     Each episode of each split has its own scene; a shorter one shows the beginning of a longer one.
     """
 
-    def __init__(
-        self, source: SampleSource, split_name: str, *, episode_number: int, num_steps: int, seed: int
-    ) -> None:
+    def __init__(self, source: SampleSource, split: str, *, episode_number: int, num_steps: int, seed: int) -> None:
         self._source, self._number, self._steps = source, episode_number, num_steps
         self._spec, self._hints = source.spec, source.hints
-        self._rng = generator = seeded(seed, self._spec.tfds_name, split_name, str(episode_number))
+        self._rng = generator = seeded(seed, self._spec.tfds_name, split, str(episode_number))
         self._scene = Scene(generator, pace=37.0 if self._hints["snapshots"] else 1.0)
         self._kinematics = Kinematics(source, self._scene.motion, num_steps=num_steps, generator=generator)
         self._cameras = {camera.path: camera for camera in self._spec.cameras.values()}
@@ -57,7 +55,7 @@ class Episode:
             "instruction": instruction_text,
             "paraphrase": f"please {instruction_text[:1].lower()}{instruction_text[1:]}",
             "dataset": self._spec.tfds_name,
-            "split": split_name,
+            "split": split,
             "episode": str(episode_number),
             "outcome": "failure" if episode_number % 3 == 2 else "success",
         }

@@ -145,10 +145,10 @@ class _Dataset:
         spec = self._source.spec
         try:
             shards, splits = {}, {}
-            for split_name in spec.splits or ("train",):
-                lengths = self._lengths(split_name)
-                shards[split_name] = counts, num_bytes = self._write_split(split_name, lengths, stop_event)
-                splits[split_name] = {"episodes": sum(counts), "steps": sum(lengths), "bytes": num_bytes}
+            for split in spec.splits or ("train",):
+                lengths = self._lengths(split)
+                shards[split] = counts, num_bytes = self._write_split(split, lengths, stop_event)
+                splits[split] = {"episodes": sum(counts), "steps": sum(lengths), "bytes": num_bytes}
             write_metadata(
                 self._partial,
                 dataset_name=spec.tfds_name,
@@ -164,9 +164,9 @@ class _Dataset:
             raise ConvertError(f"{self._path}: could not be written: {error.strerror or error}") from None
         return self._report("written", splits)
 
-    def _write_split(self, split_name: str, lengths: list[int], stop_event: threading.Event) -> tuple[list[int], int]:
+    def _write_split(self, split: str, lengths: list[int], stop_event: threading.Event) -> tuple[list[int], int]:
         """Write the files of a split; return the episodes of each file, and the bytes of all records."""
-        num_bytes, seed, file_prefix = 0, self._given["seed"], f"{self._source.spec.tfds_name}-{split_name}.tfrecord"
+        num_bytes, seed, file_prefix = 0, self._given["seed"], f"{self._source.spec.tfds_name}-{split}.tfrecord"
         episodes_by_file = np.array_split(np.arange(len(lengths)), min(self._given["shards"], len(lengths)))
         for file_number, episodes in enumerate(episodes_by_file):
             with (self._partial / f"{file_prefix}-{file_number:05d}-of-{len(episodes_by_file):05d}").open(
@@ -176,7 +176,7 @@ class _Dataset:
                     if stop_event.is_set():
                         raise ConvertError(f"{self._path}: stopped")
                     drawn_episode = Episode(
-                        self._source, split_name, episode_number=episode, num_steps=lengths[episode], seed=seed
+                        self._source, split, episode_number=episode, num_steps=lengths[episode], seed=seed
                     )
                     record = encode_example(drawn_episode.columns())
                     shard_file.write(encode_tfrecord(record))
@@ -186,12 +186,12 @@ class _Dataset:
     def _report(self, status: Literal["written", "up to date"], splits: dict[str, dict[str, int]]) -> SampleReport:
         return SampleReport(dataset=self._source.spec.name, directory=str(self._path), status=status, splits=splits)
 
-    def _lengths(self, split_name: str) -> list[int]:
+    def _lengths(self, split: str) -> list[int]:
         """Return the number of steps of each episode of a split."""
         num_steps, episodes = self._given["steps"], self._given["episodes"]
-        lengths = np.full(episodes if split_name == "train" else max(1, episodes // 2), num_steps)
+        lengths = np.full(episodes if split == "train" else max(1, episodes // 2), num_steps)
         if self._given["vary_steps"]:
-            generator = seeded(self._given["seed"], self._source.spec.tfds_name, split_name)
+            generator = seeded(self._given["seed"], self._source.spec.tfds_name, split)
             lengths = generator.integers(1, num_steps, len(lengths), endpoint=True)
             lengths[1:2], lengths[2:3] = 0, lengths[2:3].clip(max=4)
         return lengths.tolist()
@@ -206,8 +206,8 @@ def write_metadata(
     """
     template = tfds.core.ShardedFileTemplate(data_dir=folder, dataset_name=dataset_name, filetype_suffix="tfrecord")
     split_infos = [
-        tfds.core.SplitInfo(split_name, list(lengths), num_bytes, template.replace(split=split_name))
-        for split_name, (lengths, num_bytes) in splits.items()
+        tfds.core.SplitInfo(split, list(lengths), num_bytes, template.replace(split=split))
+        for split, (lengths, num_bytes) in splits.items()
     ]
     description_text = f"Generated sample with the features of {dataset_name}."
     tfds.folder_dataset.write_metadata(

@@ -172,14 +172,14 @@ def check_png(png_bytes: bytes) -> None:
         )
     width, height = struct.unpack_from(">II", png_bytes, 16)
     check_size(height, width)
-    chunk_offset, chunk_type = len(PNG), b""
-    while chunk_type != b"IEND" and chunk_offset + 8 <= len(png_bytes):
-        chunk_length, chunk_type = _CHUNK.unpack_from(png_bytes, chunk_offset)
-        if chunk_length > len(png_bytes) - chunk_offset - 12:
+    offset, chunk_type = len(PNG), b""
+    while chunk_type != b"IEND" and offset + 8 <= len(png_bytes):
+        chunk_length, chunk_type = _CHUNK.unpack_from(png_bytes, offset)
+        if chunk_length > len(png_bytes) - offset - 12:
             raise CorruptFrame(
-                f"PNG of {len(png_bytes)} bytes: the chunk at byte {chunk_offset} claims {chunk_length:,} bytes"
+                f"PNG of {len(png_bytes)} bytes: the chunk at byte {offset} claims {chunk_length:,} bytes"
             )
-        chunk_offset += 12 + chunk_length
+        offset += 12 + chunk_length
 
 
 def decode_jpeg(jpeg_bytes: bytes, **decoder_options: Any) -> np.ndarray:

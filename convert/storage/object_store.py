@@ -49,16 +49,16 @@ class StoreFolder(RemoteFolder):
         contents = zip(requested, object_reads().wait_all(map(read, requested)), strict=True)
         return {name: content for name, content in contents if content is not None}
 
-    def open(self, object_name: str, *, num_bytes: int) -> io.BufferedReader:
+    def open(self, name: str, *, num_bytes: int) -> io.BufferedReader:
         """Open an object of ``num_bytes`` bytes to read it in sequence."""
-        return io.BufferedReader(_Reader(self, object_name, num_bytes), CHUNK)
+        return io.BufferedReader(_Reader(self, name, num_bytes), CHUNK)
 
-    def download(self, object_name: str, target_path: Path, *, num_bytes: int) -> None:
+    def download(self, name: str, target_path: Path, *, num_bytes: int) -> None:
         """Copy an object of ``num_bytes`` bytes to a file."""
-        with self.open(object_name, num_bytes=num_bytes) as source, target_path.open("wb") as target_file:
+        with self.open(name, num_bytes=num_bytes) as source, target_path.open("wb") as target_file:
             shutil.copyfileobj(source, target_file, CHUNK)
 
-    def write(self, object_name: str, content: bytes, *, unless_there: bool = False) -> None:
+    def write(self, name: str, content: bytes, *, unless_there: bool = False) -> None:
         """Store an object and check what arrived.
 
         ``unless_there`` leaves an existing object as it is. Stores that do not know the condition replace it.
@@ -67,11 +67,11 @@ class StoreFolder(RemoteFolder):
             RemoteError: The store has something else, which is removed.
         """
         try:
-            self._put(object_name, content, put_mode="create" if unless_there else "overwrite")
+            self._put(name, content, put_mode="create" if unless_there else "overwrite")
         except FileExistsError:
             return
 
-    def upload(self, file_path: Path, object_name: str) -> None:
+    def upload(self, file_path: Path, name: str) -> None:
         """Store a file and check what arrived.
 
         Raises:
@@ -82,24 +82,24 @@ class StoreFolder(RemoteFolder):
             # Pages of a file that is mapped are sent without being copied; no map is empty.
             content = mmap.mmap(source_file.fileno(), 0, prot=mmap.PROT_READ) if file_path.stat().st_size else b""
             try:
-                self._put(object_name, content)
+                self._put(name, content)
             except RemoteError as error:
                 if error.refused:
                     raise
                 # A network damages bytes now and then.
-                self._put(object_name, content)
+                self._put(name, content)
 
     def _put(
-        self, object_name: str, content: bytes | mmap.mmap, *, put_mode: Literal["create", "overwrite"] = "overwrite"
+        self, name: str, content: bytes | mmap.mmap, *, put_mode: Literal["create", "overwrite"] = "overwrite"
     ) -> None:
         """Store an object, and compare it by the store's MD5, or by its content if the store has none."""
         # One request: the parts of a killed upload would stay, and cost money.
         in_parts = len(content) > _MAX_PUT
         store = self._store_for(len(content), in_parts=in_parts)
-        with self.explained("written", object_name):
+        with self.explained("written", name):
             put_result = self._wait(
                 lambda: store.put_async(
-                    self.key(object_name), content, mode=put_mode, use_multipart=in_parts, chunk_size=_PART
+                    self.key(name), content, mode=put_mode, use_multipart=in_parts, chunk_size=_PART
                 ),
                 num_bytes=len(content),
             )
@@ -107,54 +107,49 @@ class StoreFolder(RemoteFolder):
         # An ETag is no MD5 in buckets with keys of their own, and objects made of parts have none.
         if str(put_result["e_tag"]).strip('"') == expected:
             return
-        stored_bytes = self.size(object_name)
+        stored_bytes = self.size(name)
         if stored_bytes == len(content):
-            with contextlib.suppress(RemoteError), self.open(object_name, num_bytes=stored_bytes) as stored:
+            with contextlib.suppress(RemoteError), self.open(name, num_bytes=stored_bytes) as stored:
                 if hashlib.file_digest(stored, _md5).hexdigest() == expected:
                     return
-        self.remove([object_name])
+        self.remove([name])
         stored_text = "nothing" if stored_bytes is None else f"other content ({stored_bytes:,} bytes)"
         raise RemoteError(
-            f"{self.url}/{object_name}: after {len(content):,} bytes were stored, the store has {stored_text}; try "
-            "again"
+            f"{self.url}/{name}: after {len(content):,} bytes were stored, the store has {stored_text}; try again"
         )
 
     def copy(self, source: RemoteFolder, object_names: Iterable[str]) -> None:
         """Store copies of objects of another folder of the same bucket."""
 
-        async def copy(object_name: str) -> int:
+        async def copy(name: str) -> int:
             """Copy an object within the store if it does that in one request, and return its size."""
-            with self.explained("written", object_name):
-                num_bytes = int((await self._repeat(lambda: self.store.head_async(source.key(object_name))))["size"])
+            with self.explained("written", name):
+                num_bytes = int((await self._repeat(lambda: self.store.head_async(source.key(name))))["size"])
                 if num_bytes <= _MAX_PUT:
                     store = self._store_for(num_bytes)
-                    await self._repeat(
-                        lambda: store.copy_async(source.key(object_name), self.key(object_name)), num_bytes=num_bytes
-                    )
+                    await self._repeat(lambda: store.copy_async(source.key(name), self.key(name)), num_bytes=num_bytes)
                 return num_bytes
 
         requested = list(object_names)
-        for object_name, num_bytes in zip(requested, object_reads().wait_all(map(copy, requested)), strict=True):
+        for name, num_bytes in zip(requested, object_reads().wait_all(map(copy, requested)), strict=True):
             if num_bytes > _MAX_PUT:
-                with self.explained("written", object_name):
-                    self._wait(
-                        partial(self._put_parts, source.key(object_name), object_name, num_bytes), num_bytes=num_bytes
-                    )
+                with self.explained("written", name):
+                    self._wait(partial(self._put_parts, source.key(name), name, num_bytes), num_bytes=num_bytes)
 
     def remove(self, object_names: Iterable[str]) -> None:
         """Remove the objects that exist among several."""
 
-        async def remove(object_name: str) -> None:
-            with contextlib.suppress(FileNotFoundError), self.explained("removed", object_name):
-                await self._repeat(lambda: self.store.delete_async(self.key(object_name)))
+        async def remove(name: str) -> None:
+            with contextlib.suppress(FileNotFoundError), self.explained("removed", name):
+                await self._repeat(lambda: self.store.delete_async(self.key(name)))
 
         object_reads().wait_all(map(remove, object_names))
 
-    def _put_parts(self, source_key: str, object_name: str, num_bytes: int) -> Any:
+    def _put_parts(self, source_key: str, name: str, num_bytes: int) -> Any:
         """Return the request that stores an object of the bucket again, in parts."""
         store = self._store_for(num_bytes, in_parts=True)
         parts = _parts(store, source_key, num_bytes)
-        return store.put_async(self.key(object_name), parts, use_multipart=True, chunk_size=_PART, max_concurrency=4)
+        return store.put_async(self.key(name), parts, use_multipart=True, chunk_size=_PART, max_concurrency=4)
 
     def _store_for(self, num_bytes: int, *, in_parts: bool = False) -> Any:
         """Return the store with time for requests of ``num_bytes`` bytes, doubled until it is enough: there are few."""
@@ -172,10 +167,10 @@ def open_folder(folder_path: str) -> LocalFolder | StoreFolder:
 class _Reader(io.RawIOBase):
     """A reader of an object in sequence."""
 
-    def __init__(self, folder: RemoteFolder, object_name: str, num_bytes: int) -> None:
+    def __init__(self, folder: RemoteFolder, name: str, num_bytes: int) -> None:
         super().__init__()
         self._folder = folder
-        self._name = object_name
+        self._name = name
         self._size = num_bytes
         self._position = 0
 

@@ -75,8 +75,8 @@ class LeftOut:
             ShardError: The part is damaged, and damage has to fail.
         """
         if reason in DAMAGE and self._fails:
-            source_shard = self._job.shard
-            source_path = source_shard.path if self.source_file == source_shard.name else self.source_file
+            shard = self._job.shard
+            source_path = shard.path if self.source_file == shard.name else self.source_file
             step_text = "" if step is None else f" step {step}"
             raise ShardError(
                 f"{self._job.dataset} {source_path}: episode {position}{step_text}: {reason}: {detail}; run with "

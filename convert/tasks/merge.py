@@ -55,8 +55,8 @@ def merge_split(split_job: SplitJob, plan: DatasetPlan) -> IndexStatus | None:
 
 
 def _merge_split(split_job: SplitJob, plan: DatasetPlan, journal: Journal) -> IndexStatus:
-    old_manifest = journal.manifest() or journal.withdrawn()
-    old_split = old_manifest.splits.get(split_job.split) if old_manifest else None
+    before = journal.manifest() or journal.withdrawn()
+    old_split = before.splits.get(split_job.split) if before else None
     statuses = journal.statuses(split_job.stems)
     if old_split is not None:
         statuses |= _extract(split_job, old_split, journal, finished=statuses)
@@ -135,9 +135,7 @@ def _extract_shard(shard: Shard, journal: Journal, quarantine: Sequence[Quaranti
 def index_inputs(statuses: Sequence[ShardStatus], plan: DatasetPlan) -> str:
     """Return a digest of everything that the index of a split is made of."""
     digest = hashlib.sha256()
-    for shard_status in statuses:
-        digest.update(
-            "".join([shard_status.entry.name, *(shard_status.parts[kind].sha256 for kind in TABLE_KINDS)]).encode()
-        )
+    for status in statuses:
+        digest.update("".join([status.entry.name, *(status.parts[kind].sha256 for kind in TABLE_KINDS)]).encode())
     digest.update(repr(list(plan.vectors.items())).encode())
     return digest.hexdigest()

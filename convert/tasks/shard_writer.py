@@ -94,9 +94,7 @@ class _ShardWriter:
 
     def write_parts(self, writer: RecordWriter) -> dict[TableKind, FileEntry]:
         """Write the part of each table and reopen it; returns its size and hash once it is on the disk."""
-        self._rows.finish(
-            {column_name: column_values[self._records] for column_name, column_values in writer.places().items()}
-        )
+        self._rows.finish({column: column_values[self._records] for column, column_values in writer.places().items()})
         row_counts = {
             "steps": self._rows.num_steps,
             "episodes": self._rows.num_episodes,
@@ -262,14 +260,14 @@ class _ShardWriter:
         self, digests: Mapping[str, str], part_files: Mapping[TableKind, FileEntry], records_file: FileEntry
     ) -> ShardStatus:
         """Return the status of the shard, once its files are written."""
-        source_shard = self._job.shard
+        shard = self._job.shard
         sizes_by_camera = {camera_name: total_counts([size_counts]) for camera_name, size_counts in self._sizes.items()}
         policies = {camera.name: camera.policy for camera in self._plan.cameras}
         check_sizes(sizes_by_camera, policies, dataset_name=self._job.dataset)
         entry = ShardEntry(
             name=self._job.stem,
-            source_file=source_shard.name,
-            source_bytes=source_shard.bytes,
+            source_file=shard.name,
+            source_bytes=shard.bytes,
             source_digest=join_digests([digests]),
             episodes=self._rows.num_episodes,
             steps=self._rows.num_steps,

@@ -122,30 +122,28 @@ def _list_checks(report: VerifiedDataset, *, deep: bool, of_shards: bool) -> Ite
         return
     offsets, cameras = record_offsets(manifest.layout, manifest.parameters), stored_cameras(manifest)
     damaged_files = {damage.file for damage in report.notes.damage}
-    episode_tables = {split_name: report.folder / split_name / table_file("episodes") for split_name in manifest.splits}
+    episode_tables = {split: report.folder / split / table_file("episodes") for split in manifest.splits}
     if of_shards and (
         valid_splits := [
-            split_name
-            for split_name, table_path in episode_tables.items()
+            split
+            for split, table_path in episode_tables.items()
             if table_path.exists() and str(table_path) not in damaged_files
         ]
     ):
-        splits = {split_name: manifest.splits[split_name] for split_name in valid_splits}
-        num_bytes = sum(split_entry.index["episodes"].bytes for split_entry in splits.values())
+        splits = {split: manifest.splits[split] for split in valid_splits}
+        num_bytes = sum(entry.index["episodes"].bytes for entry in splits.values())
         yield _Check(report, partial(check_ids, report.folder, splits), episode_tables[valid_splits[0]], num_bytes)
-    for split_name, split_entry in manifest.splits.items():
-        folder, records_path = report.folder / split_name, report.folder / split_name / table_file("records")
+    for split, entry in manifest.splits.items():
+        folder, records_path = report.folder / split, report.folder / split / table_file("records")
         if of_shards and folder.is_dir():
-            for shard in list_shards(folder, split_entry):
+            for shard in list_shards(folder, entry):
                 is_sound = str(records_path) not in damaged_files
                 run_check = partial(
                     check_shard, shard, offsets=offsets, deep=deep, index_sound=is_sound, cameras=cameras
                 )
                 yield _Check(report, run_check, shard.path, shard.entry.file.bytes)
         elif folder.is_dir():
-            num_bytes = sum(
-                table_entry.bytes for table_entry in (*split_entry.index.values(), *split_entry.labels.values())
-            )
+            num_bytes = sum(table_entry.bytes for table_entry in (*entry.index.values(), *entry.labels.values()))
             yield _Check(report, partial(check_index, folder, manifest, deep=deep), records_path, num_bytes)
 
 

@@ -90,7 +90,7 @@ def _contradictions(manifest: Manifest) -> Iterator[str]:
     try:
         cameras = {
             *manifest.parameters.get("cameras", ()),
-            *(split_name for entry in shards for split_name in entry.camera_sizes),
+            *(split for entry in shards for split in entry.camera_sizes),
         }
         computed = _counts(total_counts(entry.left_out for entry in shards), count_frames(shards, sorted(cameras)))
         recorded = _counts(manifest.left_out, image_counts)
@@ -106,8 +106,8 @@ def _contradictions(manifest: Manifest) -> Iterator[str]:
                 yield f"says {recorded.get(subject, 0)} {subject}, its shards add up to {computed.get(subject, 0)}"
         if num_by_size != num_encoded:
             yield f"counts {num_by_size} frames by size, {num_encoded} passed through or transcoded"
-    for split_name, split_entry in manifest.splits.items():
-        yield from _strange_names(split_name, split_entry.shards)
+    for split, split_entry in manifest.splits.items():
+        yield from _strange_names(split, split_entry.shards)
     if set(manifest.statistics) != set(manifest.splits):
         actual_splits, expected_splits = (
             ", ".join(sorted(split_names)) or "no split" for split_names in (manifest.statistics, manifest.splits)
@@ -133,33 +133,33 @@ def _counts(left_out: Mapping[str, int], image_counts: Mapping[str, Any]) -> dic
     }
 
 
-def _strange_names(split_name: str, shards: Sequence[ShardEntry]) -> Iterator[str]:
+def _strange_names(split: str, shards: Sequence[ShardEntry]) -> Iterator[str]:
     """Yield a sentence about each shard whose name does not follow the name before."""
     last_index, num_shards = -1, None
     for entry in shards:
-        name_match = _SHARD.fullmatch(entry.name.removeprefix(f"{split_name}-"))
+        name_match = _SHARD.fullmatch(entry.name.removeprefix(f"{split}-"))
         if name_match is None:
-            yield f"split {split_name} lists a shard {entry.name!r}, expected {split_name}-00000-of-00001"
+            yield f"split {split} lists a shard {entry.name!r}, expected {split}-00000-of-00001"
             continue
         shard_index, num_shards = int(name_match["index"]), num_shards or name_match["count"]
         if name_match["count"] != num_shards or not last_index < shard_index < int(num_shards):
-            yield f"split {split_name} lists {entry.name!r} after number {last_index} of {num_shards}"
+            yield f"split {split} lists {entry.name!r} after number {last_index} of {num_shards}"
         last_index = shard_index
 
 
 def _check_names(folder: Path, manifest: Manifest, has_journal: bool, findings: Notes) -> None:
     """Report missing folders of splits, and files that the manifest does not have."""
-    for split_name, split_entry in manifest.splits.items():
+    for split, split_entry in manifest.splits.items():
         known_names = _TABLE_FILES | {shard_file(entry.name) for entry in split_entry.shards}
-        if split_entry.shards and not (folder / split_name).is_dir():
-            findings.add_file(folder / split_name, f"is no folder; expected a folder of {len(known_names):,} files")
+        if split_entry.shards and not (folder / split).is_dir():
+            findings.add_file(folder / split, f"is no folder; expected a folder of {len(known_names):,} files")
         label_names = {label_file(labels_name) for labels_name in split_entry.labels}
         # A hidden file of labels is of a command that is at work, or of one that was killed: the next one removes it.
         unknown_files = [
-            file_path for file_path in (folder / split_name / LABELS).glob("[!.]*") if file_path.name not in label_names
+            file_path for file_path in (folder / split / LABELS).glob("[!.]*") if file_path.name not in label_names
         ]
         unknown_files += [
-            file_path for file_path in (folder / split_name).glob("*") if file_path.name not in known_names | {LABELS}
+            file_path for file_path in (folder / split).glob("*") if file_path.name not in known_names | {LABELS}
         ]
         for file_path in sorted(unknown_files):
             findings.add_file(file_path, "is not in the manifest; remove it if nobody needs it")

@@ -40,15 +40,15 @@ def check_index(folder: Path, manifest: Manifest, *, deep: bool) -> Notes:
         manifest: Manifest of the dataset.
         deep: Compute derived columns and statistics again.
     """
-    findings, split_entry, tables = Notes(folder.name), manifest.splits[folder.name], dict[TableKind, Table]()
+    findings, entry, tables = Notes(folder.name), manifest.splits[folder.name], dict[TableKind, Table]()
     table_paths = {kind: folder / table_file(kind) for kind in TABLE_KINDS}
     for kind, table_path in table_paths.items():
-        if index_table := _checked(table_path, kind, split_entry.index[kind], getattr(split_entry, kind), findings):
-            tables[kind] = index_table
-    for labels_name, labels in split_entry.labels.items():
-        _checked(label_path(folder, labels_name, labels), None, labels, split_entry.steps, findings)
+        if table := _checked(table_path, kind, entry.index[kind], getattr(entry, kind), findings):
+            tables[kind] = table
+    for labels_name, labels in entry.labels.items():
+        _checked(label_path(folder, labels_name, labels), None, labels, entry.steps, findings)
     try:
-        shards, offsets = list_shards(folder, split_entry), record_offsets(manifest.layout, manifest.parameters)
+        shards, offsets = list_shards(folder, entry), record_offsets(manifest.layout, manifest.parameters)
         for shard in shards:
             _check_rows(tables, shard, offsets[-1] if offsets else None, findings)
         vectors = derived_vectors(read_vectors(manifest))
@@ -71,9 +71,9 @@ def check_index(folder: Path, manifest: Manifest, *, deep: bool) -> Notes:
 def check_ids(folder: Path, splits: Mapping[str, SplitEntry]) -> Notes:
     """Check that no two episodes of a dataset have the same id; ``splits`` are those whose tables are sound."""
     findings, known_ids = Notes(), set[str]()
-    for split_name, split_entry in splits.items():
-        table_path = folder / split_name / table_file("episodes")
-        episodes_table = open_table(table_path, "episodes", rows=split_entry.episodes)
+    for split, entry in splits.items():
+        table_path = folder / split / table_file("episodes")
+        episodes_table = open_table(table_path, "episodes", rows=entry.episodes)
         repeated_ids = []
         for text_id in episodes_table.take_texts("episode_id", np.arange(len(episodes_table))):
             if text_id in known_ids:
@@ -89,41 +89,41 @@ def check_ids(folder: Path, splits: Mapping[str, SplitEntry]) -> Notes:
 
 
 def _checked(
-    table_path: Path, kind: TableKind | None, table_entry: TableEntry, num_rows: int, findings: Notes
+    table_path: Path, kind: TableKind | None, entry: TableEntry, num_rows: int, findings: Notes
 ) -> Table | None:
     """Return a table that can be compared with others, None if its file is not what the manifest says."""
-    if findings.check_file(table_path, table_entry):
+    if findings.check_file(table_path, entry):
         try:
-            return _open(table_path, kind, table_entry, num_rows, findings)
+            return _open(table_path, kind, entry, num_rows, findings)
         except Exception as error:
             findings.add_file(table_path, fault(error, table_path))
     return None
 
 
-def _open(table_path: Path, kind: TableKind | None, table_entry: TableEntry, num_rows: int, findings: Notes) -> Table:
+def _open(table_path: Path, kind: TableKind | None, entry: TableEntry, num_rows: int, findings: Notes) -> Table:
     """Open a table, and report columns that differ from the manifest; raises FormatError or ArrowInvalid."""
-    table, expected_hashes = open_table(table_path, kind, rows=num_rows), table_entry.columns
+    table, expected_hashes = open_table(table_path, kind, rows=num_rows), entry.columns
     # Follows every offset in the table.
     table.arrow().validate(full=True)
-    for column_name in sorted({*table.columns, *expected_hashes}):
-        if column_name not in expected_hashes:
-            findings.add_file(table_path, f"column {column_name!r} is not in the manifest")
-        elif column_name not in table.columns:
-            findings.add_file(table_path, f"column {column_name!r} is only in the manifest")
-        elif (actual_hash := hash_column(table.content, table.columns[column_name])) != expected_hashes[column_name]:
+    for column in sorted({*table.columns, *expected_hashes}):
+        if column not in expected_hashes:
+            findings.add_file(table_path, f"column {column!r} is not in the manifest")
+        elif column not in table.columns:
+            findings.add_file(table_path, f"column {column!r} is only in the manifest")
+        elif (actual_hash := hash_column(table.content, table.columns[column])) != expected_hashes[column]:
             findings.add_file(
-                table_path, f"column {column_name!r} has XXH3 {actual_hash}, expected {expected_hashes[column_name]}"
+                table_path, f"column {column!r} has XXH3 {actual_hash}, expected {expected_hashes[column]}"
             )
     return table
 
 
 def _check_vectors(
-    steps_table: Table, shards: Sequence[Shard], vectors: Mapping[DerivedName, Vector], deep: bool, findings: Notes
+    table: Table, shards: Sequence[Shard], vectors: Mapping[DerivedName, Vector], deep: bool, findings: Notes
 ) -> bool:
     """Check that ``steps`` has the vectors of the registry entry, and if ``deep`` each value; return whether it has."""
-    is_valid, table_path, raw_columns = True, Path(steps_table.path), steps_table.arrow()
-    for column_name in DERIVED if len(steps_table) else ():
-        vector, column = vectors.get(column_name, ()), steps_table.columns.get(column_name)
+    is_valid, table_path, raw_columns = True, Path(table.path), table.arrow()
+    for column_name in DERIVED if len(table) else ():
+        vector, column = vectors.get(column_name, ()), table.columns.get(column_name)
         num_values = None if isinstance(vector, Motion) else len(part_names(vector))
         actual_type = None if column is None else (column.dtype, column.width, column.validity)
         if actual_type != (("<f4", num_values, None) if vector else None):
@@ -150,26 +150,19 @@ def _check_vectors(
                 findings.add_file(table_path, f"{column_name} takes {part_path}, but {problem}")
         elif deep and vector:
             for shard in shards:
-                is_valid &= _compare_rows(
-                    column_name, vector, _ShardRows(steps_table, "steps", shard, findings), raw_columns
-                )
+                is_valid &= _compare_rows(column_name, vector, _ShardRows(table, "steps", shard, findings), raw_columns)
     return is_valid
 
 
-def _statistics(steps_table: Table, column_name: DerivedName, vector: Vector) -> Statistics:
+def _statistics(table: Table, column: DerivedName, vector: Vector) -> Statistics:
     """Return the statistics of a derived column, read in another way than the one that wrote the manifest's."""
     dimension_names = part_names(vector)
-    column_rows, owners = (
-        steps_table.array(column_name).reshape(len(steps_table), len(dimension_names)),
-        steps_table.array("episode"),
-    )
+    column_rows, owners = (table.array(column).reshape(len(table), len(dimension_names)), table.array("episode"))
     figures_by_dimension = [describe_values(values.copy()) for values in column_rows.T]
     return Statistics(
         names=dimension_names,
-        count=len(steps_table),
-        nonfinite_episodes=len(np.unique(owners[~np.isfinite(column_rows).all(axis=1)]))
-        if column_name in VECTORS
-        else 0,
+        count=len(table),
+        nonfinite_episodes=len(np.unique(owners[~np.isfinite(column_rows).all(axis=1)])) if column in VECTORS else 0,
         **{
             figure_name: tuple(figures[figure_name] for figures in figures_by_dimension)
             for figure_name in figures_by_dimension[0]
@@ -177,12 +170,12 @@ def _statistics(steps_table: Table, column_name: DerivedName, vector: Vector) ->
     )
 
 
-def _compare_rows(column_name: str, vector: Vector, shard_rows: _ShardRows, raw_columns: pa.Table) -> bool:
+def _compare_rows(column: str, vector: Vector, shard_rows: _ShardRows, raw_columns: pa.Table) -> bool:
     """Compare a derived column of a shard with the raw columns; return whether it is the same."""
     with np.errstate(over="ignore", invalid="ignore"):
         expected = derive_vector(raw_columns[shard_rows.shard.rows("steps")], vector)
     dimension_names = part_names(vector)
-    actual = shard_rows[column_name].reshape(len(expected), len(dimension_names))
+    actual = shard_rows[column].reshape(len(expected), len(dimension_names))
     # The last bit of an angle or a norm depends on the CPU.
     tolerance = 0 if isinstance(vector, tuple) else _TOLERANCE
     is_wrong = ~np.isclose(actual, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
@@ -190,9 +183,9 @@ def _compare_rows(column_name: str, vector: Vector, shard_rows: _ShardRows, raw_
     def describe(row_number: int) -> str:
         dimension = int(is_wrong[row_number].argmax())
         stored_value, derived_value = actual[row_number, dimension], expected[row_number, dimension]
-        return f"{column_name} {dimension_names[dimension]} is {stored_value}, the raw columns give {derived_value}"
+        return f"{column} {dimension_names[dimension]} is {stored_value}, the raw columns give {derived_value}"
 
-    return shard_rows.check(column_name, is_wrong.any(axis=1), describe)
+    return shard_rows.check(column, is_wrong.any(axis=1), describe)
 
 
 class _ShardRows:
@@ -202,11 +195,11 @@ class _ShardRows:
     Checks return whether nothing is wrong.
     """
 
-    def __init__(self, index_table: Table, kind: TableKind, shard: Shard, findings: Notes) -> None:
+    def __init__(self, table: Table, kind: TableKind, shard: Shard, findings: Notes) -> None:
         self.shard = shard
         self.numbers = np.arange(shard.rows(kind).start, shard.rows(kind).stop)
         """Numbers of the rows in the table, int64 [rows]."""
-        self._table, self._rows, self._findings = index_table, shard.rows(kind), findings
+        self._table, self._rows, self._findings = table, shard.rows(kind), findings
 
     def __getitem__(self, column: str) -> np.ndarray:
         """Return a column: whole numbers as int64 and texts as objects, [rows], or float32 [rows] or [rows, width]."""
@@ -264,65 +257,63 @@ class _ShardRows:
 def _check_rows(tables: Mapping[TableKind, Table], shard: Shard, offset: int | None, findings: Notes) -> None:
     """Check that the rows of a shard agree with each other and with the counts in the manifest.
 
-    ``tables`` are those that can be read; without ``episode_rows``, nothing can be compared. ``offset`` is that of all
+    ``tables`` are those that can be read; without ``rows``, nothing can be compared. ``offset`` is that of all
     records in steps, None if it is unknown: then records are not checked.
     """
-    rows_by_table = {kind: _ShardRows(index_table, kind, shard, findings) for kind, index_table in tables.items()}
-    episode_rows, step_rows = rows_by_table.get("episodes"), rows_by_table.get("steps")
+    rows_by_table = {kind: _ShardRows(table, kind, shard, findings) for kind, table in tables.items()}
+    rows, step_rows = rows_by_table.get("episodes"), rows_by_table.get("steps")
     # Steps and records cannot be assigned to episodes of wrong lengths.
-    if episode_rows is None or not _check_episodes(episode_rows, offset):
+    if rows is None or not _check_episodes(rows, offset):
         return
     if step_rows is not None:
-        step_rows.compare("episode", np.repeat(episode_rows["episode"], episode_rows["num_steps"]))
-        step_rows.compare(
-            "step", step_rows.numbers - np.repeat(episode_rows["first_steps_row"], episode_rows["num_steps"])
-        )
+        step_rows.compare("episode", np.repeat(rows["episode"], rows["num_steps"]))
+        step_rows.compare("step", step_rows.numbers - np.repeat(rows["first_steps_row"], rows["num_steps"]))
     if "records" in rows_by_table and offset is not None:
-        _check_records(rows_by_table["records"], episode_rows, offset)
+        _check_records(rows_by_table["records"], rows, offset)
 
 
-def _check_episodes(episode_rows: _ShardRows, offset: int | None) -> bool:
+def _check_episodes(rows: _ShardRows, offset: int | None) -> bool:
     """Check the episodes of a shard; return whether their steps and records are contiguous and of the right count."""
-    shard, entry = episode_rows.shard, episode_rows.shard.entry
+    shard, entry = rows.shard, rows.shard.entry
     num_steps, num_records, status, position = map(
-        episode_rows.__getitem__, ("num_steps", "num_records", "status", "source_position")
+        rows.__getitem__, ("num_steps", "num_records", "status", "source_position")
     )
     possible_records = (
         num_records if offset is None else np.maximum(num_steps - offset, 0) * max(1, len(entry.camera_sizes))
     )
     possible_records = np.where(np.isin(status, _NO_RECORDS), 0, possible_records)
     are_contiguous = [
-        episode_rows.compare("episode", episode_rows.numbers),
-        episode_rows.compare("shard", shard.number),
-        episode_rows.compare("num_steps", np.where(np.isin(status, _NO_STEPS), 0, np.maximum(num_steps, 0))),
-        episode_rows.compare("first_steps_row", shard.first["steps"] + np.cumsum(num_steps) - num_steps),
-        episode_rows.compare("num_records", np.clip(num_records, 0, np.maximum(possible_records, 0))),
-        episode_rows.compare("first_record", shard.first["records"] + np.cumsum(num_records) - num_records),
-        episode_rows.check_count("steps", num_steps.sum(), entry.steps),
-        episode_rows.check_count("records", num_records.sum(), entry.records),
+        rows.compare("episode", rows.numbers),
+        rows.compare("shard", shard.number),
+        rows.compare("num_steps", np.where(np.isin(status, _NO_STEPS), 0, np.maximum(num_steps, 0))),
+        rows.compare("first_steps_row", shard.first["steps"] + np.cumsum(num_steps) - num_steps),
+        rows.compare("num_records", np.clip(num_records, 0, np.maximum(possible_records, 0))),
+        rows.compare("first_record", shard.first["records"] + np.cumsum(num_records) - num_records),
+        rows.check_count("steps", num_steps.sum(), entry.steps),
+        rows.check_count("records", num_records.sum(), entry.records),
     ]
-    episode_rows.compare("status", np.where(np.isin(status, _STATUSES), status, " or ".join(_STATUSES)))
-    source_files = episode_rows["source_file"]
-    episode_rows.check_order("source_position", np.cumsum(source_files != np.roll(source_files, 1)))
+    rows.compare("status", np.where(np.isin(status, _STATUSES), status, " or ".join(_STATUSES)))
+    source_files = rows["source_file"]
+    rows.check_order("source_position", np.cumsum(source_files != np.roll(source_files, 1)))
     episode_ids = [episode_id(*source) for source in zip(source_files, position.tolist(), strict=True)]
-    episode_rows.compare("episode_id", np.array(episode_ids, object))
-    episode_rows.check_count("episodes with records", np.count_nonzero(num_records > 0), entry.paired_episodes)
+    rows.compare("episode_id", np.array(episode_ids, object))
+    rows.check_count("episodes with records", np.count_nonzero(num_records > 0), entry.paired_episodes)
     for reason in _NO_RECORDS:
         num_found = np.count_nonzero(status == reason)
-        episode_rows.check_count(f"episodes of status {reason}", num_found, entry.left_out.get(reason, 0))
+        rows.check_count(f"episodes of status {reason}", num_found, entry.left_out.get(reason, 0))
     if offset is not None:
         left_out = entry.left_out.get("pair_of_corrupt_frame", 0)
-        episode_rows.check_count("pairs without a record", (possible_records - num_records).sum(), left_out)
+        rows.check_count("pairs without a record", (possible_records - num_records).sum(), left_out)
     return all(are_contiguous)
 
 
-def _check_records(record_rows: _ShardRows, episode_rows: _ShardRows, offset: int) -> None:
+def _check_records(record_rows: _ShardRows, rows: _ShardRows, offset: int) -> None:
     """Check that the records of a shard are of its episodes, in order, and have locations in the ArrayRecord file."""
-    entry, record_steps, record_counts = record_rows.shard.entry, record_rows["step"], episode_rows["num_records"]
-    episode_lengths = np.repeat(episode_rows["num_steps"], record_counts)
+    entry, record_steps, record_counts = record_rows.shard.entry, record_rows["step"], rows["num_records"]
+    episode_lengths = np.repeat(rows["num_steps"], record_counts)
     camera_numbers = np.zeros_like(record_steps)
     if entry.camera_sizes:
-        record = record_rows.numbers - np.repeat(episode_rows["first_record"], record_counts)
+        record = record_rows.numbers - np.repeat(rows["first_record"], record_counts)
         camera_numbers, ordered_steps = np.divmod(record, np.maximum(episode_lengths, 1))
         record_rows.compare("step", ordered_steps)
     else:
@@ -336,10 +327,10 @@ def _check_records(record_rows: _ShardRows, episode_rows: _ShardRows, offset: in
             ),
         )
     record_rows.compare("shard", record_rows.shard.number)
-    record_rows.compare("episode", np.repeat(episode_rows["episode"], record_counts))
+    record_rows.compare("episode", np.repeat(rows["episode"], record_counts))
     record_rows.compare("camera", camera_numbers)
     record_rows.compare("offset", offset)
-    record_rows.compare("steps_row", np.repeat(episode_rows["first_steps_row"], record_counts) + record_steps)
+    record_rows.compare("steps_row", np.repeat(rows["first_steps_row"], record_counts) + record_steps)
     byte_offsets, num_bytes, file_bytes = record_rows["position"], record_rows["num_bytes"], entry.file.bytes
     record_rows.check(
         "location",

@@ -60,7 +60,7 @@ def check_shard(
             record_columns = (
                 {}
                 if records_table is None
-                else {column_name: records_table.array(column_name)[shard.rows("records")] for column_name in _COLUMNS}
+                else {column: records_table.array(column)[shard.rows("records")] for column in _COLUMNS}
             )
             record_of_row, expected_records = np.arange(shard.entry.records), shard.entry.records
             if any(camera.codec in VIDEO_CODECS for camera in cameras):
@@ -186,7 +186,7 @@ def _read_records(
             row_order[row_bounds[record_number] : row_bounds[record_number + 1]].tolist() if record_columns else []
         )
         named_rows = [
-            {column_name: int(column_values[row_number]) for column_name, column_values in record_columns.items()}
+            {column: int(column_values[row_number]) for column, column_values in record_columns.items()}
             for row_number in own_rows
         ]
         first_row = named_rows[0] if named_rows else {}
