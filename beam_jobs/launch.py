@@ -139,7 +139,7 @@ def _run_beside(pipeline: beam.Pipeline, earlier_children: set[int], claims: Cla
             result.set_exception(error)
 
     def note(error: threading.ExceptHookArgs) -> None:
-        # Beam reports a killed worker in a thread of its own, and waits for the worker without end.
+        # Beam reports a killed worker in its own thread, and waits for the worker without end.
         if ended_match := _WORKER_ENDED.fullmatch(str(error.exc_value)):
             exit_codes.append(int(ended_match[1]))
         _LOGGER.info("in a thread of Beam's: %r", error.exc_value)

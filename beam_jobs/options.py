@@ -84,7 +84,7 @@ def choose_runner(arguments: Sequence[str], *, num_workers: int, program_flags: 
 
     Args:
         arguments: Arguments that the program's own parser did not know.
-        num_workers: Worker processes of a local runner; other runners have options of their own.
+        num_workers: Worker processes of a local runner; other runners have their own options.
         program_flags: The program's own options, to suggest one for a typo.
 
     Raises:
@@ -137,7 +137,7 @@ def open_runner(choice: RunnerChoice) -> Iterator[tuple[PipelineRunner, Pipeline
             scratch = exit_stack.enter_context(stage(staging_base(None), prefix=SCRATCH))
             exit_stack.enter_context(temporary_files_in(scratch))
         options = PipelineOptions([*choice.arguments, f"--runner={choice.name}"])
-        # Each thread would convert a shard of its own, in the memory of one process and on one core.
+        # Each thread would convert its own shard, in the memory of one process and on one core.
         threads = options.view_as(DebugOptions)
         threads.number_of_worker_harness_threads = threads.number_of_worker_harness_threads or 1
         if choice.name in PORTABLE_RUNNERS:

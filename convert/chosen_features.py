@@ -86,7 +86,7 @@ class FeatureFinder:
         return instruction_features
 
     def success(self) -> Feature | None:
-        """Return the feature that tells the success; None if there is none, or it is a column ``success`` already."""
+        """Return the feature that holds the success; None if there is none, or it is a column ``success`` already."""
         if self._spec.success_path is None:
             return None
         feature = self.find(self._spec.success_path, "success_path")

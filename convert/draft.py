@@ -1,7 +1,6 @@
 """``pairstream draft KIND:PLACE``: print the registry entry that a dataset makes of itself, to be corrected.
 
-It has all that the data say; comments stand where a person has to decide. ``convert.run --dry-run`` and
-``convert.doctor`` go on from there.
+It has all that the data say, with comments where a person has to decide. Check it with ``convert.run --dry-run``.
 """
 
 from __future__ import annotations

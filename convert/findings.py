@@ -15,7 +15,7 @@ from stream.base.progress import human_bytes, human_seconds
 from stream.format.manifest import FileEntry, describe_file
 
 _PER_FILE = 10
-"""Damages of a file that are told one by one."""
+"""Damages of a file that are reported one by one."""
 _TEXT = 60
 """Letters of an instruction in a line."""
 _HIDDEN = ("sha256",)
@@ -219,7 +219,7 @@ class DatasetReport(VersionFolder):
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Facts of a dataset that a command tells besides those of the manifest."""
+        """Facts of a dataset that a command reports in addition to the manifest's."""
         return {}
 
     def to_json(self) -> dict[str, Any]:

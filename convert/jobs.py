@@ -15,7 +15,7 @@ _PIECES = 128
 """Pieces of a dataset that are enough for any number of workers to end together."""
 _LEAST_BYTES = 256 << 20
 _LEAST_FRAMES = 1000
-"""Least size of a piece: in bytes, or in frames where the metadata tell the steps of each episode."""
+"""Least size of a piece: in bytes, or in frames where the metadata have the steps of each episode."""
 
 
 def shard_stem(split: str, shard_index: int, num_shards: int) -> str:
@@ -65,7 +65,7 @@ class ShardJob:
 
     @property
     def episodes(self) -> int | None:
-        """Count of wanted episodes, None if only reading tells."""
+        """Count of wanted episodes, None if unknown before reading."""
         return (
             None
             if self.shard.records is None
@@ -113,8 +113,8 @@ class SplitJob:
 def cut_jobs(jobs: Sequence[ShardJob], *, frames_per_step: int) -> tuple[ShardJob, ...]:
     """Return the shards of a dataset, large ones cut; ``frames_per_step`` are those of a step.
 
-    The ranges depend on the dataset alone, so that every process of every run has the same. Files in a bucket are not
-    cut, since each piece would copy them, nor those whose episodes only reading tells.
+    The ranges depend only on the dataset, so that every process of every run has the same. Files in a bucket are not
+    cut, since each piece would copy them, nor files whose episodes are unknown before reading.
     """
     target_bytes = sum(job.size for job in jobs) // _PIECES
     cut_shards = []

@@ -101,7 +101,7 @@ class DatasetPlan:
         features: Features that the index gets.
         language: Features of the instruction; the first that is not empty wins.
         vectors: What each derived column of ``steps`` is made of.
-        success: Text with the path that tells the success of the episode, or None.
+        success: Feature that holds the success of the episode, or None.
         staging: Local folder for files on their way to an object store, None for the system's.
         episode_list: Episodes to keep or to leave out, or None.
     """
@@ -214,7 +214,7 @@ class Conversion:
 
     @property
     def libraries(self) -> tuple[str, ...]:
-        """Libraries that the output depends on, beside those of every conversion."""
+        """Libraries that the output depends on, in addition to those of every conversion."""
         is_video = any(camera.policy.codec in VIDEO_CODECS for camera in self.plan.cameras)
         return tuple(dict.fromkeys((*self.source.libraries, *(("av",) if is_video else ()))))
 
@@ -382,7 +382,7 @@ def _jobs(dataset_name: str, source: Source, config: ConvertConfig) -> Iterator[
 
 
 def _check_lengths(dataset_name: str, shard_jobs: Sequence[ShardJob], offset: int) -> None:
-    """Raise UsageError if the metadata tell that a split gives no pair."""
+    """Raise UsageError if a split gives no pair according to the metadata."""
     for split in dict.fromkeys(job.shard.split for job in shard_jobs):
         split_jobs = [job for job in shard_jobs if job.shard.split == split]
         if all(job.shard.lengths for job in split_jobs):

@@ -69,7 +69,7 @@ class ProcessPool:
 
         Args:
             tasks: Functions that can be pickled and do not raise.
-            progress: Progress to tell.
+            progress: Progress to advance.
             task_sizes: Work of each task.
             is_failure: Returns whether a result counts as a failure; a task whose process died does.
         """
@@ -105,7 +105,7 @@ class ProcessPool:
         process = context.Process(target=_work, args=(child_end,), name="verify", daemon=True)
         # The resource tracker would unblock SIGINT if the process started it.
         resource_tracker.ensure_running()
-        # Ctrl-C reaches the whole group, and a starting process would print a traceback.
+        # Ctrl-C reaches the process group, and a starting process would print a traceback.
         blocked_before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             process.start()

@@ -42,7 +42,7 @@ def count_noun(count: int, noun: str) -> str:
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of an error's message, for one-line lists: libraries append traces of their own.
+    """Return the first line of an error's message, for one-line lists: libraries append their own traces.
 
     >>> first_line(ValueError("chunk data hash mismatch; reading record 7\\n  at reader.cc:12"))
     'chunk data hash mismatch; reading record 7'

@@ -23,7 +23,7 @@ FROZEN_LEVELS = 4
 """Largest difference of two pixels of the same picture. The noise of a live camera is larger, so a robot that stands
 still is not frozen."""
 FROZEN_SHARE = 0.2
-"""Share of frozen pairs above which a split is suspect: episodes begin and end at rest."""
+"""Share of frozen pairs above which a split is suspect: episodes start and end at rest."""
 BLANK_SHARE = 0.5
 """Share of blank frames from which the camera is suspect; fewer may be placeholders of some episodes."""
 LEAST_SAMPLED = 8

@@ -24,7 +24,7 @@ from stream.format.manifest import Manifest, read_manifest
 from stream.format.names import MANIFEST_NAME
 
 _LEAST_OF_A_SPLIT = 4
-"""Pairs to look at, however small a split is beside the others."""
+"""Least number of pairs to look at in each split, however small."""
 
 
 @dataclass(kw_only=True)

@@ -85,7 +85,7 @@ class OpenSplit:
         return self.tables[kind].array(column)
 
     def value(self, kind: TableKind, column: str, row_number: int) -> int:
-        """Return a whole number of a column."""
+        """Return an integer of a column."""
         return int(self.column(kind, column)[row_number])
 
     def vector(self, vector_name: str) -> np.ndarray:

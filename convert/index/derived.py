@@ -87,7 +87,7 @@ def derive_vector(raw_columns: pa.Table | pa.RecordBatch, vector: Vector) -> np.
     """Return the vector of each row, float32 [rows, dimensions]; NaN for missing values.
 
     Args:
-        raw_columns: Raw columns of ``steps`` of whole episodes, with which ``find_fault`` finds nothing.
+        raw_columns: Raw columns of ``steps`` of complete episodes, with which ``find_fault`` finds nothing.
         vector: Vector to derive.
     """
 

@@ -18,7 +18,7 @@ from convert.registry.space import MappedVector, OperationName, Term
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of whole episodes.
+    """Rows of complete episodes.
 
     Attributes:
         first, last: Row of the first and last step of each row's episode, int64 [rows].
@@ -44,7 +44,7 @@ def map_vector(vector: MappedVector, rows: Rows, read_term: Callable[[Term], np.
 
     Args:
         vector: Mapping.
-        rows: Rows of whole episodes.
+        rows: Rows of complete episodes.
         read_term: Returns the stored values of a term with a path, float32 [rows, dims].
     """
     num_rows = len(rows.first)

@@ -39,7 +39,7 @@ class Shard:
 
     def open_records(self) -> RecordFile:
         """Open the ArrayRecord file; raises FormatError or OSError."""
-        # A missing file has a better message of its own.
+        # Opening a missing file gives a better message.
         with contextlib.suppress(FileNotFoundError):
             check_regular(self.path)
         return RecordFile(str(self.path), self.entry.file.bytes)

@@ -62,7 +62,7 @@ def merge_index(
         vectors: What each derived column is made of.
 
     Returns:
-        The manifest's entries of the tables. The files are on the disk, and a function of rows and arguments alone.
+        The manifest's entries of the tables. The files are on the disk, and a function of only rows and arguments.
 
     Raises:
         ShardError: A part cannot be read, or has other columns or rows than the other parts say.
@@ -224,7 +224,7 @@ def _read_part(part_path: Path, kind: TableKind, expected: pa.Schema | None) -> 
 def _renumbered_parts(
     parts_by_shard: Sequence[Mapping[TableKind, Path]], starts: Sequence[_Start], kind: TableKind
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of each part with their numbers in the whole; ``starts`` has one more, for the end."""
+    """Yield the rows of each part with their numbers in the index; ``starts`` has one more, for the end."""
     schema = None
     for shard_tables, (shard_start, next_start) in zip(parts_by_shard, pairwise(starts), strict=True):
         part_batch = _read_part(shard_tables[kind], kind, schema)

@@ -1,4 +1,4 @@
-"""The journal of a conversion that is not complete: the folder ``.convert`` beside the splits.
+"""The journal of a conversion that is not complete: the folder ``.convert`` next to the splits.
 
 The journal holds the parameters of the conversion, for each finished shard its part of the index and a status file, for
 each merged split a status file, locks, and files that are being written. A shard or split is finished when its status
@@ -95,7 +95,7 @@ class Journal:
         """Return the parameters that the conversion here was started with, None if none was.
 
         Raises:
-            ConflictError: They are no JSON object.
+            ConflictError: They are not a JSON object.
         """
         if (content := self._get(f"{FOLDER}/{PARAMETERS}")) is None:
             return None

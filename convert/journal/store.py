@@ -129,7 +129,7 @@ class LocalStore:
                 folder.rmdir()
 
     def remove_journal(self, last_name: str) -> None:
-        """Remove the journal: it goes as a whole, so that no other process finds half of it."""
+        """Remove the journal atomically, so that no other process finds half of it."""
         # A kill may have left one.
         self._remove_removed()
         with writing(self.scratch), contextlib.suppress(FileNotFoundError):

@@ -86,7 +86,7 @@ def _grippers(vector_parts: Sequence[Part]) -> list[str]:
 
 
 def _unknown(spec: DatasetSpec) -> list[str]:
-    """Return the facts that no source tells, with the quantities that lack them."""
+    """Return the facts that no source has, with the quantities that lack them."""
     parts_by_fact: dict[str, list[str]] = {}
     for vector, vector_parts in (("action", spec.action), ("state", spec.state)):
         for part in vector_parts:

@@ -142,7 +142,7 @@ class Part(Entry):
         quantity: Measured or commanded quantity; ``other`` where YAML does not say.
         kind: displacement and velocity may be summed over a window of steps; target, absolute and flag may not.
         frame: Frame of reference of a pose or of its change.
-        unit: Unit of the stored numbers; ``normalised`` has a ``scale`` where the source tells it.
+        unit: Unit of the stored numbers; ``normalised`` has a ``scale`` where the source has it.
         scale: Factor from the stored numbers to m, rad, m/s or rad/s.
         order: Of Euler angles as scipy writes it (xyz is extrinsic, XYZ intrinsic), of a quaternion xyzw or wxyz, of a
             flattened matrix row or column.
@@ -214,7 +214,7 @@ class Motion:
     """The derived column ``motion``: the L2 norm of what its parts do from a step to the next.
 
     Attributes:
-        parts: Parts, none where the dataset does not tell how far the robot moves.
+        parts: Parts, none if the dataset does not say how far the robot moves.
         is_change: True if the parts are measured, so that their change counts; False if they are changes themselves.
     """
 

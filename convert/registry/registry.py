@@ -43,11 +43,11 @@ class Mixture(MixtureFile):
 
 
 class Described(BaseModel):
-    """Entry of a dataset that describes itself: the fields here replace those of its own; of a camera, single ones.
+    """Entry of a dataset that describes itself: the fields here replace its own; of a camera, single fields.
 
     Attributes:
         source: ``KIND:PLACE``.
-        layout: How to read its files, for kinds that are told so.
+        layout: How to read its files, for kinds that need it.
     """
 
     model_config = ConfigDict(frozen=True, extra="allow")
@@ -202,7 +202,7 @@ class Registry(Entry):
         return _join(self, file_registry, name=file_path).resolve(",".join(names_in_file), describe)
 
     def _members(self, mixture: Mixture, describe: Describe | None) -> list[Selected]:
-        """Return the datasets to convert: each once, without members whose data have a root of their own."""
+        """Return the datasets to convert: each once, without members whose data have another root."""
         chosen: dict[str, Selected] = {}
         for member_key, member in mixture.members.items():
             dataset_name, context = (
@@ -244,7 +244,7 @@ def load_registry(*, config: Sequence[str | PathLike[str]] = ()) -> Registry:
     Args:
         config: YAML files, later ones over earlier ones. Each has ``datasets:`` and ``mixtures:`` (mappings by name),
             or is a mixture itself (``description``, ``members``; its name is the name of the file).
-            What has the name of an earlier entry replaces it as a whole.
+            What has the name of an earlier entry replaces it completely.
 
     Raises:
         ConfigError: A file cannot be read or is not valid; says the file, the field and the fault.

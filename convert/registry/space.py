@@ -17,7 +17,7 @@ Text = Annotated[str, Field(min_length=1)]
 
 
 def check_path(feature_path: str) -> str:
-    """Return a path of a feature; raise ValueError if it begins with ``steps/``."""
+    """Return a path of a feature; raise ValueError if it starts with ``steps/``."""
     if feature_path.startswith("steps/"):
         raise ValueError(f"found {feature_path!r:.80}; paths are relative to `steps`, so leave `steps/` out")
     return feature_path

@@ -27,7 +27,7 @@ _EPISODES = 16
 _RECORDS = 8
 """Records of each episode and camera, where reading a frame does not decode those before it."""
 _RECORD = 64
-"""Bytes of a record beside its frames."""
+"""Bytes of a record in addition to its frames."""
 _RESIZED = {"stretch": "stretched", "crop": "cropped", "pad": "padded"}
 _NO_PLACES = {"position": np.int64, "num_bytes": np.int32, "xxh3_64": np.uint64}
 
@@ -49,9 +49,9 @@ class Estimate(NamedTuple):
 def estimate(conversion: Conversion) -> Estimate:
     """Estimate from a few episodes, some frames of which are converted.
 
-    Where the metadata tell the length of each episode, the episodes come from all over the dataset, and records are
+    Where the metadata have the length of each episode, the episodes come from all over the dataset, and records are
     counted. Else they are the first of the largest shard, scaled by bytes. Of a dataset that would have to be fetched
-    for this, the estimate has the records alone.
+    for this, the estimate has only the records.
     """
     plan = conversion.plan
     episodes = _wanted(conversion)
@@ -74,7 +74,7 @@ def estimate(conversion: Conversion) -> Estimate:
     )
     bytes_scale = total_bytes / sample.source_bytes
     records = round(sample.records * bytes_scale) if exact_records is None else exact_records
-    # The sizes of encoded images go with those of the source, the sizes of all else with their count.
+    # Encoded images are in proportion to the source's bytes, all else to the count of records.
     by_bytes = exact_records is None or (sample.are_encoded and len(sample.record_bytes) > len(plan.cameras))
     records_scale = bytes_scale if by_bytes or not sample.records else records / sample.records
     stored_bytes = sample.stored_bytes * records_scale
@@ -94,7 +94,7 @@ class _Wanted(NamedTuple):
 
 
 def _wanted(conversion: Conversion) -> list[_Wanted] | None:
-    """Return the episodes to convert, None where metadata do not tell the length of each."""
+    """Return the episodes to convert, None if the metadata lack a length."""
     episode_list, episodes, is_listed = conversion.plan.episode_list, [], []
     for job in conversion.jobs:
         shard = job.shard

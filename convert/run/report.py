@@ -103,9 +103,9 @@ def describe_content(manifest: Manifest) -> Iterator[str]:
 
 
 def describe_plans(statuses: Sequence[ConversionStatus]) -> list[dict[str, Any]]:
-    """Return what would be done to each dataset, with the room that all of them take and that there is.
+    """Return what would be done to each dataset, with the space that they take and that is free.
 
-    ``fits_memory`` tells whether a loader would find all records in the page cache once they were read.
+    ``fits_memory`` says whether a loader would find all records in the page cache once they were read.
     """
     plan_rows = [_describe_plan(status) for status in statuses]
     estimated_sizes = [plan_row["estimated_bytes"] for plan_row in plan_rows]
@@ -195,7 +195,7 @@ def format_plan(plan_rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _room(space: Mapping[str, Any]) -> list[str]:
-    """Return a line that tells whether the result fits into memory and onto the disk, none if its size is unknown."""
+    """Return a line about whether the result fits into memory and onto the disk, none if its size is unknown."""
     if space["estimated_bytes"] is None:
         return []
     key_by_storage = {"memory": "available_memory", "disk": "free_disk"}

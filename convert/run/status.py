@@ -1,7 +1,7 @@
-"""Survey of a dataset: its journal, its manifest and its files show which shards and splits are finished.
+"""Status of a conversion: its journal, its manifest and its files show which shards and splits are finished.
 
-A complete dataset may have lost a file, or its source may have been repaired. Then only the shards and splits concerned
-are done again; the rest stays as the manifest describes it.
+A complete dataset may have lost a file, or its source may have been repaired. Then only these shards and
+splits are done again; all else stays as the manifest describes it.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ def find_work(
 
 
 def overwriting_work(conversion: Conversion, selection: str | None, *, config: Sequence[str] = ()) -> ConversionStatus:
-    """Return the work on a dataset whose earlier conversion is to be replaced; goes on after an interrupt.
+    """Return the work on a dataset whose earlier conversion is to be replaced; continues after an interrupt.
 
     ``selection`` is the option that selects splits, as it was given; None for all splits.
 

@@ -1,4 +1,4 @@
-"""Generated datasets on disk: written beside their location, and moved there when complete."""
+"""Generated datasets on disk: written next to their location, and moved there when complete."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from stream.base.progress import Progress
 SAMPLE_FORMAT = 3
 """Raised when the same parameters give other files; samples of another format are out of date."""
 SAMPLE_FILE = "sample.json"
-"""File with the parameters, beside dataset_info.json. A directory without it is never replaced."""
+"""File with the parameters, next to dataset_info.json. A directory without it is never replaced."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +99,7 @@ def make_sample(
 
 
 class _Dataset:
-    """One dataset to write: its directory, and the temporary one beside it."""
+    """One dataset to write: its directory, and the temporary directory next to it."""
 
     def __init__(self, source: SampleSource, dataset_path: Path, parameters: Mapping[str, int]) -> None:
         self._source, self._path, self._given = source, dataset_path, parameters

@@ -1,4 +1,4 @@
-"""The success of an episode, where the source tells it by a flag or by a path of a folder."""
+"""The success of an episode, given by a flag or by the path of a folder."""
 
 from __future__ import annotations
 

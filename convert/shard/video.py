@@ -1,6 +1,6 @@
 """Encoding of chunks of video, see ``stream.format.video``.
 
-A chunk is encoded apart from all others by one thread, so its bytes depend on its frames and the policy alone.
+One thread encodes a chunk independently of all others, so its bytes depend only on its frames and the policy.
 """
 
 from __future__ import annotations

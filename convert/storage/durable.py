@@ -1,4 +1,4 @@
-"""Durable writes: the content is on the disk when a function returns, or one clear error tells why not."""
+"""Durable writes: the content is on the disk when a function returns, or one clear error gives the reason."""
 
 from __future__ import annotations
 

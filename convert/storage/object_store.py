@@ -104,7 +104,7 @@ class StoreFolder(RemoteFolder):
                 num_bytes=len(content),
             )
         expected = _md5(content).hexdigest()
-        # An ETag is no MD5 in buckets with keys of their own, and objects made of parts have none.
+        # An ETag is not an MD5 in buckets with their own keys, and objects made of parts have none.
         if str(put_result["e_tag"]).strip('"') == expected:
             return
         stored_bytes = self.size(name)

@@ -1,7 +1,7 @@
 """Merging of the index of one split from the parts of its shards.
 
 The index is a function of the parts and the registry's vectors, so every process that merges it gets the same index. It
-is written beside the old one, checked and hashed, and only then put into place; the status of the split is written
+is written next to the old one, checked and hashed, and only then put into place; the status of the split is written
 last. Until then every shard of the split has its part in the journal, so a killed merge starts again there.
 """
 
@@ -32,7 +32,7 @@ def merge_split(split_job: SplitJob, plan: DatasetPlan) -> IndexStatus | None:
 
     Returns:
         The status, also of a split that was merged before; None if another process is merging it, or has finished the
-        whole dataset since.
+        dataset since.
 
     Raises:
         ShardError: A part cannot be read, or the output cannot be written.
@@ -45,7 +45,7 @@ def merge_split(split_job: SplitJob, plan: DatasetPlan) -> IndexStatus | None:
         with journal.lock(split_job.split + INDEX) as is_locked:
             return _merge_split(split_job, plan, journal) if is_locked else None
     except (ConvertError, FormatError, OSError) as error:
-        # Without locks another process may finish the whole dataset, and remove the journal, meanwhile.
+        # Without locks another process may finish the dataset, and remove the journal, meanwhile.
         if not journal.exists():
             return None
         if isinstance(error, ConvertError):

@@ -1,6 +1,6 @@
 """Conversion of one source shard: its files are written once, checked, and recorded in the journal.
 
-The output is a function of the source file and the plan alone. Files are written on a stage of the journal, closed,
+The output is a function of only the source file and the plan. Files are written on a stage of the journal, closed,
 reopened, checked and hashed, and only then put into place; the status of the shard is written last.
 """
 
@@ -32,7 +32,7 @@ def convert_shard(job: ShardJob, plan: DatasetPlan) -> ShardStatus | None:
 
     Returns:
         The status of the shard, also of one that was finished before; that of the piece while others are missing; None
-        if another process is converting or joining it, or has finished the whole dataset since.
+        if another process is converting or joining it, or has finished the dataset since.
 
     Raises:
         ShardError: This machine does not see the journal, the source cannot be read, the output cannot be written, or
@@ -53,7 +53,7 @@ def convert_shard(job: ShardJob, plan: DatasetPlan) -> ShardStatus | None:
         status = _once(job, journal, partial(write_shard, job, plan, journal.scratch))
         return status if status is None or job.piece is None else _join_last(job, status, journal)
     except ConvertError as error:
-        # Without locks another process may finish the whole dataset, and remove the journal, meanwhile.
+        # Without locks another process may finish the dataset, and remove the journal, meanwhile.
         if isinstance(error.__cause__, FileNotFoundError) and not journal.exists() and _in_manifest(journal, job):
             return None
         raise
