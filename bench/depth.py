@@ -95,7 +95,7 @@ def _compare(maps: Sequence[np.ndarray], folder: Path, given: DepthOptions) -> d
         with RecordWriter(path, output=folder) as writer:
             for each in encoded:
                 writer.write(encode_record([each]))
-        places = [column.tolist() for column in writer.places().values()]
+        places = [column.tolist() for column in writer.locations().values()]
         file = RecordFile(str(path))
 
         readers[name] = partial(_read, file, [[column[number] for column in places] for number in order], decode, out)

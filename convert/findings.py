@@ -50,7 +50,7 @@ class Example:
     sha256: str | None = None
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """Location for messages."""
         source_text = None if self.source_file is None else f"{self.source_file} #{self.source_position}"
         step_text = None if self.step is None else f"step {self.step}"
@@ -69,7 +69,7 @@ class Example:
         instruction = printable(self.instruction, latin=True)
         instruction = f" ({instruction[:_TEXT]}{'...' if len(instruction) > _TEXT else ''})" if instruction else ""
         repeat_note = f" ({self.count:,} of these)" if self.count > 1 else ""
-        return f"{printable(self.place, latin=True)}: {printable(self.text, latin=True)}{repeat_note}{instruction}"
+        return f"{printable(self.location, latin=True)}: {printable(self.text, latin=True)}{repeat_note}{instruction}"
 
 
 @dataclass

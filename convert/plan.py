@@ -305,7 +305,9 @@ def _planned_cameras(
         if camera.is_depth:
             raise UsageError(f"{spec.name}: {config.camera} is depth, and pairs are of colour; take --layout frames")
         feature = finder.camera(camera)
-        return (PlannedCamera(name=feature.name, feature=feature, channels=_order(camera), policy=config.policy),), ()
+        return (
+            PlannedCamera(name=feature.name, feature=feature, channels=_channel_order(camera), policy=config.policy),
+        ), ()
     requested = set(config.cameras)
     planned_cameras, without_unit = [], []
     for camera_name, camera in spec.cameras.items():
@@ -323,12 +325,12 @@ def _planned_cameras(
         policy = replace(config.policy, size=image_sizes[0]) if image_sizes else config.policy
         if camera.is_depth and codecs:
             raise UsageError(f"{spec.name}: --codec {codecs[0]} is for cameras of colour, and {camera_name} is depth")
-        policy = replace(policy, codec="jpeg") if camera.is_depth else _coded(policy, codecs, config)
+        policy = replace(policy, codec="jpeg") if camera.is_depth else _with_codec(policy, codecs, config)
         planned_cameras.append(
             PlannedCamera(
                 name=camera_name,
                 feature=feature,
-                channels=_order(camera),
+                channels=_channel_order(camera),
                 policy=policy,
                 is_depth=camera.is_depth,
                 millimetres=camera.millimetres,
@@ -342,7 +344,7 @@ def _planned_cameras(
     return tuple(sorted(planned_cameras, key=lambda camera: camera.is_depth)), tuple(without_unit)
 
 
-def _coded(policy: FramePolicy, codecs: Sequence[Codec], config: ConvertConfig) -> FramePolicy:
+def _with_codec(policy: FramePolicy, codecs: Sequence[Codec], config: ConvertConfig) -> FramePolicy:
     """Return the policy with the codec of a camera, and how it is encoded."""
     policy = replace(policy, codec=codecs[0]) if codecs else policy
     if policy.codec not in VIDEO_CODECS:
@@ -350,7 +352,7 @@ def _coded(policy: FramePolicy, codecs: Sequence[Codec], config: ConvertConfig) 
     return replace(policy, gop=config.gop, crf=CRF[policy.codec] if config.crf is None else config.crf)
 
 
-def _order(camera: Camera) -> Literal["rgb", "bgr"]:
+def _channel_order(camera: Camera) -> Literal["rgb", "bgr"]:
     return "rgb" if camera.channels == "unknown" else camera.channels
 
 

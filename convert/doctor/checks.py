@@ -193,9 +193,8 @@ def check_duplicates(splits: Sequence[OpenSplit], notes: Notes) -> None:
             (splits[owners[index]], int(episodes["row"][index]))
             for index in (episode_number, originals[episode_number])
         )
-        sentence = (
-            f"same actions and first frame as {original_split.example(original_row, '').place} of {original_split.name}"
-        )
+        original = original_split.example(original_row, "").location
+        sentence = f"same actions and first frame as {original} of {original_split.name}"
         return own_split.example(episode_row, sentence)
 
     for episode_number in np.flatnonzero(originals != np.arange(len(episodes))).tolist():

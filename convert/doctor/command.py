@@ -16,7 +16,7 @@ from typing import Any, TextIO
 
 from convert.command import root_parser, run_report
 from convert.datasets import find_datasets
-from convert.doctor.dataset import Examined, look_at, read_dataset
+from convert.doctor.dataset import Examined, examine_dataset, read_dataset
 from convert.doctor.frames import swapped_colours
 from convert.errors import UsageError
 from convert.findings import Report, count_severities
@@ -75,7 +75,7 @@ def examine(
     started = time.monotonic()
     reports = [read_dataset(folder) for folder in find_datasets(root, datasets)]
     shard_counts = [sum(len(split.shards) for split in report.splits.values()) for report in reports]
-    examinations = [partial(look_at, report, frames=frames, seed=seed) for report in reports]
+    examinations = [partial(examine_dataset, report, frames=frames, seed=seed) for report in reports]
     with (
         Progress(sum(shard_counts), "shards", label="doctor", stream=progress) as progress_line,
         ProcessPool(jobs) as pool,

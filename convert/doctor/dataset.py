@@ -72,7 +72,7 @@ def read_dataset(folder: Path) -> Examined:
     return report
 
 
-def look_at(report: Examined, *, frames: int, seed: int) -> Examined:
+def examine_dataset(report: Examined, *, frames: int, seed: int) -> Examined:
     """Look at the files of a dataset and return its report with what is found; never raises.
 
     ``report`` is that of ``read_dataset``, the other arguments are those of ``convert.doctor.command.examine``.

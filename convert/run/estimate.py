@@ -29,7 +29,7 @@ _RECORDS = 8
 _RECORD = 64
 """Bytes of a record in addition to its frames."""
 _RESIZED = {"stretch": "stretched", "crop": "cropped", "pad": "padded"}
-_NO_PLACES = {"position": np.int64, "num_bytes": np.int32, "xxh3_64": np.uint64}
+_NO_LOCATIONS = {"position": np.int64, "num_bytes": np.int32, "xxh3_64": np.uint64}
 
 
 class Estimate(NamedTuple):
@@ -199,7 +199,7 @@ class _Sample:
                     cameras=np.repeat(range(len(plan.cameras)), len(start_steps)).tolist(),
                 )
         part_rows.finish(
-            {column: np.zeros(part_rows.num_records, column_dtype) for column, column_dtype in _NO_PLACES.items()}
+            {column: np.zeros(part_rows.num_records, column_dtype) for column, column_dtype in _NO_LOCATIONS.items()}
         )
         self.records += part_rows.num_records
         self.index_bytes += part_rows.num_steps * self._derived_bytes

@@ -73,11 +73,11 @@ def _find_work(conversion: Conversion, redo_stems: frozenset[str], config: Seque
                 f"{output} {reindex_advice}. Run it before anything is added, or use the entry as it was"
             )
         print(f"warning: {output} {reindex_advice}", file=sys.stderr)
-    _tell_again(status, reasons=dict.fromkeys(redo_stems, "--redo") | repaired)
+    _print_redone(status, reasons=dict.fromkeys(redo_stems, "--redo") | repaired)
     return status
 
 
-def _tell_again(status: ConversionStatus, *, reasons: Mapping[str, str]) -> None:
+def _print_redone(status: ConversionStatus, *, reasons: Mapping[str, str]) -> None:
     """Print which shards of a complete dataset are converted again, and why."""
     redone_jobs = [job for job in status.pending_jobs if job.entry is not None]
     splits = status.old_manifest.splits if status.old_manifest and redone_jobs else {}

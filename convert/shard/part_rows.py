@@ -112,7 +112,7 @@ class PartRows:
             self._write_features()
 
     def finish(self, record_locations: dict[str, np.ndarray]) -> None:
-        """Write what is left; ``record_locations`` are the columns of ``find_places``."""
+        """Write what is left; ``record_locations`` are the columns of ``find_locations``."""
         self._write_features()
         self._write("records", self._batch("records", record_locations))
 

@@ -72,9 +72,9 @@ class RecordWriter:
         self._xxh3_64.append(xxhash.xxh3_64_intdigest(record))
         return len(self._num_bytes) - 1
 
-    def places(self) -> dict[str, np.ndarray]:
-        """Return the columns of ``find_places``, once the file is closed."""
-        return find_places(self._path, self._num_bytes, self._xxh3_64)
+    def locations(self) -> dict[str, np.ndarray]:
+        """Return the columns of ``find_locations``, once the file is closed."""
+        return find_locations(self._path, self._num_bytes, self._xxh3_64)
 
     def __enter__(self) -> Self:
         return self
@@ -93,7 +93,7 @@ class RecordWriter:
         return ShardError(f"{self._path}: ArrayRecord cannot be written: {error}")
 
 
-def find_places(records_path: Path, num_bytes: Sequence[int], xxh3_64: Sequence[int]) -> dict[str, np.ndarray]:
+def find_locations(records_path: Path, num_bytes: Sequence[int], xxh3_64: Sequence[int]) -> dict[str, np.ndarray]:
     """Return the columns ``position``, ``num_bytes`` and ``xxh3_64`` of the records of a file, [records] each.
 
     Every record is read from the location in the columns. The writer of the file has closed it.

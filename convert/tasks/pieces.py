@@ -56,7 +56,7 @@ def join_pieces(pieces: Sequence[ShardStatus], journal: Journal, stage_folder: P
     except FormatError as error:
         raise ShardError(f"{error} (piece {status.piece})") from error
     with writing(journal.scratch):
-        join_parts(stage_folder, parts_by_piece, writer.places()["position"][np.concatenate(record_numbers)])
+        join_parts(stage_folder, parts_by_piece, writer.locations()["position"][np.concatenate(record_numbers)])
         part_files = {kind: describe_durably(stage_folder / kind) for kind in TABLE_KINDS}
         records_file = describe_durably(stage_folder / RECORDS)
     entries = [status.entry for status in pieces]

@@ -94,7 +94,9 @@ class _ShardWriter:
 
     def write_parts(self, writer: RecordWriter) -> dict[TableKind, FileEntry]:
         """Write the part of each table and reopen it; returns its size and hash once it is on the disk."""
-        self._rows.finish({column: column_values[self._records] for column, column_values in writer.places().items()})
+        self._rows.finish(
+            {column: column_values[self._records] for column, column_values in writer.locations().items()}
+        )
         row_counts = {
             "steps": self._rows.num_steps,
             "episodes": self._rows.num_episodes,

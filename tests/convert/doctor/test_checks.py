@@ -130,7 +130,7 @@ def test_a_planted_defect_is_found_where_it_is_and_nothing_else(
     diagnosis = diagnose(make_root(tmp_path, edit))
     assert found(diagnosis) == expected
     (finding,) = diagnosis.findings
-    assert finding.examples[0].place == location
+    assert finding.examples[0].location == location
     assert len(finding.examples) == min(3, finding.count)
 
 

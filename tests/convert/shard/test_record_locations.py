@@ -11,7 +11,7 @@ from array_record.python.array_record_module import ArrayRecordReader, ArrayReco
 from xxhash import xxh3_64_intdigest
 
 from convert.errors import ShardError
-from convert.shard.record_file import OPTIONS, find_places
+from convert.shard.record_file import OPTIONS, find_locations
 from stream.format.names import BLOCK, BLOCK_HEADER
 from stream.format.record_file import RecordFile
 
@@ -24,7 +24,7 @@ def write(path: Path, records: list[bytes], options: str = OPTIONS) -> None:
 
 
 def places_of(path: Path, records: list[bytes]) -> dict[str, np.ndarray]:
-    return find_places(path, [len(record) for record in records], [xxh3_64_intdigest(record) for record in records])
+    return find_locations(path, [len(record) for record in records], [xxh3_64_intdigest(record) for record in records])
 
 
 def random_records(sizes: list[int]) -> list[bytes]:
