@@ -116,7 +116,7 @@ def _name_job(error: Exception, job: Job) -> ConvertError:
     is_expected = isinstance(error, ConvertError | RemoteError)
     message = str(error) if is_expected else f"{type(error).__name__}: {error}"
     job_names = (job.shard.name, job.stem) if isinstance(job, ShardJob) else (job.split,)
-    if not any(job_name in message for job_name in job_names):
+    if not any(name in message for name in job_names):
         message = f"{message} (in {job.dataset} {job.name})"
     refused = isinstance(error, UsageError) or (isinstance(error, RemoteError) and error.refused)
     return (UsageError if refused else ShardError)(message)

@@ -94,11 +94,7 @@ def _reach_scheduler(options: PipelineOptions) -> None:
 
     beam_options = options.get_all_options()
     with Client(
-        **{
-            option_name: beam_options[option_name]
-            for option_name in ("address", "scheduler_file", "timeout")
-            if beam_options.get(option_name)
-        }
+        **{name: beam_options[name] for name in ("address", "scheduler_file", "timeout") if beam_options.get(name)}
     ):
         pass
 

@@ -36,9 +36,7 @@ class FeatureFinder:
             self._named.add(feature_path)
             return self._features[feature_path]
         last_component = feature_path.rsplit("/", 1)[-1]
-        similar_paths = [
-            candidate_path for candidate_path in self._features if candidate_path.rsplit("/", 1)[-1] == last_component
-        ]
+        similar_paths = [path for path in self._features if path.rsplit("/", 1)[-1] == last_component]
         similar_paths = similar_paths or difflib.get_close_matches(feature_path, self._features, 1)
         hint = (
             f"did you mean {similar_paths[0]!r}?"
@@ -56,8 +54,8 @@ class FeatureFinder:
         if feature.dtype == "uint8" and (is_raw or (feature.kind == "image" and not feature.sequences)):
             return feature
         pictures = [
-            feature_path
-            for feature_path, other_feature in self._features.items()
+            path
+            for path, other_feature in self._features.items()
             if other_feature.kind == "image" and other_feature.dtype == "uint8" and other_feature.level == "step"
         ]
         raise self._unfit(f"camera {camera.path}", feature, f"not a picture; pictures are {', '.join(pictures)}")
@@ -75,7 +73,7 @@ class FeatureFinder:
         if instruction is None:
             return ()
         instruction_features = tuple(
-            self.find(feature_path, "instruction") for feature_path in (instruction.path, *instruction.alternatives)
+            self.find(path, "instruction") for path in (instruction.path, *instruction.alternatives)
         )
         for feature in instruction_features:
             is_text = feature.dtype == "string" and feature.size and len(feature.sequences) <= 1
@@ -121,12 +119,12 @@ class FeatureFinder:
         has_codes = self._spec.instruction is not None and self._spec.instruction.encoding == "utf8_codes"
         chosen_features = tuple(
             feature
-            for feature_path, feature in self._features.items()
+            for path, feature in self._features.items()
             if feature.kind != "image"
             and feature.size != 0
-            and feature_path not in camera_paths
-            and not self._spec.leaves_out(feature_path)
-            and (feature_path in self._named or not feature.varies)
+            and path not in camera_paths
+            and not self._spec.leaves_out(path)
+            and (path in self._named or not feature.varies)
             and not (has_codes and feature in language)
         )
         for feature in (*chosen_features, *language):

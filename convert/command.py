@@ -40,7 +40,7 @@ def split_names(option_text: str | None, option_name: str = "datasets") -> list[
     """
     if option_text is None:
         return None
-    unique_names = list(dict.fromkeys(part_name.strip() for part_name in option_text.split(",") if part_name.strip()))
+    unique_names = list(dict.fromkeys(name.strip() for name in option_text.split(",") if name.strip()))
     if not unique_names:
         raise UsageError(f"--{option_name} {option_text!r} names no {option_name.removesuffix('s')}")
     return unique_names

@@ -129,8 +129,5 @@ def _is_version(folder: Path) -> bool:
     return (
         bool(_VERSION.fullmatch(folder.name))
         or any((folder / name).exists() for name in (MANIFEST_NAME, FOLDER, QUARANTINE_NAME))
-        or any(
-            shard_path.name.startswith(f"{shard_path.parent.name}-")
-            for shard_path in folder.glob("[!.]*/*.arrayrecord")
-        )
+        or any(path.name.startswith(f"{path.parent.name}-") for path in folder.glob("[!.]*/*.arrayrecord"))
     )

@@ -56,12 +56,7 @@ class Example:
         step_text = None if self.step is None else f"step {self.step}"
         record_text = None if self.record is None else f"record {self.record}"
         return (
-            " ".join(
-                location_part
-                for location_part in (self.file or source_text or self.shard, step_text, record_text)
-                if location_part
-            )
-            or "all"
+            " ".join(part for part in (self.file or source_text or self.shard, step_text, record_text) if part) or "all"
         )
 
     def to_text(self) -> str:
@@ -98,7 +93,7 @@ class Finding:
             "unit": self.unit,
             "meaning": self.rule.meaning,
             "examples": [
-                {field_name: example_fields[field_name] for field_name in example_fields if field_name not in _HIDDEN}
+                {name: example_fields[name] for name in example_fields if name not in _HIDDEN}
                 for example_fields in examples
             ],
         }
@@ -133,10 +128,7 @@ class Notes:
     ) -> None:
         """Note that a file is damaged: of a named check the first sentence, from the eleventh on only how many."""
         damage_key, finding = (str(file_path), check_name or sentence), self._finding("damaged", self.split)
-        if (
-            damage_key not in self._damage
-            and sum(damaged_file == damage_key[0] for damaged_file, _ in self._damage) >= _PER_FILE
-        ):
+        if damage_key not in self._damage and sum(file == damage_key[0] for file, _ in self._damage) >= _PER_FILE:
             damage_key, sentence = (damage_key[0], ""), "and more"
         finding.count += count
         if earlier_example := self._damage.get(damage_key):
@@ -232,7 +224,7 @@ class DatasetReport(VersionFolder):
             "shards": sum(len(entry.shards) for entry in self.splits.values()),
             "episodes": sum(entry.episodes for entry in self.splits.values()),
             "records": sum(entry.records for entry in self.splits.values()),
-            "labels": sorted({label_name for entry in self.splits.values() for label_name in entry.labels}),
+            "labels": sorted({name for entry in self.splits.values() for name in entry.labels}),
             "bytes": sum(file_entry.bytes for _, file_entry in self.files()),
             **self.facts,
             **count_severities(self.findings),
@@ -291,10 +283,8 @@ class Report:
         """Return the heads and the cells of a table of the datasets."""
         table_rows = []
         for dataset in self.datasets:
-            row = {
-                field_name: field_value for field_name, field_value in dataset.to_json().items() if field_name != "path"
-            }
-            joined_names = {field_name: ", ".join(row[field_name]) or "-" for field_name in ("splits", "labels")}
+            row = {name: value for name, value in dataset.to_json().items() if name != "path"}
+            joined_names = {name: ", ".join(row[name]) or "-" for name in ("splits", "labels")}
             table_rows.append(row | joined_names | {"bytes": human_bytes(row["bytes"])})
         return [column.replace("_", " ") for column in table_rows[0]], [list(row.values()) for row in table_rows]
 

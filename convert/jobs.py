@@ -97,7 +97,7 @@ class SplitJob:
     @property
     def stems(self) -> list[str]:
         """The stems of its converted shards, in order."""
-        return [shard_stem(self.split, shard_index, self.count) for shard_index in self.shards]
+        return [shard_stem(self.split, index, self.count) for index in self.shards]
 
     @property
     def name(self) -> str:
@@ -122,17 +122,17 @@ def cut_jobs(jobs: Sequence[ShardJob], *, frames_per_step: int) -> tuple[ShardJo
         if job.episodes is None:
             cut_shards.append(job)
             continue
-        num_steps = sum(sum(job.shard.lengths[first_index:end_index]) for first_index, end_index in job.spans)
+        num_steps = sum(sum(job.shard.lengths[first_index:index]) for first_index, index in job.spans)
         num_pieces = num_steps * frames_per_step // _LEAST_FRAMES if num_steps else job.size // _LEAST_BYTES
         num_pieces = min(num_pieces, job.size // target_bytes if target_bytes else job.episodes, job.episodes)
         if num_pieces > 1 and not is_remote(job.shard.path):
-            episode_numbers = [episode_number for episode_span in job.spans for episode_number in range(*episode_span)]
+            episode_numbers = [number for episode_span in job.spans for number in range(*episode_span)]
             piece_edges = [len(episode_numbers) * piece_number // num_pieces for piece_number in range(num_pieces + 1)]
             job = replace(
                 job,
                 cut=tuple(
-                    (episode_numbers[first_index], episode_numbers[end_index - 1] + 1)
-                    for first_index, end_index in pairwise(piece_edges)
+                    (episode_numbers[first_index], episode_numbers[index - 1] + 1)
+                    for first_index, index in pairwise(piece_edges)
                 ),
             )
         cut_shards.append(job)

@@ -183,8 +183,8 @@ class Conversion:
         plan, frames_per_record = self.plan, len(self.plan.offsets)
         stored_paths = {camera.feature.name for camera in plan.cameras}
         unsure_cameras = [
-            camera_name
-            for camera_name, camera_spec in self.spec.cameras.items()
+            name
+            for name, camera_spec in self.spec.cameras.items()
             if camera_spec.channels == "unknown" and camera_spec.path in stored_paths
         ]
         if unsure_cameras:
@@ -320,8 +320,8 @@ def _planned_cameras(
                 raise UsageError(f"{spec.name}: depth of {camera_name} is {feature.dtype}, and {_NO_UNIT}")
             without_unit.append(camera_name)
             continue
-        image_sizes = [config.image_sizes[camera_key] for camera_key in camera_keys if camera_key in config.image_sizes]
-        codecs = [config.codecs[camera_key] for camera_key in camera_keys if camera_key in config.codecs]
+        image_sizes = [config.image_sizes[key] for key in camera_keys if key in config.image_sizes]
+        codecs = [config.codecs[key] for key in camera_keys if key in config.codecs]
         policy = replace(config.policy, size=image_sizes[0]) if image_sizes else config.policy
         if camera.is_depth and codecs:
             raise UsageError(f"{spec.name}: --codec {codecs[0]} is for cameras of colour, and {camera_name} is depth")
@@ -359,10 +359,10 @@ def _channel_order(camera: Camera) -> Literal["rgb", "bgr"]:
 def check_cameras(selection: Sequence[Selected], config: ConvertConfig) -> None:
     """Raise UsageError for the first camera that no dataset has."""
     available_keys = {
-        camera_key
+        key
         for selected in selection
-        for camera_name, camera_spec in selected.spec.cameras.items()
-        for camera_key in camera_spec.keys(camera_name)
+        for name, camera_spec in selected.spec.cameras.items()
+        for key in camera_spec.keys(name)
     }
     requested_by_option = {"cameras": config.cameras, "image-size": config.image_sizes, "codec": config.codecs}
     for option_name, requested_keys in requested_by_option.items():

@@ -106,9 +106,7 @@ def _check(folder: Path, registry: Registry) -> tuple[Manifest, DatasetSpec]:
     for split, entry in manifest.splits.items():
         schema = open_table(folder / split / table_file("steps"), "steps", rows=entry.steps).arrow().schema
         for part_owner, part in [
-            (vector_name, part)
-            for vector_name, vector_parts in spec.vectors.items()
-            for part in vector_inputs(vector_parts)
+            (name, part) for name, vector_parts in spec.vectors.items() for part in vector_inputs(vector_parts)
         ]:
             if problem := find_fault(schema, part):
                 raise UsageError(
@@ -156,7 +154,7 @@ def _reindex(folder: Path, registry: Registry) -> dict[str, Any]:
         finally:
             if (folder / MANIFEST_NAME).exists():
                 journal.clear((), ())
-    kept_keys = tuple(spec_key for spec_key in _STORED if before.spec.get(spec_key) != new_manifest.spec.get(spec_key))
+    kept_keys = tuple(key for key in _STORED if before.spec.get(key) != new_manifest.spec.get(key))
     return {
         "dataset": new_manifest.dataset,
         "version": new_manifest.version,
@@ -202,10 +200,8 @@ def _changes(before: Manifest, new_manifest: Manifest) -> tuple[str, ...]:
         "registry entry": before.spec != new_manifest.spec,
         "statistics": before.statistics != new_manifest.statistics,
     }
-    differences |= {
-        changed_name: columns(before, changed_name) != columns(new_manifest, changed_name) for changed_name in DERIVED
-    }
-    return tuple(changed_name for changed_name, differs in differences.items() if differs)
+    differences |= {name: columns(before, name) != columns(new_manifest, name) for name in DERIVED}
+    return tuple(name for name, differs in differences.items() if differs)
 
 
 def _is_in_place(folder: Path, entry: SplitEntry) -> bool:

@@ -17,10 +17,9 @@ def format_table(header: Sequence[str], table_rows: Sequence[Sequence[object]]) 
     text_rows = [list(header)] + [
         [f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in table_row] for table_row in table_rows
     ]
-    widths = [max(len(table_row[column_number]) for table_row in text_rows) for column_number in range(len(header))]
+    widths = [max(len(table_row[number]) for table_row in text_rows) for number in range(len(header))]
     right_aligned = [
-        any(isinstance(table_row[column_number], int) for table_row in table_rows)
-        for column_number in range(len(header))
+        any(isinstance(table_row[number], int) for table_row in table_rows) for number in range(len(header))
     ]
     table_lines = []
     for table_row in text_rows:

@@ -33,7 +33,7 @@ def check_statistics(split: OpenSplit, notes: Notes) -> None:
         notes.add("statistics_differ", split.name, f"{vector}: {sentence}")
     for vector, statistics in computed.items():
         for dimension, (dimension_name, part) in enumerate(split.dimensions.get(vector, ())):
-            figures = [getattr(statistics, figure_name)[dimension] for figure_name in ("min", "q01", "q99", "max")]
+            figures = [getattr(statistics, name)[dimension] for name in ("min", "q01", "q99", "max")]
             if None not in figures:
                 num_values = statistics.count - statistics.nonfinite[dimension]
                 _check_range(split.name, f"{vector} {dimension_name}", part, figures, num_values, notes)
@@ -111,7 +111,7 @@ def check_actions(split: OpenSplit, notes: Notes) -> None:
     for episode in split.episodes if moving_dimensions else ():
         episode_actions = actions[episode["start"] : episode["stop"], moving_dimensions]
         if len(episode_actions) >= rules.LEAST_EPISODE_STEPS and (episode_actions == episode_actions[0]).all():
-            shown_values = ", ".join(f"{action_value:.3g}" for action_value in episode_actions[0, :8]) + (
+            shown_values = ", ".join(f"{value:.3g}" for value in episode_actions[0, :8]) + (
                 ", ..." if len(moving_dimensions) > 8 else ""
             )
             constant_episodes.append(
@@ -134,7 +134,7 @@ def check_instructions(split: OpenSplit, notes: Notes) -> None:
     table, text_numbers, num_episodes = (split.tables["steps"], split.column("steps", "language"), len(split.episodes))
     with_records = split.column("episodes", "num_records")[split.column("steps", "episode")] > 0
     used_texts = np.flatnonzero(np.bincount(text_numbers[with_records])).tolist()
-    empty_texts = [text_number for text_number in used_texts if not table.text("language", text_number).strip()]
+    empty_texts = [number for number in used_texts if not table.text("language", number).strip()]
     rule_name = "instructions_missing" if empty_texts == used_texts else "instruction_empty"
     split.note_steps(rule_name, np.isin(text_numbers, empty_texts), lambda _: "no instruction", notes)
     if len(used_texts) == 1 and not empty_texts:
@@ -163,9 +163,9 @@ def check_outliers(splits: Sequence[OpenSplit], notes: Notes) -> None:
     """
     episodes, owners = _all_episodes(splits)
     figures = {
-        f"{figure} of action {dimension_name}": episodes[figure][:, dimension].astype(np.float64)
+        f"{figure} of action {name}": episodes[figure][:, dimension].astype(np.float64)
         for figure in ("mean", "std")
-        for dimension, (dimension_name, part) in enumerate(splits[0].dimensions["action"])
+        for dimension, (name, part) in enumerate(splits[0].dimensions["action"])
         if part.kind != "flag" and part.quantity != "gripper"
     }
     if not figures or len(episodes) < rules.LEAST_EPISODES:

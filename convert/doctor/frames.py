@@ -64,7 +64,7 @@ def end_frames(split: OpenSplit, episode: int) -> tuple[np.ndarray, ...]:
 def check_shares(split: str, frame_facts: FrameFacts, *, notes: Notes) -> None:
     """Check the shares of blank frames and of frozen pairs in a split."""
     if frame_facts.pairs * 2 >= rules.LEAST_SAMPLED and frame_facts.blank >= rules.BLANK_SHARE * frame_facts.pairs * 2:
-        num_black, num_constant = (notes.count(rule_name, split) for rule_name in ("frame_black", "frame_constant"))
+        num_black, num_constant = (notes.count(name, split) for name in ("frame_black", "frame_constant"))
         sentence = f"{num_black:,} black and {num_constant:,} constant of {frame_facts.pairs * 2:,} decoded frames"
         notes.move(
             "frame_black" if num_black >= num_constant else "frame_constant", split, "frames_blank", first_text=sentence
@@ -89,9 +89,7 @@ def swapped_colours(casts: dict[str, list[float]]) -> dict[str, str]:
         return {}
     reason_by_dataset = {}
     for dataset_name, level in levels.items():
-        other_levels = np.array(
-            [other_level for other_name, other_level in levels.items() if other_name != dataset_name]
-        )
+        other_levels = np.array([other_level for name, other_level in levels.items() if name != dataset_name])
         median_level = float(np.median(other_levels))
         score_unit = max(rules.CAST_FLOOR, 1.4826 * float(np.median(np.abs(other_levels - median_level))))
         difference, exchanged_difference = abs(level - median_level), abs(-level - median_level)

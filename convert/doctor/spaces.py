@@ -47,9 +47,7 @@ def check_space_grippers(split: OpenSplit, notes: Notes) -> None:
 
 def check_space_inversion(split: OpenSplit, notes: Notes) -> None:
     """Note grippers of the action that open where those of the state close."""
-    known_values = {
-        (column, dimension_name): values for column, dimension_name, values, is_known in _dimensions(split) if is_known
-    }
+    known_values = {(column, name): values for column, name, values, is_known in _dimensions(split) if is_known}
     for action, state in _PAIRS:
         if (action, "gripper") not in known_values or (state, "gripper") not in known_values:
             continue
@@ -144,8 +142,8 @@ def _dimensions(split: OpenSplit) -> Iterator[tuple[str, str, np.ndarray, bool]]
     if not len(split.tables["steps"]):
         return
     unknown = {
-        f"{vector_name}_{space_name}": mapping.unknown_units
-        for space_name, mapping in split.vectors.spaces.items()
+        f"{vector_name}_{name}": mapping.unknown_units
+        for name, mapping in split.vectors.spaces.items()
         for vector_name in VECTORS
     }
     for column, vector in derived_vectors(split.vectors).items():

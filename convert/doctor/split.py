@@ -103,8 +103,8 @@ class OpenSplit:
         episode_numbers = np.flatnonzero(self.column("episodes", "num_records"))
         actions = self.vector("action")
         identity = actions if actions.shape[1] else self.vector("state")
-        number_fields = [(field_name, np.int64) for field_name in ("row", "start", "stop")]
-        figure_fields = [(field_name, np.float32, actions.shape[1:]) for field_name in ("mean", "std")]
+        number_fields = [(name, np.int64) for name in ("row", "start", "stop")]
+        figure_fields = [(name, np.float32, actions.shape[1:]) for name in ("mean", "std")]
         episode_table = np.zeros(len(episode_numbers), [*number_fields, ("digest", np.uint64), *figure_fields])
         episode_table["row"], episode_table["start"] = (
             episode_numbers,
@@ -132,9 +132,7 @@ class OpenSplit:
         if not self.value("records", "offset", first_record):
             num_steps = self.value("episodes", "num_steps", self.value("records", "episode", first_record))
             last_record += min(_APART, num_steps - 1 - self.value("records", "step", first_record))
-        has_missing = any(
-            self.value("records", "num_bytes", record_row) == len(HOLE) for record_row in (first_record, last_record)
-        )
+        has_missing = any(self.value("records", "num_bytes", row) == len(HOLE) for row in (first_record, last_record))
         return (
             None
             if has_missing or self.value("records", "shard", first_record) in self.broken

@@ -60,10 +60,7 @@ def _vector_statistics(table: Table, column_name: str, vector: Vector) -> Statis
         names=dimension_names,
         count=table.rows,
         nonfinite_episodes=_count_episodes(table, column_name, nonfinite_dimensions) if nonfinite_dimensions else 0,
-        **{
-            figure_name: tuple(column[figure_name] for column in dimension_figures)
-            for figure_name in dimension_figures[0]
-        },
+        **{name: tuple(column[name] for column in dimension_figures) for name in dimension_figures[0]},
     )
 
 
@@ -86,7 +83,7 @@ def only_instruction(folder: Path) -> str | None:
     # One text, and the empty one of steps that have none.
     if stored_texts is None or not 1 <= stored_texts.count <= 2:
         return None
-    instructions = sorted({table.text("language", text_number).strip() for text_number in range(stored_texts.count)})
+    instructions = sorted({table.text("language", number).strip() for number in range(stored_texts.count)})
     return instructions[-1] if instructions[0] == "" or len(instructions) == 1 else None
 
 

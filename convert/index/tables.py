@@ -69,7 +69,7 @@ def merge_index(
     """
     if not shard_parts:
         raise ConvertError(f"{folder}: no shards, so no index")
-    starts = _starts([tables_of_shard["episodes"] for tables_of_shard in shard_parts])
+    starts = _starts([shard["episodes"] for shard in shard_parts])
 
     def batches(kind: TableKind) -> Iterator[pa.RecordBatch]:
         for shard_tables, part_batch in zip(shard_parts, _renumbered_parts(shard_parts, starts, kind), strict=True):
@@ -127,7 +127,7 @@ def extract_part(shard: Shard, target: Mapping[TableKind, Path]) -> None:
         shard_table = shard_table.drop_columns(
             [column for column in DERIVED if kind == "steps" and column in shard_table.schema.names]
         )
-        removed_offsets = {column: -added_number for column, added_number in shard_start.added(kind).items()}
+        removed_offsets = {column: -number for column, number in shard_start.added(kind).items()}
         write_table(target[kind], kind, [_renumbered(one_batch(shard_table), removed_offsets)])
 
 

@@ -136,7 +136,7 @@ class Journal:
     def _statuses(self, stems: Iterable[str]) -> dict[str, ShardStatus]:
         status_by_stem = self._read(ShardStatus, {f"{FOLDER}/{stem}{STATUS}": stem for stem in stems})
         sizes_by_stem = {
-            stem: {part_file(stem, kind): part_entry.bytes for kind, part_entry in status.parts.items()}
+            stem: {part_file(stem, kind): entry.bytes for kind, entry in status.parts.items()}
             | {_records_file(stem): status.entry.file.bytes}
             for stem, status in status_by_stem.items()
         }
@@ -228,9 +228,7 @@ class Journal:
 
         def fetch(status: ShardStatus) -> Parts:
             part_names = {kind: part_file(status.stem, kind) for kind in TABLE_KINDS}
-            return {
-                kind: self._store.fetch(part_name, status.parts[kind], folder) for kind, part_name in part_names.items()
-            }
+            return {kind: self._store.fetch(name, status.parts[kind], folder) for kind, name in part_names.items()}
 
         with ThreadPoolExecutor(_THREADS) as thread_pool:
             return list(thread_pool.map(fetch, statuses))
@@ -393,14 +391,13 @@ def check_parameters(old_parameters: Mapping[str, Any], new_parameters: Mapping[
     """
     new_parameters = json.loads(json.dumps(dict(new_parameters)))
     differing_names = [
-        parameter_name
-        for parameter_name in sorted({*old_parameters, *new_parameters} - {"frame_offsets"})
-        if old_parameters.get(parameter_name) != new_parameters.get(parameter_name)
+        name
+        for name in sorted({*old_parameters, *new_parameters} - {"frame_offsets"})
+        if old_parameters.get(name) != new_parameters.get(name)
     ]
     if differing_names:
         changes = "; ".join(
-            f"{parameter_name} was {old_parameters.get(parameter_name)!r}, now {new_parameters.get(parameter_name)!r}"
-            for parameter_name in differing_names
+            f"{name} was {old_parameters.get(name)!r}, now {new_parameters.get(name)!r}" for name in differing_names
         )
         raise ConflictError(
             f"{location} holds a conversion with other parameters: {changes}. Use another --output, the old "

@@ -24,16 +24,14 @@ _HEADS = (
 def to_markdown(datasets: Iterable[DatasetSpec]) -> str:
     """Return a table with one row for each dataset."""
     table_rows = [_HEADS, ["---"] * len(_HEADS), *map(_row, datasets)]
-    return "\n".join(f"| {' | '.join(table_row)} |" for table_row in table_rows)
+    return "\n".join(f"| {' | '.join(row)} |" for row in table_rows)
 
 
 def _row(spec: DatasetSpec) -> list[str]:
     rate_text = "no fixed rate" if spec.control_frequency is None else f"{spec.control_frequency:g}"
     cameras = [
-        camera_name
-        if camera.role == "other" and not camera.is_depth
-        else f"{camera_name} ({camera.keys(camera_name)[1]})"
-        for camera_name, camera in spec.cameras.items()
+        name if camera.role == "other" and not camera.is_depth else f"{name} ({camera.keys(name)[1]})"
+        for name, camera in spec.cameras.items()
     ]
     text_parts = [f"text: {spec.action_text}"] if spec.action_text else []
     license_, _, source = (spec.license or "unknown").partition(" [")
@@ -113,7 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def work() -> int:
         registry = load_registry(config=parsed.config)
         dataset_names = split_names(parsed.datasets) or registry.datasets
-        print_result(to_markdown(registry.dataset(dataset_name) for dataset_name in dataset_names))
+        print_result(to_markdown(registry.dataset(name) for name in dataset_names))
         return 0
 
     return run_command(work, default_path="registry", interrupt_message="interrupted")

@@ -69,7 +69,7 @@ class Camera(Entry):
 
     @model_validator(mode="after")
     def _check(self) -> Camera:
-        unit_fields = [field_name for field_name in ("unit", "scale") if getattr(self, field_name) is not None]
+        unit_fields = [name for name in ("unit", "scale") if getattr(self, name) is not None]
         if len(unit_fields) != (self.kind == "depth"):
             raise ValueError(
                 f"is of kind {self.kind} and has {' and '.join(unit_fields) or 'no unit'}; a depth camera has `unit: "
@@ -118,9 +118,7 @@ def _split_keys(sources: Any) -> Any:
     if not isinstance(sources, dict):
         return sources
     source_by_field = {
-        field_name.strip(): source_text
-        for key_text, source_text in sources.items()
-        for field_name in str(key_text).split(",")
+        field_name.strip(): source_text for text, source_text in sources.items() for field_name in str(text).split(",")
     }
     for field_name in source_by_field:
         if field_name not in _FACTS:
@@ -228,7 +226,7 @@ class Motion:
         >>> Motion().source
         'no: nothing tells how far the robot moves'
         """
-        quantities = " and ".join(dict.fromkeys(motion_part.quantity for motion_part in self.parts))
+        quantities = " and ".join(dict.fromkeys(part.quantity for part in self.parts))
         vector_text = "change of the state's" if self.is_change else "the action's"
         return f"{vector_text} {quantities}" if quantities else "no: nothing tells how far the robot moves"
 
@@ -356,9 +354,7 @@ class DatasetSpec(Entry):
     @model_validator(mode="after")
     def _check(self) -> DatasetSpec:
         primary_cameras = [
-            camera_name
-            for camera_name, camera in self.cameras.items()
-            if camera.role == "primary" and not camera.is_depth
+            name for name, camera in self.cameras.items() if camera.role == "primary" and not camera.is_depth
         ]
         if len(primary_cameras) != 1:
             raise ValueError(
@@ -383,14 +379,12 @@ class DatasetSpec(Entry):
         Raises:
             ConfigError: No camera or several cameras match.
         """
-        keys_by_camera = {
-            camera_name: {*camera.keys(camera_name)[:2], camera.path} for camera_name, camera in self.cameras.items()
-        }
+        keys_by_camera = {name: {*camera.keys(name)[:2], camera.path} for name, camera in self.cameras.items()}
         requested = name_or_role.removeprefix("steps/")
         matches = (
             [requested]
             if requested in keys_by_camera
-            else [camera_name for camera_name in keys_by_camera if requested in keys_by_camera[camera_name]]
+            else [name for name in keys_by_camera if requested in keys_by_camera[name]]
         )
         if len(matches) > 1:
             raise ConfigError(
@@ -403,9 +397,7 @@ class DatasetSpec(Entry):
     @property
     def listed_cameras(self) -> str:
         """The names of the cameras with their roles, for people."""
-        return ", ".join(
-            f"{camera_name} ({camera.keys(camera_name)[1]})" for camera_name, camera in self.cameras.items()
-        )
+        return ", ".join(f"{name} ({camera.keys(name)[1]})" for name, camera in self.cameras.items())
 
     def leaves_out(self, feature_path: str) -> bool:
         """Return whether the converter leaves a feature out; ``feature_path`` in the notation of this module."""
@@ -435,15 +427,13 @@ def reindex_hint(
     try:
         old_spec = DatasetSpec.model_validate(old_entry)
         changed_fields = [
-            field_name
-            for field_name in DatasetSpec.model_fields
-            if getattr(old_spec, field_name) != getattr(new_spec, field_name)
+            name for name in DatasetSpec.model_fields if getattr(old_spec, name) != getattr(new_spec, name)
         ]
     except ValidationError:
         changed_fields = ["all"]
     if not changed_fields:
         return None
-    config_options = "".join(f" --config {config_file}" for config_file in config)
+    config_options = "".join(f" --config {file}" for file in config)
     return (
         f"was converted with another registry entry of {new_spec.name} ({', '.join(changed_fields)} differ); "
         f"`pairstream reindex {output_root} --datasets {new_spec.name}{config_options}` brings derived columns and "

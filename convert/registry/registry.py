@@ -30,10 +30,7 @@ def _named(entries: Any) -> Any:
     """Write the name of each entry of a mapping into the entry itself."""
     if not isinstance(entries, dict):
         return {} if entries is None else entries
-    return {
-        entry_name: {**yaml_entry, "name": entry_name} if isinstance(yaml_entry, dict) else yaml_entry
-        for entry_name, yaml_entry in entries.items()
-    }
+    return {name: {**entry, "name": name} if isinstance(entry, dict) else entry for name, entry in entries.items()}
 
 
 class Mixture(MixtureFile):
@@ -87,15 +84,9 @@ class Registry(Entry):
             return content
         datasets: dict[Any, Any] = content["datasets"]
         self_described = {
-            dataset_name: yaml_entry
-            for dataset_name, yaml_entry in datasets.items()
-            if isinstance(yaml_entry, dict) and "source" in yaml_entry
+            name: entry for name, entry in datasets.items() if isinstance(entry, dict) and "source" in entry
         }
-        registered = {
-            dataset_name: yaml_entry
-            for dataset_name, yaml_entry in datasets.items()
-            if dataset_name not in self_described
-        }
+        registered = {name: entry for name, entry in datasets.items() if name not in self_described}
         return {**content, "datasets": registered, "described": self_described} if self_described else content
 
     @model_validator(mode="after")
@@ -134,11 +125,11 @@ class Registry(Entry):
             ConfigError: A field is not valid.
         """
         declared_fields = dict(self.described[dataset_name].model_extra or {}) if dataset_name in self.described else {}
-        cameras = {camera_name: dict(camera) for camera_name, camera in source_entry["cameras"].items()}
+        cameras = {name: dict(camera) for name, camera in source_entry["cameras"].items()}
         if isinstance(declared_cameras := declared_fields.get("cameras"), dict):
             declared_fields["cameras"] = cameras | {
-                camera_name: {**cameras.get(camera_name, {}), **camera} if isinstance(camera, dict) else camera
-                for camera_name, camera in declared_cameras.items()
+                name: {**cameras.get(name, {}), **camera} if isinstance(camera, dict) else camera
+                for name, camera in declared_cameras.items()
             }
         return _build(
             DatasetSpec,

@@ -43,12 +43,8 @@ def inherit(spaces: Any) -> Any:
                 raise ValueError(
                     f"{space_name}: like is {space_entry['like']!r:.80}, expected a space that is written out"
                 )
-            written_keys = {
-                field_name: field_value for field_name, field_value in space_entry.items() if field_name != "like"
-            }
-            inherited[space_name] = {
-                field_name: base_entry[field_name] for field_name in _INHERITED if field_name in base_entry
-            } | written_keys
+            written_keys = {name: value for name, value in space_entry.items() if name != "like"}
+            inherited[space_name] = {name: base_entry[name] for name in _INHERITED if name in base_entry} | written_keys
     return inherited
 
 

@@ -102,15 +102,9 @@ def _wanted(conversion: Conversion) -> list[_Wanted] | None:
         if len(lengths) != shard.records or (episode_list is not None and not episode_ids):
             return None
         episode_sizes = shard.sizes or [shard.bytes * length // (sum(lengths) or 1) for length in lengths]
-        episode_numbers = [episode_number for episode_span in job.spans for episode_number in range(*episode_span)]
-        episodes += [
-            _Wanted(shard, episode_number, lengths[episode_number], episode_sizes[episode_number])
-            for episode_number in episode_numbers
-        ]
-        is_listed += [
-            episode_list is None or episode_list.chooses([episode_ids[episode_number]])
-            for episode_number in episode_numbers
-        ]
+        episode_numbers = [number for episode_span in job.spans for number in range(*episode_span)]
+        episodes += [_Wanted(shard, number, lengths[number], episode_sizes[number]) for number in episode_numbers]
+        is_listed += [episode_list is None or episode_list.chooses([episode_ids[number]]) for number in episode_numbers]
     # A list of other keys than ids chooses nothing, and then nothing is known.
     return list(compress(episodes, is_listed)) or episodes
 

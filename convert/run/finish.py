@@ -119,10 +119,7 @@ def _manifest(conversion_status: ConversionStatus, quarantine: FileEntry | None)
         quarantine=quarantine,
         splits=ordered_splits,
         statistics={split: statistics[split] for split in ordered_splits},
-        versions={
-            "pairstream": __version__,
-            **{library_name: _version(library_name) for library_name in (*_LIBRARIES, *conversion.libraries)},
-        },
+        versions={"pairstream": __version__, **{name: _version(name) for name in (*_LIBRARIES, *conversion.libraries)}},
     )
 
 

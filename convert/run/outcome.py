@@ -100,7 +100,7 @@ def exit_code(outcome: Outcome, request: ConvertRequest) -> int:
 def _damage_exit_code(outcome: Outcome, request: ConvertRequest) -> int:
     """Return the exit code of complete datasets: an error lists those whose input was damaged."""
     damage = {status.name: count_damage(manifest.left_out) for status, manifest in outcome.complete}
-    damage_list = ", ".join(f"{dataset_name} ({count:,})" for dataset_name, count in damage.items() if count)
+    damage_list = ", ".join(f"{name} ({count:,})" for name, count in damage.items() if count)
     if not damage_list:
         return 0
     is_broken = any(reason in manifest.left_out for _, manifest in outcome.complete for reason in BROKEN_FILE)

@@ -108,7 +108,7 @@ def describe_plans(statuses: Sequence[ConversionStatus]) -> list[dict[str, Any]]
     ``fits_memory`` says whether a loader would find all records in the page cache once they were read.
     """
     plan_rows = [_describe_plan(status) for status in statuses]
-    estimated_sizes = [plan_row["estimated_bytes"] for plan_row in plan_rows]
+    estimated_sizes = [row["estimated_bytes"] for row in plan_rows]
     parents = [folder for folder in Path(plan_rows[0]["output"]).parents if folder.is_dir()]
     space = {
         "estimated_bytes": None if None in estimated_sizes else sum(estimated_sizes),
@@ -116,13 +116,13 @@ def describe_plans(statuses: Sequence[ConversionStatus]) -> list[dict[str, Any]]
         "free_disk": None if is_remote(plan_rows[0]["output"]) else shutil.disk_usage(parents[0]).free,
     }
     # Finished shards have their place already.
-    remaining_sizes = [plan_row["estimated_bytes"] or 0 for plan_row in plan_rows if not plan_row["complete"]]
+    remaining_sizes = [row["estimated_bytes"] or 0 for row in plan_rows if not row["complete"]]
     for fits_key, needed, available in (
         ("fits_memory", space["estimated_bytes"], space["available_memory"]),
         ("fits_disk", space["estimated_bytes"] and sum(remaining_sizes), space["free_disk"]),
     ):
         space[fits_key] = None if needed is None or available is None else needed <= available
-    return [{**plan_row, "total": space} for plan_row in plan_rows]
+    return [{**row, "total": space} for row in plan_rows]
 
 
 def _describe_plan(status: ConversionStatus) -> dict[str, Any]:
@@ -153,13 +153,10 @@ def _understood(conversion: Conversion) -> list[str]:
     """Return a line for each thing that a dataset says of itself, as its registry entry has it."""
     spec = conversion.spec
     shapes = {
-        camera_name: "x".join(map(str, (camera_spec.shape or ("unknown size",))[:2]))
-        for camera_name, camera_spec in spec.cameras.items()
+        name: "x".join(map(str, (camera_spec.shape or ("unknown size",))[:2]))
+        for name, camera_spec in spec.cameras.items()
     }
-    cameras = [
-        f"{camera_name} ({camera_spec.keys(camera_name)[1]}, {shapes[camera_name]})"
-        for camera_name, camera_spec in spec.cameras.items()
-    ]
+    cameras = [f"{name} ({camera_spec.keys(name)[1]}, {shapes[name]})" for name, camera_spec in spec.cameras.items()]
     rate_text = "no fixed rate" if spec.control_frequency is None else f"{spec.control_frequency:g} Hz"
     vectors = {"action": part_names(spec.action), "state": part_names(spec.state)}
     split_texts = [f"{split} ({num_episodes})" for split, num_episodes in conversion.source.describe_splits().items()]
@@ -201,9 +198,9 @@ def _room(space: Mapping[str, Any]) -> list[str]:
     key_by_storage = {"memory": "available_memory", "disk": "free_disk"}
     verdicts = {True: "fits into", False: "DOES NOT FIT into"}
     verdict_texts = [
-        f"{verdicts[space[f'fits_{storage_name}']]} the {human_bytes(space[available_key])} of free {storage_name}"
-        for storage_name, available_key in key_by_storage.items()
-        if space[f"fits_{storage_name}"] is not None
+        f"{verdicts[space[f'fits_{name}']]} the {human_bytes(space[key])} of free {name}"
+        for name, key in key_by_storage.items()
+        if space[f"fits_{name}"] is not None
     ]
     return [f"estimate: {human_bytes(space['estimated_bytes'])}{', '.join(['', *verdict_texts])}"]
 
@@ -213,14 +210,12 @@ def _format(columns: _Columns, dataset_rows: Sequence[Mapping[str, Any]]) -> str
     shown_rows = list(dataset_rows)
     if len(dataset_rows) > 1:
         summed_fields = {
-            field_name: sum(row[field_name] or 0 for row in dataset_rows)
-            for field_name in _SUMMED
-            if field_name in dataset_rows[0]
+            name: sum(row[name] or 0 for row in dataset_rows) for name in _SUMMED if name in dataset_rows[0]
         }
         shown_rows.append(
             {**dict.fromkeys(dataset_rows[0], ""), "dataset": f"{len(dataset_rows)} datasets", **summed_fields}
         )
-    absent_layout = "frames" if any("pairs" in field_name for field_name in dataset_rows[0]) else "pairs"
+    absent_layout = "frames" if any("pairs" in name for name in dataset_rows[0]) else "pairs"
     shown_columns = {column: make_cell for column, make_cell in columns.items() if column.split()[0] != absent_layout}
     return format_table(
         list(shown_columns), [[make_cell(row) for make_cell in shown_columns.values()] for row in shown_rows]
@@ -242,9 +237,7 @@ def _reasons(left_out: Mapping[str, int]) -> str:
 def describe_failed(status: ConversionStatus, manifest: Manifest) -> str:
     """Return an error about a dataset that has no record, because all of its input is damaged."""
     entries_by_shard = parse_quarantine(status.conversion.journal.quarantine())
-    example = next(
-        (quarantine_entry for shard_entries in entries_by_shard.values() for quarantine_entry in shard_entries), None
-    )
+    example = next((entry for shard_entries in entries_by_shard.values() for entry in shard_entries), None)
     example_text = f", such as episode {example.episode}: {example.detail}" if example else ""
     return (
         f"{status.name}: nothing could be converted, as all is damaged ({_reasons(manifest.left_out)}){example_text}; "

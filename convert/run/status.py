@@ -177,7 +177,7 @@ def find_redo(conversions: Sequence[Conversion], stems: Sequence[str]) -> dict[s
         if len(dataset_names) > 1:
             raise UsageError(f"--redo {stem}: {', '.join(dataset_names)} have such a shard; name one with --datasets")
         stems_by_dataset[dataset_names[0]].add(stem)
-    return {dataset_name: frozenset(redo_stems) for dataset_name, redo_stems in stems_by_dataset.items()}
+    return {name: frozenset(redo_stems) for name, redo_stems in stems_by_dataset.items()}
 
 
 def _withdrawn_manifest(conversion: Conversion, journal: Journal) -> Manifest | None:

@@ -23,9 +23,7 @@ __all__ = ["SampleReport", "main", "make_sample"]
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
     options = vars(_parser().parse_args(arguments))
-    output, config, datasets, as_json = (
-        options.pop(option_name) for option_name in ("output", "config", "datasets", "json")
-    )
+    output, config, datasets, as_json = (options.pop(name) for name in ("output", "config", "datasets", "json"))
 
     def work() -> int:
         dataset_specs = [selected.spec for selected in load_registry(config=config).resolve(datasets)]
@@ -41,7 +39,7 @@ def _table(reports: Sequence[SampleReport]) -> str:
     for report in reports:
         splits = report.splits.values()
         num_episodes, num_steps, num_bytes = (
-            sum(split_counts[count_name] for split_counts in splits) for count_name in ("episodes", "steps", "bytes")
+            sum(split_counts[name] for split_counts in splits) for name in ("episodes", "steps", "bytes")
         )
         table_rows.append(
             [report.dataset, " ".join(report.splits), num_episodes, num_steps, f"{num_bytes / 1e6:.1f}", report.status]

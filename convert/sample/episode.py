@@ -32,7 +32,7 @@ _FLAGS = {
 
 def seeded(seed: int, *name_parts: str) -> np.random.Generator:
     """Return random numbers that depend on a seed and on names."""
-    return np.random.default_rng([seed, *(zlib.crc32(name_part.encode()) for name_part in name_parts)])
+    return np.random.default_rng([seed, *(zlib.crc32(part.encode()) for part in name_parts)])
 
 
 class Episode:
@@ -62,11 +62,7 @@ class Episode:
 
     def columns(self) -> dict[str, Column]:
         """Return the columns of the record."""
-        return {
-            column_name: column
-            for feature in self._source.features
-            for column_name, column in self._columns(feature).items()
-        }
+        return {name: column for feature in self._source.features for name, column in self._columns(feature).items()}
 
     def _columns(self, feature: Feature) -> dict[str, Column]:
         """Return the columns of a feature: several for sequences inside the steps."""
@@ -105,8 +101,7 @@ class Episode:
             feature_hint = "{instruction}" if is_instruction else f"{feature_path.rsplit('/', 1)[-1]} {self._number}"
         text_choices = feature_hint["steps"] if isinstance(feature_hint, dict) else [feature_hint]
         return [
-            str(_turn(text_choices, self._number + row_number)).format(**self._texts).encode()
-            for row_number in range(num_rows)
+            str(_turn(text_choices, self._number + number)).format(**self._texts).encode() for number in range(num_rows)
         ]
 
     def _picture(self, feature: Feature, feature_path: str, step: int) -> NDArray:
@@ -178,28 +173,22 @@ class Episode:
             item_numbers += range(sum(row_lengths))
         values: Column
         if feature.dtype == "string":
-            values = [str(_turn(item_choices, item_number)).encode() for item_number in item_numbers]
+            values = [str(_turn(item_choices, number)).encode() for number in item_numbers]
         elif are_pictures:
             # Prompt images are the same on every step; they show other moments of the scene.
             picture_by_item = {
-                item_number: self._picture(feature, feature_path, 1000 + item_number)
-                for item_number in set(item_numbers)
+                number: self._picture(feature, feature_path, 1000 + number) for number in set(item_numbers)
             }
-            values = np.array([picture_by_item[item_number] for item_number in item_numbers], feature.dtype)
+            values = np.array([picture_by_item[number] for number in item_numbers], feature.dtype)
         else:
-            values = _cast(
-                np.array([_turn(item_choices, item_number) for item_number in item_numbers], np.float64), feature
-            )
+            values = _cast(np.array([_turn(item_choices, number) for number in item_numbers], np.float64), feature)
         if feature.level == "episode":
             return {feature.path: values}
         ragged = {
             f"ragged_row_lengths_{level_number}": np.array(counted, np.int64)
             for level_number, counted in enumerate(lengths)
         }
-        return {
-            f"{feature.path}/{part_name}": column
-            for part_name, column in {"ragged_flat_values": values, **ragged}.items()
-        }
+        return {f"{feature.path}/{name}": column for name, column in {"ragged_flat_values": values, **ragged}.items()}
 
 
 def _turn(choices: Sequence[Any], position: int) -> Any:

@@ -90,7 +90,7 @@ class Kinematics:
             "base_position": latent["base"][:, :3],
             "base_rotation": latent["base"][:, 3:],
         }
-        self._change = {quantity_name: np.diff(values, axis=0) for quantity_name, values in self._absolute.items()}
+        self._change = {name: np.diff(values, axis=0) for name, values in self._absolute.items()}
         self._change |= {"ee_rotation_axis_angle": step_turns, "ee_rotation_quaternion": _quaternions(step_turns)}
         # About the axes of the base; a wrist that turns about one axis alone adds its angles up.
         self._turns = _euler_angles(turn_matrices)
@@ -131,11 +131,7 @@ class Kinematics:
                 values = self._turns / unit_size
             value_names, num_values = part.names or [""] * part.dims, values.shape[1]
             values = values[
-                :,
-                [
-                    _AXES.get(value_name.split("_")[-1], position % num_values)
-                    for position, value_name in enumerate(value_names)
-                ],
+                :, [_AXES.get(name.split("_")[-1], position % num_values) for position, name in enumerate(value_names)]
             ]
         else:
             values = self._smooth(part.dims)

@@ -38,9 +38,7 @@ class SampleSource:
             declared = folder.joinpath(f"{dataset_name}.json").read_text(encoding="utf-8")
         except FileNotFoundError:
             feature_trees = sorted(
-                tree_file.name.removesuffix(".json")
-                for tree_file in folder.iterdir()
-                if tree_file.name.endswith(".json")
+                file.name.removesuffix(".json") for file in folder.iterdir() if file.name.endswith(".json")
             )
             raise UsageError(
                 f"{dataset_name}: no feature tree to make a sample of; configs/features has "

@@ -124,9 +124,9 @@ class _Dataset:
         if overwrite:
             return None
         details = [
-            f"{parameter_name} {stored_parameters.get(parameter_name)} (asked for: {requested[parameter_name]})"
-            for parameter_name in requested
-            if stored_parameters.get(parameter_name) != requested[parameter_name]
+            f"{name} {stored_parameters.get(name)} (asked for: {requested[name]})"
+            for name in requested
+            if stored_parameters.get(name) != requested[name]
         ]
         raise ConflictError(f"{self._path} is a sample with {', '.join(details)}; --overwrite replaces it")
 

@@ -24,8 +24,7 @@ def count_frames(shard_entries: Sequence[ShardEntry], cameras: Sequence[str]) ->
         sum(entry.passed for entry in shard_entries),
     )
     sizes_by_camera = {
-        camera_name: total_counts(entry.camera_sizes.get(camera_name, {}) for entry in shard_entries)
-        for camera_name in cameras
+        name: total_counts(entry.camera_sizes.get(name, {}) for entry in shard_entries) for name in cameras
     }
     return {
         "encoding": "jpeg",

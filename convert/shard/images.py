@@ -202,7 +202,7 @@ def encode_jpeg(pixels: np.ndarray, quality: int, subsampling: Literal["420", "4
     }
     bgr_pixels = cv2.cvtColor(np.ascontiguousarray(pixels), cv2.COLOR_RGB2BGR)
     encoded, jpeg_bytes = cv2.imencode(
-        ".jpg", bgr_pixels, [option_value for option_pair in encoder_options.items() for option_value in option_pair]
+        ".jpg", bgr_pixels, [value for option_pair in encoder_options.items() for value in option_pair]
     )
     if not encoded:
         raise CorruptFrame(f"frame of shape {pixels.shape} could not be encoded")

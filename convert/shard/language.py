@@ -27,10 +27,7 @@ def step_language(
         if feature.level == "episode":
             feature_texts = feature_texts[:1] * episode.num_steps
         if feature_texts:
-            instructions = [
-                instruction or feature_text
-                for instruction, feature_text in zip(instructions, feature_texts, strict=True)
-            ]
+            instructions = [instruction or text for instruction, text in zip(instructions, feature_texts, strict=True)]
         if all(instructions):
             break
     return instructions
@@ -43,13 +40,10 @@ def _texts(column: Column, encoding: Literal["text", "utf8_codes"]) -> list[str]
         texts_per_row = column.feature.size or 1
         text_counts = column.lengths[0] * texts_per_row if column.lengths else np.full(column.rows, texts_per_row)
         text_ranges = zip((np.cumsum(text_counts) - text_counts).tolist(), text_counts.tolist(), strict=True)
-        return [
-            next(filter(None, column.values[first_text : first_text + num_texts]), "")
-            for first_text, num_texts in text_ranges
-        ]
+        return [next(filter(None, column.values[text : text + num_texts]), "") for text, num_texts in text_ranges]
     code_rows = np.asarray(column.values).reshape(column.rows, column.feature.size or 0)
     text_by_code: dict[bytes, str] = {}
-    return [text_by_code.setdefault(code_row.tobytes(), decode_codes(code_row)) for code_row in code_rows]
+    return [text_by_code.setdefault(row.tobytes(), decode_codes(row)) for row in code_rows]
 
 
 def decode_codes(utf8_codes: np.ndarray) -> str:

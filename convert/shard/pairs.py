@@ -85,9 +85,7 @@ def frame_offsets(frames_text: str, offset: int) -> tuple[int, ...]:
     frames_kind, _, frames_number = check_frames(frames_text).partition(":")
     if frames_kind == "fixed":
         last_frame = int(frames_number) - 1
-        return tuple(
-            (2 * frame_number * offset + last_frame) // (2 * last_frame) for frame_number in range(last_frame + 1)
-        )
+        return tuple((2 * number * offset + last_frame) // (2 * last_frame) for number in range(last_frame + 1))
     stride = {"all": 1, "endpoints": offset}.get(frames_kind) or int(frames_number)
     return (*range(0, offset, stride), offset)
 

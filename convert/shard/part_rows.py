@@ -90,14 +90,14 @@ class PartRows:
             "language": next((instruction for instruction in language if instruction), ""),
             "robot": robot,
         }
-        self._rows["episodes"].append({column: [column_value] for column, column_value in episode_row.items()})
+        self._rows["episodes"].append({column: [value] for column, value in episode_row.items()})
         self._rows["steps"].append(
             {"episode": np.full(num_steps, episode_number), "step": np.arange(num_steps), "language": language}
         )
         constants = {"episode": episode_number, "offset": self._offset, "shard": 0}
         first_step_numbers, camera_numbers = np.array(first_steps, np.int64), np.array(cameras, np.int64)
         self._rows["records"].append(
-            {column: np.full(num_records, column_value) for column, column_value in constants.items()}
+            {column: np.full(num_records, value) for column, value in constants.items()}
             | {"step": first_step_numbers, "camera": camera_numbers, "steps_row": first_step_numbers + self.num_steps}
         )
         self._columns["steps"].append({} if episode is None else episode.steps)

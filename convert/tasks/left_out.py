@@ -32,7 +32,7 @@ class EpisodeCheck:
         if self._plan.episode_list is None:
             return True
         episode_names = [episode_id(source_file, position)]
-        columns = [episode.episode.get(feature_name) for feature_name in OPENPI] if episode else []
+        columns = [episode.episode.get(name) for name in OPENPI] if episode else []
         texts = [column.values for column in columns if column]
         if len(texts) == len(OPENPI):
             episode_names.append("--".join(str(text[0]) for text in texts if text is not None and len(text)))

@@ -122,7 +122,7 @@ def _extract_shard(shard: Shard, journal: Journal, quarantine: Sequence[Quaranti
         episode_lengths = open_table(part_paths["episodes"], "episodes", rows=entry.episodes).array("num_steps")
         status = ShardStatus(
             entry=entry,
-            parts={kind: describe_durably(part_path) for kind, part_path in part_paths.items()},
+            parts={kind: describe_durably(path) for kind, path in part_paths.items()},
             longest=int(episode_lengths.max(initial=0)),
             bytes_in=0,
             quarantine=tuple(quarantine),

@@ -60,7 +60,7 @@ def join_pieces(pieces: Sequence[ShardStatus], journal: Journal, stage_folder: P
         part_files = {kind: describe_durably(stage_folder / kind) for kind in TABLE_KINDS}
         records_file = describe_durably(stage_folder / RECORDS)
     entries = [status.entry for status in pieces]
-    cameras = dict.fromkeys(camera_name for piece_entry in entries for camera_name in piece_entry.camera_sizes)
+    cameras = dict.fromkeys(name for piece_entry in entries for name in piece_entry.camera_sizes)
     entry = entries[0].model_copy(
         update={
             "source_digest": join_digests([status.digests for status in pieces]),
@@ -68,8 +68,7 @@ def join_pieces(pieces: Sequence[ShardStatus], journal: Journal, stage_folder: P
             "left_out": total_counts(piece_entry.left_out for piece_entry in entries),
             "sizes": total_counts(piece_entry.sizes for piece_entry in entries),
             "camera_sizes": {
-                camera_name: total_counts(piece_entry.camera_sizes[camera_name] for piece_entry in entries)
-                for camera_name in cameras
+                name: total_counts(piece_entry.camera_sizes[name] for piece_entry in entries) for name in cameras
             },
             "file": records_file,
         }

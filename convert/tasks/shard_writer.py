@@ -263,7 +263,7 @@ class _ShardWriter:
     ) -> ShardStatus:
         """Return the status of the shard, once its files are written."""
         shard = self._job.shard
-        sizes_by_camera = {camera_name: total_counts([size_counts]) for camera_name, size_counts in self._sizes.items()}
+        sizes_by_camera = {name: total_counts([size_counts]) for name, size_counts in self._sizes.items()}
         policies = {camera.name: camera.policy for camera in self._plan.cameras}
         check_sizes(sizes_by_camera, policies, dataset_name=self._job.dataset)
         entry = ShardEntry(

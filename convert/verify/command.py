@@ -69,7 +69,7 @@ def verify_root(
         raise UsageError(f"jobs is {jobs}, expected 1 or more")
     started = time.monotonic()
     reports = [verify_dataset(folder) for folder in find_datasets(root, datasets)]
-    total_bytes = sum(file_entry.bytes for report in reports for _, file_entry in report.files())
+    total_bytes = sum(entry.bytes for report in reports for _, entry in report.files())
     # At least two processes, unless one was asked for: a crash must not end this process.
     workers = jobs if jobs is not None else max(2, os.cpu_count() or 1)
     with Progress(total_bytes, "B", label="verify", stream=progress) as progress_line, ProcessPool(workers) as pool:
@@ -97,7 +97,7 @@ def verify_root(
 
 def _name_swapped(reports: Sequence[VerifiedDataset]) -> None:
     """Say of each damaged file that has the bytes of another which one that is."""
-    path_by_hash = {file_entry.sha256: file_path for report in reports for file_path, file_entry in report.files()}
+    path_by_hash = {entry.sha256: path for report in reports for path, entry in report.files()}
     for damage in (damage for report in reports for damage in report.notes.damage):
         if damage.sha256 in path_by_hash:
             damage.text += f"; these are the bytes of {path_by_hash[damage.sha256]}"
@@ -125,9 +125,7 @@ def _list_checks(report: VerifiedDataset, *, deep: bool, of_shards: bool) -> Ite
     episode_tables = {split: report.folder / split / table_file("episodes") for split in manifest.splits}
     if of_shards and (
         valid_splits := [
-            split
-            for split, table_path in episode_tables.items()
-            if table_path.exists() and str(table_path) not in damaged_files
+            split for split, path in episode_tables.items() if path.exists() and str(path) not in damaged_files
         ]
     ):
         splits = {split: manifest.splits[split] for split in valid_splits}

@@ -124,9 +124,9 @@ def _counts(left_out: Mapping[str, int], image_counts: Mapping[str, Any]) -> dic
         **{f"left out as {reason}": num_left_out for reason, num_left_out in left_out.items()},
         **{f"frames of {frame_size}": num_left_out for frame_size, num_left_out in image_counts["sizes"].items()},
         **{
-            f"frames of {camera_name} of {frame_size}": cameras[camera_name][frame_size]
-            for camera_name in cameras
-            for frame_size in cameras[camera_name]
+            f"frames of {name} of {frame_size}": cameras[name][frame_size]
+            for name in cameras
+            for frame_size in cameras[name]
         },
         "cameras": len(cameras),
         "frames passed through": image_counts["passed"],
@@ -153,7 +153,7 @@ def _check_names(folder: Path, manifest: Manifest, has_journal: bool, findings: 
         known_names = _TABLE_FILES | {shard_file(entry.name) for entry in split_entry.shards}
         if split_entry.shards and not (folder / split).is_dir():
             findings.add_file(folder / split, f"is no folder; expected a folder of {len(known_names):,} files")
-        label_names = {label_file(labels_name) for labels_name in split_entry.labels}
+        label_names = {label_file(name) for name in split_entry.labels}
         # A hidden file of labels is of a command that is at work, or of one that was killed: the next one removes it.
         unknown_files = [
             file_path for file_path in (folder / split / LABELS).glob("[!.]*") if file_path.name not in label_names

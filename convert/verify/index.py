@@ -53,10 +53,7 @@ def check_index(folder: Path, manifest: Manifest, *, deep: bool) -> Notes:
             _check_rows(tables, shard, offsets[-1] if offsets else None, findings)
         vectors = derived_vectors(read_vectors(manifest))
         if "steps" in tables and _check_vectors(tables["steps"], shards, vectors, deep, findings) and deep:
-            computed = {
-                vector_name: _statistics(tables["steps"], vector_name, vector)
-                for vector_name, vector in vectors.items()
-            }
+            computed = {name: _statistics(tables["steps"], name, vector) for name, vector in vectors.items()}
             for vector, sentence in differing_statistics(manifest.statistics.get(folder.name, {}), computed):
                 findings.add_file(folder.parent / MANIFEST_NAME, f"statistics of {folder.name} {vector}: {sentence}")
     except FormatError as error:
@@ -163,10 +160,7 @@ def _statistics(table: Table, column: DerivedName, vector: Vector) -> Statistics
         names=dimension_names,
         count=len(table),
         nonfinite_episodes=len(np.unique(owners[~np.isfinite(column_rows).all(axis=1)])) if column in VECTORS else 0,
-        **{
-            figure_name: tuple(figures[figure_name] for figures in figures_by_dimension)
-            for figure_name in figures_by_dimension[0]
-        },
+        **{name: tuple(figures[name] for figures in figures_by_dimension) for name in figures_by_dimension[0]},
     )
 
 

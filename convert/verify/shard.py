@@ -150,7 +150,7 @@ def _check_chunk(
     """Decode all frames of a chunk of video, and return the number of those that rows have by size ("HxW")."""
     codec: Codec | None
     if camera is None:
-        heights_widths = (size_text.partition("x") for size_text in allowed)
+        heights_widths = (text.partition("x") for text in allowed)
         allowed_sizes = tuple((int(height), int(width)) for height, _, width in heights_widths)
         codec, max_frames = video_codec(record), MAX_GOP
     else:
@@ -158,12 +158,12 @@ def _check_chunk(
     if video_codec(record) != codec:
         raise FormatError(f"{len(record)} bytes that are no chunk of {codec}")
     frame_sizes = [f"{pixels.shape[0]}x{pixels.shape[1]}" for pixels in decode_all(record, allowed_sizes)]
-    frame_numbers = [record_row["step"] % max_frames for record_row in record_rows]
+    frame_numbers = [row["step"] % max_frames for row in record_rows]
     if not max(frame_numbers, default=0) < len(frame_sizes) <= max_frames:
         raise FormatError(
             f"holds {len(frame_sizes)} frames, expected {max(frame_numbers, default=0) + 1} to {max_frames}"
         )
-    return Counter(frame_sizes[frame_number] for frame_number in frame_numbers)
+    return Counter(frame_sizes[number] for number in frame_numbers)
 
 
 def _read_records(
@@ -186,8 +186,8 @@ def _read_records(
             row_order[row_bounds[record_number] : row_bounds[record_number + 1]].tolist() if record_columns else []
         )
         named_rows = [
-            {column: int(column_values[row_number]) for column, column_values in record_columns.items()}
-            for row_number in own_rows
+            {column: int(column_values[number]) for column, column_values in record_columns.items()}
+            for number in own_rows
         ]
         first_row = named_rows[0] if named_rows else {}
         location = f"record {record_number}" + (
