@@ -45,9 +45,9 @@ def test_sizes_that_are_one_size_as_video_are_refused_and_named(
         tmp_path / "source", features=features, splits={"train": [list(map(record, shard)) for shard in shards]}
     )
     cameras = {"wrist": {"path": "hand", "role": "primary", "storage": "png", "shape": [15, 16, 3]}}
-    arguments = ["--source", str(dataset.root), "--config", str(dataset.registry(cameras=cameras))]
-    arguments = ["--layout", "frames", "--codec", "h264", "--image-size", "native", "--num-workers", "1"]
-    code = main(["--datasets", "demo", *arguments, "--output", str(tmp_path / "out"), *arguments])
+    source = ["--source", str(dataset.root), "--config", str(dataset.registry(cameras=cameras))]
+    options = ["--layout", "frames", "--codec", "h264", "--image-size", "native", "--num-workers", "1"]
+    code = main(["--datasets", "demo", *source, "--output", str(tmp_path / "out"), *options])
     message = capsys.readouterr().err
     assert code == EXIT_FAILED, message
     assert "demo, wrist: frames of 15x16 and 16x16 cannot be told apart as video" in message
