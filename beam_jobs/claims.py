@@ -28,18 +28,20 @@ class Claims:
         while (number := self._advance(1)) < self._jobs:
             yield number
 
-    def stop(self, why: str) -> None:
+    def stop(self, message: str) -> None:
         """Leave no job to take, because one has failed."""
-        self._advance(self._jobs, why.encode()[:_MOST])
+        self._advance(self._jobs, message.encode()[:_MOST])
 
     def failure(self) -> str:
         """Return the error of the job that failed last, empty if none has."""
         return self._path.read_bytes()[_NEXT.size :].rstrip(b"\0").decode(errors="replace")
 
-    def _advance(self, count: int, why: bytes = b"") -> int:
+    def _advance(self, num_jobs: int, message: bytes = b"") -> int:
         """Return the number of the next job, and move it on."""
-        with self._path.open("r+b", buffering=0) as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            (number,) = _NEXT.unpack(os.pread(file.fileno(), _NEXT.size, 0))
-            os.pwrite(file.fileno(), _NEXT.pack(number + count) + (why and why.ljust(_MOST, b"\0")), 0)
-        return int(number)
+        with self._path.open("r+b", buffering=0) as claims_file:
+            fcntl.flock(claims_file, fcntl.LOCK_EX)
+            (job_number,) = _NEXT.unpack(os.pread(claims_file.fileno(), _NEXT.size, 0))
+            os.pwrite(
+                claims_file.fileno(), _NEXT.pack(job_number + num_jobs) + (message and message.ljust(_MOST, b"\0")), 0
+            )
+        return int(job_number)

@@ -16,10 +16,11 @@ from apache_beam.metrics import Metrics
 from beam_jobs.claims import Claims
 from convert.errors import ConvertError, ShardError, UsageError
 from convert.jobs import ShardJob, SplitJob
-from convert.journal.status import ShardFailure
+from convert.journal.status import IndexStatus, ShardFailure, ShardStatus
 from convert.plan import DatasetPlan
 from convert.tasks.merge import merge_split
 from convert.tasks.shard import convert_shard
+from stream.format.names import Layout
 from stream.storage.remote import RemoteError
 
 _LOGGER = logging.getLogger(__name__)
@@ -45,7 +46,10 @@ class DoJob(beam.DoFn):
         """Do the job, unless another process is doing it."""
         plan = self._plans[job.dataset]
         try:
-            _count(_do(job, plan))
+            if isinstance(job, SplitJob):
+                _count(_count_split(merge_split(job, plan)))
+            else:
+                _count(_count_shard(convert_shard(job, plan), plan.layout))
         except Exception as error:
             _LOGGER.info("%s %s failed", job.dataset, job.name, exc_info=True)
             failure = _name_job(error, job)
@@ -80,40 +84,39 @@ class ClaimJobs(DoJob):
                 self._claims.stop(str(error))
 
 
-def _do(job: Job, plan: DatasetPlan) -> dict[str, int]:
-    """Do a job and return the counts of its result."""
-    if isinstance(job, SplitJob):
-        index = merge_split(job, plan)
-        if index is None:
-            return {"splits_elsewhere": 1}
-        return {"splits": 1, "bytes_out": sum(table.bytes for table in index.index.values())}
-    shard = convert_shard(job, plan)
-    if shard is None:
+def _count_split(status: IndexStatus | None) -> dict[str, int]:
+    if status is None:
+        return {"splits_elsewhere": 1}
+    return {"splits": 1, "bytes_out": sum(table.bytes for table in status.index.values())}
+
+
+def _count_shard(status: ShardStatus | None, layout: Layout) -> dict[str, int]:
+    if status is None:
         return {"shards_elsewhere": 1}
-    if shard.piece:
+    if status.piece:
         # A piece counts when the shard is joined.
         return {}
     return {
         "shards": 1,
-        "episodes": shard.entry.episodes,
-        plan.layout: shard.entry.records,
-        "bytes_in": shard.bytes_in,
-        "bytes_out": shard.entry.file.bytes,
-        "left_out": sum(shard.entry.left_out.values()),
+        "episodes": status.entry.episodes,
+        layout: status.entry.records,
+        "bytes_in": status.bytes_in,
+        "bytes_out": status.entry.file.bytes,
+        "left_out": sum(status.entry.left_out.values()),
     }
 
 
 def _count(amounts: Mapping[str, int]) -> None:
-    for name, amount in amounts.items():
-        Metrics.counter(NAMESPACE, name).inc(amount)
+    for counter_name, amount in amounts.items():
+        Metrics.counter(NAMESPACE, counter_name).inc(amount)
 
 
 def _name_job(error: Exception, job: Job) -> ConvertError:
     """Return the failure with the shard or split in its message: runners return little more than the message."""
-    ours = isinstance(error, ConvertError | RemoteError)
-    message = str(error) if ours else f"{type(error).__name__}: {error}"
-    known = (job.shard.name, job.stem) if isinstance(job, ShardJob) else (job.split,)
-    if not any(name in message for name in known):
+    is_expected = isinstance(error, ConvertError | RemoteError)
+    message = str(error) if is_expected else f"{type(error).__name__}: {error}"
+    job_names = (job.shard.name, job.stem) if isinstance(job, ShardJob) else (job.split,)
+    if not any(name in message for name in job_names):
         message = f"{message} (in {job.dataset} {job.name})"
     refused = isinstance(error, UsageError) or (isinstance(error, RemoteError) and error.refused)
     return (UsageError if refused else ShardError)(message)

@@ -33,9 +33,9 @@ _PATIENCE = 20.0
 
 def check_jar(runner: str, options: PipelineOptions) -> None:
     """Raise UsageError if the named jar is neither a file nor an address."""
-    jar = _named_jar(runner, options)
-    if jar and not os.path.isfile(jar) and not urlparse(jar).scheme:
-        raise UsageError(f"--{_JARS[runner][1]} {jar}: no such file")
+    jar_path = _named_jar(runner, options)
+    if jar_path and not os.path.isfile(jar_path) and not urlparse(jar_path).scheme:
+        raise UsageError(f"--{_JARS[runner][1]} {jar_path}: no such file")
 
 
 def reach_job_server(runner: str, options: PipelineOptions) -> None:
@@ -60,9 +60,9 @@ def reach_job_server(runner: str, options: PipelineOptions) -> None:
 def _named_jar(runner: str, options: PipelineOptions) -> str | None:
     if runner not in _JARS:
         return None
-    view, name = _JARS[runner]
-    jar: str | None = getattr(options.view_as(view), name)
-    return jar
+    view, option_name = _JARS[runner]
+    jar_path: str | None = getattr(options.view_as(view), option_name)
+    return jar_path
 
 
 def _reach_endpoint(endpoint: str) -> None:
@@ -75,23 +75,23 @@ def _reach_endpoint(endpoint: str) -> None:
         raise UsageError(f"--job_endpoint {endpoint}: nothing answers there ({error.strerror or error})") from None
 
 
-def _reach_jar(runner: str, options: PipelineOptions, cache: str) -> None:
-    jar = _named_jar(runner, options) or _beams_jar(runner, options)
-    address = urlparse(jar)
-    cached = os.path.join(cache, os.path.basename(jar))
-    if os.path.isfile(jar) or os.path.isfile(cached) or address.scheme not in ("http", "https"):
+def _reach_jar(runner: str, options: PipelineOptions, cache_folder: str) -> None:
+    jar_path = _named_jar(runner, options) or _beams_jar(runner, options)
+    address = urlparse(jar_path)
+    cached_jar = os.path.join(cache_folder, os.path.basename(jar_path))
+    if os.path.isfile(jar_path) or os.path.isfile(cached_jar) or address.scheme not in ("http", "https"):
         return
     try:
-        urllib.request.urlopen(urllib.request.Request(jar, method="HEAD"), timeout=_PATIENCE).close()
+        urllib.request.urlopen(urllib.request.Request(jar_path, method="HEAD"), timeout=_PATIENCE).close()
     except OSError as error:
         raise UsageError(
-            f"the jar of Beam's job server is not available from {jar} ({getattr(error, 'reason', error)}); copy it "
-            f"here and name it with --{_JARS[runner][1]} PATH, or put it at {cached}"
+            f"the jar of Beam's job server is not available from {jar_path} ({getattr(error, 'reason', error)}); copy "
+            f"it here and name it with --{_JARS[runner][1]} PATH, or put it at {cached_jar}"
         ) from None
 
 
 def _beams_jar(runner: str, options: PipelineOptions) -> str:
     """Return the address of the jar for the installed version of Beam."""
-    flink = f"flink:{options.view_as(FlinkRunnerOptions).flink_version}"
-    cluster = flink if runner == "FlinkRunner" else "spark:3"
-    return str(JavaJarServer.path_to_beam_jar(f":runners:{cluster}:job-server:shadowJar"))
+    flink_name = f"flink:{options.view_as(FlinkRunnerOptions).flink_version}"
+    cluster_name = flink_name if runner == "FlinkRunner" else "spark:3"
+    return str(JavaJarServer.path_to_beam_jar(f":runners:{cluster_name}:job-server:shadowJar"))

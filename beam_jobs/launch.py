@@ -36,7 +36,7 @@ def run_pipeline(
     arguments: Sequence[str],
     *,
     num_workers: int,
-    known: Sequence[str],
+    program_flags: Sequence[str],
     progress: AbstractContextManager[object],
 ) -> dict[str, int] | None:
     """Convert shards, or merge splits, with the runner that Beam's ``arguments`` name.
@@ -46,7 +46,7 @@ def run_pipeline(
         plans: Plans by dataset.
         arguments: Beam's options as on the command line.
         num_workers: Worker processes of a local runner, at most one for each job.
-        known: The program's own options, to suggest one for a typo.
+        program_flags: The program's own options, to suggest one for a typo.
         progress: Context manager that is entered once the runner is ready, while the pipeline runs.
 
     Returns:
@@ -55,35 +55,35 @@ def run_pipeline(
     Raises:
         UsageError: There is no such runner or option. Other errors of a runner pass through.
     """
-    choice = choose_runner(arguments, num_workers=max(1, min(num_workers, len(jobs))), known=known)
+    choice = choose_runner(arguments, num_workers=max(1, min(num_workers, len(jobs))), program_flags=program_flags)
     # A killed run may have left a folder, also if it left nothing to convert.
     sweep(staging_base(None), prefix=SCRATCH)
     if not jobs:
         with progress:
             return {}
-    before = {child.pid for child in psutil.Process().children(recursive=True)}
+    earlier_children = {child_process.pid for child_process in psutil.Process().children(recursive=True)}
     try:
-        with ExitStack() as stack:
-            runner, options = stack.enter_context(open_runner(choice))
-            scratch = stack.enter_context(stage(staging_base(None), prefix=SCRATCH))
+        with ExitStack() as exit_stack:
+            runner, options = exit_stack.enter_context(open_runner(choice))
+            scratch = exit_stack.enter_context(stage(staging_base(None), prefix=SCRATCH))
             # Other runners have further temporary files, which Beam removes when this process ends.
-            own = choice.is_local or choice.kind == "DaskRunner"
-            with temporary_files_in(scratch) if own else nullcontext():
+            moves_files = choice.is_local or choice.kind == "DaskRunner"
+            with temporary_files_in(scratch) if moves_files else nullcontext():
                 pipeline = beam.Pipeline(runner=runner, options=options)
             if choice.kind == "DaskRunner":
                 _reach_scheduler(options)
-            stack.enter_context(progress)
+            exit_stack.enter_context(progress)
             if choice.is_local and choice.num_workers > 1:
                 claims = Claims(scratch / "claims", jobs=len(jobs))
                 build_graph(pipeline, jobs, plans, claims=claims, num_workers=choice.num_workers)
-                counters = _run_beside(pipeline, before, claims)
+                counters = _run_beside(pipeline, earlier_children, claims)
             else:
                 build_graph(pipeline, jobs, plans)
                 counters = _run(pipeline)
             _LOGGER.info("counters: %s", counters)
             return counters
     finally:
-        _end_children(before)
+        _end_children(earlier_children)
         # Another run may have been killed meanwhile.
         sweep(staging_base(None), prefix=SCRATCH)
 
@@ -92,8 +92,10 @@ def _reach_scheduler(options: PipelineOptions) -> None:
     """Connect to Dask's scheduler and leave again; raises OSError if it does not answer."""
     from dask.distributed import Client
 
-    given = options.get_all_options()
-    with Client(**{name: given[name] for name in ("address", "scheduler_file", "timeout") if given.get(name)}):
+    beam_options = options.get_all_options()
+    with Client(
+        **{name: beam_options[name] for name in ("address", "scheduler_file", "timeout") if beam_options.get(name)}
+    ):
         pass
 
 
@@ -110,21 +112,21 @@ def _run(pipeline: beam.Pipeline) -> dict[str, int] | None:
 
 def _counters(result: PipelineResult) -> dict[str, int] | None:
     try:
-        found = result.metrics().query(MetricsFilter().with_namespace(NAMESPACE))["counters"]
+        metrics = result.metrics().query(MetricsFilter().with_namespace(NAMESPACE))["counters"]
     except Exception as error:
         # Dask's runner has no metrics, and a service may not answer any more; the conversion is complete anyway.
         _LOGGER.info("the runner gives no counters: %r", error)
         return None
     counters: Counter[str] = Counter()
-    for metric in found:
+    for metric in metrics:
         counters[metric.key.metric.name] += int(metric.result or 0)
     return dict(sorted(counters.items()))
 
 
-def _run_beside(pipeline: beam.Pipeline, before: set[int], claims: Claims) -> dict[str, int] | None:
+def _run_beside(pipeline: beam.Pipeline, earlier_children: set[int], claims: Claims) -> dict[str, int] | None:
     """Run in a thread, so that a failure or an interrupt can end the workers, for which Beam waits without end."""
     result: Future[dict[str, int] | None] = Future()
-    codes: list[int] = []
+    exit_codes: list[int] = []
 
     def run() -> None:
         try:
@@ -133,12 +135,12 @@ def _run_beside(pipeline: beam.Pipeline, before: set[int], claims: Claims) -> di
             result.set_exception(error)
 
     def note(error: threading.ExceptHookArgs) -> None:
-        # Beam reports a killed worker in a thread of its own, and waits for the worker without end.
-        if found := _WORKER_ENDED.fullmatch(str(error.exc_value)):
-            codes.append(int(found[1]))
+        # Beam reports a killed worker in its own thread, and waits for the worker without end.
+        if ended_match := _WORKER_ENDED.fullmatch(str(error.exc_value)):
+            exit_codes.append(int(ended_match[1]))
         _LOGGER.info("in a thread of Beam's: %r", error.exc_value)
 
-    hook, threading.excepthook = threading.excepthook, note
+    earlier_hook, threading.excepthook = threading.excepthook, note
     thread = threading.Thread(target=run, name="pipeline", daemon=True)
     thread.start()
     try:
@@ -146,28 +148,34 @@ def _run_beside(pipeline: beam.Pipeline, before: set[int], claims: Claims) -> di
             thread.join(_POLL)
             if message := claims.failure():
                 raise ShardError(message)
-            if codes:
-                raise ConvertError(_worker_ended(codes[0]))
+            if exit_codes:
+                raise ConvertError(_worker_ended(exit_codes[0]))
     except BaseException:
         # The hook stays: the threads in which Beam waits for its workers would print that they ended.
-        _end_children(before)
+        _end_children(earlier_children)
         thread.join(_GRACE)
         raise
-    threading.excepthook = hook
+    threading.excepthook = earlier_hook
     return result.result()
 
 
-def _worker_ended(code: int) -> str:
-    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-    why = ", as the kernel does when memory runs out" if code == -signal.SIGKILL else ""
-    return f"a worker process {how}{why}; run the same command again to go on, perhaps with fewer --num-workers"
+def _worker_ended(exit_code: int) -> str:
+    ending = (
+        f"was killed by {signal.Signals(-exit_code).name}" if exit_code < 0 else f"ended with exit code {exit_code}"
+    )
+    cause = ", as the kernel does when memory runs out" if exit_code == -signal.SIGKILL else ""
+    return f"a worker process {ending}{cause}; run the same command again to continue, perhaps with fewer --num-workers"
 
 
-def _end_children(before: set[int]) -> None:
+def _end_children(earlier_children: set[int]) -> None:
     """End the worker processes that an interrupted runner leaves."""
-    children = [child for child in psutil.Process().children(recursive=True) if child.pid not in before]
-    for child in children:
-        child.terminate()
+    children = [
+        child_process
+        for child_process in psutil.Process().children(recursive=True)
+        if child_process.pid not in earlier_children
+    ]
+    for child_process in children:
+        child_process.terminate()
     _, alive = psutil.wait_procs(children, timeout=_GRACE)
-    for child in alive:
-        child.kill()
+    for child_process in alive:
+        child_process.kill()

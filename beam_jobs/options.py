@@ -79,33 +79,35 @@ class RunnerChoice:
         return self.is_service and bool(PipelineOptions(list(self.arguments)).view_as(TestOptions).dry_run)
 
 
-def choose_runner(arguments: Sequence[str], *, num_workers: int, known: Sequence[str]) -> RunnerChoice:
+def choose_runner(arguments: Sequence[str], *, num_workers: int, program_flags: Sequence[str]) -> RunnerChoice:
     """Return the runner that the command line asks for.
 
     Args:
         arguments: Arguments that the program's own parser did not know.
-        num_workers: Worker processes of a local runner; other runners have options of their own.
-        known: The program's own options, to suggest one for a typo.
+        num_workers: Worker processes of a local runner; other runners have their own options.
+        program_flags: The program's own options, to suggest one for a typo.
 
     Raises:
         UsageError: Beam does not know an option either, or there is no such runner, or its extra is not installed.
     """
-    first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    first.add_argument("--runner", default=LOCAL_RUNNERS[0])
-    runner, rest = first.parse_known_args(list(arguments))
-    choice = RunnerChoice(name=_full_name(str(runner.runner)), arguments=tuple(rest), num_workers=num_workers)
+    runner_parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    runner_parser.add_argument("--runner", default=LOCAL_RUNNERS[0])
+    runner, remaining = runner_parser.parse_known_args(list(arguments))
+    choice = RunnerChoice(name=_full_name(str(runner.runner)), arguments=tuple(remaining), num_workers=num_workers)
     _check_runner(choice)
     parser: Any = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     for options in PipelineOptions.__subclasses__():
         options._add_argparse_args(parser)
     try:
-        _, unknown = parser.parse_known_args(rest)
+        _, unknown = parser.parse_known_args(remaining)
     except argparse.ArgumentError as error:
         raise UsageError(f"Beam option {error}") from None
     if unknown:
-        theirs = [flag for action in parser._actions for flag in action.option_strings]
-        raise UsageError(f"unknown option {unknown[0]}, neither ours nor Beam's{_hint(unknown[0], known, theirs)}")
-    check_jar(choice.name, PipelineOptions(rest))
+        beam_flags = [option_flag for action in parser._actions for option_flag in action.option_strings]
+        raise UsageError(
+            f"unknown option {unknown[0]}, neither ours nor Beam's{_hint(unknown[0], program_flags, beam_flags)}"
+        )
+    check_jar(choice.name, PipelineOptions(remaining))
     return choice
 
 
@@ -129,13 +131,13 @@ def open_runner(choice: RunnerChoice) -> Iterator[tuple[PipelineRunner, Pipeline
         with _dask_arguments(choice) as arguments:
             yield create_runner(_DASK), PipelineOptions(list(arguments))
         return
-    with ExitStack() as stack:
+    with ExitStack() as exit_stack:
         if choice.name in _LEAVE_FILES:
             # Removed at the end, and swept after a kill.
-            scratch = stack.enter_context(stage(staging_base(None), prefix=SCRATCH))
-            stack.enter_context(temporary_files_in(scratch))
+            scratch = exit_stack.enter_context(stage(staging_base(None), prefix=SCRATCH))
+            exit_stack.enter_context(temporary_files_in(scratch))
         options = PipelineOptions([*choice.arguments, f"--runner={choice.name}"])
-        # Each thread would convert a shard of its own, in the memory of one process and on one core.
+        # Each thread would convert its own shard, in the memory of one process and on one core.
         threads = options.view_as(DebugOptions)
         threads.number_of_worker_harness_threads = threads.number_of_worker_harness_threads or 1
         if choice.name in PORTABLE_RUNNERS:
@@ -168,8 +170,8 @@ def _dask_arguments(choice: RunnerChoice) -> Iterator[list[str]]:
     import dask
     from dask.distributed import LocalCluster
 
-    for name in ("distributed", "tornado"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
+    for logger_name in ("distributed", "tornado"):
+        logging.getLogger(logger_name).setLevel(logging.CRITICAL)
     # The first pipeline's tracker ends with its workers, and the second pipeline starts another.
     warnings.filterwarnings("ignore", "resource_tracker: process died unexpectedly")
 
@@ -180,12 +182,12 @@ def _dask_arguments(choice: RunnerChoice) -> Iterator[list[str]]:
     if _mentions(arguments, _DASK_PLACES):
         yield arguments
         return
-    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if 0 <= files < _DASK_FILES:
+    max_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= max_files < _DASK_FILES:
         # With fewer files Dask's processes fail one by one, and leave semaphores in shared memory.
         raise UsageError(
-            f"only {files} files may be open (ulimit -n), a local Dask cluster needs {_DASK_FILES}; raise the limit, "
-            "or convert without Dask"
+            f"only {max_files} files may be open (ulimit -n), a local Dask cluster needs {_DASK_FILES}; raise the "
+            "limit, or convert without Dask"
         )
     with (
         stage(staging_base(None), prefix=SCRATCH) as scratch,
@@ -203,21 +205,21 @@ def _dask_arguments(choice: RunnerChoice) -> Iterator[list[str]]:
         yield [*arguments, f"--dask_client_address={cluster.scheduler_address}"]
 
 
-def _hint(argument: str, ours: Sequence[str], theirs: Sequence[str]) -> str:
-    for flags in (ours, theirs):
-        if near := difflib.get_close_matches(argument.split("=")[0], flags, n=1, cutoff=0.8):
-            return f"; did you mean {near[0]}?"
+def _hint(argument: str, our_flags: Sequence[str], beam_flags: Sequence[str]) -> str:
+    for known_flags in (our_flags, beam_flags):
+        if close_flags := difflib.get_close_matches(argument.split("=")[0], known_flags, n=1, cutoff=0.8):
+            return f"; did you mean {close_flags[0]}?"
     return ""
 
 
-def _mentions(arguments: Sequence[str], flags: Sequence[str]) -> bool:
-    return any(argument.split("=")[0] in flags for argument in arguments)
+def _mentions(arguments: Sequence[str], option_flags: Sequence[str]) -> bool:
+    return any(argument.split("=")[0] in option_flags for argument in arguments)
 
 
-def _full_name(name: str) -> str:
+def _full_name(runner_name: str) -> str:
     """Return the name of a runner, which may be given in any case and without its ending, as Beam allows."""
-    known = {runner.lower(): runner for runner in (*LOCAL_RUNNERS, *_OTHER_RUNNERS)}
-    return known.get(name.lower(), known.get(f"{name.lower()}runner", name))
+    full_names = {runner.lower(): runner for runner in (*LOCAL_RUNNERS, *_OTHER_RUNNERS)}
+    return full_names.get(runner_name.lower(), full_names.get(f"{runner_name.lower()}runner", runner_name))
 
 
 def _check_runner(choice: RunnerChoice) -> None:
@@ -226,9 +228,9 @@ def _check_runner(choice: RunnerChoice) -> None:
         for module in _MODULES.get(choice.kind, ()):
             importlib.import_module(module)
     except ImportError:
-        name = choice.kind.removesuffix("Runner")
+        extra_name = choice.kind.removesuffix("Runner")
         raise UsageError(
-            f"the {name} runner is not installed; pip install -c constraints.txt -e '.[{name.lower()}]'"
+            f"the {extra_name} runner is not installed; pip install -c constraints.txt -e '.[{extra_name.lower()}]'"
         ) from None
     if choice.is_local or choice.kind == "DaskRunner":
         return

@@ -28,7 +28,7 @@ from convert.journal.status import ShardStatus
 from convert.plan import Conversion, ConvertConfig, plan_conversion
 from convert.registry.registry import load_registry
 from convert.run.finish import finalise
-from convert.run.status import survey
+from convert.run.status import read_status
 from convert.sample.record import encode_example
 from convert.sample.writer import write_metadata
 from convert.shard.images import FramePolicy
@@ -86,7 +86,7 @@ def write_source(
     }
     features = tfds.features.FeaturesDict({"steps": tfds.features.Dataset(step)})
     splits = {"train": (list(map(len, shards)), sum(file.stat().st_size for file in files))}
-    write_metadata(folder, name=name, version=VERSION, features=features, splits=splits)
+    write_metadata(folder, dataset_name=name, version=VERSION, features=features, splits=splits)
     entry = {
         "tfds_name": name,
         "version": VERSION,
@@ -119,8 +119,10 @@ def convert_shards(source: Source, output: Path) -> Conversion:
     (selected,) = load_registry(config=[str(source.config)]).resolve(source.name)
     dataset = find_dataset([str(source.root)], source.name, VERSION)
     options = ConvertConfig(policy=FramePolicy(size=None), on_error="fail")
-    conversion = plan_conversion(selected, dataset, options, output=str(output / source.name / VERSION))
-    convert_jobs(conversion)
+    conversion = plan_conversion(selected, found, options, output_folder=str(output / source.name / VERSION))
+    Journal(conversion.plan.output).begin(conversion.parameters)
+    for job in conversion.jobs:
+        convert_shard(job, conversion.plan)
     return conversion
 
 
@@ -132,7 +134,7 @@ def convert_jobs(conversion: Conversion) -> list[ShardStatus]:
 
 def finish(conversion: Conversion) -> None:
     """Merge the index of converted shards, and write the manifest."""
-    for job in survey(conversion).merges:
+    for job in read_status(conversion).pending_merges:
         merge_split(job, conversion.plan)
     finalise(conversion)
 

@@ -30,36 +30,40 @@ class FeatureFinder:
         self._named: set[str] = set()
         self._features = {notation(feature): feature for feature in source.features.values()}
 
-    def find(self, path: str, role: str) -> Feature:
+    def find(self, feature_path: str, role: str) -> Feature:
         """Return a feature; raises SourceError with the closest ones if it does not exist."""
-        if path in self._features:
-            self._named.add(path)
-            return self._features[path]
-        last = path.rsplit("/", 1)[-1]
-        same = [name for name in self._features if name.rsplit("/", 1)[-1] == last]
-        same = same or difflib.get_close_matches(path, self._features, 1)
-        hint = f"did you mean {same[0]!r}?" if same else closest(path, self._features, noun="features")
-        raise SourceError(f"{self._spec.name}: {role} {path!r} is not in {self._file}; {hint}")
+        if feature_path in self._features:
+            self._named.add(feature_path)
+            return self._features[feature_path]
+        last_component = feature_path.rsplit("/", 1)[-1]
+        similar_paths = [path for path in self._features if path.rsplit("/", 1)[-1] == last_component]
+        similar_paths = similar_paths or difflib.get_close_matches(feature_path, self._features, 1)
+        hint = (
+            f"did you mean {similar_paths[0]!r}?"
+            if similar_paths
+            else closest(feature_path, self._features, noun="features")
+        )
+        raise SourceError(f"{self._spec.name}: {role} {feature_path!r} is not in {self._file}; {hint}")
 
     def camera(self, camera: Camera) -> Feature:
         """Return the feature of a camera, which must hold pictures or depth."""
         feature = self.find(camera.path, "camera")
         if camera.is_depth:
             return self._depth(camera, feature)
-        raw = feature.kind == "tensor" and len(feature.shape) in (2, 3) and feature.encoding == "none"
-        if feature.dtype == "uint8" and (raw or (feature.kind == "image" and not feature.sequences)):
+        is_raw = feature.kind == "tensor" and len(feature.shape) in (2, 3) and feature.encoding == "none"
+        if feature.dtype == "uint8" and (is_raw or (feature.kind == "image" and not feature.sequences)):
             return feature
         pictures = [
-            name
-            for name, other in self._features.items()
-            if other.kind == "image" and other.dtype == "uint8" and other.level == "step"
+            path
+            for path, other_feature in self._features.items()
+            if other_feature.kind == "image" and other_feature.dtype == "uint8" and other_feature.level == "step"
         ]
         raise self._unfit(f"camera {camera.path}", feature, f"not a picture; pictures are {', '.join(pictures)}")
 
     def _depth(self, camera: Camera, feature: Feature) -> Feature:
-        dtype = np.dtype("uint8" if feature.dtype == "string" else feature.dtype)
-        flat = len(feature.shape) == 2 or feature.shape[2:] in ((1,), (3,))
-        if not flat or feature.sequences or dtype.kind not in "uif" or dtype.itemsize == 1:
+        numpy_dtype = np.dtype("uint8" if feature.dtype == "string" else feature.dtype)
+        is_flat = len(feature.shape) == 2 or feature.shape[2:] in ((1,), (3,))
+        if not is_flat or feature.sequences or numpy_dtype.kind not in "uif" or numpy_dtype.itemsize == 1:
             raise self._unfit(f"depth camera {camera.path}", feature, "expected numbers of 16 bits or more, or a PNG")
         return feature
 
@@ -68,17 +72,19 @@ class FeatureFinder:
         instruction = self._spec.instruction
         if instruction is None:
             return ()
-        found = tuple(self.find(path, "instruction") for path in (instruction.path, *instruction.alternatives))
-        for feature in found:
+        instruction_features = tuple(
+            self.find(path, "instruction") for path in (instruction.path, *instruction.alternatives)
+        )
+        for feature in instruction_features:
             is_text = feature.dtype == "string" and feature.size and len(feature.sequences) <= 1
             is_codes = feature.dtype.startswith(("int", "uint")) and len(feature.shape) == 1
             if not (is_text if instruction.encoding == "text" else is_codes):
-                fault = f"which encoding {instruction.encoding} does not read"
-                raise self._unfit(f"instruction {feature.name}", feature, fault)
-        return found
+                problem = f"which encoding {instruction.encoding} does not read"
+                raise self._unfit(f"instruction {feature.name}", feature, problem)
+        return instruction_features
 
     def success(self) -> Feature | None:
-        """Return the feature that tells the success; None if there is none, or it is a column ``success`` already."""
+        """Return the feature that holds the success; None if there is none, or it is a column ``success`` already."""
         if self._spec.success_path is None:
             return None
         feature = self.find(self._spec.success_path, "success_path")
@@ -86,19 +92,20 @@ class FeatureFinder:
             raise self._unfit(f"success_path {feature.name}", feature, "neither one number nor one text")
         return None if f"/{SUCCESS.name}" in self._features else feature
 
-    def check_part(self, part: Part | Term, path: str) -> None:
+    def check_part(self, part: Part | Term, feature_path: str) -> None:
         """Raise UsageError unless the feature of a part has its values and is not left out."""
-        feature = self.find(path, "action or state")
+        feature = self.find(feature_path, "action or state")
         if feature.dtype == "string" or feature.size is None or feature.sequences:
-            raise self._unfit(path, feature, "not a vector of numbers")
+            raise self._unfit(feature_path, feature, "not a vector of numbers")
         if feature.size != part.dims if part.select is None else max(part.select) >= feature.size:
-            wanted = f"values {list(part.select)}" if part.select else f"all {part.dims}"
+            expected_values = f"values {list(part.select)}" if part.select else f"all {part.dims}"
             raise UsageError(
-                f"{self._spec.name}: {path} has {feature.size} values {feature.shape}; the registry takes {wanted}"
+                f"{self._spec.name}: {feature_path} has {feature.size} values {feature.shape}; the registry takes "
+                f"{expected_values}"
             )
-        if self._spec.leaves_out(path):
+        if self._spec.leaves_out(feature_path):
             raise UsageError(
-                f"{self._spec.name}: {path} is part of action or state, so it cannot be left out "
+                f"{self._spec.name}: {feature_path} is part of action or state, so it cannot be left out "
                 f"({', '.join(self._spec.leave_out)})"
             )
 
@@ -108,40 +115,46 @@ class FeatureFinder:
         Left out are pictures, features without values, what the entry leaves out, coded instructions, and what varies
         unless the entry names it.
         """
-        cameras = {camera.path for camera in self._spec.cameras.values()}
-        codes = self._spec.instruction is not None and self._spec.instruction.encoding == "utf8_codes"
-        found = tuple(
+        camera_paths = {camera.path for camera in self._spec.cameras.values()}
+        has_codes = self._spec.instruction is not None and self._spec.instruction.encoding == "utf8_codes"
+        chosen_features = tuple(
             feature
-            for name, feature in self._features.items()
+            for path, feature in self._features.items()
             if feature.kind != "image"
             and feature.size != 0
-            and name not in cameras
-            and not self._spec.leaves_out(name)
-            and (name in self._named or not feature.varies)
-            and not (codes and feature in language)
+            and path not in camera_paths
+            and not self._spec.leaves_out(path)
+            and (path in self._named or not feature.varies)
+            and not (has_codes and feature in language)
         )
-        for feature in (*found, *language):
+        for feature in (*chosen_features, *language):
             if not feature.size:
                 raise UsageError(
                     f"{self._spec.name}: {notation(feature)} has the shape {feature.shape}; columns need a fixed size "
                     "of 1 or more. Leave it out (--leave-out, or leave_out in the registry)"
                 )
         if self._spec.leave_out:
-            self._check_widths(found)
-        return found
+            self._check_widths(chosen_features)
+        return chosen_features
 
     def _check_widths(self, columns: Iterable[Feature]) -> None:
         """Raise UsageError for columns of steps that are wide, unless the registry says so or uses their numbers."""
         spec = self._spec
-        parts = {part.path for vector in spec.vectors.values() for part in vector_inputs(vector)}
+        part_paths = {part.path for vector in spec.vectors.values() for part in vector_inputs(vector)}
         for feature in columns:
-            name, size = feature.name, feature.size or 0
-            if feature.level == "step" and size > WIDE and name not in parts and not spec.is_wide(name):
+            feature_name, num_values = feature.name, feature.size or 0
+            if (
+                feature.level == "step"
+                and num_values > WIDE
+                and feature_name not in part_paths
+                and not spec.is_wide(feature_name)
+            ):
                 raise UsageError(
-                    f"{spec.name}: {name} is {feature.dtype} {feature.shape}: the index would have {size:,} numbers of "
-                    f"it a step, and has at most {WIDE:,} unasked; in the registry, write `leave_out: [{name}]` to do "
-                    f"without it or `wide: [{name}]` to keep it, or keep all with --leave-out none"
+                    f"{spec.name}: {feature_name} is {feature.dtype} {feature.shape}: the index would have "
+                    f"{num_values:,} numbers of it a step, and has at most {WIDE:,} unasked; in the registry, write "
+                    f"`leave_out: [{feature_name}]` to do without it or `wide: [{feature_name}]` to keep it, or keep "
+                    "all with --leave-out none"
                 )
 
-    def _unfit(self, name: str, feature: Feature, fault: str) -> UsageError:
-        return UsageError(f"{self._spec.name}: {name} is {feature.dtype} {feature.shape}, {fault}")
+    def _unfit(self, subject: str, feature: Feature, problem: str) -> UsageError:
+        return UsageError(f"{self._spec.name}: {subject} is {feature.dtype} {feature.shape}, {problem}")

@@ -32,45 +32,45 @@ def root_parser(command: str, *, description: str, epilog: str) -> Parser:
     return parser
 
 
-def split_names(text: str | None, option: str = "datasets") -> list[str] | None:
+def split_names(option_text: str | None, option_name: str = "datasets") -> list[str] | None:
     """Return the names in the value of an option, each once; None if it was not given.
 
     Raises:
         UsageError: The value names nothing.
     """
-    if text is None:
+    if option_text is None:
         return None
-    names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
-    if not names:
-        raise UsageError(f"--{option} {text!r} names no {option.removesuffix('s')}")
-    return names
+    unique_names = list(dict.fromkeys(name.strip() for name in option_text.split(",") if name.strip()))
+    if not unique_names:
+        raise UsageError(f"--{option_name} {option_text!r} names no {option_name.removesuffix('s')}")
+    return unique_names
 
 
 def run_report(
     parser: Parser,
     arguments: Sequence[str] | None,
     *,
-    work: Callable[[argparse.Namespace, list[str] | None], tuple[Any, str, bool]],
-    interrupted: str,
+    make_report: Callable[[argparse.Namespace, list[str] | None], tuple[Any, str, bool]],
+    interrupt_message: str,
 ) -> int:
     """Run a command that looks at converted datasets, and return its exit code.
 
     Args:
         parser: Parser of ``root_parser``.
         arguments: Arguments of the command line, None for those of this process.
-        work: Function of the parsed arguments and ``--datasets``; returns the content of ``--json``, the text for
-            people, and whether the result is bad.
-        interrupted: Line to print after Ctrl-C.
+        make_report: Function of the parsed arguments and ``--datasets``; returns the content of ``--json``, the text
+            for people, and whether the result is bad.
+        interrupt_message: Line to print after Ctrl-C.
     """
     parsed = parser.parse_args(arguments)
     interrupt_on_kill()
 
     def report() -> int:
-        content, text, bad = work(parsed, split_names(parsed.datasets))
-        print_result(json.dumps(content, indent=1) if parsed.json else text)
-        return EXIT_FAILED if bad else 0
+        json_content, report_text, is_bad = make_report(parsed, split_names(parsed.datasets))
+        print_result(json.dumps(json_content, indent=1) if parsed.json else report_text)
+        return EXIT_FAILED if is_bad else 0
 
-    return run_command(report, place=parsed.root, interrupted=interrupted)
+    return run_command(report, default_path=parsed.root, interrupt_message=interrupt_message)
 
 
 def print_result(text: str) -> None:
@@ -82,18 +82,18 @@ def print_result(text: str) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def run_command(work: Callable[[], int], *, place: Path | str, interrupted: str) -> int:
+def run_command(run_work: Callable[[], int], *, default_path: Path | str, interrupt_message: str) -> int:
     """Do the work of a command and return its exit code; an error is one line on standard error.
 
     Args:
-        work: Returns the exit code if all goes well.
-        place: Path to name for an OSError that names no file.
-        interrupted: Line to print after Ctrl-C.
+        run_work: Returns the exit code if all goes well.
+        default_path: Path to name for an OSError that names no file.
+        interrupt_message: Line to print after Ctrl-C.
     """
     try:
-        return work()
+        return run_work()
     except KeyboardInterrupt:
-        print(interrupted, file=sys.stderr)
+        print(interrupt_message, file=sys.stderr)
         return EXIT_INTERRUPTED
     except ConvertError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -102,5 +102,5 @@ def run_command(work: Callable[[], int], *, place: Path | str, interrupted: str)
         print(f"error: {error}", file=sys.stderr)
         return EXIT_USAGE if error.refused else EXIT_FAILED
     except OSError as error:
-        print(f"error: {error.filename or place}: {error.strerror or error}", file=sys.stderr)
+        print(f"error: {error.filename or default_path}: {error.strerror or error}", file=sys.stderr)
         return EXIT_FAILED

@@ -44,13 +44,13 @@ class VersionFolder:
 
     def files(self) -> Iterator[tuple[Path, FileEntry]]:
         """Yield each table, those of labels included, and each shard of the manifest with its entry."""
-        for split, entry in self.splits.items():
-            for kind, table in entry.index.items():
-                yield self.folder / split / table_file(kind), table
-            for name, table in entry.labels.items():
-                yield label_path(self.folder / split, name, table), table
-            for shard in entry.shards:
-                yield self.folder / split / shard_file(shard.name), shard.file
+        for split, split_entry in self.splits.items():
+            for kind, table_entry in split_entry.index.items():
+                yield self.folder / split / table_file(kind), table_entry
+            for labels_name, table_entry in split_entry.labels.items():
+                yield label_path(self.folder / split, labels_name, table_entry), table_entry
+            for entry in split_entry.shards:
+                yield self.folder / split / shard_file(entry.name), entry.file
 
     @property
     def registry_hint(self) -> str | None:
@@ -61,52 +61,67 @@ class VersionFolder:
         spec = load_registry().datasets.get(self.manifest.dataset) if self.manifest is not None else None
         if self.manifest is None or spec is None or spec.version != self.manifest.version:
             return None
-        hint = reindex_hint(self.manifest.spec, spec, root=self.folder.absolute().parent.parent)
+        hint = reindex_hint(self.manifest.spec, spec, output_root=self.folder.absolute().parent.parent)
         return hint and f"{hint}, unless the entry came from a --config of your own"
 
 
-def find_datasets(root: str | os.PathLike[str], names: Sequence[str] | None) -> list[Path]:
-    """Return the version folders at or below ``root``, sorted.
+def find_datasets(output_root: str | os.PathLike[str], dataset_names: Sequence[str] | None) -> list[Path]:
+    """Return the version folders at or below ``output_root``, sorted.
 
     Args:
-        root: Output root, folder of a dataset, or version folder.
-        names: Names of the datasets to choose, None for all.
+        output_root: Output root, folder of a dataset, or version folder.
+        dataset_names: Names of the datasets to choose, None for all.
 
     Raises:
         UsageError: No conversion or no dataset of a name exists here (names the closest), or these are sources.
     """
-    if "://" in str(root):
+    if "://" in str(output_root):
         raise UsageError(
-            f"{root}: only local folders can be checked; copy it with `pairstream fetch`, which checks every file"
+            f"{output_root}: only local folders can be checked; copy it with `pairstream fetch`, which checks every "
+            "file"
         )
-    top = Path(root)
-    if not top.is_dir():
+    top_folder = Path(output_root)
+    if not top_folder.is_dir():
         raise UsageError(
-            f"{root}: {'is a file' if top.exists() else 'no such folder'}; expected a conversion's --output"
+            f"{output_root}: {'is a file' if top_folder.exists() else 'no such folder'}; expected a conversion's "
+            "--output"
         )
-    below = [folder for folder in (top, *top.glob("[!.]*"), *top.glob("[!.]*/[!.]*")) if folder.is_dir()]
-    found = {folder: VersionFolder(folder=folder).dataset for folder in sorted(below) if _is_version(folder)}
-    for folder in found:
+    subfolders = [
+        folder for folder in (top_folder, *top_folder.glob("[!.]*"), *top_folder.glob("[!.]*/[!.]*")) if folder.is_dir()
+    ]
+    dataset_by_folder = {
+        folder: VersionFolder(folder=folder).dataset for folder in sorted(subfolders) if _is_version(folder)
+    }
+    for folder in dataset_by_folder:
         if (folder / "dataset_info.json").is_file() and not (folder / MANIFEST_NAME).exists():
             source = folder.absolute().parent.parent
             raise UsageError(
                 f"{folder}: is a TFDS dataset that is not converted; convert a few episodes first: python -m "
-                f"convert.run --datasets {found[folder]} --source {source} --episodes 'train[:20]' --output DIR, and "
-                "name DIR"
+                f"convert.run --datasets {dataset_by_folder[folder]} --source {source} --episodes 'train[:20]' "
+                "--output DIR, and name DIR"
             )
-    if not found:
-        raise UsageError(f"{root}: nothing was converted here; expected <dataset>/<version>/{MANIFEST_NAME} below it")
-    for name in names or ():
-        if name not in found.values():
-            raise UsageError(f"{root}: no dataset {name!r}; {closest(name, set(found.values()), noun='datasets')}")
-    chosen = [folder for folder, name in found.items() if names is None or name in names]
-    for folder in chosen:
+    if not dataset_by_folder:
+        raise UsageError(
+            f"{output_root}: nothing was converted here; expected <dataset>/<version>/{MANIFEST_NAME} below it"
+        )
+    for dataset_name in dataset_names or ():
+        if dataset_name not in dataset_by_folder.values():
+            raise UsageError(
+                f"{output_root}: no dataset {dataset_name!r}; "
+                f"{closest(dataset_name, set(dataset_by_folder.values()), noun='datasets')}"
+            )
+    chosen_folders = [
+        folder
+        for folder, dataset_name in dataset_by_folder.items()
+        if dataset_names is None or dataset_name in dataset_names
+    ]
+    for folder in chosen_folders:
         if (folder / FETCHED_NAME).exists():
             raise UsageError(
                 f"{folder}: was fetched in part ({FETCHED_NAME}), and pairstream.fetch checked its files; check the "
                 "complete dataset at its source"
             )
-    return chosen
+    return chosen_folders
 
 
 def _is_version(folder: Path) -> bool:
@@ -114,5 +129,5 @@ def _is_version(folder: Path) -> bool:
     return (
         bool(_VERSION.fullmatch(folder.name))
         or any((folder / name).exists() for name in (MANIFEST_NAME, FOLDER, QUARANTINE_NAME))
-        or any(file.name.startswith(f"{file.parent.name}-") for file in folder.glob("[!.]*/*.arrayrecord"))
+        or any(path.name.startswith(f"{path.parent.name}-") for path in folder.glob("[!.]*/*.arrayrecord"))
     )

@@ -1,7 +1,6 @@
 """``pairstream draft KIND:PLACE``: print the registry entry that a dataset makes of itself, to be corrected.
 
-It has all that the data say; comments stand where a person has to decide. ``convert.run --dry-run`` and
-``convert.doctor`` go on from there.
+It has all that the data say, with comments where a person has to decide. Check it with ``convert.run --dry-run``.
 """
 
 from __future__ import annotations
@@ -57,97 +56,109 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed = parser.parse_args(arguments)
 
     def work() -> int:
-        roots = [place if is_remote(place) else os.path.abspath(place) for place in parsed.source]
-        kind, place = split_source(parsed.dataset)
-        text, name = f"{kind}:{place}", dataset_name(kind, place)
-        layout = suggest_layout(text, roots)
-        source = find_source(text, roots, layout)
-        entry = {"source": text, **({"layout": dict(layout)} if layout else {}), **source.entry}
-        if not entry["cameras"]:
+        source_roots = [location if is_remote(location) else os.path.abspath(location) for location in parsed.source]
+        source_kind, location = split_source(parsed.dataset)
+        source_text, entry_name = f"{source_kind}:{location}", dataset_name(source_kind, location)
+        layout = suggest_layout(source_text, source_roots)
+        source = find_source(source_text, source_roots, layout)
+        yaml_entry = {"source": source_text, **({"layout": dict(layout)} if layout else {}), **source.entry}
+        if not yaml_entry["cameras"]:
             pictures = "uint8 [n, height, width, 3], or a list of encoded pictures"
-            raise SourceError(f"{text}: has no camera; a camera is a feature of the steps with pictures, {pictures}")
-        Registry().describe(name, source.entry)
+            raise SourceError(
+                f"{source_text}: has no camera; a camera is a feature of the steps with pictures, {pictures}"
+            )
+        Registry().describe(entry_name, source.entry)
         if parsed.json:
-            print_result(json.dumps({"datasets": {name: entry}}, indent=1))
+            print_result(json.dumps({"datasets": {entry_name: yaml_entry}}, indent=1))
         else:
-            print_result("\n".join(_lines(name, entry, source)))
+            print_result("\n".join(_lines(entry_name, yaml_entry, source)))
         return 0
 
-    return run_command(work, place=parsed.dataset, interrupted="interrupted")
+    return run_command(work, default_path=parsed.dataset, interrupt_message="interrupted")
 
 
-def _lines(name: str, entry: Mapping[str, Any], source: Source) -> Iterator[str]:
+def _lines(entry_name: str, yaml_entry: Mapping[str, Any], source: Source) -> Iterator[str]:
     """Yield the lines of a YAML file."""
-    yield f"# What {entry['source']} says of itself; correct it, then:"
-    yield f"#   python -m convert.run --config THIS.yaml --datasets {name} --output DIR --dry-run"
+    yield f"# What {yaml_entry['source']} says of itself; correct it, then:"
+    yield f"#   python -m convert.run --config THIS.yaml --datasets {entry_name} --output DIR --dry-run"
     for remark in source.remarks:
         yield f"# {remark}"
     yield "datasets:"
-    yield f"  {name}:"
-    for key in ("source", "description", "robot"):
-        if key in entry:
-            yield f"    {key}: {_flow(entry[key])}"
-    if "robot" not in entry:
+    yield f"  {entry_name}:"
+    for field_name in ("source", "description", "robot"):
+        if field_name in yaml_entry:
+            yield f"    {field_name}: {_flow(yaml_entry[field_name])}"
+    if "robot" not in yaml_entry:
         yield "    # robot: name of the robot"
-    if rate := entry.get("control_frequency"):
-        yield f"    control_frequency: {rate:g}  # steps a second"
+    if frequency := yaml_entry.get("control_frequency"):
+        yield f"    control_frequency: {frequency:g}  # steps a second"
     else:
         yield "    # control_frequency: steps a second; the data do not say"
-    if layout := entry.get("layout"):
+    if layout := yaml_entry.get("layout"):
         yield "    layout:"
         yield from (f"      {line}" for line in yaml.safe_dump(dict(layout), sort_keys=False).splitlines())
     yield "    # role: primary (one camera), secondary, wrist or other; channels: bgr where red and blue are swapped"
     yield "    cameras:"
-    for camera, fields in entry["cameras"].items():
+    for camera, fields in yaml_entry["cameras"].items():
         yield f"      {_flow(camera)}: {_flow(fields)}"
-    for depth in (each.name for each in source.features.values() if _may_be_depth(each)):
-        fields = f"{{path: {depth}, role: other, kind: depth, unit: {' or '.join(_UNITS)}}}"
-        yield f"      # {valid_name(depth.rpartition('/')[2], default='depth')}: {fields}  # if these are depth maps"
-    if instruction := entry.get("instruction"):
+    for depth_name in (feature.name for feature in source.features.values() if _may_be_depth(feature)):
+        fields = f"{{path: {depth_name}, role: other, kind: depth, unit: {' or '.join(_UNITS)}}}"
+        camera_name = valid_name(depth_name.rpartition("/")[2], default="depth")
+        yield f"      # {camera_name}: {fields}  # if these are depth maps"
+    if instruction := yaml_entry.get("instruction"):
         yield f"    instruction: {_flow(instruction)}"
     else:
-        yield f"    # instruction: {{path: NAME}}; texts are {_few(source, texts=True)}"
+        yield f"    # instruction: {{path: NAME}}; texts are {_few(source, are_texts=True)}"
     for vector in ("action", "state"):
-        if entry.get(vector):
+        if yaml_entry.get(vector):
             yield from (f"    # {line}" for line in (_MEANING if vector == "action" else ()))
             yield f"    {vector}:"
-            for part in entry[vector]:
-                yield f"      - {_flow({**part, **{key: part.get(key, value) for key, value in _DEFAULTS.items()}})}"
+            for part in yaml_entry[vector]:
+                missing_fields = {key: _DEFAULTS[key] for key in _DEFAULTS if key not in part}
+                yield f"      - {_flow({**part, **missing_fields})}"
         else:
             proposed = _proposed(vector, source)
-            yield f"    # {vector}: [{proposed}]; numbers are {_few(source, texts=False)}"
-    rest = {key: value for key, value in entry.items() if key in ("quirks", "leave_out", "spaces", "success_path")}
-    if rest:
-        yield from (f"    {line}" for line in yaml.safe_dump(rest, sort_keys=False).splitlines())
+            yield f"    # {vector}: [{proposed}]; numbers are {_few(source, are_texts=False)}"
+    remaining_names = ("quirks", "leave_out", "spaces", "success_path")
+    remaining = {field_name: value for field_name, value in yaml_entry.items() if field_name in remaining_names}
+    if remaining:
+        yield from (f"    {line}" for line in yaml.safe_dump(remaining, sort_keys=False).splitlines())
 
 
 def _proposed(vector: str, source: Source) -> str:
     """Return the part of a vector that the names of features suggest, as YAML."""
-    words = r"action|command|cmd|target|control|ctrl" if vector == "action" else r"state|joint|pose|pos|proprio"
-    numbers = {each.name: each for each in source.features.values() if each.level == "step" and each.kind == "tensor"}
-    for name, feature in numbers.items():
-        if feature.dtype != "string" and feature.size and len(feature.shape) == 1 and re.search(words, name.lower()):
-            return _flow({"path": name, "dims": feature.size})
+    name_pattern = r"action|command|cmd|target|control|ctrl" if vector == "action" else r"state|joint|pose|pos|proprio"
+    for feature in source.features.values():
+        is_vector = feature.level == "step" and feature.kind == "tensor" and len(feature.shape) == 1
+        is_number = feature.dtype != "string" and feature.size
+        if is_vector and is_number and re.search(name_pattern, feature.name.lower()):
+            return _flow({"path": feature.name, "dims": feature.size})
     return "{path: NAME, dims: 7}"
 
 
 def _may_be_depth(feature: Feature) -> bool:
     """Return whether a feature of steps has the form of depth maps: [H, W] or [H, W, 1] of 16 bits or floats."""
-    flat = len(feature.shape) == 2 or (len(feature.shape) == 3 and feature.shape[2] == 1)
-    large = flat and all(side is None or side >= _LEAST_SIDE for side in feature.shape[:2])
-    return feature.level == "step" and large and feature.dtype in ("uint16", "float16", "float32", "float64")
+    is_flat = len(feature.shape) == 2 or (len(feature.shape) == 3 and feature.shape[2] == 1)
+    is_large = is_flat and all(frame_side is None or frame_side >= _LEAST_SIDE for frame_side in feature.shape[:2])
+    return feature.level == "step" and is_large and feature.dtype in ("uint16", "float16", "float32", "float64")
 
 
-def _few(source: Source, *, texts: bool) -> str:
-    found = [
+def _few(source: Source, *, are_texts: bool) -> str:
+    feature_names = [
         notation(feature)
         for feature in source.features.values()
-        if feature.kind != "image" and (feature.dtype == "string") == texts
+        if feature.kind != "image" and (feature.dtype == "string") == are_texts
     ]
-    return ", ".join(found[:12]) + (" ..." if len(found) > 12 else "") if found else "there are none"
+    return (
+        ", ".join(feature_names[:12]) + (" ..." if len(feature_names) > 12 else "")
+        if feature_names
+        else "there are none"
+    )
 
 
-def _flow(value: Any) -> str:
+def _flow(yaml_value: Any) -> str:
     """Return a value as YAML in one line."""
-    text: str = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=1 << 20, allow_unicode=True)
-    return text.removesuffix("\n").removesuffix("\n...")
+    yaml_text: str = yaml.safe_dump(
+        yaml_value, default_flow_style=True, sort_keys=False, width=1 << 20, allow_unicode=True
+    )
+    return yaml_text.removesuffix("\n").removesuffix("\n...")

@@ -15,7 +15,7 @@ from stream.base.progress import human_bytes, human_seconds
 from stream.format.manifest import FileEntry, describe_file
 
 _PER_FILE = 10
-"""Damages of a file that are told one by one."""
+"""Damages of a file that are reported one by one."""
 _TEXT = 60
 """Letters of an instruction in a line."""
 _HIDDEN = ("sha256",)
@@ -50,19 +50,21 @@ class Example:
     sha256: str | None = None
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """Location for messages."""
-        source = None if self.source_file is None else f"{self.source_file} #{self.source_position}"
-        step = None if self.step is None else f"step {self.step}"
-        record = None if self.record is None else f"record {self.record}"
-        return " ".join(part for part in (self.file or source or self.shard, step, record) if part) or "all"
+        source_text = None if self.source_file is None else f"{self.source_file} #{self.source_position}"
+        step_text = None if self.step is None else f"step {self.step}"
+        record_text = None if self.record is None else f"record {self.record}"
+        return (
+            " ".join(part for part in (self.file or source_text or self.shard, step_text, record_text) if part) or "all"
+        )
 
     def to_text(self) -> str:
         """Return a line for people."""
-        said = printable(self.instruction, latin=True)
-        said = f" ({said[:_TEXT]}{'...' if len(said) > _TEXT else ''})" if said else ""
-        alike = f" ({self.count:,} of these)" if self.count > 1 else ""
-        return f"{printable(self.place, latin=True)}: {printable(self.text, latin=True)}{alike}{said}"
+        instruction = printable(self.instruction, latin=True)
+        instruction = f" ({instruction[:_TEXT]}{'...' if len(instruction) > _TEXT else ''})" if instruction else ""
+        repeat_note = f" ({self.count:,} of these)" if self.count > 1 else ""
+        return f"{printable(self.location, latin=True)}: {printable(self.text, latin=True)}{repeat_note}{instruction}"
 
 
 @dataclass
@@ -81,23 +83,26 @@ class Finding:
 
     def to_json(self) -> dict[str, Any]:
         """Return the entry in ``--json``; ``episode`` is that of the first example."""
-        first, examples = self.examples[0], [asdict(example) for example in self.examples]
+        first_example, examples = self.examples[0], [asdict(example) for example in self.examples]
         return {
             "rule": self.rule.name,
             "severity": self.rule.severity,
             "split": self.split,
-            "episode": {"source_file": first.source_file, "source_position": first.source_position},
+            "episode": {"source_file": first_example.source_file, "source_position": first_example.source_position},
             "count": self.count,
             "unit": self.unit,
             "meaning": self.rule.meaning,
-            "examples": [{name: each[name] for name in each if name not in _HIDDEN} for each in examples],
+            "examples": [
+                {name: example_fields[name] for name in example_fields if name not in _HIDDEN}
+                for example_fields in examples
+            ],
         }
 
     def to_lines(self, dataset: str) -> list[str]:
         """Return a line about the rule, and one for each example."""
-        rule, where = self.rule, f"{dataset} {self.split or ''}".rstrip()
-        head = f"{rule.severity}: {where}: {rule.name}, {self.count:,} {self.unit}: {rule.meaning}"
-        return [head, *(f"  {example.to_text()}" for example in self.examples)]
+        rule, context = self.rule, f"{dataset} {self.split or ''}".rstrip()
+        headline = f"{rule.severity}: {context}: {rule.name}, {self.count:,} {self.unit}: {rule.meaning}"
+        return [headline, *(f"  {example.to_text()}" for example in self.examples)]
 
 
 @dataclass
@@ -108,77 +113,89 @@ class Notes:
     _found: dict[tuple[str, str | None], Finding] = field(default_factory=dict)
     _damage: dict[tuple[str, str], Example] = field(default_factory=dict)
 
-    def _finding(self, rule: str, split: str | None) -> Finding:
-        return self._found.setdefault((rule, split), Finding(RULES[rule], split))
+    def _finding(self, rule_name: str, split: str | None) -> Finding:
+        return self._found.setdefault((rule_name, split), Finding(RULES[rule_name], split))
 
-    def add(self, rule: str, split: str | None, example: str | Callable[[], Example], *, count: int = 1) -> None:
+    def add(self, rule_name: str, split: str | None, example: str | Callable[[], Example], *, count: int = 1) -> None:
         """Note that a rule applies ``count`` times; ``example`` is a text, or a function that is called if needed."""
-        finding = self._finding(rule, split)
+        finding = self._finding(rule_name, split)
         finding.count += count
         if len(finding.examples) < MAX_EXAMPLES:
             finding.examples.append(Example(text=example) if isinstance(example, str) else example())
 
-    def add_file(self, file: Path, text: str, *, check: str = "", count: int = 1, sha256: str | None = None) -> None:
+    def add_file(
+        self, file_path: Path, sentence: str, *, check_name: str = "", count: int = 1, sha256: str | None = None
+    ) -> None:
         """Note that a file is damaged: of a named check the first sentence, from the eleventh on only how many."""
-        key, finding = (str(file), check or text), self._finding("damaged", self.split)
-        if key not in self._damage and sum(name == key[0] for name, _ in self._damage) >= _PER_FILE:
-            key, text = (key[0], ""), "and more"
+        damage_key, finding = (str(file_path), check_name or sentence), self._finding("damaged", self.split)
+        if damage_key not in self._damage and sum(file == damage_key[0] for file, _ in self._damage) >= _PER_FILE:
+            damage_key, sentence = (damage_key[0], ""), "and more"
         finding.count += count
-        if known := self._damage.get(key):
-            known.count += count
+        if earlier_example := self._damage.get(damage_key):
+            earlier_example.count += count
         else:
-            self._damage[key] = Example(file=key[0], text=text, count=count, sha256=sha256)
-            finding.examples.append(self._damage[key])
+            self._damage[damage_key] = Example(file=damage_key[0], text=sentence, count=count, sha256=sha256)
+            finding.examples.append(self._damage[damage_key])
 
-    def check_file(self, path: Path, entry: FileEntry) -> bool:
+    def check_file(self, file_path: Path, file_entry: FileEntry) -> bool:
         """Return whether a file has the size and SHA-256 of its manifest entry; note it if not."""
         try:
-            found = describe_file(path)
+            actual_entry = describe_file(file_path)
         except FileNotFoundError:
-            self.add_file(path, f"is not there, expected {human_bytes(entry.bytes)}")
+            self.add_file(file_path, f"is not there, expected {human_bytes(file_entry.bytes)}")
             return False
         except OSError as error:
-            self.add_file(path, fault(error, path))
+            self.add_file(file_path, fault(error, file_path))
             return False
-        if found.bytes != entry.bytes:
-            self.add_file(path, f"has {found.bytes:,} bytes, expected {entry.bytes:,}", sha256=found.sha256)
-        elif found.sha256 != entry.sha256:
-            self.add_file(path, f"has SHA-256 {found.sha256}, expected {entry.sha256}", sha256=found.sha256)
-        return (found.bytes, found.sha256) == (entry.bytes, entry.sha256)
+        if actual_entry.bytes != file_entry.bytes:
+            self.add_file(
+                file_path,
+                f"has {actual_entry.bytes:,} bytes, expected {file_entry.bytes:,}",
+                sha256=actual_entry.sha256,
+            )
+        elif actual_entry.sha256 != file_entry.sha256:
+            self.add_file(
+                file_path,
+                f"has SHA-256 {actual_entry.sha256}, expected {file_entry.sha256}",
+                sha256=actual_entry.sha256,
+            )
+        return (actual_entry.bytes, actual_entry.sha256) == (file_entry.bytes, file_entry.sha256)
 
-    def merge(self, other: Notes) -> None:
+    def merge(self, other_notes: Notes) -> None:
         """Take over what a process found."""
-        for (rule, split), found in other._found.items():
-            finding = self._finding(rule, split)
-            finding.count += found.count
-            finding.examples += found.examples
-        self._damage |= other._damage
+        for (rule_name, split), other_finding in other_notes._found.items():
+            finding = self._finding(rule_name, split)
+            finding.count += other_finding.count
+            finding.examples += other_finding.examples
+        self._damage |= other_notes._damage
 
     @property
     def damage(self) -> list[Example]:
         """Damages of files."""
         return list(self._damage.values())
 
-    def count(self, rule: str, split: str | None) -> int:
+    def count(self, rule_name: str, split: str | None) -> int:
         """Return how often a rule applied."""
-        return self._found[rule, split].count if (rule, split) in self._found else 0
+        return self._found[rule_name, split].count if (rule_name, split) in self._found else 0
 
-    def move(self, rule: str, split: str | None, to: str, *, text: str) -> None:
-        """Move what one rule found to another, worse one; ``text`` becomes its first example."""
-        old = self._found.pop((rule, split))
-        examples = [Example(text=text), *old.examples][:MAX_EXAMPLES]
-        self._found[to, split] = Finding(RULES[to], split, old.count, examples)
+    def move(self, rule_name: str, split: str | None, worse_rule: str, *, first_text: str) -> None:
+        """Move what one rule found to another, worse one; ``first_text`` becomes its first example."""
+        old_finding = self._found.pop((rule_name, split))
+        examples = [Example(text=first_text), *old_finding.examples][:MAX_EXAMPLES]
+        self._found[worse_rule, split] = Finding(RULES[worse_rule], split, old_finding.count, examples)
 
     def findings(self) -> list[Finding]:
         """Return the findings, the worst first."""
-        order = list(RULES)
-        return sorted(self._found.values(), key=lambda found: (order.index(found.rule.name), found.split or ""))
+        rule_order = list(RULES)
+        return sorted(
+            self._found.values(), key=lambda finding: (rule_order.index(finding.rule.name), finding.split or "")
+        )
 
 
 def count_severities(findings: Sequence[Finding]) -> dict[str, int]:
     """Return the number of findings by severity: ``errors``, ``warnings``, ``hints``."""
-    found = [finding.rule.severity for finding in findings]
-    return {f"{severity}s": found.count(severity) for severity in SEVERITIES}
+    severities = [finding.rule.severity for finding in findings]
+    return {f"{severity}s": severities.count(severity) for severity in SEVERITIES}
 
 
 @dataclass(kw_only=True)
@@ -194,7 +211,7 @@ class DatasetReport(VersionFolder):
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Facts of a dataset that a command tells besides those of the manifest."""
+        """Facts of a dataset that a command reports in addition to the manifest's."""
         return {}
 
     def to_json(self) -> dict[str, Any]:
@@ -204,11 +221,11 @@ class DatasetReport(VersionFolder):
             "version": self.version,
             "path": str(self.folder),
             "splits": list(self.splits),
-            "shards": sum(len(split.shards) for split in self.splits.values()),
-            "episodes": sum(split.episodes for split in self.splits.values()),
-            "records": sum(split.records for split in self.splits.values()),
-            "labels": sorted({name for split in self.splits.values() for name in split.labels}),
-            "bytes": sum(entry.bytes for _, entry in self.files()),
+            "shards": sum(len(entry.shards) for entry in self.splits.values()),
+            "episodes": sum(entry.episodes for entry in self.splits.values()),
+            "records": sum(entry.records for entry in self.splits.values()),
+            "labels": sorted({name for entry in self.splits.values() for name in entry.labels}),
+            "bytes": sum(file_entry.bytes for _, file_entry in self.files()),
             **self.facts,
             **count_severities(self.findings),
         }
@@ -238,7 +255,9 @@ class Report:
     @property
     def problems(self) -> list[Example]:
         """Examples of the errors of all datasets."""
-        return [each for found in self.findings if found.rule.severity == "error" for each in found.examples]
+        return [
+            example for finding in self.findings if finding.rule.severity == "error" for example in finding.examples
+        ]
 
     @property
     def ok(self) -> bool:
@@ -262,24 +281,28 @@ class Report:
 
     def table(self) -> tuple[list[str], list[list[str | int]]]:
         """Return the heads and the cells of a table of the datasets."""
-        rows = []
+        table_rows = []
         for dataset in self.datasets:
-            row = {key: value for key, value in dataset.to_json().items() if key != "path"}
-            names = {key: ", ".join(row[key]) or "-" for key in ("splits", "labels")}
-            rows.append(row | names | {"bytes": human_bytes(row["bytes"])})
-        return [head.replace("_", " ") for head in rows[0]], [list(row.values()) for row in rows]
+            row = {name: value for name, value in dataset.to_json().items() if name != "path"}
+            joined_names = {name: ", ".join(row[name]) or "-" for name in ("splits", "labels")}
+            table_rows.append(row | joined_names | {"bytes": human_bytes(row["bytes"])})
+        return [column.replace("_", " ") for column in table_rows[0]], [list(row.values()) for row in table_rows]
 
     def summary(self) -> str:
         """Return one line about what was looked at and how much was found."""
         counts = count_severities(self.findings)
-        found = ", ".join(count_noun(counts[f"{severity}s"], severity) for severity in SEVERITIES)
+        severity_counts = ", ".join(count_noun(counts[f"{severity}s"], severity) for severity in SEVERITIES)
         datasets = count_noun(len(self.datasets), "dataset")
-        return f"{found} in {datasets}: {self.looked_at}, {human_seconds(self.seconds)}"
+        return f"{severity_counts} in {datasets}: {self.looked_at}, {human_seconds(self.seconds)}"
 
     def to_text(self) -> str:
         """Return a table of the datasets, the findings with examples, and a summary."""
-        lines = [format_table(*self.table())]
-        found = [(dataset.dataset, finding) for dataset in self.datasets for finding in dataset.findings]
-        for dataset, finding in sorted(found, key=lambda each: SEVERITIES.index(each[1].rule.severity)):
-            lines += ["", *finding.to_lines(dataset)]
-        return "\n".join([*lines, "", self.summary()])
+        text_lines = [format_table(*self.table())]
+        dataset_findings = [
+            (dataset_name.dataset, finding) for dataset_name in self.datasets for finding in dataset_name.findings
+        ]
+        for dataset_name, finding in sorted(
+            dataset_findings, key=lambda dataset_finding: SEVERITIES.index(dataset_finding[1].rule.severity)
+        ):
+            text_lines += ["", *finding.to_lines(dataset_name)]
+        return "\n".join([*text_lines, "", self.summary()])

@@ -15,16 +15,16 @@ _PIECES = 128
 """Pieces of a dataset that are enough for any number of workers to end together."""
 _LEAST_BYTES = 256 << 20
 _LEAST_FRAMES = 1000
-"""Least size of a piece: in bytes, or in frames where the metadata tell the steps of each episode."""
+"""Least size of a piece: in bytes, or in frames where the metadata have the steps of each episode."""
 
 
-def shard_stem(split: str, index: int, count: int) -> str:
+def shard_stem(split: str, shard_index: int, num_shards: int) -> str:
     """Return the name of a shard.
 
     >>> shard_stem("train", 7, 1024)
     'train-00007-of-01024'
     """
-    return f"{split}-{index:05d}-of-{count:05d}"
+    return f"{split}-{shard_index:05d}-of-{num_shards:05d}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,12 +59,18 @@ class ShardJob:
 
     def pieces(self) -> list[ShardJob]:
         """Return the jobs of the ranges into which the shard is cut, or the shard itself."""
-        return [replace(self, piece=piece, spans=clip(self.spans, *piece)) for piece in self.cut] or [self]
+        return [
+            replace(self, piece=episode_range, spans=clip(self.spans, *episode_range)) for episode_range in self.cut
+        ] or [self]
 
     @property
     def episodes(self) -> int | None:
-        """Count of wanted episodes, None if only reading tells."""
-        return None if self.shard.records is None else sum(stop - start for start, stop in self.spans)
+        """Count of wanted episodes, None if unknown before reading."""
+        return (
+            None
+            if self.shard.records is None
+            else sum(end_episode - first_episode for first_episode, end_episode in self.spans)
+        )
 
     @property
     def size(self) -> int:
@@ -104,24 +110,30 @@ class SplitJob:
         return len(self.shards)
 
 
-def cut_jobs(jobs: Sequence[ShardJob], *, frames: int) -> tuple[ShardJob, ...]:
-    """Return the shards of a dataset, large ones cut; ``frames`` are those of a step.
+def cut_jobs(jobs: Sequence[ShardJob], *, frames_per_step: int) -> tuple[ShardJob, ...]:
+    """Return the shards of a dataset, large ones cut; ``frames_per_step`` are those of a step.
 
-    The ranges depend on the dataset alone, so that every process of every run has the same. Files in a bucket are not
-    cut, since each piece would copy them, nor those whose episodes only reading tells.
+    The ranges depend only on the dataset, so that every process of every run has the same. Files in a bucket are not
+    cut, since each piece would copy them, nor files whose episodes are unknown before reading.
     """
-    most = sum(job.size for job in jobs) // _PIECES
-    found = []
+    target_bytes = sum(job.size for job in jobs) // _PIECES
+    cut_shards = []
     for job in jobs:
         if job.episodes is None:
-            found.append(job)
+            cut_shards.append(job)
             continue
-        steps = sum(sum(job.shard.lengths[start:stop]) for start, stop in job.spans)
-        count = steps * frames // _LEAST_FRAMES if steps else job.size // _LEAST_BYTES
-        count = min(count, job.size // most if most else job.episodes, job.episodes)
-        if count > 1 and not is_remote(job.shard.path):
-            numbers = [number for span in job.spans for number in range(*span)]
-            edges = [len(numbers) * number // count for number in range(count + 1)]
-            job = replace(job, cut=tuple((numbers[start], numbers[stop - 1] + 1) for start, stop in pairwise(edges)))
-        found.append(job)
-    return tuple(found)
+        num_steps = sum(sum(job.shard.lengths[first_index:index]) for first_index, index in job.spans)
+        num_pieces = num_steps * frames_per_step // _LEAST_FRAMES if num_steps else job.size // _LEAST_BYTES
+        num_pieces = min(num_pieces, job.size // target_bytes if target_bytes else job.episodes, job.episodes)
+        if num_pieces > 1 and not is_remote(job.shard.path):
+            episode_numbers = [number for episode_span in job.spans for number in range(*episode_span)]
+            piece_edges = [len(episode_numbers) * piece_number // num_pieces for piece_number in range(num_pieces + 1)]
+            job = replace(
+                job,
+                cut=tuple(
+                    (episode_numbers[first_index], episode_numbers[index - 1] + 1)
+                    for first_index, index in pairwise(piece_edges)
+                ),
+            )
+        cut_shards.append(job)
+    return tuple(cut_shards)

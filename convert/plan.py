@@ -81,14 +81,14 @@ class PlannedCamera:
     is_depth: bool = False
     millimetres: float | None = None
 
-    def convert(self, frame: SourceFrame | CorruptFrame) -> EncodedFrame:
+    def convert(self, source_frame: SourceFrame | CorruptFrame) -> EncodedFrame:
         """Return a frame of the source as it is stored; raise CorruptFrame if it cannot be decoded."""
         if self.is_depth:
-            if isinstance(frame, ChunkFrame):
+            if isinstance(source_frame, ChunkFrame):
                 raise CorruptFrame("is video, and no depth")
             is_float = self.feature.dtype == "float32"
-            return convert_depth(frame, self.policy, scale=self.millimetres, is_float=is_float)
-        return convert_frame(frame, self.policy, channels=self.channels)
+            return convert_depth(source_frame, self.policy, scale=self.millimetres, is_float=is_float)
+        return convert_frame(source_frame, self.policy, channels=self.channels)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +101,7 @@ class DatasetPlan:
         features: Features that the index gets.
         language: Features of the instruction; the first that is not empty wins.
         vectors: What each derived column of ``steps`` is made of.
-        success: Text with the path that tells the success of the episode, or None.
+        success: Feature that holds the success of the episode, or None.
         staging: Local folder for files on their way to an object store, None for the system's.
         episode_list: Episodes to keep or to leave out, or None.
     """
@@ -135,10 +135,10 @@ class DatasetPlan:
     @property
     def wanted(self) -> ReadRequest:
         """The parts of an episode that the conversion takes."""
-        extra = (*self.language, *(feature for feature in (self.robot_feature, self.success) if feature))
+        further_features = (*self.language, *(feature for feature in (self.robot_feature, self.success) if feature))
         return ReadRequest(
             cameras=tuple(camera.feature for camera in self.cameras),
-            features=tuple(dict.fromkeys((*self.features, *extra))),
+            features=tuple(dict.fromkeys((*self.features, *further_features))),
             staging=self.staging,
         )
 
@@ -179,39 +179,42 @@ class Conversion:
     @property
     def warnings(self) -> list[str]:
         """Warnings to show before the conversion."""
-        found = [self.spec.warning] if self.spec.warning else []
-        plan, count = self.plan, len(self.plan.offsets)
-        stored = {camera.feature.name for camera in plan.cameras}
-        unsure = [
-            name for name, each in self.spec.cameras.items() if each.channels == "unknown" and each.path in stored
+        messages = [self.spec.warning] if self.spec.warning else []
+        plan, frames_per_record = self.plan, len(self.plan.offsets)
+        stored_paths = {camera.feature.name for camera in plan.cameras}
+        unsure_cameras = [
+            name
+            for name, camera_spec in self.spec.cameras.items()
+            if camera_spec.channels == "unknown" and camera_spec.path in stored_paths
         ]
-        if unsure:
-            found.append(
-                f"red and blue of {', '.join(unsure)} may be swapped, nobody says, and frames stay as they are; look "
-                "at some with pairstream.replay, and write channels: rgb or bgr into the registry"
+        if unsure_cameras:
+            messages.append(
+                f"red and blue of {', '.join(unsure_cameras)} may be swapped, nobody says, and frames stay as they "
+                "are; look at some with pairstream.replay, and write channels: rgb or bgr into the registry"
             )
-        if unsure := [camera.name for camera in plan.cameras if camera.is_depth and camera.millimetres is None]:
-            found.append(
-                f"nobody says the unit of depth in {', '.join(unsure)}, so its numbers stay as they are; write "
+        if unsure_cameras := [camera.name for camera in plan.cameras if camera.is_depth and camera.millimetres is None]:
+            messages.append(
+                f"nobody says the unit of depth in {', '.join(unsure_cameras)}, so its numbers stay as they are; write "
                 "unit: mm or m, or scale, into the registry"
             )
         if self.without_unit:
-            found.append(f"depth of {', '.join(self.without_unit)} is left out: {_NO_UNIT}")
-        if len(set(plan.offsets)) < count:
-            found.append(
-                f"--frames {plan.frames} at offset {plan.offset} stores some frames of a record twice: {count} frames "
-                f"of {plan.offset + 1} steps"
+            messages.append(f"depth of {', '.join(self.without_unit)} is left out: {_NO_UNIT}")
+        if len(set(plan.offsets)) < frames_per_record:
+            messages.append(
+                f"--frames {plan.frames} at offset {plan.offset} stores some frames of a record "
+                f"twice: {frames_per_record} frames of {plan.offset + 1} steps"
             )
         if plan.layout == "pairs" and (self.spec.steps_per_episode or math.inf) <= plan.offset:
-            found.append(
-                f"offset {plan.offset} is long: episodes have {self.spec.steps_per_episode:g} steps on average, a pair "
-                f"takes {plan.offset + 1}; where none has so many, the conversion fails at its end"
+            messages.append(
+                f"offset {plan.offset} is long: episodes have {self.spec.steps_per_episode:g} steps on "
+                f"average, a pair takes {plan.offset + 1}; where none has so many, the conversion fails at "
+                "its end"
             )
-        return found
+        return messages
 
     @property
     def libraries(self) -> tuple[str, ...]:
-        """Libraries that the output depends on, beside those of every conversion."""
+        """Libraries that the output depends on, in addition to those of every conversion."""
         is_video = any(camera.policy.codec in VIDEO_CODECS for camera in self.plan.cameras)
         return tuple(dict.fromkeys((*self.source.libraries, *(("av",) if is_video else ()))))
 
@@ -227,19 +230,19 @@ class Conversion:
 
 def check_rates(selection: Sequence[Selected], offset: str | None) -> None:
     """Raise UsageError if an offset for all datasets is in seconds and some have no fixed rate; names all of them."""
-    without = [selected.spec.name for selected in selection if selected.spec.control_frequency is None]
-    if offset is not None and is_seconds(offset) and without:
-        names = ",".join(without)
+    without_rate = [selected.spec.name for selected in selection if selected.spec.control_frequency is None]
+    if offset is not None and is_seconds(offset) and without_rate:
+        dataset_names = ",".join(without_rate)
         raise UsageError(
-            f"--offset {offset} is in seconds, but these have no fixed rate: {names}; give --offset in steps, or "
-            f"convert them apart (--datasets {names} --offset STEPS) and the others by their names"
+            f"--offset {offset} is in seconds, but these have no fixed rate: {dataset_names}; give --offset in steps, "
+            f"or convert them apart (--datasets {dataset_names} --offset STEPS) and the others by their names"
         )
 
 
 def plan_conversion(
-    selected: Selected, source: Source, options: ConvertConfig, *, output: str, target: str = ""
+    selected: Selected, source: Source, config: ConvertConfig, *, output_folder: str, target: str = ""
 ) -> Conversion:
-    """Plan the conversion of one dataset, to the folder ``output``, from metadata and file sizes.
+    """Plan the conversion of one dataset, to the folder ``output_folder``, from metadata and file sizes.
 
     The complete conversion is moved to the folder ``target``, if one is given.
 
@@ -247,22 +250,22 @@ def plan_conversion(
         UsageError: Options, registry entry and features do not fit together; names the key, and the closest feature.
     """
     spec = selected.spec
-    if options.leave_out is not None:
-        spec = spec.model_copy(update={"leave_out": options.leave_out})
+    if config.leave_out is not None:
+        spec = spec.model_copy(update={"leave_out": config.leave_out})
     finder = FeatureFinder(spec, source)
-    cameras, without_unit = _planned_cameras(spec, finder, options)
+    cameras, without_unit = _planned_cameras(spec, finder, config)
     language = finder.language()
     for part in [part for vector in spec.vectors.values() for part in vector_inputs(vector)]:
         finder.check_part(part, part.path or "")
     if spec.action_text:
         finder.find(spec.action_text, "action_text")
-    offset = selected.offset if options.offset is None else options.offset
+    offset = selected.offset if config.offset is None else config.offset
     plan = DatasetPlan(
-        output=output,
-        layout=options.layout,
+        output=output_folder,
+        layout=config.layout,
         cameras=cameras,
-        offset=offset_in_steps(offset, spec.control_frequency, dataset=spec.name),
-        frames=check_frames(options.frames),
+        offset=offset_in_steps(offset, spec.control_frequency, dataset_name=spec.name),
+        frames=check_frames(config.frames),
         features=finder.columns(language),
         language=language,
         language_encoding=spec.instruction.encoding if spec.instruction else "text",
@@ -270,155 +273,181 @@ def plan_conversion(
         robot=spec.robot or "",
         robot_feature=finder.find(spec.robot_path, "robot_path") if spec.robot_path else None,
         success=finder.success(),
-        on_error=options.on_error,
-        staging=options.staging,
-        episode_list=options.episode_lists.get(spec.name),
+        on_error=config.on_error,
+        staging=config.staging,
+        episode_list=config.episode_lists.get(spec.name),
     )
     if plan.episode_list is not None:
         source.check_listed(plan.episode_list, dataset=spec.name)
-    jobs = list(_jobs(spec.name, source, options))
-    if options.layout == "pairs":
-        _check_lengths(spec.name, jobs, plan.offset)
+    shard_jobs = list(_jobs(spec.name, source, config))
+    if config.layout == "pairs":
+        _check_lengths(spec.name, shard_jobs, plan.offset)
     return Conversion(
         spec=selected.spec,
         source=source,
         plan=plan,
-        parameters=_parameters(plan, options) | ({"described_by": "source"} if source.entry else {}),
-        jobs=cut_jobs(jobs, frames=len(cameras)),
-        target=target or output,
+        parameters=_parameters(plan, config) | ({"described_by": "source"} if source.entry else {}),
+        jobs=cut_jobs(shard_jobs, frames_per_step=len(cameras)),
+        target=target or output_folder,
         without_unit=without_unit,
     )
 
 
 def _planned_cameras(
-    spec: DatasetSpec, finder: FeatureFinder, options: ConvertConfig
+    spec: DatasetSpec, finder: FeatureFinder, config: ConvertConfig
 ) -> tuple[tuple[PlannedCamera, ...], tuple[str, ...]]:
     """Return the camera of the layout ``pairs``, or the chosen ones of ``frames``: those of colour, then depth.
 
     The second item has the names of depth cameras that lack a unit and were not chosen by their names.
     """
-    if options.layout == "pairs":
-        camera = spec.camera(options.camera) if options.camera else spec.primary
+    if config.layout == "pairs":
+        camera = spec.camera(config.camera) if config.camera else spec.primary
         if camera.is_depth:
-            raise UsageError(f"{spec.name}: {options.camera} is depth, and pairs are of colour; take --layout frames")
+            raise UsageError(f"{spec.name}: {config.camera} is depth, and pairs are of colour; take --layout frames")
         feature = finder.camera(camera)
-        return (PlannedCamera(name=feature.name, feature=feature, channels=_order(camera), policy=options.policy),), ()
-    wanted = set(options.cameras)
-    found, without_unit = [], []
-    for name, camera in spec.cameras.items():
-        keys = camera.keys(name)
-        if wanted.isdisjoint(keys):
+        return (
+            PlannedCamera(name=feature.name, feature=feature, channels=_channel_order(camera), policy=config.policy),
+        ), ()
+    requested = set(config.cameras)
+    planned_cameras, without_unit = [], []
+    for camera_name, camera in spec.cameras.items():
+        camera_keys = camera.keys(camera_name)
+        if requested.isdisjoint(camera_keys):
             continue
         feature = finder.camera(camera)
         if camera.is_depth and camera.millimetres is None and feature.dtype.startswith("float"):
-            if name in wanted:
-                raise UsageError(f"{spec.name}: depth of {name} is {feature.dtype}, and {_NO_UNIT}")
-            without_unit.append(name)
+            if camera_name in requested:
+                raise UsageError(f"{spec.name}: depth of {camera_name} is {feature.dtype}, and {_NO_UNIT}")
+            without_unit.append(camera_name)
             continue
-        sizes = [options.image_sizes[key] for key in keys if key in options.image_sizes]
-        codecs = [options.codecs[key] for key in keys if key in options.codecs]
-        policy = replace(options.policy, size=sizes[0]) if sizes else options.policy
+        image_sizes = [config.image_sizes[key] for key in camera_keys if key in config.image_sizes]
+        codecs = [config.codecs[key] for key in camera_keys if key in config.codecs]
+        policy = replace(config.policy, size=image_sizes[0]) if image_sizes else config.policy
         if camera.is_depth and codecs:
-            raise UsageError(f"{spec.name}: --codec {codecs[0]} is for cameras of colour, and {name} is depth")
-        policy = replace(policy, codec="jpeg") if camera.is_depth else _coded(policy, codecs, options)
-        found.append(
+            raise UsageError(f"{spec.name}: --codec {codecs[0]} is for cameras of colour, and {camera_name} is depth")
+        policy = replace(policy, codec="jpeg") if camera.is_depth else _with_codec(policy, codecs, config)
+        planned_cameras.append(
             PlannedCamera(
-                name=name,
+                name=camera_name,
                 feature=feature,
-                channels=_order(camera),
+                channels=_channel_order(camera),
                 policy=policy,
                 is_depth=camera.is_depth,
                 millimetres=camera.millimetres,
             )
         )
-    if without_unit and not found:
+    if without_unit and not planned_cameras:
         raise UsageError(f"{spec.name}: depth of {', '.join(without_unit)}: {_NO_UNIT}")
-    if not found:
-        chosen = ", ".join(options.cameras)
-        raise UsageError(f"{spec.name}: has none of the cameras {chosen}; it has {spec.listed_cameras}")
-    return tuple(sorted(found, key=lambda camera: camera.is_depth)), tuple(without_unit)
+    if not planned_cameras:
+        requested_names = ", ".join(config.cameras)
+        raise UsageError(f"{spec.name}: has none of the cameras {requested_names}; it has {spec.listed_cameras}")
+    return tuple(sorted(planned_cameras, key=lambda camera: camera.is_depth)), tuple(without_unit)
 
 
-def _coded(policy: FramePolicy, codecs: Sequence[Codec], options: ConvertConfig) -> FramePolicy:
+def _with_codec(policy: FramePolicy, codecs: Sequence[Codec], config: ConvertConfig) -> FramePolicy:
     """Return the policy with the codec of a camera, and how it is encoded."""
     policy = replace(policy, codec=codecs[0]) if codecs else policy
     if policy.codec not in VIDEO_CODECS:
         return policy
-    return replace(policy, gop=options.gop, crf=CRF[policy.codec] if options.crf is None else options.crf)
+    return replace(policy, gop=config.gop, crf=CRF[policy.codec] if config.crf is None else config.crf)
 
 
-def _order(camera: Camera) -> Literal["rgb", "bgr"]:
+def _channel_order(camera: Camera) -> Literal["rgb", "bgr"]:
     return "rgb" if camera.channels == "unknown" else camera.channels
 
 
-def check_cameras(selection: Sequence[Selected], options: ConvertConfig) -> None:
+def check_cameras(selection: Sequence[Selected], config: ConvertConfig) -> None:
     """Raise UsageError for the first camera that no dataset has."""
-    known = {key for selected in selection for name, each in selected.spec.cameras.items() for key in each.keys(name)}
-    chosen = {"cameras": options.cameras, "image-size": options.image_sizes, "codec": options.codecs}
-    for option, cameras in chosen.items():
-        for camera in cameras:
-            if camera not in known:
-                raise UsageError(f"--{option}: no dataset has {camera!r}; {closest(camera, known, noun='cameras')}")
+    available_keys = {
+        key
+        for selected in selection
+        for name, camera_spec in selected.spec.cameras.items()
+        for key in camera_spec.keys(name)
+    }
+    requested_by_option = {"cameras": config.cameras, "image-size": config.image_sizes, "codec": config.codecs}
+    for option_name, requested_keys in requested_by_option.items():
+        for requested_key in requested_keys:
+            if requested_key not in available_keys:
+                raise UsageError(
+                    f"--{option_name}: no dataset has {requested_key!r}; "
+                    f"{closest(requested_key, available_keys, noun='cameras')}"
+                )
 
 
-def _jobs(dataset: str, source: Source, options: ConvertConfig) -> Iterator[ShardJob]:
-    chosen = {} if options.episodes is None else source.select_episodes(options.episodes)
-    for split in chosen or source.select_splits(options.splits):
+def _jobs(dataset_name: str, source: Source, config: ConvertConfig) -> Iterator[ShardJob]:
+    chosen_episodes = {} if config.episodes is None else source.select_episodes(config.episodes)
+    for split in chosen_episodes or source.select_splits(config.splits):
         for shard in source.shards(split):
-            spans = chosen[split].get(shard.index) if chosen else (shard.every,)
-            if spans is not None:
-                yield ShardJob(dataset=dataset, shard=shard, spans=spans)
+            episode_spans = chosen_episodes[split].get(shard.index) if chosen_episodes else (shard.every,)
+            if episode_spans is not None:
+                yield ShardJob(dataset=dataset_name, shard=shard, spans=episode_spans)
 
 
-def _check_lengths(dataset: str, jobs: Sequence[ShardJob], offset: int) -> None:
-    """Raise UsageError if the metadata tell that a split gives no pair."""
-    for split in dict.fromkeys(job.shard.split for job in jobs):
-        mine = [job for job in jobs if job.shard.split == split]
-        if all(job.shard.lengths for job in mine):
-            longest = max((max(job.shard.lengths[start:stop]) for job in mine for start, stop in job.spans), default=0)
+def _check_lengths(dataset_name: str, shard_jobs: Sequence[ShardJob], offset: int) -> None:
+    """Raise UsageError if a split gives no pair according to the metadata."""
+    for split in dict.fromkeys(job.shard.split for job in shard_jobs):
+        split_jobs = [job for job in shard_jobs if job.shard.split == split]
+        if all(job.shard.lengths for job in split_jobs):
+            longest = max(
+                (
+                    max(job.shard.lengths[first_episode:end_episode])
+                    for job in split_jobs
+                    for first_episode, end_episode in job.spans
+                ),
+                default=0,
+            )
             if longest <= offset:
-                raise UsageError(no_pair(dataset, split, offset, longest))
+                raise UsageError(no_pair(dataset_name, split, offset, longest))
 
 
-def no_pair(dataset: str, split: str, offset: int, longest: int, *, how: str = "") -> str:
-    """Return the error about a split whose longest episode is too short; ``how`` is said of a smaller offset."""
+def no_pair(dataset_name: str, split: str, offset: int, longest: int, *, remedy: str = "") -> str:
+    """Return the error about a split whose longest episode is too short; ``remedy`` is said of a smaller offset."""
     return (
-        f"{dataset}: split {split} gives no pair at offset {offset}: its longest episode has {longest} steps, a pair "
-        f"takes {offset + 1}; give a smaller --offset{how}, or leave the split out with --splits"
+        f"{dataset_name}: split {split} gives no pair at offset {offset}: its longest episode has {longest} "
+        f"steps, a pair takes {offset + 1}; give a smaller --offset{remedy}, or leave the split out with --splits"
     )
 
 
-def _parameters(plan: DatasetPlan, options: ConvertConfig) -> dict[str, Any]:
-    channels = {camera.name: camera.channels for camera in plan.cameras if not camera.is_depth}
-    depth = {camera.name: camera.millimetres for camera in plan.cameras if camera.is_depth}
-    sizes = {camera.name: "x".join(map(str, camera.policy.size or ("native",))) for camera in plan.cameras}
-    codecs = {c.name: c.policy.codec for c in plan.cameras if not c.is_depth and c.policy.codec != "jpeg"}
-    video = [camera for camera in plan.cameras if camera.policy.codec in VIDEO_CODECS]
-    pictures: dict[str, Any]
+def _parameters(plan: DatasetPlan, config: ConvertConfig) -> dict[str, Any]:
+    channel_orders = {camera.name: camera.channels for camera in plan.cameras if not camera.is_depth}
+    depth_units = {camera.name: camera.millimetres for camera in plan.cameras if camera.is_depth}
+    size_texts = {camera.name: "x".join(map(str, camera.policy.size or ("native",))) for camera in plan.cameras}
+    codecs = {
+        planned_camera.name: planned_camera.policy.codec
+        for planned_camera in plan.cameras
+        if not planned_camera.is_depth and planned_camera.policy.codec != "jpeg"
+    }
+    video_cameras = [camera for camera in plan.cameras if camera.policy.codec in VIDEO_CODECS]
+    frame_parameters: dict[str, Any]
     if plan.layout == "frames":
-        pictures = {"layout": "frames", "cameras": list(sizes), "channels": channels, "image_size": sizes}
-        pictures |= {"depth": depth} if depth else {}
+        frame_parameters = {
+            "layout": "frames",
+            "cameras": list(size_texts),
+            "channels": channel_orders,
+            "image_size": size_texts,
+        }
+        frame_parameters |= {"depth": depth_units} if depth_units else {}
     else:
-        (name,) = sizes
-        pictures = {
-            "camera": name,
-            "channels": channels[name],
-            "image_size": sizes[name],
+        (pair_camera,) = size_texts
+        frame_parameters = {
+            "camera": pair_camera,
+            "channels": channel_orders[pair_camera],
+            "image_size": size_texts[pair_camera],
             "frames": plan.frames,
             "frame_offsets": list(plan.offsets),
         }
     return {
         "format_version": FORMAT_VERSION,
-        **pictures,
-        "resize": options.policy.resize,
-        "quality": options.policy.quality,
-        **({"subsampling": options.policy.subsampling} if options.policy.subsampling != "420" else {}),
+        **frame_parameters,
+        "resize": config.policy.resize,
+        "quality": config.policy.quality,
+        **({"subsampling": config.policy.subsampling} if config.policy.subsampling != "420" else {}),
         **({"codec": codecs} if codecs else {}),
-        **({"gop": {camera.name: camera.policy.gop for camera in video}} if video else {}),
-        **({"crf": {camera.name: camera.policy.crf for camera in video}} if video else {}),
+        **({"gop": {camera.name: camera.policy.gop for camera in video_cameras}} if video_cameras else {}),
+        **({"crf": {camera.name: camera.policy.crf for camera in video_cameras}} if video_cameras else {}),
         "offset": plan.offset,
         "episode_ids": EPISODE_IDS,
-        "episodes": plan.episode_list.describe() if plan.episode_list else options.episodes,
+        "episodes": plan.episode_list.describe() if plan.episode_list else config.episodes,
         "columns": [notation(feature) for feature in plan.features],
         "language": [notation(feature) for feature in plan.language],
         "robot": plan.robot_feature.name if plan.robot_feature else plan.robot,

@@ -53,78 +53,78 @@ class ProcessPool:
     def __exit__(self, *_: object) -> None:
         for process in self._workers.values():
             process.terminate()
-        for pipe, process in self._workers.items():
+        for connection, process in self._workers.items():
             process.join()
-            pipe.close()
+            connection.close()
 
     def run(
         self,
         tasks: Sequence[Callable[[], Result]],
         *,
-        shown: Progress,
-        sizes: Sequence[int],
-        fails: Callable[[Result], bool] = lambda _: False,
+        progress: Progress,
+        task_sizes: Sequence[int],
+        is_failure: Callable[[Result], bool] = lambda _: False,
     ) -> list[Result | Crashed]:
         """Run tasks and return their results in the order of the tasks.
 
         Args:
             tasks: Functions that can be pickled and do not raise.
-            shown: Progress to tell.
-            sizes: Work of each task.
-            fails: Returns whether a result counts as a failure; a task whose process died does.
+            progress: Progress to advance.
+            task_sizes: Work of each task.
+            is_failure: Returns whether a result counts as a failure; a task whose process died does.
         """
         results: dict[int, Result | Crashed] = {}
-        waiting, idle = list(enumerate(tasks))[::-1], list(self._workers)
-        busy: dict[Connection, int] = {}
-        while self._jobs == 1 and waiting:
-            number, task = waiting.pop()
-            found = results[number] = task()
-            shown.advance(sizes[number], failed=fails(found))
-        while waiting or busy:
-            while waiting and len(busy) < self._jobs:
-                pipe = idle.pop() if idle else self._start()
-                busy[pipe], task = waiting.pop()
+        waiting_tasks, idle_connections = list(enumerate(tasks))[::-1], list(self._workers)
+        task_by_connection: dict[Connection, int] = {}
+        while self._jobs == 1 and waiting_tasks:
+            task_number, task = waiting_tasks.pop()
+            outcome = results[task_number] = task()
+            progress.advance(task_sizes[task_number], failed=is_failure(outcome))
+        while waiting_tasks or task_by_connection:
+            while waiting_tasks and len(task_by_connection) < self._jobs:
+                connection = idle_connections.pop() if idle_connections else self._start()
+                task_by_connection[connection], task = waiting_tasks.pop()
                 # If the process is dead, reading its answer reports it.
                 with contextlib.suppress(ConnectionError):
-                    pipe.send(task)
-            for ready in wait(list(busy), timeout=_TICK):
-                pipe = cast(Connection, ready)
-                number = busy.pop(pipe)
+                    connection.send(task)
+            for ready_object in wait(list(task_by_connection), timeout=_TICK):
+                connection = cast(Connection, ready_object)
+                task_number = task_by_connection.pop(connection)
                 try:
-                    results[number] = pipe.recv()
-                    idle.append(pipe)
+                    results[task_number] = connection.recv()
+                    idle_connections.append(connection)
                 except (EOFError, ConnectionError):
-                    results[number] = self._bury(pipe)
-                result = results[number]
-                shown.advance(sizes[number], failed=isinstance(result, Crashed) or fails(result))
-        return [results[number] for number in range(len(tasks))]
+                    results[task_number] = self._bury(connection)
+                result = results[task_number]
+                progress.advance(task_sizes[task_number], failed=isinstance(result, Crashed) or is_failure(result))
+        return [results[task_number] for task_number in range(len(tasks))]
 
     def _start(self) -> Connection:
         context = multiprocessing.get_context("spawn")
-        ours, theirs = context.Pipe()
-        process = context.Process(target=_work, args=(theirs,), name="verify", daemon=True)
+        parent_end, child_end = context.Pipe()
+        process = context.Process(target=_work, args=(child_end,), name="verify", daemon=True)
         # The resource tracker would unblock SIGINT if the process started it.
         resource_tracker.ensure_running()
-        # Ctrl-C reaches the whole group, and a starting process would print a traceback.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        # Ctrl-C reaches the process group, and a starting process would print a traceback.
+        blocked_before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             process.start()
         finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        theirs.close()
-        self._workers[ours] = process
-        return ours
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked_before)
+        child_end.close()
+        self._workers[parent_end] = process
+        return parent_end
 
-    def _bury(self, pipe: Connection) -> Crashed:
-        process = self._workers.pop(pipe)
+    def _bury(self, connection: Connection) -> Crashed:
+        process = self._workers.pop(connection)
         process.join()
-        pipe.close()
-        code = process.exitcode or 0
-        return Crashed(f"signal {-code}" if code < 0 else f"exit code {code}")
+        connection.close()
+        exit_code = process.exitcode or 0
+        return Crashed(f"signal {-exit_code}" if exit_code < 0 else f"exit code {exit_code}")
 
 
-def _work(pipe: Connection) -> None:
+def _work(connection: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with contextlib.suppress(EOFError, ConnectionError):
         while True:
-            pipe.send(pipe.recv()())
+            connection.send(connection.recv()())

@@ -54,14 +54,14 @@ examples:
 
 
 def reindex_root(
-    root: str, *, datasets: Sequence[str] | None = None, config: Sequence[str] = ()
+    output_root: str, *, datasets: Sequence[str] | None = None, config: Sequence[str] = ()
 ) -> list[dict[str, Any]]:
     """Make the derived columns, statistics and registry entries of converted datasets again.
 
     Progress goes to standard error. All datasets are checked before the first is changed.
 
     Args:
-        root: Local output root, ``ROOT/<dataset>`` or ``ROOT/<dataset>/<version>``.
+        output_root: Local output root, ``ROOT/<dataset>`` or ``ROOT/<dataset>/<version>``.
         datasets: Names of the datasets to reindex; default all.
         config: YAML files over the packaged registry.
 
@@ -74,24 +74,24 @@ def reindex_root(
         UsageError: A dataset or its registry entry is missing, not complete, or takes a column that was not converted.
         ConvertError: A file is damaged, or cannot be written.
     """
-    if is_remote(root):
+    if is_remote(output_root):
         raise UsageError(
-            f"{root}: only local folders are reindexed; bring it here with `pairstream fetch`, reindex it, and "
+            f"{output_root}: only local folders are reindexed; bring it here with `pairstream fetch`, reindex it, and "
             "copy it back"
         )
     registry = load_registry(config=config)
-    folders = find_datasets(root, datasets)
+    folders = find_datasets(output_root, datasets)
     try:
         manifests = [_check(folder, registry)[0] for folder in folders]
-        done = []
-        steps = sum(manifest.steps for manifest in manifests)
-        with Progress(steps, "steps", stream=sys.stderr, label="reindex") as shown:
+        results = []
+        num_steps = sum(manifest.steps for manifest in manifests)
+        with Progress(num_steps, "steps", stream=sys.stderr, label="reindex") as progress:
             for folder, manifest in zip(folders, manifests, strict=True):
-                done.append(_reindex(folder, registry))
-                shown.advance(manifest.steps)
+                results.append(_reindex(folder, registry))
+                progress.advance(manifest.steps)
     except FormatError as error:
         raise ConvertError(str(error)) from None
-    return done
+    return results
 
 
 def _check(folder: Path, registry: Registry) -> tuple[Manifest, DatasetSpec]:
@@ -105,11 +105,13 @@ def _check(folder: Path, registry: Registry) -> tuple[Manifest, DatasetSpec]:
     spec = _find_spec(folder, manifest, registry)
     for split, entry in manifest.splits.items():
         schema = open_table(folder / split / table_file("steps"), "steps", rows=entry.steps).arrow().schema
-        for vector, part in [(name, part) for name, each in spec.vectors.items() for part in vector_inputs(each)]:
-            if fault := find_fault(schema, part):
+        for part_owner, part in [
+            (name, part) for name, vector_parts in spec.vectors.items() for part in vector_inputs(vector_parts)
+        ]:
+            if problem := find_fault(schema, part):
                 raise UsageError(
-                    f"{folder}: the registry's {vector} takes {part.path}, but in {split} {fault}; convert "
-                    f"{spec.name} again with --overwrite, without leaving this feature out"
+                    f"{folder}: the registry's {part_owner} takes {part.path}, but in {split} {problem}; "
+                    f"convert {spec.name} again with --overwrite, without leaving this feature out"
                 )
     return manifest, spec
 
@@ -121,11 +123,11 @@ def _find_spec(folder: Path, manifest: Manifest, registry: Registry) -> DatasetS
     if spec is None:
         hint = closest(manifest.dataset, registry.datasets, noun="datasets")
         raise UsageError(f"{folder}: {manifest.dataset} is not in the registry; {hint}. Name its file with --config")
-    for key, found in (("tfds_name", manifest.source.tfds_name), ("version", manifest.version)):
-        if getattr(spec, key) != found:
+    for field_name, converted_value in (("tfds_name", manifest.source.tfds_name), ("version", manifest.version)):
+        if getattr(spec, field_name) != converted_value:
             raise UsageError(
-                f"{folder}: was converted from {key} {found}, the registry says {getattr(spec, key)}; convert "
-                f"{spec.name} again with --overwrite"
+                f"{folder}: was converted from {field_name} {converted_value}, the registry says "
+                f"{getattr(spec, field_name)}; convert {spec.name} again with --overwrite"
             )
     return spec
 
@@ -137,69 +139,74 @@ def _reindex(folder: Path, registry: Registry) -> dict[str, Any]:
         # Checked again, as another process may have changed it before the lock was free.
         before, spec = _check(folder, registry)
         try:
-            with journal.stage(MANIFEST) as stage:
-                after = _write_new(folder, before, spec, stage)
-                changed = _changes(before, after)
-                moved = [name for name, entry in after.splits.items() if not _is_in_place(folder / name, entry)]
-                if changed or moved or journal.manifest() is None:
+            with journal.stage(MANIFEST) as stage_folder:
+                new_manifest = _write_new(folder, before, spec, stage_folder)
+                changed = _changes(before, new_manifest)
+                moved_splits = [
+                    split for split, entry in new_manifest.splits.items() if not _is_in_place(folder / split, entry)
+                ]
+                if changed or moved_splits or journal.manifest() is None:
                     journal.withdraw()
-                    for split in moved:
-                        journal.place_index(split, stage / split)
-                    journal.write_manifest(after)
+                    for moved_split in moved_splits:
+                        journal.place_index(moved_split, stage_folder / moved_split)
+                    journal.write_manifest(new_manifest)
                     changed = changed or ("files",)
         finally:
             if (folder / MANIFEST_NAME).exists():
                 journal.clear((), ())
-    kept = tuple(key for key in _STORED if before.spec.get(key) != after.spec.get(key))
+    kept_keys = tuple(key for key in _STORED if before.spec.get(key) != new_manifest.spec.get(key))
     return {
-        "dataset": after.dataset,
-        "version": after.version,
+        "dataset": new_manifest.dataset,
+        "version": new_manifest.version,
         "path": str(folder),
         "changed": changed,
-        "kept": kept,
+        "kept": kept_keys,
     }
 
 
-def _write_new(folder: Path, before: Manifest, spec: DatasetSpec, stage: Path) -> Manifest:
+def _write_new(folder: Path, before: Manifest, spec: DatasetSpec, stage_folder: Path) -> Manifest:
     """Write the new ``steps`` of each split to a folder of the stage; returns the manifest that describes them."""
-    splits: dict[str, SplitEntry] = {}
+    new_splits: dict[str, SplitEntry] = {}
     statistics = {}
     for split, entry in before.splits.items():
-        target = stage / split / table_file("steps")
+        steps_path = stage_folder / split / table_file("steps")
         with writing(folder):
-            target.parent.mkdir()
-            table = derive_steps(folder / split, target, spec.vectors)
-        _check_raw(folder / split / table_file("steps"), table, entry.index["steps"])
-        splits[split] = entry.model_copy(update={"index": {**entry.index, "steps": table}})
-        statistics[split] = split_statistics(target.parent, spec.vectors)
-    update = {"spec": spec.model_dump(mode="json"), "splits": splits, "statistics": statistics}
+            steps_path.parent.mkdir()
+            steps_entry = derive_steps(folder / split, steps_path, spec.vectors)
+        _check_raw(folder / split / table_file("steps"), steps_entry, entry.index["steps"])
+        new_splits[split] = entry.model_copy(update={"index": {**entry.index, "steps": steps_entry}})
+        statistics[split] = split_statistics(steps_path.parent, spec.vectors)
+    update = {"spec": spec.model_dump(mode="json"), "splits": new_splits, "statistics": statistics}
     return before.model_copy(update=update)
 
 
-def _check_raw(path: Path, found: TableEntry, expected: TableEntry) -> None:
+def _check_raw(steps_path: Path, actual: TableEntry, recorded: TableEntry) -> None:
     """Refuse to give damaged columns new checksums."""
-    for name in sorted({*found.columns, *expected.columns} - set(DERIVED)):
-        if found.columns.get(name) != expected.columns.get(name):
+    for column in sorted({*actual.columns, *recorded.columns} - set(DERIVED)):
+        if actual.columns.get(column) != recorded.columns.get(column):
             raise ConvertError(
-                f"{path}: column {name!r} is not what the manifest says, so the file is damaged; run the same "
-                "convert.run command to mend it, then reindex"
+                f"{steps_path}: column {column!r} is not what the manifest says, so the file is damaged; run the "
+                "same convert.run command to mend it, then reindex"
             )
 
 
-def _changes(before: Manifest, after: Manifest) -> tuple[str, ...]:
-    def columns(manifest: Manifest, name: str) -> Mapping[str, str | None]:
-        return {split: entry.index["steps"].columns.get(name) for split, entry in manifest.splits.items()}
+def _changes(before: Manifest, new_manifest: Manifest) -> tuple[str, ...]:
+    def columns(manifest: Manifest, column: str) -> Mapping[str, str | None]:
+        return {split: entry.index["steps"].columns.get(column) for split, entry in manifest.splits.items()}
 
-    if encode_manifest(before) == encode_manifest(after):
+    if encode_manifest(before) == encode_manifest(new_manifest):
         return ()
-    found = {"registry entry": before.spec != after.spec, "statistics": before.statistics != after.statistics}
-    found |= {name: columns(before, name) != columns(after, name) for name in DERIVED}
-    return tuple(name for name, differs in found.items() if differs)
+    differences = {
+        "registry entry": before.spec != new_manifest.spec,
+        "statistics": before.statistics != new_manifest.statistics,
+    }
+    differences |= {name: columns(before, name) != columns(new_manifest, name) for name in DERIVED}
+    return tuple(name for name, differs in differences.items() if differs)
 
 
 def _is_in_place(folder: Path, entry: SplitEntry) -> bool:
-    found = describe_file(folder / table_file("steps"))
-    return (found.bytes, found.sha256) == (entry.index["steps"].bytes, entry.index["steps"].sha256)
+    actual_entry = describe_file(folder / table_file("steps"))
+    return (actual_entry.bytes, actual_entry.sha256) == (entry.index["steps"].bytes, entry.index["steps"].sha256)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -208,20 +215,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = root_parser("reindex", description=description, epilog=_EPILOG)
     parser.add_argument("--config", action="append", default=[], help="YAML with further datasets; may be repeated")
 
-    def work(options: argparse.Namespace, names: list[str] | None) -> tuple[Any, str, bool]:
-        done = reindex_root(options.root, datasets=names, config=options.config)
-        return done, _to_text(done), False
+    def work(options: argparse.Namespace, dataset_names: list[str] | None) -> tuple[Any, str, bool]:
+        results = reindex_root(options.root, datasets=dataset_names, config=options.config)
+        return results, _to_text(results), False
 
-    return run_report(parser, arguments, work=work, interrupted="interrupted; run the same command again")
+    return run_report(parser, arguments, make_report=work, interrupt_message="interrupted; run the same command again")
 
 
-def _to_text(done: Sequence[Mapping[str, Any]]) -> str:
-    rows = [(result["dataset"], result["version"], ", ".join(result["changed"]) or "unchanged") for result in done]
-    lines = [format_table(["dataset", "version", "new"], rows)]
-    lines += [
+def _to_text(results: Sequence[Mapping[str, Any]]) -> str:
+    table_rows = [
+        (result["dataset"], result["version"], ", ".join(result["changed"]) or "unchanged") for result in results
+    ]
+    text_lines = [format_table(["dataset", "version", "new"], table_rows)]
+    text_lines += [
         f"{result['dataset']}: the registry's {', '.join(result['kept'])} differ too; images and raw columns stay as "
         "they are, convert again with --overwrite to follow"
-        for result in done
+        for result in results
         if result["kept"]
     ]
-    return "\n".join(lines)
+    return "\n".join(text_lines)

@@ -23,7 +23,7 @@ FROZEN_LEVELS = 4
 """Largest difference of two pixels of the same picture. The noise of a live camera is larger, so a robot that stands
 still is not frozen."""
 FROZEN_SHARE = 0.2
-"""Share of frozen pairs above which a split is suspect: episodes begin and end at rest."""
+"""Share of frozen pairs above which a split is suspect: episodes start and end at rest."""
 BLANK_SHARE = 0.5
 """Share of blank frames from which the camera is suspect; fewer may be placeholders of some episodes."""
 LEAST_SAMPLED = 8
@@ -76,14 +76,14 @@ class Rule(NamedTuple):
     meaning: str
 
 
-_REMAKE = (
+_REMAKE_HINT = (
     f"remove the named files and run the same convert.run command, which makes them again; for {MANIFEST_NAME} or "
     f"{QUARANTINE_NAME} run it with --overwrite"
 )
-_MEND = "correct `spaces` in the registry, then run pairstream reindex"
-_ALL = (
+_REPAIR_HINT = "correct `spaces` in the registry, then run pairstream reindex"
+_ALL_RULES = (
     Rule("incomplete", "error", "manifests", "not complete or not usable; run the same convert.run command again"),
-    Rule("damaged", "error", "places", f"not what the manifest says; {_REMAKE}"),
+    Rule("damaged", "error", "places", f"not what the manifest says; {_REMAKE_HINT}"),
     Rule("unreadable", "error", "files", "training would stop here; pairstream verify lists all damage"),
     Rule("frame_damaged", "error", "pairs", "cannot be decoded; pairstream verify --deep finds all of them"),
     Rule("nonfinite_action", "error", "episodes", "NaN or infinity in the action makes the loss NaN"),
@@ -92,8 +92,13 @@ _ALL = (
     Rule("actions_dead", "error", "episodes", "no episode has an action that changes"),
     Rule("instructions_missing", "error", "episodes", "no episode has an instruction, but the registry says they do"),
     Rule("leakage", "error", "episodes", "the same episode is in two splits: validation sees training data"),
-    Rule("space_gripper_inverted", "error", "dimensions", f"opens where the state closes; exchange its ends: {_MEND}"),
-    Rule("space_delta_factor", "error", "dimensions", f"has another unit than the poses; scale it: {_MEND}"),
+    Rule(
+        "space_gripper_inverted",
+        "error",
+        "dimensions",
+        f"opens where the state closes; exchange its ends: {_REPAIR_HINT}",
+    ),
+    Rule("space_delta_factor", "error", "dimensions", f"has another unit than the poses; scale it: {_REPAIR_HINT}"),
     Rule("statistics_differ", "error", "dimensions", "the manifest has the statistics of other files"),
     Rule("split_empty", "warning", "splits", "nothing can be drawn from it"),
     Rule("source_damaged", "warning", "episodes", "the source had damaged episodes; see quarantine.jsonl"),
@@ -104,10 +109,14 @@ _ALL = (
     Rule("constant_action", "warning", "episodes", "the action is the same at every step"),
     Rule("gripper_range", "warning", "episodes", "the gripper is beyond open and closed of the registry"),
     Rule("gripper_still", "warning", "dimensions", "the gripper never moves in this split"),
-    Rule("space_gripper_range", "warning", "episodes", f"a gripper of a space is not in [0, 1]; map it: {_MEND}"),
-    Rule("space_gripper_still", "warning", "dimensions", f"the gripper never moves; is it this path? {_MEND}"),
-    Rule("space_delta_unrelated", "warning", "dimensions", f"is not the change of the poses; axes, frame? {_MEND}"),
-    Rule("space_units", "warning", "episodes", f"no robot has that many metres or radians; scale it: {_MEND}"),
+    Rule(
+        "space_gripper_range", "warning", "episodes", f"a gripper of a space is not in [0, 1]; map it: {_REPAIR_HINT}"
+    ),
+    Rule("space_gripper_still", "warning", "dimensions", f"the gripper never moves; is it this path? {_REPAIR_HINT}"),
+    Rule(
+        "space_delta_unrelated", "warning", "dimensions", f"is not the change of the poses; axes, frame? {_REPAIR_HINT}"
+    ),
+    Rule("space_units", "warning", "episodes", f"no robot has that many metres or radians; scale it: {_REPAIR_HINT}"),
     Rule("outlier_episode", "warning", "episodes", "other units or a fault: far from the other episodes"),
     Rule("extreme_values", "warning", "dimensions", "scaled by minimum and maximum, all other values are one point"),
     Rule("instruction_empty", "warning", "episodes", "has no instruction at some step, but the registry says they do"),
@@ -120,5 +129,5 @@ _ALL = (
     Rule("instruction_same", "hint", "episodes", "has one instruction for all, though the registry says they inform"),
     Rule("colours_swapped", "hint", "frames", "with red and blue exchanged it would resemble the others; look at it"),
 )
-RULES: dict[str, Rule] = {rule.name: rule for rule in _ALL}
+RULES: dict[str, Rule] = {rule.name: rule for rule in _ALL_RULES}
 """Rules by name, the worst first."""

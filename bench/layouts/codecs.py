@@ -51,8 +51,10 @@ def encode_root(root: Path, output: Path, codec: str, *, gop: int) -> None:
         )
         options = ConvertConfig(layout="frames", policy=policy, gop=gop, crf=int(number) if is_video else None)
         spec = selected.spec
-        conversion = plan_conversion(selected, source, options, output=str(output / spec.name / spec.version))
-        convert_jobs(conversion)
+        conversion = plan_conversion(selected, source, options, output_folder=str(output / spec.name / spec.version))
+        conversion.journal.begin(conversion.journal_parameters)
+        for job in conversion.jobs:
+            convert_shard(job, conversion.plan)
         finish(conversion)
 
 

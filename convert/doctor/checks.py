@@ -29,31 +29,41 @@ def check_statistics(split: OpenSplit, notes: Notes) -> None:
     if not len(split.tables["steps"]):
         return
     computed = split_statistics(split.folder, derived_vectors(split.vectors))
-    for vector, text in differing_statistics(split.statistics, computed):
-        notes.add("statistics_differ", split.name, f"{vector}: {text}")
+    for vector, sentence in differing_statistics(split.statistics, computed):
+        notes.add("statistics_differ", split.name, f"{vector}: {sentence}")
     for vector, statistics in computed.items():
-        for dim, (name, part) in enumerate(split.dimensions.get(vector, ())):
-            figures = [getattr(statistics, key)[dim] for key in ("min", "q01", "q99", "max")]
+        for dimension, (dimension_name, part) in enumerate(split.dimensions.get(vector, ())):
+            figures = [getattr(statistics, name)[dimension] for name in ("min", "q01", "q99", "max")]
             if None not in figures:
-                count = statistics.count - statistics.nonfinite[dim]
-                _check_range(split.name, f"{vector} {name}", part, figures, count, notes)
+                num_values = statistics.count - statistics.nonfinite[dimension]
+                _check_range(split.name, f"{vector} {dimension_name}", part, figures, num_values, notes)
 
 
-def _check_range(split: str, told: str, part: Part, figures: Sequence[float], count: int, notes: Notes) -> None:
-    least, low, high, most = figures
-    if high > low and max(most - high, low - least) / (high - low) > EXTREME_RANGES:
-        text = f"{told} goes from {least:.4g} to {most:.4g}, 98 % of it from {low:.4g} to {high:.4g}"
-        notes.add("extreme_values", split, text)
-    if count < rules.LEAST_STEPS or part.kind == "flag":
+def _check_range(
+    split: str, description: str, part: Part, figures: Sequence[float], num_values: int, notes: Notes
+) -> None:
+    smallest, low_quantile, high_quantile, largest = figures
+    if (
+        high_quantile > low_quantile
+        and max(largest - high_quantile, low_quantile - smallest) / (high_quantile - low_quantile) > EXTREME_RANGES
+    ):
+        sentence = (
+            f"{description} goes from {smallest:.4g} to {largest:.4g}, 98 % of it from {low_quantile:.4g} to "
+            f"{high_quantile:.4g}"
+        )
+        notes.add("extreme_values", split, sentence)
+    if num_values < rules.LEAST_STEPS or part.kind == "flag":
         return
-    if least == most:
-        rule = "gripper_still" if part.gripper is not None else "dimension_dead"
-        notes.add(rule, split, f"{told} is {least:.4g} at all {count:,} steps")
-    elif part.gripper is not None and count >= rules.LEAST_GRIPPER_STEPS:
+    if smallest == largest:
+        rule_name = "gripper_still" if part.gripper is not None else "dimension_dead"
+        notes.add(rule_name, split, f"{description} is {smallest:.4g} at all {num_values:,} steps")
+    elif part.gripper is not None and num_values >= rules.LEAST_GRIPPER_STEPS:
         middle = (part.gripper.open + part.gripper.closed) / 2
-        if most <= middle or least >= middle:
-            text = f"{told} is from {least:.4g} to {most:.4g} at all {count:,} steps, {_ends(part)}"
-            notes.add("gripper_one_sided", split, text)
+        if largest <= middle or smallest >= middle:
+            sentence = (
+                f"{description} is from {smallest:.4g} to {largest:.4g} at all {num_values:,} steps, {_ends(part)}"
+            )
+            notes.add("gripper_one_sided", split, sentence)
 
 
 def check_finite(split: OpenSplit, notes: Notes) -> None:
@@ -61,8 +71,8 @@ def check_finite(split: OpenSplit, notes: Notes) -> None:
 
     def describe(vector: str, step: int) -> str:
         values = split.vector(vector)[step]
-        dim = int(np.isfinite(values).argmin())
-        return f"{vector} {split.dimensions[vector][dim][0]} is {values[dim]}, not finite"
+        dimension = int(np.isfinite(values).argmin())
+        return f"{vector} {split.dimensions[vector][dimension][0]} is {values[dimension]}, not finite"
 
     for vector in split.dimensions:
         infinite = np.zeros(len(split.tables["steps"]), bool)
@@ -81,11 +91,11 @@ def check_grippers(split: OpenSplit, notes: Notes) -> None:
     for vector, dimensions in split.dimensions.items():
         for (_, part), values in zip(dimensions, split.vector(vector).T, strict=True):
             if part.gripper is not None:
-                low, high = sorted((part.gripper.open, part.gripper.closed))
-                slack = rules.GRIPPER_TOLERANCE * (high - low)
+                lower_end, upper_end = sorted((part.gripper.open, part.gripper.closed))
+                tolerance = rules.GRIPPER_TOLERANCE * (upper_end - lower_end)
                 # A comparison with NaN is False: NaN is another finding.
-                beyond = (values < low - slack) | (values > high + slack)
-                split.note_steps("gripper_range", beyond, partial(describe, part, values), notes)
+                is_beyond = (values < lower_end - tolerance) | (values > upper_end + tolerance)
+                split.note_steps("gripper_range", is_beyond, partial(describe, part, values), notes)
 
 
 def _ends(part: Part) -> str:
@@ -94,16 +104,26 @@ def _ends(part: Part) -> str:
 
 def check_actions(split: OpenSplit, notes: Notes) -> None:
     """Note episodes whose action never changes; it is an error if no episode has one that does."""
-    moving = [dim for dim, (_, part) in enumerate(split.dimensions["action"]) if part.kind != "flag"]
-    actions, constant = split.vector("action"), []
-    for episode in split.episodes if moving else ():
-        steps = actions[episode["start"] : episode["stop"], moving]
-        if len(steps) >= rules.LEAST_EPISODE_STEPS and (steps == steps[0]).all():
-            shown = ", ".join(f"{value:.3g}" for value in steps[0, :8]) + (", ..." if len(moving) > 8 else "")
-            constant.append((int(episode["row"]), f"{len(steps):,} steps with one action, ({shown})"))
-    dead = len(constant) == len(split.episodes) >= rules.LEAST_EPISODE_STEPS
-    for row, text in constant:
-        notes.add("actions_dead" if dead else "constant_action", split.name, partial(split.example, row, text))
+    moving_dimensions = [
+        dimension for dimension, (_, part) in enumerate(split.dimensions["action"]) if part.kind != "flag"
+    ]
+    actions, constant_episodes = split.vector("action"), []
+    for episode in split.episodes if moving_dimensions else ():
+        episode_actions = actions[episode["start"] : episode["stop"], moving_dimensions]
+        if len(episode_actions) >= rules.LEAST_EPISODE_STEPS and (episode_actions == episode_actions[0]).all():
+            shown_values = ", ".join(f"{value:.3g}" for value in episode_actions[0, :8]) + (
+                ", ..." if len(moving_dimensions) > 8 else ""
+            )
+            constant_episodes.append(
+                (int(episode["row"]), f"{len(episode_actions):,} steps with one action, ({shown_values})")
+            )
+    is_dead = len(constant_episodes) == len(split.episodes) >= rules.LEAST_EPISODE_STEPS
+    for episode_number, sentence in constant_episodes:
+        notes.add(
+            "actions_dead" if is_dead else "constant_action",
+            split.name,
+            partial(split.example, episode_number, sentence),
+        )
 
 
 def check_instructions(split: OpenSplit, notes: Notes) -> None:
@@ -111,18 +131,18 @@ def check_instructions(split: OpenSplit, notes: Notes) -> None:
     instruction = split.vectors.instruction
     if instruction is None or not instruction.informative:
         return
-    table, numbers, count = split.tables["steps"], split.column("steps", "language"), len(split.episodes)
+    table, text_numbers, num_episodes = (split.tables["steps"], split.column("steps", "language"), len(split.episodes))
     with_records = split.column("episodes", "num_records")[split.column("steps", "episode")] > 0
-    used = np.flatnonzero(np.bincount(numbers[with_records])).tolist()
-    empty = [number for number in used if not table.text("language", number).strip()]
-    rule = "instructions_missing" if empty == used else "instruction_empty"
-    split.note_steps(rule, np.isin(numbers, empty), lambda _: "no instruction", notes)
-    if len(used) == 1 and not empty:
-        text = table.text("language", used[0])
+    used_texts = np.flatnonzero(np.bincount(text_numbers[with_records])).tolist()
+    empty_texts = [number for number in used_texts if not table.text("language", number).strip()]
+    rule_name = "instructions_missing" if empty_texts == used_texts else "instruction_empty"
+    split.note_steps(rule_name, np.isin(text_numbers, empty_texts), lambda _: "no instruction", notes)
+    if len(used_texts) == 1 and not empty_texts:
+        instruction_text = table.text("language", used_texts[0])
         # A few episodes may have one task, whose instruction is a sentence.
-        if count >= rules.LEAST_EPISODES or (count > 1 and len(text.split()) == 1):
-            example = partial(Example, text=f"all {count:,} episodes", instruction=text)
-            notes.add("instruction_same", split.name, example, count=count)
+        if num_episodes >= rules.LEAST_EPISODES or (num_episodes > 1 and len(instruction_text.split()) == 1):
+            example = partial(Example, text=f"all {num_episodes:,} episodes", instruction=instruction_text)
+            notes.add("instruction_same", split.name, example, count=num_episodes)
 
 
 def check_shards(split: OpenSplit, notes: Notes) -> None:
@@ -143,45 +163,49 @@ def check_outliers(splits: Sequence[OpenSplit], notes: Notes) -> None:
     """
     episodes, owners = _all_episodes(splits)
     figures = {
-        f"{figure} of action {name}": episodes[figure][:, dim].astype(np.float64)
+        f"{figure} of action {name}": episodes[figure][:, dimension].astype(np.float64)
         for figure in ("mean", "std")
-        for dim, (name, part) in enumerate(splits[0].dimensions["action"])
+        for dimension, (name, part) in enumerate(splits[0].dimensions["action"])
         if part.kind != "flag" and part.quantity != "gripper"
     }
     if not figures or len(episodes) < rules.LEAST_EPISODES:
         return
     scores = np.array([robust_scores(values) for values in figures.values()])
-    for number in np.flatnonzero(scores.max(axis=0) > rules.OUTLIER_SCORE).tolist():
-        worst = int(scores[:, number].argmax())
-        name, values = list(figures.items())[worst]
-        text = f"{name} is {values[number]:.4g}, the median of all episodes {np.nanmedian(values):.4g}"
-        text += f" (robust z {scores[worst, number]:,.0f})"
-        split = splits[owners[number]]
-        notes.add("outlier_episode", split.name, partial(split.example, int(episodes["row"][number]), text))
+    for episode_number in np.flatnonzero(scores.max(axis=0) > rules.OUTLIER_SCORE).tolist():
+        worst_figure = int(scores[:, episode_number].argmax())
+        figure_name, values = list(figures.items())[worst_figure]
+        sentence = (
+            f"{figure_name} is {values[episode_number]:.4g}, the median of all episodes {np.nanmedian(values):.4g}"
+        )
+        sentence += f" (robust z {scores[worst_figure, episode_number]:,.0f})"
+        split = splits[owners[episode_number]]
+        notes.add("outlier_episode", split.name, partial(split.example, int(episodes["row"][episode_number]), sentence))
 
 
 def check_duplicates(splits: Sequence[OpenSplit], notes: Notes) -> None:
     """Note episodes with the actions and the first frame of an earlier one, in the same split or in another."""
     episodes, owners = _all_episodes(splits)
-    _, firsts, inverse = np.unique(episodes["digest"], return_index=True, return_inverse=True)
-    originals = firsts[inverse]
+    _, first_numbers, original_of = np.unique(episodes["digest"], return_index=True, return_inverse=True)
+    originals = first_numbers[original_of]
 
-    def example(number: int) -> Example:
-        (split, row), (other, earlier) = (
-            (splits[owners[each]], int(episodes["row"][each])) for each in (number, originals[number])
+    def example(episode_number: int) -> Example:
+        (own_split, episode_row), (original_split, original_row) = (
+            (splits[owners[index]], int(episodes["row"][index]))
+            for index in (episode_number, originals[episode_number])
         )
-        text = f"same actions and first frame as {other.example(earlier, '').place} of {other.name}"
-        return split.example(row, text)
+        original = original_split.example(original_row, "").location
+        sentence = f"same actions and first frame as {original} of {original_split.name}"
+        return own_split.example(episode_row, sentence)
 
-    for number in np.flatnonzero(originals != np.arange(len(episodes))).tolist():
-        rule = "duplicate_episode" if owners[number] == owners[originals[number]] else "leakage"
-        notes.add(rule, splits[owners[number]].name, partial(example, number))
+    for episode_number in np.flatnonzero(originals != np.arange(len(episodes))).tolist():
+        rule_name = "duplicate_episode" if owners[episode_number] == owners[originals[episode_number]] else "leakage"
+        notes.add(rule_name, splits[owners[episode_number]].name, partial(example, episode_number))
 
 
 def _all_episodes(splits: Sequence[OpenSplit]) -> tuple[np.ndarray, np.ndarray]:
     """Return the episodes of all splits, and the number of the split of each."""
-    each = [split.episodes for split in splits]
-    return np.concatenate(each), np.repeat(np.arange(len(splits)), list(map(len, each)))
+    episodes_by_split = [split.episodes for split in splits]
+    return np.concatenate(episodes_by_split), np.repeat(np.arange(len(splits)), list(map(len, episodes_by_split)))
 
 
 SPLIT_CHECKS: tuple[Callable[[OpenSplit, Notes], None], ...] = (

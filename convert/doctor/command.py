@@ -16,7 +16,7 @@ from typing import Any, TextIO
 
 from convert.command import root_parser, run_report
 from convert.datasets import find_datasets
-from convert.doctor.dataset import Examined, look_at, read_dataset
+from convert.doctor.dataset import Examined, examine_dataset, read_dataset
 from convert.doctor.frames import swapped_colours
 from convert.errors import UsageError
 from convert.findings import Report, count_severities
@@ -69,23 +69,26 @@ def examine(
     Raises:
         UsageError: Nothing was converted here, a dataset does not exist, or a number is too small.
     """
-    for name, value, least in (("frames", frames, 2), ("jobs", jobs, 1), ("seed", seed, 0)):
-        if value < least:
-            raise UsageError(f"{name} is {value}, expected {least} or more")
+    for option_name, option_value, smallest in (("frames", frames, 2), ("jobs", jobs, 1), ("seed", seed, 0)):
+        if option_value < smallest:
+            raise UsageError(f"{option_name} is {option_value}, expected {smallest} or more")
     started = time.monotonic()
     reports = [read_dataset(folder) for folder in find_datasets(root, datasets)]
-    shards = [sum(len(split.shards) for split in report.splits.values()) for report in reports]
-    looks = [partial(look_at, report, frames=frames, seed=seed) for report in reports]
-    with Progress(sum(shards), "shards", label="doctor", stream=progress) as shown, ProcessPool(jobs) as pool:
-        results = pool.run(looks, shown=shown, sizes=shards, fails=_is_damaged)
-        for number, result in enumerate(results):
-            if isinstance(result, Crashed):
-                reports[number].notes.add("unreadable", None, str(result))
+    shard_counts = [sum(len(split.shards) for split in report.splits.values()) for report in reports]
+    examinations = [partial(examine_dataset, report, frames=frames, seed=seed) for report in reports]
+    with (
+        Progress(sum(shard_counts), "shards", label="doctor", stream=progress) as progress_line,
+        ProcessPool(jobs) as pool,
+    ):
+        results = pool.run(examinations, progress=progress_line, task_sizes=shard_counts, is_failure=_is_damaged)
+        for dataset_number, examined in enumerate(results):
+            if isinstance(examined, Crashed):
+                reports[dataset_number].notes.add("unreadable", None, str(examined))
             else:
-                reports[number] = result
+                reports[dataset_number] = examined
     by_folder = {str(report.folder): report for report in reports}
-    for folder, text in swapped_colours({folder: each.total.casts for folder, each in by_folder.items()}).items():
-        by_folder[folder].notes.add("colours_swapped", None, text, count=2 * len(by_folder[folder].total.casts))
+    for folder, sentence in swapped_colours({folder: each.total.casts for folder, each in by_folder.items()}).items():
+        by_folder[folder].notes.add("colours_swapped", None, sentence, count=2 * len(by_folder[folder].total.casts))
     return Report(
         root=str(root),
         settings={"frames": frames, "seed": seed},
@@ -109,12 +112,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=whole(0), default=0, help="seed of the choice of frames (default: 0)")
     parser.add_argument("--jobs", type=whole(1), default=1, help="number of processes (default: 1)")
     parser.add_argument("--strict", action="store_true", help="exit with 1 for warnings too")
-    return run_report(parser, arguments, work=_examine, interrupted="interrupted")
+    return run_report(parser, arguments, make_report=_examine, interrupt_message="interrupted")
 
 
-def _examine(options: argparse.Namespace, names: list[str] | None) -> tuple[Any, str, bool]:
+def _examine(options: argparse.Namespace, dataset_names: list[str] | None) -> tuple[Any, str, bool]:
     settings = {"frames": options.frames, "seed": options.seed, "jobs": options.jobs}
-    diagnosis = examine(options.root, **settings, datasets=names, progress=sys.stderr)
+    diagnosis = examine(options.root, **settings, datasets=dataset_names, progress=sys.stderr)
     counts = count_severities(diagnosis.findings)
-    bad = any(counts[f"{severity}s"] for severity in SEVERITIES[: 2 if options.strict else 1])
-    return diagnosis.to_json(), diagnosis.to_text(), bad
+    is_bad = any(counts[f"{severity}s"] for severity in SEVERITIES[: 2 if options.strict else 1])
+    return diagnosis.to_json(), diagnosis.to_text(), is_bad

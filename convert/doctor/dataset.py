@@ -24,7 +24,7 @@ from stream.format.manifest import Manifest, read_manifest
 from stream.format.names import MANIFEST_NAME
 
 _LEAST_OF_A_SPLIT = 4
-"""Pairs to look at, however small a split is beside the others."""
+"""Least number of pairs to look at in each split, however small."""
 
 
 @dataclass(kw_only=True)
@@ -47,30 +47,32 @@ def read_dataset(folder: Path) -> Examined:
         manifest = read_manifest(folder)
         read_vectors(manifest)
     except (FormatError, OSError) as error:
-        path = folder / MANIFEST_NAME
-        notes.add("incomplete", None, partial(Example, file=str(path), text=fault(error, path)))
+        manifest_path = folder / MANIFEST_NAME
+        notes.add("incomplete", None, partial(Example, file=str(manifest_path), text=fault(error, manifest_path)))
         return report
     report.manifest = manifest
-    if hint := report.registry_hint:
-        notes.add("registry_changed", None, hint)
-    for name, split in manifest.splits.items():
-        left = Counter(total_counts(shard.left_out for shard in split.shards))
-        damaged = sum(left[reason] for reason in DAMAGED_EPISODE)
-        pairless = split.episodes - damaged - sum(shard.paired_episodes for shard in split.shards)
-        if not split.records:
-            notes.add("split_empty", name, f"{split.episodes:,} episodes, no record")
+    if reindex_advice := report.registry_hint:
+        notes.add("registry_changed", None, reindex_advice)
+    for split, split_entry in manifest.splits.items():
+        left_out = Counter(total_counts(entry.left_out for entry in split_entry.shards))
+        damaged = sum(left_out[reason] for reason in DAMAGED_EPISODE)
+        pairless = split_entry.episodes - damaged - sum(entry.paired_episodes for entry in split_entry.shards)
+        if not split_entry.records:
+            notes.add("split_empty", split, f"{split_entry.episodes:,} episodes, no record")
             continue
-        if damaged > DAMAGED_SHARE * split.episodes:
-            reasons = ", ".join(f"{left[reason]:,} {reason}" for reason in DAMAGED_EPISODE if left[reason])
-            text = f"{damaged:,} of {split.episodes:,} episodes were left out: {reasons}"
-            notes.add("source_damaged", name, text, count=damaged)
-        if pairless > PAIRLESS_SHARE * split.episodes:
-            text = f"{pairless:,} of {split.episodes:,} episodes; the offset is {manifest.parameters.get('offset')}"
-            notes.add("without_pairs", name, text, count=pairless)
+        if damaged > DAMAGED_SHARE * split_entry.episodes:
+            reasons = ", ".join(f"{left_out[reason]:,} {reason}" for reason in DAMAGED_EPISODE if left_out[reason])
+            sentence = f"{damaged:,} of {split_entry.episodes:,} episodes were left out: {reasons}"
+            notes.add("source_damaged", split, sentence, count=damaged)
+        if pairless > PAIRLESS_SHARE * split_entry.episodes:
+            sentence = (
+                f"{pairless:,} of {split_entry.episodes:,} episodes; the offset is {manifest.parameters.get('offset')}"
+            )
+            notes.add("without_pairs", split, sentence, count=pairless)
     return report
 
 
-def look_at(report: Examined, *, frames: int, seed: int) -> Examined:
+def examine_dataset(report: Examined, *, frames: int, seed: int) -> Examined:
     """Look at the files of a dataset and return its report with what is found; never raises.
 
     ``report`` is that of ``read_dataset``, the other arguments are those of ``convert.doctor.command.examine``.
@@ -78,34 +80,36 @@ def look_at(report: Examined, *, frames: int, seed: int) -> Examined:
     splits, notes = [], report.notes
     if (manifest := report.manifest) is None:
         return report
-    chosen = choose_records(manifest, frames=frames, seed=seed)
-    for name, sample in chosen.items():
-        folder = report.folder / name
-        found = check_index(folder, manifest, deep=False)
-        notes.merge(found)
-        if not found.damage:
+    chosen_records = choose_records(manifest, frames=frames, seed=seed)
+    for split, sample in chosen_records.items():
+        folder = report.folder / split
+        findings = check_index(folder, manifest, deep=False)
+        notes.merge(findings)
+        if not findings.damage:
             splits.append(OpenSplit(folder, manifest, sample=sample))
-            for check in SPLIT_CHECKS:
-                _run(partial(check, splits[-1], notes), name, notes)
+            for check_split in SPLIT_CHECKS:
+                _run(partial(check_split, splits[-1], notes), split, notes)
             report.total += splits[-1].frames
     for check_all in DATASET_CHECKS if splits else ():
         _run(partial(check_all, splits, notes), None, notes)
     return report
 
 
-def _run(check: partial[None], split: str | None, notes: Notes) -> None:
+def _run(run_check: partial[None], split: str | None, notes: Notes) -> None:
     try:
-        check()
+        run_check()
     except Exception as error:
-        notes.add("unreadable", split, f"{check.func.__name__} ended: {type(error).__name__}: {first_line(error)}")
+        notes.add("unreadable", split, f"{run_check.func.__name__} ended: {type(error).__name__}: {first_line(error)}")
 
 
 def choose_records(manifest: Manifest, *, frames: int, seed: int) -> dict[str, np.ndarray]:
     """Draw the records of each split to look at, sorted: about ``frames`` / 2, and a few of each split."""
-    random = np.random.default_rng([seed, zlib.crc32(manifest.dataset.encode())])
-    pairs, chosen = max(1, frames // 2), {}
-    for name, split in manifest.splits.items():
-        share = round(pairs * split.records / max(1, manifest.records))
-        wanted = min(split.records, max(share, min(pairs, _LEAST_OF_A_SPLIT)))
-        chosen[name] = np.sort(random.choice(max(1, split.records), wanted, replace=False, shuffle=False))
-    return chosen
+    generator = np.random.default_rng([seed, zlib.crc32(manifest.dataset.encode())])
+    num_pairs, chosen_records = max(1, frames // 2), {}
+    for split, entry in manifest.splits.items():
+        proportional = round(num_pairs * entry.records / max(1, manifest.records))
+        num_records = min(entry.records, max(proportional, min(num_pairs, _LEAST_OF_A_SPLIT)))
+        chosen_records[split] = np.sort(
+            generator.choice(max(1, entry.records), num_records, replace=False, shuffle=False)
+        )
+    return chosen_records

@@ -18,36 +18,40 @@ from stream.base.errors import FormatError
 
 def check_frames(split: OpenSplit, notes: Notes) -> None:
     """Decode the first and the last frame of the sampled pairs and look at them."""
-    facts, compared = split.frames, set[int]()
+    frame_facts, compared = split.frames, set[int]()
     for records in filter(None, map(split.pair, split.sample.tolist())):
         episode = split.value("records", "episode", records[0])
-        first, last = (split.value("records", "step", record) for record in records)
-        last += split.value("records", "offset", records[1])
-        example = partial(split.example, episode, step=first, record=records[0])
+        first_step, last_step = (split.value("records", "step", record) for record in records)
+        last_step += split.value("records", "offset", records[1])
+        example = partial(split.example, episode, step=first_step, record=records[0])
         try:
-            pair = split.decode(*records)
+            pair_frames = split.decode(*records)
         except (FormatError, CorruptFrame, OSError) as error:
             notes.add("frame_damaged", split.name, partial(example, first_line(error)))
             continue
-        facts.pairs += 1
-        blank = [_blank(frame) for frame in pair]
-        for rule in sorted({rule for rule in blank if rule}):
-            steps = [step for step, found in zip((first, last), blank, strict=True) if found == rule]
-            brightness = np.mean([cv2.mean(frame)[:3] for frame in pair])
-            text = f"frames of steps {' and '.join(map(str, steps))}, brightness {brightness:.0f} of 255"
-            notes.add(rule, split.name, partial(example, text), count=len(steps))
-            facts.blank += len(steps)
-        if any(blank):
+        frame_facts.pairs += 1
+        blank_rules = [_blank(frame) for frame in pair_frames]
+        for blank_rule in sorted({blank_rule for blank_rule in blank_rules if blank_rule}):
+            blank_steps = [
+                step
+                for step, frame_rule in zip((first_step, last_step), blank_rules, strict=True)
+                if frame_rule == blank_rule
+            ]
+            brightness = np.mean([cv2.mean(frame)[:3] for frame in pair_frames])
+            sentence = f"frames of steps {' and '.join(map(str, blank_steps))}, brightness {brightness:.0f} of 255"
+            notes.add(blank_rule, split.name, partial(example, sentence), count=len(blank_steps))
+            frame_facts.blank += len(blank_steps)
+        if any(blank_rules):
             continue
-        facts.casts.append(float(np.mean([red - blue for red, _, blue, _ in map(cv2.mean, pair)])))
-        if same_picture(*pair):
-            facts.frozen += 1
-            ends = end_frames(split, episode) if episode not in compared else ()
+        frame_facts.casts.append(float(np.mean([red - blue for red, _, blue, _ in map(cv2.mean, pair_frames)])))
+        if same_picture(*pair_frames):
+            frame_facts.frozen += 1
+            outer_frames = end_frames(split, episode) if episode not in compared else ()
             compared.add(episode)
-            if ends and all(same_picture(pair[0], end) for end in ends):
-                text = f"its first frame, its frame of step {first} and its last frame are the same picture"
-                notes.add("frozen_episode", split.name, partial(example, text))
-    check_shares(split.name, facts, notes=notes)
+            if outer_frames and all(same_picture(pair_frames[0], outer_frame) for outer_frame in outer_frames):
+                sentence = f"its first frame, its frame of step {first_step} and its last frame are the same picture"
+                notes.add("frozen_episode", split.name, partial(example, sentence))
+    check_shares(split.name, frame_facts, notes=notes)
 
 
 def end_frames(split: OpenSplit, episode: int) -> tuple[np.ndarray, ...]:
@@ -57,15 +61,17 @@ def end_frames(split: OpenSplit, episode: int) -> tuple[np.ndarray, ...]:
     return ()
 
 
-def check_shares(split: str, facts: FrameFacts, *, notes: Notes) -> None:
+def check_shares(split: str, frame_facts: FrameFacts, *, notes: Notes) -> None:
     """Check the shares of blank frames and of frozen pairs in a split."""
-    if facts.pairs * 2 >= rules.LEAST_SAMPLED and facts.blank >= rules.BLANK_SHARE * facts.pairs * 2:
-        black, constant = (notes.count(rule, split) for rule in ("frame_black", "frame_constant"))
-        text = f"{black:,} black and {constant:,} constant of {facts.pairs * 2:,} decoded frames"
-        notes.move("frame_black" if black >= constant else "frame_constant", split, "frames_blank", text=text)
-    if facts.pairs >= rules.LEAST_SAMPLED and facts.frozen > rules.FROZEN_SHARE * facts.pairs:
-        text = f"{facts.frozen:,} of {facts.pairs:,} decoded pairs"
-        notes.add("frozen_pairs", split, text, count=facts.frozen)
+    if frame_facts.pairs * 2 >= rules.LEAST_SAMPLED and frame_facts.blank >= rules.BLANK_SHARE * frame_facts.pairs * 2:
+        num_black, num_constant = (notes.count(name, split) for name in ("frame_black", "frame_constant"))
+        sentence = f"{num_black:,} black and {num_constant:,} constant of {frame_facts.pairs * 2:,} decoded frames"
+        notes.move(
+            "frame_black" if num_black >= num_constant else "frame_constant", split, "frames_blank", first_text=sentence
+        )
+    if frame_facts.pairs >= rules.LEAST_SAMPLED and frame_facts.frozen > rules.FROZEN_SHARE * frame_facts.pairs:
+        sentence = f"{frame_facts.frozen:,} of {frame_facts.pairs:,} decoded pairs"
+        notes.add("frozen_pairs", split, sentence, count=frame_facts.frozen)
 
 
 def swapped_colours(casts: dict[str, list[float]]) -> dict[str, str]:
@@ -74,28 +80,36 @@ def swapped_colours(casts: dict[str, list[float]]) -> dict[str, str]:
     A dataset of another colour is not wrong, so this is a hint. It takes six datasets to know what is usual.
     ``casts`` is red minus blue of some pairs of each dataset.
     """
-    levels = {name: float(np.median(values)) for name, values in casts.items() if len(values) >= rules.LEAST_SAMPLED}
+    levels = {
+        dataset_name: float(np.median(cast_values))
+        for dataset_name, cast_values in casts.items()
+        if len(cast_values) >= rules.LEAST_SAMPLED
+    }
     if len(levels) < rules.CAST_DATASETS:
         return {}
-    found = {}
-    for name, level in levels.items():
-        others = np.array([other for key, other in levels.items() if key != name])
-        middle = float(np.median(others))
-        unit = max(rules.CAST_FLOOR, 1.4826 * float(np.median(np.abs(others - middle))))
-        apart, exchanged = abs(level - middle), abs(-level - middle)
-        if apart > rules.CAST_SCORE * unit and exchanged < rules.CAST_NEARER * apart:
-            found[name] = f"red minus blue is {level:+.0f} of 255, of the other datasets {middle:+.0f}"
-    return found
+    reason_by_dataset = {}
+    for dataset_name, level in levels.items():
+        other_levels = np.array([other_level for name, other_level in levels.items() if name != dataset_name])
+        median_level = float(np.median(other_levels))
+        score_unit = max(rules.CAST_FLOOR, 1.4826 * float(np.median(np.abs(other_levels - median_level))))
+        difference, exchanged_difference = abs(level - median_level), abs(-level - median_level)
+        if difference > rules.CAST_SCORE * score_unit and exchanged_difference < rules.CAST_NEARER * difference:
+            reason_by_dataset[dataset_name] = (
+                f"red minus blue is {level:+.0f} of 255, of the other datasets {median_level:+.0f}"
+            )
+    return reason_by_dataset
 
 
-def same_picture(first: np.ndarray, last: np.ndarray) -> bool:
+def same_picture(first_frame: np.ndarray, last_frame: np.ndarray) -> bool:
     """Return whether two frames, uint8 [H, W, 3], differ by no more than rounding."""
-    return first.shape == last.shape and int(cv2.absdiff(first, last).max()) <= rules.FROZEN_LEVELS
+    return (
+        first_frame.shape == last_frame.shape and int(cv2.absdiff(first_frame, last_frame).max()) <= rules.FROZEN_LEVELS
+    )
 
 
 def _blank(frame: np.ndarray) -> str:
     """Return the rule that applies to a frame without content, or an empty text."""
-    bright = cv2.countNonZero(cv2.inRange(cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY), rules.BLACK_LEVEL, 255))
-    if bright <= rules.BLACK_SHARE * frame.shape[0] * frame.shape[1]:
+    num_bright = cv2.countNonZero(cv2.inRange(cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY), rules.BLACK_LEVEL, 255))
+    if num_bright <= rules.BLACK_SHARE * frame.shape[0] * frame.shape[1]:
         return "frame_black"
     return "frame_constant" if float(cv2.meanStdDev(frame)[1].max()) < rules.FLAT_DEVIATION else ""

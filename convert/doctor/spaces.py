@@ -30,34 +30,37 @@ _MOST_STEPS = 100_000
 def check_space_grippers(split: OpenSplit, notes: Notes) -> None:
     """Note grippers that never move, and episodes with a gripper outside of [0, 1]."""
 
-    def describe(told: str, values: np.ndarray, step: int) -> str:
-        return f"{told} is {values[step]:.4g}, expected 0 (closed) to 1 (open)"
+    def describe(description: str, values: np.ndarray, step: int) -> str:
+        return f"{description} is {values[step]:.4g}, expected 0 (closed) to 1 (open)"
 
-    for column, name, values, is_known in _dimensions(split):
-        if name != "gripper":
+    for column, dimension_name, values, is_known in _dimensions(split):
+        if dimension_name != "gripper":
             continue
-        told, present = f"{column} gripper", values[np.isfinite(values)]
-        if len(present) >= rules.LEAST_STEPS and present.min() == present.max():
-            text = f"{told} is {present[0]:.4g} at all {len(present):,} steps"
-            notes.add("space_gripper_still", split.name, text)
+        description, finite_values = f"{column} gripper", values[np.isfinite(values)]
+        if len(finite_values) >= rules.LEAST_STEPS and finite_values.min() == finite_values.max():
+            sentence = f"{description} is {finite_values[0]:.4g} at all {len(finite_values):,} steps"
+            notes.add("space_gripper_still", split.name, sentence)
         if is_known and not column.endswith("_oxe"):
-            beyond = (values < -rules.GRIPPER_TOLERANCE) | (values > 1 + rules.GRIPPER_TOLERANCE)
-            split.note_steps("space_gripper_range", beyond, partial(describe, told, values), notes)
+            is_beyond = (values < -rules.GRIPPER_TOLERANCE) | (values > 1 + rules.GRIPPER_TOLERANCE)
+            split.note_steps("space_gripper_range", is_beyond, partial(describe, description, values), notes)
 
 
 def check_space_inversion(split: OpenSplit, notes: Notes) -> None:
     """Note grippers of the action that open where those of the state close."""
-    known = {(column, name): values for column, name, values, is_known in _dimensions(split) if is_known}
+    known_values = {(column, name): values for column, name, values, is_known in _dimensions(split) if is_known}
     for action, state in _PAIRS:
-        if (action, "gripper") not in known or (state, "gripper") not in known:
+        if (action, "gripper") not in known_values or (state, "gripper") not in known_values:
             continue
-        commanded, measured = known[action, "gripper"], known[state, "gripper"]
-        present = np.isfinite(commanded) & np.isfinite(measured)
-        found = _correlation(commanded[present], measured[present])
-        if present.sum() >= rules.LEAST_GRIPPER_STEPS and found < -rules.RELATED:
-            where = int(np.argmax(np.where(present, np.abs(commanded - measured), -1)))
-            text = f"{action} gripper is {commanded[where]:.3g} where {state} gripper is {measured[where]:.3g}; "
-            _note_step(split, "space_gripper_inverted", where, f"{text}correlation {found:.2f}", notes)
+        commanded, measured = known_values[action, "gripper"], known_values[state, "gripper"]
+        is_finite = np.isfinite(commanded) & np.isfinite(measured)
+        correlation = _correlation(commanded[is_finite], measured[is_finite])
+        if is_finite.sum() >= rules.LEAST_GRIPPER_STEPS and correlation < -rules.RELATED:
+            widest_step = int(np.argmax(np.where(is_finite, np.abs(commanded - measured), -1)))
+            sentence = (
+                f"{action} gripper is {commanded[widest_step]:.3g} where {state} gripper is "
+                f"{measured[widest_step]:.3g}; "
+            )
+            _note_step(split, "space_gripper_inverted", widest_step, f"{sentence}correlation {correlation:.2f}", notes)
 
 
 def check_space_deltas(split: OpenSplit, notes: Notes) -> None:
@@ -66,51 +69,72 @@ def check_space_deltas(split: OpenSplit, notes: Notes) -> None:
     The change of the poses and the deltas are added up over ten steps each, then the factor between the two is found
     by least squares.
     """
-    dimensions = {(column, name): values[:_MOST_STEPS] for column, name, values, known in _dimensions(split) if known}
-    names = [name for column, name in dimensions if column == "state_eef" and ("action_eef_delta", name) in dimensions]
+    dimensions = {
+        (column, dimension_name): values[:_MOST_STEPS]
+        for column, dimension_name, values, is_known in _dimensions(split)
+        if is_known
+    }
+    dimension_names = [
+        dimension_name
+        for column, dimension_name in dimensions
+        if column == "state_eef" and ("action_eef_delta", dimension_name) in dimensions
+    ]
     steps = split.column("steps", "step")[:_MOST_STEPS]
     rows = Rows.of(split.column("steps", "episode")[:_MOST_STEPS], None)
     starts = np.flatnonzero(steps % _WINDOW == 0)
-    changes = {name: dimensions["state_eef", name][:, None] for name in names if name not in (*_TURNS, "gripper")}
-    changes = {name: OPERATIONS["reached"](values, rows, ())[:, 0] for name, values in changes.items()}
-    if set(_TURNS) <= set(names):
-        poses = np.stack([dimensions["state_eef", name] for name in _TURNS], axis=1)
+    changes = {
+        dimension_name: dimensions["state_eef", dimension_name][:, None]
+        for dimension_name in dimension_names
+        if dimension_name not in (*_TURNS, "gripper")
+    }
+    changes = {
+        dimension_name: OPERATIONS["reached"](values, rows, ())[:, 0] for dimension_name, values in changes.items()
+    }
+    if set(_TURNS) <= set(dimension_names):
+        poses = np.stack([dimensions["state_eef", dimension_name] for dimension_name in _TURNS], axis=1)
         changes |= dict(zip(_TURNS, OPERATIONS["turned"](poses, rows, ()).T, strict=True))
-    for name, change in changes.items():
-        delta = dimensions["action_eef_delta", name]
-        present = np.isfinite(change) & np.isfinite(delta)
-        if present.sum() < rules.LEAST_STEPS:
+    for dimension_name, change in changes.items():
+        deltas = dimensions["action_eef_delta", dimension_name]
+        is_finite = np.isfinite(change) & np.isfinite(deltas)
+        if is_finite.sum() < rules.LEAST_STEPS:
             continue
-        moved, said = (
-            np.add.reduceat(np.where(present, values, 0), starts, dtype=np.float64) for values in (change, delta)
+        moved_sums, commanded_sums = (
+            np.add.reduceat(np.where(is_finite, values, 0), starts, dtype=np.float64) for values in (change, deltas)
         )
-        relation, power = _correlation(said, moved, centred=False), float(moved @ moved)
-        if power == 0 or not said.any():
+        relation, moved_power = _correlation(commanded_sums, moved_sums, centred=False), float(moved_sums @ moved_sums)
+        if moved_power == 0 or not commanded_sums.any():
             continue
-        told = f"action_eef_delta {name}"
-        where = int(starts[np.abs(said).argmax()])
-        factor = float(said @ moved) / power
+        description = f"action_eef_delta {dimension_name}"
+        largest_step = int(starts[np.abs(commanded_sums).argmax()])
+        factor = float(commanded_sums @ moved_sums) / moved_power
         if relation < rules.RELATED:
-            text = f"{told} does not follow the poses of state_eef: correlation {relation:.2f} over {_WINDOW} steps"
-            _note_step(split, "space_delta_unrelated", where, text, notes)
+            sentence = (
+                f"{description} does not follow the poses of state_eef: correlation {relation:.2f} over {_WINDOW} steps"
+            )
+            _note_step(split, "space_delta_unrelated", largest_step, sentence, notes)
         elif not 1 / rules.UNIT_FACTOR < factor < rules.UNIT_FACTOR:
-            size, ratio = ("large", factor) if factor > 1 else ("small", 1 / factor)
-            text = f"{told} is too {size} for the poses of state_eef, by a factor of about {float(f'{ratio:.2g}'):g}"
-            _note_step(split, "space_delta_factor", where, text, notes)
+            size_text, shown_factor = ("large", factor) if factor > 1 else ("small", 1 / factor)
+            sentence = (
+                f"{description} is too {size_text} for the poses of state_eef, by a factor of about "
+                f"{float(f'{shown_factor:.2g}'):g}"
+            )
+            _note_step(split, "space_delta_factor", largest_step, sentence, notes)
 
 
 def check_space_units(split: OpenSplit, notes: Notes) -> None:
     """Note episodes with values that no robot has in metres and radians."""
 
-    def describe(told: str, values: np.ndarray, limit: float, step: int) -> str:
-        return f"{told} is {values[step]:.4g}, expected at most {limit:.4g} either way"
+    def describe(description: str, values: np.ndarray, largest_value: float, step: int) -> str:
+        return f"{description} is {values[step]:.4g}, expected at most {largest_value:.4g} either way"
 
-    for column, name, values, is_known in _dimensions(split):
-        limits = rules.SPACE_LIMITS.get(column)
-        if limits is not None and is_known and name != "gripper":
-            limit = limits[name in _TURNS]
-            beyond = np.abs(values) > limit
-            split.note_steps("space_units", beyond, partial(describe, f"{column} {name}", values, limit), notes)
+    for column, dimension_name, values, is_known in _dimensions(split):
+        space_limits = rules.SPACE_LIMITS.get(column)
+        if space_limits is not None and is_known and dimension_name != "gripper":
+            largest_value = space_limits[dimension_name in _TURNS]
+            is_beyond = np.abs(values) > largest_value
+            split.note_steps(
+                "space_units", is_beyond, partial(describe, f"{column} {dimension_name}", values, largest_value), notes
+            )
 
 
 def _dimensions(split: OpenSplit) -> Iterator[tuple[str, str, np.ndarray, bool]]:
@@ -118,29 +142,36 @@ def _dimensions(split: OpenSplit) -> Iterator[tuple[str, str, np.ndarray, bool]]
     if not len(split.tables["steps"]):
         return
     unknown = {
-        f"{each}_{space}": mapping.unknown_units for space, mapping in split.vectors.spaces.items() for each in VECTORS
+        f"{vector_name}_{name}": mapping.unknown_units
+        for name, mapping in split.vectors.spaces.items()
+        for vector_name in VECTORS
     }
     for column, vector in derived_vectors(split.vectors).items():
         if not isinstance(vector, MappedVector):
             continue
-        stored = [term.path is not None for term in vector.terms for _ in range(term.size)]
-        for dim, name in enumerate(vector.names):
-            if stored[dim]:
-                yield column, name, split.column("steps", column)[:, dim], name not in unknown[column]
+        has_source = [term.path is not None for term in vector.terms for _ in range(term.size)]
+        for dimension, dimension_name in enumerate(vector.names):
+            if has_source[dimension]:
+                yield (
+                    column,
+                    dimension_name,
+                    split.column("steps", column)[:, dimension],
+                    dimension_name not in unknown[column],
+                )
 
 
-def _correlation(one: np.ndarray, other: np.ndarray, *, centred: bool = True) -> float:
+def _correlation(first_values: np.ndarray, second_values: np.ndarray, *, centred: bool = True) -> float:
     """Return the correlation, 0 if one of the two is constant."""
-    if not len(one):
+    if not len(first_values):
         return 0.0
-    first, second = (values - (values.mean() if centred else 0) for values in (one, other))
-    size = float(np.sqrt((first @ first) * (second @ second)))
-    return float(first @ second) / size if size > 0 else 0.0
+    first, second = (values - (values.mean() if centred else 0) for values in (first_values, second_values))
+    norm = float(np.sqrt((first @ first) * (second @ second)))
+    return float(first @ second) / norm if norm > 0 else 0.0
 
 
-def _note_step(split: OpenSplit, rule: str, row: int, text: str, notes: Notes) -> None:
-    episode, step = split.value("steps", "episode", row), split.value("steps", "step", row)
-    notes.add(rule, split.name, partial(split.example, episode, text, step=step))
+def _note_step(split: OpenSplit, rule_name: str, step_row: int, sentence: str, notes: Notes) -> None:
+    episode, step = split.value("steps", "episode", step_row), split.value("steps", "step", step_row)
+    notes.add(rule_name, split.name, partial(split.example, episode, sentence, step=step))
 
 
 SPACE_CHECKS = (check_space_grippers, check_space_inversion, check_space_deltas, check_space_units)

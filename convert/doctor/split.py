@@ -41,9 +41,9 @@ class FrameFacts:
     blank: int = 0
     casts: list[float] = field(default_factory=list)
 
-    def __iadd__(self, other: FrameFacts) -> FrameFacts:
-        for name, value in vars(other).items():
-            setattr(self, name, getattr(self, name) + value)
+    def __iadd__(self, other_facts: FrameFacts) -> FrameFacts:
+        for field_name, field_value in vars(other_facts).items():
+            setattr(self, field_name, getattr(self, field_name) + field_value)
         return self
 
 
@@ -80,18 +80,18 @@ class OpenSplit:
         self.tables = {kind: open_table(folder / table_file(kind), kind) for kind in TABLE_KINDS}
         self.frames = FrameFacts()
 
-    def column(self, kind: TableKind, name: str) -> np.ndarray:
+    def column(self, kind: TableKind, column: str) -> np.ndarray:
         """Return a column of numbers, over the mapped file."""
-        return self.tables[kind].array(name)
+        return self.tables[kind].array(column)
 
-    def value(self, kind: TableKind, name: str, row: int) -> int:
-        """Return a whole number of a column."""
-        return int(self.column(kind, name)[row])
+    def value(self, kind: TableKind, column: str, row_number: int) -> int:
+        """Return an integer of a column."""
+        return int(self.column(kind, column)[row_number])
 
-    def vector(self, name: str) -> np.ndarray:
+    def vector(self, vector_name: str) -> np.ndarray:
         """Return ``action`` or ``state`` of each step, float32 [steps, dimensions]."""
-        shape = (len(self.tables["steps"]), len(self.dimensions[name]))
-        return self.column("steps", name) if all(shape) else np.zeros(shape, np.float32)
+        vector_shape = (len(self.tables["steps"]), len(self.dimensions[vector_name]))
+        return self.column("steps", vector_name) if all(vector_shape) else np.zeros(vector_shape, np.float32)
 
     @cached_property
     def episodes(self) -> np.ndarray:
@@ -100,88 +100,98 @@ class OpenSplit:
         Its fields are ``row``, the number of the episode; ``start`` and ``stop``, its steps; ``digest``, an XXH3 of the
         actions and the first record; and ``mean`` and ``std`` of each dimension of the action, float32.
         """
-        rows = np.flatnonzero(self.column("episodes", "num_records"))
+        episode_numbers = np.flatnonzero(self.column("episodes", "num_records"))
         actions = self.vector("action")
         identity = actions if actions.shape[1] else self.vector("state")
-        numbers = [(name, np.int64) for name in ("row", "start", "stop")]
-        figures = [(name, np.float32, actions.shape[1:]) for name in ("mean", "std")]
-        found = np.zeros(len(rows), [*numbers, ("digest", np.uint64), *figures])
-        found["row"], found["start"] = rows, self.column("episodes", "first_steps_row")[rows]
-        found["stop"] = found["start"] + self.column("episodes", "num_steps")[rows]
-        checksums = self.column("records", "xxh3_64")[self.column("episodes", "first_record")[rows]]
-        for episode, checksum in zip(found, checksums.tolist(), strict=True):
-            steps = slice(*episode[["start", "stop"]].tolist())
-            seed = checksum ^ (steps.stop - steps.start)
-            episode["digest"] = xxhash.xxh3_64_intdigest(identity[steps].tobytes(), seed=seed)
+        number_fields = [(name, np.int64) for name in ("row", "start", "stop")]
+        figure_fields = [(name, np.float32, actions.shape[1:]) for name in ("mean", "std")]
+        episode_table = np.zeros(len(episode_numbers), [*number_fields, ("digest", np.uint64), *figure_fields])
+        episode_table["row"], episode_table["start"] = (
+            episode_numbers,
+            self.column("episodes", "first_steps_row")[episode_numbers],
+        )
+        episode_table["stop"] = episode_table["start"] + self.column("episodes", "num_steps")[episode_numbers]
+        checksums = self.column("records", "xxh3_64")[self.column("episodes", "first_record")[episode_numbers]]
+        for episode, checksum in zip(episode_table, checksums.tolist(), strict=True):
+            step_range = slice(*episode[["start", "stop"]].tolist())
+            hash_seed = checksum ^ (step_range.stop - step_range.start)
+            episode["digest"] = xxhash.xxh3_64_intdigest(identity[step_range].tobytes(), seed=hash_seed)
             with np.errstate(all="ignore"):
-                episode["mean"] = actions[steps].mean(0, dtype=np.float64)
-                episode["std"] = actions[steps].std(0, dtype=np.float64)
-        return found
+                episode["mean"] = actions[step_range].mean(0, dtype=np.float64)
+                episode["std"] = actions[step_range].std(0, dtype=np.float64)
+        return episode_table
 
-    def pair(self, record: int) -> tuple[int, int] | None:
+    def pair(self, first_record: int) -> tuple[int, int] | None:
         """Return the records with the first and the last frame of a pair that can be looked at, None if it cannot.
 
         In the layout ``frames`` the second is a later record of the same camera. Depth is not looked at.
         """
-        if self._cameras[self.value("records", "camera", record)].is_depth:
+        if self._cameras[self.value("records", "camera", first_record)].is_depth:
             return None
-        last = record
-        if not self.value("records", "offset", record):
-            steps = self.value("episodes", "num_steps", self.value("records", "episode", record))
-            last += min(_APART, steps - 1 - self.value("records", "step", record))
-        holes = any(self.value("records", "num_bytes", each) == len(HOLE) for each in (record, last))
-        return None if holes or self.value("records", "shard", record) in self.broken else (record, last)
+        last_record = first_record
+        if not self.value("records", "offset", first_record):
+            num_steps = self.value("episodes", "num_steps", self.value("records", "episode", first_record))
+            last_record += min(_APART, num_steps - 1 - self.value("records", "step", first_record))
+        has_missing = any(self.value("records", "num_bytes", row) == len(HOLE) for row in (first_record, last_record))
+        return (
+            None
+            if has_missing or self.value("records", "shard", first_record) in self.broken
+            else (first_record, last_record)
+        )
 
     def ends(self, episode: int) -> tuple[int, int]:
         """Return the first and the last record of an episode, of its first camera in the layout ``frames``."""
-        names = ("first_record", "num_records", "num_steps")
+        column_names = ("first_record", "num_records", "num_steps")
         # A camera has one record a step, or one a pair, which are fewer.
-        first, *counts = (self.value("episodes", name, episode) for name in names)
-        return first, first + min(counts) - 1
+        first_record, *record_counts = (self.value("episodes", column, episode) for column in column_names)
+        return first_record, first_record + min(record_counts) - 1
 
-    def decode(self, begin: int, end: int) -> tuple[np.ndarray, np.ndarray]:
+    def decode(self, first_record: int, last_record: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the first frame of a record and the last frame of another, uint8 [H, W, 3].
 
         Raises FormatError or OSError for a record that cannot be read, FormatError for a frame.
         """
-        return decode_frame(self._read(begin, 0)), decode_frame(self._read(end, self._last))
+        return decode_frame(self._read(first_record, 0)), decode_frame(self._read(last_record, self._last))
 
-    def _read(self, record: int, place: int) -> StoredFrame:
+    def _read(self, record: int, frame_number: int) -> StoredFrame:
         """Return a frame of a record, in the layout ``frames`` the frame of a row."""
-        file = self.shards[self.value("records", "shard", record)].open_records()
-        location = (self.value("records", name, record) for name in ("position", "num_bytes", "xxh3_64"))
+        record_file = self.shards[self.value("records", "shard", record)].open_records()
+        location = (self.value("records", column, record) for column in ("position", "num_bytes", "xxh3_64"))
         camera = self._cameras[self.value("records", "camera", record)]
-        return camera.frame(file.read(*location), place or self.value("records", "step", record) % camera.gop)
-
-    def example(
-        self,
-        episode: int,
-        text: str,
-        *,
-        step: int | None = None,
-        record: int | None = None,
-    ) -> Example:
-        """Return an example about an episode."""
-        shard = self.shards[self.value("episodes", "shard", episode)]
-        table, row = self.tables["episodes"], np.array([episode])
-        first = shard.first["records"]
-        positions = self.column("records", "position")[first : first + shard.entry.records]
-        return Example(
-            source_file=table.take_texts("source_file", row)[0],
-            source_position=self.value("episodes", "source_position", episode),
-            shard=shard.entry.name,
-            record=None if record is None else record_number(positions, record - first),
-            step=step,
-            text=text,
-            instruction=table.take_texts("language", row)[0],
+        return camera.frame(
+            record_file.read(*location), frame_number or self.value("records", "step", record) % camera.gop
         )
 
-    def note_steps(self, rule: str, wrong: np.ndarray, text: Callable[[int], str], notes: Notes) -> None:
-        """Note each episode with records and wrong steps, bool [steps]; ``text`` describes its first wrong step."""
-        steps = np.flatnonzero(wrong)
-        owners = self.column("steps", "episode")[steps]
-        episodes, firsts, counts = np.unique(owners, return_index=True, return_counts=True)
-        for episode, step, count in zip(episodes.tolist(), steps[firsts].tolist(), counts.tolist(), strict=True):
+    def example(self, episode: int, text: str, *, step: int | None = None, record: int | None = None) -> Example:
+        """Return an example about an episode."""
+        shard = self.shards[self.value("episodes", "shard", episode)]
+        episodes_table, row_numbers = self.tables["episodes"], np.array([episode])
+        first_record = shard.first["records"]
+        positions = self.column("records", "position")[first_record : first_record + shard.entry.records]
+        return Example(
+            source_file=episodes_table.take_texts("source_file", row_numbers)[0],
+            source_position=self.value("episodes", "source_position", episode),
+            shard=shard.entry.name,
+            record=None if record is None else record_number(positions, record - first_record),
+            step=step,
+            text=text,
+            instruction=episodes_table.take_texts("language", row_numbers)[0],
+        )
+
+    def note_steps(self, rule_name: str, is_wrong: np.ndarray, describe: Callable[[int], str], notes: Notes) -> None:
+        """Note each episode with records and wrong steps, bool [steps]; ``describe`` describes its first wrong step."""
+        wrong_steps = np.flatnonzero(is_wrong)
+        owners = self.column("steps", "episode")[wrong_steps]
+        episodes, first_indices, wrong_counts = np.unique(owners, return_index=True, return_counts=True)
+        for episode, step_row, num_wrong in zip(
+            episodes.tolist(), wrong_steps[first_indices].tolist(), wrong_counts.tolist(), strict=True
+        ):
             if self.value("episodes", "num_records", episode):
-                told = f"{text(step)} (at {count:,} of {self.value('episodes', 'num_steps', episode):,} steps)"
-                notes.add(rule, self.name, partial(self.example, episode, told, step=self.value("steps", "step", step)))
+                sentence = (
+                    f"{describe(step_row)} (at {num_wrong:,} of {self.value('episodes', 'num_steps', episode):,} steps)"
+                )
+                notes.add(
+                    rule_name,
+                    self.name,
+                    partial(self.example, episode, sentence, step=self.value("steps", "step", step_row)),
+                )

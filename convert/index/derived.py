@@ -20,13 +20,13 @@ from stream.format.schema import feature_column
 def read_vectors(manifest: Manifest) -> Vectors:
     """Return the vectors of a manifest; raises FormatError that names the field if the entry has another form."""
     try:
-        entry = Vectors.model_validate(manifest.spec)
-        derived_vectors(entry)
+        vector_entry = Vectors.model_validate(manifest.spec)
+        derived_vectors(vector_entry)
     except ValidationError as error:
         raise FormatError(f"field spec.{first_fault(error)}") from None
     except ValueError as error:
         raise FormatError(f"field spec.spaces: {error}") from None
-    return entry
+    return vector_entry
 
 
 def vector_inputs(vector: Vector) -> Sequence[Part | Term]:
@@ -36,11 +36,11 @@ def vector_inputs(vector: Vector) -> Sequence[Part | Term]:
     return vector.parts if isinstance(vector, Motion) else vector
 
 
-def vector_field(name: str, vector: Vector) -> pa.Field:
+def vector_field(column: str, vector: Vector) -> pa.Field:
     """Return the Arrow field of a derived column."""
-    number = pa.float32()
-    kind = number if isinstance(vector, Motion) else pa.list_(number, len(part_names(vector)))
-    return pa.field(name, kind, nullable=False)
+    number_type = pa.float32()
+    arrow_type = number_type if isinstance(vector, Motion) else pa.list_(number_type, len(part_names(vector)))
+    return pa.field(column, arrow_type, nullable=False)
 
 
 def part_names(vector: Vector) -> tuple[str, ...]:
@@ -49,11 +49,13 @@ def part_names(vector: Vector) -> tuple[str, ...]:
         return vector.names
     if isinstance(vector, Motion):
         return (MOTION,)
-    names: list[str] = []
+    dimension_names: list[str] = []
     for part in vector:
         selected = part.select if part.select is not None else range(part.dims)
-        names += part.names if part.names is not None else [f"{part.path}[{i}]" for i in selected]
-    return tuple(names)
+        dimension_names += (
+            part.names if part.names is not None else [f"{part.path}[{position}]" for position in selected]
+        )
+    return tuple(dimension_names)
 
 
 def dimensions(parts: tuple[Part, ...]) -> list[tuple[str, Part]]:
@@ -64,41 +66,41 @@ def dimensions(parts: tuple[Part, ...]) -> list[tuple[str, Part]]:
 
 def find_fault(schema: pa.Schema, part: Part | Term) -> str | None:
     """Return why the columns of ``steps`` do not have a part, None if they have it."""
-    name = feature_column("steps", part.path or "")
-    position = schema.get_field_index(name)
+    column = feature_column("steps", part.path or "")
+    position = schema.get_field_index(column)
     if position < 0:
-        return f"column {name!r} is missing"
-    kind = schema.field(position).type
-    width = 1
-    if isinstance(kind, pa.FixedSizeListType):
-        width, kind = kind.list_size, kind.value_type
-    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
-        return f"column {name!r} is {schema.field(position).type}, expected numbers"
-    if part.select is None and part.dims != width:
-        return f"column {name!r} has {width} values, expected {part.dims}"
-    if part.select is not None and max(part.select) >= width:
-        return f"column {name!r} has {width} values, expected at least {max(part.select) + 1}"
+        return f"column {column!r} is missing"
+    arrow_type = schema.field(position).type
+    num_values = 1
+    if isinstance(arrow_type, pa.FixedSizeListType):
+        num_values, arrow_type = arrow_type.list_size, arrow_type.value_type
+    if not (pa.types.is_integer(arrow_type) or pa.types.is_floating(arrow_type) or pa.types.is_boolean(arrow_type)):
+        return f"column {column!r} is {schema.field(position).type}, expected numbers"
+    if part.select is None and part.dims != num_values:
+        return f"column {column!r} has {num_values} values, expected {part.dims}"
+    if part.select is not None and max(part.select) >= num_values:
+        return f"column {column!r} has {num_values} values, expected at least {max(part.select) + 1}"
     return None
 
 
-def derive_vector(table: pa.Table | pa.RecordBatch, vector: Vector) -> np.ndarray:
+def derive_vector(raw_columns: pa.Table | pa.RecordBatch, vector: Vector) -> np.ndarray:
     """Return the vector of each row, float32 [rows, dimensions]; NaN for missing values.
 
     Args:
-        table: Raw columns of ``steps`` of whole episodes, with which ``find_fault`` finds nothing.
+        raw_columns: Raw columns of ``steps`` of complete episodes, with which ``find_fault`` finds nothing.
         vector: Vector to derive.
     """
 
     def read(part: Part | Term) -> np.ndarray:
-        numbers = column_values(table.column(feature_column("steps", part.path or "")))
+        numbers = column_values(raw_columns.column(feature_column("steps", part.path or "")))
         return numbers if part.select is None else numbers[:, list(part.select)]
 
-    def join(parts: Sequence[Part]) -> np.ndarray:
-        return np.hstack([np.empty((table.num_rows, 0), np.float32), *map(read, parts)])
+    def join(vector_parts: Sequence[Part]) -> np.ndarray:
+        return np.hstack([np.empty((raw_columns.num_rows, 0), np.float32), *map(read, vector_parts)])
 
     if isinstance(vector, tuple):
         return join(vector)
-    episodes = np.asarray(table.column("episode"))
+    episodes = np.asarray(raw_columns.column("episode"))
     if isinstance(vector, MappedVector):
         return map_vector(vector, Rows.of(episodes, vector.rate), read)
     return distance(join(vector.parts), Rows.of(episodes, None), is_change=vector.is_change)
@@ -107,18 +109,18 @@ def derive_vector(table: pa.Table | pa.RecordBatch, vector: Vector) -> np.ndarra
 def column_values(column: pa.Array | pa.ChunkedArray) -> np.ndarray:
     """Return a column of numbers as float32 [rows, values]; NaN for missing values."""
     if isinstance(column, pa.ChunkedArray):
-        chunks = [column_values(chunk) for chunk in column.chunks]
+        chunks = [column_values(array_chunk) for array_chunk in column.chunks]
         return np.concatenate(chunks) if chunks else column_values(pa.array([], column.type))
-    values, width = column, 1
+    values, values_per_row = column, 1
     if isinstance(column.type, pa.FixedSizeListType):
-        width = column.type.list_size
+        values_per_row = column.type.list_size
         # Not flatten(), which drops the values of null rows.
-        values = column.values.slice(column.offset * width, len(column) * width)
+        values = column.values.slice(column.offset * values_per_row, len(column) * values_per_row)
     if pa.types.is_boolean(values.type):
         values = values.cast(pa.uint8())
     # Not fill_null(), which older versions of Arrow do not have for half precision.
-    stored = pa.Array.from_buffers(values.type, len(values), [None, values.buffers()[1]], offset=values.offset)
-    numbers = stored.to_numpy().astype(np.float32).reshape(len(column), width)
+    stored_values = pa.Array.from_buffers(values.type, len(values), [None, values.buffers()[1]], offset=values.offset)
+    numbers = stored_values.to_numpy().astype(np.float32).reshape(len(column), values_per_row)
     if values.null_count:
         numbers[np.asarray(values.is_null()).reshape(numbers.shape)] = np.nan
     if column.null_count:

@@ -39,16 +39,16 @@ class Shard:
 
     def open_records(self) -> RecordFile:
         """Open the ArrayRecord file; raises FormatError or OSError."""
-        # A missing file has a better message of its own.
+        # Opening a missing file gives a better message.
         with contextlib.suppress(FileNotFoundError):
             check_regular(self.path)
         return RecordFile(str(self.path), self.entry.file.bytes)
 
 
-def list_shards(folder: Path, entry: SplitEntry) -> list[Shard]:
+def list_shards(folder: Path, split_entry: SplitEntry) -> list[Shard]:
     """Return the shards of a split in the order of the manifest; ``folder`` is the folder of the split."""
-    shards, first = [], dict.fromkeys(TABLE_KINDS, 0)
-    for number, shard in enumerate(entry.shards):
-        shards.append(Shard(folder=folder, number=number, entry=shard, first=first))
-        first = {kind: first[kind] + getattr(shard, kind) for kind in TABLE_KINDS}
+    shards, first_rows = [], dict.fromkeys(TABLE_KINDS, 0)
+    for shard_number, entry in enumerate(split_entry.shards):
+        shards.append(Shard(folder=folder, number=shard_number, entry=entry, first=first_rows))
+        first_rows = {kind: first_rows[kind] + getattr(entry, kind) for kind in TABLE_KINDS}
     return shards

@@ -37,31 +37,39 @@ def split_statistics(folder: Path, vectors: Mapping[DerivedName, Vector]) -> dic
         FormatError: The table is missing, is not one, or has other derived columns.
     """
     table = open_table(folder / table_file("steps"), "steps")
-    return {name: _vector_statistics(table, name, vector) for name, vector in vectors.items()}
+    return {column: _vector_statistics(table, column, vector) for column, vector in vectors.items()}
 
 
-def _vector_statistics(table: Table, name: str, vector: Vector) -> Statistics:
-    names = part_names(vector)
-    column = table.columns.get(name)
-    if column is None or column.dtype != "<f4" or (column.width or 1) != len(names):
-        raise FormatError(f"{table.path}: no column {name!r} of {len(names)} float32 numbers, which the registry has")
-    columns = [describe_values(_read_dimension(table, name, dim)) for dim in range(len(names))]
+def _vector_statistics(table: Table, column_name: str, vector: Vector) -> Statistics:
+    dimension_names = part_names(vector)
+    column = table.columns.get(column_name)
+    if column is None or column.dtype != "<f4" or (column.width or 1) != len(dimension_names):
+        raise FormatError(
+            f"{table.path}: no column {column_name!r} of {len(dimension_names)} float32 numbers, which the registry has"
+        )
+    dimension_figures = [
+        describe_values(_read_dimension(table, column_name, dimension)) for dimension in range(len(dimension_names))
+    ]
     # Derived columns may have NaN by design, such as a motion at the last step.
-    wrong = [dim for dim, found in enumerate(columns) if found["nonfinite"] and name in VECTORS]
+    nonfinite_dimensions = [
+        dimension
+        for dimension, figures in enumerate(dimension_figures)
+        if figures["nonfinite"] and column_name in VECTORS
+    ]
     return Statistics(
-        names=names,
+        names=dimension_names,
         count=table.rows,
-        nonfinite_episodes=_count_episodes(table, name, wrong) if wrong else 0,
-        **{key: tuple(column[key] for column in columns) for key in columns[0]},
+        nonfinite_episodes=_count_episodes(table, column_name, nonfinite_dimensions) if nonfinite_dimensions else 0,
+        **{name: tuple(column[name] for column in dimension_figures) for name in dimension_figures[0]},
     )
 
 
-def _count_episodes(table: Table, name: str, dims: Sequence[int]) -> int:
+def _count_episodes(table: Table, column: str, dimensions: Sequence[int]) -> int:
     """Return the count of the episodes with a value that is not finite in some dimensions."""
-    wrong = np.zeros(table.rows, bool)
-    for dim in dims:
-        wrong |= ~np.isfinite(_read_dimension(table, name, dim))
-    return len(np.unique(table.array("episode")[wrong]))
+    is_nonfinite = np.zeros(table.rows, bool)
+    for dimension in dimensions:
+        is_nonfinite |= ~np.isfinite(_read_dimension(table, column, dimension))
+    return len(np.unique(table.array("episode")[is_nonfinite]))
 
 
 def only_instruction(folder: Path) -> str | None:
@@ -71,27 +79,29 @@ def only_instruction(folder: Path) -> str | None:
         FormatError: ``steps.arrow`` is missing, or is none.
     """
     table = open_table(folder / table_file("steps"), "steps")
-    stored = table.columns["language"].texts
+    stored_texts = table.columns["language"].texts
     # One text, and the empty one of steps that have none.
-    if stored is None or not 1 <= stored.count <= 2:
+    if stored_texts is None or not 1 <= stored_texts.count <= 2:
         return None
-    texts = sorted({table.text("language", number).strip() for number in range(stored.count)})
-    return texts[-1] if texts[0] == "" or len(texts) == 1 else None
+    instructions = sorted({table.text("language", number).strip() for number in range(stored_texts.count)})
+    return instructions[-1] if instructions[0] == "" or len(instructions) == 1 else None
 
 
-def _read_dimension(table: Table, name: str, dim: int) -> np.ndarray:
+def _read_dimension(table: Table, column_name: str, dimension: int) -> np.ndarray:
     """Return one dimension of a column."""
-    column = table.columns[name]
-    width = column.width or 1
-    out = np.empty(table.rows, np.float32)
-    rows = max(1, _BLOCK // (4 * width))
+    column = table.columns[column_name]
+    values_per_row = column.width or 1
+    dimension_values = np.empty(table.rows, np.float32)
+    rows_per_block = max(1, _BLOCK // (4 * values_per_row))
     # Read, not mapped: mapped memory would count as this process's.
-    with open(table.path, "rb", buffering=0) as file:
-        for start in range(0, table.rows, rows):
-            count = min(rows, table.rows - start)
-            file.seek(column.data + 4 * width * start)
-            out[start : start + count] = np.fromfile(file, np.float32, count * width).reshape(count, width)[:, dim]
-    return out
+    with open(table.path, "rb", buffering=0) as table_file:
+        for first_row in range(0, table.rows, rows_per_block):
+            num_rows = min(rows_per_block, table.rows - first_row)
+            table_file.seek(column.data + 4 * values_per_row * first_row)
+            dimension_values[first_row : first_row + num_rows] = np.fromfile(
+                table_file, np.float32, num_rows * values_per_row
+            ).reshape(num_rows, values_per_row)[:, dimension]
+    return dimension_values
 
 
 def differing_statistics(
@@ -99,30 +109,38 @@ def differing_statistics(
 ) -> Iterator[tuple[str, str]]:
     """Yield each vector or dimension with other statistics in the manifest than the computed ones, with a sentence."""
     for vector, expected in computed.items():
-        found = stored.get(vector)
-        if found is None or found.names != expected.names:
-            names = ", ".join(found.names) if found else "nothing"
-            yield vector, f"has statistics of {names}, expected of {', '.join(expected.names)}"
+        recorded = stored.get(vector)
+        if recorded is None or recorded.names != expected.names:
+            recorded_names = ", ".join(recorded.names) if recorded else "nothing"
+            yield vector, f"has statistics of {recorded_names}, expected of {', '.join(expected.names)}"
             continue
-        for key in ("count", "nonfinite_episodes"):
-            stored_count, count = getattr(found, key), getattr(expected, key)
-            if stored_count != count:
-                yield vector, f"{key} is {stored_count:,}, the steps give {count:,}"
-        for dim, name in enumerate(expected.names):
-            figures = {key: (getattr(found, key)[dim], getattr(expected, key)[dim]) for key in _FIGURES}
-            slack = _TOLERANCE * (expected.std[dim] or 0.0)
-            if differing := [key for key, (one, other) in figures.items() if not _is_close(one, other, slack)]:
-                key, *others = differing
-                told = f"{key} of {name} is {figures[key][0]}, the steps give {figures[key][1]}"
-                yield vector, told + (f"; {', '.join(others)} differ too" if others else "")
+        for figure_name in ("count", "nonfinite_episodes"):
+            stored_count, computed_count = getattr(recorded, figure_name), getattr(expected, figure_name)
+            if stored_count != computed_count:
+                yield vector, f"{figure_name} is {stored_count:,}, the steps give {computed_count:,}"
+        for dimension, dimension_name in enumerate(expected.names):
+            figures = {
+                figure_name: (getattr(recorded, figure_name)[dimension], getattr(expected, figure_name)[dimension])
+                for figure_name in _FIGURES
+            }
+            tolerance = _TOLERANCE * (expected.std[dimension] or 0.0)
+            if differing := [
+                figure_name
+                for figure_name, (recorded_value, computed_value) in figures.items()
+                if not _is_close(recorded_value, computed_value, tolerance)
+            ]:
+                figure_name, *further_names = differing
+                recorded_value, computed_value = figures[figure_name]
+                sentence = f"{figure_name} of {dimension_name} is {recorded_value}, the steps give {computed_value}"
+                yield vector, sentence + (f"; {', '.join(further_names)} differ too" if further_names else "")
     for vector in sorted(set(stored) - set(computed)):
         yield vector, "has statistics, the registry entry has no such vector"
 
 
-def _is_close(found: float | None, expected: float | None, slack: float) -> bool:
-    if found is None or expected is None:
-        return found is expected
-    return bool(np.isclose(found, expected, rtol=_TOLERANCE, atol=slack))
+def _is_close(recorded: float | None, expected: float | None, tolerance: float) -> bool:
+    if recorded is None or expected is None:
+        return recorded is expected
+    return bool(np.isclose(recorded, expected, rtol=_TOLERANCE, atol=tolerance))
 
 
 def robust_scores(values: np.ndarray) -> np.ndarray:
@@ -133,10 +151,12 @@ def robust_scores(values: np.ndarray) -> np.ndarray:
     >>> robust_scores(np.array([1.0, 2.0, 3.0, 4.0, 5.0])).round(2).tolist()
     [1.35, 0.67, 0.0, 0.67, 1.35]
     """
-    finite = np.isfinite(values)
-    if not finite.any():
+    is_finite = np.isfinite(values)
+    if not is_finite.any():
         return np.zeros(len(values))
-    low, middle, high = np.quantile(values[finite], (0.01, 0.5, 0.99))
-    apart = np.where(finite, np.abs(values - middle), 0)
-    unit = max(1.4826 * float(np.median(apart[finite])), _SPREAD_FLOOR * float(high - low))
-    return apart / unit if unit > 0 else np.zeros(len(values))
+    low_quantile, median, high_quantile = np.quantile(values[is_finite], (0.01, 0.5, 0.99))
+    distances = np.where(is_finite, np.abs(values - median), 0)
+    score_unit = max(
+        1.4826 * float(np.median(distances[is_finite])), _SPREAD_FLOOR * float(high_quantile - low_quantile)
+    )
+    return distances / score_unit if score_unit > 0 else np.zeros(len(values))

@@ -52,58 +52,60 @@ class _Start:
 
 
 def merge_index(
-    folder: Path,
-    parts: Sequence[Mapping[TableKind, Path]],
-    vectors: Mapping[DerivedName, Vector],
+    folder: Path, shard_parts: Sequence[Mapping[TableKind, Path]], vectors: Mapping[DerivedName, Vector]
 ) -> dict[TableKind, TableEntry]:
     """Merge the parts of all shards of a split into its index; memory holds a block of episodes at a time.
 
     Args:
         folder: Existing folder to write the tables to, which no reader sees before this returns.
-        parts: Parts of each shard, in the manifest's order of shards.
+        shard_parts: Parts of each shard, in the manifest's order of shards.
         vectors: What each derived column is made of.
 
     Returns:
-        The manifest's entries of the tables. The files are on the disk, and a function of rows and arguments alone.
+        The manifest's entries of the tables. The files are on the disk, and a function of only rows and arguments.
 
     Raises:
         ShardError: A part cannot be read, or has other columns or rows than the other parts say.
     """
-    if not parts:
+    if not shard_parts:
         raise ConvertError(f"{folder}: no shards, so no index")
-    starts = _starts([part["episodes"] for part in parts])
+    starts = _starts([shard["episodes"] for shard in shard_parts])
 
     def batches(kind: TableKind) -> Iterator[pa.RecordBatch]:
-        for part, batch in zip(parts, _renumbered_parts(parts, starts, kind), strict=True):
+        for shard_tables, part_batch in zip(shard_parts, _renumbered_parts(shard_parts, starts, kind), strict=True):
             if kind == "steps":
-                _check_parts(batch.schema, vectors, where=part[kind])
-            for block in _blocks(batch):
-                yield _with_derived(block, vectors) if kind == "steps" else block
+                _check_parts(part_batch.schema, vectors, table_path=shard_tables[kind])
+            for episode_block in _blocks(part_batch):
+                yield _with_derived(episode_block, vectors) if kind == "steps" else episode_block
 
     return {kind: write_table(folder / table_file(kind), kind, batches(kind)) for kind in TABLE_KINDS}
 
 
-def join_parts(folder: Path, pieces: Sequence[Mapping[TableKind, Path]], position: np.ndarray) -> None:
+def join_parts(folder: Path, pieces: Sequence[Mapping[TableKind, Path]], record_offsets: np.ndarray) -> None:
     """Join the parts of the pieces of a shard to files in ``folder``, named by their kind.
 
     Args:
         folder: Existing folder.
         pieces: Parts of each piece, in the order of its episodes.
-        position: Byte offset of each record in the file of the shard.
+        record_offsets: Byte offset of each record in the file of the shard.
 
     Raises:
         ShardError: A part cannot be read, or has other columns or rows than the other parts say.
     """
-    starts = [replace(start, shard=0) for start in _starts([piece["episodes"] for piece in pieces])]
+    starts = [
+        replace(piece_start, shard=0) for piece_start in _starts([piece_tables["episodes"] for piece_tables in pieces])
+    ]
 
     def batches(kind: TableKind) -> Iterator[pa.RecordBatch]:
-        for start, batch in zip(starts, _renumbered_parts(pieces, starts, kind), strict=False):
+        for piece_start, part_batch in zip(starts, _renumbered_parts(pieces, starts, kind), strict=False):
             if kind == "records":
-                place = batch.schema.get_field_index("position")
-                field = batch.schema.field(place)
-                mine = position[start.records : start.records + batch.num_rows]
-                batch = batch.set_column(place, field, pa.array(mine, field.type))
-            yield batch
+                column_index = part_batch.schema.get_field_index("position")
+                arrow_column = part_batch.schema.field(column_index)
+                piece_offsets = record_offsets[piece_start.records : piece_start.records + part_batch.num_rows]
+                part_batch = part_batch.set_column(
+                    column_index, arrow_column, pa.array(piece_offsets, arrow_column.type)
+                )
+            yield part_batch
 
     for kind in TABLE_KINDS:
         write_table(folder / kind, kind, batches(kind))
@@ -119,19 +121,17 @@ def extract_part(shard: Shard, target: Mapping[TableKind, Path]) -> None:
     Raises:
         FormatError: A table of the index is missing or is not one.
     """
-    start = _Start(shard.number, **shard.first)
+    shard_start = _Start(shard.number, **shard.first)
     for kind in TABLE_KINDS:
-        cut = open_table(shard.folder / table_file(kind), kind).arrow()[shard.rows(kind)]
-        cut = cut.drop_columns([name for name in DERIVED if kind == "steps" and name in cut.schema.names])
-        minus = {name: -number for name, number in start.added(kind).items()}
-        write_table(target[kind], kind, [_renumbered(one_batch(cut), minus)])
+        shard_table = open_table(shard.folder / table_file(kind), kind).arrow()[shard.rows(kind)]
+        shard_table = shard_table.drop_columns(
+            [column for column in DERIVED if kind == "steps" and column in shard_table.schema.names]
+        )
+        removed_offsets = {column: -number for column, number in shard_start.added(kind).items()}
+        write_table(target[kind], kind, [_renumbered(one_batch(shard_table), removed_offsets)])
 
 
-def derive_steps(
-    folder: Path,
-    target: Path,
-    vectors: Mapping[DerivedName, Vector],
-) -> TableEntry:
+def derive_steps(folder: Path, target: Path, vectors: Mapping[DerivedName, Vector]) -> TableEntry:
     """Write ``steps`` of an index again with new derived columns; memory holds a block of episodes at a time.
 
     Args:
@@ -146,107 +146,130 @@ def derive_steps(
         ConvertError: A column of a part was not converted.
         FormatError: The table is missing or is not one.
     """
-    path = folder / table_file("steps")
-    table = open_table(path, "steps").arrow()
-    table = table.drop_columns([name for name in DERIVED if name in table.schema.names])
-    _check_parts(table.schema, vectors, where=path)
-    batch = one_batch(table)
-    return write_table(target, "steps", (_with_derived(block, vectors) for block in _blocks(batch)))
+    steps_path = folder / table_file("steps")
+    table = open_table(steps_path, "steps").arrow()
+    table = table.drop_columns([column for column in DERIVED if column in table.schema.names])
+    _check_parts(table.schema, vectors, table_path=steps_path)
+    steps_batch = one_batch(table)
+    return write_table(
+        target, "steps", (_with_derived(episode_block, vectors) for episode_block in _blocks(steps_batch))
+    )
 
 
-def _blocks(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+def _blocks(steps_batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a batch in blocks that end where an episode does, at least one."""
-    episodes = batch.column("episode").to_numpy()
-    rows = max(1, _BLOCK * len(episodes) // max(1, batch.nbytes))
-    start = 0
-    while start < len(episodes) or not start:
-        inside = min(start + rows, len(episodes))
-        stop = int(np.searchsorted(episodes, episodes[inside - 1], side="right")) if inside else 1
-        yield batch.slice(start, stop - start)
-        start = stop
-
-
-def _starts(episodes: Sequence[Path]) -> list[_Start]:
-    """Return the start of each shard, and of the shard that would follow."""
-    starts = [_Start(0, 0, 0, 0)]
-    schema = None
-    for path in episodes:
-        batch = _read_part(path, "episodes", schema)
-        schema = batch.schema
-        steps, records = (int(pc.sum(batch.column(name)).as_py() or 0) for name in ("num_steps", "num_records"))
-        last = starts[-1]
-        starts.append(
-            _Start(last.shard + 1, last.episodes + batch.num_rows, last.steps + steps, last.records + records)
+    episode_numbers = steps_batch.column("episode").to_numpy()
+    rows_per_block = max(1, _BLOCK * len(episode_numbers) // max(1, steps_batch.nbytes))
+    first_row = 0
+    while first_row < len(episode_numbers) or not first_row:
+        last_candidate = min(first_row + rows_per_block, len(episode_numbers))
+        end_row = (
+            int(np.searchsorted(episode_numbers, episode_numbers[last_candidate - 1], side="right"))
+            if last_candidate
+            else 1
         )
-    if starts[-1].episodes > _MOST_EPISODES:
-        raise ConvertError(f"{starts[-1].episodes:,} episodes in a split, an index holds {_MOST_EPISODES:,}")
-    return starts
+        yield steps_batch.slice(first_row, end_row - first_row)
+        first_row = end_row
 
 
-def _read_part(path: Path, kind: TableKind, expected: pa.Schema | None) -> pa.RecordBatch:
+def _starts(part_paths: Sequence[Path]) -> list[_Start]:
+    """Return the start of each shard, and of the shard that would follow."""
+    shard_starts = [_Start(0, 0, 0, 0)]
+    schema = None
+    for part_path in part_paths:
+        part_batch = _read_part(part_path, "episodes", schema)
+        schema = part_batch.schema
+        num_steps, num_records = (
+            int(pc.sum(part_batch.column(column)).as_py() or 0) for column in ("num_steps", "num_records")
+        )
+        last_start = shard_starts[-1]
+        shard_starts.append(
+            _Start(
+                last_start.shard + 1,
+                last_start.episodes + part_batch.num_rows,
+                last_start.steps + num_steps,
+                last_start.records + num_records,
+            )
+        )
+    if shard_starts[-1].episodes > _MOST_EPISODES:
+        raise ConvertError(f"{shard_starts[-1].episodes:,} episodes in a split, an index holds {_MOST_EPISODES:,}")
+    return shard_starts
+
+
+def _read_part(part_path: Path, kind: TableKind, expected: pa.Schema | None) -> pa.RecordBatch:
     try:
         # Mapped, so that the kernel can drop what was copied.
-        reader = pa.ipc.open_file(pa.memory_map(str(path)))
-        batch = reader.get_batch(0)
-        batch.validate()
+        reader = pa.ipc.open_file(pa.memory_map(str(part_path)))
+        part_batch = reader.get_batch(0)
+        part_batch.validate()
     except (pa.ArrowException, OSError) as error:
         detail = " ".join(str(error).split())[:300]
-        raise ShardError(f"{path}: not a complete Arrow IPC file ({detail}); {_AGAIN}") from None
-    first = expected is None
-    fields = list(FIRST_FIELDS[kind] if expected is None else expected)
-    columns = list(batch.schema)[: len(fields) if first else None]
-    for found, field in zip_longest(columns, fields):
-        if found is None or field is None or not found.equals(field, check_metadata=not first):
+        raise ShardError(f"{part_path}: not a complete Arrow IPC file ({detail}); {_AGAIN}") from None
+    is_first = expected is None
+    expected_fields = list(FIRST_FIELDS[kind] if expected is None else expected)
+    actual_fields = list(part_batch.schema)[: len(expected_fields) if is_first else None]
+    for actual_field, expected_field in zip_longest(actual_fields, expected_fields):
+        if (
+            actual_field is None
+            or expected_field is None
+            or not actual_field.equals(expected_field, check_metadata=not is_first)
+        ):
             raise ShardError(
-                f"{path}: column {(found or field).name!r} is {found}, expected {field}"
-                f"{'' if first else ', as in the shards before'}; {_AGAIN}"
+                f"{part_path}: column {(actual_field or expected_field).name!r} is {actual_field}, expected "
+                f"{expected_field}{'' if is_first else ', as in the shards before'}; {_AGAIN}"
             )
-    return batch
+    return part_batch
 
 
 def _renumbered_parts(
-    parts: Sequence[Mapping[TableKind, Path]], starts: Sequence[_Start], kind: TableKind
+    parts_by_shard: Sequence[Mapping[TableKind, Path]], starts: Sequence[_Start], kind: TableKind
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of each part with their numbers in the whole; ``starts`` has one more, for the end."""
+    """Yield the rows of each part with their numbers in the index; ``starts`` has one more, for the end."""
     schema = None
-    for part, (start, after) in zip(parts, pairwise(starts), strict=True):
-        batch = _read_part(part[kind], kind, schema)
-        schema = batch.schema
-        expected = getattr(after, kind) - getattr(start, kind)
-        if batch.num_rows != expected:
+    for shard_tables, (shard_start, next_start) in zip(parts_by_shard, pairwise(starts), strict=True):
+        part_batch = _read_part(shard_tables[kind], kind, schema)
+        schema = part_batch.schema
+        expected_rows = getattr(next_start, kind) - getattr(shard_start, kind)
+        if part_batch.num_rows != expected_rows:
             raise ShardError(
-                f"{part[kind]}: {batch.num_rows:,} rows, {part['episodes'].name} says {expected:,}; {_AGAIN}"
+                f"{shard_tables[kind]}: {part_batch.num_rows:,} rows, {shard_tables['episodes'].name} says "
+                f"{expected_rows:,}; {_AGAIN}"
             )
-        yield _renumbered(batch, start.added(kind))
+        yield _renumbered(part_batch, shard_start.added(kind))
 
 
-def _renumbered(batch: pa.RecordBatch, added: Mapping[str, int]) -> pa.RecordBatch:
-    for name, number in added.items():
-        place = batch.schema.get_field_index(name)
-        field = batch.schema.field(place)
-        batch = batch.set_column(place, field, pa.array(batch.column(place).to_numpy() + number, field.type))
-    return batch
+def _renumbered(part_batch: pa.RecordBatch, added_numbers: Mapping[str, int]) -> pa.RecordBatch:
+    for column, added_number in added_numbers.items():
+        column_index = part_batch.schema.get_field_index(column)
+        arrow_column = part_batch.schema.field(column_index)
+        part_batch = part_batch.set_column(
+            column_index,
+            arrow_column,
+            pa.array(part_batch.column(column_index).to_numpy() + added_number, arrow_column.type),
+        )
+    return part_batch
 
 
-def _with_derived(batch: pa.RecordBatch, vectors: Mapping[DerivedName, Vector]) -> pa.RecordBatch:
-    place = len(STEP_FIELDS)
-    raw = batch
-    for name, vector in vectors.items():
+def _with_derived(steps_batch: pa.RecordBatch, vectors: Mapping[DerivedName, Vector]) -> pa.RecordBatch:
+    column_index = len(STEP_FIELDS)
+    raw_columns = steps_batch
+    for column_name, vector in vectors.items():
         if vector:
-            values = derive_vector(raw, vector)
-            field = vector_field(name, vector)
+            values = derive_vector(raw_columns, vector)
+            arrow_column = vector_field(column_name, vector)
             column = pa.array(values.reshape(-1))
-            if pa.types.is_fixed_size_list(field.type):
-                column = pa.FixedSizeListArray.from_arrays(column, type=field.type)
-            batch = batch.add_column(place, field, column)
-            place += 1
-    return batch
+            if pa.types.is_fixed_size_list(arrow_column.type):
+                column = pa.FixedSizeListArray.from_arrays(column, type=arrow_column.type)
+            steps_batch = steps_batch.add_column(column_index, arrow_column, column)
+            column_index += 1
+    return steps_batch
 
 
-def _check_parts(schema: pa.Schema, vectors: Mapping[DerivedName, Vector], *, where: Path) -> None:
-    for name, vector in vectors.items():
+def _check_parts(schema: pa.Schema, vectors: Mapping[DerivedName, Vector], *, table_path: Path) -> None:
+    for column, vector in vectors.items():
         for part in vector_inputs(vector):
-            if fault := find_fault(schema, part):
+            if problem := find_fault(schema, part):
                 raise ConvertError(
-                    f"{where}: {name} takes {part.path}, but {fault}; convert this dataset again with --overwrite"
+                    f"{table_path}: {column} takes {part.path}, but {problem}; convert this dataset again "
+                    "with --overwrite"
                 )

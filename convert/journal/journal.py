@@ -1,4 +1,4 @@
-"""The journal of a conversion that is not complete: the folder ``.convert`` beside the splits.
+"""The journal of a conversion that is not complete: the folder ``.convert`` next to the splits.
 
 The journal holds the parameters of the conversion, for each finished shard its part of the index and a status file, for
 each merged split a status file, locks, and files that are being written. A shard or split is finished when its status
@@ -49,7 +49,7 @@ INDEX = ".index"
 RECORDS = "arrayrecord"
 """Name of the ArrayRecord file on a stage; the parts of the index are named by their tables."""
 _SHARD_FILES = (".arrayrecord", ".arrow")
-_PARTS = tuple(f".{table_file(kind)}" for kind in TABLE_KINDS)
+_PARTS = tuple(f".{table_file(table_kind)}" for table_kind in TABLE_KINDS)
 """Ends of the names of a shard's parts of the index."""
 _PIECE = "~"
 """Mark of the name of a piece, which no name of a split has."""
@@ -86,27 +86,27 @@ class Journal:
     @contextlib.contextmanager
     def stage(self, owner: str) -> Iterator[Path]:
         """Make a local folder for files on their way to the output, for the time of the context."""
-        with contextlib.ExitStack() as stack:
+        with contextlib.ExitStack() as exit_stack:
             with writing(self.scratch):
-                folder = stack.enter_context(self._store.stage(owner))
+                folder = exit_stack.enter_context(self._store.stage(owner))
             yield folder
 
     def parameters(self) -> dict[str, Any] | None:
         """Return the parameters that the conversion here was started with, None if none was.
 
         Raises:
-            ConflictError: They are no JSON object.
+            ConflictError: They are not a JSON object.
         """
         if (content := self._get(f"{FOLDER}/{PARAMETERS}")) is None:
             return None
-        where = f"{self.output}/{FOLDER}/{PARAMETERS}"
+        location = f"{self.output}/{FOLDER}/{PARAMETERS}"
         try:
-            found = json.loads(content)
+            parameters = json.loads(content)
         except ValueError as error:
-            raise ConflictError(f"{where}: not JSON ({error}); run with --overwrite") from None
-        if not isinstance(found, dict):
-            raise ConflictError(f"{where}: not a JSON object; run with --overwrite")
-        return found
+            raise ConflictError(f"{location}: not JSON ({error}); run with --overwrite") from None
+        if not isinstance(parameters, dict):
+            raise ConflictError(f"{location}: not a JSON object; run with --overwrite")
+        return parameters
 
     def begin(self, parameters: Mapping[str, Any]) -> None:
         """Start or continue a conversion.
@@ -122,7 +122,7 @@ class Journal:
             if self.parameters() is None:
                 content = json.dumps(dict(parameters), indent=1, sort_keys=True).encode()
                 self._store.put(f"{FOLDER}/{PARAMETERS}", content, owner=MANIFEST, unless_exists=True)
-        check_parameters(self.parameters() or {}, parameters, where=self.output)
+        check_parameters(self.parameters() or {}, parameters, location=self.output)
 
     def status(self, stem: str) -> ShardStatus | None:
         """Return the status of a shard if it is finished and its files exist with the right sizes."""
@@ -134,36 +134,40 @@ class Journal:
         return self._statuses(stem for stem in stems if stem in finished)
 
     def _statuses(self, stems: Iterable[str]) -> dict[str, ShardStatus]:
-        found = self._read(ShardStatus, {f"{FOLDER}/{stem}{STATUS}": stem for stem in stems})
-        files = {
-            stem: {part_file(stem, kind): file.bytes for kind, file in status.parts.items()}
+        status_by_stem = self._read(ShardStatus, {f"{FOLDER}/{stem}{STATUS}": stem for stem in stems})
+        sizes_by_stem = {
+            stem: {part_file(stem, kind): entry.bytes for kind, entry in status.parts.items()}
             | {_records_file(stem): status.entry.file.bytes}
-            for stem, status in found.items()
+            for stem, status in status_by_stem.items()
         }
-        sizes = self._store.sizes(name for expected in files.values() for name in expected)
-        return {stem: found[stem] for stem, expected in files.items() if expected.items() <= sizes.items()}
+        actual_sizes = self._store.sizes(name for expected_sizes in sizes_by_stem.values() for name in expected_sizes)
+        return {
+            stem: status_by_stem[stem]
+            for stem, expected_sizes in sizes_by_stem.items()
+            if expected_sizes.items() <= actual_sizes.items()
+        }
 
-    def _read(self, kind: type[_Record], names: Mapping[str, str]) -> dict[str, _Record]:
+    def _read(self, record_type: type[_Record], key_by_file: Mapping[str, str]) -> dict[str, _Record]:
         """Return the records in files that exist and are valid, by the value of the name."""
-        found = {}
-        for name, content in self._store.get(names).items():
+        records = {}
+        for name, content in self._store.get(key_by_file).items():
             with contextlib.suppress(ValidationError):
-                found[names[name]] = kind.model_validate_json(content)
-        return found
+                records[key_by_file[name]] = record_type.model_validate_json(content)
+        return records
 
     def _get(self, name: str) -> bytes | None:
         return self._store.get([name]).get(name)
 
     def complete_files(self, entries: Iterable[ShardEntry]) -> set[str]:
         """Return the stems of the shards whose ArrayRecord file exists with the right size."""
-        files = {_records_file(entry.name): entry for entry in entries}
-        sizes = self._store.sizes(files)
-        return {entry.name for name, entry in files.items() if sizes.get(name) == entry.file.bytes}
+        entry_by_file = {_records_file(entry.name): entry for entry in entries}
+        actual_sizes = self._store.sizes(entry_by_file)
+        return {entry.name for name, entry in entry_by_file.items() if actual_sizes.get(name) == entry.file.bytes}
 
-    def has_index(self, index: Mapping[TableKind, TableEntry], split: str) -> bool:
+    def has_index(self, table_entries: Mapping[TableKind, TableEntry], split: str) -> bool:
         """Return whether the tables of a split exist with the right sizes."""
-        files = {f"{split}/{table_file(kind)}": entry.bytes for kind, entry in index.items()}
-        return self._store.sizes(files) == files
+        expected_sizes = {f"{split}/{table_file(kind)}": entry.bytes for kind, entry in table_entries.items()}
+        return self._store.sizes(expected_sizes) == expected_sizes
 
     def finished(self) -> set[str]:
         """Return the stems of all shards that have a status file, from one listing."""
@@ -192,28 +196,28 @@ class Journal:
 
         A note that cannot be written, as on a full disk, is left out: the failure itself is raised anyway.
         """
-        name = f"{FOLDER}/{failure.shard}{FAILURE}"
+        note_name = f"{FOLDER}/{failure.shard}{FAILURE}"
         with contextlib.suppress(OSError, ConvertError, RemoteError):
-            self._store.put(name, failure.model_dump_json().encode(), owner=failure.shard)
+            self._store.put(note_name, failure.model_dump_json().encode(), owner=failure.shard)
 
     def failures(self, stems: Iterable[str]) -> dict[str, ShardFailure]:
         """Return the notes of the shards among these that failed."""
         existing = self._store.names(FOLDER)
-        names = {f"{FOLDER}/{stem}{FAILURE}": stem for stem in stems if stem + FAILURE in existing}
-        return self._read(ShardFailure, names)
+        stem_by_file = {f"{FOLDER}/{stem}{FAILURE}": stem for stem in stems if stem + FAILURE in existing}
+        return self._read(ShardFailure, stem_by_file)
 
     def placed(self) -> set[str]:
         """Return the stems of the shards of which a file was moved into place, from one listing."""
         suffixes = (STATUS, *_PARTS)
-        names = self._store.names(FOLDER)
-        return {name.removesuffix(suffix) for suffix in suffixes for name in names if name.endswith(suffix)}
+        journal_files = self._store.names(FOLDER)
+        return {name.removesuffix(suffix) for suffix in suffixes for name in journal_files if name.endswith(suffix)}
 
-    def place(self, stem: str, folder: Path) -> None:
+    def place(self, stem: str, stage_folder: Path) -> None:
         """Move the complete files of a shard, each named by its kind, from a stage into place, parts first."""
         for kind in TABLE_KINDS:
-            self._store.place(folder / kind, part_file(stem, kind))
-        if (folder / RECORDS).exists():
-            self._store.place(folder / RECORDS, _records_file(stem))
+            self._store.place(stage_folder / kind, part_file(stem, kind))
+        if (stage_folder / RECORDS).exists():
+            self._store.place(stage_folder / RECORDS, _records_file(stem))
 
     def records(self, status: ShardStatus, folder: Path) -> Path:
         """Return the local ArrayRecord file of a piece; one in an object store is copied to ``folder``."""
@@ -223,27 +227,29 @@ class Journal:
         """Return local files with the parts of shards; parts in an object store are copied to ``folder``."""
 
         def fetch(status: ShardStatus) -> Parts:
-            names = {kind: part_file(status.stem, kind) for kind in TABLE_KINDS}
-            return {kind: self._store.fetch(name, status.parts[kind], folder) for kind, name in names.items()}
+            part_names = {kind: part_file(status.stem, kind) for kind in TABLE_KINDS}
+            return {kind: self._store.fetch(name, status.parts[kind], folder) for kind, name in part_names.items()}
 
-        with ThreadPoolExecutor(_THREADS) as pool:
-            return list(pool.map(fetch, statuses))
+        with ThreadPoolExecutor(_THREADS) as thread_pool:
+            return list(thread_pool.map(fetch, statuses))
 
-    def tables(self, split: str, index: Mapping[TableKind, TableEntry], folder: Path) -> Path:
+    def tables(self, split: str, table_entries: Mapping[TableKind, TableEntry], folder: Path) -> Path:
         """Return a local folder with the tables of a split; tables in an object store are copied to ``folder``.
 
         Raises:
             ShardError: The content of a table is not what the manifest says.
         """
-        paths = [self._store.fetch(f"{split}/{table_file(kind)}", entry, folder) for kind, entry in index.items()]
-        return paths[0].parent
+        table_paths = [
+            self._store.fetch(f"{split}/{table_file(kind)}", entry, folder) for kind, entry in table_entries.items()
+        ]
+        return table_paths[0].parent
 
-    def place_index(self, split: str, folder: Path) -> None:
+    def place_index(self, split: str, stage_folder: Path) -> None:
         """Move the complete tables of a split that a stage has into place."""
         self._store.remove([_index_file(split)])
-        for name in map(table_file, TABLE_KINDS):
-            if (folder / name).exists():
-                self._store.place(folder / name, f"{split}/{name}")
+        for table_name in map(table_file, TABLE_KINDS):
+            if (stage_folder / table_name).exists():
+                self._store.place(stage_folder / table_name, f"{split}/{table_name}")
 
     def remove(self) -> None:
         """Remove the journal and all that is in it."""
@@ -255,23 +261,23 @@ class Journal:
         The rest belongs to another process that adds a split.
         """
         suffixes = (STATUS, FAILURE, LOCK, *_PARTS)
-        mine = {WITHDRAWN, *(stem + suffix for stem in stems for suffix in suffixes)}
-        mine |= {split + INDEX + suffix for split in splits for suffix in (".json", LOCK)}
-        existing = self._store.names(FOLDER)
-        mine |= self._of_pieces(existing, set(stems))
-        if existing - mine <= {PARAMETERS, MANIFEST + LOCK}:
+        removable = {WITHDRAWN, *(stem + suffix for stem in stems for suffix in suffixes)}
+        removable |= {split + INDEX + suffix for split in splits for suffix in (".json", LOCK)}
+        journal_files = self._store.names(FOLDER)
+        removable |= self._of_pieces(journal_files, set(stems))
+        if journal_files - removable <= {PARAMETERS, MANIFEST + LOCK}:
             self.remove()
         else:
-            self._store.remove(f"{FOLDER}/{name}" for name in mine & existing)
+            self._store.remove(f"{FOLDER}/{name}" for name in removable & journal_files)
 
     def clear_pieces(self, stem: str) -> None:
         """Remove the files of the pieces of a finished shard, except their locks."""
-        names = self._of_pieces(self._store.names(FOLDER), {stem})
-        self._store.remove(f"{FOLDER}/{name}" for name in names if not name.endswith(LOCK))
+        piece_files = self._of_pieces(self._store.names(FOLDER), {stem})
+        self._store.remove(f"{FOLDER}/{name}" for name in piece_files if not name.endswith(LOCK))
 
     @staticmethod
-    def _of_pieces(names: Set[str], stems: Set[str]) -> set[str]:
-        return {name for name in names if _PIECE in name and name.partition(_PIECE)[0] in stems}
+    def _of_pieces(file_names: Set[str], stems: Set[str]) -> set[str]:
+        return {name for name in file_names if _PIECE in name and name.partition(_PIECE)[0] in stems}
 
     def manifest(self) -> Manifest | None:
         """Return the manifest in the output, None if there is none; raises FormatError if it cannot be used."""
@@ -313,50 +319,52 @@ class Journal:
 
     def splits(self) -> dict[str, list[str]]:
         """Return the converted files by split, finished or not."""
-        tables = {table_file(kind) for kind in TABLE_KINDS}
-        found = {}
+        table_names = {table_file(kind) for kind in TABLE_KINDS}
+        files_by_split = {}
         for split in self._store.folders():
-            names = self._store.names(split)
-            shards = {name for name in names if name.startswith(f"{split}-") and name.endswith(_SHARD_FILES)}
-            labels = {f"{LABELS}/{name}" for name in self._store.names(f"{split}/{LABELS}")}
-            if ours := sorted(shards | names & tables | labels):
-                found[split] = ours
-        return found
+            existing_files = self._store.names(split)
+            shard_files = {
+                name for name in existing_files if name.startswith(f"{split}-") and name.endswith(_SHARD_FILES)
+            }
+            label_files = {f"{LABELS}/{name}" for name in self._store.names(f"{split}/{LABELS}")}
+            if converted_files := sorted(shard_files | existing_files & table_names | label_files):
+                files_by_split[split] = converted_files
+        return files_by_split
 
     def remove_output(self) -> None:
         """Remove what a conversion wrote: the manifest first, so that a partial removal never looks complete."""
         self._store.remove([MANIFEST_NAME, QUARANTINE_NAME])
         self.remove()
-        for split, names in self.splits().items():
-            self._store.remove(f"{split}/{name}" for name in names)
+        for split, file_names in self.splits().items():
+            self._store.remove(f"{split}/{name}" for name in file_names)
         self._store.remove_folders()
 
-    def adopt(self, other: Journal, manifest: Manifest) -> None:
+    def adopt(self, other_journal: Journal, manifest: Manifest) -> None:
         """Replace what a conversion wrote by the complete conversion of another folder, of which nothing is left.
 
         Until then the other folder has its manifest, so that the same command can continue after a kill.
         """
         self.remove_output()
-        names = [QUARANTINE_NAME] if manifest.quarantine else []
-        for split, entry in manifest.splits.items():
-            names += [f"{split}/{table_file(kind)}" for kind in entry.index]
-            names += [_records_file(shard.name) for shard in entry.shards]
+        file_names = [QUARANTINE_NAME] if manifest.quarantine else []
+        for split, split_entry in manifest.splits.items():
+            file_names += [f"{split}/{table_file(kind)}" for kind in split_entry.index]
+            file_names += [_records_file(entry.name) for entry in split_entry.shards]
         # The stores of one --output are of one kind.
-        self._store.adopt(other._store, names)  # type: ignore[arg-type]
+        self._store.adopt(other_journal._store, file_names)  # type: ignore[arg-type]
         self.make()
         self.write_manifest(manifest)
         self.remove()
-        other._store.remove(names)
-        other.remove_output()
+        other_journal._store.remove(file_names)
+        other_journal.remove_output()
 
 
-def piece_stem(stem: str, start: int, stop: int) -> str:
+def piece_stem(stem: str, first_episode: int, end_episode: int) -> str:
     """Return the name of a range of the episodes of a shard.
 
     >>> piece_stem("train-00007-of-01024", 20, 40)
     'train-00007-of-01024~20-40'
     """
-    return f"{stem}{_PIECE}{start}-{stop}"
+    return f"{stem}{_PIECE}{first_episode}-{end_episode}"
 
 
 def part_file(stem: str, kind: TableKind) -> str:
@@ -376,16 +384,22 @@ def _index_file(split: str) -> str:
     return f"{FOLDER}/{split}{INDEX}.json"
 
 
-def check_parameters(before: Mapping[str, Any], now: Mapping[str, Any], *, where: str) -> None:
+def check_parameters(old_parameters: Mapping[str, Any], new_parameters: Mapping[str, Any], *, location: str) -> None:
     """Raise ConflictError if two sets of parameters differ, naming each difference.
 
     ``frame_offsets`` are not named: they follow from ``frames`` and ``offset``.
     """
-    now = json.loads(json.dumps(dict(now)))
-    differ = [key for key in sorted({*before, *now} - {"frame_offsets"}) if before.get(key) != now.get(key)]
-    if differ:
-        changes = "; ".join(f"{key} was {before.get(key)!r}, now {now.get(key)!r}" for key in differ)
+    new_parameters = json.loads(json.dumps(dict(new_parameters)))
+    differing_names = [
+        name
+        for name in sorted({*old_parameters, *new_parameters} - {"frame_offsets"})
+        if old_parameters.get(name) != new_parameters.get(name)
+    ]
+    if differing_names:
+        changes = "; ".join(
+            f"{name} was {old_parameters.get(name)!r}, now {new_parameters.get(name)!r}" for name in differing_names
+        )
         raise ConflictError(
-            f"{where} holds a conversion with other parameters: {changes}. Use another --output, the old parameters, "
-            "or --overwrite"
+            f"{location} holds a conversion with other parameters: {changes}. Use another --output, the old "
+            "parameters, or --overwrite"
         )

@@ -78,8 +78,8 @@ class ShardFailure(BaseModel):
 
 def parse_quarantine(content: bytes) -> dict[str, list[QuarantineEntry]]:
     """Return the entries of ``quarantine.jsonl`` by shard, from its content."""
-    found: dict[str, list[QuarantineEntry]] = {}
-    for line in content.splitlines():
-        entry = QuarantineEntry.model_validate_json(line)
-        found.setdefault(entry.shard, []).append(entry)
-    return found
+    entries_by_shard: dict[str, list[QuarantineEntry]] = {}
+    for json_line in content.splitlines():
+        quarantine_entry = QuarantineEntry.model_validate_json(json_line)
+        entries_by_shard.setdefault(quarantine_entry.shard, []).append(quarantine_entry)
+    return entries_by_shard

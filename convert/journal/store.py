@@ -41,8 +41,8 @@ class LocalStore:
         scratch: Folder on whose disk files are written before they are placed.
     """
 
-    def __init__(self, root: str | Path) -> None:
-        self.scratch = Path(root)
+    def __init__(self, output_folder: str | Path) -> None:
+        self.scratch = Path(output_folder)
         self._journal = self.scratch / FOLDER
         self._removed = self.scratch / (FOLDER + _REMOVED)
 
@@ -66,20 +66,20 @@ class LocalStore:
         except (FileNotFoundError, NotADirectoryError):
             return set()
 
-    def sizes(self, names: Iterable[str]) -> dict[str, int]:
+    def sizes(self, file_names: Iterable[str]) -> dict[str, int]:
         """Return the sizes of the named files that exist."""
-        return self._read(names, lambda path: path.stat().st_size)
+        return self._read(file_names, lambda file_path: file_path.stat().st_size)
 
-    def get(self, names: Iterable[str]) -> dict[str, bytes]:
+    def get(self, file_names: Iterable[str]) -> dict[str, bytes]:
         """Return the contents of the named files that exist."""
-        return self._read(names, Path.read_bytes)
+        return self._read(file_names, Path.read_bytes)
 
-    def _read(self, names: Iterable[str], read: Callable[[Path], _Value]) -> dict[str, _Value]:
-        found = {}
-        for name in names:
+    def _read(self, file_names: Iterable[str], read_file: Callable[[Path], _Value]) -> dict[str, _Value]:
+        read_values = {}
+        for name in file_names:
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-                found[name] = read(self.scratch / name)
-        return found
+                read_values[name] = read_file(self.scratch / name)
+        return read_values
 
     def put(self, name: str, content: bytes, *, owner: str, unless_exists: bool = False) -> None:
         """Replace a file, atomically and durably, under the lock ``owner``.
@@ -98,36 +98,38 @@ class LocalStore:
                     return
             place_file(temporary, target)
 
-    def place(self, path: Path, name: str) -> None:
+    def place(self, stage_path: Path, name: str) -> None:
         """Move a complete file of a stage to its name, durably."""
         target = self.scratch / name
         with writing(self.scratch):
             # A journal that another process removed must not come back.
             if target.parent != self._journal:
                 target.parent.mkdir(exist_ok=True)
-            place_file(path, target)
+            place_file(stage_path, target)
             sync_folder(self.scratch)
 
-    def fetch(self, name: str, entry: FileEntry, folder: Path) -> Path:
+    def fetch(self, name: str, file_entry: FileEntry, folder: Path) -> Path:
         """Return the local path of a file; raises ShardError if its content is not what the entry says."""
-        path = self.scratch / name
-        return _checked(path, entry, where=path)
+        file_path = self.scratch / name
+        return _checked(file_path, file_entry, location=file_path)
 
-    def remove(self, names: Iterable[str]) -> None:
+    def remove(self, file_names: Iterable[str]) -> None:
         """Remove files, as far as they exist, and folders of splits that become empty."""
-        paths = [self.scratch / name for name in names]
+        file_paths = [self.scratch / name for name in file_names]
         with writing(self.scratch):
-            for path in paths:
-                path.unlink(missing_ok=True)
-            for folder in {path.parent for path in paths}:
+            for file_path in file_paths:
+                file_path.unlink(missing_ok=True)
+            for folder in {file_path.parent for file_path in file_paths}:
                 sync_folder(folder)
         # Those inside of others first.
-        for folder in sorted({path.parent for path in paths} - {self.scratch, self._journal}, reverse=True):
+        for folder in sorted(
+            {file_path.parent for file_path in file_paths} - {self.scratch, self._journal}, reverse=True
+        ):
             with contextlib.suppress(OSError):
                 folder.rmdir()
 
-    def remove_journal(self, last: str) -> None:
-        """Remove the journal: it goes as a whole, so that no other process finds half of it."""
+    def remove_journal(self, last_name: str) -> None:
+        """Remove the journal atomically, so that no other process finds half of it."""
         # A kill may have left one.
         self._remove_removed()
         with writing(self.scratch), contextlib.suppress(FileNotFoundError):
@@ -141,7 +143,7 @@ class LocalStore:
         shutil.rmtree(self._removed, ignore_errors=True)
 
     @contextlib.contextmanager
-    def lock(self, name: str, *, wait: bool = False) -> Iterator[bool]:
+    def lock(self, lock_name: str, *, wait: bool = False) -> Iterator[bool]:
         """Hold the lock of a shard or split; yields False if another process has it, or waits with ``wait``.
 
         The kernel releases a lock however its holder ends. On a file system without locks, or with locks that only one
@@ -149,10 +151,10 @@ class LocalStore:
         work.
         """
         with writing(self.scratch):
-            file = os.open(self._journal / (name + LOCK), os.O_RDWR | os.O_CREAT, 0o666)
+            lock_descriptor = os.open(self._journal / (lock_name + LOCK), os.O_RDWR | os.O_CREAT, 0o666)
         try:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+                fcntl.flock(lock_descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
             except OSError as error:
                 if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
                     yield False
@@ -161,7 +163,7 @@ class LocalStore:
                     raise
             yield True
         finally:
-            os.close(file)
+            os.close(lock_descriptor)
 
     def stage(self, owner: str) -> AbstractContextManager[Path]:
         """Make a temporary folder on the same file system for the time of the context, under the lock ``owner``."""
@@ -170,14 +172,14 @@ class LocalStore:
     def remove_stale(self) -> None:
         """Remove what killed processes left half-written or half-removed."""
         self._remove_removed()
-        sweep(self._journal, prefix="*.", suffix=_TEMPORARY, stale=_STALE)
+        sweep(self._journal, prefix="*.", suffix=_TEMPORARY, stale_seconds=_STALE)
 
-    def adopt(self, other: LocalStore, names: Iterable[str]) -> None:
+    def adopt(self, other_store: LocalStore, file_names: Iterable[str]) -> None:
         """Move complete files of another store on the same disk into place."""
         with writing(self.scratch):
             make_folder(self.scratch)
-        for name in names:
-            self.place(other.scratch / name, name)
+        for name in file_names:
+            self.place(other_store.scratch / name, name)
 
     def remove_folders(self) -> None:
         """Remove the folder and those above it, as far as they are empty."""
@@ -195,8 +197,8 @@ class ObjectStore:
         scratch: Local folder for files on their way to the object store.
     """
 
-    def __init__(self, root: str, staging: str | None) -> None:
-        self._root = StoreFolder(root)
+    def __init__(self, output_folder: str, staging: str | None) -> None:
+        self._root = StoreFolder(output_folder)
         self.scratch = staging_base(staging)
 
     def exists(self) -> bool:
@@ -214,42 +216,46 @@ class ObjectStore:
         """Return the names in a folder."""
         return set((self._root / folder).sizes())
 
-    def sizes(self, names: Iterable[str]) -> dict[str, int]:
+    def sizes(self, object_names: Iterable[str]) -> dict[str, int]:
         """Return the sizes of the named objects that exist."""
-        wanted = set(names)
-        folders = {name.rpartition("/")[0] for name in wanted}
-        listed = ((f"{folder}/{name}", n) for folder in folders for name, n in (self._root / folder).sizes().items())
-        return {name: size for name, size in listed if name in wanted}
+        requested = set(object_names)
+        folders = {name.rpartition("/")[0] for name in requested}
+        existing_sizes = (
+            (f"{folder}/{name}", num_bytes)
+            for folder in folders
+            for name, num_bytes in (self._root / folder).sizes().items()
+        )
+        return {name: object_size for name, object_size in existing_sizes if name in requested}
 
-    def get(self, names: Iterable[str]) -> dict[str, bytes]:
+    def get(self, file_names: Iterable[str]) -> dict[str, bytes]:
         """Return the contents of the named objects that exist."""
-        return self._root.read_some(names)
+        return self._root.read_some(file_names)
 
     def put(self, name: str, content: bytes, *, owner: str, unless_exists: bool = False) -> None:
         """Store an object and compare it with what the store reports."""
         self._root.write(name, content, unless_there=unless_exists)
 
-    def place(self, path: Path, name: str) -> None:
+    def place(self, stage_path: Path, name: str) -> None:
         """Store a complete file and compare it with what the store reports."""
-        self._root.upload(path, name)
+        self._root.upload(stage_path, name)
 
-    def fetch(self, name: str, entry: FileEntry, folder: Path) -> Path:
+    def fetch(self, name: str, file_entry: FileEntry, folder: Path) -> Path:
         """Copy an object to a local folder; raises ShardError if its content is not what the entry says."""
         target = folder / name.rpartition("/")[2]
         with writing(self.scratch):
-            self._root.download(name, target, size=entry.bytes)
-        return _checked(target, entry, where=f"{self._root}/{name}")
+            self._root.download(name, target, num_bytes=file_entry.bytes)
+        return _checked(target, file_entry, location=f"{self._root}/{name}")
 
-    def remove(self, names: Iterable[str]) -> None:
+    def remove(self, file_names: Iterable[str]) -> None:
         """Remove objects, as far as they exist."""
-        self._root.remove(names)
+        self._root.remove(file_names)
 
-    def remove_journal(self, last: str) -> None:
+    def remove_journal(self, last_name: str) -> None:
         """Remove the objects of the journal, and at the end the one that says that it exists."""
-        self.remove(f"{FOLDER}/{name}" for name in self.names(FOLDER) - {last})
-        self.remove([f"{FOLDER}/{last}"])
+        self.remove(f"{FOLDER}/{name}" for name in self.names(FOLDER) - {last_name})
+        self.remove([f"{FOLDER}/{last_name}"])
 
-    def lock(self, name: str, *, wait: bool = False) -> AbstractContextManager[bool]:
+    def lock(self, lock_name: str, *, wait: bool = False) -> AbstractContextManager[bool]:
         """Yield True."""
         return contextlib.nullcontext(True)
 
@@ -261,9 +267,9 @@ class ObjectStore:
         """Remove what killed processes of this machine left on its disk."""
         sweep(self.scratch)
 
-    def adopt(self, other: ObjectStore, names: Iterable[str]) -> None:
+    def adopt(self, other_store: ObjectStore, file_names: Iterable[str]) -> None:
         """Copy complete objects of another store, within the object store."""
-        self._root.copy(other._root, names)
+        self._root.copy(other_store._root, file_names)
 
     def remove_folders(self) -> None:
         """Do nothing: folders are parts of names."""
@@ -272,12 +278,12 @@ class ObjectStore:
 Store = LocalStore | ObjectStore
 
 
-def open_store(root: str | Path, staging: str | None) -> Store:
+def open_store(output_folder: str | Path, staging: str | None) -> Store:
     """Return the store of a folder; ``staging`` is the local folder for files on their way to an object store."""
-    return ObjectStore(str(root), staging) if is_remote(root) else LocalStore(root)
+    return ObjectStore(str(output_folder), staging) if is_remote(output_folder) else LocalStore(output_folder)
 
 
-def _checked(path: Path, entry: FileEntry, *, where: str | Path) -> Path:
-    if describe_file(path).sha256 != entry.sha256:
-        raise ShardError(f"{where}: its SHA-256 is not the recorded one; remove it and run the same command again")
-    return path
+def _checked(file_path: Path, file_entry: FileEntry, *, location: str | Path) -> Path:
+    if describe_file(file_path).sha256 != file_entry.sha256:
+        raise ShardError(f"{location}: its SHA-256 is not the recorded one; remove it and run the same command again")
+    return file_path

@@ -23,22 +23,22 @@ _HEADS = (
 
 def to_markdown(datasets: Iterable[DatasetSpec]) -> str:
     """Return a table with one row for each dataset."""
-    rows = [_HEADS, ["---"] * len(_HEADS), *map(_row, datasets)]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    table_rows = [_HEADS, ["---"] * len(_HEADS), *map(_row, datasets)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in table_rows)
 
 
 def _row(spec: DatasetSpec) -> list[str]:
-    rate = "no fixed rate" if spec.control_frequency is None else f"{spec.control_frequency:g}"
+    rate_text = "no fixed rate" if spec.control_frequency is None else f"{spec.control_frequency:g}"
     cameras = [
         name if camera.role == "other" and not camera.is_depth else f"{name} ({camera.keys(name)[1]})"
         for name, camera in spec.cameras.items()
     ]
-    words = [f"text: {spec.action_text}"] if spec.action_text else []
+    text_parts = [f"text: {spec.action_text}"] if spec.action_text else []
     license_, _, source = (spec.license or "unknown").partition(" [")
     return [
-        f"`{spec.name}`, {spec.robot or 'several robots'}, {rate}",
+        f"`{spec.name}`, {spec.robot or 'several robots'}, {rate_text}",
         "<br>".join(cameras),
-        "<br>".join([*map(_describe, spec.action), *words]) or "none",
+        "<br>".join([*map(_describe, spec.action), *text_parts]) or "none",
         "<br>".join(map(_describe, spec.state)) or "none",
         "<br>".join(_spaces(spec)),
         "<br>".join(_grippers(spec.action)) or "none",
@@ -48,49 +48,53 @@ def _row(spec: DatasetSpec) -> list[str]:
 
 
 def _describe(part: Part) -> str:
-    unit: str | None = part.unit
+    unit_text: str | None = part.unit
     if part.unit == "normalised" and part.scale:
-        unit = f"1 is {part.scale:g} {'m' if part.quantity == 'ee_position' else 'rad'}"
-    facts = [part.kind, unit, part.frame and f"{part.frame} frame", part.order]
-    told = ", ".join(fact for fact in facts if fact and not fact.startswith("unknown"))
-    return f"{part.dims} {part.quantity}: {told}"
+        unit_text = f"1 is {part.scale:g} {'m' if part.quantity == 'ee_position' else 'rad'}"
+    facts = [part.kind, unit_text, part.frame and f"{part.frame} frame", part.order]
+    known_facts = ", ".join(fact for fact in facts if fact and not fact.startswith("unknown"))
+    return f"{part.dims} {part.quantity}: {known_facts}"
 
 
 def _spaces(spec: DatasetSpec) -> list[str]:
-    found = []
-    for name, space in spec.spaces.items():
-        told = [
+    descriptions = []
+    for space_name, space in spec.spaces.items():
+        remarks = [
             space.unmapped and f"no: {space.unmapped}",
             space.follows and f"as {space.follows}",
             space.unknown_units and f"unknown units: {', '.join(space.unknown_units)}",
             space.note,
         ]
-        found.append(f"**{name}** {'; '.join(text for text in told if text)}".rstrip())
-    return [*found, f"**motion** {motion_of(spec.action, spec.state).source}"]
+        descriptions.append(f"**{space_name}** {'; '.join(remark for remark in remarks if remark)}".rstrip())
+    return [*descriptions, f"**motion** {motion_of(spec.action, spec.state).source}"]
 
 
-def _grippers(parts: Sequence[Part]) -> list[str]:
-    found = []
-    for part in parts:
+def _grippers(vector_parts: Sequence[Part]) -> list[str]:
+    descriptions = []
+    for part in vector_parts:
         if part.quantity == "gripper" and part.kind != "flag":
-            known = part.gripper
-            ends = f"{known.open:g} {'opens' if known.relative else 'open'}, {known.closed:g}" if known else "unknown"
-            found.append(f"{ends} {'closes' if known.relative else 'closed'}" if known else ends)
-    return found
+            gripper = part.gripper
+            ends_text = (
+                f"{gripper.open:g} {'opens' if gripper.relative else 'open'}, {gripper.closed:g}"
+                if gripper
+                else "unknown"
+            )
+            descriptions.append(f"{ends_text} {'closes' if gripper.relative else 'closed'}" if gripper else ends_text)
+    return descriptions
 
 
 def _unknown(spec: DatasetSpec) -> list[str]:
-    """Return the facts that no source tells, with the quantities that lack them."""
-    found: dict[str, list[str]] = {}
-    for vector, parts in (("action", spec.action), ("state", spec.state)):
-        for part in parts:
+    """Return the facts that no source has, with the quantities that lack them."""
+    parts_by_fact: dict[str, list[str]] = {}
+    for vector, vector_parts in (("action", spec.action), ("state", spec.state)):
+        for part in vector_parts:
             for fact in part.facts:
                 if getattr(part, fact) in (None, "unknown"):
-                    where = f"{vector} {part.quantity.removeprefix('ee_')}"
-                    found.setdefault({"order": "rotation order"}.get(fact, fact), []).append(where)
+                    part_name = f"{vector} {part.quantity.removeprefix('ee_')}"
+                    parts_by_fact.setdefault({"order": "rotation order"}.get(fact, fact), []).append(part_name)
     if any(camera.unit == "unknown" for camera in spec.cameras.values()):
-        found.setdefault("unit", []).append("depth")
-    return [f"{fact}: {', '.join(dict.fromkeys(parts))}" for fact, parts in found.items()]
+        parts_by_fact.setdefault("unit", []).append("depth")
+    return [f"{fact}: {', '.join(dict.fromkeys(vector_parts))}" for fact, vector_parts in parts_by_fact.items()]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -106,8 +110,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def work() -> int:
         registry = load_registry(config=parsed.config)
-        names = split_names(parsed.datasets) or registry.datasets
-        print_result(to_markdown(registry.dataset(name) for name in names))
+        dataset_names = split_names(parsed.datasets) or registry.datasets
+        print_result(to_markdown(registry.dataset(name) for name in dataset_names))
         return 0
 
-    return run_command(work, place="registry", interrupted="interrupted")
+    return run_command(work, default_path="registry", interrupt_message="interrupted")

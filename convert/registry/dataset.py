@@ -69,11 +69,11 @@ class Camera(Entry):
 
     @model_validator(mode="after")
     def _check(self) -> Camera:
-        given = [name for name in ("unit", "scale") if getattr(self, name) is not None]
-        if len(given) != (self.kind == "depth"):
+        unit_fields = [name for name in ("unit", "scale") if getattr(self, name) is not None]
+        if len(unit_fields) != (self.kind == "depth"):
             raise ValueError(
-                f"is of kind {self.kind} and has {' and '.join(given) or 'no unit'}; a depth camera has `unit: mm`, "
-                "`m` or `unknown`, or else `scale`, the millimetres of a stored 1; a colour camera has neither"
+                f"is of kind {self.kind} and has {' and '.join(unit_fields) or 'no unit'}; a depth camera has `unit: "
+                "mm`, `m` or `unknown`, or else `scale`, the millimetres of a stored 1; a colour camera has neither"
             )
         return self
 
@@ -87,9 +87,9 @@ class Camera(Entry):
         """Millimetres of a stored 1, None if nobody knows."""
         return {"mm": 1.0, "m": 1000.0}.get(self.unit or "", self.scale)
 
-    def keys(self, name: str) -> tuple[str, ...]:
+    def keys(self, camera_name: str) -> tuple[str, ...]:
         """Return what --cameras and --image-size call a camera with a name, the closest first."""
-        return (name, f"depth/{self.role}", "depth") if self.is_depth else (name, self.role, "all")
+        return (camera_name, f"depth/{self.role}", "depth") if self.is_depth else (camera_name, self.role, "all")
 
 
 class Gripper(Entry):
@@ -106,8 +106,8 @@ class Gripper(Entry):
         return self
 
 
-def _known(value: Any) -> Any:
-    return None if value == "unknown" else value
+def _known(yaml_value: Any) -> Any:
+    return None if yaml_value == "unknown" else yaml_value
 
 
 _FACTS = ("kind", "frame", "unit", "order", "gripper")
@@ -117,11 +117,13 @@ def _split_keys(sources: Any) -> Any:
     """Give each of the fields of a key ``frame, unit`` its source."""
     if not isinstance(sources, dict):
         return sources
-    found = {field.strip(): text for key, text in sources.items() for field in str(key).split(",")}
-    for field in found:
-        if field not in _FACTS:
-            raise ValueError(f"source of {field!r:.80}; expected one of {', '.join(_FACTS)}")
-    return found
+    source_by_field = {
+        field_name.strip(): source_text for text, source_text in sources.items() for field_name in str(text).split(",")
+    }
+    for field_name in source_by_field:
+        if field_name not in _FACTS:
+            raise ValueError(f"source of {field_name!r:.80}; expected one of {', '.join(_FACTS)}")
+    return source_by_field
 
 
 Sources = Annotated[dict[str, Text], BeforeValidator(_split_keys)]
@@ -138,7 +140,7 @@ class Part(Entry):
         quantity: Measured or commanded quantity; ``other`` where YAML does not say.
         kind: displacement and velocity may be summed over a window of steps; target, absolute and flag may not.
         frame: Frame of reference of a pose or of its change.
-        unit: Unit of the stored numbers; ``normalised`` has a ``scale`` where the source tells it.
+        unit: Unit of the stored numbers; ``normalised`` has a ``scale`` where the source has it.
         scale: Factor from the stored numbers to m, rad, m/s or rad/s.
         order: Of Euler angles as scipy writes it (xyz is extrinsic, XYZ intrinsic), of a quaternion xyzw or wxyz, of a
             flattened matrix row or column.
@@ -164,9 +166,11 @@ class Part(Entry):
 
     @model_validator(mode="after")
     def _check(self) -> Part:
-        for field, values in (("select", self.select), ("names", self.names)):
+        for field_name, values in (("select", self.select), ("names", self.names)):
             if values is not None and not len(values) == len(set(values)) == self.dims:
-                raise ValueError(f"{field} is {list(values)}, expected {self.dims} different values, as many as dims")
+                raise ValueError(
+                    f"{field_name} is {list(values)}, expected {self.dims} different values, as many as dims"
+                )
         if self.gripper is not None and self.quantity != "gripper":
             raise ValueError(f"has a gripper convention but quantity {self.quantity}")
         return self
@@ -174,16 +178,16 @@ class Part(Entry):
     @property
     def facts(self) -> tuple[str, ...]:
         """Fields, each with a source, that a reader needs to understand the numbers."""
-        wanted = ["kind"]
+        fact_names = ["kind"]
         if self.quantity.startswith(("ee_", "base_")):
-            wanted.append("frame")
+            fact_names.append("frame")
         if self.quantity.startswith(("ee_", "base_", "joint_")) and self.quantity != "ee_rotation_quaternion":
-            wanted.append("unit")
+            fact_names.append("unit")
         if self.quantity in ("ee_rotation_euler", "ee_rotation_quaternion", "ee_pose_matrix"):
-            wanted.append("order")
+            fact_names.append("order")
         if self.quantity == "gripper" and self.kind not in ("velocity", "flag"):
-            wanted.append("gripper")
-        return () if self.quantity in ("terminate", "other") else tuple(wanted)
+            fact_names.append("gripper")
+        return () if self.quantity in ("terminate", "other") else tuple(fact_names)
 
 
 class Instruction(Entry):
@@ -208,7 +212,7 @@ class Motion:
     """The derived column ``motion``: the L2 norm of what its parts do from a step to the next.
 
     Attributes:
-        parts: Parts, none where the dataset does not tell how far the robot moves.
+        parts: Parts, none if the dataset does not say how far the robot moves.
         is_change: True if the parts are measured, so that their change counts; False if they are changes themselves.
     """
 
@@ -223,8 +227,8 @@ class Motion:
         'no: nothing tells how far the robot moves'
         """
         quantities = " and ".join(dict.fromkeys(part.quantity for part in self.parts))
-        vector = "change of the state's" if self.is_change else "the action's"
-        return f"{vector} {quantities}" if quantities else "no: nothing tells how far the robot moves"
+        vector_text = "change of the state's" if self.is_change else "the action's"
+        return f"{vector_text} {quantities}" if quantities else "no: nothing tells how far the robot moves"
 
 
 _STATE_MOTION: tuple[tuple[Quantity, ...], ...] = (("ee_position", "ee_pose_matrix"), ("joint_position",))
@@ -243,10 +247,10 @@ def motion_of(action: tuple[Part, ...], state: tuple[Part, ...]) -> Motion:
     """
     measured = tuple(_position(part) for part in state if part.kind == "absolute")
     commanded = tuple(part for part in action if part.kind in ("displacement", "velocity"))
-    for parts, ways in ((measured, _STATE_MOTION), (commanded, _ACTION_MOTION)):
-        for quantities in ways:
-            if found := tuple(part for part in parts if part and part.quantity in quantities):
-                return Motion(found, is_change=parts is measured)
+    for vector_parts, quantity_choices in ((measured, _STATE_MOTION), (commanded, _ACTION_MOTION)):
+        for quantities in quantity_choices:
+            if moving_parts := tuple(part for part in vector_parts if part and part.quantity in quantities):
+                return Motion(moving_parts, is_change=vector_parts is measured)
     return Motion()
 
 
@@ -254,11 +258,13 @@ def _position(part: Part) -> Part | None:
     """Return a part without the rotation of a pose matrix; None if the order of the matrix is not known."""
     if part.quantity != "ee_pose_matrix":
         return part
-    places = _MATRIX_POSITION.get(part.order or "")
-    chosen = part.select or range(part.dims)
-    if places is None or part.dims != 16:
+    matrix_positions = _MATRIX_POSITION.get(part.order or "")
+    chosen_values = part.select or range(part.dims)
+    if matrix_positions is None or part.dims != 16:
         return None
-    return part.model_copy(update={"select": tuple(chosen[place] for place in places), "dims": 3, "names": None})
+    return part.model_copy(
+        update={"select": tuple(chosen_values[position] for position in matrix_positions), "dims": 3, "names": None}
+    )
 
 
 Vector = tuple[Part, ...] | MappedVector | Motion
@@ -284,11 +290,11 @@ def derived_vectors(entry: Vectors | DatasetSpec) -> dict[DerivedName, Vector]:
     Raises:
         ValueError: The terms of a space have other dimensions than it, or need a rate.
     """
-    found: dict[DerivedName, Vector] = {"action": entry.action, "state": entry.state}
-    for space, mapping in entry.spaces.items():
-        found |= mapping.vectors(space, entry.control_frequency)
-    found[MOTION] = motion_of(entry.action, entry.state)
-    return {name: found[name] for name in DERIVED if found.get(name)}
+    vectors: dict[DerivedName, Vector] = {"action": entry.action, "state": entry.state}
+    for space_name, mapping in entry.spaces.items():
+        vectors |= mapping.vectors(space_name, entry.control_frequency)
+    vectors[MOTION] = motion_of(entry.action, entry.state)
+    return {column: vectors[column] for column in DERIVED if vectors.get(column)}
 
 
 class DatasetSpec(Entry):
@@ -347,10 +353,13 @@ class DatasetSpec(Entry):
 
     @model_validator(mode="after")
     def _check(self) -> DatasetSpec:
-        primary = [name for name, each in self.cameras.items() if each.role == "primary" and not each.is_depth]
-        if len(primary) != 1:
+        primary_cameras = [
+            name for name, camera in self.cameras.items() if camera.role == "primary" and not camera.is_depth
+        ]
+        if len(primary_cameras) != 1:
             raise ValueError(
-                f"has {len(primary)} colour cameras with role primary; give it to one of {', '.join(self.cameras)}"
+                f"has {len(primary_cameras)} colour cameras with role primary; give it to one of "
+                f"{', '.join(self.cameras)}"
                 if self.cameras
                 else "has no cameras; name a feature of the steps with pictures: uint8 [n, height, width, 3] or encoded"
             )
@@ -370,27 +379,33 @@ class DatasetSpec(Entry):
         Raises:
             ConfigError: No camera or several cameras match.
         """
-        keys = {name: {*camera.keys(name)[:2], camera.path} for name, camera in self.cameras.items()}
-        wanted = name_or_role.removeprefix("steps/")
-        hits = [wanted] if wanted in keys else [name for name in keys if wanted in keys[name]]
-        if len(hits) > 1:
-            raise ConfigError(f"{self.name} has {len(hits)} cameras with role {wanted}: {', '.join(hits)}; name one")
-        if not hits:
+        keys_by_camera = {name: {*camera.keys(name)[:2], camera.path} for name, camera in self.cameras.items()}
+        requested = name_or_role.removeprefix("steps/")
+        matches = (
+            [requested]
+            if requested in keys_by_camera
+            else [name for name in keys_by_camera if requested in keys_by_camera[name]]
+        )
+        if len(matches) > 1:
+            raise ConfigError(
+                f"{self.name} has {len(matches)} cameras with role {requested}: {', '.join(matches)}; name one"
+            )
+        if not matches:
             raise ConfigError(f"{self.name} has no camera {name_or_role!r}; it has {self.listed_cameras}")
-        return self.cameras[hits[0]]
+        return self.cameras[matches[0]]
 
     @property
     def listed_cameras(self) -> str:
         """The names of the cameras with their roles, for people."""
         return ", ".join(f"{name} ({camera.keys(name)[1]})" for name, camera in self.cameras.items())
 
-    def leaves_out(self, path: str) -> bool:
-        """Return whether the converter leaves a feature out; ``path`` in the notation of this module."""
-        return any(fnmatchcase(path, pattern) for pattern in self.leave_out)
+    def leaves_out(self, feature_path: str) -> bool:
+        """Return whether the converter leaves a feature out; ``feature_path`` in the notation of this module."""
+        return any(fnmatchcase(feature_path, pattern) for pattern in self.leave_out)
 
-    def is_wide(self, path: str) -> bool:
-        """Return whether a feature may be wide; ``path`` in the notation of this module."""
-        return any(fnmatchcase(path, pattern) for pattern in self.wide)
+    def is_wide(self, feature_path: str) -> bool:
+        """Return whether a feature may be wide; ``feature_path`` in the notation of this module."""
+        return any(fnmatchcase(feature_path, pattern) for pattern in self.wide)
 
     @property
     def primary(self) -> Camera:
@@ -399,25 +414,28 @@ class DatasetSpec(Entry):
 
 
 def reindex_hint(
-    old: Mapping[str, Any], spec: DatasetSpec, *, root: str | Path, config: Sequence[str] = ()
+    old_entry: Mapping[str, Any], new_spec: DatasetSpec, *, output_root: str | Path, config: Sequence[str] = ()
 ) -> str | None:
     """Return one sentence with the remedy if a dataset was converted with another registry entry, else None.
 
     Args:
-        old: Registry entry in the manifest.
-        spec: Registry entry now.
-        root: Root of the dataset.
+        old_entry: Registry entry in the manifest.
+        new_spec: Registry entry now.
+        output_root: Root of the dataset.
         config: Files that the registry was read with.
     """
     try:
-        before = DatasetSpec.model_validate(old)
-        changed = [name for name in DatasetSpec.model_fields if getattr(before, name) != getattr(spec, name)]
+        old_spec = DatasetSpec.model_validate(old_entry)
+        changed_fields = [
+            name for name in DatasetSpec.model_fields if getattr(old_spec, name) != getattr(new_spec, name)
+        ]
     except ValidationError:
-        changed = ["all"]
-    if not changed:
+        changed_fields = ["all"]
+    if not changed_fields:
         return None
-    more = "".join(f" --config {file}" for file in config)
+    config_options = "".join(f" --config {file}" for file in config)
     return (
-        f"was converted with another registry entry of {spec.name} ({', '.join(changed)} differ); `python -m "
-        f"convert.reindex {root} --datasets {spec.name}{more}` brings derived columns and statistics up to date"
+        f"was converted with another registry entry of {new_spec.name} ({', '.join(changed_fields)} differ); "
+        f"`pairstream reindex {output_root} --datasets {new_spec.name}{config_options}` brings derived columns and "
+        "statistics up to date"
     )

@@ -15,7 +15,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from convert.errors import ConfigError
 from convert.registry.dataset import DatasetSpec, Name, Part
 from convert.registry.space import Text
-from convert.source.kinds import dataset_name, is_source, split_source
+from convert.source.kinds import dataset_name as source_dataset_name
+from convert.source.kinds import is_source, split_source
 from stream.base.configs import CONFIGS, Entry, list_faults, read_yaml
 from stream.base.errors import closest
 from stream.format.mixture_file import MemberEntry, MixtureFile
@@ -39,11 +40,11 @@ class Mixture(MixtureFile):
 
 
 class Described(BaseModel):
-    """Entry of a dataset that describes itself: the fields here replace those of its own; of a camera, single ones.
+    """Entry of a dataset that describes itself: the fields here replace its own; of a camera, single fields.
 
     Attributes:
         source: ``KIND:PLACE``.
-        layout: How to read its files, for kinds that are told so.
+        layout: How to read its files, for kinds that need it.
     """
 
     model_config = ConfigDict(frozen=True, extra="allow")
@@ -82,124 +83,143 @@ class Registry(Entry):
         if not isinstance(content, dict) or not isinstance(content.get("datasets"), dict):
             return content
         datasets: dict[Any, Any] = content["datasets"]
-        own = {name: entry for name, entry in datasets.items() if isinstance(entry, dict) and "source" in entry}
-        others = {name: entry for name, entry in datasets.items() if name not in own}
-        return {**content, "datasets": others, "described": own} if own else content
+        self_described = {
+            name: entry for name, entry in datasets.items() if isinstance(entry, dict) and "source" in entry
+        }
+        registered = {name: entry for name, entry in datasets.items() if name not in self_described}
+        return {**content, "datasets": registered, "described": self_described} if self_described else content
 
     @model_validator(mode="after")
     def _check(self) -> Registry:
-        if both := {*self.datasets, *self.described} & self.mixtures.keys():
-            raise ValueError(f"{min(both)!r} is the name of a dataset and of a mixture; rename one")
+        if ambiguous_names := {*self.datasets, *self.described} & self.mixtures.keys():
+            raise ValueError(f"{min(ambiguous_names)!r} is the name of a dataset and of a mixture; rename one")
         return self
 
-    def dataset(self, name: str) -> DatasetSpec:
+    def dataset(self, dataset_name: str) -> DatasetSpec:
         """Find a dataset by its name, or by its TFDS name where only one dataset has it.
 
         Raises:
             ConfigError: The name is unknown, or the TFDS name of several datasets; lists the closest names.
         """
-        if name in self.datasets:
-            return self.datasets[name]
-        hits = [spec for spec in self.datasets.values() if spec.tfds_name == name]
-        if len(hits) == 1:
-            return hits[0]
-        if hits:
-            raise ConfigError(f"{name} is the TFDS name of {', '.join(spec.name for spec in hits)}; name one of these")
-        raise ConfigError(f"unknown dataset {name!r:.80}; {closest(name, self._dataset_names(), noun='datasets')}")
+        if dataset_name in self.datasets:
+            return self.datasets[dataset_name]
+        matches = [spec for spec in self.datasets.values() if spec.tfds_name == dataset_name]
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
+            raise ConfigError(
+                f"{dataset_name} is the TFDS name of {', '.join(spec.name for spec in matches)}; name one of these"
+            )
+        raise ConfigError(
+            f"unknown dataset {dataset_name!r:.80}; {closest(dataset_name, self._dataset_names(), noun='datasets')}"
+        )
 
-    def describe(self, name: str, entry: Mapping[str, Any]) -> DatasetSpec:
+    def describe(self, dataset_name: str, source_entry: Mapping[str, Any]) -> DatasetSpec:
         """Return the registry entry of a dataset that describes itself.
 
         Args:
-            name: Name of the dataset.
-            entry: Entry that it makes of itself; the fields of the registry go before.
+            dataset_name: Name of the dataset.
+            source_entry: Entry that it makes of itself; the fields of the registry go before.
 
         Raises:
             ConfigError: A field is not valid.
         """
-        own = dict(self.described[name].model_extra or {}) if name in self.described else {}
-        cameras = {key: dict(camera) for key, camera in entry["cameras"].items()}
-        if isinstance(declared := own.get("cameras"), dict):
-            own["cameras"] = cameras | {
-                key: {**cameras.get(key, {}), **camera} if isinstance(camera, dict) else camera
-                for key, camera in declared.items()
+        declared_fields = dict(self.described[dataset_name].model_extra or {}) if dataset_name in self.described else {}
+        cameras = {name: dict(camera) for name, camera in source_entry["cameras"].items()}
+        if isinstance(declared_cameras := declared_fields.get("cameras"), dict):
+            declared_fields["cameras"] = cameras | {
+                name: {**cameras.get(name, {}), **camera} if isinstance(camera, dict) else camera
+                for name, camera in declared_cameras.items()
             }
-        return _build(DatasetSpec, {"tfds_name": name, **entry, **own, "name": name}, file=f"datasets: {name}")
+        return _build(
+            DatasetSpec,
+            {"tfds_name": dataset_name, **source_entry, **declared_fields, "name": dataset_name},
+            name=f"datasets: {dataset_name}",
+        )
 
-    def resolve(self, text: str, describe: Describe | None = None) -> list[Selected]:
+    def resolve(self, datasets_text: str, describe: Describe | None = None) -> list[Selected]:
         """Find the datasets that ``--datasets`` asks for.
 
         Args:
-            text: Name of a mixture, names of datasets with commas between, or the path of a YAML file: a mixture, or a
-                file of datasets and mixtures (then its only mixture, or all its datasets if it has none). A name is
-                one of the registry, or a source, see ``convert.source.kinds``.
+            datasets_text: Name of a mixture, names of datasets with commas between them, or the path of a YAML file: a
+                mixture, or a file of datasets and mixtures (then its only mixture, or all its datasets if it has
+                none). A name is one of the registry, or a source, see ``convert.source.kinds``.
             describe: Describes a dataset that describes itself.
 
         Raises:
             ConfigError: An unknown or repeated name, a file that cannot be used, or a file with several mixtures.
         """
-        if text in self.mixtures:
-            return self._members(self.mixtures[text], describe)
-        if text.endswith((".yaml", ".yml")):
-            return self._resolve_file(text, describe)
-        names = [name.strip() for name in text.split(",")]
-        if len(names) == 1 and names[0] not in self._dataset_names() and not is_source(names[0]):
-            hint = closest(text, {*self.mixtures, *self._dataset_names()}, noun="names")
-            raise ConfigError(f"unknown dataset or mixture {text!r:.80}; {hint}")
-        found = [self._select(name, describe) for name in names]
-        for name, count in Counter(selected.spec.name for selected in found).items():
-            if count > 1:
-                joined = "; converted roots become one dataset with +root: between them" if "root:" in text else ""
-                raise ConfigError(f"dataset {name} is named {count} times; name it once{joined}")
-        return found
+        if datasets_text in self.mixtures:
+            return self._members(self.mixtures[datasets_text], describe)
+        if datasets_text.endswith((".yaml", ".yml")):
+            return self._resolve_file(datasets_text, describe)
+        dataset_names = [dataset_name.strip() for dataset_name in datasets_text.split(",")]
+        known_names = self._dataset_names()
+        if len(dataset_names) == 1 and dataset_names[0] not in known_names and not is_source(dataset_names[0]):
+            hint = closest(datasets_text, {*self.mixtures, *known_names}, noun="names")
+            raise ConfigError(f"unknown dataset or mixture {datasets_text!r:.80}; {hint}")
+        selection = [self._select(dataset_name, describe) for dataset_name in dataset_names]
+        for dataset_name, num_named in Counter(selected.spec.name for selected in selection).items():
+            if num_named > 1:
+                advice = "; converted roots become one dataset with +root: between them"
+                join_advice = advice if "root:" in datasets_text else ""
+                raise ConfigError(f"dataset {dataset_name} is named {num_named} times; name it once{join_advice}")
+        return selection
 
     def _select(self, name: str, describe: Describe | None, member: MemberEntry | None = None) -> Selected:
-        source = None
+        source_name = None
         if is_source(name):
-            kind, place = split_source(name)
-            name, source = dataset_name(kind, place), f"{kind}:{place}"
-            if kind != "root" and (name in self.datasets or name in self.mixtures):
-                raise ConfigError(f"{source}: {name} is the name of a dataset or mixture of the registry")
+            source_kind, location = split_source(name)
+            name, source_name = source_dataset_name(source_kind, location), f"{source_kind}:{location}"
+            if source_kind != "root" and (name in self.datasets or name in self.mixtures):
+                raise ConfigError(f"{source_name}: {name} is the name of a dataset or mixture of the registry")
         elif name in self.described:
-            source = self.described[name].source
-        if source is None:
+            source_name = self.described[name].source
+        if source_name is None:
             return Selected(member or MemberEntry(), self.dataset(name))
         if describe is None:
             raise ConfigError(f"{name}: describes itself, which only convert.run and convert.draft read")
         layout = self.described[name].layout if name in self.described else {}
-        return Selected(member or MemberEntry(), self.describe(name, describe(name, source, layout)))
+        return Selected(member or MemberEntry(), self.describe(name, describe(name, source_name, layout)))
 
-    def _resolve_file(self, path: str, describe: Describe | None) -> list[Selected]:
-        added = _read_file(Path(path), path)
-        names = list(added.mixtures) or [*added.datasets, *added.described]
-        if len(added.mixtures) > 1:
-            hint = f"give it as --config {path} and name one as --datasets"
-            raise ConfigError(f"{path}: has several mixtures ({', '.join(names)}); {hint}")
-        if not names:
-            raise ConfigError(f"{path}: has neither datasets nor members of a mixture")
-        return _join(self, added, file=path).resolve(",".join(names), describe)
+    def _resolve_file(self, file_path: str, describe: Describe | None) -> list[Selected]:
+        file_registry = _read_file(Path(file_path), file_path)
+        names_in_file = list(file_registry.mixtures) or [*file_registry.datasets, *file_registry.described]
+        if len(file_registry.mixtures) > 1:
+            hint = f"give it as --config {file_path} and name one as --datasets"
+            raise ConfigError(f"{file_path}: has several mixtures ({', '.join(names_in_file)}); {hint}")
+        if not names_in_file:
+            raise ConfigError(f"{file_path}: has neither datasets nor members of a mixture")
+        return _join(self, file_registry, name=file_path).resolve(",".join(names_in_file), describe)
 
     def _members(self, mixture: Mixture, describe: Describe | None) -> list[Selected]:
-        """Return the datasets to convert: each once, without members whose data have a root of their own."""
+        """Return the datasets to convert: each once, without members whose data have another root."""
         chosen: dict[str, Selected] = {}
-        for key, member in mixture.members.items():
-            name, place = (member.dataset or key).partition(":")[0], f"mixture {mixture.name}: members.{key}"
+        for member_key, member in mixture.members.items():
+            dataset_name, context = (
+                (member.dataset or member_key).partition(":")[0],
+                f"mixture {mixture.name}: members.{member_key}",
+            )
             if member.root is not None:
                 continue
-            if name not in self.datasets and name not in self.described:
-                same = [spec.name for spec in self.datasets.values() if spec.tfds_name == name]
-                hint = f"write {same[0]}" if same else closest(name, {*self.datasets, *self.described}, noun="datasets")
-                raise ConfigError(f"{place}: unknown dataset {name!r:.80}; {hint}")
-            selected = self._select(name, describe, member)
+            if dataset_name not in self.datasets and dataset_name not in self.described:
+                same_dataset = [spec.name for spec in self.datasets.values() if spec.tfds_name == dataset_name]
+                hint = (
+                    f"write {same_dataset[0]}"
+                    if same_dataset
+                    else closest(dataset_name, {*self.datasets, *self.described}, noun="datasets")
+                )
+                raise ConfigError(f"{context}: unknown dataset {dataset_name!r:.80}; {hint}")
+            selected = self._select(dataset_name, describe, member)
             spec = selected.spec
             for split in re.findall(r"([\w-]+)(?:\[[^]]*\])?", ",".join(member.splits.values())):
                 if spec.splits and split not in (*spec.splits, "all"):
-                    raise ConfigError(f"{place}: no split {split!r}; {closest(split, spec.splits, noun='splits')}")
-            other = chosen.setdefault(name, selected).member
-            if other.offset != member.offset:
+                    raise ConfigError(f"{context}: no split {split!r}; {closest(split, spec.splits, noun='splits')}")
+            first_member = chosen.setdefault(dataset_name, selected).member
+            if first_member.offset != member.offset:
                 raise ConfigError(
-                    f"{place}: offset {member.offset}, another member of {name} has {other.offset}; a conversion has "
-                    "one offset, give both the same"
+                    f"{context}: offset {member.offset}, another member of {dataset_name} has {first_member.offset}; "
+                    "a conversion has one offset, give both the same"
                 )
         if not chosen:
             raise ConfigError(f"mixture {mixture.name}: every member has a root of its own, so nothing is converted")
@@ -215,52 +235,62 @@ def load_registry(*, config: Sequence[str | PathLike[str]] = ()) -> Registry:
     Args:
         config: YAML files, later ones over earlier ones. Each has ``datasets:`` and ``mixtures:`` (mappings by name),
             or is a mixture itself (``description``, ``members``; its name is the name of the file).
-            What has the name of an earlier entry replaces it as a whole.
+            What has the name of an earlier entry replaces it completely.
 
     Raises:
         ConfigError: A file cannot be read or is not valid; says the file, the field and the fault.
     """
     registry = _packaged()
-    for path in config:
-        registry = _join(registry, _read_file(Path(path), str(path)), file=str(path))
+    for config_path in config:
+        registry = _join(registry, _read_file(Path(config_path), str(config_path)), name=str(config_path))
     return registry
 
 
 @cache
 def _packaged() -> Registry:
     registry = _read_file(CONFIGS / "datasets.yaml", "configs/datasets.yaml")
-    for path in sorted(CONFIGS.glob("mixtures/*.yaml")):
-        name = f"configs/mixtures/{path.name}"
-        registry = _join(registry, _read_file(path, name), file=name)
+    for mixture_path in sorted(CONFIGS.glob("mixtures/*.yaml")):
+        name = f"configs/mixtures/{mixture_path.name}"
+        registry = _join(registry, _read_file(mixture_path, name), name=name)
     return registry
 
 
-def _join(registry: Registry, added: Registry, *, file: str) -> Registry:
-    names = {*added.datasets, *added.described}
+def _join(registry: Registry, file_registry: Registry, *, name: str) -> Registry:
+    replaced_names = {*file_registry.datasets, *file_registry.described}
     content = {
-        "datasets": {name: each for name, each in registry.datasets.items() if name not in names} | added.datasets,
-        "described": {name: each for name, each in registry.described.items() if name not in names} | added.described,
-        "mixtures": registry.mixtures | added.mixtures,
+        "datasets": {
+            dataset_name: entry
+            for dataset_name, entry in registry.datasets.items()
+            if dataset_name not in replaced_names
+        }
+        | file_registry.datasets,
+        "described": {
+            dataset_name: entry
+            for dataset_name, entry in registry.described.items()
+            if dataset_name not in replaced_names
+        }
+        | file_registry.described,
+        "mixtures": registry.mixtures | file_registry.mixtures,
     }
-    return _build(Registry, content, file=file)
+    return _build(Registry, content, name=name)
 
 
-def _read_file(path: Path, name: str) -> Registry:
+def _read_file(file_path: Path, name: str) -> Registry:
     """Return the datasets and mixtures that a file defines; ``name`` is its name in messages."""
     try:
-        content = read_yaml(path)
+        content = read_yaml(file_path)
     except OSError as fault:
         raise ConfigError(f"{name}: cannot be read: {fault.strerror or fault}") from None
     except ValueError as fault:
         raise ConfigError(f"{name}: {fault}") from None
     if isinstance(content, dict) and "members" in content:
-        content = {"mixtures": {path.stem: content}}
-    return _build(Registry, {} if content is None else content, file=name)
+        content = {"mixtures": {file_path.stem: content}}
+    return _build(Registry, {} if content is None else content, name=name)
 
 
-def _build(model: type[_Model], content: object, *, file: str) -> _Model:
+def _build(model_class: type[_Model], content: object, *, name: str) -> _Model:
     """Build a model; raises ConfigError that lists every fault with its field and the found value."""
     try:
-        return model.model_validate(content)
+        return model_class.model_validate(content)
     except ValidationError as error:
-        raise ConfigError(list_faults(error, where=file)) from None
+        raise ConfigError(list_faults(error, where=name)) from None

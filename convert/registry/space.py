@@ -16,32 +16,36 @@ Number = Annotated[float, Field(allow_inf_nan=False)]
 Text = Annotated[str, Field(min_length=1)]
 
 
-def check_path(path: str) -> str:
-    """Return a path of a feature; raise ValueError if it begins with ``steps/``."""
-    if path.startswith("steps/"):
-        raise ValueError(f"found {path!r:.80}; paths are relative to `steps`, so leave `steps/` out")
-    return path
+def check_path(feature_path: str) -> str:
+    """Return a path of a feature; raise ValueError if it starts with ``steps/``."""
+    if feature_path.startswith("steps/"):
+        raise ValueError(f"found {feature_path!r:.80}; paths are relative to `steps`, so leave `steps/` out")
+    return feature_path
 
 
-def _check_step_path(path: str) -> str:
-    if path.startswith("/"):
-        raise ValueError(f"found {path!r:.80}, a path of the episode; expected one of the steps, no leading slash")
-    return path
+def _check_step_path(feature_path: str) -> str:
+    if feature_path.startswith("/"):
+        raise ValueError(
+            f"found {feature_path!r:.80}, a path of the episode; expected one of the steps, no leading slash"
+        )
+    return feature_path
 
 
 def inherit(spaces: Any) -> Any:
     """Give each space with ``like`` what it does not write itself of the space that it names."""
     if not isinstance(spaces, dict):
         return spaces
-    found = dict(spaces)
-    for name, space in spaces.items():
-        if isinstance(space, dict) and "like" in space:
-            other = spaces.get(space["like"])
-            if not isinstance(other, dict) or "like" in other:
-                raise ValueError(f"{name}: like is {space['like']!r:.80}, expected a space that is written out")
-            own = {key: value for key, value in space.items() if key != "like"}
-            found[name] = {key: other[key] for key in _INHERITED if key in other} | own
-    return found
+    inherited = dict(spaces)
+    for space_name, space_entry in spaces.items():
+        if isinstance(space_entry, dict) and "like" in space_entry:
+            base_entry = spaces.get(space_entry["like"])
+            if not isinstance(base_entry, dict) or "like" in base_entry:
+                raise ValueError(
+                    f"{space_name}: like is {space_entry['like']!r:.80}, expected a space that is written out"
+                )
+            written_keys = {name: value for name, value in space_entry.items() if name != "like"}
+            inherited[space_name] = {name: base_entry[name] for name in _INHERITED if name in base_entry} | written_keys
+    return inherited
 
 
 FeaturePath = Annotated[Text, AfterValidator(check_path)]
@@ -53,17 +57,20 @@ _Angles = Literal["axis_angle", "quaternion_xyzw", "quaternion_wxyz", "matrix"]
 OperationName = Literal[_Plain, _Steps, _Angles]
 _VALUES = {"fraction": 2, "scale": 1}
 _INHERITED = ("action", "state", "drop_first", "drop_last", "unknown_units")
-_DIMS = {"quaternion_xyzw": 4, "quaternion_wxyz": 4, "matrix": 9, "axis_angle": 3, "turned": 3}
+_DIMENSIONS = {"quaternion_xyzw": 4, "quaternion_wxyz": 4, "matrix": 9, "axis_angle": 3, "turned": 3}
 
 
-def _read_operation(value: Any) -> Any:
+def _read_operation(yaml_value: Any) -> Any:
     """Read ``invert``, ``{scale: 0.1}`` or ``{fraction: [closed, open]}``."""
-    if isinstance(value, str):
-        return {"name": value}
-    if isinstance(value, dict) and len(value) == 1 and "name" not in value:
-        [(name, values)] = value.items()
-        return {"name": name, "values": values if isinstance(values, list | tuple) else [values]}
-    return value
+    if isinstance(yaml_value, str):
+        return {"name": yaml_value}
+    if isinstance(yaml_value, dict) and len(yaml_value) == 1 and "name" not in yaml_value:
+        [(operation_name, operation_values)] = yaml_value.items()
+        return {
+            "name": operation_name,
+            "values": operation_values if isinstance(operation_values, list | tuple) else [operation_values],
+        }
+    return yaml_value
 
 
 class Operation(Entry):
@@ -106,26 +113,28 @@ class Term(Entry):
     @classmethod
     def _count(cls, content: Any) -> Any:
         if isinstance(content, dict) and "dims" not in content:
-            select, pad = content.get("select"), content.get("pad")
+            select, num_padding = content.get("select"), content.get("pad")
             if isinstance(select, list | tuple) and select:
                 return {**content, "dims": len(select)}
-            if pad is not None:
-                return {**content, "dims": pad}
+            if num_padding is not None:
+                return {**content, "dims": num_padding}
         return content
 
     @model_validator(mode="after")
     def _check(self) -> Term:
-        if sum(value is not None for value in (self.path, self.fill, self.pad)) != 1:
+        if sum(alternative is not None for alternative in (self.path, self.fill, self.pad)) != 1:
             raise ValueError("expected one of path, fill and pad")
         if self.path is None and (self.select is not None or self.then):
             raise ValueError("has select or then, but no path")
         if self.select is not None and len(self.select) != self.dims:
             raise ValueError(f"select has {len(self.select)} values, dims is {self.dims}")
-        size = self.dims
+        num_dimensions = self.dims
         for operation in self.then:
-            if size != _DIMS.get(operation.name, size):
-                raise ValueError(f"{operation.name} takes {_DIMS[operation.name]} values, there are {size}")
-            size = 3 if operation.name in _DIMS else size
+            if num_dimensions != _DIMENSIONS.get(operation.name, num_dimensions):
+                raise ValueError(
+                    f"{operation.name} takes {_DIMENSIONS[operation.name]} values, there are {num_dimensions}"
+                )
+            num_dimensions = 3 if operation.name in _DIMENSIONS else num_dimensions
         if self.names is not None and len(self.names) != self.size:
             raise ValueError(f"has {len(self.names)} names for {self.size} dimensions")
         return self
@@ -133,7 +142,7 @@ class Term(Entry):
     @property
     def size(self) -> int:
         """Count of dimensions of the space."""
-        return 3 if any(operation.name in _DIMS for operation in self.then) else self.dims
+        return 3 if any(operation.name in _DIMENSIONS for operation in self.then) else self.dims
 
 
 @dataclass(frozen=True)
@@ -181,31 +190,36 @@ class Space(Entry):
             raise ValueError("expected terms of action or state, or the reason why it is unmapped")
         return self
 
-    def vectors(self, space: SpaceName, rate: float | None) -> dict[DerivedName, MappedVector]:
+    def vectors(self, space_name: SpaceName, frequency: float | None) -> dict[DerivedName, MappedVector]:
         """Return the derived columns of this space.
 
         Args:
-            space: Name of this space.
-            rate: Steps per second of the dataset.
+            space_name: Name of this space.
+            frequency: Steps per second of the dataset.
 
         Raises:
             ValueError: The terms have other dimensions than the space, or need a rate.
         """
-        found: dict[DerivedName, MappedVector] = {}
-        for vector, terms in (("action", self.action), ("state", self.state)):
+        mapped_vectors: dict[DerivedName, MappedVector] = {}
+        for vector_name, terms in (("action", self.action), ("state", self.state)):
             if not terms:
                 continue
-            column = next((name for name in DERIVED if name == f"{vector}_{space}"), None)
-            if column is None:
-                raise ValueError(f"{space}: is no space of the {vector}")
-            names = space_names(space, terms)
-            size = sum(term.size for term in terms)
-            if size != len(names):
-                raise ValueError(f"{space}: {vector} has {size} dimensions, expected {', '.join(names)}")
-            if rate is None and any(operation.name == "per_step" for term in terms for operation in term.then):
-                raise ValueError(f"{space}: per_step needs a control_frequency")
-            drops = (self.drop_first, self.drop_last) if vector == "action" else (0, 0)
-            found[column] = MappedVector(terms, names, *drops, rate)
-        if unknown := set(self.unknown_units) - {name for mapped in found.values() for name in mapped.names}:
-            raise ValueError(f"{space}: unknown_units names {min(unknown)!r}, which is no dimension")
-        return found
+            derived_column = next((name for name in DERIVED if name == f"{vector_name}_{space_name}"), None)
+            if derived_column is None:
+                raise ValueError(f"{space_name}: is no space of the {vector_name}")
+            dimension_names = space_names(space_name, terms)
+            num_dimensions = sum(term.size for term in terms)
+            if num_dimensions != len(dimension_names):
+                raise ValueError(
+                    f"{space_name}: {vector_name} has {num_dimensions} dimensions, expected "
+                    f"{', '.join(dimension_names)}"
+                )
+            if frequency is None and any(operation.name == "per_step" for term in terms for operation in term.then):
+                raise ValueError(f"{space_name}: per_step needs a control_frequency")
+            dropped_steps = (self.drop_first, self.drop_last) if vector_name == "action" else (0, 0)
+            mapped_vectors[derived_column] = MappedVector(terms, dimension_names, *dropped_steps, frequency)
+        if unknown := set(self.unknown_units) - {
+            dimension_name for mapped in mapped_vectors.values() for dimension_name in mapped.names
+        }:
+            raise ValueError(f"{space_name}: unknown_units names {min(unknown)!r}, which is no dimension")
+        return mapped_vectors

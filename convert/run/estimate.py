@@ -27,9 +27,9 @@ _EPISODES = 16
 _RECORDS = 8
 """Records of each episode and camera, where reading a frame does not decode those before it."""
 _RECORD = 64
-"""Bytes of a record beside its frames."""
+"""Bytes of a record in addition to its frames."""
 _RESIZED = {"stretch": "stretched", "crop": "cropped", "pad": "padded"}
-_NO_PLACES = {"position": np.int64, "num_bytes": np.int32, "xxh3_64": np.uint64}
+_NO_LOCATIONS = {"position": np.int64, "num_bytes": np.int32, "xxh3_64": np.uint64}
 
 
 class Estimate(NamedTuple):
@@ -49,35 +49,39 @@ class Estimate(NamedTuple):
 def estimate(conversion: Conversion) -> Estimate:
     """Estimate from a few episodes, some frames of which are converted.
 
-    Where the metadata tell the length of each episode, the episodes come from all over the dataset, and records are
+    Where the metadata have the length of each episode, the episodes come from all over the dataset, and records are
     counted. Else they are the first of the largest shard, scaled by bytes. Of a dataset that would have to be fetched
-    for this, the estimate has the records alone.
+    for this, the estimate has only the records.
     """
     plan = conversion.plan
-    wanted = _wanted(conversion)
-    exact = None
-    if wanted is not None:
-        exact = sum(len(first_steps(each.steps, plan.offsets[-1])) for each in wanted) * len(plan.cameras)
+    episodes = _wanted(conversion)
+    exact_records = None
+    if episodes is not None:
+        exact_records = sum(len(first_steps(episode.steps, plan.offsets[-1])) for episode in episodes) * len(
+            plan.cameras
+        )
     largest = max((job.shard for job in conversion.jobs), key=lambda shard: shard.bytes, default=None)
     if largest is None or any(job.shard.is_fetched for job in conversion.jobs):
-        return Estimate(exact)
-    chosen = [(largest, clip([largest.every], 0, _EPISODES))] if not wanted else _spread(wanted)
-    found = _Sample(plan, is_video=bool(conversion.source.libraries))
-    for shard, spans in chosen:
-        found.add(shard, spans)
-    if not found.source_bytes:
+        return Estimate(exact_records)
+    chosen_spans = [(largest, clip([largest.every], 0, _EPISODES))] if not episodes else _spread(episodes)
+    sample = _Sample(plan, is_video=bool(conversion.source.libraries))
+    for shard, spans in chosen_spans:
+        sample.add(shard, spans)
+    if not sample.source_bytes:
         return Estimate()
-    total = sum(job.size for job in conversion.jobs) if wanted is None else sum(each.bytes for each in wanted)
-    scale = total / found.source_bytes
-    records = round(found.records * scale) if exact is None else exact
-    # The sizes of encoded images go with those of the source, the sizes of all else with their count.
-    by_bytes = exact is None or (found.are_encoded and len(found.record_bytes) > len(plan.cameras))
-    factor = scale if by_bytes or not found.records else records / found.records
-    stored = found.stored_bytes * factor
+    total_bytes = (
+        sum(job.size for job in conversion.jobs) if episodes is None else sum(episode.bytes for episode in episodes)
+    )
+    bytes_scale = total_bytes / sample.source_bytes
+    records = round(sample.records * bytes_scale) if exact_records is None else exact_records
+    # Encoded images are in proportion to the source's bytes, all else to the count of records.
+    by_bytes = exact_records is None or (sample.are_encoded and len(sample.record_bytes) > len(plan.cameras))
+    records_scale = bytes_scale if by_bytes or not sample.records else records / sample.records
+    stored_bytes = sample.stored_bytes * records_scale
     # A file goes to the end of a block, and has one more.
-    shares = [job.size / total for job in conversion.jobs] if wanted is None else _shares(wanted)
-    files = sum(ceil(stored * share / BLOCK) + 1 for share in shares) * BLOCK
-    return Estimate(records, round(files + found.index_bytes * scale), found.sizes)
+    shard_shares = [job.size / total_bytes for job in conversion.jobs] if episodes is None else _shares(episodes)
+    file_bytes = sum(ceil(stored_bytes * shard_share / BLOCK) + 1 for shard_share in shard_shares) * BLOCK
+    return Estimate(records, round(file_bytes + sample.index_bytes * bytes_scale), sample.sizes)
 
 
 class _Wanted(NamedTuple):
@@ -90,35 +94,45 @@ class _Wanted(NamedTuple):
 
 
 def _wanted(conversion: Conversion) -> list[_Wanted] | None:
-    """Return the episodes to convert, None where metadata do not tell the length of each."""
-    chosen, found, listed = conversion.plan.episode_list, [], []
+    """Return the episodes to convert, None if the metadata lack a length."""
+    episode_list, episodes, is_listed = conversion.plan.episode_list, [], []
     for job in conversion.jobs:
         shard = job.shard
-        lengths, ids = shard.lengths, shard.ids
-        if len(lengths) != shard.records or (chosen is not None and not ids):
+        lengths, episode_ids = shard.lengths, shard.ids
+        if len(lengths) != shard.records or (episode_list is not None and not episode_ids):
             return None
-        sizes = shard.sizes or [shard.bytes * each // (sum(lengths) or 1) for each in lengths]
-        numbers = [number for span in job.spans for number in range(*span)]
-        found += [_Wanted(shard, number, lengths[number], sizes[number]) for number in numbers]
-        listed += [chosen is None or chosen.chooses([ids[number]]) for number in numbers]
+        episode_sizes = shard.sizes or [shard.bytes * length // (sum(lengths) or 1) for length in lengths]
+        episode_numbers = [number for episode_span in job.spans for number in range(*episode_span)]
+        episodes += [_Wanted(shard, number, lengths[number], episode_sizes[number]) for number in episode_numbers]
+        is_listed += [episode_list is None or episode_list.chooses([episode_ids[number]]) for number in episode_numbers]
     # A list of other keys than ids chooses nothing, and then nothing is known.
-    return list(compress(found, listed)) or found
+    return list(compress(episodes, is_listed)) or episodes
 
 
-def _shares(wanted: Sequence[_Wanted]) -> list[float]:
+def _shares(episodes: Sequence[_Wanted]) -> list[float]:
     """Return the share of each shard in the bytes of episodes."""
-    sizes: Counter[tuple[str, int]] = Counter()
-    for each in wanted:
-        sizes[each.shard.split, each.shard.index] += each.bytes
-    return [size / sizes.total() for size in sizes.values()]
+    bytes_by_shard: Counter[tuple[str, int]] = Counter()
+    for episode in episodes:
+        bytes_by_shard[episode.shard.split, episode.shard.index] += episode.bytes
+    return [num_bytes / bytes_by_shard.total() for num_bytes in bytes_by_shard.values()]
 
 
-def _spread(wanted: Sequence[_Wanted]) -> list[tuple[SourceShard, list[Span]]]:
+def _spread(episodes: Sequence[_Wanted]) -> list[tuple[SourceShard, list[Span]]]:
     """Return some episodes from all over a dataset, by shard."""
-    count = min(len(wanted), _EPISODES)
-    chosen = [wanted[(2 * place + 1) * len(wanted) // (2 * count)] for place in range(count)]
-    groups = [list(group) for _, group in groupby(chosen, key=lambda each: (each.shard.split, each.shard.index))]
-    return [(group[0].shard, [(each.number, each.number + 1) for each in group]) for group in groups]
+    num_chosen = min(len(episodes), _EPISODES)
+    chosen_episodes = [
+        episodes[(2 * position + 1) * len(episodes) // (2 * num_chosen)] for position in range(num_chosen)
+    ]
+    episodes_by_shard = [
+        list(shard_episodes)
+        for _, shard_episodes in groupby(
+            chosen_episodes, key=lambda episode: (episode.shard.split, episode.shard.index)
+        )
+    ]
+    return [
+        (shard_episodes[0].shard, [(episode.number, episode.number + 1) for episode in shard_episodes])
+        for shard_episodes in episodes_by_shard
+    ]
 
 
 class _Sample:
@@ -144,73 +158,77 @@ class _Sample:
         self.record_bytes: set[tuple[str, int]] = set()
         self.are_encoded = False
         self.sizes: dict[str, str] = {}
-        derived = [vector_field(name, vector).type for name, vector in plan.vectors.items()]
-        self._derived_bytes = sum(getattr(kind, "list_size", 1) * 4 for kind in derived)
+        derived_types = [vector_field(column, vector).type for column, vector in plan.vectors.items()]
+        self._derived_bytes = sum(getattr(arrow_type, "list_size", 1) * 4 for arrow_type in derived_types)
 
-    def add(self, shard: SourceShard, spans: Sequence[Span]) -> None:
+    def add(self, shard: SourceShard, episode_spans: Sequence[Span]) -> None:
         """Add episodes of a shard; damaged ones are passed over."""
         plan = self._plan
-        rows = PartRows(plan.features, offset=plan.offset, write=self._measure)
-        with shard.open(plan.wanted, spans) as reader:
+        part_rows = PartRows(plan.features, offset=plan.offset, write_batch=self._measure)
+        with shard.open(plan.wanted, episode_spans) as reader:
             for source_file, position, num_bytes, episode in reader:
                 if not isinstance(episode, Episode):
                     continue
-                starts = first_steps(episode.num_steps, plan.offsets[-1])
+                start_steps = first_steps(episode.num_steps, plan.offsets[-1])
                 try:
-                    each = [
-                        self._mean_bytes(camera, frames, episode.num_steps)
-                        for camera, frames in zip(plan.cameras, episode.cameras, strict=True)
+                    mean_sizes = [
+                        self._mean_bytes(camera, camera_frames, episode.num_steps)
+                        for camera, camera_frames in zip(plan.cameras, episode.cameras, strict=True)
                     ]
                 except CorruptFrame:
                     continue
                 self.source_bytes += num_bytes
-                self.stored_bytes += len(starts) * sum(
-                    len(plan.offsets) * size + _RECORD / camera.policy.gop
-                    for camera, size in zip(plan.cameras, each, strict=True)
+                self.stored_bytes += len(start_steps) * sum(
+                    len(plan.offsets) * mean_size + _RECORD / camera.policy.gop
+                    for camera, mean_size in zip(plan.cameras, mean_sizes, strict=True)
                 )
-                rows.add(
+                part_rows.add(
                     episode,
                     position,
                     source_file=source_file,
                     status="ok",
                     language=step_language(episode, plan.language, encoding=plan.language_encoding),
                     robot=plan.robot,
-                    starts=list(starts) * len(plan.cameras),
-                    cameras=np.repeat(range(len(plan.cameras)), len(starts)).tolist(),
+                    first_steps=list(start_steps) * len(plan.cameras),
+                    cameras=np.repeat(range(len(plan.cameras)), len(start_steps)).tolist(),
                 )
-        rows.finish({name: np.zeros(rows.num_records, dtype) for name, dtype in _NO_PLACES.items()})
-        self.records += rows.num_records
-        self.index_bytes += rows.num_steps * self._derived_bytes
+        part_rows.finish(
+            {column: np.zeros(part_rows.num_records, column_dtype) for column, column_dtype in _NO_LOCATIONS.items()}
+        )
+        self.records += part_rows.num_records
+        self.index_bytes += part_rows.num_steps * self._derived_bytes
 
     def _measure(self, kind: TableKind, batch: pa.RecordBatch) -> None:
         self.index_bytes += batch.nbytes
 
-    def _mean_bytes(self, camera: PlannedCamera, frames: Frames | DamagedEpisode | None, steps: int) -> float:
+    def _mean_bytes(self, camera: PlannedCamera, frames: Frames | DamagedEpisode | None, num_steps: int) -> float:
         """Return the mean bytes of a frame in some records of an episode, and note the sizes of frames."""
         if isinstance(frames, DamagedEpisode | None):
             return 0
-        gop, rest = camera.policy.gop, iter(frames)
-        records = -(-steps // gop)
-        every = max(1, records if self._is_video else records // _RECORDS)
-        total = count = 0
-        for _ in range(0, records, every):
-            read, stored = list(islice(rest, gop)), []
-            for frame in read:
-                self.are_encoded |= isinstance(frame, bytes)
+        frames_per_record, remaining_frames = camera.policy.gop, iter(frames)
+        num_records = -(-num_steps // frames_per_record)
+        record_stride = max(1, num_records if self._is_video else num_records // _RECORDS)
+        total_bytes = num_frames = 0
+        for _ in range(0, num_records, record_stride):
+            source_frames, encoded_frames = list(islice(remaining_frames, frames_per_record)), []
+            for source_frame in source_frames:
+                self.are_encoded |= isinstance(source_frame, bytes)
                 with suppress(CorruptFrame):
-                    stored.append(camera.convert(frame))
-            count += len(read)
-            if stored:
-                first = stored[0]
-                data = first.data if first.video is None else encode_chunk(stored, camera.policy)[0]
-                total += len(data or b"")
-                self.record_bytes.add((camera.name, len(data or b"")))
-                (height, width), (old_height, old_width) = first.size, first.source_size
+                    encoded_frames.append(camera.convert(source_frame))
+            num_frames += len(source_frames)
+            if encoded_frames:
+                first_frame = encoded_frames[0]
+                record_bytes = (
+                    first_frame.data if first_frame.video is None else encode_chunk(encoded_frames, camera.policy)[0]
+                )
+                total_bytes += len(record_bytes or b"")
+                self.record_bytes.add((camera.name, len(record_bytes or b"")))
+                (height, width), (old_height, old_width) = first_frame.size, first_frame.source_size
                 self.sizes[camera.name] = f"{height}x{width}"
                 if height * old_width != width * old_height:
                     self.sizes[camera.name] += f", {_RESIZED[camera.policy.resize]} from {old_height}x{old_width}"
-            elif not total:
+            elif not total_bytes:
                 raise CorruptFrame("no frame of the first record can be decoded")
             # The frames between are read, and not converted.
-            deque(islice(rest, (every - 1) * gop), maxlen=0)
-        return total / max(1, count)
+            deque(islice(remaining_frames, (record_stride - 1) * frames_per_record), maxlen=0)
+        return total_bytes / max(1, num_frames)

@@ -11,7 +11,7 @@ from convert.errors import ConvertError
 from convert.journal.journal import MANIFEST, Journal
 from convert.journal.status import parse_quarantine
 from convert.plan import Conversion
-from convert.run.status import ConversionStatus, existing_manifest, survey
+from convert.run.status import ConversionStatus, existing_manifest, read_status
 from convert.shard.counts import count_frames, total_counts
 from convert.shard.video import check_sizes
 from convert.storage.durable import writing
@@ -29,73 +29,75 @@ _LIBRARIES = (
 )
 
 
-def finalise(conversion: Conversion, *, again: Set[str] = frozenset()) -> Manifest | None:
+def finalise(conversion: Conversion, *, redone_stems: Set[str] = frozenset()) -> Manifest | None:
     """Write the manifest if every split of the conversion is merged, and remove the journal.
 
-    Splits that an earlier manifest has are kept. Any number of processes may call this at the same time. ``again`` are
-    the stems of the shards that this process converts again.
+    Splits that an earlier manifest has are kept. Any number of processes may call this at the same time.
+    ``redone_stems`` are the stems of the shards that this process converts again.
 
     Returns:
         The manifest; None while shards or splits are missing.
     """
     journal = conversion.journal
-    if done := _complete(conversion):
-        return done
+    if complete_manifest := _complete(conversion):
+        return complete_manifest
     try:
         with journal.lock(MANIFEST, wait=True), journal.alone():
             # Without locks another process may finish, and remove the journal, while this one reads it.
-            return _complete(conversion) or _finalise(conversion, again=again) or _complete(conversion)
+            return _complete(conversion) or _finalise(conversion, redone_stems=redone_stems) or _complete(conversion)
     except ConvertError:
         # Another process may have finished in between, and removed the journal with the lock.
-        if done := _complete(conversion):
-            return done
+        if complete_manifest := _complete(conversion):
+            return complete_manifest
         raise
 
 
 def _complete(conversion: Conversion) -> Manifest | None:
     manifest = existing_manifest(conversion)
-    covered = manifest is not None and set(conversion.splits) <= set(manifest.splits)
-    return manifest if covered and not conversion.journal.exists() else None
+    is_covered = manifest is not None and set(conversion.splits) <= set(manifest.splits)
+    return manifest if is_covered and not conversion.journal.exists() else None
 
 
-def _finalise(conversion: Conversion, *, again: Set[str]) -> Manifest | None:
+def _finalise(conversion: Conversion, *, redone_stems: Set[str]) -> Manifest | None:
     journal = conversion.journal
-    found = survey(conversion, again=again)
-    if found.todo or found.merges:
+    status = read_status(conversion, redone_stems=redone_stems)
+    if status.pending_jobs or status.pending_merges:
         return None
     with writing(journal.scratch):
-        if found.before is not None and found.complete:
-            manifest = found.before
+        if status.old_manifest is not None and status.complete:
+            manifest = status.old_manifest
         else:
-            manifest = _manifest(found, _write_quarantine(journal, found))
+            manifest = _manifest(status, _write_quarantine(journal, status))
             journal.write_manifest(manifest)
         # Another process may be at another split.
         journal.clear([job.stem for job in conversion.jobs], conversion.splits)
     return manifest
 
 
-def _manifest(found: ConversionStatus, quarantine: FileEntry | None) -> Manifest:
-    conversion = found.conversion
+def _manifest(conversion_status: ConversionStatus, quarantine: FileEntry | None) -> Manifest:
+    conversion = conversion_status.conversion
     spec, plan = conversion.spec, conversion.plan
-    splits: dict[str, SplitEntry] = dict(found.before.splits) if found.before else {}
-    statistics = dict(found.before.statistics) if found.before else {}
-    for name, index in found.merged.items():
-        entries = tuple(status.entry for status in found.shards(name))
-        splits[name] = SplitEntry(
+    splits: dict[str, SplitEntry] = (
+        dict(conversion_status.old_manifest.splits) if conversion_status.old_manifest else {}
+    )
+    statistics = dict(conversion_status.old_manifest.statistics) if conversion_status.old_manifest else {}
+    for split, index_status in conversion_status.merged_indexes.items():
+        entries = tuple(status.entry for status in conversion_status.shards(split))
+        splits[split] = SplitEntry(
             episodes=sum(entry.episodes for entry in entries),
             steps=sum(entry.steps for entry in entries),
             records=sum(entry.records for entry in entries),
             shards=entries,
-            index=index.index,
-            labels=_labels(found.before, name, index.index),
-            instruction=index.instruction,
+            index=index_status.index,
+            labels=_labels(conversion_status.old_manifest, split, index_status.index),
+            instruction=index_status.instruction,
         )
-        statistics[name] = index.statistics
-    ordered = {name: splits[name] for name in sorted(splits)}
-    shards = [shard for split in ordered.values() for shard in split.shards]
-    image = count_frames(shards, [camera.name for camera in plan.cameras] if plan.layout == "frames" else ())
+        statistics[split] = index_status.statistics
+    ordered_splits = {split: splits[split] for split in sorted(splits)}
+    shards = [entry for split_entry in ordered_splits.values() for entry in split_entry.shards]
+    image_counts = count_frames(shards, [camera.name for camera in plan.cameras] if plan.layout == "frames" else ())
     policies = {camera.name: camera.policy for camera in plan.cameras}
-    check_sizes(image.get("cameras", {}), policies, dataset=spec.name)
+    check_sizes(image_counts.get("cameras", {}), policies, dataset_name=spec.name)
     return Manifest(
         format_version=FORMAT_VERSION,
         layout=plan.layout,
@@ -109,43 +111,61 @@ def _manifest(found: ConversionStatus, quarantine: FileEntry | None) -> Manifest
         ),
         parameters=dict(conversion.parameters),
         spec=spec.model_dump(mode="json"),
-        image=image,
-        episodes=sum(split.episodes for split in ordered.values()),
-        steps=sum(split.steps for split in ordered.values()),
-        records=sum(split.records for split in ordered.values()),
-        left_out=total_counts(shard.left_out for shard in shards),
+        image=image_counts,
+        episodes=sum(split_entry.episodes for split_entry in ordered_splits.values()),
+        steps=sum(split_entry.steps for split_entry in ordered_splits.values()),
+        records=sum(split_entry.records for split_entry in ordered_splits.values()),
+        left_out=total_counts(entry.left_out for entry in shards),
         quarantine=quarantine,
-        splits=ordered,
-        statistics={name: statistics[name] for name in ordered},
-        versions={
-            "pairstream": __version__,
-            **{name: _version(name) for name in (*_LIBRARIES, *conversion.libraries)},
-        },
+        splits=ordered_splits,
+        statistics={split: statistics[split] for split in ordered_splits},
+        versions={"pairstream": __version__, **{name: _version(name) for name in (*_LIBRARIES, *conversion.libraries)}},
     )
 
 
-def _labels(before: Manifest | None, split: str, index: Mapping[TableKind, TableEntry]) -> dict[str, TableEntry]:
+def _labels(before: Manifest | None, split: str, new_tables: Mapping[TableKind, TableEntry]) -> dict[str, TableEntry]:
     """Return the labels of a split, which stay if its episodes are those of before."""
-    old = before.splits.get(split) if before else None
-    names = ("episode_id", "num_steps")
-    if old is None or any(old.index["episodes"].columns[name] != index["episodes"].columns[name] for name in names):
+    old_split = before.splits.get(split) if before else None
+    column_names = ("episode_id", "num_steps")
+    if old_split is None or any(
+        old_split.index["episodes"].columns[column] != new_tables["episodes"].columns[column] for column in column_names
+    ):
         return {}
-    return old.labels
+    return old_split.labels
 
 
-def _write_quarantine(journal: Journal, found: ConversionStatus) -> FileEntry | None:
-    listed = parse_quarantine(journal.quarantine())
-    kept = set(found.before.splits if found.before else ()) - set(found.merged)
-    entries = [entry for stem, entries in listed.items() if split_of(stem) in kept for entry in entries]
-    entries += [entry for split in found.merged for status in found.shards(split) for entry in status.quarantine]
-    entries.sort(key=lambda each: (each.shard, each.source_file, each.episode, -1 if each.step is None else each.step))
-    content = b"".join(entry.model_dump_json().encode() + b"\n" for entry in entries)
+def _write_quarantine(journal: Journal, conversion_status: ConversionStatus) -> FileEntry | None:
+    entries_by_shard = parse_quarantine(journal.quarantine())
+    kept_splits = set(conversion_status.old_manifest.splits if conversion_status.old_manifest else ()) - set(
+        conversion_status.merged_indexes
+    )
+    entries = [
+        quarantine_entry
+        for shard_stem, entries in entries_by_shard.items()
+        if split_of(shard_stem) in kept_splits
+        for quarantine_entry in entries
+    ]
+    entries += [
+        quarantine_entry
+        for split in conversion_status.merged_indexes
+        for status in conversion_status.shards(split)
+        for quarantine_entry in status.quarantine
+    ]
+    entries.sort(
+        key=lambda quarantine_entry: (
+            quarantine_entry.shard,
+            quarantine_entry.source_file,
+            quarantine_entry.episode,
+            -1 if quarantine_entry.step is None else quarantine_entry.step,
+        )
+    )
+    content = b"".join(quarantine_entry.model_dump_json().encode() + b"\n" for quarantine_entry in entries)
     journal.write_quarantine(content)
     return FileEntry(bytes=len(content), sha256=hashlib.sha256(content).hexdigest()) if entries else None
 
 
-def _version(name: str) -> str:
+def _version(library_name: str) -> str:
     try:
-        return metadata.version(name)
+        return metadata.version(library_name)
     except metadata.PackageNotFoundError:
         return "not installed"

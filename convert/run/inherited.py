@@ -1,117 +1,145 @@
-"""Options that a conversion has from converted datasets that are its source, where the command does not say."""
+"""Options that a conversion inherits from the converted datasets that are its source, unless the command gives them."""
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from convert.errors import UsageError
+from convert.run.request import ConvertRequest
 from convert.shard.video import CRF
 from convert.source.kinds import is_source, split_source
 from convert.source.root.dataset import expand, open_datasets
 from stream.format.manifest import Manifest
-from stream.format.video import VIDEO_CODECS
+from stream.format.video import VIDEO_CODECS, VideoCodec
 
 
-def fill_in(arguments: argparse.Namespace) -> None:
-    """Fill in what was not given: for converted datasets what they have, which is looked up.
+def inherit_options(request: ConvertRequest) -> ConvertRequest:
+    """Return the request with the options that it does not give and its converted datasets have.
 
     Raises:
-        UsageError: A converted dataset is not there, or they differ in their layouts, or in sizes if they become one.
+        UsageError: A converted dataset does not exist, or they differ in their layouts, or in sizes if they become one.
     """
-    found: dict[str, Any] = {"layout": "pairs", "image_size": "256", "frames": "endpoints", "codec": "jpeg"}
-    names = [name.strip() for name in arguments.datasets.split(",")]
+    names = [name.strip() for name in request.datasets.split(",")]
     sources = [split_source(name) for name in names if is_source(name) and not name.endswith((".yaml", ".yml"))]
     if any(kind == "root" for kind, _ in sources):
-        names = [each for name in names for each in _expanded(name, arguments.source)]
-        arguments.datasets = ",".join(names)
+        names = [dataset for name in names for dataset in _expand(name, request.source)]
+        request = replace(request, datasets=",".join(names))
         sources = [split_source(name) for name in names if is_source(name)]
-    if len(sources) == len(names) and all(kind == "root" for kind, _ in sources):
-        groups = [[each.manifest for each in open_datasets(place, arguments.source)] for _, place in sources]
-        if arguments.image_size is None:
-            _check_sizes(groups)
-        manifests = [manifest for group in groups for manifest in group]
-        layouts = sorted({manifest.layout for manifest in manifests})
-        if len(layouts) > 1 and arguments.layout is None:
-            raise UsageError(f"--datasets: they have the layouts {' and '.join(layouts)}; give --layout")
-        layout = arguments.layout or layouts[0]
-        found |= {"layout": layout, "image_size": "native"}
-        if layout == "frames":
-            found["cameras"] = ",".join(
-                dict.fromkeys(name for each in manifests for name in each.parameters.get("cameras", ("primary",)))
-            )
-        else:
-            found["frames"] = manifests[0].parameters.get("frames", "endpoints")
-        if layouts == [layout]:
-            found |= _codecs(manifests, arguments)
-    for name, value in found.items():
-        if getattr(arguments, name) is None:
-            setattr(arguments, name, value)
+    if len(sources) < len(names) or any(kind != "root" for kind, _ in sources):
+        return request
+    groups = [[dataset.manifest for dataset in open_datasets(path, request.source)] for _, path in sources]
+    if request.image_size is None:
+        _check_sizes(groups)
+    inherited = _stored_options([manifest for group in groups for manifest in group], request)
+    return replace(request, **{name: value for name, value in inherited.items() if getattr(request, name) is None})
 
 
-def _expanded(name: str, roots: Sequence[str]) -> list[str]:
-    """Return a name of ``--datasets``, or the datasets of the whole roots that it names."""
-    kind, place = split_source(name) if is_source(name) else ("", "")
-    return [f"root:{each}" for each in expand(place, roots)] if kind == "root" else [name]
+def _expand(dataset_name: str, roots: Sequence[str]) -> list[str]:
+    """Return a name of ``--datasets``, or the datasets of the complete roots that it names."""
+    kind, path = split_source(dataset_name) if is_source(dataset_name) else ("", "")
+    return [f"root:{dataset_path}" for dataset_path in expand(path, roots)] if kind == "root" else [dataset_name]
 
 
 def _check_sizes(groups: Sequence[Sequence[Manifest]]) -> None:
     """Raise UsageError if datasets that become one have frames of different sizes."""
     for group in groups:
-        stored = [each.image.get("cameras") or {"frames": each.image["sizes"]} for each in group]
-        for camera in stored[0]:
-            sizes = [", ".join(each.get(camera, {})) for each in stored]
-            if len({*filter(None, sizes)}) > 1:
-                raise UsageError(f"--datasets: {camera} have the sizes {' and '.join(sizes)}; give --image-size")
+        stored_sizes = [manifest.image.get("cameras") or {"frames": manifest.image["sizes"]} for manifest in group]
+        for camera in stored_sizes[0]:
+            size_lists = [", ".join(sizes.get(camera, {})) for sizes in stored_sizes]
+            if len({*filter(None, size_lists)}) > 1:
+                raise UsageError(f"--datasets: {camera} have the sizes {' and '.join(size_lists)}; give --image-size")
 
 
-def _codecs(manifests: Sequence[Manifest], arguments: argparse.Namespace) -> dict[str, Any]:
+def _stored_options(manifests: Sequence[Manifest], request: ConvertRequest) -> dict[str, Any]:
+    """Return the options with which datasets were converted."""
+    layouts = sorted({manifest.layout for manifest in manifests})
+    if len(layouts) > 1 and request.layout is None:
+        raise UsageError(f"--datasets: they have the layouts {' and '.join(layouts)}; give --layout")
+    layout = request.layout or layouts[0]
+    options: dict[str, Any] = {"layout": layout, "image_size": "native"}
+    if layout == "frames":
+        cameras = [name for manifest in manifests for name in manifest.parameters.get("cameras", ("primary",))]
+        options["cameras"] = ",".join(dict.fromkeys(cameras))
+    else:
+        options["frames"] = manifests[0].parameters.get("frames", "endpoints")
+    if layouts == [layout]:
+        options |= stored_codecs(manifests, request)
+    return options
+
+
+class _VideoCamera(NamedTuple):
+    """Video of one camera of a converted dataset."""
+
+    codec: VideoCodec
+    gop: int
+    crf: int
+
+
+def stored_codecs(manifests: Sequence[Manifest], request: ConvertRequest) -> dict[str, Any]:
     """Return the codec, ``gop`` and ``crf`` that converted datasets have.
 
     Raises:
         UsageError: They differ and were not given, or chunks that pass through have another quality than the one given.
     """
-    codecs: dict[str, dict[str, None]] = {}
-    for each in manifests:
-        own = each.parameters.get("codec", {})
-        names = each.parameters.get("cameras", [each.parameters.get("camera", "primary")])
-        for name in sorted(set(names) - set(each.parameters.get("depth", {}))):
-            codecs.setdefault(name if each.layout == "frames" else "of pairs", {})[own.get(name, "jpeg")] = None
-    found: dict[str, Any] = {}
-    if arguments.codec is None:
-        for name, several in codecs.items():
-            if len(several) > 1:
-                raise UsageError(
-                    f"--datasets: camera {name} is {' and '.join(several)}; give --codec, or convert them apart"
-                )
-        others = [f"{name}:{codec}" for name, (codec,) in codecs.items() if codec != "jpeg"]
-        is_pairs = manifests[0].layout == "pairs"
-        found["codec"] = "raw" if is_pairs and others else ",".join(["jpeg", *others])
-    wanted = arguments.codec or found["codec"]
-    video = [
-        (codec, each.parameters["gop"][name], each.parameters["crf"][name])
-        for each in manifests
-        for name, codec in each.parameters.get("codec", {}).items()
-        if codec in VIDEO_CODECS and codec in wanted
-    ]
-    gops, crfs = {gop for _, gop, _ in video}, {crf for codec, _, crf in video if crf != CRF[codec]}
-    usual = any(crf == CRF[codec] for codec, _, crf in video)
-    if len(gops) > 1 and arguments.gop is None:
-        raise UsageError(
-            f"--datasets: their video has --gop {' and '.join(map(str, sorted(gops)))}; give one, or convert them apart"
-        )
-    if crfs and arguments.crf is None:
-        if len(crfs) > 1 or usual:
-            told = " and ".join(map(str, sorted({crf for _, _, crf in video})))
-            raise UsageError(f"--datasets: their video has --crf {told}; give one, or convert them apart")
-        found["crf"] = crfs.pop()
+    options: dict[str, Any] = {}
+    if request.codec is None:
+        options["codec"] = _common_codec(_codecs_by_camera(manifests), is_pairs=manifests[0].layout == "pairs")
+    videos = list(_videos(manifests, request.codec or options["codec"]))
+    gops = {video.gop for video in videos}
+    if len(gops) > 1 and request.gop is None:
+        gop_list = " and ".join(map(str, sorted(gops)))
+        raise UsageError(f"--datasets: their video has --gop {gop_list}; give one, or convert them apart")
+    if request.crf is None:
+        options |= _common_crf(videos)
     if len(gops) == 1:
-        found["gop"] = next(iter(gops))
-    stay = {crf for _, gop, crf in video if gop == (arguments.gop or gop)}
-    if arguments.crf is not None and arguments.image_size is None and stay - {arguments.crf}:
+        options["gop"] = next(iter(gops))
+    passing_crfs = {video.crf for video in videos if video.gop == (request.gop or video.gop)}
+    if request.crf is not None and request.image_size is None and passing_crfs - {request.crf}:
         raise UsageError(
-            f"--crf {arguments.crf}: chunks of the same codec and --gop pass through as they are, of crf {min(stay)}; "
-            "give another --gop, by which they are encoded again, or leave --crf out"
+            f"--crf {request.crf}: chunks of the same codec and --gop pass through as they are, of crf "
+            f"{min(passing_crfs)}; give another --gop, by which they are encoded again, or leave --crf out"
         )
-    return found
+    return options
+
+
+def _codecs_by_camera(manifests: Iterable[Manifest]) -> dict[str, list[str]]:
+    """Return the different codecs of each colour camera, in the order of the datasets."""
+    codecs: dict[str, dict[str, None]] = {}
+    for manifest in manifests:
+        parameters = manifest.parameters
+        cameras = parameters.get("cameras", [parameters.get("camera", "primary")])
+        for camera in sorted(set(cameras) - set(parameters.get("depth", {}))):
+            codec = parameters.get("codec", {}).get(camera, "jpeg")
+            codecs.setdefault(camera if manifest.layout == "frames" else "of pairs", {})[codec] = None
+    return {camera: list(camera_codecs) for camera, camera_codecs in codecs.items()}
+
+
+def _common_codec(codecs: Mapping[str, Sequence[str]], *, is_pairs: bool) -> str:
+    """Return the value of ``--codec`` that keeps the codec of each camera; raises UsageError if a camera has two."""
+    for camera, camera_codecs in codecs.items():
+        if len(camera_codecs) > 1:
+            raise UsageError(
+                f"--datasets: camera {camera} is {' and '.join(camera_codecs)}; give --codec, or convert them apart"
+            )
+    not_jpeg = [f"{camera}:{codec}" for camera, (codec,) in codecs.items() if codec != "jpeg"]
+    return "raw" if is_pairs and not_jpeg else ",".join(["jpeg", *not_jpeg])
+
+
+def _videos(manifests: Iterable[Manifest], requested: str) -> Iterator[_VideoCamera]:
+    """Yield the video of each camera whose codec is requested again."""
+    for manifest in manifests:
+        for camera, codec in manifest.parameters.get("codec", {}).items():
+            if codec in VIDEO_CODECS and codec in requested:
+                yield _VideoCamera(codec, manifest.parameters["gop"][camera], manifest.parameters["crf"][camera])
+
+
+def _common_crf(videos: Sequence[_VideoCamera]) -> dict[str, int]:
+    """Return the quality that is not the default of its codec, if there is one; raises UsageError for several."""
+    crfs = {video.crf for video in videos}
+    unusual = {video.crf for video in videos if video.crf != CRF[video.codec]}
+    if len(unusual) > 1 or (unusual and any(video.crf == CRF[video.codec] for video in videos)):
+        crf_list = " and ".join(map(str, sorted(crfs)))
+        raise UsageError(f"--datasets: their video has --crf {crf_list}; give one, or convert them apart")
+    return {"crf": unusual.pop()} if unusual else {}

@@ -25,7 +25,7 @@ class ShardProgress(Progress):
 
     Args:
         jobs: Shards, or pieces of them, that this process is to convert, with the output folder of each.
-        records: Word for records: pairs or frames.
+        record_noun: Noun of records: pairs or frames.
         stream: Stream to write to instead of stderr.
     """
 
@@ -33,14 +33,14 @@ class ShardProgress(Progress):
     failures = "episodes left out"
 
     def __init__(
-        self, jobs: Sequence[tuple[ShardJob, str]], *, records: str = "pairs", stream: TextIO | None = None
+        self, shard_jobs: Sequence[tuple[ShardJob, str]], *, record_noun: str = "pairs", stream: TextIO | None = None
     ) -> None:
-        super().__init__(sum(job.size for job, _ in jobs), "B", stream=stream or sys.stderr)
-        self._word = records
-        largest_first = sorted(jobs, key=lambda each: -each[0].size)
+        super().__init__(sum(job.size for job, _ in shard_jobs), "B", stream=stream or sys.stderr)
+        self._record_noun = record_noun
+        largest_first = sorted(shard_jobs, key=lambda job_and_output: -job_and_output[0].size)
         self._waiting = {(output, job.name): job for job, output in largest_first}
         self._turns = list(dict.fromkeys(output for _, output in largest_first))
-        self._shards = {(output, job.stem) for job, output in jobs}
+        self._shards = {(output, job.stem) for job, output in shard_jobs}
         self._records: dict[tuple[str, str], dict[str, int]] = {}
         self._left_out: dict[tuple[str, str], dict[str, int]] = {}
         if any(is_remote(output) for output in self._turns):
@@ -48,9 +48,9 @@ class ShardProgress(Progress):
 
     def look(self) -> None:
         """Read the journal of the largest job, and another in turn."""
-        first = next(iter(self._waiting), ("", ""))[0]
+        largest_output = next(iter(self._waiting), ("", ""))[0]
         self._turns.append(self._turns.pop(0)) if self._turns else None
-        for output in {first, *self._turns[-1:]} - {""}:
+        for output in {largest_output, *self._turns[-1:]} - {""}:
             self._look(output)
 
     def look_at_all(self) -> None:
@@ -60,22 +60,22 @@ class ShardProgress(Progress):
 
     def figures(self) -> str:
         """Return the shards and records that are done."""
-        done = len(self._shards - {(output, job.stem) for (output, _), job in self._waiting.items()})
-        records = sum(sum(counts.values()) for counts in self._records.values())
-        rate = records / max(time.monotonic() - self._started, 1e-6)
-        return f"{done:,}/{len(self._shards):,} shards, {records:,} {self._word} ({rate:,.0f}/s)"
+        num_done = len(self._shards - {(output, job.stem) for (output, _), job in self._waiting.items()})
+        num_records = sum(sum(piece_counts.values()) for piece_counts in self._records.values())
+        rate = num_records / max(time.monotonic() - self._started, 1e-6)
+        return f"{num_done:,}/{len(self._shards):,} shards, {num_records:,} {self._record_noun} ({rate:,.0f}/s)"
 
     def _look(self, output: str) -> None:
-        if not (mine := [job for (where, _), job in self._waiting.items() if where == output]):
+        if not (waiting_jobs := [job for (job_output, _), job in self._waiting.items() if job_output == output]):
             return
         # A disk or store that does not answer now fails the conversion, if it has to; the progress can wait.
         with contextlib.suppress(OSError, RemoteError):
-            found = Journal(output).statuses({name for job in mine for name in (job.name, job.stem)})
-            for job in mine:
-                if (status := found.get(job.stem) or found.get(job.name)) is None:
+            statuses = Journal(output).statuses({stem for job in waiting_jobs for stem in (job.name, job.stem)})
+            for job in waiting_jobs:
+                if (status := statuses.get(job.stem) or statuses.get(job.name)) is None:
                     continue
                 del self._waiting[output, job.name]
-                for counts, number in (
+                for counts, piece_count in (
                     (self._records, status.entry.records),
                     (self._left_out, sum(status.entry.left_out.values())),
                 ):
@@ -83,6 +83,6 @@ class ShardProgress(Progress):
                     if not status.piece:
                         # The pieces of a shard that is joined are gone.
                         of_shard.clear()
-                    of_shard[status.piece] = number
+                    of_shard[status.piece] = piece_count
                 self.done += job.size
         self.failed = sum(sum(counts.values()) for counts in self._left_out.values())

@@ -1,7 +1,7 @@
-"""Survey of a dataset: its journal, its manifest and its files show which shards and splits are finished.
+"""Status of a conversion: its journal, its manifest and its files show which shards and splits are finished.
 
-A complete dataset may have lost a file, or its source may have been repaired. Then only the shards and splits concerned
-are done again; the rest stays as the manifest describes it.
+A complete dataset may have lost a file, or its source may have been repaired. Then only these shards and
+splits are done again; all else stays as the manifest describes it.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from convert.jobs import ShardJob, SplitJob
 from convert.journal.journal import Journal, check_parameters
 from convert.journal.status import IndexStatus, ShardStatus
 from convert.plan import Conversion, no_pair
+from convert.shard.counts import count_damage
 from convert.tasks.merge import index_inputs
-from convert.tasks.shard import count_damage
 from stream.base.errors import FormatError, closest
 from stream.format.manifest import Manifest, SplitEntry
 
@@ -25,27 +25,28 @@ class ConversionStatus:
     """Finished and unfinished parts of a dataset.
 
     Attributes:
-        again: Stems of the shards to convert again, although the manifest has them.
-        before: Manifest that the output has, or had before files that it describes were changed.
-        withdrawn: True if the manifest was taken out of the output.
-        todo: Shards to convert.
-        merges: Splits to merge, all shards of which are finished.
-        merged: Splits whose shards and index are finished in the journal. The others stay as the manifest has them.
+        redone_stems: Stems of the shards to convert again, although the manifest has them.
+        old_manifest: Manifest that the output has, or had before files that it describes were changed.
+        is_withdrawn: True if the manifest was taken out of the output.
+        pending_jobs: Shards to convert.
+        pending_merges: Splits to merge, all shards of which are finished.
+        merged_indexes: Splits whose shards and index are finished in the journal. The others stay as the manifest has
+            them.
         finished: Statuses in the journal, by stem.
-        removes: Splits that --overwrite removes in the end.
-        discards: True if the output has another unfinished --overwrite, which is removed first.
+        removed_splits: Splits that --overwrite removes in the end.
+        discards_output: True if the output has another unfinished --overwrite, which is removed first.
     """
 
     conversion: Conversion
-    again: Set[str] = frozenset()
-    before: Manifest | None = None
-    withdrawn: bool = False
-    todo: list[ShardJob] = field(default_factory=list)
-    merges: list[SplitJob] = field(default_factory=list)
-    merged: dict[str, IndexStatus] = field(default_factory=dict)
+    redone_stems: Set[str] = frozenset()
+    old_manifest: Manifest | None = None
+    is_withdrawn: bool = False
+    pending_jobs: list[ShardJob] = field(default_factory=list)
+    pending_merges: list[SplitJob] = field(default_factory=list)
+    merged_indexes: dict[str, IndexStatus] = field(default_factory=dict)
     finished: Mapping[str, ShardStatus] = field(default_factory=dict)
-    removes: Sequence[str] = ()
-    discards: bool = False
+    removed_splits: Sequence[str] = ()
+    discards_output: bool = False
 
     @property
     def name(self) -> str:
@@ -54,21 +55,29 @@ class ConversionStatus:
 
     def shards(self, split: str) -> list[ShardStatus]:
         """Return the statuses of the finished shards of a split, in the order of the source."""
-        jobs = self.conversion.split_jobs(split)
-        return [self.finished[job.stem] for job in jobs if job.stem in self.finished]
+        split_jobs = self.conversion.split_jobs(split)
+        return [self.finished[job.stem] for job in split_jobs if job.stem in self.finished]
 
     @property
     def complete(self) -> bool:
         """True if the manifest in the output describes the dataset as it is."""
-        return not (self.todo or self.merges or self.merged or self.withdrawn or self.before is None)
+        return not (
+            self.pending_jobs
+            or self.pending_merges
+            or self.merged_indexes
+            or self.is_withdrawn
+            or self.old_manifest is None
+        )
 
 
-def survey(conversion: Conversion, *, again: Set[str] = frozenset(), redo: Set[str] = frozenset()) -> ConversionStatus:
+def read_status(
+    conversion: Conversion, *, redone_stems: Set[str] = frozenset(), redo: Set[str] = frozenset()
+) -> ConversionStatus:
     """Find the finished and unfinished parts of a conversion.
 
     Args:
         conversion: Conversion of the dataset.
-        again: Stems of shards to convert again, although the manifest has them.
+        redone_stems: Stems of shards to convert again, although the manifest has them.
         redo: Stems of shards to convert again, although the journal has them finished.
 
     Raises:
@@ -78,26 +87,34 @@ def survey(conversion: Conversion, *, again: Set[str] = frozenset(), redo: Set[s
     journal = conversion.journal
     existing = existing_manifest(conversion)
     before = existing or _withdrawn_manifest(conversion, journal)
-    withdrawn = existing is None and before is not None
+    is_withdrawn = existing is None and before is not None
     statuses = journal.statuses(job.stem for job in conversion.jobs if job.stem not in redo)
-    found = ConversionStatus(conversion=conversion, again=again, before=before, withdrawn=withdrawn, finished=statuses)
+    status = ConversionStatus(
+        conversion=conversion,
+        redone_stems=redone_stems,
+        old_manifest=before,
+        is_withdrawn=is_withdrawn,
+        finished=statuses,
+    )
     for split in conversion.splits:
-        jobs = conversion.split_jobs(split)
-        old = before.splits.get(split) if before else None
-        missing = _missing(jobs, old, statuses, journal, again=again)
-        if missing:
-            found.todo.extend(missing)
+        split_jobs = conversion.split_jobs(split)
+        old_split = before.splits.get(split) if before else None
+        missing_jobs = _missing(split_jobs, old_split, statuses, journal, redone_stems=redone_stems)
+        if missing_jobs:
+            status.pending_jobs.extend(missing_jobs)
             continue
-        shards = found.shards(split)
-        if old is None or _differs(shards, old, journal, split=split, withdrawn=withdrawn):
-            index = journal.index_status(split) if len(shards) == len(jobs) else None
-            if index is not None and index.inputs == index_inputs(shards, conversion.plan):
-                found.merged[split] = index
+        shard_statuses = status.shards(split)
+        if old_split is None or _differs(shard_statuses, old_split, journal, split=split, withdrawn=is_withdrawn):
+            index_status = journal.index_status(split) if len(shard_statuses) == len(split_jobs) else None
+            if index_status is not None and index_status.inputs == index_inputs(shard_statuses, conversion.plan):
+                status.merged_indexes[split] = index_status
             else:
-                numbers = tuple(job.shard.index for job in jobs)
-                count = jobs[0].shard.count
-                found.merges.append(SplitJob(dataset=conversion.name, split=split, shards=numbers, count=count))
-    return found
+                shard_numbers = tuple(job.shard.index for job in split_jobs)
+                num_shards = split_jobs[0].shard.count
+                status.pending_merges.append(
+                    SplitJob(dataset=conversion.name, split=split, shards=shard_numbers, count=num_shards)
+                )
+    return status
 
 
 def existing_manifest(conversion: Conversion) -> Manifest | None:
@@ -111,27 +128,27 @@ def existing_manifest(conversion: Conversion) -> Manifest | None:
     manifest = _readable(conversion.journal.manifest)
     if manifest is None:
         return None
-    check_parameters(manifest.parameters, conversion.parameters, where=output)
+    check_parameters(manifest.parameters, conversion.parameters, location=output)
     if manifest.source.fingerprint != conversion.source.fingerprint:
-        files = " or ".join(conversion.source.metadata)
+        metadata_files = " or ".join(conversion.source.metadata)
         raise ConflictError(
-            f"{output} was converted from {manifest.source.path}, whose {files} are not those of "
+            f"{output} was converted from {manifest.source.path}, whose {metadata_files} are not those of "
             f"{conversion.source.path}; use another --output or --overwrite"
         )
     return manifest
 
 
-def barren_split(conversion: Conversion) -> str | None:
+def empty_split(conversion: Conversion) -> str | None:
     """Return an error about the first finished split that gives no pair, None if there is none.
 
     A split with damage is passed over: damage is reported on its own.
     """
     offset = conversion.plan.offset
     for split in conversion.splits:
-        jobs = conversion.split_jobs(split)
-        statuses = conversion.journal.statuses(job.stem for job in jobs).values()
-        useful = any(status.entry.records or count_damage(status.entry.left_out) for status in statuses)
-        if len(statuses) == len(jobs) and not useful:
+        split_jobs = conversion.split_jobs(split)
+        statuses = conversion.journal.statuses(job.stem for job in split_jobs).values()
+        is_useful = any(status.entry.records or count_damage(status.entry.left_out) for status in statuses)
+        if len(statuses) == len(split_jobs) and not is_useful:
             if any(status.entry.left_out.get("not_chosen") for status in statuses):
                 return (
                     f"{conversion.name}: split {split}: the list of --episodes leaves nothing; change it, or "
@@ -139,10 +156,9 @@ def barren_split(conversion: Conversion) -> str | None:
                 )
             longest = max(status.longest for status in statuses)
             if conversion.plan.layout == "frames":
-                return (
-                    f"{conversion.name}: split {split} gives no frame: its episodes are empty; leave it out (--splits)"
-                )
-            return no_pair(conversion.name, split, offset, longest, how=" with --overwrite")
+                advice = "its episodes are empty; leave it out (--splits)"
+                return f"{conversion.name}: split {split} gives no frame: {advice}"
+            return no_pair(conversion.name, split, offset, longest, remedy=" with --overwrite")
     return None
 
 
@@ -152,16 +168,16 @@ def find_redo(conversions: Sequence[Conversion], stems: Sequence[str]) -> dict[s
     Raises:
         UsageError: There is no such shard, or several datasets have one of that name.
     """
-    found: dict[str, set[str]] = {conversion.name: set() for conversion in conversions}
+    stems_by_dataset: dict[str, set[str]] = {conversion.name: set() for conversion in conversions}
     for stem in stems:
-        having = [one.name for one in conversions if any(job.stem == stem for job in one.jobs)]
-        if not having:
-            known = [job.stem for one in conversions for job in one.jobs]
-            raise UsageError(f"--redo {stem}: no such shard; {closest(stem, known, noun='shards')}")
-        if len(having) > 1:
-            raise UsageError(f"--redo {stem}: {', '.join(having)} have such a shard; name one with --datasets")
-        found[having[0]].add(stem)
-    return {name: frozenset(shards) for name, shards in found.items()}
+        dataset_names = [one.name for one in conversions if any(job.stem == stem for job in one.jobs)]
+        if not dataset_names:
+            available_stems = [job.stem for one in conversions for job in one.jobs]
+            raise UsageError(f"--redo {stem}: no such shard; {closest(stem, available_stems, noun='shards')}")
+        if len(dataset_names) > 1:
+            raise UsageError(f"--redo {stem}: {', '.join(dataset_names)} have such a shard; name one with --datasets")
+        stems_by_dataset[dataset_names[0]].add(stem)
+    return {name: frozenset(redo_stems) for name, redo_stems in stems_by_dataset.items()}
 
 
 def _withdrawn_manifest(conversion: Conversion, journal: Journal) -> Manifest | None:
@@ -173,20 +189,23 @@ def _withdrawn_manifest(conversion: Conversion, journal: Journal) -> Manifest | 
     manifest = _readable(journal.withdrawn)
     if manifest is None:
         return None
-    others = {
-        entry.name for name, split in manifest.splits.items() if name not in conversion.splits for entry in split.shards
+    other_stems = {
+        entry.name
+        for split, split_entry in manifest.splits.items()
+        if split not in conversion.splits
+        for entry in split_entry.shards
     }
-    if changed := others & journal.placed():
+    if changed_stems := other_stems & journal.placed():
         raise ConflictError(
-            f"{journal.output}: an earlier command was interrupted while it made {min(changed)} again; run that one "
-            f"first, with --splits {','.join(manifest.splits)}"
+            f"{journal.output}: an earlier command was interrupted while it made {min(changed_stems)} again; run that "
+            f"one first, with --splits {','.join(manifest.splits)}"
         )
     return manifest
 
 
-def _readable(read: Callable[[], Manifest | None]) -> Manifest | None:
+def _readable(read_manifest: Callable[[], Manifest | None]) -> Manifest | None:
     try:
-        return read()
+        return read_manifest()
     except FormatError as error:
         raise ConflictError(f"{error} (or choose another --output)") from None
 
@@ -196,44 +215,46 @@ def repaired_sources(conversion: Conversion, before: Manifest) -> dict[str, str]
 
     A file has changed if its size has, or if it was damaged and its content has.
     """
-    entries = {entry.name: entry for split in before.splits.values() for entry in split.shards}
-    found = {}
+    entries = {entry.name: entry for split_entry in before.splits.values() for entry in split_entry.shards}
+    reason_by_stem = {}
     for job in conversion.jobs:
         if (entry := entries.get(job.stem)) is None:
             continue
         if entry.source_bytes != job.shard.bytes:
-            found[job.stem] = f"{job.shard.name} has {job.shard.bytes:,} bytes, it had {entry.source_bytes:,}"
+            reason_by_stem[job.stem] = f"{job.shard.name} has {job.shard.bytes:,} bytes, it had {entry.source_bytes:,}"
         elif count_damage(entry.left_out) and job.shard.differs(
             conversion.plan.wanted, job.spans, digest=entry.source_digest, left_out=entry.left_out
         ):
-            found[job.stem] = f"{job.shard.name} was damaged and has changed since"
-    return found
+            reason_by_stem[job.stem] = f"{job.shard.name} was damaged and has changed since"
+    return reason_by_stem
 
 
 def _missing(
-    jobs: Sequence[ShardJob],
-    old: SplitEntry | None,
+    split_jobs: Sequence[ShardJob],
+    old_split: SplitEntry | None,
     statuses: Mapping[str, ShardStatus],
     journal: Journal,
     *,
-    again: Set[str],
+    redone_stems: Set[str],
 ) -> list[ShardJob]:
     """Return the shards of a split that are neither finished in the journal nor described by the manifest."""
-    entries = {entry.name: entry for entry in old.shards} if old else {}
-    indexed = old is not None and journal.has_index(old.index, jobs[0].shard.split)
-    done = journal.complete_files(entries.values()) - again if indexed else set()
+    entries = {entry.name: entry for entry in old_split.shards} if old_split else {}
+    has_index = old_split is not None and journal.has_index(old_split.index, split_jobs[0].shard.split)
+    finished_stems = journal.complete_files(entries.values()) - redone_stems if has_index else set()
     bytes_read = {stem: status.entry.source_bytes for stem, status in statuses.items()}
-    done |= {job.stem for job in jobs if bytes_read.get(job.stem) == job.shard.bytes}
-    missing = (job for job in jobs if job.stem not in done)
-    return [replace(job, entry=entries.get(job.stem), may_differ=job.stem in again) for job in missing]
+    finished_stems |= {job.stem for job in split_jobs if bytes_read.get(job.stem) == job.shard.bytes}
+    missing_jobs = (job for job in split_jobs if job.stem not in finished_stems)
+    return [replace(job, entry=entries.get(job.stem), may_differ=job.stem in redone_stems) for job in missing_jobs]
 
 
-def _differs(found: Sequence[ShardStatus], old: SplitEntry, journal: Journal, *, split: str, withdrawn: bool) -> bool:
+def _differs(
+    shard_statuses: Sequence[ShardStatus], old_split: SplitEntry, journal: Journal, *, split: str, withdrawn: bool
+) -> bool:
     """Return whether the manifest may no longer describe a split.
 
     The manifest is withdrawn before a file with another content is put into place.
     """
-    if not journal.has_index(old.index, split):
+    if not journal.has_index(old_split.index, split):
         return True
-    entries = {entry.name: entry for entry in old.shards}
-    return any(withdrawn or status.entry != entries[status.entry.name] for status in found)
+    entries = {entry.name: entry for entry in old_split.shards}
+    return any(withdrawn or status.entry != entries[status.entry.name] for status in shard_statuses)

@@ -10,28 +10,28 @@ from convert.errors import ConflictError
 from convert.journal.journal import Journal, check_parameters
 from convert.plan import Conversion
 from convert.registry.dataset import reindex_hint
-from convert.run.status import ConversionStatus, find_redo, repaired_sources, survey
+from convert.run.status import ConversionStatus, find_redo, read_status, repaired_sources
 
 _LISTED = 5
 
 
 def find_work(
-    conversions: Sequence[Conversion], redo: Sequence[str], *, config: Sequence[str] = ()
+    conversions: Sequence[Conversion], redo_stems: Sequence[str], *, config: Sequence[str] = ()
 ) -> list[ConversionStatus]:
     """Return the work on each dataset, and print which shards of complete datasets are converted again, and why.
 
-    ``redo`` are the stems of shards to convert again, ``config`` the files that the registry was read with.
+    ``redo_stems`` are the stems of shards to convert again, ``config`` the files that the registry was read with.
 
     Raises:
         UsageError: There is no such shard.
         ConflictError: The output holds another conversion, or one with another registry entry that is not complete.
     """
-    named = find_redo(conversions, redo)
-    return [_find_work(conversion, named[conversion.name], config) for conversion in conversions]
+    redo_by_dataset = find_redo(conversions, redo_stems)
+    return [_find_work(conversion, redo_by_dataset[conversion.name], config) for conversion in conversions]
 
 
 def overwriting_work(conversion: Conversion, selection: str | None, *, config: Sequence[str] = ()) -> ConversionStatus:
-    """Return the work on a dataset whose earlier conversion is to be replaced; goes on after an interrupt.
+    """Return the work on a dataset whose earlier conversion is to be replaced; continues after an interrupt.
 
     ``selection`` is the option that selects splits, as it was given; None for all splits.
 
@@ -39,45 +39,54 @@ def overwriting_work(conversion: Conversion, selection: str | None, *, config: S
         ConflictError: The output has splits that would not be converted again.
     """
     existing = Journal(conversion.target).splits()
-    others = [split for split in existing if split not in conversion.splits]
-    if others and selection is not None:
+    other_splits = [split for split in existing if split not in conversion.splits]
+    if other_splits and selection is not None:
         raise ConflictError(
-            f"{conversion.target} has {', '.join(others)} too, which --overwrite {selection} would remove and not "
-            "convert again; leave that option out, or remove the folder yourself"
+            f"{conversion.target} has {', '.join(other_splits)} too, which --overwrite {selection} would remove and "
+            "not convert again; leave that option out, or remove the folder yourself"
         )
     try:
-        return replace(_find_work(conversion, frozenset(), config), removes=list(existing))
+        return replace(_find_work(conversion, frozenset(), config), removed_splits=list(existing))
     except ConflictError:
         return ConversionStatus(
-            conversion=conversion, todo=list(conversion.jobs), removes=list(existing), discards=True
+            conversion=conversion,
+            pending_jobs=list(conversion.jobs),
+            removed_splits=list(existing),
+            discards_output=True,
         )
 
 
-def _find_work(conversion: Conversion, redo: frozenset[str], config: Sequence[str]) -> ConversionStatus:
-    found = survey(conversion, again=redo, redo=redo)
-    if (started := conversion.journal.parameters()) is not None:
-        check_parameters(started, conversion.journal_parameters, where=conversion.plan.output)
-    if (before := found.before) is None:
-        return found
+def _find_work(conversion: Conversion, redo_stems: frozenset[str], config: Sequence[str]) -> ConversionStatus:
+    status = read_status(conversion, redone_stems=redo_stems, redo=redo_stems)
+    if (started_parameters := conversion.journal.parameters()) is not None:
+        check_parameters(started_parameters, conversion.journal_parameters, location=conversion.plan.output)
+    if (before := status.old_manifest) is None:
+        return status
     if repaired := repaired_sources(conversion, before):
-        found = survey(conversion, again=redo | set(repaired), redo=redo)
+        status = read_status(conversion, redone_stems=redo_stems | set(repaired), redo=redo_stems)
     output = conversion.plan.output
-    if hint := reindex_hint(before.spec, conversion.spec, root=output.rsplit("/", 2)[0], config=config):
-        if not found.complete:
-            raise ConflictError(f"{output} {hint}. Run it before anything is added, or use the entry as it was")
-        print(f"warning: {output} {hint}", file=sys.stderr)
-    _tell_again(found, reasons=dict.fromkeys(redo, "--redo") | repaired)
-    return found
+    if reindex_advice := reindex_hint(
+        before.spec, conversion.spec, output_root=output.rsplit("/", 2)[0], config=config
+    ):
+        if not status.complete:
+            raise ConflictError(
+                f"{output} {reindex_advice}. Run it before anything is added, or use the entry as it was"
+            )
+        print(f"warning: {output} {reindex_advice}", file=sys.stderr)
+    _print_redone(status, reasons=dict.fromkeys(redo_stems, "--redo") | repaired)
+    return status
 
 
-def _tell_again(found: ConversionStatus, *, reasons: Mapping[str, str]) -> None:
+def _print_redone(status: ConversionStatus, *, reasons: Mapping[str, str]) -> None:
     """Print which shards of a complete dataset are converted again, and why."""
-    jobs = [job for job in found.todo if job.entry is not None]
-    splits = found.before.splits if found.before and jobs else {}
-    lost = {split for split, entry in splits.items() if not found.conversion.journal.has_index(entry.index, split)}
-    for job in jobs[:_LISTED]:
-        file = f"the index of {job.shard.split}" if job.shard.split in lost else "its ArrayRecord file"
-        reason = reasons.get(job.stem, f"{file} is missing or incomplete")
-        print(f"{found.name}: {job.stem} is converted again: {reason}", file=sys.stderr)
-    if len(jobs) > _LISTED:
-        print(f"{found.name}: and {len(jobs) - _LISTED:,} more", file=sys.stderr)
+    redone_jobs = [job for job in status.pending_jobs if job.entry is not None]
+    splits = status.old_manifest.splits if status.old_manifest and redone_jobs else {}
+    lost_splits = {
+        split for split, entry in splits.items() if not status.conversion.journal.has_index(entry.index, split)
+    }
+    for job in redone_jobs[:_LISTED]:
+        lost_file = f"the index of {job.shard.split}" if job.shard.split in lost_splits else "its ArrayRecord file"
+        reason = reasons.get(job.stem, f"{lost_file} is missing or incomplete")
+        print(f"{status.name}: {job.stem} is converted again: {reason}", file=sys.stderr)
+    if len(redone_jobs) > _LISTED:
+        print(f"{status.name}: and {len(redone_jobs) - _LISTED:,} more", file=sys.stderr)

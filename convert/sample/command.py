@@ -26,38 +26,44 @@ def main(arguments: Sequence[str] | None = None) -> int:
     output, config, datasets, as_json = (options.pop(name) for name in ("output", "config", "datasets", "json"))
 
     def work() -> int:
-        specs = [selected.spec for selected in load_registry(config=config).resolve(datasets)]
-        reports = make_sample(output, specs, **options)
+        dataset_specs = [selected.spec for selected in load_registry(config=config).resolve(datasets)]
+        reports = make_sample(output, dataset_specs, **options)
         print_result(json.dumps(list(map(dataclasses.asdict, reports)), indent=1) if as_json else _table(reports))
         return 0
 
-    return run_command(work, place=output, interrupted="interrupted; complete datasets stay")
+    return run_command(work, default_path=output, interrupt_message="interrupted; complete datasets stay")
 
 
 def _table(reports: Sequence[SampleReport]) -> str:
-    rows = []
+    table_rows = []
     for report in reports:
         splits = report.splits.values()
-        episodes, steps, size = (sum(split[key] for split in splits) for key in ("episodes", "steps", "bytes"))
-        rows.append([report.dataset, " ".join(report.splits), episodes, steps, f"{size / 1e6:.1f}", report.status])
-    total = sum(split["bytes"] for report in reports for split in report.splits.values())
-    table = format_table(["dataset", "splits", "episodes", "steps", "MB", ""], rows)
-    return f"{table}\n{len(reports)} datasets, {total / 1e6:.0f} MB"
+        num_episodes, num_steps, num_bytes = (
+            sum(split_counts[name] for split_counts in splits) for name in ("episodes", "steps", "bytes")
+        )
+        table_rows.append(
+            [report.dataset, " ".join(report.splits), num_episodes, num_steps, f"{num_bytes / 1e6:.1f}", report.status]
+        )
+    total_bytes = sum(split_counts["bytes"] for report in reports for split_counts in report.splits.values())
+    text_table = format_table(["dataset", "splits", "episodes", "steps", "MB", ""], table_rows)
+    return f"{text_table}\n{len(reports)} datasets, {total_bytes / 1e6:.0f} MB"
 
 
 def _parser() -> argparse.ArgumentParser:
     description = "Generate small TFDS datasets with the true features of the published ones."
-    parser = Parser(prog="pairstream sample", description=description)
-    add = parser.add_argument
-    add("--datasets", required=True, help="mixture, dataset names separated by commas, or a YAML file")
-    add("--output", required=True, type=Path, help="root; the datasets are written to <tfds_name>/<version> below it")
-    add("--episodes", type=whole(1), default=4, help="episodes of the train split; other splits get half [4]")
-    add("--steps", type=whole(1), default=30, help="steps of each episode [30]")
-    add("--vary-steps", action="store_true", help="vary the length of episodes from 0 to --steps")
-    add("--seed", type=whole(0), default=0, help="other seeds give other scenes [0]")
-    add("--shards", type=whole(1), default=2, help="files of each split [2]")
-    add("--jobs", type=whole(1), help="datasets that are written at the same time [one per CPU]")
-    add("--config", action="append", default=[], help="YAML file with further datasets; repeatable")
-    add("--overwrite", action="store_true", help="replace samples made with other parameters")
-    add("--json", action="store_true", help="print reports as JSON instead of a table")
+    parser = argparse.ArgumentParser(prog="pairstream sample", description=description)
+    add_argument = parser.add_argument
+    add_argument("--datasets", required=True, help="mixture, dataset names separated by commas, or a YAML file")
+    add_argument(
+        "--output", required=True, type=Path, help="root; the datasets are written to <tfds_name>/<version> below it"
+    )
+    add_argument("--episodes", type=whole(1), default=4, help="episodes of the train split; other splits get half [4]")
+    add_argument("--steps", type=whole(1), default=30, help="steps of each episode [30]")
+    add_argument("--vary-steps", action="store_true", help="vary the length of episodes from 0 to --steps")
+    add_argument("--seed", type=whole(0), default=0, help="other seeds give other scenes [0]")
+    add_argument("--shards", type=whole(1), default=2, help="files of each split [2]")
+    add_argument("--jobs", type=whole(1), help="datasets that are written at the same time [one per CPU]")
+    add_argument("--config", action="append", default=[], help="YAML file with further datasets; repeatable")
+    add_argument("--overwrite", action="store_true", help="replace samples made with other parameters")
+    add_argument("--json", action="store_true", help="print reports as JSON instead of a table")
     return parser

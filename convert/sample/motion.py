@@ -26,50 +26,58 @@ _AXES = {"x": 0, "y": 1, "z": 2, "roll": 0, "pitch": 1, "yaw": 2, "theta": 2}
 """Column of a value by the last word of its name."""
 
 
-def draw_wave(rng: np.random.Generator, size: int, *, rate: tuple[float, float]) -> Callable[[Values], Values]:
+def draw_wave(
+    generator: np.random.Generator, num_values: int, *, rate_range: tuple[float, float]
+) -> Callable[[Values], Values]:
     """Return a smooth function of steps [T] with values [T, size] that swing between about -1 and 1.
 
-    Each value is the sum of two sinusoids, of ``rate`` radians a step (least and most).
+    Each value is the sum of two sinusoids, of ``rate_range`` radians a step (least and most).
     """
-    heights = np.array([[0.75], [0.25]]) * rng.uniform(0.7, 1.0, (2, size))
-    rates = rng.uniform(*rate, (2, size)) * np.array([[1.0], [2.3]])
-    phases = rng.uniform(0, 2 * np.pi, (2, size))
-    return lambda steps: (heights * np.sin(steps[:, None, None] * rates + phases)).sum(axis=1)
+    heights = np.array([[0.75], [0.25]]) * generator.uniform(0.7, 1.0, (2, num_values))
+    step_rates = generator.uniform(*rate_range, (2, num_values)) * np.array([[1.0], [2.3]])
+    phases = generator.uniform(0, 2 * np.pi, (2, num_values))
+    return lambda steps: (heights * np.sin(steps[:, None, None] * step_rates + phases)).sum(axis=1)
 
 
 class Motion:
     """Pose of the end effector, gripper, joints and base as functions of the step."""
 
-    def __init__(self, rng: np.random.Generator, *, pace: float = 1.0) -> None:
+    def __init__(self, generator: np.random.Generator, *, pace: float = 1.0) -> None:
         """Draw a motion; a ``pace`` of 1 is video, of 30 and more unrelated snapshots."""
-        self._pace, self._wave = pace, draw_wave(rng, 19, rate=(0.04, 0.085))
-        self._grip_rate, self._grip_phase = rng.uniform((0.3, 0), (0.5, 2 * np.pi))
+        self._pace, self._wave = pace, draw_wave(generator, 19, rate_range=(0.04, 0.085))
+        self._grip_rate, self._grip_phase = generator.uniform((0.3, 0), (0.5, 2 * np.pi))
 
-    def at(self, steps: Sequence[float]) -> dict[str, Values]:
+    def at(self, step_numbers: Sequence[float]) -> dict[str, Values]:
         """Return the motion at steps [T], in metres and radians.
 
         The keys are ``position`` [T, 3] (x right, y down, z up), ``rotation`` [T, 3] (rotation vectors), ``joints``
-        [T, 7], ``base`` [T, 6], and ``closedness`` [T] of the gripper from 0 to 1.
+        [T, 7], ``base_motion`` [T, 6], and ``closedness`` [T] of the gripper from 0 to 1.
         """
-        time = self._pace * np.asarray(steps, np.float64)
-        position, rotation, joints, base = np.split(self._wave(time) * _AMPLITUDES, (3, 6, 13), axis=1)
+        motion_time = self._pace * np.asarray(step_numbers, np.float64)
+        position, rotation, joints, base_motion = np.split(self._wave(motion_time) * _AMPLITUDES, (3, 6, 13), axis=1)
         # The gripper rests at both ends and moves within two or three steps.
-        closedness = np.clip(0.5 + 1.2 * np.sin(self._grip_rate * time + self._grip_phase), 0, 1)
-        return {"position": position, "rotation": rotation, "joints": joints, "base": base, "closedness": closedness}
+        closedness = np.clip(0.5 + 1.2 * np.sin(self._grip_rate * motion_time + self._grip_phase), 0, 1)
+        return {
+            "position": position,
+            "rotation": rotation,
+            "joints": joints,
+            "base": base_motion,
+            "closedness": closedness,
+        }
 
 
 class Kinematics:
     """The motion over the steps of one episode, in any quantity that the registry knows."""
 
-    def __init__(self, source: SampleSource, motion: Motion, *, steps: int, rng: np.random.Generator) -> None:
-        """Derive all quantities; ``rng`` gives meaningless values."""
-        self._parts, self._hints, self._steps, self._rng = source.parts, source.hints, steps, rng
+    def __init__(self, source: SampleSource, motion: Motion, *, num_steps: int, generator: np.random.Generator) -> None:
+        """Derive all quantities; ``generator`` gives meaningless values."""
+        self._parts, self._hints, self._steps, self._rng = source.parts, source.hints, num_steps, generator
         self._rate = source.spec.control_frequency or 10.0
-        latent = motion.at(range(steps + _HORIZON + 1))
+        latent = motion.at(range(num_steps + _HORIZON + 1))
         self._closedness, vectors = latent["closedness"], latent["rotation"]
         rotations = np.array([cv2.Rodrigues(vector)[0] for vector in vectors])
-        turned = rotations[1:] @ rotations[:-1].swapaxes(1, 2)
-        turns = np.array([cv2.Rodrigues(turn)[0].ravel() for turn in turned])
+        turn_matrices = rotations[1:] @ rotations[:-1].swapaxes(1, 2)
+        step_turns = np.array([cv2.Rodrigues(turn_matrix)[0].ravel() for turn_matrix in turn_matrices])
         matrices = np.tile(np.eye(4), (len(vectors), 1, 1))
         matrices[:, :3, :3], matrices[:, :3, 3] = rotations, latent["position"]
         self._absolute: dict[str, Values] = {
@@ -83,25 +91,32 @@ class Kinematics:
             "base_rotation": latent["base"][:, 3:],
         }
         self._change = {name: np.diff(values, axis=0) for name, values in self._absolute.items()}
-        self._change |= {"ee_rotation_axis_angle": turns, "ee_rotation_quaternion": _quaternions(turns)}
+        self._change |= {"ee_rotation_axis_angle": step_turns, "ee_rotation_quaternion": _quaternions(step_turns)}
         # About the axes of the base; a wrist that turns about one axis alone adds its angles up.
-        self._turns = _euler_angles(turned)
+        self._turns = _euler_angles(turn_matrices)
 
-    def of_feature(self, path: str, size: int) -> Values:
+    def of_feature(self, feature_path: str, num_values: int) -> Values:
         """Return values [T, size] of a feature; columns that belong to no part are meaningless."""
-        parts = [part for part in self._parts if part.path == path]
-        if "future/" in path and parts:
-            return np.hstack([self._part(parts[0], ahead) for ahead in range(size // parts[0].dims)])
-        values = self._smooth(size)
-        for part in parts:
-            values[:, part.select or range(part.dims)] = self._part(part, int(path in self._hints["next_step"]))
+        feature_parts = [feature_part for feature_part in self._parts if feature_part.path == feature_path]
+        if "future/" in feature_path and feature_parts:
+            return np.hstack(
+                [
+                    self._part(feature_parts[0], steps_ahead)
+                    for steps_ahead in range(num_values // feature_parts[0].dims)
+                ]
+            )
+        values = self._smooth(num_values)
+        for feature_part in feature_parts:
+            values[:, feature_part.select or range(feature_part.dims)] = self._part(
+                feature_part, int(feature_path in self._hints["next_step"])
+            )
         return values
 
-    def _smooth(self, size: int) -> Values:
-        return draw_wave(self._rng, size, rate=(0.03, 0.15))(np.arange(self._steps, dtype=np.float64))
+    def _smooth(self, num_values: int) -> Values:
+        return draw_wave(self._rng, num_values, rate_range=(0.03, 0.15))(np.arange(self._steps, dtype=np.float64))
 
-    def _part(self, part: Part, ahead: int) -> Values:
-        """Return the values [T, dims] of a part, ``ahead`` steps early, as absolute targets are."""
+    def _part(self, part: Part, steps_ahead: int) -> Values:
+        """Return the values [T, dims] of a part, ``steps_ahead`` steps early, as absolute targets are."""
         quantity = _SPEEDS.get(part.quantity, part.quantity)
         if quantity == "gripper":
             values = self._gripper(part)
@@ -109,42 +124,44 @@ class Kinematics:
             values = np.zeros((self._steps, part.dims))
             values[-1:, 0] = values[:-1, 1:2] = 1
         elif quantity in self._absolute:
-            of_step = part.kind not in ("absolute", "target") or part.path in self._hints["of_step"]
-            unit = (part.scale or 1) / (self._rate if part.kind == "velocity" else 1)
-            values = _ordered((self._change if of_step else self._absolute)[quantity] / unit, part.order)
-            if of_step and quantity == "ee_rotation_euler" and part.dims == 3:
-                values = self._turns / unit
-            names, width = part.names or [""] * part.dims, values.shape[1]
-            values = values[:, [_AXES.get(name.split("_")[-1], place % width) for place, name in enumerate(names)]]
+            is_change = part.kind not in ("absolute", "target") or part.path in self._hints["of_step"]
+            unit_size = (part.scale or 1) / (self._rate if part.kind == "velocity" else 1)
+            values = _ordered((self._change if is_change else self._absolute)[quantity] / unit_size, part.order)
+            if is_change and quantity == "ee_rotation_euler" and part.dims == 3:
+                values = self._turns / unit_size
+            value_names, num_values = part.names or [""] * part.dims, values.shape[1]
+            values = values[
+                :, [_AXES.get(name.split("_")[-1], position % num_values) for position, name in enumerate(value_names)]
+            ]
         else:
             values = self._smooth(part.dims)
-        return values[ahead:][: self._steps]
+        return values[steps_ahead:][: self._steps]
 
     def _gripper(self, part: Part) -> Values:
-        ends = part.gripper or Gripper(open=1, closed=0)
-        values = ends.open + self._closedness * (ends.closed - ends.open)
+        gripper_ends = part.gripper or Gripper(open=1, closed=0)
+        values = gripper_ends.open + self._closedness * (gripper_ends.closed - gripper_ends.open)
         change = np.diff(self._closedness)
-        closes, opens = change > 0.05, change < -0.05
+        is_closing, is_opening = change > 0.05, change < -0.05
         if part.kind == "flag":
-            return np.stack([closes, opens], axis=1)[:, : part.dims].astype(np.float64)
+            return np.stack([is_closing, is_opening], axis=1)[:, : part.dims].astype(np.float64)
         if part.kind == "velocity":
             values = np.diff(values) * self._rate
         elif part.kind == "displacement":
-            values = np.select([closes, opens], [ends.closed, ends.open], 0.0)
+            values = np.select([is_closing, is_opening], [gripper_ends.closed, gripper_ends.open], 0.0)
         return np.tile(values[:, None], part.dims)
 
 
-def _ordered(values: Values, order: str | None) -> Values:
+def _ordered(values: Values, component_order: str | None) -> Values:
     """Return quaternions (x, y, z, w) or flattened row-major matrices in the order of a part."""
-    if order == "column":
+    if component_order == "column":
         return values.reshape(-1, 4, 4).swapaxes(1, 2).reshape(-1, 16)
-    return np.roll(values, 1, axis=1) if order == "wxyz" else values
+    return np.roll(values, 1, axis=1) if component_order == "wxyz" else values
 
 
 def _quaternions(vectors: Values) -> Values:
     """Return unit quaternions [T, 4] (x, y, z, w) of rotation vectors [T, 3]."""
-    half = np.linalg.norm(vectors, axis=1, keepdims=True) / 2
-    return np.hstack([vectors * np.sinc(half / np.pi) / 2, np.cos(half)])
+    half_angles = np.linalg.norm(vectors, axis=1, keepdims=True) / 2
+    return np.hstack([vectors * np.sinc(half_angles / np.pi) / 2, np.cos(half_angles)])
 
 
 def _euler_angles(rotations: Values) -> Values:

@@ -17,7 +17,7 @@ Column = NDArray | Sequence[bytes]
 
 def encode_example(columns: Mapping[str, Column]) -> bytes:
     """Serialise columns by their names in the record; the same columns always give the same bytes."""
-    features = tf_feature_pb2.Features(feature={name: _feature(values) for name, values in columns.items()})
+    features = tf_feature_pb2.Features(feature={column: _feature(values) for column, values in columns.items()})
     return bytes(tf_example_pb2.Example(features=features).SerializeToString(deterministic=True))
 
 

@@ -39,14 +39,16 @@ cv2.ipp.setUseIPP(False)
 class Scene:
     """The world of one episode; ``thing`` is the kind of its red object, a key of `THINGS`."""
 
-    def __init__(self, rng: np.random.Generator, *, pace: float = 1.0) -> None:
+    def __init__(self, generator: np.random.Generator, *, pace: float = 1.0) -> None:
         """Draw a world; ``pace`` is that of its ``motion``."""
-        self.motion = Motion(rng, pace=pace)
-        self.thing, self._side = str(rng.choice(list(THINGS))), float(rng.uniform(0.15, 0.2))
-        self._seed, self._origin = int(rng.integers(2**31)), rng.uniform(0, _TEXTURE_METRES, 2)
-        outlines = [_outline(thing) for thing in rng.choice(list(THINGS), len(_CLUTTER))]
-        self._clutter = [rng.uniform(0.05, 0.1) * outline + rng.uniform(-0.35, 0.35, 2) for outline in outlines]
-        colours = [rng.choice(_BLUES), *rng.permutation(_CLUTTER), rng.choice(_REDS), (92, 98, 106)]
+        self.motion = Motion(generator, pace=pace)
+        self.thing, self._side = str(generator.choice(list(THINGS))), float(generator.uniform(0.15, 0.2))
+        self._seed, self._origin = int(generator.integers(2**31)), generator.uniform(0, _TEXTURE_METRES, 2)
+        outlines = [_outline(thing_kind) for thing_kind in generator.choice(list(THINGS), len(_CLUTTER))]
+        self._clutter = [
+            generator.uniform(0.05, 0.1) * outline + generator.uniform(-0.35, 0.35, 2) for outline in outlines
+        ]
+        colours = [generator.choice(_BLUES), *generator.permutation(_CLUTTER), generator.choice(_REDS), (92, 98, 106)]
         self._palette = np.resize(np.array(colours, np.uint8), (256, 1, 3))
 
     def colour(self, step: int, camera: str, *, height: int, width: int) -> Picture:
@@ -57,35 +59,42 @@ class Scene:
         halving = math.log2(max(1, math.hypot(*linear[0]) * _TEXTURE_PIXELS / _TEXTURE_METRES))
         texture = _texture()[min(4, round(halving))]
         affine = np.column_stack([linear, corner + self._origin]) * len(texture) / _TEXTURE_METRES
-        flags = cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
-        light = cv2.warpAffine(texture, affine, (width, height), flags=flags, borderMode=cv2.BORDER_WRAP)
+        warp_flags = cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
+        brightness = cv2.warpAffine(texture, affine, (width, height), flags=warp_flags, borderMode=cv2.BORDER_WRAP)
         cv2.setRNGSeed(zlib.crc32(f"{self._seed} {camera} {step}".encode()) >> 1)
         noise = cv2.randn(np.empty((height, width), np.int16), np.zeros(1), np.full(1, 1.8))
-        light = cv2.merge([cv2.add(light, noise)] * 3)
-        return np.asarray(cv2.add(cv2.blur(colours, (3, 3)), light, dtype=cv2.CV_8U), np.uint8)
+        brightness = cv2.merge([cv2.add(brightness, noise)] * 3)
+        return np.asarray(cv2.add(cv2.blur(colours, (3, 3)), brightness, dtype=cv2.CV_8U), np.uint8)
 
     def labels(self, step: int, camera: str, *, height: int, width: int) -> Picture:
         """Return uint8 [height, width]: 0 is the table, 1 to 6 clutter, 7 the red object, 8 the arm."""
         latent = self.motion.at([step])
-        middle, yaw = latent["position"][0, :2], latent["rotation"][0, 2]
-        carried = [self._side * _outline(self.thing) @ _turn(yaw).T + middle, 0.2 * _ARM @ _turn(yaw / 2).T + middle]
+        middle, yaw_angle = latent["position"][0, :2], latent["rotation"][0, 2]
+        carried = [
+            self._side * _outline(self.thing) @ _turn(yaw_angle).T + middle,
+            0.2 * _ARM @ _turn(yaw_angle / 2).T + middle,
+        ]
         linear, corner = self._view(step, camera, height, width)
         labels = np.zeros((height, width), np.uint8)
-        for label, outline in enumerate([*self._clutter, *carried], 1):
+        for label_number, outline in enumerate([*self._clutter, *carried], 1):
             corners = np.rint((outline - corner) @ np.linalg.inv(linear).T).astype(np.int32)
-            cv2.fillPoly(labels, [corners], label)
+            cv2.fillPoly(labels, [corners], label_number)
         return labels
 
     def _view(self, step: int, camera: str, height: int, width: int) -> tuple[Points, Points]:
         """Return the map [2, 2] from pixels of a camera to metres of the world at one step, and the first pixel [2]."""
         # Colour, depth and labels of a camera share their view; the main camera has no name.
-        name = re.sub("image|rgb|depth|segmentation|with|_", "", camera.rsplit("/", 1)[-1])
-        rng = np.random.default_rng([self._seed, zlib.crc32(name.encode())])
-        extent, turn, middle = rng.uniform(0.5, 0.6), rng.uniform(-0.35, 0.35), rng.uniform(-0.05, 0.05, 2)
-        if re.search("wrist|hand|gripper|eye", name):
+        view_name = re.sub("image|rgb|depth|segmentation|with|_", "", camera.rsplit("/", 1)[-1])
+        generator = np.random.default_rng([self._seed, zlib.crc32(view_name.encode())])
+        extent, view_turn, middle = (
+            generator.uniform(0.5, 0.6),
+            generator.uniform(-0.35, 0.35),
+            generator.uniform(-0.05, 0.05, 2),
+        )
+        if re.search("wrist|hand|gripper|eye", view_name):
             extent, middle = 0.55 * extent, middle / 2 + self.motion.at([step])["position"][0, :2]
         # Wide frames show more of the world, so that the object stays in sight.
-        linear = extent / max(height, 0.72 * width) * _turn(turn if name else 0.3 * turn)
+        linear = extent / max(height, 0.72 * width) * _turn(view_turn if view_name else 0.3 * view_turn)
         return linear, middle - linear @ (np.array([width, height]) - 1) / 2
 
 
@@ -95,20 +104,25 @@ def _turn(angle: float) -> Points:
 
 def _outline(thing: str) -> Points:
     """Return corners [80, 2] of a thing in a square from -0.5 to 0.5."""
-    power, lobes = THINGS[thing]
-    angle = np.linspace(0, 2 * math.pi, 80)
-    across, down = np.cos(angle), np.sin(angle)
-    radius = 0.42 * (1 + lobes * np.cos(5 * angle)) / (abs(across) ** power + abs(down) ** power) ** (1 / power)
+    exponent, lobes = THINGS[thing]
+    angles = np.linspace(0, 2 * math.pi, 80)
+    across, down = np.cos(angles), np.sin(angles)
+    radius = (
+        0.42 * (1 + lobes * np.cos(5 * angles)) / (abs(across) ** exponent + abs(down) ** exponent) ** (1 / exponent)
+    )
     return np.stack([radius * across, 0.85 * radius * down], axis=1)
 
 
 @functools.cache
 def _texture() -> list[NDArray[np.int16]]:
     """Return periodic noise with all scales, of which larger ones are stronger, [2048, 2048], and four halvings."""
-    side = _TEXTURE_PIXELS
-    frequency = np.hypot(np.fft.fftfreq(side)[:, None], np.fft.rfftfreq(side)).clip(4 / side)
-    white = np.random.default_rng(1).standard_normal((side, side), np.float32)
-    noise = np.fft.irfft2(np.fft.rfft2(white) / frequency**1.5)
+    num_pixels = _TEXTURE_PIXELS
+    frequency = np.hypot(np.fft.fftfreq(num_pixels)[:, None], np.fft.rfftfreq(num_pixels)).clip(4 / num_pixels)
+    white_spectrum = np.random.default_rng(1).standard_normal((num_pixels, num_pixels), np.float32)
+    noise = np.fft.irfft2(np.fft.rfft2(white_spectrum) / frequency**1.5)
     noise *= 34 / noise.std()
-    sizes = [(side >> n, side >> n) for n in range(5)]
-    return [np.rint(cv2.resize(noise, size, interpolation=cv2.INTER_AREA)).astype(np.int16) for size in sizes]
+    texture_sizes = [(num_pixels >> halvings, num_pixels >> halvings) for halvings in range(5)]
+    return [
+        np.rint(cv2.resize(noise, texture_size, interpolation=cv2.INTER_AREA)).astype(np.int16)
+        for texture_size in texture_sizes
+    ]

@@ -33,24 +33,32 @@ class SampleSource:
         Raises:
             UsageError: The feature tree is unknown, or has a feature without a fixed shape.
         """
-        name, folder = spec.tfds_name, CONFIGS / "features"
+        dataset_name, folder = spec.tfds_name, CONFIGS / "features"
         try:
-            declared = folder.joinpath(f"{name}.json").read_text(encoding="utf-8")
+            declared = folder.joinpath(f"{dataset_name}.json").read_text(encoding="utf-8")
         except FileNotFoundError:
-            known = sorted(file.name.removesuffix(".json") for file in folder.iterdir() if file.name.endswith(".json"))
+            feature_trees = sorted(
+                file.name.removesuffix(".json") for file in folder.iterdir() if file.name.endswith(".json")
+            )
             raise UsageError(
-                f"{name}: no feature tree to make a sample of; configs/features has {', '.join(known)}. "
-                f"Put the features.json of the dataset there as {name}.json"
+                f"{dataset_name}: no feature tree to make a sample of; configs/features has "
+                f"{', '.join(feature_trees)}. Put the features.json of the dataset there as {dataset_name}.json"
             ) from None
         self.spec = spec
         self.tree: Any = tfds.features.FeaturesDict.from_json(json.loads(declared))
-        self.features = tuple(flatten_features(self.tree, where=f"configs/features/{name}.json").values())
+        self.features = tuple(flatten_features(self.tree, where=f"configs/features/{dataset_name}.json").values())
         for feature in self.features:
             if None in feature.shape:
-                raise UsageError(f"{name}: {feature.path} has the shape {feature.shape}; a sample needs fixed sizes")
+                raise UsageError(
+                    f"{dataset_name}: {feature.path} has the shape {feature.shape}; a sample needs fixed sizes"
+                )
         configured = yaml.safe_load(CONFIGS.joinpath("sample.yaml").read_text(encoding="utf-8"))
-        common, own = configured["any"], configured["datasets"].get(name, {})
-        self.hints = {**common, **own, "features": {**common["features"], **own.get("features", {})}}
+        common, dataset_hints = configured["any"], configured["datasets"].get(dataset_name, {})
+        self.hints = {
+            **common,
+            **dataset_hints,
+            "features": {**common["features"], **dataset_hints.get("features", {})},
+        }
         self.parts = (*spec.action, *spec.state, *map(Part.model_validate, self.hints["parts"]))
         content = "\0".join([declared, spec.model_dump_json(), json.dumps(self.hints)])
         self.content = hashlib.sha256(content.encode()).hexdigest()

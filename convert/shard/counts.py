@@ -17,19 +17,29 @@ BROKEN_FILE = ("unreadable", "undeclared")
 """Reasons that another copy of the file may mend."""
 
 
-def count_frames(shards: Sequence[ShardEntry], cameras: Sequence[str]) -> dict[str, Any]:
+def count_frames(shard_entries: Sequence[ShardEntry], cameras: Sequence[str]) -> dict[str, Any]:
     """Return the field ``image`` of a manifest; ``cameras`` are those of the layout ``frames``, empty for pairs."""
-    sizes, passed = total_counts(shard.sizes for shard in shards), sum(shard.passed for shard in shards)
-    by_camera = {name: total_counts(shard.camera_sizes.get(name, {}) for shard in shards) for name in cameras}
+    size_counts, num_passed = (
+        total_counts(entry.sizes for entry in shard_entries),
+        sum(entry.passed for entry in shard_entries),
+    )
+    sizes_by_camera = {
+        name: total_counts(entry.camera_sizes.get(name, {}) for entry in shard_entries) for name in cameras
+    }
     return {
         "encoding": "jpeg",
-        "sizes": sizes,
-        **({"cameras": by_camera} if by_camera else {}),
-        "passed": passed,
-        "transcoded": sum(sizes.values()) - passed,
+        "sizes": size_counts,
+        **({"cameras": sizes_by_camera} if sizes_by_camera else {}),
+        "passed": num_passed,
+        "transcoded": sum(size_counts.values()) - num_passed,
     }
 
 
 def total_counts(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     """Return the sums of counts by key, sorted by key."""
     return dict(sorted(sum(map(Counter, counts), Counter[str]()).items()))
+
+
+def count_damage(left_out: Mapping[str, int]) -> int:
+    """Return how much was left out because it was damaged."""
+    return sum(left_out.get(reason, 0) for reason in DAMAGE)

@@ -16,13 +16,13 @@ _MAX_OFFSET = 10_000
 _MAX_FIXED = 10_000
 
 
-def offset_in_steps(text: str | int, control_frequency: float | None, *, dataset: str) -> int:
+def offset_in_steps(offset_text: str | int, control_frequency: float | None, *, dataset_name: str) -> int:
     """Return an offset such as ``5`` or ``0.6s`` in steps.
 
     Args:
-        text: Number of steps, or of seconds with an ``s`` behind.
+        offset_text: Number of steps, or of seconds with an ``s`` behind.
         control_frequency: Steps per second, None if the dataset has no fixed rate.
-        dataset: Name for messages.
+        dataset_name: Name for messages.
 
     >>> offset_in_steps("5", None, dataset="d"), offset_in_steps("0.6s", 5.0, dataset="d")
     (5, 3)
@@ -30,44 +30,49 @@ def offset_in_steps(text: str | int, control_frequency: float | None, *, dataset
     Raises:
         UsageError: Neither form, below 1 or above 10,000 steps, or seconds for a dataset without a rate.
     """
-    check_offset(text, name=f"{dataset}: offset")
-    number = float(str(text).strip().rstrip("s"))
-    if is_seconds(text) and control_frequency is None:
-        raise UsageError(f"{dataset}: offset {text!r} is in seconds, but this dataset has no fixed rate; give steps")
-    steps = math.floor(number * (control_frequency or 0) + 0.5) if is_seconds(text) else int(number)
-    if not 1 <= steps <= _MAX_OFFSET:
-        rate = f" at {control_frequency:g} Hz" if control_frequency else ""
-        raise UsageError(f"{dataset}: offset {text!r}{rate} is {steps} steps, expected 1 to {_MAX_OFFSET}")
-    return steps
+    check_offset(offset_text, option_name=f"{dataset_name}: offset")
+    number = float(str(offset_text).strip().rstrip("s"))
+    if is_seconds(offset_text) and control_frequency is None:
+        raise UsageError(
+            f"{dataset_name}: offset {offset_text!r} is in seconds, but this dataset has no fixed rate; give steps"
+        )
+    num_steps = math.floor(number * (control_frequency or 0) + 0.5) if is_seconds(offset_text) else int(number)
+    if not 1 <= num_steps <= _MAX_OFFSET:
+        rate_note = f" at {control_frequency:g} Hz" if control_frequency else ""
+        raise UsageError(
+            f"{dataset_name}: offset {offset_text!r}{rate_note} is {num_steps} steps, expected 1 to {_MAX_OFFSET}"
+        )
+    return num_steps
 
 
-def is_seconds(text: str | int) -> bool:
+def is_seconds(offset_text: str | int) -> bool:
     """Return whether an offset is in seconds.
 
     >>> is_seconds("0.6s"), is_seconds(5)
     (True, False)
     """
-    return str(text).strip().endswith("s")
+    return str(offset_text).strip().endswith("s")
 
 
-def check_offset(text: str | int, *, name: str = "--offset") -> str:
+def check_offset(offset_text: str | int, *, option_name: str = "--offset") -> str:
     """Return an offset if it is a number of steps or of seconds, else raise UsageError with the name."""
-    if not OFFSET.fullmatch(str(text).strip()):
-        raise UsageError(f"{name} {str(text)[:80]!r} is neither a number of steps (5) nor seconds (0.6s)")
-    return str(text)
+    if not OFFSET.fullmatch(str(offset_text).strip()):
+        raise UsageError(f"{option_name} {str(offset_text)[:80]!r} is neither a number of steps (5) nor seconds (0.6s)")
+    return str(offset_text)
 
 
-def check_frames(text: str) -> str:
+def check_frames(frames_text: str) -> str:
     """Return ``--frames`` if it is one of ``endpoints | all | stride:S | fixed:N``, else raise UsageError."""
-    match = _FRAMES.fullmatch(text)
-    if not match or (match["fixed"] and not 2 <= int(match["fixed"]) <= _MAX_FIXED):
+    grammar_match = _FRAMES.fullmatch(frames_text)
+    if not grammar_match or (grammar_match["fixed"] and not 2 <= int(grammar_match["fixed"]) <= _MAX_FIXED):
         raise UsageError(
-            f"frames {text[:80]!r} is none of: endpoints, all, stride:S (S >= 1), fixed:N (N from 2 to {_MAX_FIXED:,})"
+            f"frames {frames_text[:80]!r} is none of: endpoints, all, stride:S (S >= 1), fixed:N (N from 2 to "
+            f"{_MAX_FIXED:,})"
         )
-    return text
+    return frames_text
 
 
-def frame_offsets(frames: str, offset: int) -> tuple[int, ...]:
+def frame_offsets(frames_text: str, offset: int) -> tuple[int, ...]:
     """Return the stored frames of [t, t+offset], as distances from t; always with the first and the last.
 
     ``fixed:N`` spaces N frames evenly, rounded to whole steps, and repeats one where there are fewer steps than frames.
@@ -77,11 +82,11 @@ def frame_offsets(frames: str, offset: int) -> tuple[int, ...]:
     >>> frame_offsets("stride:2", 5), frame_offsets("fixed:3", 5)
     ((0, 2, 4, 5), (0, 3, 5))
     """
-    kind, _, number = check_frames(frames).partition(":")
-    if kind == "fixed":
-        last = int(number) - 1
-        return tuple((2 * i * offset + last) // (2 * last) for i in range(last + 1))
-    stride = {"all": 1, "endpoints": offset}.get(kind) or int(number)
+    frames_kind, _, frames_number = check_frames(frames_text).partition(":")
+    if frames_kind == "fixed":
+        last_frame = int(frames_number) - 1
+        return tuple((2 * number * offset + last_frame) // (2 * last_frame) for number in range(last_frame + 1))
+    stride = {"all": 1, "endpoints": offset}.get(frames_kind) or int(frames_number)
     return (*range(0, offset, stride), offset)
 
 
@@ -93,14 +98,14 @@ def record_offsets(layout: Layout, parameters: Mapping[str, Any]) -> tuple[int, 
     """
     if layout == "frames":
         return (0,)
-    offset, frames = parameters.get("offset"), str(parameters.get("frames"))
+    offset, frames_text = parameters.get("offset"), str(parameters.get("frames"))
     if not isinstance(offset, int) or not 1 <= offset <= _MAX_OFFSET:
         return None
     try:
-        offsets = frame_offsets(frames, offset)
+        expected_offsets = frame_offsets(frames_text, offset)
     except UsageError:
         return None
-    return offsets if parameters.get("frame_offsets") == list(offsets) else None
+    return expected_offsets if parameters.get("frame_offsets") == list(expected_offsets) else None
 
 
 def first_steps(num_steps: int, offset: int) -> range:

@@ -34,14 +34,10 @@ class PartRows:
     """
 
     def __init__(
-        self,
-        features: Sequence[Feature],
-        *,
-        offset: int,
-        write: Callable[[TableKind, pa.RecordBatch], None],
+        self, features: Sequence[Feature], *, offset: int, write_batch: Callable[[TableKind, pa.RecordBatch], None]
     ) -> None:
         self._offset = offset
-        self._write = write
+        self._write = write_batch
         self._held = 0
         self._features = {
             kind: [feature for feature in features if feature.level == _LEVELS.get(kind)] for kind in TABLE_KINDS
@@ -60,7 +56,7 @@ class PartRows:
         status: str,
         language: Sequence[str],
         robot: str,
-        starts: Sequence[int],
+        first_steps: Sequence[int],
         cameras: Sequence[int],
     ) -> None:
         """Add an episode.
@@ -72,47 +68,53 @@ class PartRows:
             status: See ``stream.format.schema.EPISODE_FIELDS``.
             language: Instruction of each step.
             robot: Name of the robot.
-            starts: First step of each record.
+            first_steps: First step of each record.
             cameras: Number of the camera of each record.
         """
-        number, steps, records = self.num_episodes, 0 if episode is None else episode.num_steps, len(starts)
-        row = {
-            "episode": number,
+        episode_number, num_steps, num_records = (
+            self.num_episodes,
+            0 if episode is None else episode.num_steps,
+            len(first_steps),
+        )
+        episode_row = {
+            "episode": episode_number,
             "shard": 0,
             "episode_id": episode_id(source_file, position),
             "source_file": source_file,
             "source_position": position,
             "status": status,
-            "num_steps": steps,
+            "num_steps": num_steps,
             "first_steps_row": self.num_steps,
-            "num_records": records,
+            "num_records": num_records,
             "first_record": self.num_records,
-            "language": next((text for text in language if text), ""),
+            "language": next((instruction for instruction in language if instruction), ""),
             "robot": robot,
         }
-        self._rows["episodes"].append({name: [value] for name, value in row.items()})
-        self._rows["steps"].append({"episode": np.full(steps, number), "step": np.arange(steps), "language": language})
-        constants = {"episode": number, "offset": self._offset, "shard": 0}
-        first, camera = np.array(starts, np.int64), np.array(cameras, np.int64)
+        self._rows["episodes"].append({column: [value] for column, value in episode_row.items()})
+        self._rows["steps"].append(
+            {"episode": np.full(num_steps, episode_number), "step": np.arange(num_steps), "language": language}
+        )
+        constants = {"episode": episode_number, "offset": self._offset, "shard": 0}
+        first_step_numbers, camera_numbers = np.array(first_steps, np.int64), np.array(cameras, np.int64)
         self._rows["records"].append(
-            {name: np.full(records, value) for name, value in constants.items()}
-            | {"step": first, "camera": camera, "steps_row": first + self.num_steps}
+            {column: np.full(num_records, value) for column, value in constants.items()}
+            | {"step": first_step_numbers, "camera": camera_numbers, "steps_row": first_step_numbers + self.num_steps}
         )
         self._columns["steps"].append({} if episode is None else episode.steps)
         self._columns["episodes"].append({} if episode is None else episode.episode)
-        self._held += sum(map(_size, chain(*(columns[-1].values() for columns in self._columns.values()))))
+        self._held += sum(map(_size, chain(*(level_columns[-1].values() for level_columns in self._columns.values()))))
         self.num_episodes += 1
-        self.num_steps += steps
-        self.num_records += records
-        self.paired_episodes += records > 0
-        self.longest = max(self.longest, steps)
+        self.num_steps += num_steps
+        self.num_records += num_records
+        self.paired_episodes += num_records > 0
+        self.longest = max(self.longest, num_steps)
         if self._held > _BATCH:
             self._write_features()
 
-    def finish(self, places: dict[str, np.ndarray]) -> None:
-        """Write what is left; ``places`` are the columns of ``find_places``."""
+    def finish(self, record_locations: dict[str, np.ndarray]) -> None:
+        """Write what is left; ``record_locations`` are the columns of ``find_locations``."""
         self._write_features()
-        self._write("records", self._batch("records", places))
+        self._write("records", self._batch("records", record_locations))
 
     def _write_features(self) -> None:
         for kind in _LEVELS:
@@ -121,18 +123,27 @@ class PartRows:
             self._columns[kind].clear()
         self._held = 0
 
-    def _batch(self, kind: TableKind, known: Mapping[str, np.ndarray]) -> pa.RecordBatch:
+    def _batch(self, kind: TableKind, known_columns: Mapping[str, np.ndarray]) -> pa.RecordBatch:
         fields = list(FIRST_FIELDS[kind])
         arrays = [
-            _array([known[field.name]] if field.name in known else [row[field.name] for row in self._rows[kind]], field)
-            for field in fields
+            _array(
+                [known_columns[arrow_column.name]]
+                if arrow_column.name in known_columns
+                else [episode_columns[arrow_column.name] for episode_columns in self._rows[kind]],
+                arrow_column,
+            )
+            for arrow_column in fields
         ]
         for feature in self._features[kind]:
             # An unreadable episode has no steps, and one row without a value in the table of episodes.
             absent = absent_column(feature, rows=1 if kind == "episodes" else 0)
-            field = arrow_field(feature)
-            fields.append(field.with_name(feature_column(kind, field.name)))
-            arrays.append(arrow_array(feature, [row.get(feature.name, absent) for row in self._columns[kind]]))
+            arrow_column = arrow_field(feature)
+            fields.append(arrow_column.with_name(feature_column(kind, arrow_column.name)))
+            arrays.append(
+                arrow_array(
+                    feature, [episode_columns.get(feature.name, absent) for episode_columns in self._columns[kind]]
+                )
+            )
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
 
@@ -141,10 +152,10 @@ def _size(column: Column) -> int:
     return column.values.nbytes if isinstance(column.values, np.ndarray) else 64 * len(column.values or ())
 
 
-def _array(parts: Sequence[Any], field: pa.Field) -> pa.Array:
-    if pa.types.is_integer(field.type):
-        return pa.array(np.concatenate(parts) if parts else [], field.type)
-    texts = list(chain.from_iterable(parts))
-    if pa.types.is_dictionary(field.type):
-        return pa.array(texts, field.type.value_type).dictionary_encode()
-    return pa.array(texts, field.type)
+def _array(value_blocks: Sequence[Any], arrow_column: pa.Field) -> pa.Array:
+    if pa.types.is_integer(arrow_column.type):
+        return pa.array(np.concatenate(value_blocks) if value_blocks else [], arrow_column.type)
+    all_texts = list(chain.from_iterable(value_blocks))
+    if pa.types.is_dictionary(arrow_column.type):
+        return pa.array(all_texts, arrow_column.type.value_type).dictionary_encode()
+    return pa.array(all_texts, arrow_column.type)

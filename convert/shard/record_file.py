@@ -53,12 +53,12 @@ class RecordWriter:
         OSError: The file cannot be made.
     """
 
-    def __init__(self, path: Path, *, output: Path) -> None:
+    def __init__(self, records_path: Path, *, output: Path) -> None:
         # The library would report a bad path with the first record only.
-        path.touch()
-        self._path = path
+        records_path.touch()
+        self._path = records_path
         self._output = output
-        self._writer = array_record_module.ArrayRecordWriter(str(path), OPTIONS)
+        self._writer = array_record_module.ArrayRecordWriter(str(records_path), OPTIONS)
         self._num_bytes: list[int] = []
         self._xxh3_64: list[int] = []
 
@@ -72,19 +72,19 @@ class RecordWriter:
         self._xxh3_64.append(xxhash.xxh3_64_intdigest(record))
         return len(self._num_bytes) - 1
 
-    def places(self) -> dict[str, np.ndarray]:
-        """Return the columns of ``find_places``, once the file is closed."""
-        return find_places(self._path, self._num_bytes, self._xxh3_64)
+    def locations(self) -> dict[str, np.ndarray]:
+        """Return the columns of ``find_locations``, once the file is closed."""
+        return find_locations(self._path, self._num_bytes, self._xxh3_64)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
         try:
             self._writer.close()
         except RuntimeError as error:
             # The error that left the context is not replaced by its consequence.
-            if kind is None:
+            if error_type is None:
                 raise self._explain(error) from error
 
     def _explain(self, error: RuntimeError) -> ShardError:
@@ -93,7 +93,7 @@ class RecordWriter:
         return ShardError(f"{self._path}: ArrayRecord cannot be written: {error}")
 
 
-def find_places(path: Path, num_bytes: Sequence[int], xxh3_64: Sequence[int]) -> dict[str, np.ndarray]:
+def find_locations(records_path: Path, num_bytes: Sequence[int], xxh3_64: Sequence[int]) -> dict[str, np.ndarray]:
     """Return the columns ``position``, ``num_bytes`` and ``xxh3_64`` of the records of a file, [records] each.
 
     Every record is read from the location in the columns. The writer of the file has closed it.
@@ -103,14 +103,14 @@ def find_places(path: Path, num_bytes: Sequence[int], xxh3_64: Sequence[int]) ->
         OSError: The file cannot be read.
     """
     positions = _positions(num_bytes)
-    file = RecordFile(str(path))
-    for record, place in enumerate(zip(positions, num_bytes, xxh3_64, strict=True)):
+    record_file = RecordFile(str(records_path))
+    for record_number, location in enumerate(zip(positions, num_bytes, xxh3_64, strict=True)):
         try:
-            file.read(*place)
+            record_file.read(*location)
         except FormatError as error:
             raise ShardError(
-                f"{path}: record {record} {error}, read back; is the disk sound, and array-record the version in "
-                "constraints.txt? Another may have an unknown layout"
+                f"{records_path}: record {record_number} {error}, read back; is the disk sound, and array-record the "
+                "version in constraints.txt? Another may have an unknown layout"
             ) from None
     return {
         "position": np.array(positions, np.int64),
@@ -127,9 +127,9 @@ def _positions(num_bytes: Sequence[int]) -> list[int]:
     """
     positions = []
     # Counts bytes of chunks, without the headers of blocks; the file begins with a chunk without data.
-    end = _CHUNK_HEADER
-    for length in num_bytes:
-        end += _CHUNK_HEADER + 2 + max(1, -(-length.bit_length() // 7)) + length
-        start = end - length
-        positions.append(start + BLOCK_HEADER * (start // (BLOCK - BLOCK_HEADER) + 1))
+    chunk_end = _CHUNK_HEADER
+    for record_length in num_bytes:
+        chunk_end += _CHUNK_HEADER + 2 + max(1, -(-record_length.bit_length() // 7)) + record_length
+        record_start = chunk_end - record_length
+        positions.append(record_start + BLOCK_HEADER * (record_start // (BLOCK - BLOCK_HEADER) + 1))
     return positions

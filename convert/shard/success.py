@@ -1,4 +1,4 @@
-"""The success of an episode, where the source tells it by a flag or by a path of a folder."""
+"""The success of an episode, given by a flag or by the path of a folder."""
 
 from __future__ import annotations
 
@@ -17,19 +17,25 @@ def episode_success(episode: Episode, feature: Feature) -> Column:
             differ tell nothing.
     """
     values = episode.column(feature).values
-    told = set(values.tolist() if isinstance(values, np.ndarray) else values or ())
-    only = told.pop() if len(told) == 1 else None
-    found = path_success(only) if isinstance(only, str) else bool(only) if only in (0, 1) else None
-    if found is None:
+    distinct_values = set(values.tolist() if isinstance(values, np.ndarray) else values or ())
+    single_value = distinct_values.pop() if len(distinct_values) == 1 else None
+    is_success = (
+        path_success(single_value)
+        if isinstance(single_value, str)
+        else bool(single_value)
+        if single_value in (0, 1)
+        else None
+    )
+    if is_success is None:
         return absent_column(SUCCESS, 1)
-    return Column(feature=SUCCESS, values=np.array([found]), lengths=(), rows=1)
+    return Column(feature=SUCCESS, values=np.array([is_success]), lengths=(), rows=1)
 
 
-def path_success(path: str) -> bool | None:
+def path_success(episode_path: str) -> bool | None:
     """Return True for a path with a folder ``success``, False for one with ``failure``, else None.
 
     >>> path_success("/data/lab/success/2023-05-01"), path_success("/lab/failure/1.h5"), path_success("/lab/1.h5")
     (True, False, None)
     """
-    folders = {"success", "failure"} & set(path.split("/")[:-1])
-    return folders == {"success"} if len(folders) == 1 else None
+    outcome_folders = {"success", "failure"} & set(episode_path.split("/")[:-1])
+    return outcome_folders == {"success"} if len(outcome_folders) == 1 else None

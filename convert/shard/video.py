@@ -1,6 +1,6 @@
 """Encoding of chunks of video, see ``stream.format.video``.
 
-A chunk is encoded apart from all others by one thread, so its bytes depend on its frames and the policy alone.
+One thread encodes a chunk independently of all others, so its bytes depend only on its frames and the policy.
 """
 
 from __future__ import annotations
@@ -47,20 +47,27 @@ def check_encoder(codec: VideoCodec) -> None:
         raise UsageError(f"--codec {codec}: PyAV {av.__version__} has no encoder {_ENCODERS[codec]}") from None
 
 
-def check_sizes(sizes: Mapping[str, Iterable[str]], policies: Mapping[str, FramePolicy], *, dataset: str) -> None:
+def check_sizes(
+    sizes_by_camera: Mapping[str, Iterable[str]], policies: Mapping[str, FramePolicy], *, dataset_name: str
+) -> None:
     """Raise ShardError if frames of one camera have two sizes that are the same as video.
 
     Args:
-        sizes: Sizes of the frames, "HxW", by camera.
+        sizes_by_camera: Sizes of the frames, "HxW", by camera.
         policies: Policy of each camera.
-        dataset: Name for the message.
+        dataset_name: Name for the message.
     """
-    for camera, found in sizes.items():
-        if policies[camera].codec in VIDEO_CODECS:
+    for camera_name, camera_sizes in sizes_by_camera.items():
+        if policies[camera_name].codec in VIDEO_CODECS:
             try:
-                coded_sizes([(int(height), int(width)) for height, width in (each.split("x") for each in found)])
+                coded_sizes(
+                    [
+                        (int(height), int(width))
+                        for height, width in (frame_size.split("x") for frame_size in camera_sizes)
+                    ]
+                )
             except FormatError as error:
-                raise ShardError(f"{dataset}, {camera}: {error}") from None
+                raise ShardError(f"{dataset_name}, {camera_name}: {error}") from None
 
 
 def encode_chunk(frames: Iterable[EncodedFrame | None], policy: FramePolicy) -> tuple[bytes | None, list[bool]]:
@@ -74,33 +81,33 @@ def encode_chunk(frames: Iterable[EncodedFrame | None], policy: FramePolicy) -> 
         The chunk, None if all frames are holes; and which frames are none. A hole shows the frame before it, or the
         first one.
     """
-    held: list[bool] = []
-    passed: bytes | None = None
+    present_frames: list[bool] = []
+    passed_chunk: bytes | None = None
     encoder: _Encoder | None = None
     for frame in frames:
-        held.append(frame is not None)
+        present_frames.append(frame is not None)
         if frame is None or frame.video is None:
             continue
         if isinstance(frame.video, ChunkFrame):
             # The chunks of a converted root have the same frames as those of a root that is made of it.
-            passed = bytes(frame.video.chunk)
+            passed_chunk = bytes(frame.video.chunk)
         else:
             encoder = encoder or _Encoder(policy, frame.size)
-            encoder.add(frame.video, at=len(held) - 1)
-    return passed if encoder is None else encoder.finish(len(held)), held
+            encoder.add(frame.video, frame_number=len(present_frames) - 1)
+    return passed_chunk if encoder is None else encoder.finish(len(present_frames)), present_frames
 
 
 class _Encoder:
     """An encoder of one chunk of frames of a height and width."""
 
-    def __init__(self, policy: FramePolicy, shape: tuple[int, int]) -> None:
+    def __init__(self, policy: FramePolicy, frame_size: tuple[int, int]) -> None:
         # SVT-AV1 would print its settings for each chunk.
         os.environ.setdefault("SVT_LOG", "1")
         import av
         from av.video.reformatter import ColorRange, Colorspace, Interpolation, VideoReformatter
 
         self._av = av
-        self._shape = shape
+        self._shape = frame_size
         self._to_yuv = partial(
             VideoReformatter().reformat,
             format="yuv420p",
@@ -109,37 +116,39 @@ class _Encoder:
             interpolation=Interpolation.AREA | Interpolation.ACCURATE_RND | Interpolation.BITEXACT,
             threads=1,
         )
-        context: Any = av.CodecContext.create(_ENCODERS[policy.codec], "w")
-        context.height, context.width = map(coded_side, shape)
-        context.pix_fmt, context.time_base, context.framerate = "yuv420p", _SECOND, 1 / _SECOND
-        context.gop_size, context.thread_count = policy.gop, 1
+        codec_context: Any = av.CodecContext.create(_ENCODERS[policy.codec], "w")
+        codec_context.height, codec_context.width = map(coded_side, frame_size)
+        codec_context.pix_fmt, codec_context.time_base, codec_context.framerate = "yuv420p", _SECOND, 1 / _SECOND
+        codec_context.gop_size, codec_context.thread_count = policy.gop, 1
         # BT.601 in the limited range.
-        context.colorspace, context.color_range = 5, 1
-        context.options = {**_OPTIONS[policy.codec], "crf": str(policy.crf)}
-        self._context = context
+        codec_context.colorspace, codec_context.color_range = 5, 1
+        codec_context.options = {**_OPTIONS[policy.codec], "crf": str(policy.crf)}
+        self._context = codec_context
         self._last: Any = None
         self._count = 0
         self._packets: list[bytes] = []
 
-    def add(self, pixels: np.ndarray, *, at: int) -> None:
-        """Add the frame with the number ``at``, uint8 [H, W, 3], and fill the holes before it."""
-        padding = [(0, coded_side(side) - side) for side in self._shape]
-        padded = np.pad(pixels, (*padding, (0, 0)), mode="edge") if max(padding) > (0, 0) else pixels
-        frame = self._to_yuv(self._av.VideoFrame.from_ndarray(np.ascontiguousarray(padded), format="rgb24"))
-        self._fill(at, frame if self._last is None else self._last)
-        self._fill(at + 1, frame)
-        self._last = frame
+    def add(self, pixels: np.ndarray, *, frame_number: int) -> None:
+        """Add the frame with the number ``frame_number``, uint8 [H, W, 3], and fill the holes before it."""
+        edge_padding = [(0, coded_side(frame_side) - frame_side) for frame_side in self._shape]
+        padded_pixels = np.pad(pixels, (*edge_padding, (0, 0)), mode="edge") if max(edge_padding) > (0, 0) else pixels
+        video_frame = self._to_yuv(
+            self._av.VideoFrame.from_ndarray(np.ascontiguousarray(padded_pixels), format="rgb24")
+        )
+        self._fill(frame_number, video_frame if self._last is None else self._last)
+        self._fill(frame_number + 1, video_frame)
+        self._last = video_frame
 
-    def finish(self, count: int) -> bytes:
-        """Return the chunk, whose holes at the end are filled up to ``count`` frames."""
-        self._fill(count, self._last)
+    def finish(self, num_frames: int) -> bytes:
+        """Return the chunk, whose holes at the end are filled up to ``num_frames`` frames."""
+        self._fill(num_frames, self._last)
         self._packets += map(bytes, self._context.encode())
         if self._context.name == "libx264":
             self._packets[0] = _INFORMATION.sub(b"", self._packets[0], count=1)
         return b"".join(self._packets)
 
-    def _fill(self, count: int, frame: Any) -> None:
-        for number in range(self._count, count):
-            frame.pts, frame.time_base = number, _SECOND
-            self._packets += map(bytes, self._context.encode(frame))
-        self._count = max(count, self._count)
+    def _fill(self, num_frames: int, video_frame: Any) -> None:
+        for frame_number in range(self._count, num_frames):
+            video_frame.pts, video_frame.time_base = frame_number, _SECOND
+            self._packets += map(bytes, self._context.encode(video_frame))
+        self._count = max(num_frames, self._count)

@@ -27,10 +27,10 @@ STAGING = "pairstream-staging-"
 def machine() -> str:
     """Return an identifier of the running kernel, all of whose processes see the locks: letters and digits."""
     try:
-        name = Path("/proc/sys/kernel/random/boot_id").read_text()
+        machine_name = Path("/proc/sys/kernel/random/boot_id").read_text()
     except OSError:
-        name = socket.gethostname()
-    return "".join(letter for letter in name if letter.isalnum())[:12]
+        machine_name = socket.gethostname()
+    return "".join(letter for letter in machine_name if letter.isalnum())[:12]
 
 
 def staging_base(staging: str | None) -> Path:
@@ -39,50 +39,50 @@ def staging_base(staging: str | None) -> Path:
 
 
 @contextlib.contextmanager
-def stage(base: Path, *, prefix: str = STAGING, suffix: str = "") -> Iterator[Path]:
+def stage(base_folder: Path, *, prefix: str = STAGING, suffix: str = "") -> Iterator[Path]:
     """Make a folder that exists during the context; raises OSError if it cannot be made."""
-    sweep(base, prefix=prefix, suffix=suffix)
+    sweep(base_folder, prefix=prefix, suffix=suffix)
     while True:
-        folder = Path(tempfile.mkdtemp(prefix=f"{prefix}{machine()}-{os.getpid()}-", suffix=suffix, dir=base))
+        folder = Path(tempfile.mkdtemp(prefix=f"{prefix}{machine()}-{os.getpid()}-", suffix=suffix, dir=base_folder))
         # Another process may sweep the folder before it is locked.
         try:
-            held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            folder_descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         except FileNotFoundError:
             continue
         # A file system without locks has no sweeping either.
         with contextlib.suppress(OSError):
-            fcntl.flock(held, fcntl.LOCK_EX)
+            fcntl.flock(folder_descriptor, fcntl.LOCK_EX)
         if folder.is_dir():
             break
-        os.close(held)
+        os.close(folder_descriptor)
     try:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-        os.close(held)
+        os.close(folder_descriptor)
 
 
-def sweep(base: Path, *, prefix: str = STAGING, suffix: str = "", stale: float = math.inf) -> None:
+def sweep(base_folder: Path, *, prefix: str = STAGING, suffix: str = "", stale_seconds: float = math.inf) -> None:
     """Remove the folders of processes of this user that were killed.
 
     Args:
-        base: Folder that they are in.
+        base_folder: Folder that they are in.
         prefix: Beginning of their names, may be a pattern.
         suffix: End of their names.
-        stale: Age in seconds from which folders of other machines are removed too.
+        stale_seconds: Age in seconds from which folders of other machines are removed too.
     """
-    found: list[Path] = []
+    staging_folders: list[Path] = []
     # The base may be removed meanwhile.
     with contextlib.suppress(OSError):
-        found = list(base.glob(f"{prefix}*{suffix}"))
-    for folder in found:
+        staging_folders = list(base_folder.glob(f"{prefix}*{suffix}"))
+    for folder in staging_folders:
         with contextlib.suppress(OSError):
-            held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            folder_descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
-                status = os.fstat(held)
-                near = f"{machine()}-" in folder.name or time.time() - status.st_mtime >= stale
-                if near and status.st_uid == os.getuid():
-                    fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                folder_status = os.fstat(folder_descriptor)
+                is_local = f"{machine()}-" in folder.name or time.time() - folder_status.st_mtime >= stale_seconds
+                if is_local and folder_status.st_uid == os.getuid():
+                    fcntl.flock(folder_descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     shutil.rmtree(folder, ignore_errors=True)
             finally:
-                os.close(held)
+                os.close(folder_descriptor)

@@ -1,7 +1,7 @@
 """Merging of the index of one split from the parts of its shards.
 
 The index is a function of the parts and the registry's vectors, so every process that merges it gets the same index. It
-is written beside the old one, checked and hashed, and only then put into place; the status of the split is written
+is written next to the old one, checked and hashed, and only then put into place; the status of the split is written
 last. Until then every shard of the split has its part in the journal, so a killed merge starts again there.
 """
 
@@ -25,14 +25,14 @@ from stream.format.names import TABLE_KINDS, table_file
 from stream.format.table import open_table
 
 
-def merge_split(job: SplitJob, plan: DatasetPlan) -> IndexStatus | None:
+def merge_split(split_job: SplitJob, plan: DatasetPlan) -> IndexStatus | None:
     """Merge the index of one split, unless it is merged or another process is merging it.
 
     The part of a shard that was not converted again is cut out of the index that the manifest describes.
 
     Returns:
         The status, also of a split that was merged before; None if another process is merging it, or has finished the
-        whole dataset since.
+        dataset since.
 
     Raises:
         ShardError: A part cannot be read, or the output cannot be written.
@@ -42,10 +42,10 @@ def merge_split(job: SplitJob, plan: DatasetPlan) -> IndexStatus | None:
     try:
         if not journal.exists():
             return None
-        with journal.lock(job.split + INDEX) as mine:
-            return _merge_split(job, plan, journal) if mine else None
+        with journal.lock(split_job.split + INDEX) as is_locked:
+            return _merge_split(split_job, plan, journal) if is_locked else None
     except (ConvertError, FormatError, OSError) as error:
-        # Without locks another process may finish the whole dataset, and remove the journal, meanwhile.
+        # Without locks another process may finish the dataset, and remove the journal, meanwhile.
         if not journal.exists():
             return None
         if isinstance(error, ConvertError):
@@ -54,75 +54,80 @@ def merge_split(job: SplitJob, plan: DatasetPlan) -> IndexStatus | None:
         raise ShardError(message) from error
 
 
-def _merge_split(job: SplitJob, plan: DatasetPlan, journal: Journal) -> IndexStatus:
+def _merge_split(split_job: SplitJob, plan: DatasetPlan, journal: Journal) -> IndexStatus:
     before = journal.manifest() or journal.withdrawn()
-    old = before.splits.get(job.split) if before else None
-    statuses = journal.statuses(job.stems)
-    if old is not None:
-        statuses |= _extract(job, old, journal, known=statuses)
-    if missing := [stem for stem in job.stems if stem not in statuses]:
-        raise ShardError(f"{plan.output}: shard {missing[0]} is not finished any more; run the same command again")
-    ordered = [statuses[stem] for stem in job.stems]
-    inputs = index_inputs(ordered, plan)
-    status = journal.index_status(job.split)
-    if status is not None and status.inputs == inputs:
+    old_split = before.splits.get(split_job.split) if before else None
+    statuses = journal.statuses(split_job.stems)
+    if old_split is not None:
+        statuses |= _extract(split_job, old_split, journal, finished=statuses)
+    if missing_stems := [shard_stem for shard_stem in split_job.stems if shard_stem not in statuses]:
+        raise ShardError(
+            f"{plan.output}: shard {missing_stems[0]} is not finished any more; run the same command again"
+        )
+    ordered_statuses = [statuses[shard_stem] for shard_stem in split_job.stems]
+    inputs_digest = index_inputs(ordered_statuses, plan)
+    status = journal.index_status(split_job.split)
+    if status is not None and status.inputs == inputs_digest:
         return status
-    with journal.stage(job.split + INDEX) as folder:
+    with journal.stage(split_job.split + INDEX) as stage_folder:
         with writing(journal.scratch):
-            parts = journal.parts(ordered, folder)
-            index = merge_index(folder, parts, plan.vectors)
+            shard_parts = journal.parts(ordered_statuses, stage_folder)
+            index_tables = merge_index(stage_folder, shard_parts, plan.vectors)
         for kind in TABLE_KINDS:
-            rows = sum(getattr(status.entry, kind) for status in ordered)
-            open_table(folder / table_file(kind), kind, entry=index[kind], rows=rows)
-        statistics, instruction = split_statistics(folder, plan.vectors), only_instruction(folder)
-        if old is not None and old.index != index:
-            if [status.entry for status in ordered] == list(old.shards):
-                tables = ", ".join(kind for kind in TABLE_KINDS if old.index[kind] != index[kind])
+            num_rows = sum(getattr(status.entry, kind) for status in ordered_statuses)
+            open_table(stage_folder / table_file(kind), kind, entry=index_tables[kind], rows=num_rows)
+        statistics, instruction = split_statistics(stage_folder, plan.vectors), only_instruction(stage_folder)
+        if old_split is not None and old_split.index != index_tables:
+            if [status.entry for status in ordered_statuses] == list(old_split.shards):
+                changed_tables = ", ".join(kind for kind in TABLE_KINDS if old_split.index[kind] != index_tables[kind])
                 raise ShardError(
-                    f"{plan.output}: the index of {job.split} was merged again from the shards of the manifest, and "
-                    f"{tables} differ from it, so nothing was replaced; take the versions that wrote the dataset "
+                    f"{plan.output}: the index of {split_job.split} was merged again from the shards of the "
+                    f"manifest, and {changed_tables} differ from it, so nothing was replaced; take the versions that "
+                    "wrote the dataset "
                     '("versions" in dataset.json), or convert it again with --overwrite'
                 )
-            journal.withdraw(job.split + INDEX)
-        journal.place_index(job.split, folder)
-    status = IndexStatus(split=job.split, inputs=inputs, index=index, statistics=statistics, instruction=instruction)
+            journal.withdraw(split_job.split + INDEX)
+        journal.place_index(split_job.split, stage_folder)
+    status = IndexStatus(
+        split=split_job.split, inputs=inputs_digest, index=index_tables, statistics=statistics, instruction=instruction
+    )
     journal.finish_index(status)
     return status
 
 
 def _extract(
-    job: SplitJob, old: SplitEntry, journal: Journal, *, known: Mapping[str, ShardStatus]
+    split_job: SplitJob, old_split: SplitEntry, journal: Journal, *, finished: Mapping[str, ShardStatus]
 ) -> dict[str, ShardStatus]:
     """Put the parts of shards that were not converted again into the journal, cut out of the old index."""
-    wanted = {*job.stems} - {*known}
-    complete = journal.complete_files(entry for entry in old.shards if entry.name in wanted)
-    if not complete or not journal.has_index(old.index, job.split):
+    missing_stems = {*split_job.stems} - {*finished}
+    complete_stems = journal.complete_files(entry for entry in old_split.shards if entry.name in missing_stems)
+    if not complete_stems or not journal.has_index(old_split.index, split_job.split):
         return {}
-    listed = parse_quarantine(journal.quarantine())
-    found = {}
-    with journal.stage(job.split + INDEX) as stage:
-        folder = journal.tables(job.split, old.index, stage)
-        for shard in list_shards(folder, old):
-            if (name := shard.entry.name) in complete:
-                found[name] = _extract_shard(shard, journal, listed.get(name, ()))
-    return found
+    quarantine_by_shard = parse_quarantine(journal.quarantine())
+    extracted = {}
+    with journal.stage(split_job.split + INDEX) as stage_folder:
+        tables_folder = journal.tables(split_job.split, old_split.index, stage_folder)
+        for shard in list_shards(tables_folder, old_split):
+            if (shard_name := shard.entry.name) in complete_stems:
+                extracted[shard_name] = _extract_shard(shard, journal, quarantine_by_shard.get(shard_name, ()))
+    return extracted
 
 
-def _extract_shard(shard: Shard, journal: Journal, listed: Sequence[QuarantineEntry]) -> ShardStatus:
+def _extract_shard(shard: Shard, journal: Journal, quarantine: Sequence[QuarantineEntry]) -> ShardStatus:
     entry = shard.entry
-    with journal.lock(entry.name, wait=True), journal.stage(entry.name) as folder:
-        parts = {kind: folder / kind for kind in TABLE_KINDS}
+    with journal.lock(entry.name, wait=True), journal.stage(entry.name) as stage_folder:
+        part_paths = {kind: stage_folder / kind for kind in TABLE_KINDS}
         with writing(journal.scratch):
-            extract_part(shard, parts)
-        lengths = open_table(parts["episodes"], "episodes", rows=entry.episodes).array("num_steps")
+            extract_part(shard, part_paths)
+        episode_lengths = open_table(part_paths["episodes"], "episodes", rows=entry.episodes).array("num_steps")
         status = ShardStatus(
             entry=entry,
-            parts={kind: describe_durably(path) for kind, path in parts.items()},
-            longest=int(lengths.max(initial=0)),
+            parts={kind: describe_durably(path) for kind, path in part_paths.items()},
+            longest=int(episode_lengths.max(initial=0)),
             bytes_in=0,
-            quarantine=tuple(listed),
+            quarantine=tuple(quarantine),
         )
-        journal.place(entry.name, folder)
+        journal.place(entry.name, stage_folder)
         journal.finish(status)
     return status
 

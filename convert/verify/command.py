@@ -22,7 +22,7 @@ from convert.findings import Notes, Report
 from convert.index.shards import list_shards
 from convert.pool import Crashed, ProcessPool
 from convert.shard.pairs import record_offsets
-from convert.verify.dataset import Surveyed, survey
+from convert.verify.dataset import VerifiedDataset, verify_dataset
 from convert.verify.index import check_ids, check_index
 from convert.verify.shard import check_shard, stored_cameras
 from stream.base.progress import Progress
@@ -68,21 +68,23 @@ def verify_root(
     if jobs is not None and jobs < 1:
         raise UsageError(f"jobs is {jobs}, expected 1 or more")
     started = time.monotonic()
-    reports = [survey(folder) for folder in find_datasets(root, datasets)]
-    total = sum(entry.bytes for report in reports for _, entry in report.files())
+    reports = [verify_dataset(folder) for folder in find_datasets(root, datasets)]
+    total_bytes = sum(entry.bytes for report in reports for _, entry in report.files())
     # At least two processes, unless one was asked for: a crash must not end this process.
     workers = jobs if jobs is not None else max(2, os.cpu_count() or 1)
-    with Progress(total, "B", label="verify", stream=progress) as shown, ProcessPool(workers) as pool:
+    with Progress(total_bytes, "B", label="verify", stream=progress) as progress_line, ProcessPool(workers) as pool:
         # The findings of an index decide whether its shards are compared with it.
         for of_shards in (False, True):
             checks = [check for report in reports for check in _list_checks(report, deep=deep, of_shards=of_shards)]
-            sizes = [check.bytes for check in checks]
-            results = pool.run([check.run for check in checks], shown=shown, sizes=sizes, fails=_is_damaged)
-            for check, found in zip(checks, results, strict=True):
-                if isinstance(found, Crashed):
-                    check.report.notes.add_file(check.file, str(found))
+            check_sizes = [check.bytes for check in checks]
+            results = pool.run(
+                [check.run for check in checks], progress=progress_line, task_sizes=check_sizes, is_failure=_is_damaged
+            )
+            for check, check_notes in zip(checks, results, strict=True):
+                if isinstance(check_notes, Crashed):
+                    check.report.notes.add_file(check.file, str(check_notes))
                 else:
-                    check.report.notes.merge(found)
+                    check.report.notes.merge(check_notes)
     _name_swapped(reports)
     return Report(
         root=str(root),
@@ -93,12 +95,12 @@ def verify_root(
     )
 
 
-def _name_swapped(reports: Sequence[Surveyed]) -> None:
+def _name_swapped(reports: Sequence[VerifiedDataset]) -> None:
     """Say of each damaged file that has the bytes of another which one that is."""
-    owners = {entry.sha256: path for report in reports for path, entry in report.files()}
+    path_by_hash = {entry.sha256: path for report in reports for path, entry in report.files()}
     for damage in (damage for report in reports for damage in report.notes.damage):
-        if damage.sha256 in owners:
-            damage.text += f"; these are the bytes of {owners[damage.sha256]}"
+        if damage.sha256 in path_by_hash:
+            damage.text += f"; these are the bytes of {path_by_hash[damage.sha256]}"
 
 
 def _is_damaged(notes: Notes) -> bool:
@@ -108,33 +110,39 @@ def _is_damaged(notes: Notes) -> bool:
 class _Check(NamedTuple):
     """A check to run in a process, the file to name if the process dies, and the number of bytes to read."""
 
-    report: Surveyed
+    report: VerifiedDataset
     run: Callable[[], Notes]
     file: Path
     bytes: int
 
 
-def _list_checks(report: Surveyed, *, deep: bool, of_shards: bool) -> Iterator[_Check]:
+def _list_checks(report: VerifiedDataset, *, deep: bool, of_shards: bool) -> Iterator[_Check]:
     """Yield the check of the index of each split, or, after these checks, of each shard."""
     if (manifest := report.manifest) is None:
         return
     offsets, cameras = record_offsets(manifest.layout, manifest.parameters), stored_cameras(manifest)
-    wrong = {damage.file for damage in report.notes.damage}
-    tables = {split: report.folder / split / table_file("episodes") for split in manifest.splits}
-    if of_shards and (sound := [split for split, path in tables.items() if path.exists() and str(path) not in wrong]):
-        splits = {split: manifest.splits[split] for split in sound}
-        size = sum(entry.index["episodes"].bytes for entry in splits.values())
-        yield _Check(report, partial(check_ids, report.folder, splits), tables[sound[0]], size)
+    damaged_files = {damage.file for damage in report.notes.damage}
+    episode_tables = {split: report.folder / split / table_file("episodes") for split in manifest.splits}
+    if of_shards and (
+        valid_splits := [
+            split for split, path in episode_tables.items() if path.exists() and str(path) not in damaged_files
+        ]
+    ):
+        splits = {split: manifest.splits[split] for split in valid_splits}
+        num_bytes = sum(entry.index["episodes"].bytes for entry in splits.values())
+        yield _Check(report, partial(check_ids, report.folder, splits), episode_tables[valid_splits[0]], num_bytes)
     for split, entry in manifest.splits.items():
-        folder, records = report.folder / split, report.folder / split / table_file("records")
+        folder, records_path = report.folder / split, report.folder / split / table_file("records")
         if of_shards and folder.is_dir():
             for shard in list_shards(folder, entry):
-                is_sound = str(records) not in wrong
-                run = partial(check_shard, shard, offsets=offsets, deep=deep, index_sound=is_sound, cameras=cameras)
-                yield _Check(report, run, shard.path, shard.entry.file.bytes)
+                is_sound = str(records_path) not in damaged_files
+                run_check = partial(
+                    check_shard, shard, offsets=offsets, deep=deep, index_sound=is_sound, cameras=cameras
+                )
+                yield _Check(report, run_check, shard.path, shard.entry.file.bytes)
         elif folder.is_dir():
-            size = sum(table.bytes for table in (*entry.index.values(), *entry.labels.values()))
-            yield _Check(report, partial(check_index, folder, manifest, deep=deep), records, size)
+            num_bytes = sum(table_entry.bytes for table_entry in (*entry.index.values(), *entry.labels.values()))
+            yield _Check(report, partial(check_index, folder, manifest, deep=deep), records_path, num_bytes)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -147,8 +155,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, help="number of processes (default: one per CPU)")
     logging.basicConfig(level=logging.ERROR, format="%(levelname)s %(name)s: %(message)s")
 
-    def work(options: argparse.Namespace, names: list[str] | None) -> tuple[Any, str, bool]:
-        report = verify_root(options.root, deep=options.deep, datasets=names, jobs=options.jobs, progress=sys.stderr)
+    def work(options: argparse.Namespace, dataset_names: list[str] | None) -> tuple[Any, str, bool]:
+        report = verify_root(
+            options.root, deep=options.deep, datasets=dataset_names, jobs=options.jobs, progress=sys.stderr
+        )
         return report.to_json(), report.to_text(), not report.ok
 
-    return run_report(parser, arguments, work=work, interrupted="interrupted; nothing was changed")
+    return run_report(parser, arguments, make_report=work, interrupt_message="interrupted; nothing was changed")

@@ -33,13 +33,13 @@ from stream.format.names import (
 
 _SHARD = re.compile(r"(?P<index>\d{5,})-of-(?P<count>\d{5,})")
 _SHARD_FILE = re.compile(r".*\d{5,}-of-\d{5,}.*\.arrayrecord", re.DOTALL)
-_TABLE_FILES = {table_file(kind) for kind in TABLE_KINDS}
+_TABLE_FILES = {table_file(table_kind) for table_kind in TABLE_KINDS}
 _MAX_QUARANTINE = 1 << 30
 _UNLISTED = {"pair_of_corrupt_frame", "not_chosen"}
 """Reasons that are counted and not listed: the list has a corrupt frame once, not each of its pairs."""
 
 
-class Surveyed(DatasetReport):
+class VerifiedDataset(DatasetReport):
     """A dataset and what is wrong with its files."""
 
     @property
@@ -49,147 +49,171 @@ class Surveyed(DatasetReport):
         return {"verdict": verdict}
 
 
-def survey(folder: Path) -> Surveyed:
+def verify_dataset(folder: Path) -> VerifiedDataset:
     """Read the manifest of a version folder, and compare it with itself and with the files around it."""
-    report = Surveyed(folder=folder)
-    findings, path, journal = report.notes, folder / MANIFEST_NAME, (folder / FOLDER).exists()
+    report = VerifiedDataset(folder=folder)
+    findings, manifest_path, has_journal = report.notes, folder / MANIFEST_NAME, (folder / FOLDER).exists()
     try:
         report.manifest = manifest = read_manifest(folder)
     except FileNotFoundError:
-        if journal:
-            text = f"is not there: the conversion is incomplete, finished shards: {len(Journal(folder).finished())}"
-            findings.add("incomplete", None, partial(Example, file=str(path), text=text))
+        if has_journal:
+            sentence = f"is not there: the conversion is incomplete, finished shards: {len(Journal(folder).finished())}"
+            findings.add("incomplete", None, partial(Example, file=str(manifest_path), text=sentence))
         else:
-            findings.add_file(path, f"is not there, and no {FOLDER} to resume from; expected a complete conversion")
+            findings.add_file(
+                manifest_path, f"is not there, and no {FOLDER} to resume from; expected a complete conversion"
+            )
     except (FormatError, OSError) as error:
-        findings.add_file(path, fault(error, path))
+        findings.add_file(manifest_path, fault(error, manifest_path))
     else:
-        for key in ("dataset", "version"):
-            found, expected = getattr(manifest, key), getattr(report, key)
-            if found != expected:
-                findings.add_file(path, f"is of {key} {found!r}, its folder says {expected!r}")
-        for text in _contradictions(manifest):
-            findings.add_file(path, text)
-        _check_names(folder, manifest, journal, findings)
-        _check_quarantine(folder / QUARANTINE_NAME, manifest, journal, findings)
-        if journal:
+        for field_name in ("dataset", "version"):
+            actual, folder_value = getattr(manifest, field_name), getattr(report, field_name)
+            if actual != folder_value:
+                findings.add_file(manifest_path, f"is of {field_name} {actual!r}, its folder says {folder_value!r}")
+        for sentence in _contradictions(manifest):
+            findings.add_file(manifest_path, sentence)
+        _check_names(folder, manifest, has_journal, findings)
+        _check_quarantine(folder / QUARANTINE_NAME, manifest, has_journal, findings)
+        if has_journal:
             findings.add("unfinished", None, f"{FOLDER} exists: adding a split goes on or was interrupted")
-        if hint := report.registry_hint:
-            findings.add("registry_changed", None, hint)
+        if reindex_advice := report.registry_hint:
+            findings.add("registry_changed", None, reindex_advice)
     return report
 
 
 def _contradictions(manifest: Manifest) -> Iterator[str]:
     """Yield a sentence about each contradiction in a manifest that ``read_manifest`` does not find."""
-    shards, image = [shard for split in manifest.splits.values() for shard in split.shards], manifest.image
+    shards, image_counts = (
+        [entry for split_entry in manifest.splits.values() for entry in split_entry.shards],
+        manifest.image,
+    )
     try:
-        cameras = {*manifest.parameters.get("cameras", ()), *(name for shard in shards for name in shard.camera_sizes)}
-        counted = _counts(total_counts(shard.left_out for shard in shards), count_frames(shards, sorted(cameras)))
-        said = _counts(manifest.left_out, image)
-        by_size, encoded = sum(image["sizes"].values()), image["passed"] + image["transcoded"]
+        cameras = {
+            *manifest.parameters.get("cameras", ()),
+            *(split for entry in shards for split in entry.camera_sizes),
+        }
+        computed = _counts(total_counts(entry.left_out for entry in shards), count_frames(shards, sorted(cameras)))
+        recorded = _counts(manifest.left_out, image_counts)
+        num_by_size, num_encoded = (
+            sum(image_counts["sizes"].values()),
+            image_counts["passed"] + image_counts["transcoded"],
+        )
     except (AttributeError, KeyError, TypeError):
-        yield f"field image is {image!r:.200}, expected sizes, passed and transcoded"
+        yield f"field image is {image_counts!r:.200}, expected sizes, passed and transcoded"
     else:
-        for what in sorted({*said, *counted}):
-            if said.get(what, 0) != counted.get(what, 0):
-                yield f"says {said.get(what, 0)} {what}, its shards add up to {counted.get(what, 0)}"
-        if by_size != encoded:
-            yield f"counts {by_size} frames by size, {encoded} passed through or transcoded"
-    for name, split in manifest.splits.items():
-        yield from _strange_names(name, split.shards)
+        for subject in sorted({*recorded, *computed}):
+            if recorded.get(subject, 0) != computed.get(subject, 0):
+                yield f"says {recorded.get(subject, 0)} {subject}, its shards add up to {computed.get(subject, 0)}"
+        if num_by_size != num_encoded:
+            yield f"counts {num_by_size} frames by size, {num_encoded} passed through or transcoded"
+    for split, split_entry in manifest.splits.items():
+        yield from _strange_names(split, split_entry.shards)
     if set(manifest.statistics) != set(manifest.splits):
-        found, expected = (", ".join(sorted(names)) or "no split" for names in (manifest.statistics, manifest.splits))
-        yield f"has statistics of {found}, expected of {expected}"
+        actual_splits, expected_splits = (
+            ", ".join(sorted(split_names)) or "no split" for split_names in (manifest.statistics, manifest.splits)
+        )
+        yield f"has statistics of {actual_splits}, expected of {expected_splits}"
     if record_offsets(manifest.layout, manifest.parameters) is None:
         yield "field parameters has no offset, frames and frame_offsets of a pair that agree"
 
 
-def _counts(left_out: Mapping[str, int], image: Mapping[str, Any]) -> dict[str, int]:
+def _counts(left_out: Mapping[str, int], image_counts: Mapping[str, Any]) -> dict[str, int]:
     """Return the counts of a manifest by what is counted; raises AttributeError, KeyError or TypeError without them."""
-    cameras = image.get("cameras", {})
+    cameras = image_counts.get("cameras", {})
     return {
-        **{f"left out as {reason}": count for reason, count in left_out.items()},
-        **{f"frames of {size}": count for size, count in image["sizes"].items()},
-        **{f"frames of {name} of {size}": cameras[name][size] for name in cameras for size in cameras[name]},
+        **{f"left out as {reason}": num_left_out for reason, num_left_out in left_out.items()},
+        **{f"frames of {frame_size}": num_left_out for frame_size, num_left_out in image_counts["sizes"].items()},
+        **{
+            f"frames of {name} of {frame_size}": cameras[name][frame_size]
+            for name in cameras
+            for frame_size in cameras[name]
+        },
         "cameras": len(cameras),
-        "frames passed through": image["passed"],
+        "frames passed through": image_counts["passed"],
     }
 
 
 def _strange_names(split: str, shards: Sequence[ShardEntry]) -> Iterator[str]:
     """Yield a sentence about each shard whose name does not follow the name before."""
-    last, count = -1, None
-    for shard in shards:
-        match = _SHARD.fullmatch(shard.name.removeprefix(f"{split}-"))
-        if match is None:
-            yield f"split {split} lists a shard {shard.name!r}, expected {split}-00000-of-00001"
+    last_index, num_shards = -1, None
+    for entry in shards:
+        name_match = _SHARD.fullmatch(entry.name.removeprefix(f"{split}-"))
+        if name_match is None:
+            yield f"split {split} lists a shard {entry.name!r}, expected {split}-00000-of-00001"
             continue
-        index, count = int(match["index"]), count or match["count"]
-        if match["count"] != count or not last < index < int(count):
-            yield f"split {split} lists {shard.name!r} after number {last} of {count}"
-        last = index
+        shard_index, num_shards = int(name_match["index"]), num_shards or name_match["count"]
+        if name_match["count"] != num_shards or not last_index < shard_index < int(num_shards):
+            yield f"split {split} lists {entry.name!r} after number {last_index} of {num_shards}"
+        last_index = shard_index
 
 
-def _check_names(folder: Path, manifest: Manifest, journal: bool, findings: Notes) -> None:
+def _check_names(folder: Path, manifest: Manifest, has_journal: bool, findings: Notes) -> None:
     """Report missing folders of splits, and files that the manifest does not have."""
-    for split, entry in manifest.splits.items():
-        known = _TABLE_FILES | {shard_file(shard.name) for shard in entry.shards}
-        if entry.shards and not (folder / split).is_dir():
-            findings.add_file(folder / split, f"is no folder; expected a folder of {len(known):,} files")
-        labels = {label_file(name) for name in entry.labels}
+    for split, split_entry in manifest.splits.items():
+        known_names = _TABLE_FILES | {shard_file(entry.name) for entry in split_entry.shards}
+        if split_entry.shards and not (folder / split).is_dir():
+            findings.add_file(folder / split, f"is no folder; expected a folder of {len(known_names):,} files")
+        label_names = {label_file(name) for name in split_entry.labels}
         # A hidden file of labels is of a command that is at work, or of one that was killed: the next one removes it.
-        unknown = [path for path in (folder / split / LABELS).glob("[!.]*") if path.name not in labels]
-        unknown += [path for path in (folder / split).glob("*") if path.name not in known | {LABELS}]
-        for path in sorted(unknown):
-            findings.add_file(path, "is not in the manifest; remove it if nobody needs it")
-    for path in sorted(folder.glob("*")):
-        if path.name.startswith(".") or path.name in manifest.splits:
+        unknown_files = [
+            file_path for file_path in (folder / split / LABELS).glob("[!.]*") if file_path.name not in label_names
+        ]
+        unknown_files += [
+            file_path for file_path in (folder / split).glob("*") if file_path.name not in known_names | {LABELS}
+        ]
+        for file_path in sorted(unknown_files):
+            findings.add_file(file_path, "is not in the manifest; remove it if nobody needs it")
+    for file_path in sorted(folder.glob("*")):
+        if file_path.name.startswith(".") or file_path.name in manifest.splits:
             continue
-        if _is_output(path):
-            findings.add_file(path, "is not in the folder of a split; remove it if nobody needs it")
-        elif not journal and any(map(_is_output, path.glob("*"))):
-            findings.add_file(path, f"is a split that the manifest does not have; it has {', '.join(manifest.splits)}")
+        if _is_output(file_path):
+            findings.add_file(file_path, "is not in the folder of a split; remove it if nobody needs it")
+        elif not has_journal and any(map(_is_output, file_path.glob("*"))):
+            findings.add_file(
+                file_path, f"is a split that the manifest does not have; it has {', '.join(manifest.splits)}"
+            )
 
 
-def _is_output(path: Path) -> bool:
-    return bool(_SHARD_FILE.fullmatch(path.name)) or path.name in _TABLE_FILES
+def _is_output(file_path: Path) -> bool:
+    return bool(_SHARD_FILE.fullmatch(file_path.name)) or file_path.name in _TABLE_FILES
 
 
-def _check_quarantine(path: Path, manifest: Manifest, journal: bool, findings: Notes) -> None:
+def _check_quarantine(quarantine_path: Path, manifest: Manifest, has_journal: bool, findings: Notes) -> None:
     """Compare the list of what was left out with the counts of each shard.
 
-    While a split is added, ``journal`` is true, and the list has entries of a split that the manifest does not have.
+    While a split is added, ``has_journal`` is true, and the list has entries of a split that the manifest does not
+    have.
     """
-    shards = [shard for split in manifest.splits.values() for shard in split.shards]
+    shards = [entry for split_entry in manifest.splits.values() for entry in split_entry.shards]
     counted, listed = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
-    for shard in shards:
-        for reason in {*shard.left_out} - _UNLISTED:
-            counted[shard.name, reason] = shard.left_out[reason]
+    for entry in shards:
+        for reason in {*entry.left_out} - _UNLISTED:
+            counted[entry.name, reason] = entry.left_out[reason]
     try:
-        lines = read_whole(path, _MAX_QUARANTINE).splitlines()
+        json_lines = read_whole(quarantine_path, _MAX_QUARANTINE).splitlines()
     except FileNotFoundError:
         if counted:
-            findings.add_file(path, f"is not there, the manifest left out {dict(manifest.left_out)}")
+            findings.add_file(quarantine_path, f"is not there, the manifest left out {dict(manifest.left_out)}")
         return
     except (OSError, FileTooLarge) as error:
-        findings.add_file(path, fault(error, path))
+        findings.add_file(quarantine_path, fault(error, quarantine_path))
         return
-    if manifest.quarantine is not None and not journal:
-        findings.check_file(path, manifest.quarantine)
-    for number, line in enumerate(lines, start=1):
+    if manifest.quarantine is not None and not has_journal:
+        findings.check_file(quarantine_path, manifest.quarantine)
+    for line_number, json_line in enumerate(json_lines, start=1):
         try:
-            entry = QuarantineEntry.model_validate_json(line)
+            quarantine_entry = QuarantineEntry.model_validate_json(json_line)
         except ValidationError as error:
-            findings.add_file(path, f"line {number}: {first_fault(error)}")
+            findings.add_file(quarantine_path, f"line {line_number}: {first_fault(error)}")
         else:
-            if not journal or split_of(entry.shard) in manifest.splits:
-                listed[entry.shard, entry.reason] += 1
-    known = {shard.name for shard in shards}
-    for key in sorted({*listed, *counted}):
-        name, reason = key
-        if name not in known:
-            what = f"lists {listed[key]:,} of {reason} for shard {name!r:.100}"
-            findings.add_file(path, f"{what}, which the manifest does not have")
-        elif listed[key] != counted[key]:
-            what = f"lists {listed[key]:,} of {reason} for {name}"
-            findings.add_file(path, f"{what}, the manifest left out {counted[key]:,} there")
+            if not has_journal or split_of(quarantine_entry.shard) in manifest.splits:
+                listed[quarantine_entry.shard, quarantine_entry.reason] += 1
+    known_shards = {entry.name for entry in shards}
+    for shard_and_reason in sorted({*listed, *counted}):
+        shard_name, reason = shard_and_reason
+        if shard_name not in known_shards:
+            sentence = f"lists {listed[shard_and_reason]:,} of {reason} for shard {shard_name!r:.100}"
+            findings.add_file(quarantine_path, f"{sentence}, which the manifest does not have")
+        elif listed[shard_and_reason] != counted[shard_and_reason]:
+            sentence = f"lists {listed[shard_and_reason]:,} of {reason} for {shard_name}"
+            findings.add_file(quarantine_path, f"{sentence}, the manifest left out {counted[shard_and_reason]:,} there")

@@ -41,12 +41,12 @@ def check_index(folder: Path, manifest: Manifest, *, deep: bool) -> Notes:
         deep: Compute derived columns and statistics again.
     """
     findings, entry, tables = Notes(folder.name), manifest.splits[folder.name], dict[TableKind, Table]()
-    paths = {kind: folder / table_file(kind) for kind in TABLE_KINDS}
-    for kind, path in paths.items():
-        if table := _checked(path, kind, entry.index[kind], getattr(entry, kind), findings):
+    table_paths = {kind: folder / table_file(kind) for kind in TABLE_KINDS}
+    for kind, table_path in table_paths.items():
+        if table := _checked(table_path, kind, entry.index[kind], getattr(entry, kind), findings):
             tables[kind] = table
-    for name, labels in entry.labels.items():
-        _checked(label_path(folder, name, labels), None, labels, entry.steps, findings)
+    for labels_name, labels in entry.labels.items():
+        _checked(label_path(folder, labels_name, labels), None, labels, entry.steps, findings)
     try:
         shards, offsets = list_shards(folder, entry), record_offsets(manifest.layout, manifest.parameters)
         for shard in shards:
@@ -54,56 +54,63 @@ def check_index(folder: Path, manifest: Manifest, *, deep: bool) -> Notes:
         vectors = derived_vectors(read_vectors(manifest))
         if "steps" in tables and _check_vectors(tables["steps"], shards, vectors, deep, findings) and deep:
             computed = {name: _statistics(tables["steps"], name, vector) for name, vector in vectors.items()}
-            for vector, text in differing_statistics(manifest.statistics.get(folder.name, {}), computed):
-                findings.add_file(folder.parent / MANIFEST_NAME, f"statistics of {folder.name} {vector}: {text}")
+            for vector, sentence in differing_statistics(manifest.statistics.get(folder.name, {}), computed):
+                findings.add_file(folder.parent / MANIFEST_NAME, f"statistics of {folder.name} {vector}: {sentence}")
     except FormatError as error:
         findings.add_file(folder.parent / MANIFEST_NAME, str(error))
     except Exception as error:
         findings.add_file(
-            paths["episodes"], f"tables could not be compared: {type(error).__name__}: {first_line(error)}"
+            table_paths["episodes"], f"tables could not be compared: {type(error).__name__}: {first_line(error)}"
         )
     return findings
 
 
 def check_ids(folder: Path, splits: Mapping[str, SplitEntry]) -> Notes:
     """Check that no two episodes of a dataset have the same id; ``splits`` are those whose tables are sound."""
-    findings, seen = Notes(), set[str]()
+    findings, known_ids = Notes(), set[str]()
     for split, entry in splits.items():
-        path = folder / split / table_file("episodes")
-        table = open_table(path, "episodes", rows=entry.episodes)
-        repeated = []
-        for name in table.take_texts("episode_id", np.arange(len(table))):
-            if name in seen:
-                repeated.append(name)
-            seen.add(name)
-        if repeated:
-            text = f"episode_id {repeated[0]!r:.200} is of two episodes; labels, marks and lists cannot tell them apart"
-            findings.add_file(path, text, check="ids", count=len(repeated))
+        table_path = folder / split / table_file("episodes")
+        episodes_table = open_table(table_path, "episodes", rows=entry.episodes)
+        repeated_ids = []
+        for text_id in episodes_table.take_texts("episode_id", np.arange(len(episodes_table))):
+            if text_id in known_ids:
+                repeated_ids.append(text_id)
+            known_ids.add(text_id)
+        if repeated_ids:
+            sentence = (
+                f"episode_id {repeated_ids[0]!r:.200} is of two episodes; labels, marks and lists cannot tell them "
+                "apart"
+            )
+            findings.add_file(table_path, sentence, check_name="ids", count=len(repeated_ids))
     return findings
 
 
-def _checked(path: Path, kind: TableKind | None, entry: TableEntry, rows: int, findings: Notes) -> Table | None:
+def _checked(
+    table_path: Path, kind: TableKind | None, entry: TableEntry, num_rows: int, findings: Notes
+) -> Table | None:
     """Return a table that can be compared with others, None if its file is not what the manifest says."""
-    if findings.check_file(path, entry):
+    if findings.check_file(table_path, entry):
         try:
-            return _open(path, kind, entry, rows, findings)
+            return _open(table_path, kind, entry, num_rows, findings)
         except Exception as error:
-            findings.add_file(path, fault(error, path))
+            findings.add_file(table_path, fault(error, table_path))
     return None
 
 
-def _open(path: Path, kind: TableKind | None, entry: TableEntry, rows: int, findings: Notes) -> Table:
+def _open(table_path: Path, kind: TableKind | None, entry: TableEntry, num_rows: int, findings: Notes) -> Table:
     """Open a table, and report columns that differ from the manifest; raises FormatError or ArrowInvalid."""
-    table, expected = open_table(path, kind, rows=rows), entry.columns
+    table, expected_hashes = open_table(table_path, kind, rows=num_rows), entry.columns
     # Follows every offset in the table.
     table.arrow().validate(full=True)
-    for name in sorted({*table.columns, *expected}):
-        if name not in expected:
-            findings.add_file(path, f"column {name!r} is not in the manifest")
-        elif name not in table.columns:
-            findings.add_file(path, f"column {name!r} is only in the manifest")
-        elif (found := hash_column(table.content, table.columns[name])) != expected[name]:
-            findings.add_file(path, f"column {name!r} has XXH3 {found}, expected {expected[name]}")
+    for column in sorted({*table.columns, *expected_hashes}):
+        if column not in expected_hashes:
+            findings.add_file(table_path, f"column {column!r} is not in the manifest")
+        elif column not in table.columns:
+            findings.add_file(table_path, f"column {column!r} is only in the manifest")
+        elif (actual_hash := hash_column(table.content, table.columns[column])) != expected_hashes[column]:
+            findings.add_file(
+                table_path, f"column {column!r} has XXH3 {actual_hash}, expected {expected_hashes[column]}"
+            )
     return table
 
 
@@ -111,59 +118,68 @@ def _check_vectors(
     table: Table, shards: Sequence[Shard], vectors: Mapping[DerivedName, Vector], deep: bool, findings: Notes
 ) -> bool:
     """Check that ``steps`` has the vectors of the registry entry, and if ``deep`` each value; return whether it has."""
-    sound, path, raw = True, Path(table.path), table.arrow()
-    for name in DERIVED if len(table) else ():
-        vector, column = vectors.get(name, ()), table.columns.get(name)
-        size = None if isinstance(vector, Motion) else len(part_names(vector))
-        found = None if column is None else (column.dtype, column.width, column.validity)
-        if found != (("<f4", size, None) if vector else None):
-            sound, shown = (
+    is_valid, table_path, raw_columns = True, Path(table.path), table.arrow()
+    for column_name in DERIVED if len(table) else ():
+        vector, column = vectors.get(column_name, ()), table.columns.get(column_name)
+        num_values = None if isinstance(vector, Motion) else len(part_names(vector))
+        actual_type = None if column is None else (column.dtype, column.width, column.validity)
+        if actual_type != (("<f4", num_values, None) if vector else None):
+            is_valid, description = (
                 False,
-                f"it has {found[1] or 1} values of type {found[0]} a row" if found else "there is none",
+                f"it has {actual_type[1] or 1} values of type {actual_type[0]} a row"
+                if actual_type
+                else "there is none",
             )
             findings.add_file(
-                path, f"column {name}: {shown}, the manifest's registry entry says {size or 1} values of float32"
+                table_path,
+                f"column {column_name}: {description}, the manifest's registry entry says {num_values or 1} values of "
+                "float32",
             )
         elif deep and (
-            faults := {part.path: text for part in vector_inputs(vector) if (text := find_fault(raw.schema, part))}
+            faults := {
+                part.path: problem
+                for part in vector_inputs(vector)
+                if (problem := find_fault(raw_columns.schema, part))
+            }
         ):
-            sound = False
-            for part, text in faults.items():
-                findings.add_file(path, f"{name} takes {part}, but {text}")
+            is_valid = False
+            for part_path, problem in faults.items():
+                findings.add_file(table_path, f"{column_name} takes {part_path}, but {problem}")
         elif deep and vector:
             for shard in shards:
-                sound &= _compare_rows(name, vector, _ShardRows(table, "steps", shard, findings), raw)
-    return sound
+                is_valid &= _compare_rows(column_name, vector, _ShardRows(table, "steps", shard, findings), raw_columns)
+    return is_valid
 
 
-def _statistics(table: Table, name: DerivedName, vector: Vector) -> Statistics:
+def _statistics(table: Table, column: DerivedName, vector: Vector) -> Statistics:
     """Return the statistics of a derived column, read in another way than the one that wrote the manifest's."""
-    names = part_names(vector)
-    rows, owners = table.array(name).reshape(len(table), len(names)), table.array("episode")
-    dims = [describe_values(values.copy()) for values in rows.T]
+    dimension_names = part_names(vector)
+    column_rows, owners = (table.array(column).reshape(len(table), len(dimension_names)), table.array("episode"))
+    figures_by_dimension = [describe_values(values.copy()) for values in column_rows.T]
     return Statistics(
-        names=names,
+        names=dimension_names,
         count=len(table),
-        nonfinite_episodes=len(np.unique(owners[~np.isfinite(rows).all(axis=1)])) if name in VECTORS else 0,
-        **{key: tuple(dim[key] for dim in dims) for key in dims[0]},
+        nonfinite_episodes=len(np.unique(owners[~np.isfinite(column_rows).all(axis=1)])) if column in VECTORS else 0,
+        **{name: tuple(figures[name] for figures in figures_by_dimension) for name in figures_by_dimension[0]},
     )
 
 
-def _compare_rows(name: str, vector: Vector, rows: _ShardRows, raw: pa.Table) -> bool:
+def _compare_rows(column: str, vector: Vector, shard_rows: _ShardRows, raw_columns: pa.Table) -> bool:
     """Compare a derived column of a shard with the raw columns; return whether it is the same."""
     with np.errstate(over="ignore", invalid="ignore"):
-        expected = derive_vector(raw[rows.shard.rows("steps")], vector)
-    names = part_names(vector)
-    found = rows[name].reshape(len(expected), len(names))
+        expected = derive_vector(raw_columns[shard_rows.shard.rows("steps")], vector)
+    dimension_names = part_names(vector)
+    actual = shard_rows[column].reshape(len(expected), len(dimension_names))
     # The last bit of an angle or a norm depends on the CPU.
     tolerance = 0 if isinstance(vector, tuple) else _TOLERANCE
-    wrong = ~np.isclose(found, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
+    is_wrong = ~np.isclose(actual, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
 
-    def describe(row: int) -> str:
-        dim = int(wrong[row].argmax())
-        return f"{name} {names[dim]} is {found[row, dim]}, the raw columns give {expected[row, dim]}"
+    def describe(row_number: int) -> str:
+        dimension = int(is_wrong[row_number].argmax())
+        stored_value, derived_value = actual[row_number, dimension], expected[row_number, dimension]
+        return f"{column} {dimension_names[dimension]} is {stored_value}, the raw columns give {derived_value}"
 
-    return rows.check(name, wrong.any(axis=1), describe)
+    return shard_rows.check(column, is_wrong.any(axis=1), describe)
 
 
 class _ShardRows:
@@ -187,119 +203,138 @@ class _ShardRows:
         # Signed and wide, so that differences and sums of damaged numbers do not overflow.
         return values.astype(np.int64) if values.dtype.kind in "iu" else values
 
-    def check(self, name: str, wrong: np.ndarray, text: Callable[[int], str]) -> bool:
-        """Check that no row is wrong, bool [rows]; ``text`` describes a row, counted from the first of the shard."""
-        rows = np.flatnonzero(wrong)
-        if len(rows):
-            row = int(rows[0])
-            place = f"row {self.numbers[row]:,} (row {row:,} of {self.shard.entry.name})"
-            self._findings.add_file(Path(self._table.path), f"{place}: {text(row)}", check=name, count=len(rows))
-        return not len(rows)
+    def check(self, check_name: str, is_wrong: np.ndarray, describe: Callable[[int], str]) -> bool:
+        """Check that no row is wrong, bool [rows]; ``describe`` takes a row, counted from the first of the shard."""
+        wrong_rows = np.flatnonzero(is_wrong)
+        if len(wrong_rows):
+            first_row = int(wrong_rows[0])
+            location = f"row {self.numbers[first_row]:,} (row {first_row:,} of {self.shard.entry.name})"
+            self._findings.add_file(
+                Path(self._table.path),
+                f"{location}: {describe(first_row)}",
+                check_name=check_name,
+                count=len(wrong_rows),
+            )
+        return not len(wrong_rows)
 
     def compare(self, column: str, expected: np.ndarray | int | str) -> bool:
         """Check that a column has the expected values."""
-        found = self[column]
-        values = np.broadcast_to(np.asarray(expected, found.dtype), found.shape)
+        actual = self[column]
+        expected_values = np.broadcast_to(np.asarray(expected, actual.dtype), actual.shape)
         return self.check(
-            column, found != values, lambda row: f"{column} is {_show(found[row])}, expected {_show(values[row])}"
+            column,
+            actual != expected_values,
+            lambda row_number: (
+                f"{column} is {_show(actual[row_number])}, expected {_show(expected_values[row_number])}"
+            ),
         )
 
     def check_order(self, column: str, groups: np.ndarray) -> bool:
         """Check that a column rises within each group of rows."""
         values = self[column]
-        wrong = np.diff(values, prepend=values[:1] - 1) <= 0
-        wrong[1:] &= np.diff(groups) == 0
+        is_wrong = np.diff(values, prepend=values[:1] - 1) <= 0
+        is_wrong[1:] &= np.diff(groups) == 0
         return self.check(
             f"order of {column}",
-            wrong,
-            lambda row: f"{column} is {values[row]:,} after {values[row - 1]:,}, expected more",
+            is_wrong,
+            lambda row_number: f"{column} is {values[row_number]:,} after {values[row_number - 1]:,}, expected more",
         )
 
-    def check_count(self, what: str, found: int | np.integer, said: int) -> bool:
+    def check_count(self, subject: str, actual: int | np.integer, recorded: int) -> bool:
         """Check a count of the shard against the manifest."""
-        if found != said:
-            text = f"has {found:,} {what} in {self.shard.entry.name}, the manifest says {said:,}"
-            self._findings.add_file(Path(self._table.path), text, check=what)
-        return bool(found == said)
+        if actual != recorded:
+            sentence = f"has {actual:,} {subject} in {self.shard.entry.name}, the manifest says {recorded:,}"
+            self._findings.add_file(Path(self._table.path), sentence, check_name=subject)
+        return bool(actual == recorded)
 
 
 def _check_rows(tables: Mapping[TableKind, Table], shard: Shard, offset: int | None, findings: Notes) -> None:
     """Check that the rows of a shard agree with each other and with the counts in the manifest.
 
-    ``tables`` are those that can be read; without ``episodes``, nothing can be compared. ``offset`` is that of all
+    ``tables`` are those that can be read; without ``rows``, nothing can be compared. ``offset`` is that of all
     records in steps, None if it is unknown: then records are not checked.
     """
-    rows = {kind: _ShardRows(table, kind, shard, findings) for kind, table in tables.items()}
-    episodes, steps = rows.get("episodes"), rows.get("steps")
+    rows_by_table = {kind: _ShardRows(table, kind, shard, findings) for kind, table in tables.items()}
+    rows, step_rows = rows_by_table.get("episodes"), rows_by_table.get("steps")
     # Steps and records cannot be assigned to episodes of wrong lengths.
-    if episodes is None or not _check_episodes(episodes, offset):
+    if rows is None or not _check_episodes(rows, offset):
         return
-    if steps is not None:
-        steps.compare("episode", np.repeat(episodes["episode"], episodes["num_steps"]))
-        steps.compare("step", steps.numbers - np.repeat(episodes["first_steps_row"], episodes["num_steps"]))
-    if "records" in rows and offset is not None:
-        _check_records(rows["records"], episodes, offset)
+    if step_rows is not None:
+        step_rows.compare("episode", np.repeat(rows["episode"], rows["num_steps"]))
+        step_rows.compare("step", step_rows.numbers - np.repeat(rows["first_steps_row"], rows["num_steps"]))
+    if "records" in rows_by_table and offset is not None:
+        _check_records(rows_by_table["records"], rows, offset)
 
 
 def _check_episodes(rows: _ShardRows, offset: int | None) -> bool:
     """Check the episodes of a shard; return whether their steps and records are contiguous and of the right count."""
     shard, entry = rows.shard, rows.shard.entry
-    steps, records, status, position = map(rows.__getitem__, ("num_steps", "num_records", "status", "source_position"))
-    possible = records if offset is None else np.maximum(steps - offset, 0) * max(1, len(entry.camera_sizes))
-    possible = np.where(np.isin(status, _NO_RECORDS), 0, possible)
-    contiguous = [
+    num_steps, num_records, status, position = map(
+        rows.__getitem__, ("num_steps", "num_records", "status", "source_position")
+    )
+    possible_records = (
+        num_records if offset is None else np.maximum(num_steps - offset, 0) * max(1, len(entry.camera_sizes))
+    )
+    possible_records = np.where(np.isin(status, _NO_RECORDS), 0, possible_records)
+    are_contiguous = [
         rows.compare("episode", rows.numbers),
         rows.compare("shard", shard.number),
-        rows.compare("num_steps", np.where(np.isin(status, _NO_STEPS), 0, np.maximum(steps, 0))),
-        rows.compare("first_steps_row", shard.first["steps"] + np.cumsum(steps) - steps),
-        rows.compare("num_records", np.clip(records, 0, np.maximum(possible, 0))),
-        rows.compare("first_record", shard.first["records"] + np.cumsum(records) - records),
-        rows.check_count("steps", steps.sum(), entry.steps),
-        rows.check_count("records", records.sum(), entry.records),
+        rows.compare("num_steps", np.where(np.isin(status, _NO_STEPS), 0, np.maximum(num_steps, 0))),
+        rows.compare("first_steps_row", shard.first["steps"] + np.cumsum(num_steps) - num_steps),
+        rows.compare("num_records", np.clip(num_records, 0, np.maximum(possible_records, 0))),
+        rows.compare("first_record", shard.first["records"] + np.cumsum(num_records) - num_records),
+        rows.check_count("steps", num_steps.sum(), entry.steps),
+        rows.check_count("records", num_records.sum(), entry.records),
     ]
     rows.compare("status", np.where(np.isin(status, _STATUSES), status, " or ".join(_STATUSES)))
-    files = rows["source_file"]
-    rows.check_order("source_position", np.cumsum(files != np.roll(files, 1)))
-    ids = [episode_id(*source) for source in zip(files, position.tolist(), strict=True)]
-    rows.compare("episode_id", np.array(ids, object))
-    rows.check_count("episodes with records", np.count_nonzero(records > 0), entry.paired_episodes)
+    source_files = rows["source_file"]
+    rows.check_order("source_position", np.cumsum(source_files != np.roll(source_files, 1)))
+    episode_ids = [episode_id(*source) for source in zip(source_files, position.tolist(), strict=True)]
+    rows.compare("episode_id", np.array(episode_ids, object))
+    rows.check_count("episodes with records", np.count_nonzero(num_records > 0), entry.paired_episodes)
     for reason in _NO_RECORDS:
-        found = np.count_nonzero(status == reason)
-        rows.check_count(f"episodes of status {reason}", found, entry.left_out.get(reason, 0))
+        num_found = np.count_nonzero(status == reason)
+        rows.check_count(f"episodes of status {reason}", num_found, entry.left_out.get(reason, 0))
     if offset is not None:
         left_out = entry.left_out.get("pair_of_corrupt_frame", 0)
-        rows.check_count("pairs without a record", (possible - records).sum(), left_out)
-    return all(contiguous)
+        rows.check_count("pairs without a record", (possible_records - num_records).sum(), left_out)
+    return all(are_contiguous)
 
 
-def _check_records(rows: _ShardRows, episodes: _ShardRows, offset: int) -> None:
+def _check_records(record_rows: _ShardRows, rows: _ShardRows, offset: int) -> None:
     """Check that the records of a shard are of its episodes, in order, and have locations in the ArrayRecord file."""
-    entry, step, counts = rows.shard.entry, rows["step"], episodes["num_records"]
-    length = np.repeat(episodes["num_steps"], counts)
-    camera = np.zeros_like(step)
+    entry, record_steps, record_counts = record_rows.shard.entry, record_rows["step"], rows["num_records"]
+    episode_lengths = np.repeat(rows["num_steps"], record_counts)
+    camera_numbers = np.zeros_like(record_steps)
     if entry.camera_sizes:
-        record = rows.numbers - np.repeat(episodes["first_record"], counts)
-        camera, ordered = np.divmod(record, np.maximum(length, 1))
-        rows.compare("step", ordered)
+        record = record_rows.numbers - np.repeat(rows["first_record"], record_counts)
+        camera_numbers, ordered_steps = np.divmod(record, np.maximum(episode_lengths, 1))
+        record_rows.compare("step", ordered_steps)
     else:
-        rows.check_order("step", rows["episode"])
-        rows.check(
+        record_rows.check_order("step", record_rows["episode"])
+        record_rows.check(
             "outside",
-            (step < 0) | (step + offset >= length),
-            lambda row: f"step {step[row]:,} with offset {offset} is outside its episode of {length[row]:,} steps",
+            (record_steps < 0) | (record_steps + offset >= episode_lengths),
+            lambda row_number: (
+                f"step {record_steps[row_number]:,} with offset {offset} is outside its episode of "
+                f"{episode_lengths[row_number]:,} steps"
+            ),
         )
-    rows.compare("shard", rows.shard.number)
-    rows.compare("episode", np.repeat(episodes["episode"], counts))
-    rows.compare("camera", camera)
-    rows.compare("offset", offset)
-    rows.compare("steps_row", np.repeat(episodes["first_steps_row"], counts) + step)
-    position, num_bytes, size = rows["position"], rows["num_bytes"], entry.file.bytes
-    rows.check(
+    record_rows.compare("shard", record_rows.shard.number)
+    record_rows.compare("episode", np.repeat(rows["episode"], record_counts))
+    record_rows.compare("camera", camera_numbers)
+    record_rows.compare("offset", offset)
+    record_rows.compare("steps_row", np.repeat(rows["first_steps_row"], record_counts) + record_steps)
+    byte_offsets, num_bytes, file_bytes = record_rows["position"], record_rows["num_bytes"], entry.file.bytes
+    record_rows.check(
         "location",
-        (position < 0) | (num_bytes <= 0) | (position > size - num_bytes),
-        lambda row: f"{num_bytes[row]:,} bytes at {position[row]:,} are not in the shard's file of {size:,} bytes",
+        (byte_offsets < 0) | (num_bytes <= 0) | (byte_offsets > file_bytes - num_bytes),
+        lambda row_number: (
+            f"{num_bytes[row_number]:,} bytes at {byte_offsets[row_number]:,} are not in the shard's file of "
+            f"{file_bytes:,} bytes"
+        ),
     )
 
 
-def _show(value: object) -> str:
-    return f"{value!r:.200}" if isinstance(value, str) else f"{value:,}"
+def _show(shown_value: object) -> str:
+    return f"{shown_value!r:.200}" if isinstance(shown_value, str) else f"{shown_value:,}"

@@ -38,12 +38,7 @@ def stored_cameras(manifest: Manifest) -> tuple[StoredCamera, ...]:
 
 
 def check_shard(
-    shard: Shard,
-    *,
-    offsets: Sequence[int] | None,
-    deep: bool,
-    index_sound: bool,
-    cameras: Sequence[StoredCamera] = (),
+    shard: Shard, *, offsets: Sequence[int] | None, deep: bool, index_sound: bool, cameras: Sequence[StoredCamera] = ()
 ) -> Notes:
     """Check one shard; never raises, whatever its file holds.
 
@@ -52,31 +47,39 @@ def check_shard(
         offsets: Distances from t of the frames of a record, None if the manifest does not say.
         deep: Read every record and decode every frame, of a damaged file too, to name the damaged records.
         index_sound: Whether ``records`` has the locations of the records.
-        cameras: Stored cameras; none if the manifest does not say, and then the first bytes of frames tell.
+        cameras: Stored cameras; none if the manifest does not say; frames are then recognised by their magic bytes.
     """
     findings = Notes(shard.folder.name)
     try:
-        intact = findings.check_file(shard.path, shard.entry.file)
-        if intact or (deep and shard.path.is_file()):
+        is_intact = findings.check_file(shard.path, shard.entry.file)
+        if is_intact or (deep and shard.path.is_file()):
             reader = ArrayRecordReader(str(shard.path), _READER_OPTIONS)
-            count = reader.num_records() if reader.ok() else -1
+            num_records = reader.num_records() if reader.ok() else -1
             is_read = index_sound and (deep or any(camera.codec in VIDEO_CODECS for camera in cameras))
-            table = open_table(shard.folder / table_file("records"), "records") if is_read else None
-            rows = {} if table is None else {name: table.array(name)[shard.rows("records")] for name in _COLUMNS}
-            owners, expected = np.arange(shard.entry.records), shard.entry.records
+            records_table = open_table(shard.folder / table_file("records"), "records") if is_read else None
+            record_columns = (
+                {}
+                if records_table is None
+                else {column: records_table.array(column)[shard.rows("records")] for column in _COLUMNS}
+            )
+            record_of_row, expected_records = np.arange(shard.entry.records), shard.entry.records
             if any(camera.codec in VIDEO_CODECS for camera in cameras):
                 # Rows of a chunk share its record.
-                owners = np.unique(rows["position"], return_inverse=True)[1] if rows else np.zeros(0, np.int64)
-                expected = int(owners.max(initial=-1)) + 1 if rows else max(count, 0)
-            if count != expected:
-                found = "does not open as ArrayRecord" if count < 0 else f"holds {count:,} records"
-                findings.add_file(shard.path, f"{found}, expected {expected:,} records")
+                record_of_row = (
+                    np.unique(record_columns["position"], return_inverse=True)[1]
+                    if record_columns
+                    else np.zeros(0, np.int64)
+                )
+                expected_records = int(record_of_row.max(initial=-1)) + 1 if record_columns else max(num_records, 0)
+            if num_records != expected_records:
+                description = "does not open as ArrayRecord" if num_records < 0 else f"holds {num_records:,} records"
+                findings.add_file(shard.path, f"{description}, expected {expected_records:,} records")
             elif deep:
-                records = _read_records(shard, reader, rows, owners, count, findings)
-                sizes = _check_frames(shard, records, offsets, findings, cameras=cameras)
+                records = _read_records(shard, reader, record_columns, record_of_row, num_records, findings)
+                size_counts = _check_frames(shard, records, offsets, findings, cameras=cameras)
                 # With missing or broken frames, their count says nothing new.
-                if rows and offsets is not None and not findings.damage:
-                    _check_sizes(shard, sizes, findings)
+                if record_columns and offsets is not None and not findings.damage:
+                    _check_sizes(shard, size_counts, findings)
     except Exception as error:
         findings.add_file(shard.path, f"could not be checked: {type(error).__name__}: {first_line(error)}")
     return findings
@@ -94,127 +97,142 @@ def _check_frames(
 
     A frame that several records of an episode share is decoded once.
     """
-    sizes: Counter[str] = Counter()
-    seen: dict[tuple[int, int], bytes] = {}
-    current = -1
-    for place, owners, record in records:
+    size_counts: Counter[str] = Counter()
+    digest_by_frame: dict[tuple[int, int], bytes] = {}
+    current_episode = -1
+    for location, record_rows, record in records:
         if record == HOLE and offsets == (0,):
             continue
-        row = owners[0] if owners else {}
-        camera = cameras[row["camera"]] if row and row["camera"] < len(cameras) else None
+        first_row = record_rows[0] if record_rows else {}
+        camera = cameras[first_row["camera"]] if first_row and first_row["camera"] < len(cameras) else None
         if video_codec(record) if camera is None else camera.codec in VIDEO_CODECS:
             try:
-                sizes += _check_chunk(record, owners, camera, shard.entry.sizes)
+                size_counts += _check_chunk(record, record_rows, camera, shard.entry.sizes)
             except FormatError as error:
-                findings.add_file(shard.path, f"{place}: {error}")
+                findings.add_file(shard.path, f"{location}: {error}")
             continue
         try:
             frames = decode_record(record)
         except FormatError as error:
-            findings.add_file(shard.path, f"{place}: {error}")
+            findings.add_file(shard.path, f"{location}: {error}")
             continue
-        keys: Sequence[tuple[int, int] | None] = [None] * len(frames)
+        frame_keys: Sequence[tuple[int, int] | None] = [None] * len(frames)
         if offsets is not None and len(frames) != len(offsets):
-            findings.add_file(shard.path, f"{place}: holds {len(frames)} frames, the manifest says {len(offsets)}")
-        elif offsets is not None and row:
-            keys = [(row["camera"], row["step"] + offset) for offset in offsets]
-            if row["episode"] != current:
-                current = row["episode"]
-                seen.clear()
-        for number, (frame, key) in enumerate(zip(frames, keys, strict=True)):
-            if key is not None:
-                digest, before = hashlib.blake2b(frame, digest_size=16).digest(), seen.get(key)
-                if digest == before:
+            findings.add_file(shard.path, f"{location}: holds {len(frames)} frames, the manifest says {len(offsets)}")
+        elif offsets is not None and first_row:
+            frame_keys = [(first_row["camera"], first_row["step"] + offset) for offset in offsets]
+            if first_row["episode"] != current_episode:
+                current_episode = first_row["episode"]
+                digest_by_frame.clear()
+        for frame_number, (encoded_frame, frame_key) in enumerate(zip(frames, frame_keys, strict=True)):
+            if frame_key is not None:
+                digest, earlier_digest = (
+                    hashlib.blake2b(encoded_frame, digest_size=16).digest(),
+                    digest_by_frame.get(frame_key),
+                )
+                if digest == earlier_digest:
                     continue
-                if before is not None:
-                    text = f"{place}: its frame of step {key[1]} is not the frame of an earlier record"
-                    findings.add_file(shard.path, text)
-                seen[key] = digest
+                if earlier_digest is not None:
+                    sentence = f"{location}: its frame of step {frame_key[1]} is not the frame of an earlier record"
+                    findings.add_file(shard.path, sentence)
+                digest_by_frame[frame_key] = digest
             try:
-                is_depth = frame.startswith(DEPTH_MAGIC) if camera is None else camera.is_depth
-                sizes[_decode(frame, shard.entry.sizes, is_depth=is_depth)] += 1
+                is_depth = encoded_frame.startswith(DEPTH_MAGIC) if camera is None else camera.is_depth
+                size_counts[_decode(encoded_frame, shard.entry.sizes, is_depth=is_depth)] += 1
             except (CorruptFrame, FormatError) as error:
-                findings.add_file(shard.path, f"{place}: frame {number} of {len(frames)}: {error}")
-    return sizes
+                findings.add_file(shard.path, f"{location}: frame {frame_number} of {len(frames)}: {error}")
+    return size_counts
 
 
 def _check_chunk(
-    record: bytes, owners: Sequence[Mapping[str, int]], camera: StoredCamera | None, allowed: Iterable[str]
+    record: bytes, record_rows: Sequence[Mapping[str, int]], camera: StoredCamera | None, allowed: Iterable[str]
 ) -> Counter[str]:
     """Decode all frames of a chunk of video, and return the number of those that rows have by size ("HxW")."""
     codec: Codec | None
     if camera is None:
-        heights_widths = (size.partition("x") for size in allowed)
-        sizes = tuple((int(height), int(width)) for height, _, width in heights_widths)
-        codec, gop = video_codec(record), MAX_GOP
+        heights_widths = (text.partition("x") for text in allowed)
+        allowed_sizes = tuple((int(height), int(width)) for height, _, width in heights_widths)
+        codec, max_frames = video_codec(record), MAX_GOP
     else:
-        sizes, codec, gop = camera.sizes, camera.codec, camera.gop
+        allowed_sizes, codec, max_frames = camera.sizes, camera.codec, camera.gop
     if video_codec(record) != codec:
         raise FormatError(f"{len(record)} bytes that are no chunk of {codec}")
-    frames = [f"{pixels.shape[0]}x{pixels.shape[1]}" for pixels in decode_all(record, sizes)]
-    numbers = [row["step"] % gop for row in owners]
-    if not max(numbers, default=0) < len(frames) <= gop:
-        raise FormatError(f"holds {len(frames)} frames, expected {max(numbers, default=0) + 1} to {gop}")
-    return Counter(frames[number] for number in numbers)
+    frame_sizes = [f"{pixels.shape[0]}x{pixels.shape[1]}" for pixels in decode_all(record, allowed_sizes)]
+    frame_numbers = [row["step"] % max_frames for row in record_rows]
+    if not max(frame_numbers, default=0) < len(frame_sizes) <= max_frames:
+        raise FormatError(
+            f"holds {len(frame_sizes)} frames, expected {max(frame_numbers, default=0) + 1} to {max_frames}"
+        )
+    return Counter(frame_sizes[number] for number in frame_numbers)
 
 
 def _read_records(
     shard: Shard,
     reader: ArrayRecordReader,
-    rows: Mapping[str, np.ndarray],
-    owners: np.ndarray,
-    count: int,
+    record_columns: Mapping[str, np.ndarray],
+    record_of_row: np.ndarray,
+    num_records: int,
     findings: Notes,
 ) -> Iterator[Record]:
     """Yield each record that reads, and report the others.
 
-    Also report a record that is not at its location in the index. ``owners`` has the record of each row.
+    Also report a record that is not at its location in the index. ``record_of_row`` has the record of each row.
     """
-    file = RecordFile(str(shard.path))
-    order = np.argsort(owners, kind="stable")
-    ends = np.searchsorted(owners[order], np.arange(count + 1))
-    for number in range(count):
-        mine = order[ends[number] : ends[number + 1]].tolist() if rows else []
-        named = [{name: int(values[each]) for name, values in rows.items()} for each in mine]
-        row = named[0] if named else {}
-        place = f"record {number}" + (f" (episode {row['episode']}, step {row['step']})" if row else "")
+    record_file = RecordFile(str(shard.path))
+    row_order = np.argsort(record_of_row, kind="stable")
+    row_bounds = np.searchsorted(record_of_row[row_order], np.arange(num_records + 1))
+    for record_number in range(num_records):
+        own_rows = (
+            row_order[row_bounds[record_number] : row_bounds[record_number + 1]].tolist() if record_columns else []
+        )
+        named_rows = [
+            {column: int(column_values[number]) for column, column_values in record_columns.items()}
+            for number in own_rows
+        ]
+        first_row = named_rows[0] if named_rows else {}
+        location = f"record {record_number}" + (
+            f" (episode {first_row['episode']}, step {first_row['step']})" if first_row else ""
+        )
         try:
-            (record,) = reader.read(number, number + 1)
+            (record,) = reader.read(record_number, record_number + 1)
         except (RuntimeError, ValueError, IndexError) as error:
-            findings.add_file(shard.path, f"{place}: does not read: {first_line(error)}")
+            findings.add_file(shard.path, f"{location}: does not read: {first_line(error)}")
             continue
         try:
-            found = not row or file.read(row["position"], row["num_bytes"], row["xxh3_64"]) == record
+            is_found = (
+                not first_row
+                or record_file.read(first_row["position"], first_row["num_bytes"], first_row["xxh3_64"]) == record
+            )
         # The numbers of a damaged index may be anything.
         except (FormatError, OSError, ValueError, MemoryError):
-            found = False
-        if not found:
-            findings.add_file(shard.path, f"{place}: is not where the index says, or has another checksum")
-        yield place, named, record
+            is_found = False
+        if not is_found:
+            findings.add_file(shard.path, f"{location}: is not where the index says, or has another checksum")
+        yield location, named_rows, record
 
 
-def _decode(frame: bytes, allowed: Collection[str], *, is_depth: bool) -> str:
+def _decode(encoded_frame: bytes, allowed: Collection[str], *, is_depth: bool) -> str:
     """Decode a frame and return its size, "HxW"; raises FormatError, or CorruptFrame for a size that is not allowed."""
     if is_depth:
-        height, width = depth_shape(frame)
+        height, width = depth_shape(encoded_frame)
     else:
-        height, width = frame_shape(frame)
-    size = f"{height}x{width}"
-    if size not in allowed:
-        raise CorruptFrame(f"is {size}, the manifest says {' or '.join(sorted(allowed)) or 'there are none'}")
+        height, width = frame_shape(encoded_frame)
+    frame_size = f"{height}x{width}"
+    if frame_size not in allowed:
+        raise CorruptFrame(f"is {frame_size}, the manifest says {' or '.join(sorted(allowed)) or 'there are none'}")
     if is_depth:
-        decode_depth(frame)
+        decode_depth(encoded_frame)
     else:
-        decode_frame(frame)
-    return size
+        decode_frame(encoded_frame)
+    return frame_size
 
 
-def _check_sizes(shard: Shard, sizes: Counter[str], findings: Notes) -> None:
+def _check_sizes(shard: Shard, size_counts: Counter[str], findings: Notes) -> None:
     entry = shard.entry
     # The manifest also counts a sound frame that is not stored: one of which every pair has a corrupt frame.
-    exact = not entry.left_out.get("pair_of_corrupt_frame")
-    for size in sorted({*entry.sizes, *sizes}):
-        found, expected = sizes[size], entry.sizes.get(size, 0)
-        if found > expected or (exact and found != expected):
-            text = f"counts {expected:,} frames of {size} in {entry.name}, found {found:,}"
-            findings.add_file(shard.folder.parent / MANIFEST_NAME, text)
+    is_exact = not entry.left_out.get("pair_of_corrupt_frame")
+    for frame_size in sorted({*entry.sizes, *size_counts}):
+        num_found, num_expected = size_counts[frame_size], entry.sizes.get(frame_size, 0)
+        if num_found > num_expected or (is_exact and num_found != num_expected):
+            sentence = f"counts {num_expected:,} frames of {frame_size} in {entry.name}, found {num_found:,}"
+            findings.add_file(shard.folder.parent / MANIFEST_NAME, sentence)

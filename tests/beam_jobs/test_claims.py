@@ -27,9 +27,9 @@ def test_processes_claim_every_job_once(tmp_path: Path) -> None:
         assert process.stdin is not None
         process.stdin.write("\n")
         process.stdin.flush()
-    taken = [list(map(int, process.communicate()[0].split())) for process in processes]
-    assert all(numbers == sorted(numbers) for numbers in taken)
-    assert sorted(number for numbers in taken for number in numbers) == list(range(JOBS))
+    claimed = [list(map(int, process.communicate()[0].split())) for process in processes]
+    assert all(numbers == sorted(numbers) for numbers in claimed)
+    assert sorted(number for numbers in claimed for number in numbers) == list(range(JOBS))
 
 
 def test_a_job_is_claimed_when_it_is_asked_for(tmp_path: Path) -> None:

@@ -59,20 +59,20 @@ def graph(
 
 def par_do(graph: beam_runner_api_pb2.Pipeline) -> tuple[Any, beam_runner_api_pb2.ParDoPayload]:
     """The transform that converts, and what it says of itself."""
-    (transform,) = [one for one in graph.components.transforms.values() if one.unique_name == "Convert"]
+    (transform,) = [first for first in graph.components.transforms.values() if first.unique_name == "Convert"]
     return transform, beam_runner_api_pb2.ParDoPayload.FromString(transform.spec.payload)
 
 
 def test_graph_has_one_shuffle_and_it_is_before_any_image_is_read(graph: beam_runner_api_pb2.Pipeline) -> None:
     shuffles = [
         name
-        for name, one in graph.components.transforms.items()
-        if one.spec.urn == primitives.GROUP_BY_KEY.urn and "Spread" in one.unique_name
+        for name, first in graph.components.transforms.items()
+        if first.spec.urn == primitives.GROUP_BY_KEY.urn and "Spread" in first.unique_name
     ]
-    every = [one for one in graph.components.transforms.values() if one.spec.urn == primitives.GROUP_BY_KEY.urn]
+    every = [first for first in graph.components.transforms.values() if first.spec.urn == primitives.GROUP_BY_KEY.urn]
     assert len(shuffles) == len(every) == 1
     (produced,) = par_do(graph)[0].outputs.values()
-    assert not [one for one in graph.components.transforms.values() if produced in one.inputs.values()]
+    assert not [first for first in graph.components.transforms.values() if produced in first.inputs.values()]
 
 
 def test_converting_is_a_plain_par_do(graph: beam_runner_api_pb2.Pipeline) -> None:
@@ -88,7 +88,7 @@ def test_converting_is_a_plain_par_do(graph: beam_runner_api_pb2.Pipeline) -> No
 
 def test_everything_is_bounded(graph: beam_runner_api_pb2.Pipeline) -> None:
     bounded = beam_runner_api_pb2.IsBounded.BOUNDED
-    assert {one.is_bounded for one in graph.components.pcollections.values()} == {bounded}
+    assert {first.is_bounded for first in graph.components.pcollections.values()} == {bounded}
 
 
 def test_graph_grows_by_less_than_a_kilobyte_a_shard(conversion: Conversion) -> None:
@@ -110,7 +110,7 @@ def apiclient(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def submit(conversion: Conversion, *more: str) -> Any:
     """Run the pipeline on the Dataflow runner up to the request; returns its job."""
-    choice = choose_runner((*DATAFLOW, *more), num_workers=1, known=[])
+    choice = choose_runner((*DATAFLOW, *more), num_workers=1, program_flags=[])
     with open_runner(choice) as (runner, options):
         pipeline = beam.Pipeline(runner=runner, options=options)
         build_graph(pipeline, conversion.jobs, {"demo": conversion.plan})
@@ -125,9 +125,9 @@ def test_dataflow_accepts_the_graph_as_a_batch_job(apiclient: Any, conversion: C
 
 def test_graph_that_dataflow_gets_converts_when_it_is_run_here(apiclient: Any, conversion: Conversion) -> None:
     graph = submit(conversion).proto_pipeline
-    here = EmbeddedPythonEnvironment.default().to_runner_api(PipelineContext())
+    local = EmbeddedPythonEnvironment.default().to_runner_api(PipelineContext())
     for environment in graph.components.environments.values():
-        environment.CopyFrom(here)
+        environment.CopyFrom(local)
     Journal(conversion.plan.output).begin(conversion.parameters)
     FnApiRunner().run_via_runner_api(graph, PipelineOptions([])).wait_until_finish()
     merge_splits(conversion)
@@ -144,16 +144,16 @@ def test_dry_run_of_the_command_translates_and_writes_nothing(
     with object_store("s3", tmp_path / "log") as store:
         bucket = store.new_bucket()
         upload_tree(dataset.path, f"{bucket}/rlds/demo/1.0.0")
-        ours = ["--datasets", "demo", "--source", f"{bucket}/rlds", "--output", f"{bucket}/out"]
-        ours += ["--config", str(dataset.registry())]
+        arguments = ["--datasets", "demo", "--source", f"{bucket}/rlds", "--output", f"{bucket}/out"]
+        arguments += ["--config", str(dataset.registry())]
         with temporary_files_in(temporary):
-            assert main([*ours, *DATAFLOW]) == 0
+            assert main([*arguments, *DATAFLOW]) == 0
         assert list(temporary.iterdir()) == []
         assert "nothing was sent or converted" in capsys.readouterr().out
         assert objects(f"{bucket}/out") == {}
-        main(ours)
+        main(arguments)
         before = versions(f"{bucket}/out")
-        assert main([*ours, "--overwrite", *DATAFLOW]) == 0
+        assert main([*arguments, "--overwrite", *DATAFLOW]) == 0
         assert versions(f"{bucket}/out") == before
 
 
@@ -161,8 +161,8 @@ def test_paths_that_no_worker_of_dataflow_can_reach_are_one_error(
     apiclient: Any, conversion: Conversion, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = Path(conversion.source.path)
-    ours = ["--datasets", "demo", "--source", str(source.parents[1]), "--output", str(tmp_path / "out")]
-    assert main([*ours, "--config", str(source.parents[1] / "demo.yaml"), *DATAFLOW]) == EXIT_USAGE
+    arguments = ["--datasets", "demo", "--source", str(source.parents[1]), "--output", str(tmp_path / "out")]
+    assert main([*arguments, "--config", str(source.parents[1] / "demo.yaml"), *DATAFLOW]) == EXIT_USAGE
     assert capsys.readouterr().err == (
         f"error: the workers of DataflowRunner cannot reach {source} and others; copy the source to a bucket, and give "
         "gs:// or s3:// for --source and --output\n"
@@ -173,7 +173,7 @@ def test_paths_that_no_worker_of_dataflow_can_reach_are_one_error(
 def test_each_worker_of_dataflow_has_one_thread_unless_more_are_asked_for(apiclient: Any) -> None:
     threads = []
     for more in ((), ("--number_of_worker_harness_threads=3",)):
-        with open_runner(choose_runner((*DATAFLOW, *more), num_workers=1, known=[])) as (_, options):
+        with open_runner(choose_runner((*DATAFLOW, *more), num_workers=1, program_flags=[])) as (_, options):
             threads.append(options.view_as(DebugOptions).number_of_worker_harness_threads)
     assert threads == [1, 3]
 

@@ -18,26 +18,26 @@ from tests.fixtures.datasets.rlds_dataset import RldsDataset
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def scratch_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     return tmp_path
 
 
-def abandon(place: Path) -> Path:
+def abandon(scratch_root: Path) -> Path:
     """The folder of a process that was killed."""
-    folder = place / f"{SCRATCH}{machine()}-abandoned"
+    folder = scratch_root / f"{SCRATCH}{machine()}-abandoned"
     folder.mkdir()
     return folder
 
 
-def test_a_run_that_has_nothing_to_convert_removes_what_a_killed_one_left(place: Path) -> None:
-    abandon(place)
-    run_pipeline([], {}, [], num_workers=1, known=[], progress=contextlib.nullcontext())
-    assert list(place.iterdir()) == []
+def test_a_run_that_has_nothing_to_convert_removes_what_a_killed_one_left(scratch_root: Path) -> None:
+    abandon(scratch_root)
+    run_pipeline([], {}, [], num_workers=1, program_flags=[], progress=contextlib.nullcontext())
+    assert list(scratch_root.iterdir()) == []
 
 
 def test_a_run_removes_what_one_beside_it_left_when_it_was_killed_meanwhile(
-    dataset: RldsDataset, place: Path, tmp_path_factory: pytest.TempPathFactory
+    dataset: RldsDataset, scratch_root: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     conversion = dataset.conversion(tmp_path_factory.mktemp("out"))
     conversion.journal.begin(conversion.parameters)
@@ -45,21 +45,23 @@ def test_a_run_removes_what_one_beside_it_left_when_it_was_killed_meanwhile(
 
     @contextlib.contextmanager
     def meanwhile() -> Iterator[None]:
-        left.append(abandon(place))
+        left.append(abandon(scratch_root))
         yield
 
-    run_pipeline(conversion.jobs[:1], {"demo": conversion.plan}, [], num_workers=1, known=[], progress=meanwhile())
+    run_pipeline(
+        conversion.jobs[:1], {"demo": conversion.plan}, [], num_workers=1, program_flags=[], progress=meanwhile()
+    )
     assert not left[0].exists()
 
 
 def test_the_folder_of_beams_pipeline_lies_where_a_sweep_removes_it(
-    dataset: RldsDataset, place: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+    dataset: RldsDataset, scratch_root: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made: list[Path] = []
+    created: list[Path] = []
 
     def make(**arguments: Any) -> beam.Pipeline:
         pipeline = real(**arguments)
-        made.append(Path(pipeline.local_tempdir))
+        created.append(Path(pipeline.local_tempdir))
         raise KeyboardInterrupt
 
     real = beam.Pipeline
@@ -67,6 +69,8 @@ def test_the_folder_of_beams_pipeline_lies_where_a_sweep_removes_it(
     conversion = dataset.conversion(tmp_path_factory.mktemp("out"))
     quiet = contextlib.nullcontext()
     with pytest.raises(KeyboardInterrupt):
-        run_pipeline(conversion.jobs[:1], {"demo": conversion.plan}, [], num_workers=1, known=[], progress=quiet)
-    assert made[0].parent.name.startswith(f"{SCRATCH}{machine()}-")
-    assert list(place.iterdir()) == []
+        run_pipeline(
+            conversion.jobs[:1], {"demo": conversion.plan}, [], num_workers=1, program_flags=[], progress=quiet
+        )
+    assert created[0].parent.name.startswith(f"{SCRATCH}{machine()}-")
+    assert list(scratch_root.iterdir()) == []

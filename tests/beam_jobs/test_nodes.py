@@ -20,13 +20,13 @@ OWN_LOCKS = REPOSITORY / "tests" / "fixtures" / "faults" / "own_locks"
 
 
 @contextlib.contextmanager
-def _node(name: str, given: list[str], output: Path) -> Iterator[Command]:
+def _node(name: str, arguments: list[str], output: Path) -> Iterator[Command]:
     """Start the conversion on a node."""
     folder = output.parent / name
     folder.mkdir(exist_ok=True)
     path = os.pathsep.join([str(OWN_LOCKS), str(REPOSITORY)])
     variables = {"TEST_NODE": str(folder), "TEST_SHARED": str(output), "PYTHONPATH": path}
-    with start(*given, "--num-workers", "2", environment=variables) as command:
+    with start(*arguments, "--num-workers", "2", environment=variables) as command:
         yield command
 
 
@@ -35,8 +35,8 @@ def test_two_nodes_at_once_write_what_one_writes(
 ) -> None:
     output = tmp_path / "out"
     output.mkdir()
-    given = arguments(dataset, output)
-    with _node("first", given, output) as first, _node("second", given, output) as second:
+    options = arguments(dataset, output)
+    with _node("first", options, output) as first, _node("second", options, output) as second:
         for node in (first, second):
             assert_complete(node.wait())
     assert tree(output) == in_memory
@@ -48,21 +48,21 @@ def test_a_node_that_wakes_when_the_other_has_finished_changes_nothing(
 ) -> None:
     output = tmp_path / "out"
     output.mkdir()
-    given = arguments(dataset, output)
-    with _node("first", given, output) as first:
+    options = arguments(dataset, output)
+    with _node("first", options, output) as first:
         assert wait_until(lambda: is_written(output, "*.arrayrecord*"), seconds=120, poll=0.01)
         asleep = [psutil.Process(first.pid), *first.processes()]
         for process in asleep:
             process.suspend()
-        with _node("second", given, output) as second:
+        with _node("second", options, output) as second:
             assert_complete(second.wait())
         for process in asleep:
             process.resume()
         woken = first.wait()
     assert woken.code in (EXIT_DAMAGED, EXIT_FAILED) and "Traceback" not in woken.err
-    found = tree(output)
-    assert {name: found[name] for name in in_memory} == in_memory
-    assert_complete(run(*given, "--num-workers", "1"))
+    actual = tree(output)
+    assert {name: actual[name] for name in in_memory} == in_memory
+    assert_complete(run(*options, "--num-workers", "1"))
     assert tree(output) == in_memory
 
 
@@ -71,16 +71,16 @@ def test_a_node_that_dies_leaves_nothing_that_stops_the_other(
 ) -> None:
     output = tmp_path / "out"
     output.mkdir()
-    given = arguments(dataset, output)
-    with _node("first", given, output) as first, _node("second", given, output) as second:
+    options = arguments(dataset, output)
+    with _node("first", options, output) as first, _node("second", options, output) as second:
         assert wait_until(lambda: any(output.rglob("*.arrayrecord")) or first.process.poll() is not None, seconds=120)
         first.kill()
         result = second.wait()
-    assert_complete(result if result.code == EXIT_DAMAGED else run(*given, "--num-workers", "1"))
-    found = tree(output)
-    assert {name: found[name] for name in in_memory} == in_memory
+    assert_complete(result if result.code == EXIT_DAMAGED else run(*options, "--num-workers", "1"))
+    actual = tree(output)
+    assert {name: actual[name] for name in in_memory} == in_memory
     # What the dead node was writing is removed by that node alone, which may be alive for all that others see.
-    assert all("/.convert" in name for name in found.keys() - in_memory.keys())
-    with _node("first", given, output) as first:
+    assert all("/.convert" in name for name in actual.keys() - in_memory.keys())
+    with _node("first", options, output) as first:
         assert_complete(first.wait())
     assert tree(output) == in_memory

@@ -11,7 +11,7 @@ from convert.errors import UsageError
 
 
 def choose(*arguments: str, num_workers: int = 2) -> RunnerChoice:
-    return choose_runner(arguments, num_workers=num_workers, known=["--num-workers", "--overwrite"])
+    return choose_runner(arguments, num_workers=num_workers, program_flags=["--num-workers", "--overwrite"])
 
 
 def test_default_is_the_in_process_runner_and_downloads_nothing() -> None:
@@ -26,11 +26,11 @@ def test_direct_runner_means_the_in_process_runner_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "meant"),
+    ("runner_name", "meant"),
     [("direct", "DirectRunner"), ("directrunner", "DirectRunner"), ("Dask", "DaskRunner"), ("flink", "FlinkRunner")],
 )
-def test_runner_may_be_named_in_any_case_and_without_its_ending(given: str, meant: str) -> None:
-    assert choose(f"--runner={given}").name == meant
+def test_runner_may_be_named_in_any_case_and_without_its_ending(runner_name: str, meant: str) -> None:
+    assert choose(f"--runner={runner_name}").name == meant
 
 
 def test_unknown_runner_lists_the_closest() -> None:

@@ -71,8 +71,8 @@ def test_runner_starts_the_jar_that_is_named_and_writes_what_the_in_memory_one_w
         assert_complete(command.wait())
         assert command.processes() == []
     assert tree(tmp_path / "out") == in_memory
-    given = (tmp_path / "arguments").read_text().splitlines()
-    assert given[given.index("-jar") + 1] == str(jar)
+    values = (tmp_path / "arguments").read_text().splitlines()
+    assert values[values.index("-jar") + 1] == str(jar)
 
 
 @pytest.mark.long
@@ -114,7 +114,7 @@ def wait_for_port(port: int) -> None:
 
 def translate(dataset: RldsDataset, output: Path, name: str, *options: str) -> beam_runner_api_pb2.Pipeline:
     """The pipeline that a runner's job server gets."""
-    choice = choose_runner((f"--runner={name}", *options), num_workers=1, known=[])
+    choice = choose_runner((f"--runner={name}", *options), num_workers=1, program_flags=[])
     parsed = PipelineOptions(list(choice.arguments))
     runner = RUNNERS[name]()
     conversion = dataset.conversion(output)
@@ -135,12 +135,12 @@ rest is the runner's own."""
 def test_graph_has_only_what_the_job_servers_translate(dataset: RldsDataset, tmp_path: Path, name: str) -> None:
     graph = translate(dataset, tmp_path, name)
     transforms = graph.components.transforms
-    leaves = [one for one in transforms.values() if not one.subtransforms and one.spec.urn]
-    assert {one.spec.urn for one in leaves} <= LEAVES
-    for one in leaves:
-        if one.spec.urn == primitives.PAR_DO.urn:
-            payload = beam_runner_api_pb2.ParDoPayload.FromString(one.spec.payload)
-            assert one.environment_id in graph.components.environments
+    leaves = [first for first in transforms.values() if not first.subtransforms and first.spec.urn]
+    assert {first.spec.urn for first in leaves} <= LEAVES
+    for first in leaves:
+        if first.spec.urn == primitives.PAR_DO.urn:
+            payload = beam_runner_api_pb2.ParDoPayload.FromString(first.spec.payload)
+            assert first.environment_id in graph.components.environments
             assert not (payload.state_specs or payload.timer_family_specs or payload.side_inputs)
             assert not (payload.restriction_coder_id or payload.requires_stable_input)
     assert not graph.requirements
@@ -165,12 +165,12 @@ def test_workers_run_in_the_environment_that_is_named(
     dataset: RldsDataset, tmp_path: Path, name: str, options: tuple[str, ...], urn: str, holds: bytes
 ) -> None:
     graph = translate(dataset, tmp_path, name, *options)
-    found = [one for one in graph.components.environments.values() if one.urn == urn]
-    assert [holds in one.payload for one in found] == [True]
+    actual = [first for first in graph.components.environments.values() if first.urn == urn]
+    assert [holds in first.payload for first in actual] == [True]
 
 
 def open_options(*arguments: str) -> Iterator[Any]:
-    choice = choose_runner(arguments, num_workers=1, known=[])
+    choice = choose_runner(arguments, num_workers=1, program_flags=[])
     with open_runner(choice) as (_, options):
         yield options
 

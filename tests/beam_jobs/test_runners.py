@@ -67,7 +67,7 @@ def test_tasks_write_what_one_process_writes_of_a_lerobot_dataset(
     lerobot: list[str], tmp_path: Path, lerobot_in_memory: dict[str, str]
 ) -> None:
     tasks = [[*lerobot, "--output", str(tmp_path), "--task-count", "3", "--task-index", str(i)] for i in (2, 0, 1)]
-    assert [main([*each, "--num-workers", "1"]) for each in tasks] == [0, 0, EXIT_DAMAGED]
+    assert [main([*item, "--num-workers", "1"]) for item in tasks] == [0, 0, EXIT_DAMAGED]
     assert tree(tmp_path) == lerobot_in_memory
 
 
@@ -97,17 +97,17 @@ def test_dask_cluster_that_runs_elsewhere_writes_what_the_in_memory_runner_write
     with ExitStack() as stack:
         # Workers and command in folders of their own, to which relative paths would lead.
         cluster = Cluster(stack, workers=workers, folder=tmp_path)
-        here = tmp_path / "here"
-        here.mkdir()
-        given = arguments(dataset, Path("../out"))
-        given[given.index(str(dataset.root))] = os.path.relpath(dataset.root, here)
-        command = stack.enter_context(start(*given, *cluster.options, cwd=here))
+        local = tmp_path / "here"
+        local.mkdir()
+        options = arguments(dataset, Path("../out"))
+        options[options.index(str(dataset.root))] = os.path.relpath(dataset.root, local)
+        command = stack.enter_context(start(*options, *cluster.options, cwd=local))
         assert_complete(command.wait())
         assert tree(tmp_path / "out") == in_memory
         # In the same cluster, because one takes longer to start than all that is done on it.
-        given[given.index("../out")] = "../pieces"
-        module, found = "tests.fixtures.convert_in_pieces", {"PYTHONPATH": str(REPOSITORY)}
-        cut = stack.enter_context(start(*given, *cluster.options, cwd=here, module=module, environment=found))
+        options[options.index("../out")] = "../pieces"
+        module, actual = "tests.fixtures.convert_in_pieces", {"PYTHONPATH": str(REPOSITORY)}
+        cut = stack.enter_context(start(*options, *cluster.options, cwd=local, module=module, environment=actual))
         assert_complete(cut.wait())
         assert tree(tmp_path / "pieces") == in_memory
         failing = stack.enter_context(
@@ -134,9 +134,9 @@ class Cluster:
             stack.enter_context(start(*scheduler, module="distributed.cli.dask_scheduler")),
         ]
         for number in range(workers):
-            own = folder / f"worker-{number}"
-            own.mkdir()
-            command = start(*worker, module="distributed.cli.dask_worker", cwd=own)
+            options = folder / f"worker-{number}"
+            options.mkdir()
+            command = start(*worker, module="distributed.cli.dask_worker", cwd=options)
             self._commands.append(stack.enter_context(command))
 
     def is_running(self) -> bool:

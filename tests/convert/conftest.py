@@ -44,13 +44,13 @@ def corrupt_a_frame(path: Path) -> None:
     """End one JPEG of the primary camera early, in an episode that is long enough for pairs."""
     with path.open("rb") as file:
         records = list(TFRecordFile(file, name=path.name, size=path.stat().st_size))
-    whole = [bytearray(record) for record in records if isinstance(record, bytes)]
-    longest = max(whole, key=len)
+    complete_bytes = [bytearray(record) for record in records if isinstance(record, bytes)]
+    longest = max(complete_bytes, key=len)
     first = longest.index(b"\xff\xd8\xff", longest.index(b"steps/observation/image_0"))
     second = longest.index(b"\xff\xd8\xff", first + 3)
     middle = (first + second) // 2
     longest[middle : middle + 2] = b"\xff\xd9"
-    path.write_bytes(b"".join(encode_tfrecord(bytes(record)) for record in whole))
+    path.write_bytes(b"".join(encode_tfrecord(bytes(record)) for record in complete_bytes))
 
 
 @pytest.fixture

@@ -92,10 +92,10 @@ def test_25_episodes_of_10_steps_give_125_pairs_of_256_by_256_in_each_split(conv
 def test_every_pair_of_every_episode_is_there_in_the_order_of_the_records(
     native: ConvertedDataset, stored: dict[str, Any], split: str
 ) -> None:
-    found = [(pair.episode_id, pair.step, pair.offset) for pair in native.pairs if pair.shard.split == split]
+    actual = [(pair.episode_id, pair.step, pair.offset) for pair in native.pairs if pair.shard.split == split]
     ids = [name for name in stored if f"-{split}." in name]
-    assert found == [(name, step, OFFSET) for name in ids for step in range(STEPS - OFFSET)]
-    assert len(found) == 125
+    assert actual == [(name, step, OFFSET) for name in ids for step in range(STEPS - OFFSET)]
+    assert len(actual) == 125
 
 
 def test_native_frames_are_byte_for_byte_those_of_the_tfrecord(
@@ -127,9 +127,9 @@ def test_every_step_has_the_values_that_tfds_decodes(
     native: ConvertedDataset, reference: Reference, split: str, name: str
 ) -> None:
     values = [step[name] for episode in reference.of_split(split) for step in episode.steps]
-    wanted = [value.decode() if isinstance(value, bytes) else value.tolist() for value in values]
-    assert len(wanted) == EPISODES * STEPS
-    assert column(native, name, split=split) == wanted
+    expected = [value.decode() if isinstance(value, bytes) else value.tolist() for value in values]
+    assert len(expected) == EPISODES * STEPS
+    assert column(native, name, split=split) == expected
 
 
 @pytest.mark.parametrize("split", SPLITS)
@@ -140,19 +140,19 @@ def test_every_episode_has_the_metadata_that_tfds_decodes(
     assert len(names) == 7
     for name in names:
         values = [episode.values[name] for episode in reference.of_split(split)]
-        wanted = [value.decode() if isinstance(value, bytes) else value.item() for value in values]
-        assert column(native, name.removeprefix("/"), split=split, kind="episodes") == wanted
+        expected = [value.decode() if isinstance(value, bytes) else value.item() for value in values]
+        assert column(native, name.removeprefix("/"), split=split, kind="episodes") == expected
 
 
 @pytest.mark.parametrize("split", SPLITS)
 def test_the_language_of_pairs_and_episodes_is_the_instruction(
     native: ConvertedDataset, reference: Reference, split: str
 ) -> None:
-    wanted = {e.tfds_id: e.steps[0]["language_instruction"].decode() for e in reference.of_split(split)}
-    assert len(set(wanted.values())) > 1
+    expected = {e.tfds_id: e.steps[0]["language_instruction"].decode() for e in reference.of_split(split)}
+    assert len(set(expected.values())) > 1
     pairs = [pair for pair in native.pairs if pair.shard.split == split]
-    assert [pair.row("language")["language"] for pair in pairs] == [wanted[pair.episode_id] for pair in pairs]
-    assert column(native, "language", split=split, kind="episodes") == list(wanted.values())
+    assert [pair.row("language")["language"] for pair in pairs] == [expected[pair.episode_id] for pair in pairs]
+    assert column(native, "language", split=split, kind="episodes") == list(expected.values())
 
 
 @pytest.mark.parametrize("split", SPLITS)
@@ -161,7 +161,7 @@ def test_episodes_point_at_their_records(native: ConvertedDataset, reference: Re
     columns = [
         column(native, name, split=split, kind="episodes") for name in ("episode_id", "source_file", "source_position")
     ]
-    assert list(zip(*columns, strict=True)) == [(f"{file}__{place}", file, place) for place in range(EPISODES)]
+    assert list(zip(*columns, strict=True)) == [(f"{file}__{path}", file, path) for path in range(EPISODES)]
     assert columns[0] == [episode.tfds_id for episode in reference.of_split(split)]
 
 
@@ -252,11 +252,11 @@ def test_frames_of_another_size_are_stretched_to_it(
     assert converted.manifest.image["sizes"] == {f"{shape[0]}x{shape[1]}": 4 * STEPS}
     for pair in converted.some_pairs():
         for step, frame in zip((pair.step, pair.step + OFFSET), pair.frames, strict=True):
-            found = decode_jpeg(frame)
-            assert found.shape == shape
-            wanted = resize(reference.picture(pair.episode_id, step, camera="observation/image_0"), *shape[:2])
-            assert np.abs(found - wanted).mean() < tolerance
-            assert np.abs(found[:, :, ::-1] - wanted).mean() > 2 * tolerance
+            actual = decode_jpeg(frame)
+            assert actual.shape == shape
+            expected = resize(reference.picture(pair.episode_id, step, camera="observation/image_0"), *shape[:2])
+            assert np.abs(actual - expected).mean() < tolerance
+            assert np.abs(actual[:, :, ::-1] - expected).mean() > 2 * tolerance
 
 
 @pytest.mark.parametrize("expression", ["train[:10]", "train[20:]+val[:3]", "val[-40%:]", "train[3:7]+train[5:9]"])
@@ -264,10 +264,10 @@ def test_only_the_episodes_that_were_asked_for_are_converted(
     convert: Convert, reference: Reference, expression: str
 ) -> None:
     converted = convert("--episodes", expression, "--image-size", "native")
-    wanted = sorted(set(reference.ids(expression)))
-    found = [row["episode_id"] for shard in converted.shards for row in shard.episodes.to_pylist()]
-    assert sorted(found) == wanted
-    assert converted.manifest.records == len(wanted) * (STEPS - OFFSET)
+    expected = sorted(set(reference.ids(expression)))
+    actual = [row["episode_id"] for shard in converted.shards for row in shard.episodes.to_pylist()]
+    assert sorted(actual) == expected
+    assert converted.manifest.records == len(expected) * (STEPS - OFFSET)
 
 
 def test_a_split_that_is_added_later_leaves_the_first_alone_and_gives_what_both_at_once_give(
@@ -277,10 +277,10 @@ def test_a_split_that_is_added_later_leaves_the_first_alone_and_gives_what_both_
     first = convert("--splits", "train", *options)
     assert list(first.manifest.splits) == ["train"]
     before = {path: path.stat().st_mtime_ns for path in (first.folder / "train").iterdir()}
-    both = convert("--splits", "val", *options)
-    assert list(both.manifest.splits) == ["train", "val"]
-    assert {path: path.stat().st_mtime_ns for path in (both.folder / "train").iterdir()} == before
-    assert tree(both.folder) == tree(native.folder)
+    all_names = convert("--splits", "val", *options)
+    assert list(all_names.manifest.splits) == ["train", "val"]
+    assert {path: path.stat().st_mtime_ns for path in (all_names.folder / "train").iterdir()} == before
+    assert tree(all_names.folder) == tree(native.folder)
 
 
 def test_the_layout_frames_has_the_jpegs_of_all_cameras(convert: Convert, stored: dict[str, Any]) -> None:
@@ -308,19 +308,19 @@ def turns(angles: np.ndarray) -> Rotation:
 
 
 def test_oxe_is_what_openvla_gives_and_octo_but_for_the_first_step(native: ConvertedDataset) -> None:
-    found = vectors(native, "action_oxe")
+    actual = vectors(native, "action_oxe")
     with np.load(Path(__file__).parents[1] / "data" / "spaces" / "bridge_dataset.npz") as stored:
-        assert stored["lengths"].tolist() == [STEPS] * len(found)
-        openvla, octo = (stored[project].reshape(found.shape) for project in ("openvla", "octo"))
-    np.testing.assert_allclose(found, openvla, rtol=0, atol=1e-5)
-    np.testing.assert_allclose(found[:, 1:], octo[:, 1:], rtol=0, atol=1e-5)
-    assert np.isnan(found[:, [0, -1]]).all() and np.isfinite(found[:, 1:-1]).all()
+        assert stored["lengths"].tolist() == [STEPS] * len(actual)
+        openvla, octo = (stored[project].reshape(actual.shape) for project in ("openvla", "octo"))
+    np.testing.assert_allclose(actual, openvla, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(actual[:, 1:], octo[:, 1:], rtol=0, atol=1e-5)
+    assert np.isnan(actual[:, [0, -1]]).all() and np.isfinite(actual[:, 1:-1]).all()
 
 
 def test_eef_delta_integrated_over_an_episode_follows_the_stored_poses(native: ConvertedDataset) -> None:
     delta, pose = vectors(native, "action_eef_delta"), vectors(native, "state_eef")
-    place = pose[:, 0, :3] + np.cumsum(delta[:, :-1, :3], axis=1)[:, -1]
-    np.testing.assert_allclose(place, pose[:, -1, :3], rtol=0, atol=1e-6)
+    path = pose[:, 0, :3] + np.cumsum(delta[:, :-1, :3], axis=1)[:, -1]
+    np.testing.assert_allclose(path, pose[:, -1, :3], rtol=0, atol=1e-6)
     turned = turns(pose[:, 0, 3:6])
     for step in range(STEPS - 1):
         turned = turns(delta[:, step, 3:6]) * turned
@@ -331,9 +331,9 @@ def test_stored_commands_are_metres_and_radians_about_the_axes_of_the_base(nativ
     command, delta = vectors(native, "action"), vectors(native, "action_eef_delta")
     # The arm lags behind, so the sums of an episode agree better than single steps.
     for axes in (slice(0, 3), slice(3, 6)):
-        sent, made = (each[:, 1:-1, axes].sum(axis=1).ravel() for each in (command, delta))
-        assert np.corrcoef(sent, made)[0, 1] > 0.9
-        assert 0.7 < (sent @ made) / (sent @ sent) < 1.3
+        sent, created = (item[:, 1:-1, axes].sum(axis=1).ravel() for item in (command, delta))
+        assert np.corrcoef(sent, created)[0, 1] > 0.9
+        assert 0.7 < (sent @ created) / (sent @ sent) < 1.3
 
 
 def test_the_gripper_is_1_open_0_closed_in_action_and_state(native: ConvertedDataset) -> None:
@@ -345,6 +345,6 @@ def test_the_gripper_is_1_open_0_closed_in_action_and_state(native: ConvertedDat
 
 def test_spaces_have_statistics_of_the_steps_that_have_an_action(native: ConvertedDataset) -> None:
     for split in SPLITS:
-        found = native.manifest.statistics[split]["action_oxe"]
-        assert found.names == ("x", "y", "z", "roll", "pitch", "yaw", "gripper")
-        assert (found.count, set(found.nonfinite)) == (EPISODES * STEPS, {2 * EPISODES})
+        actual = native.manifest.statistics[split]["action_oxe"]
+        assert actual.names == ("x", "y", "z", "roll", "pitch", "yaw", "gripper")
+        assert (actual.count, set(actual.nonfinite)) == (EPISODES * STEPS, {2 * EPISODES})

@@ -67,28 +67,30 @@ def metres(values: np.ndarray) -> np.ndarray:
 
 
 def make_episode(number: int, steps: int) -> dict[str, Any]:
-    made = demo_episode(steps, seed=number)
-    for place, step in enumerate(made["steps"]):
-        step["far"] = metres(depth(number, place, "far"))[:, :, None]
-        step["near"] = png(depth(number, place, "near"))
-        step["raw"] = 2 * depth(number, place, "raw", (12, 16))
-        step["packed"] = metres(depth(number, place, "packed", (12, 16)))
-        step["bits"] = metres(depth(number, place, "bits"))[:, :, None]
-    return made
+    created = demo_episode(steps, seed=number)
+    for path, step in enumerate(created["steps"]):
+        step["far"] = metres(depth(number, path, "far"))[:, :, None]
+        step["near"] = png(depth(number, path, "near"))
+        step["raw"] = 2 * depth(number, path, "raw", (12, 16))
+        step["packed"] = metres(depth(number, path, "packed", (12, 16)))
+        step["bits"] = metres(depth(number, path, "bits"))[:, :, None]
+    return created
 
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> RldsDataset:
     """Three episodes in two shards; the depth ``near`` of step 2 of episode 0 is damaged."""
-    made = [make_episode(number, steps) for number, steps in enumerate(LENGTHS)]
-    made[0]["steps"][2]["near"] = png(depth(0, 2, "near"))[:-40]
-    return write_dataset(tmp_path_factory.mktemp("source"), features=features(), splits={"train": [made[:2], made[2:]]})
+    created = [make_episode(number, steps) for number, steps in enumerate(LENGTHS)]
+    created[0]["steps"][2]["near"] = png(depth(0, 2, "near"))[:-40]
+    return write_dataset(
+        tmp_path_factory.mktemp("source"), features=features(), splits={"train": [created[:2], created[2:]]}
+    )
 
 
 def arguments(dataset: RldsDataset, output: Path, *more: str, **fields: Any) -> list[str]:
-    where = ["--datasets", "demo", "--source", str(dataset.root), "--output", str(output), "--num-workers", "1"]
+    arguments = ["--datasets", "demo", "--source", str(dataset.root), "--output", str(output), "--num-workers", "1"]
     registry = ["--config", str(dataset.registry(**{"cameras": CAMERAS, **fields}))]
-    return [*where, *registry, "--layout", "frames", "--image-size", "native", *more]
+    return [*arguments, *registry, "--layout", "frames", "--image-size", "native", *more]
 
 
 @pytest.fixture(scope="module")
@@ -99,31 +101,31 @@ def root(dataset: RldsDataset, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 
 def manifest(root: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((root / FOLDER / "dataset.json").read_text())
-    return found
+    actual: dict[str, Any] = json.loads((root / FOLDER / "dataset.json").read_text())
+    return actual
 
 
 def open_loader(root: Path, **options: Any) -> Any:
-    given = {"batch_size": 8, "split": "train", "num_workers": 0, "shuffle": "none", **options}
-    return make_loader(root, "demo", **given)
+    arguments = {"batch_size": 8, "split": "train", "num_workers": 0, "shuffle": "none", **options}
+    return make_loader(root, "demo", **arguments)
 
 
 def check_window(
     batch: dict[str, Any], key: str, camera: str, frames: list[int | str], shape: tuple[int, int] = (24, 32)
 ) -> None:
     """Compare the depth of a batch and its mask with the source, bitwise."""
-    found, mask = batch[key], batch[key.replace("depth", "depth_mask", 1)]
-    assert (found.dtype, found.shape[1:]) == (np.uint16, (len(frames), *shape))
+    actual, mask = batch[key], batch[key.replace("depth", "depth_mask", 1)]
+    assert (actual.dtype, actual.shape[1:]) == (np.uint16, (len(frames), *shape))
     for row, (episode, t) in enumerate(zip(batch["episode"].tolist(), batch["step"].tolist(), strict=True)):
         last = LENGTHS[episode] - 1
-        for place, distance in enumerate(frames):
-            wanted = last if isinstance(distance, str) else t + distance
-            step = min(max(wanted, 0), last)
+        for path, distance in enumerate(frames):
+            expected = last if isinstance(distance, str) else t + distance
+            step = min(max(expected, 0), last)
             is_hole = camera == "near" and (episode, step) == (0, 2)
-            assert batch["frame_step"][row, place] == step
-            assert mask[row, place] == (wanted == step and not is_hole)
+            assert batch["frame_step"][row, path] == step
+            assert mask[row, path] == (expected == step and not is_hole)
             shown = 0 * depth(0, 0, camera, shape) if is_hole else depth(episode, step, camera, shape)
-            np.testing.assert_array_equal(found[row, place], shown)
+            np.testing.assert_array_equal(actual[row, path], shown)
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])
@@ -156,8 +158,8 @@ def test_one_depth_camera_has_the_key_depth_and_a_sample_needs_no_hole(root: Pat
 def test_an_episode_has_its_depth(root: Path) -> None:
     cameras = open_loader(root, cameras=["wide", "near"]).episode("demo", 0).cameras
     assert cameras["depth/near"].steps.tolist() == [0, 1, 3, 4, 5, 6]
-    for step, found in zip(cameras["depth/near"].steps.tolist(), cameras["depth/near"].frames, strict=True):
-        np.testing.assert_array_equal(found, depth(0, step, "near"))
+    for step, actual in zip(cameras["depth/near"].steps.tolist(), cameras["depth/near"].frames, strict=True):
+        np.testing.assert_array_equal(actual, depth(0, step, "near"))
 
 
 def test_a_dataset_without_a_depth_camera_has_zeros_and_no_mask(
@@ -174,11 +176,11 @@ def test_a_dataset_without_a_depth_camera_has_zeros_and_no_mask(
 
 
 def test_depth_is_stored_after_colour_and_is_no_column(root: Path) -> None:
-    found = manifest(root)
-    assert found["parameters"]["cameras"] == ["wide", *DEPTH]
-    assert found["parameters"]["depth"] == {"far": 1000, "near": 1, "raw": 0.5, "packed": 1000, "bits": 1000}
-    assert found["parameters"]["channels"] == {"wide": "rgb"}
-    assert found["left_out"] == {"corrupt_frame": 1}
+    actual = manifest(root)
+    assert actual["parameters"]["cameras"] == ["wide", *DEPTH]
+    assert actual["parameters"]["depth"] == {"far": 1000, "near": 1, "raw": 0.5, "packed": 1000, "bits": 1000}
+    assert actual["parameters"]["channels"] == {"wide": "rgb"}
+    assert actual["left_out"] == {"corrupt_frame": 1}
     steps = pa.ipc.open_file(root / FOLDER / "train" / "steps.arrow").schema.names
     assert {"far", "near", "raw", "packed", "bits"}.isdisjoint(steps)
 
@@ -217,8 +219,8 @@ def test_sizes_are_chosen_for_depth_alone_and_take_the_nearest_value(dataset: Rl
 
 @pytest.mark.long
 def test_workers_and_pieces_make_the_same_bytes(dataset: RldsDataset, root: Path, tmp_path: Path) -> None:
-    again = arguments(dataset, tmp_path, "--cameras", "all,depth")
-    assert main([*again, "--num-workers", "2"]) == EXIT_DAMAGED
+    repeated = arguments(dataset, tmp_path, "--cameras", "all,depth")
+    assert main([*repeated, "--num-workers", "2"]) == EXIT_DAMAGED
     assert tree(tmp_path) == tree(root)
 
 
@@ -235,9 +237,9 @@ def first_record(root: Path, camera: int) -> dict[str, int]:
 
 def test_a_damaged_depth_map_is_named(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     copy = Path(shutil.copytree(root, tmp_path / "copy"))
-    place = first_record(copy, 1)
+    path = first_record(copy, 1)
     shard = next((copy / FOLDER / "train").glob("*-00000-of-*.arrayrecord"))
-    flip(shard, place["position"] + 60)
+    flip(shard, path["position"] + 60)
     with pytest.raises(RecordError, match="episode 0"):
         open_loader(copy, cameras="bits", frames=[0]).batch_at(0)
     assert verify([str(copy), "--deep"]) == 1
@@ -273,13 +275,13 @@ def test_the_tracks_of_an_episode_and_its_recording_have_depth(root: Path, tmp_p
     dataset = Catalog(root).open("demo")
     tracks = open_tracks(dataset, open_index(dataset, "train"), 0)
     save(tracks, tmp_path / "e.rrd")
-    (camera,) = (each for each in tracks.cameras if each.camera.name == "near")
+    (camera,) = (item for item in tracks.cameras if item.camera.name == "near")
     recorded = read_recording(tmp_path / "e.rrd")["/cameras/near"]
     episode = open_loader(root, cameras=["near"], frames=[0]).episode("demo", 0).cameras["depth/near"]
     assert camera.steps.tolist() == episode.steps.tolist() == recorded["step"]
-    for place, (step, depth) in enumerate(zip(episode.steps.tolist(), episode.frames, strict=True)):
+    for path, (step, depth) in enumerate(zip(episode.steps.tolist(), episode.frames, strict=True)):
         np.testing.assert_array_equal(camera.read_depth(step), depth)
-        assert bytes(recorded["DepthImage:buffer"][place][0]) == depth.tobytes()
+        assert bytes(recorded["DepthImage:buffer"][path][0]) == depth.tobytes()
         shown = simplejpeg.decode_jpeg(camera.read_picture(step)).astype(int)
         assert np.abs(shown - colour_depth(depth, camera.depth_range)).mean() < 12
     assert {meter for (meter,) in recorded["DepthImage:meter"]} == {1000.0}
@@ -293,7 +295,7 @@ def test_a_dry_run_tells_the_depth(dataset: RldsDataset, tmp_path: Path, capsys:
 def test_numbers_of_an_unknown_unit_are_kept_with_a_warning(
     dataset: RldsDataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    unknown = {name: {**each, **({"unit": "unknown"} if "unit" in each else {})} for name, each in CAMERAS.items()}
+    unknown = {name: {**item, **({"unit": "unknown"} if "unit" in item else {})} for name, item in CAMERAS.items()}
     more = ("--cameras", "all,depth", "--episodes", "train[1:]")
     assert main(arguments(dataset, tmp_path, *more, cameras=unknown)) == 0
     said = capsys.readouterr().err
@@ -329,10 +331,10 @@ def test_what_cannot_be_depth_is_refused(
     fields: dict[str, Any],
     message: str,
 ) -> None:
-    changed = {name: {**each, **fields.get(name, {})} for name, each in CAMERAS.items()}
+    changed = {name: {**item, **fields.get(name, {})} for name, item in CAMERAS.items()}
     if only := fields.get("only"):
         changed = {name: changed[name] for name in ("wide", only)}
-    cameras = {name: {key: value for key, value in each.items() if value is not None} for name, each in changed.items()}
+    cameras = {name: {key: value for key, value in item.items() if value is not None} for name, item in changed.items()}
     assert main(arguments(dataset, tmp_path, *more, cameras=cameras)) == EXIT_USAGE
     assert message in capsys.readouterr().err
     assert not list(tmp_path.iterdir())

@@ -20,11 +20,11 @@ from tests.fixtures.datasets.rlds_dataset import demo_episode, write_dataset
 
 
 @pytest.fixture(params=["python", "lerobot", "rlds"])
-def given(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
+def source_arguments(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
     """Return a dataset of each kind: its source, and options."""
     if request.param == "python":
-        found = write_files(tmp_path, files=2)
-        return found[1:]
+        actual = write_files(tmp_path, files=2)
+        return actual[1:]
     if request.param == "lerobot":
         return ["lerobot:demo/v3_av1", "--source", str(DATA)]
     written = write_dataset(tmp_path, splits={"train": [[demo_episode(5, seed=1)]]})
@@ -32,28 +32,28 @@ def given(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
 
 
 def test_what_is_printed_is_what_the_dataset_says_of_itself(
-    given: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    source_arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert draft(given) == 0
+    assert draft(source_arguments) == 0
     config = tmp_path / "mine.yaml"
     config.write_text(capsys.readouterr().out)
-    sources = given[2:]
+    sources = source_arguments[2:]
 
     def describe(name: str, source: str, layout: object) -> dict[str, object]:
         return dict(find_source(source, sources, {}).entry)
 
     (drafted,) = load_registry(config=[config]).resolve(str(config), describe)
-    (plain,) = load_registry().resolve(given[0], describe)
+    (plain,) = load_registry().resolve(source_arguments[0], describe)
     assert drafted.spec == plain.spec
     assert drafted.spec.cameras and drafted.spec.action
     options = ["--datasets", str(config), "--output", str(tmp_path / "out"), "--num-workers", "1", "--offset", "1"]
-    assert main([*options, *given[1:]]) == 0
+    assert main([*options, *source_arguments[1:]]) == 0
 
 
-def test_json_has_the_same_fields(given: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert draft([*given, "--json"]) == 0
+def test_json_has_the_same_fields(source_arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert draft([*source_arguments, "--json"]) == 0
     (entry,) = json.loads(capsys.readouterr().out)["datasets"].values()
-    assert entry["source"] == given[0]
+    assert entry["source"] == source_arguments[0]
     assert entry["cameras"] and entry["action"]
 
 
@@ -68,7 +68,7 @@ def test_comments_stand_where_a_person_decides(tmp_path: Path, capsys: pytest.Ca
 
 
 @pytest.mark.parametrize(
-    ("place", "told"),
+    ("wrong_path", "message"),
     [
         ("nothing", "unknown"),
         ("/no/such/place", "no such file or folder; a dataset is a name, KIND:PLACE or a path"),
@@ -76,10 +76,10 @@ def test_comments_stand_where_a_person_decides(tmp_path: Path, capsys: pytest.Ca
         ("rlds:/no/such", "no dataset_info.json, nor a version with it; tried /no/such"),
     ],
 )
-def test_a_wrong_place_is_one_error(place: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert draft([place]) == EXIT_USAGE
+def test_a_wrong_place_is_one_error(wrong_path: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert draft([wrong_path]) == EXIT_USAGE
     error = capsys.readouterr().err
-    assert told in error or "no such file" in error
+    assert message in error or "no such file" in error
     assert error.count("\n") == 1
 
 

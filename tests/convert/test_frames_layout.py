@@ -61,11 +61,11 @@ def features() -> dict[str, Any]:
 
 
 def episode(seed: int, steps: int = STEPS) -> dict[str, Any]:
-    made = demo_episode(steps, seed=seed)
+    created = demo_episode(steps, seed=seed)
     rng = np.random.default_rng(1000 + seed)
-    for step in made["steps"]:
+    for step in created["steps"]:
         step["hand"] = jpeg(picture(rng, (16, 16)))
-    return made
+    return created
 
 
 def without(record: bytes, feature: str) -> bytes:
@@ -77,10 +77,10 @@ def without(record: bytes, feature: str) -> bytes:
 @pytest.fixture(scope="module")
 def episodes() -> list[dict[str, Any]]:
     """Episode 1 has a corrupt frame of each camera."""
-    made = [episode(seed) for seed in range(6)]
-    made[1]["steps"][3]["observation"]["image"] = b"\xff\xd8\xffdamaged"
-    made[1]["steps"][0]["hand"] = b"\xff\xd8\xffdamaged"
-    return made
+    created = [episode(seed) for seed in range(6)]
+    created[1]["steps"][3]["observation"]["image"] = b"\xff\xd8\xffdamaged"
+    created[1]["steps"][0]["hand"] = b"\xff\xd8\xffdamaged"
+    return created
 
 
 @pytest.fixture(scope="module")
@@ -92,9 +92,9 @@ def dataset(episodes: list[dict[str, Any]], tmp_path_factory: pytest.TempPathFac
 
 
 def arguments(dataset: RldsDataset, output: Path, *more: str) -> list[str]:
-    where = ["--datasets", "demo", "--source", str(dataset.root), "--output", str(output)]
+    arguments = ["--datasets", "demo", "--source", str(dataset.root), "--output", str(output)]
     registry = ["--config", str(dataset.registry(cameras=CAMERAS))]
-    return [*where, *registry, "--layout", "frames", "--cameras", "all", "--image-size", "native", *chosen, *more]
+    return [*arguments, *registry, "--layout", "frames", "--cameras", "all", "--image-size", "native", *chosen, *more]
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +108,7 @@ def rows(root: Path) -> list[dict[str, Any]]:
     """The rows of ``records`` with the frame of each as it is stored, None for a hole."""
     folder = root / FOLDER / "train"
     table = pa.ipc.open_file(folder / "records.arrow").read_all().to_pylist()
-    found: list[dict[str, Any]] = []
+    actual: list[dict[str, Any]] = []
     for shard, path in enumerate(sorted(folder.glob("*.arrayrecord"))):
         reader = ArrayRecordReader(str(path))
         mine = [row for row in table if row["shard"] == shard]
@@ -124,9 +124,9 @@ def rows(root: Path) -> list[dict[str, Any]]:
                 frame = ChunkFrame(record, row["step"] % GOP, ((24, 32), (16, 16)))
             else:
                 (frame,) = decode_record(record)
-            found.append(row | {"frame": frame})
+            actual.append(row | {"frame": frame})
         reader.close()
-    return found
+    return actual
 
 
 def is_like(frame: Any, jpeg: bytes) -> bool:
@@ -140,10 +140,10 @@ def is_like(frame: Any, jpeg: bytes) -> bool:
 def test_every_frame_of_every_camera_is_stored_once_camera_after_camera(
     root: Path, episodes: list[dict[str, Any]]
 ) -> None:
-    found = rows(root)
-    wanted = [(e, c, s) for e in range(6) for c in range(2) for s in range(STEPS)]
-    assert [(row["episode"], row["camera"], row["step"]) for row in found] == wanted
-    for row in found:
+    actual = rows(root)
+    expected = [(e, c, s) for e in range(6) for c in range(2) for s in range(STEPS)]
+    assert [(row["episode"], row["camera"], row["step"]) for row in actual] == expected
+    for row in actual:
         step = episodes[row["episode"]]["steps"][row["step"]]
         stored = step["hand"] if row["camera"] else step["observation"]["image"]
         missing = row["episode"] == 5 and row["camera"] == 1
@@ -152,7 +152,7 @@ def test_every_frame_of_every_camera_is_stored_once_camera_after_camera(
         else:
             assert is_like(row["frame"], stored)
     # So a window of one camera is one stretch of its file.
-    for before, after in itertools.pairwise(found):
+    for before, after in itertools.pairwise(actual):
         if before["shard"] == after["shard"] and "h264" not in chosen:
             assert before["position"] < after["position"]
 
@@ -164,7 +164,7 @@ def test_holes_are_counted_and_listed_with_camera_and_step(root: Path) -> None:
     assert manifest["records"] == 6 * 2 * STEPS
     assert manifest["image"]["cameras"] == {"wide": {"24x32": 41}, "wrist": {"16x16": 34}}
     listed = [json.loads(line) for line in (root / FOLDER / "quarantine.jsonl").read_text().splitlines()]
-    assert [(each["reason"], each["episode"], each["step"], each["detail"].partition(":")[0]) for each in listed] == [
+    assert [(item["reason"], item["episode"], item["step"], item["detail"].partition(":")[0]) for item in listed] == [
         ("corrupt_frame", 1, 0, "wrist"),
         ("corrupt_frame", 1, 3, "wide"),
         ("missing_camera", 1, None, "no hand"),
@@ -175,7 +175,7 @@ def test_every_camera_alike_may_lack_its_frames_and_an_episode_without_any_is_qu
     blind = episode(2)
     for step in blind["steps"]:
         step["observation"]["image"] = step["hand"] = b"\xff\xd8\xffdamaged"
-    records = [serialise(features(), each) for each in (episode(0), episode(1), blind, episode(3))]
+    records = [serialise(features(), item) for item in (episode(0), episode(1), blind, episode(3))]
     records[0] = without(records[0], "steps/observation/image")
     records[1] = without(without(records[1], "steps/observation/image"), "steps/hand")
     dataset = write_dataset(tmp_path / "source", features=features(), splits={"train": [records]})
@@ -184,8 +184,8 @@ def test_every_camera_alike_may_lack_its_frames_and_an_episode_without_any_is_qu
     assert table["status"].to_pylist() == ["ok", "malformed", "missing_frames", "ok"]
     assert table["num_steps"].to_pylist() == [STEPS, 0, 0, STEPS]
     seen = [(row["episode"], row["camera"], row["frame"] is not None) for row in rows(tmp_path / "out")]
-    wanted = [(0, 0, False), (0, 1, True), (3, 0, True), (3, 1, True)]
-    assert seen == [each for each in wanted for _ in range(STEPS)]
+    expected = [(0, 0, False), (0, 1, True), (3, 0, True), (3, 1, True)]
+    assert seen == [item for item in expected for _ in range(STEPS)]
     manifest = json.loads((tmp_path / "out" / FOLDER / "dataset.json").read_text())
     assert manifest["left_out"] == {
         "corrupt_frame": 2 * STEPS,
@@ -206,33 +206,33 @@ def test_windows_inside_avoid_holes_and_random_frames_mask_them(
     root: Path, episodes: list[dict[str, Any]], cameras: Any, frames: Any
 ) -> None:
     loader = make_loader(root, "demo", batch_size=8, cameras=cameras, frames=frames)
-    holes = {(1, "primary", 3), (1, "wrist", 0)} | {(5, "wrist", step) for step in range(STEPS)}
+    num_missing = {(1, "primary", 3), (1, "wrist", 0)} | {(5, "wrist", step) for step in range(STEPS)}
     listed = [cameras] if isinstance(cameras, str) else cameras
     fixed = [frame for frame in frames if isinstance(frame, int)]
     last = max(2 if isinstance(frame, str) else frame for frame in frames)
-    wanted = {
+    expected = {
         (e, t)
         for e in range(6)
         for t in range(max(0, -min(fixed)), STEPS - max(last, 0))
-        if not any((e, camera, t + frame) in holes for camera in listed for frame in fixed)
+        if not any((e, camera, t + frame) in num_missing for camera in listed for frame in fixed)
     }
-    assert loader.sizes == {"demo": len(wanted)}
-    found = set()
-    for step in range(-(-len(wanted) // 8)):
+    assert loader.sizes == {"demo": len(expected)}
+    actual = set()
+    for step in range(-(-len(expected) // 8)):
         batch = loader.batch_at(step)
-        found |= set(zip(batch["episode"].tolist(), batch["step"].tolist(), strict=True))
+        actual |= set(zip(batch["episode"].tolist(), batch["step"].tolist(), strict=True))
         for camera in listed:
             suffix = "" if isinstance(cameras, str) else f"/{camera}"
             masks, pictures = batch[f"frames_mask{suffix}"], batch[f"frames{suffix}"]
             for row, e in enumerate(batch["episode"].tolist()):
-                for place, taken in enumerate(batch["frame_step"][row].tolist()):
-                    assert masks[row, place] == ((e, camera, taken) not in holes)
-                    assert masks[row, place] == pictures[row, place].any()
-                    if chosen and masks[row, place]:
-                        source = episodes[e]["steps"][taken]
+                for path, claimed in enumerate(batch["frame_step"][row].tolist()):
+                    assert masks[row, path] == ((e, camera, claimed) not in num_missing)
+                    assert masks[row, path] == pictures[row, path].any()
+                    if chosen and masks[row, path]:
+                        source = episodes[e]["steps"][claimed]
                         stored = source["hand"] if camera == "wrist" else source["observation"]["image"]
-                        assert is_like(encode_raw(pictures[row, place]), stored)
-    assert found == wanted
+                        assert is_like(encode_raw(pictures[row, path]), stored)
+    assert actual == expected
     assert loader.describe()["demo"]["left_out"].get("holes", 0) > 0
 
 
@@ -251,32 +251,32 @@ def test_bounds_clamp_alone_masks_what_is_no_frame_of_the_sample(root: Path) -> 
     seen = set()
     for batch in map(loader.batch_at, range(loader.sizes["demo"] // 4)):
         for row, (e, t) in enumerate(zip(batch["episode"].tolist(), batch["step"].tolist(), strict=True)):
-            for place, wanted in enumerate((t, t + 2)):
-                shown = min(wanted, STEPS - 1)
+            for path, expected in enumerate((t, t + 2)):
+                shown = min(expected, STEPS - 1)
                 is_hole = (e, shown) == (1, 3)
-                assert batch["frame_step"][row, place] == shown
-                assert batch["frames_mask"][row, place] == (wanted == shown and not is_hole)
+                assert batch["frame_step"][row, path] == shown
+                assert batch["frames_mask"][row, path] == (expected == shown and not is_hole)
                 # An edge of the episode is repeated; a hole is black.
-                assert batch["frames"][row, place].any() != is_hole
-                seen.add((wanted == shown, is_hole))
+                assert batch["frames"][row, path].any() != is_hole
+                seen.add((expected == shown, is_hole))
     assert seen == {(True, False), (True, True), (False, False)}
 
 
 def test_bounds_clamp_keeps_every_step_and_masks_holes(root: Path) -> None:
     loader = make_loader(root, "demo", batch_size=6 * STEPS, cameras="wrist", frames=(0,), bounds="clamp")
     batch = loader.batch_at(0)
-    wanted = {(1, 0)} | {(5, step) for step in range(STEPS)}
+    expected = {(1, 0)} | {(5, step) for step in range(STEPS)}
     masked = ~batch["frames_mask"][:, 0]
-    assert set(zip(batch["episode"][masked].tolist(), batch["step"][masked].tolist(), strict=True)) == wanted
+    assert set(zip(batch["episode"][masked].tolist(), batch["step"][masked].tolist(), strict=True)) == expected
     assert not batch["frames"][masked].any()
 
 
 def test_sizes_and_cameras_are_chosen_by_role(dataset: RldsDataset, tmp_path: Path) -> None:
-    given = arguments(dataset, tmp_path, "--image-size", "primary:24x32,wrist:8x12", "--num-workers", "1")
-    assert main(given) == EXIT_DAMAGED
+    options = arguments(dataset, tmp_path, "--image-size", "primary:24x32,wrist:8x12", "--num-workers", "1")
+    assert main(options) == EXIT_DAMAGED
     manifest = json.loads((tmp_path / FOLDER / "dataset.json").read_text())
     assert manifest["image"]["cameras"] == {"wide": {"24x32": 41}, "wrist": {"8x12": 34}}
-    assert manifest["image"]["passed"] == (0 if "--codec" in given else 41)
+    assert manifest["image"]["passed"] == (0 if "--codec" in options else 41)
     loader = make_loader(tmp_path, "demo", batch_size=4, cameras=("wrist", "primary"), frames=(0, 1))
     batch = loader.batch_at(0)
     assert batch["frames/wrist"].shape == (4, 2, 8, 12, 3)
@@ -288,9 +288,9 @@ def test_sizes_and_cameras_are_chosen_by_role(dataset: RldsDataset, tmp_path: Pa
     [
         (("--cameras", "ceiling"), "--cameras: no dataset has 'ceiling'; "),
         (("--image-size", "wirst:8x8"), "no dataset has 'wirst'; did you mean 'wrist'?"),
-        (("--camera", "wide"), "--camera goes with --layout pairs"),
-        (("--frames", "all"), "--frames goes with --layout pairs"),
-        (("--layout", "pairs"), "--cameras goes with --layout frames"),
+        (("--camera", "wide"), "--camera works with --layout pairs"),
+        (("--frames", "all"), "--frames works with --layout pairs"),
+        (("--layout", "pairs"), "--cameras works with --layout frames"),
         (("--cameras", ","), "--cameras ',' names no camera"),
     ],
 )
@@ -306,12 +306,12 @@ def test_wrong_options_are_one_clear_error(
 @pytest.mark.long
 def test_one_frames_root_does_not_become_one_of_pairs(dataset: RldsDataset, root: Path, tmp_path: Path) -> None:
     shutil.copytree(root, tmp_path / "out")
-    where = [
-        each for each in arguments(dataset, tmp_path / "out") if each not in ("--layout", "frames", "--cameras", "all")
+    options = [
+        item for item in arguments(dataset, tmp_path / "out") if item not in ("--layout", "frames", "--cameras", "all")
     ]
-    done = run(*where, module="convert.run")
+    done = run(*options, module="convert.run")
     assert done.code == EXIT_USAGE
-    refused = "--codec h264 goes with --layout frames" if "h264" in chosen else "a conversion with other parameters: "
+    refused = "--codec h264 works with --layout frames" if "h264" in chosen else "a conversion with other parameters: "
     assert refused in done.error()
 
 
@@ -413,9 +413,9 @@ def test_fetch_brings_the_shards_of_a_split_and_the_same_windows(root: Path, tmp
     assert len(list((tmp_path / "local" / FOLDER / "train").glob("*.arrayrecord"))) == 1
     options: dict[str, Any] = {"batch_size": 4, "frames": (-1, 0, 1), "cameras": ("primary", "wrist")}
     options["split"] = "train[:2]"
-    here, there = (make_loader(each, "demo", **options).batch_at(1) for each in (tmp_path / "local", root))
+    local, existing = (make_loader(item, "demo", **options).batch_at(1) for item in (tmp_path / "local", root))
     for key in ("frames/primary", "frames/wrist", "frame_step"):
-        np.testing.assert_array_equal(here[key], there[key])
+        np.testing.assert_array_equal(local[key], existing[key])
     with pytest.raises(ArgumentError, match="needs 2 shards that were not fetched"):
         make_loader(tmp_path / "local", "demo", batch_size=4)
 

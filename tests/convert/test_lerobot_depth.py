@@ -37,8 +37,8 @@ def values(episode: int, step: int, most: int) -> np.ndarray:
     """Numbers of a step: noise over a slope, with holes."""
     rng = np.random.default_rng([episode, step])
     slope = np.linspace(most // 4, most, SHAPE[0] * SHAPE[1]).reshape(SHAPE)
-    found = np.clip(slope + rng.integers(-9, 9, SHAPE), 0, most)
-    return np.where(rng.random(SHAPE) < 0.1, 0, found).astype(np.uint16)
+    actual = np.clip(slope + rng.integers(-9, 9, SHAPE), 0, most)
+    return np.where(rng.random(SHAPE) < 0.1, 0, actual).astype(np.uint16)
 
 
 def millimetres_of(code: int, *, low: float = 0.01, high: float = 10.0, shift: float = 3.5) -> int:
@@ -54,15 +54,15 @@ def write_video(path: Path, frames: Sequence[np.ndarray], *, codec: str, pixels:
     with av.open(str(path), "w", format={"ffv1": "matroska", "png": "mov"}.get(codec)) as out:
         stream: Any = out.add_stream(codec, rate=Fraction(fps), options=options)
         stream.height, stream.width, stream.pix_fmt = *SHAPE, pixels
-        for place, values in enumerate(frames):
+        for position, values in enumerate(frames):
             frame = av.VideoFrame(SHAPE[1], SHAPE[0], pixels)
             plane = frame.planes[0]
             rows = np.zeros((SHAPE[0], plane.line_size // 2), ">u2" if pixels.endswith("be") else "<u2")
             rows[:, : SHAPE[1]] = values
             plane.update(rows.tobytes())
-            for other in frame.planes[1:]:
-                other.update(np.full(other.buffer_size // 2, 1 << 11, "<u2").tobytes())
-            frame.pts, frame.time_base = place, 1 / Fraction(fps)
+            for second in frame.planes[1:]:
+                second.update(np.full(second.buffer_size // 2, 1 << 11, "<u2").tobytes())
+            frame.pts, frame.time_base = position, 1 / Fraction(fps)
             out.mux(stream.encode(frame))
         out.mux(stream.encode())
 
@@ -72,10 +72,10 @@ def add_video(folder: Path, *, codec: str, pixels: str, most: int, about: dict[s
     info = json.loads((folder / "meta/info.json").read_text())
     is_v3 = info["codebase_version"] == "v3.0"
     shown = [[values(episode, step, most) for step in range(steps)] for episode, steps in enumerate(LENGTHS)]
-    files = [[frame for each in shown for frame in each]] if is_v3 else shown
+    files = [[frame for item in shown for frame in item]] if is_v3 else shown
     for number, frames in enumerate(files):
-        place = {"chunk_index": 0, "file_index": number, "episode_chunk": 0, "episode_index": number}
-        path = folder / (V3 if is_v3 else V2)["video_path"].format(video_key=DEPTH, **place)
+        position = {"chunk_index": 0, "file_index": number, "episode_chunk": 0, "episode_index": number}
+        path = folder / (V3 if is_v3 else V2)["video_path"].format(video_key=DEPTH, **position)
         write_video(path, frames, codec=codec, pixels=pixels, fps=info["fps"])
     if is_v3:
         copied = [
@@ -104,8 +104,8 @@ def add_pictures(folder: Path, encode: Callable[[np.ndarray], bytes], about: dic
 
 
 def convert(folder: Path, output: Path, *more: str) -> int:
-    where = ["--datasets", f"lerobot:{folder}", "--output", str(output), "--num-workers", "1"]
-    return main([*where, "--layout", "frames", "--image-size", "native", *more])
+    arguments = ["--datasets", f"lerobot:{folder}", "--output", str(output), "--num-workers", "1"]
+    return main([*arguments, "--layout", "frames", "--image-size", "native", *more])
 
 
 def compare(output: Path, expected: Callable[[int, int], np.ndarray], version: str) -> None:
@@ -117,8 +117,8 @@ def compare(output: Path, expected: Callable[[int, int], np.ndarray], version: s
     assert batch["depth_mask/primary"].all()
     assert batch["frames/primary"].shape[2:] == (64, 64, 3)
     for row, episode in enumerate(batch["episode"].tolist()):
-        for place, step in enumerate(batch["frame_step"][row].tolist()):
-            np.testing.assert_array_equal(batch["depth/primary"][row, place], expected(episode, step))
+        for path, step in enumerate(batch["frame_step"][row].tolist()):
+            np.testing.assert_array_equal(batch["depth/primary"][row, path], expected(episode, step))
     assert (output / "mine" / version).is_dir()
 
 
@@ -158,15 +158,15 @@ def test_a_unit_is_declared_as_other_facts_are(tmp_path: Path, capsys: pytest.Ca
     np.testing.assert_array_equal(batch.batch_at(0)["depth"][0, 0], np.rint(values(0, 0, 9000) / 2))
 
 
-def as_tiff(found: np.ndarray) -> bytes:
+def as_tiff(actual: np.ndarray) -> bytes:
     written = io.BytesIO()
-    Image.fromarray(found).save(written, "TIFF", compression="raw")
+    Image.fromarray(actual).save(written, "TIFF", compression="raw")
     return written.getvalue()
 
 
 @pytest.mark.parametrize(
     ("encode", "unit"),
-    [(png, "mm"), (as_tiff, "mm"), (lambda found: as_tiff((found / 1000).astype(np.float32)), "m")],
+    [(png, "mm"), (as_tiff, "mm"), (lambda actual: as_tiff((actual / 1000).astype(np.float32)), "m")],
 )
 def test_pictures_in_parquet_become_millimetres(encode: Any, unit: str, tmp_path: Path) -> None:
     folder = add_pictures(write_numbered(tmp_path / "mine"), encode, {"depth_unit": unit})
@@ -238,7 +238,7 @@ def test_codes_without_a_range_are_refused(
 
 
 @pytest.mark.parametrize(
-    ("given", "digest"),
+    ("code_fields", "digest"),
     [
         ({}, "f0023bc093b7b87a"),
         ({"use_log": False}, "5622cf581d60de60"),
@@ -247,22 +247,24 @@ def test_codes_without_a_range_are_refused(
     ],
     ids=str,
 )
-def test_the_millimetres_of_codes_are_those_of_lerobots_dequantize_depth(given: dict[str, Any], digest: str) -> None:
+def test_the_millimetres_of_codes_are_those_of_lerobots_dequantize_depth(
+    code_fields: dict[str, Any], digest: str
+) -> None:
     """The digests are of what its numpy function gives for the codes 0 to 4095."""
-    found = DepthCodes(**given).millimetres
-    assert hashlib.sha256(found.astype("<u2").tobytes()).hexdigest().startswith(digest)
+    actual = DepthCodes(**code_fields).millimetres
+    assert hashlib.sha256(actual.astype("<u2").tobytes()).hexdigest().startswith(digest)
 
 
 def test_the_millimetres_of_codes_are_those_of_the_formula_but_for_rounding() -> None:
-    wanted = np.array([millimetres_of(code) for code in range(4096)])
-    apart = np.abs(DepthCodes().millimetres - wanted)
+    expected = np.array([millimetres_of(code) for code in range(4096)])
+    apart = np.abs(DepthCodes().millimetres - expected)
     assert apart.max() <= 1
     assert apart.sum() < 10
 
 
 @pytest.mark.parametrize("use_log", [True, False])
 def test_the_table_of_codes_goes_from_the_least_to_the_most(use_log: bool) -> None:
-    found = DepthCodes(depth_min=0.1, depth_max=5.0, shift=0.5, use_log=use_log).millimetres
-    assert (found[0], found[-1]) == (100, 5000)
-    assert (np.diff(found.astype(int)) >= 0).all()
-    assert (np.diff(found.astype(int)).max() > 2) == use_log
+    actual = DepthCodes(depth_min=0.1, depth_max=5.0, shift=0.5, use_log=use_log).millimetres
+    assert (actual[0], actual[-1]) == (100, 5000)
+    assert (np.diff(actual.astype(int)) >= 0).all()
+    assert (np.diff(actual.astype(int)).max() > 2) == use_log

@@ -87,25 +87,25 @@ def test_episodes_bear_the_ids_of_tfds_in_its_order(
     converted: ConvertedDataset, reference: Reference, name: str
 ) -> None:
     for split in reference.splits:
-        found = [
+        actual = [
             (row["episode_id"], f"{row['source_file']}__{row['source_position']}", row["num_steps"], row["status"])
             for shard in converted.shards
             if shard.split == split
             for row in shard.episodes.to_pylist()
         ]
-        wanted = [(e.tfds_id, e.tfds_id, len(e.steps), "ok") for e in reference.of_split(split)]
-        assert found == wanted
+        expected = [(e.tfds_id, e.tfds_id, len(e.steps), "ok") for e in reference.of_split(split)]
+        assert actual == expected
 
 
 @every_dataset
 def test_every_step_of_every_episode_has_a_row(converted: ConvertedDataset, reference: Reference, name: str) -> None:
-    found = [
+    actual = [
         (split.episodes["episode_id"][row["episode"]].as_py(), row["step"])
         for split in converted.splits.values()
         for row in split.steps.select(["episode", "step"]).to_pylist()
     ]
-    wanted = [(e.tfds_id, step) for e in reference.episodes.values() for step in range(len(e.steps))]
-    assert sorted(found) == sorted(wanted)
+    expected = [(e.tfds_id, step) for e in reference.episodes.values() for step in range(len(e.steps))]
+    assert sorted(actual) == sorted(expected)
 
 
 @every_dataset
@@ -114,11 +114,11 @@ def test_every_step_that_has_one_an_offset_later_starts_a_pair(
 ) -> None:
     offset = SELECTED[name].offset
     assert isinstance(offset, int)
-    found = [(pair.episode_id, pair.step, pair.offset) for pair in converted.pairs]
-    wanted = [(e.tfds_id, step, offset) for e in reference.episodes.values() for step in range(len(e.steps) - offset)]
+    actual = [(pair.episode_id, pair.step, pair.offset) for pair in converted.pairs]
+    expected = [(e.tfds_id, step, offset) for e in reference.episodes.values() for step in range(len(e.steps) - offset)]
     assert converted.manifest.parameters["frame_offsets"] == [0, offset]
-    assert found
-    assert sorted(found) == sorted(wanted)
+    assert actual
+    assert sorted(actual) == sorted(expected)
 
 
 @every_dataset
@@ -159,17 +159,17 @@ def assert_frames(converted: ConvertedDataset, reference: Reference, *, spec: Da
     for pair in converted.some_pairs():
         assert len(pair.frames) == 2
         for step, frame in zip((pair.step, pair.step + pair.offset), pair.frames, strict=True):
-            where = f"{pair.episode_id} step {step}"
-            found = decode_jpeg(frame).astype(np.int16)
-            wanted = picture(reference, pair.episode_id, step, camera=camera, spec=spec)
-            assert found.shape == wanted.shape
-            error = difference(found, wanted)
-            assert error <= MEAN_ERROR, where
-            assert np.abs(found - wanted).max() <= LARGEST_ERROR, where
-            for other in {step - 1, step + 1} & set(range(len(reference.episodes[pair.episode_id].steps))):
-                beside = picture(reference, pair.episode_id, other, camera=camera, spec=spec)
-                assert difference(found, beside) > error, f"{where} is nearer to step {other}"
-            assert difference(found[:, :, ::-1], wanted) > 4 * MEAN_ERROR, where
+            arguments = f"{pair.episode_id} step {step}"
+            actual = decode_jpeg(frame).astype(np.int16)
+            expected = picture(reference, pair.episode_id, step, camera=camera, spec=spec)
+            assert actual.shape == expected.shape
+            error = difference(actual, expected)
+            assert error <= MEAN_ERROR, arguments
+            assert np.abs(actual - expected).max() <= LARGEST_ERROR, arguments
+            for second in {step - 1, step + 1} & set(range(len(reference.episodes[pair.episode_id].steps))):
+                beside = picture(reference, pair.episode_id, second, camera=camera, spec=spec)
+                assert difference(actual, beside) > error, f"{arguments} is nearer to step {second}"
+            assert difference(actual[:, :, ::-1], expected) > 4 * MEAN_ERROR, arguments
 
 
 def test_the_wrist_cameras_with_swapped_colours_are_known() -> None:
@@ -195,8 +195,8 @@ def test_jpegs_that_fit_are_kept_byte_for_byte_and_all_else_is_encoded_once(
     if fits:
         for pair in converted.pairs:
             steps = reference.episodes[pair.episode_id].steps
-            wanted = [steps[step][camera.path] for step in (pair.step, pair.step + pair.offset)]
-            assert pair.frames == wanted, f"{pair.episode_id} step {pair.step}"
+            expected = [steps[step][camera.path] for step in (pair.step, pair.step + pair.offset)]
+            assert pair.frames == expected, f"{pair.episode_id} step {pair.step}"
 
 
 @every_dataset
@@ -205,11 +205,11 @@ def test_frames_of_the_default_size_show_the_same_picture(
 ) -> None:
     for pair in read_converted(root, "default", name).some_pairs():
         for step, frame in zip((pair.step, pair.step + pair.offset), pair.frames, strict=True):
-            found = decode_jpeg(frame)
-            assert found.shape == (256, 256, 3)
-            wanted = picture(reference, pair.episode_id, step, camera=spec.primary.path, spec=spec)
-            assert difference(found, resize(wanted, 256, 256)) <= MEAN_ERROR
-            assert difference(found[:, :, ::-1], resize(wanted, 256, 256)) > 4 * MEAN_ERROR
+            actual = decode_jpeg(frame)
+            assert actual.shape == (256, 256, 3)
+            expected = picture(reference, pair.episode_id, step, camera=spec.primary.path, spec=spec)
+            assert difference(actual, resize(expected, 256, 256)) <= MEAN_ERROR
+            assert difference(actual[:, :, ::-1], resize(expected, 256, 256)) > 4 * MEAN_ERROR
 
 
 @every_dataset
@@ -219,19 +219,19 @@ def test_the_layout_frames_has_every_frame_of_every_camera_once(
     frames = read_converted(root, "frames", name)
     pairs = {(pair.episode_id, pair.step + at): frame for pair in converted.pairs for at, frame in pair.both}
     cameras = [camera for camera in spec.cameras.values() if camera.kind == "colour"]
-    wanted = [
+    expected = [
         (e.tfds_id, number, step)
         for split in reference.splits
         for e in reference.of_split(split)
         for number in range(len(cameras))
         for step in range(len(e.steps))
     ]
-    found = []
+    actual = []
     for shard in frames.shards:
         numbers = shard.records["camera"].to_pylist()
         for record, (number, frame) in enumerate(zip(numbers, shard.pairs, strict=True)):
             camera, key = cameras[number], (frame.episode_id, frame.step)
-            found.append((frame.episode_id, number, frame.step))
+            actual.append((frame.episode_id, number, frame.step))
             (stored,) = shard.frames(record)
             if camera.storage == "jpeg" and camera.channels == "rgb":
                 assert stored == reference.episodes[frame.episode_id].steps[frame.step][camera.path]
@@ -240,8 +240,8 @@ def test_the_layout_frames_has_every_frame_of_every_camera_once(
             elif frame.step in (0, 5):
                 wanted_pixels = picture(reference, *key, camera=camera.path, spec=spec)
                 assert difference(decode_jpeg(stored).astype(np.int16), wanted_pixels) <= MEAN_ERROR
-    assert sorted(found) == sorted(wanted)
-    assert found
+    assert sorted(actual) == sorted(expected)
+    assert actual
 
 
 # Everything else of the source
@@ -275,8 +275,8 @@ def test_columns_have_the_declared_types_and_doubles_the_floats_that_are_stored(
             column = table.schema.field(column_name(leaf))
             declared = np.dtype(leaf.connector.np_dtype)
             stored = np.dtype(np.float32) if declared == np.float64 else declared
-            wanted = pa.large_string() if leaf.is_text else pa.from_numpy_dtype(stored)
-            assert innermost(column.type) == wanted, leaf.name
+            expected = pa.large_string() if leaf.is_text else pa.from_numpy_dtype(stored)
+            assert innermost(column.type) == expected, leaf.name
             assert column.metadata[b"dtype"].decode() == ("string" if leaf.is_text else stored.name)
             assert column.metadata[b"shape"].decode() == str(list(leaf.shape))
 
@@ -293,12 +293,12 @@ def test_the_index_has_every_feature_but_those_that_the_registry_leaves_out(
 ) -> None:
     kept = [leaf for leaf in reference.leaves.values() if is_kept(leaf, spec)]
     derived = set(spec.vectors)
-    told = {"success"} if spec.success_path else set()
+    message = {"success"} if spec.success_path else set()
     for split in converted.splits.values():
         steps = {column_name(leaf) for leaf in kept if leaf.of_steps}
         assert set(split.steps.column_names) == steps | derived | {field.name for field in STEP_FIELDS}
         episodes = {column_name(leaf) for leaf in kept if not leaf.of_steps}
-        assert set(split.episodes.column_names) == episodes | told | {field.name for field in EPISODE_FIELDS}
+        assert set(split.episodes.column_names) == episodes | message | {field.name for field in EPISODE_FIELDS}
 
 
 @every_dataset
@@ -309,8 +309,8 @@ def test_derived_columns_are_the_vectors_of_the_values_that_tfds_decodes(
     parts: tuple[Part, ...] = getattr(spec, vector)
     for split in reference.splits if parts else ():
         column = converted.splits[split].steps[vector].combine_chunks()
-        found = column.flatten().to_numpy().reshape(len(column), -1)
-        np.testing.assert_array_equal(found, reference.vectors(split, parts).astype(np.float32))
+        actual = column.flatten().to_numpy().reshape(len(column), -1)
+        np.testing.assert_array_equal(actual, reference.vectors(split, parts).astype(np.float32))
 
 
 @every_dataset
@@ -330,12 +330,12 @@ def test_the_instruction_of_a_pair_is_that_of_its_first_step(
     texts = []
     for pair in converted.pairs:
         episode = reference.episodes[pair.episode_id]
-        wanted = instruction_of(episode.steps[pair.step], episode.values, spec)
-        found = pair.row("episode", "step", "language")
+        expected = instruction_of(episode.steps[pair.step], episode.values, spec)
+        actual = pair.row("episode", "step", "language")
         ids = pair.shard.index.episodes["episode_id"]
-        assert (ids[found["episode"]].as_py(), found["step"]) == (pair.episode_id, pair.step)
-        assert found["language"] == wanted
-        texts.append(wanted)
+        assert (ids[actual["episode"]].as_py(), actual["step"]) == (pair.episode_id, pair.step)
+        assert actual["language"] == expected
+        texts.append(expected)
     assert any(texts)
 
 
@@ -389,12 +389,12 @@ def test_statistics_are_those_of_the_values_that_tfds_decodes(
             assert vector not in statistics
             continue
         values = reference.vectors(split, parts)
-        found = statistics[vector]
-        assert found.count == len(values)
-        assert len(found.names) == values.shape[1]
-        assert found.nonfinite == (0,) * values.shape[1]
+        actual = statistics[vector]
+        assert actual.count == len(values)
+        assert len(actual.names) == values.shape[1]
+        assert actual.nonfinite == (0,) * values.shape[1]
         for key, numbers in summary(values).items():
-            np.testing.assert_allclose(getattr(found, key), numbers, rtol=1e-5, atol=1e-8, err_msg=key)
+            np.testing.assert_allclose(getattr(actual, key), numbers, rtol=1e-5, atol=1e-8, err_msg=key)
 
 
 # The doctor
@@ -402,8 +402,8 @@ def test_statistics_are_those_of_the_values_that_tfds_decodes(
 
 @pytest.mark.long
 def test_the_doctor_finds_no_fault_of_a_space(root: Path) -> None:
-    found = examine(root / "native", frames=2).findings
-    assert [finding for finding in found if finding.rule.name.startswith("space_")] == []
+    actual = examine(root / "native", frames=2).findings
+    assert [finding for finding in actual if finding.rule.name.startswith("space_")] == []
 
 
 # The code
@@ -413,14 +413,14 @@ def test_the_doctor_finds_no_fault_of_a_space(root: Path) -> None:
 def test_no_code_knows_a_dataset_by_name(package: str) -> None:
     names = {*NAMES, *(spec.tfds_name for _, spec in SELECTED.values())}
     word = re.compile(rf"(?<![A-Za-z0-9])({'|'.join(map(re.escape, sorted(names)))})(?![A-Za-z0-9])")
-    found = []
+    actual = []
     for path in sorted((REPOSITORY / package).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             text = code_word(node)
             # openpi's own loader for DROID is a trainer's, and named so.
             if (match := word.search(text)) and not path.match("stream/adapters/openpi.py"):
-                found.append(f"{path.relative_to(REPOSITORY)}: {match[0]} in {text!r}")
-    assert found == []
+                actual.append(f"{path.relative_to(REPOSITORY)}: {match[0]} in {text!r}")
+    assert actual == []
 
 
 def code_word(node: ast.AST) -> str:

@@ -92,12 +92,12 @@ def test_patterns_of_the_user_replace_those_of_the_registry(dataset: RldsDataset
 
 def test_embeddings_of_sentences_are_left_out_unless_the_registry_or_the_user_says_what_is(tmp_path: Path) -> None:
     vector = tfds.features.Tensor(shape=(512,), dtype=np.float32)
-    both = {"language_embedding", "natural_language_embedding"}
-    features = demo_features(**dict.fromkeys(both, vector))
+    all_names = {"language_embedding", "natural_language_embedding"}
+    features = demo_features(**dict.fromkeys(all_names, vector))
     written = write_dataset(tmp_path, features=features, splits={"train": [[demo_episode(0)]]})
-    assert both.isdisjoint(columns(plan(written)))
-    assert both <= set(columns(plan(written, leave_out=["depth"])))
-    assert both <= set(columns(plan(written, ConvertConfig(leave_out=()))))
+    assert all_names.isdisjoint(columns(plan(written)))
+    assert all_names <= set(columns(plan(written, leave_out=["depth"])))
+    assert all_names <= set(columns(plan(written, ConvertConfig(leave_out=()))))
 
 
 def columns(conversion: Conversion) -> list[str]:
@@ -133,7 +133,7 @@ def test_an_unknown_camera_lists_the_cameras(dataset: RldsDataset) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "found"),
+    ("path", "actual_feature"),
     [
         ("depth", r"float32 \(4, 4\)"),
         ("float_image", r"float32 \(4, 4, 1\)"),
@@ -142,10 +142,12 @@ def test_an_unknown_camera_lists_the_cameras(dataset: RldsDataset) -> None:
     ],
 )
 def test_a_camera_that_is_no_picture_is_refused_with_those_that_are(
-    dataset: RldsDataset, path: str, found: str
+    dataset: RldsDataset, path: str, actual_feature: str
 ) -> None:
     cameras = {path: {**CAMERAS["image"], "path": path}}
-    with pytest.raises(UsageError, match=rf"camera {path} is {found}.*, not a picture; pictures are observation/image"):
+    with pytest.raises(
+        UsageError, match=rf"camera {path} is {actual_feature}.*, not a picture; pictures are observation/image"
+    ):
         plan(dataset, cameras=cameras)
 
 
@@ -287,8 +289,8 @@ def test_a_camera_whose_colours_nobody_knows_is_kept_as_it_is_with_a_warning(dat
     assert "red and blue of image may be swapped" in warning
     assert conversion.plan.cameras[0].channels == "rgb"
     assert plan(dataset, ConvertConfig(layout="frames"), cameras=unsure).warnings == [warning]
-    other = {**unsure, "raw": {"path": "raw", "role": "wrist"}}
-    assert plan(dataset, ConvertConfig(camera="raw"), cameras=other).warnings == []
+    second = {**unsure, "raw": {"path": "raw", "role": "wrist"}}
+    assert plan(dataset, ConvertConfig(camera="raw"), cameras=second).warnings == []
 
 
 def test_a_camera_needs_a_path_and_a_role_and_a_part_its_path_and_size(dataset: RldsDataset) -> None:

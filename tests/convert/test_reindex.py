@@ -75,9 +75,9 @@ def test_new_parts_of_the_registry_become_columns_statistics_and_the_entry_in_th
     before, old = contents(folder), read_manifest(folder)
     result = reindex("--json", state=NEW_STATE)
     assert result.code == 0, result.err
-    (found,) = json.loads(result.out)
-    assert (found["dataset"], found["kept"]) == (DATASET, [])
-    assert found["changed"] == ["registry entry", "statistics", "state"]
+    (actual,) = json.loads(result.out)
+    assert (actual["dataset"], actual["kept"]) == (DATASET, [])
+    assert actual["changed"] == ["registry entry", "statistics", "state"]
     changed = {name for name, content in contents(folder).items() if before[name] != content}
     assert changed == {MANIFEST_NAME, "train/steps.arrow", "val/steps.arrow"}
     manifest = read_manifest(folder)
@@ -104,9 +104,9 @@ def test_another_mapping_to_a_space_becomes_a_column_with_statistics(folder: Pat
     manifest = read_manifest(folder)
     for split, entry in manifest.splits.items():
         steps = steps_of(folder, split)
-        for found, raw in zip(steps["action_joint"].to_pylist(), steps["bits"].to_pylist(), strict=True):
+        for actual, raw in zip(steps["action_joint"].to_pylist(), steps["bits"].to_pylist(), strict=True):
             expected = [np.nan] * 2 if raw is None else np.subtract(1, raw[:2], dtype=float)
-            np.testing.assert_array_equal(found, [*expected, np.nan])
+            np.testing.assert_array_equal(actual, [*expected, np.nan])
         statistics = manifest.statistics[split]["action_joint"]
         assert statistics.names == ("joint_1", "joint_2", "joint_3")
         assert (statistics.count, statistics.nonfinite[2], statistics.mean[2]) == (entry.steps, entry.steps, None)
@@ -214,7 +214,7 @@ def test_a_kill_at_any_moment_is_mended_by_running_it_again(
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "message"),
     [
         (
             {"state": [{"path": "depth", "dims": 3, "quantity": "other", "kind": "flag"}]},
@@ -230,12 +230,12 @@ def test_a_kill_at_any_moment_is_mended_by_running_it_again(
     ids=["a part that was not converted", "a term that was not converted", "another version", "another source"],
 )
 def test_an_entry_that_the_raw_columns_are_not_enough_for_is_refused(
-    changed: dict[str, Any], told: str, folder: Path, reindex: Command
+    changed: dict[str, Any], message: str, folder: Path, reindex: Command
 ) -> None:
     before = files_of(folder)
     result = reindex(**changed)
     assert result.code == EXIT_USAGE
-    assert told in result.err and str(folder) in result.err
+    assert message in result.err and str(folder) in result.err
     assert files_of(folder) == before
 
 
@@ -263,9 +263,9 @@ def test_nothing_changes_if_one_of_several_datasets_cannot_be_reindexed(
     folder: Path, reindex: Command, tmp_path: Path
 ) -> None:
     root = folder.parent.parent
-    other = Path(shutil.copytree(folder, root / "unknown" / "1.0.0"))
+    second = Path(shutil.copytree(folder, root / "unknown" / "1.0.0"))
     manifest = read_manifest(folder).model_copy(update={"dataset": "unknown"})
-    (other / MANIFEST_NAME).write_bytes(encode_manifest(manifest))
+    (second / MANIFEST_NAME).write_bytes(encode_manifest(manifest))
     before = files_of(root)
     result = reindex(state=NEW_STATE)
     assert result.code == EXIT_USAGE
@@ -305,7 +305,7 @@ def test_a_folder_without_a_manifest_is_refused(folder: Path, reindex: Command) 
 
 
 @pytest.mark.parametrize(
-    ("root", "more", "told"),
+    ("root", "more", "message"),
     [
         ("gs://bucket/oxe", (), "only local folders are reindexed"),
         ("{empty}", (), "nothing was converted here"),
@@ -315,13 +315,13 @@ def test_a_folder_without_a_manifest_is_refused(folder: Path, reindex: Command) 
     ],
 )
 def test_what_cannot_be_started_is_a_usage_error(
-    root: str | None, more: tuple[str, ...], told: str, reindex: Command, tmp_path: Path
+    root: str | None, more: tuple[str, ...], message: str, reindex: Command, tmp_path: Path
 ) -> None:
     (tmp_path / "empty").mkdir()
-    place = {} if root is None else {"root": root.format(empty=tmp_path / "empty")}
-    result = reindex(*more, **place)
+    path = {} if root is None else {"root": root.format(empty=tmp_path / "empty")}
+    result = reindex(*more, **path)
     assert (result.code, result.out) == (EXIT_USAGE, "")
-    assert told in result.err
+    assert message in result.err
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")

@@ -36,9 +36,9 @@ def dataset(tmp_path: Path) -> RldsDataset:
 
 @pytest.fixture
 def command(dataset: RldsDataset, tmp_path: Path) -> list[str]:
-    where = ["--source", str(dataset.root), "--config", str(dataset.registry()), "--output", str(tmp_path / "out")]
+    arguments = ["--source", str(dataset.root), "--config", str(dataset.registry()), "--output", str(tmp_path / "out")]
     how = ["--layout", "frames", "--codec", "h264", "--image-size", "native", "--num-workers", "1"]
-    return ["--datasets", "demo", *where, *how]
+    return ["--datasets", "demo", *arguments, *how]
 
 
 @pytest.fixture

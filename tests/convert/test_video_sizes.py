@@ -45,13 +45,13 @@ def test_sizes_that_are_one_size_as_video_are_refused_and_named(
         tmp_path / "source", features=features, splits={"train": [list(map(record, shard)) for shard in shards]}
     )
     cameras = {"wrist": {"path": "hand", "role": "primary", "storage": "png", "shape": [15, 16, 3]}}
-    where = ["--source", str(dataset.root), "--config", str(dataset.registry(cameras=cameras))]
-    given = ["--layout", "frames", "--codec", "h264", "--image-size", "native", "--num-workers", "1"]
-    code = main(["--datasets", "demo", *where, "--output", str(tmp_path / "out"), *given])
-    told = capsys.readouterr().err
-    assert code == EXIT_FAILED, told
-    assert "demo, wrist: frames of 15x16 and 16x16 cannot be told apart as video" in told
-    assert "Traceback" not in told
+    source = ["--source", str(dataset.root), "--config", str(dataset.registry(cameras=cameras))]
+    options = ["--layout", "frames", "--codec", "h264", "--image-size", "native", "--num-workers", "1"]
+    code = main(["--datasets", "demo", *source, "--output", str(tmp_path / "out"), *options])
+    message = capsys.readouterr().err
+    assert code == EXIT_FAILED, message
+    assert "demo, wrist: frames of 15x16 and 16x16 cannot be told apart as video" in message
+    assert "Traceback" not in message
     assert not (tmp_path / "out/demo/1.0.0/dataset.json").exists()
 
 
@@ -69,15 +69,15 @@ def test_frames_of_several_sizes_are_stored_read_and_converted_again_at_their_si
     dataset = write_dataset(tmp_path / "source", splits={"train": [episodes]})
     options = ConvertConfig(layout="frames", policy=FramePolicy(size=None, codec="h264"), gop=GOP, crf=18)
     convert_dataset(dataset.conversion(tmp_path / "h264", options))
-    again = ["--output", str(tmp_path / "raw"), "--layout", "frames", "--codec", "raw", "--image-size", "native"]
-    assert main(["--datasets", f"root:{tmp_path / 'h264'}", "--num-workers", "1", *again]) == 0
+    repeated = ["--output", str(tmp_path / "raw"), "--layout", "frames", "--codec", "raw", "--image-size", "native"]
+    assert main(["--datasets", f"root:{tmp_path / 'h264'}", "--num-workers", "1", *repeated]) == 0
     stored, raw = (open_all(tmp_path / name, len(SIZES)) for name in ("h264", "raw"))
     order = np.random.default_rng(0).permutation([(n, t) for n in range(len(SIZES)) for t in range(7)]).tolist()
     for number, step in order:
         pixels = decode_frame(stored[number].read(step))
         np.testing.assert_array_equal(pixels, decode_alone(stored[number].read(step), SIZES[number]))
         np.testing.assert_array_equal(pixels, decode_frame(raw[number].read(step)))
-        likeness = [psnr(pixels, each) for each in pictures[number]]
+        likeness = [psnr(pixels, item) for item in pictures[number]]
         assert likeness[step] == max(likeness) > 35
 
 
@@ -90,5 +90,5 @@ def open_all(root: Path, count: int) -> list[Any]:
 def decode_alone(frame: Any, size: tuple[int, int]) -> np.ndarray:
     """Decode a frame by another way: its chunk as a file of its own that FFmpeg's demuxer reads."""
     with av.open(io.BytesIO(frame.chunk), "r", format="h264") as source:
-        decoded = [each.to_ndarray(format="rgb24") for each in source.decode(video=0)]
+        decoded = [item.to_ndarray(format="rgb24") for item in source.decode(video=0)]
     return np.minimum(decoded[frame.number][: size[0], : size[1]], 254) + 1

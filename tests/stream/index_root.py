@@ -89,7 +89,7 @@ def write_dataset(
                     steps = [row["step"] + distance for distance in offsets]
                     frames = [encoded_frame(name, split, first + row["episode"], step, size) for step in steps]
                     writer.write(encode_record(frames))
-            for column, values in writer.places().items():
+            for column, values in writer.locations().items():
                 tables["records"] = with_values(tables["records"], column, values)
             parts.append({kind: folder / f"{stem}.{kind}.arrow" for kind in TABLE_KINDS})
             for kind, table in tables.items():

@@ -70,7 +70,7 @@ class LocalFiles:
             assert self._copies is not None
             path = self._copies / name.replace("/", "--")
             if name not in self._hashes:
-                self.folder.download(name, path, size=size)
+                self.folder.download(name, path, num_bytes=size)
         with path.open("rb") as file:
             if file.read(len(_POINTER)) == _POINTER:
                 raise DamagedEpisode(f"{self.folder}/{name}: {_NO_FILE}", reason="unreadable")

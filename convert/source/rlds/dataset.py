@@ -50,10 +50,12 @@ class RldsShard(SourceShard):
             if self.format == "array_record":
                 if isinstance(folder, StoreFolder):
                     path = stack.enter_context(stage(staging_base(wanted.staging))) / self.name
-                    folder.download(self.name, path, size=self.bytes)
+                    folder.download(self.name, path, num_bytes=self.bytes)
                 records = ArrayRecordFile(path, name=self.name)
             else:
-                opened = path.open("rb") if isinstance(folder, LocalFolder) else folder.open(self.name, size=self.bytes)
+                opened = (
+                    path.open("rb") if isinstance(folder, LocalFolder) else folder.open(self.name, num_bytes=self.bytes)
+                )
                 records = TFRecordFile(stack.enter_context(opened), name=self.name, size=self.bytes)
             yield RldsReader(self, records, EpisodeParser(wanted.cameras, wanted.features), spans)
 

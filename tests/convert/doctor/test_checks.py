@@ -34,12 +34,12 @@ from tests.fixtures.faults.conversion_damage import (
 
 
 @pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def valid_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_root(tmp_path_factory.mktemp("doctor-sound"))
 
 
-def test_a_sound_root_has_no_findings(sound: Path) -> None:
-    diagnosis = diagnose(sound)
+def test_a_sound_root_has_no_findings(valid_root: Path) -> None:
+    diagnosis = diagnose(valid_root)
     assert found(diagnosis) == {}
     assert [(d.dataset, d.to_json()["episodes"], d.to_json()["pairs_looked_at"]) for d in diagnosis.datasets] == [
         ("demo", 8, 8 * (STEPS - 2))
@@ -123,14 +123,14 @@ DEFECTS: list[tuple[Callable[[Splits], object], dict[tuple[str, str], int], str]
 ]
 
 
-@pytest.mark.parametrize(("edit", "expected", "place"), DEFECTS, ids=[edit.__name__ for edit, _, _ in DEFECTS])
+@pytest.mark.parametrize(("edit", "expected", "location"), DEFECTS, ids=[edit.__name__ for edit, _, _ in DEFECTS])
 def test_a_planted_defect_is_found_where_it_is_and_nothing_else(
-    tmp_path: Path, edit: Callable[[Splits], object], expected: dict[tuple[str, str], int], place: str
+    tmp_path: Path, edit: Callable[[Splits], object], expected: dict[tuple[str, str], int], location: str
 ) -> None:
     diagnosis = diagnose(make_root(tmp_path, edit))
     assert found(diagnosis) == expected
     (finding,) = diagnosis.findings
-    assert finding.examples[0].place == place
+    assert finding.examples[0].location == location
     assert len(finding.examples) == min(3, finding.count)
 
 
@@ -149,8 +149,8 @@ def test_a_value_far_beyond_all_others_is_found_twice(tmp_path: Path) -> None:
 
 def test_the_same_actions_before_another_scene_are_no_duplicate(tmp_path: Path) -> None:
     def same_actions(splits: Splits) -> None:
-        one, other = splits["train"][0][:2]
-        for step, twin in zip(one["steps"], other["steps"], strict=True):
+        first, second = splits["train"][0][:2]
+        for step, twin in zip(first["steps"], second["steps"], strict=True):
             twin["action"] = copy.copy(step["action"])
 
     assert found(diagnose(make_root(tmp_path, same_actions))) == {}
@@ -233,9 +233,9 @@ DAMAGES = [flip, truncate, zero, scramble, lengthen, empty, remove, become_a_fol
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("kind", TABLE_KINDS)
 def test_a_damaged_table_is_one_error_and_the_other_splits_are_looked_at(
-    sound: Path, tmp_path: Path, kind: TableKind, damage: Callable[[Path], None]
+    valid_root: Path, tmp_path: Path, kind: TableKind, damage: Callable[[Path], None]
 ) -> None:
-    root = Path(shutil.copytree(sound, tmp_path / "out"))
+    root = Path(shutil.copytree(valid_root, tmp_path / "out"))
     edit_manifest(root / "demo" / "1.0.0", _change_mean)
     damage(root / "demo" / "1.0.0" / "val" / table_file(kind))
     diagnosis = diagnose(root)
@@ -245,15 +245,15 @@ def test_a_damaged_table_is_one_error_and_the_other_splits_are_looked_at(
 
 @pytest.mark.parametrize("damage", [damage for damage in DAMAGES if damage is not flip])
 def test_a_damaged_shard_is_one_error_and_its_columns_are_looked_at(
-    sound: Path, tmp_path: Path, damage: Callable[[Path], None]
+    valid_root: Path, tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
-    root = Path(shutil.copytree(sound, tmp_path / "out"))
+    root = Path(shutil.copytree(valid_root, tmp_path / "out"))
     edit_manifest(root / "demo" / "1.0.0", _change_mean)
     damage(root / "demo" / "1.0.0" / "train" / "train-00001-of-00002.arrayrecord")
     diagnosis = diagnose(root)
     assert ("statistics_differ", "train") in found(diagnosis)
-    others = [finding for finding in diagnosis.findings if finding.rule.name != "statistics_differ"]
-    assert [finding.examples[0].shard for finding in others] == ["train-00001-of-00002"]
+    remaining = [finding for finding in diagnosis.findings if finding.rule.name != "statistics_differ"]
+    assert [finding.examples[0].shard for finding in remaining] == ["train-00001-of-00002"]
 
 
 def _forget_a_path(manifest: Any) -> None:
@@ -270,8 +270,17 @@ def test_a_manifest_that_does_not_say_what_the_action_is_is_an_error(tmp_path: P
 
 def test_real_episodes_that_are_in_both_splits_are_found(shared_data: Path, tmp_path: Path) -> None:
     """The 25 records of ``val`` of Octo's test fixture are those of ``train``, in another order."""
-    where = ["--source", str(shared_data), "--output", str(tmp_path), "--image-size", "native", "--num-workers", "1"]
-    convert(["--datasets", "bridge_dataset", *where])
+    arguments = [
+        "--source",
+        str(shared_data),
+        "--output",
+        str(tmp_path),
+        "--image-size",
+        "native",
+        "--num-workers",
+        "1",
+    ]
+    convert(["--datasets", "bridge_dataset", *arguments])
     diagnosis = diagnose(tmp_path)
     assert found(diagnosis) == {("leakage", "val"): 25}
 

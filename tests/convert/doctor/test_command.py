@@ -38,7 +38,7 @@ def plant_warning(splits: Splits) -> None:
 
 
 @pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def valid_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_root(tmp_path_factory.mktemp("doctor-sound"))
 
 
@@ -52,8 +52,8 @@ def dubious(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_root(tmp_path_factory.mktemp("doctor-dubious"), plant_warning)
 
 
-def test_the_command_ends_with_0_where_nothing_is_wrong(sound: Path) -> None:
-    done = run(str(sound), "--strict", module="pairstream doctor")
+def test_the_command_ends_with_0_where_nothing_is_wrong(valid_root: Path) -> None:
+    done = run(str(valid_root), "--strict", module="pairstream doctor")
     assert (done.code, done.err) == (0, "")
     assert done.out.splitlines()[-1].startswith("0 errors, 0 warnings, 0 hints in 1 dataset: ")
 
@@ -100,8 +100,8 @@ def test_json_has_every_finding_with_its_place(bad: Path, capsys: pytest.Capture
     assert len(by_rule["frame_black"]["examples"]) == 3 and by_rule["frame_black"]["count"] == 12
 
 
-def test_only_chosen_datasets_are_looked_at(sound: Path) -> None:
-    assert [report.dataset for report in examine(sound, datasets=["demo"]).datasets] == ["demo"]
+def test_only_chosen_datasets_are_looked_at(valid_root: Path) -> None:
+    assert [report.dataset for report in examine(valid_root, datasets=["demo"]).datasets] == ["demo"]
 
 
 def test_processes_find_the_same_as_one(bad: Path) -> None:
@@ -114,14 +114,14 @@ def test_nothing_is_changed(bad: Path) -> None:
     assert {path: path.stat().st_mtime_ns for path in bad.rglob("*")} == before
 
 
-def test_progress_is_shown_on_a_terminal_and_wiped_and_not_in_a_log_of_a_short_run(sound: Path) -> None:
+def test_progress_is_shown_on_a_terminal_and_wiped_and_not_in_a_log_of_a_short_run(valid_root: Path) -> None:
     class Terminal(StringIO):
         def isatty(self) -> bool:
             return True
 
     terminal, file = Terminal(), StringIO()
-    examine(sound, progress=terminal)
-    examine(sound, progress=file)
+    examine(valid_root, progress=terminal)
+    examine(valid_root, progress=file)
     assert " shards/s" in terminal.getvalue() and terminal.getvalue().endswith("\x1b[2K")
     assert file.getvalue() == ""
 
@@ -141,10 +141,10 @@ def test_progress_is_shown_on_a_terminal_and_wiped_and_not_in_a_log_of_a_short_r
     ],
 )
 def test_bad_arguments_are_one_line(
-    sound: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], text: str
+    valid_root: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], text: str
 ) -> None:
     try:
-        code: Any = main([str(sound) if argument == "ROOT" else argument for argument in arguments])
+        code: Any = main([str(valid_root) if argument == "ROOT" else argument for argument in arguments])
     except SystemExit as exit:
         code = exit.code
     out, err = capsys.readouterr()
@@ -153,8 +153,8 @@ def test_bad_arguments_are_one_line(
 
 
 @pytest.mark.parametrize("below", [".", "demo", "demo/1.0.0"])
-def test_a_source_is_refused_with_what_to_do(sound: Path, capsys: pytest.CaptureFixture[str], below: str) -> None:
-    assert main([str(sound.parent / "source" / below)]) == 2
+def test_a_source_is_refused_with_what_to_do(valid_root: Path, capsys: pytest.CaptureFixture[str], below: str) -> None:
+    assert main([str(valid_root.parent / "source" / below)]) == 2
     err = capsys.readouterr().err
     assert err.startswith("error: ") and err.count("\n") == 1
     assert "python -m convert.run --datasets demo --source" in err
@@ -171,15 +171,17 @@ def test_a_check_that_ends_with_an_error_costs_no_other_check(bad: Path, monkeyp
     assert diagnosis.findings[0].examples[0].text == "check_odd ended: ValueError: odd train"
 
 
-def test_ctrl_c_is_one_line(sound: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_is_one_line(
+    valid_root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(convert.doctor.dataset, "check_index", interrupted)
-    assert main([str(sound)]) == 130
+    assert main([str(valid_root)]) == 130
     assert capsys.readouterr().err == "interrupted\n"
 
 
 def test_the_episodes_of_the_sound_root_differ() -> None:
-    one, other = sound_episode(0), sound_episode(1)
-    assert one["steps"][0]["observation"]["image"] != other["steps"][0]["observation"]["image"]
+    first, second = sound_episode(0), sound_episode(1)
+    assert first["steps"][0]["observation"]["image"] != second["steps"][0]["observation"]["image"]

@@ -23,11 +23,11 @@ Entry = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def valid_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("doctor-spaces")
     make_sample(folder / "source", [DROID], episodes=3, steps=40, shards=1, jobs=1)
-    where = ["--source", str(folder / "source"), "--output", str(folder / "out"), "--image-size", "16"]
-    assert convert(["--datasets", "droid", *where, "--num-workers", "1"]) == 0
+    arguments = ["--source", str(folder / "source"), "--output", str(folder / "out"), "--image-size", "16"]
+    assert convert(["--datasets", "droid", *arguments, "--num-workers", "1"]) == 0
     return folder / "out"
 
 
@@ -35,13 +35,13 @@ def findings(root: Path) -> list[Finding]:
     return [finding for finding in diagnose(root, frames=2).findings if finding.rule.name.startswith("space_")]
 
 
-def test_a_sound_mapping_has_no_findings(sound: Path) -> None:
-    assert findings(sound) == []
+def test_a_sound_mapping_has_no_findings(valid_root: Path) -> None:
+    assert findings(valid_root) == []
 
 
 def terms(entry: Entry, space: str, vector: str = "action") -> list[Entry]:
-    found: list[Entry] = entry["spaces"][space][vector]
-    return found
+    actual: list[Entry] = entry["spaces"][space][vector]
+    return actual
 
 
 def scale(factor: float, term: int) -> Callable[[Entry], None]:
@@ -110,16 +110,16 @@ FAULTS: list[tuple[Callable[[Entry], None], list[str], str]] = [
 
 @pytest.mark.parametrize(("fault", "rules", "text"), FAULTS)
 def test_a_fault_is_found_with_its_dimension_and_what_to_do(
-    sound: Path, tmp_path: Path, fault: Callable[[Entry], None], rules: list[str], text: str
+    valid_root: Path, tmp_path: Path, fault: Callable[[Entry], None], rules: list[str], text: str
 ) -> None:
     entry = DROID.model_dump(mode="json", exclude={"name"}, exclude_none=True)
     fault(entry)
     (tmp_path / "droid.yaml").write_text(yaml.safe_dump({"datasets": {"droid": entry}}))
-    root = Path(shutil.copytree(sound, tmp_path / "out"))
+    root = Path(shutil.copytree(valid_root, tmp_path / "out"))
     reindex_root(str(root), config=[str(tmp_path / "droid.yaml")])
-    found = findings(root)
-    assert sorted({finding.rule.name for finding in found}) == rules
-    assert found[0].examples[0].text.startswith(text)
-    assert REMEDY in found[0].rule.meaning
+    actual = findings(root)
+    assert sorted({finding.rule.name for finding in actual}) == rules
+    assert actual[0].examples[0].text.startswith(text)
+    assert REMEDY in actual[0].rule.meaning
     # Only a gripper that never moves is of no episode.
-    assert (found[0].examples[0].source_file is None) == (rules == ["space_gripper_still"])
+    assert (actual[0].examples[0].source_file is None) == (rules == ["space_gripper_still"])

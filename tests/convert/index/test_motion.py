@@ -30,9 +30,9 @@ VALUES = [[0, 0], [3, 4], [3, 4], [7, 7], [1, 1], [1, math.nan]]
 def motion(vector: Motion) -> list[float]:
     flat = pa.array(np.array(VALUES, np.float32).reshape(-1))
     table = pa.table({"episode": pa.array(EPISODES, pa.int32()), "x": pa.FixedSizeListArray.from_arrays(flat, 2)})
-    found = derive_vector(table, vector)
-    assert found.dtype == np.float32
-    return [float(value) for value in found[:, 0]]
+    actual = derive_vector(table, vector)
+    assert actual.dtype == np.float32
+    return [float(value) for value in actual[:, 0]]
 
 
 def test_a_measured_position_counts_by_its_change_and_the_last_step_has_that_of_the_one_before() -> None:
@@ -71,7 +71,7 @@ MATRIX = part("ee_pose_matrix", "absolute", 16, order="column", select=tuple(ran
 def test_the_first_that_the_registry_has_is_taken(
     action: tuple[Part, ...], state: tuple[Part, ...], expected: list[tuple[str, tuple[int, ...] | None]]
 ) -> None:
-    assert [(each.path, each.select) for each in motion_of(action, state).parts] == expected
+    assert [(item.path, item.select) for item in motion_of(action, state).parts] == expected
 
 
 def test_two_of_the_registrys_datasets_have_no_motion() -> None:
@@ -87,9 +87,9 @@ WALK = [0, 0.5, 0.5, 0.5, 2.5, 2.5, 3]
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> RldsDataset:
     episodes = [demo_episode(len(WALK), seed=seed) for seed in range(2)]
     for episode in episodes:
-        for step, place in zip(episode["steps"], WALK, strict=True):
-            step["observation"]["state"] = np.array([0, place, 0], np.float32)
-            step["action"] = np.array([place, 0], np.float32)
+        for step, path in zip(episode["steps"], WALK, strict=True):
+            step["observation"]["state"] = np.array([0, path, 0], np.float32)
+            step["action"] = np.array([path, 0], np.float32)
     return write_dataset(tmp_path_factory.mktemp("source"), splits={"train": [episodes]})
 
 
@@ -116,7 +116,7 @@ def test_a_loader_drops_idle_steps_and_reindex_follows_the_registry(dataset: Rld
     for action, changed, expected in ((moves, True, [*WALK[:-1], WALK[-2]] * 2), (None, True, [None] * 14)):
         (done,) = reindex_root(str(tmp_path), config=[str(dataset.registry(state=None, action=action))])
         assert ("motion" in done["changed"]) is changed
-        found = pa.ipc.open_file(folder / "train" / "steps.arrow").read_all()["motion"].to_pylist()
-        assert [None if math.isnan(value) else value for value in found] == expected
+        actual = pa.ipc.open_file(folder / "train" / "steps.arrow").read_all()["motion"].to_pylist()
+        assert [None if math.isnan(value) else value for value in actual] == expected
         assert verify_root(tmp_path, deep=True).ok
     assert json.loads((folder / "dataset.json").read_text())["statistics"]["train"]["motion"]["nonfinite"] == [14]

@@ -30,8 +30,8 @@ def column(name: str, column: DerivedName) -> np.ndarray:
 
 def drift(deltas: np.ndarray, poses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Distance (m) and angle (rad) from each pose to the sum of the deltas up to it, [steps - 1]; NaN as unknown."""
-    places = poses[0, :3] + np.cumsum(deltas[:-1, :3], axis=0, dtype=np.float64)
-    distance = np.linalg.norm(places - poses[1:, :3], axis=1)
+    locations = poses[0, :3] + np.cumsum(deltas[:-1, :3], axis=0, dtype=np.float64)
+    distance = np.linalg.norm(locations - poses[1:, :3], axis=1)
     if not (np.isfinite(deltas[:-1, 3:6]).all() and np.isfinite(poses[:, 3:6]).all()):
         return distance, np.full(len(distance), np.nan)
     stored = Rotation.from_euler("xyz", poses[:, 3:6])
@@ -45,13 +45,13 @@ def drift(deltas: np.ndarray, poses: np.ndarray) -> tuple[np.ndarray, np.ndarray
 @pytest.mark.parametrize("name", NAMES)
 def test_the_sum_of_the_deltas_of_an_episode_is_its_last_pose(name: str) -> None:
     deltas, poses = column(name, "action_eef_delta"), column(name, "state_eef")
-    known = np.isfinite(deltas[0, 1, :3]) & np.isfinite(poses[0, 1, :3])
-    assert known[:2].all()
+    available = np.isfinite(deltas[0, 1, :3]) & np.isfinite(poses[0, 1, :3])
+    assert available[:2].all()
     # Two datasets move in a plane.
-    deltas[..., :3][..., ~known] = poses[..., :3][..., ~known] = 0
-    for each, pose in zip(deltas, poses, strict=True):
+    deltas[..., :3][..., ~available] = poses[..., :3][..., ~available] = 0
+    for item, pose in zip(deltas, poses, strict=True):
         assert np.abs(np.diff(pose[:, :3], axis=0)).sum() > 0.1
-        distance, angle = drift(each, pose)
+        distance, angle = drift(item, pose)
         assert distance.max() < 1e-5
         assert not (angle > 1e-3).any()
 
@@ -77,21 +77,21 @@ def test_the_gripper_of_the_action_opens_where_that_of_the_state_does(name: str)
 def test_real_episodes_of_bridge_come_back_to_their_poses(
     shared_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    where = ["--source", str(shared_data), "--output", str(tmp_path), "--image-size", "16", "--num-workers", "1"]
-    assert convert(["--datasets", "bridge_dataset", *where]) == 0, capsys.readouterr().err
+    arguments = ["--source", str(shared_data), "--output", str(tmp_path), "--image-size", "16", "--num-workers", "1"]
+    assert convert(["--datasets", "bridge_dataset", *arguments]) == 0, capsys.readouterr().err
     path = tmp_path / "bridge_dataset" / "1.0.0" / "train" / "steps.arrow"
     table = pa.ipc.open_file(path).read_all()
     lasts: dict[str, list[tuple[float, float, float, float]]] = {"action_eef_delta": [], "action_": []}
     for episode in range(25):
         rows = table.filter(pa.compute.equal(table["episode"], episode))
         poses = np.array(rows["state_eef"].to_pylist())
-        for name, found in lasts.items():
+        for name, actual in lasts.items():
             distance, angle = drift(np.array(rows[name].to_pylist())[:, :7], poses)
             way = np.linalg.norm(np.diff(poses[:, :3], axis=0), axis=1).sum()
-            found.append((distance[-1], angle[-1], way, np.abs(poses[-1, :3] - poses[0, :3]).max()))
+            actual.append((distance[-1], angle[-1], way, np.abs(poses[-1, :3] - poses[0, :3]).max()))
         gripper = np.array(rows["state_eef"].to_pylist())[:, GRIPPER]
         assert ((gripper >= 0) & (gripper <= 1)).all()
-    reached, commanded = (np.median(np.array(found), axis=0) for found in lasts.values())
+    reached, commanded = (np.median(np.array(actual), axis=0) for actual in lasts.values())
     print(f"\nmedian over 25 episodes of 10 steps: way {reached[2]:.3f} m")
     print(f"differences of poses: {reached[0]:.2g} m, {reached[1]:.2g} rad")
     print(f"stored commands: {commanded[0]:.2g} m, {commanded[1]:.2g} rad")

@@ -55,9 +55,9 @@ def test_26_of_29_datasets_and_bridge_dataset_have_a_transform() -> None:
 def test_oxe_is_what_the_transform_gives(name: str) -> None:
     space, vector = SPACES[name]
     expected = golden()[f"{name}|{space.follows}"]
-    found = derive_vector(inputs(name), vector)
-    np.testing.assert_array_equal(np.isnan(found), np.isnan(expected))
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+    actual = derive_vector(inputs(name), vector)
+    np.testing.assert_array_equal(np.isnan(actual), np.isnan(expected))
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-5)
 
 
 def test_octo_gives_the_same_but_for_the_first_step_of_bridge_dataset() -> None:
@@ -107,11 +107,11 @@ def test_steps_of_other_episodes_are_never_seen() -> None:
     table = inputs("bridge_dataset")
     lengths = golden()["lengths"]
     for vector in mapped_vectors(DATASETS["bridge_dataset"]).values():
-        whole = derive_vector(table, vector)
-        each = [
+        complete_bytes = derive_vector(table, vector)
+        item = [
             derive_vector(table[stop - n : stop], vector) for n, stop in zip(lengths, np.cumsum(lengths), strict=True)
         ]
-        np.testing.assert_array_equal(whole, np.concatenate(each))
+        np.testing.assert_array_equal(complete_bytes, np.concatenate(item))
 
 
 def test_a_space_without_rows_is_empty() -> None:
@@ -125,8 +125,8 @@ def test_a_space_without_rows_is_empty() -> None:
 
 def test_a_padded_dimension_and_a_missing_value_are_nan() -> None:
     vector = MappedVector((Term(path="x"), Term(pad=2), Term(fill=0.5)), ("a", "b", "c", "d"))
-    found = derive_vector(pa.table({"episode": pa.array([0, 0], pa.int32()), "x": pa.array([1.0, None])}), vector)
-    np.testing.assert_array_equal(found, np.array([[1, np.nan, np.nan, 0.5], [np.nan] * 3 + [0.5]], np.float32))
+    actual = derive_vector(pa.table({"episode": pa.array([0, 0], pa.int32()), "x": pa.array([1.0, None])}), vector)
+    np.testing.assert_array_equal(actual, np.array([[1, np.nan, np.nan, 0.5], [np.nan] * 3 + [0.5]], np.float32))
 
 
 ANGLES = Rotation.random(200, random_state=0)
@@ -143,15 +143,15 @@ ANGLES = Rotation.random(200, random_state=0)
 )
 def test_rotations_become_roll_pitch_and_yaw_about_fixed_axes(operation: OperationName, values: np.ndarray) -> None:
     rows = Rows.of(np.zeros(len(values), int), None)
-    found = OPERATIONS[operation](values.astype(np.float32), rows, ())
-    np.testing.assert_allclose(found, ANGLES.as_euler("xyz"), atol=2e-5)
+    actual = OPERATIONS[operation](values.astype(np.float32), rows, ())
+    np.testing.assert_allclose(actual, ANGLES.as_euler("xyz"), atol=2e-5)
 
 
 def test_turned_is_the_rotation_from_each_step_to_the_next_about_fixed_axes() -> None:
     rows = Rows.of(np.repeat([0, 1], 100), None)
-    found = OPERATIONS["turned"](ANGLES.as_euler("xyz").astype(np.float32), rows, ())
-    turned = Rotation.from_euler("xyz", found[:99])
-    assert np.isnan(found[[99, 199]]).all()
+    actual = OPERATIONS["turned"](ANGLES.as_euler("xyz").astype(np.float32), rows, ())
+    turned = Rotation.from_euler("xyz", actual[:99])
+    assert np.isnan(actual[[99, 199]]).all()
     np.testing.assert_allclose((turned * ANGLES[:99]).as_matrix(), ANGLES[1:100].as_matrix(), atol=1e-5)
 
 
@@ -168,16 +168,16 @@ def test_turned_is_the_rotation_from_each_step_to_the_next_about_fixed_axes() ->
 )
 def test_an_operation_over_an_episode(operation: OperationName, values: list[float], expected: list[float]) -> None:
     twice = np.array([values, values], np.float32).reshape(-1, 1)
-    found = OPERATIONS[operation](twice, Rows.of(np.repeat([3, 7], len(values)), None), ())
-    np.testing.assert_array_equal(found[:, 0], np.array(expected * 2, np.float32))
+    actual = OPERATIONS[operation](twice, Rows.of(np.repeat([3, 7], len(values)), None), ())
+    np.testing.assert_array_equal(actual[:, 0], np.array(expected * 2, np.float32))
 
 
 @pytest.mark.parametrize(("values", "expected"), [([0.08, 0, 0.1], [1, 0, 1]), ([0.04], [0.5])])
 def test_fraction_goes_from_closed_to_open(values: list[float], expected: list[float]) -> None:
-    found = OPERATIONS["fraction"](
+    actual = OPERATIONS["fraction"](
         np.array(values, np.float32)[:, None], Rows.of(np.zeros(len(values)), None), (0, 0.08)
     )
-    np.testing.assert_allclose(found[:, 0], expected)
+    np.testing.assert_allclose(actual[:, 0], expected)
 
 
 def test_a_velocity_is_multiplied_by_the_time_of_a_step() -> None:

@@ -50,19 +50,19 @@ def nine_digits(numbers: np.ndarray) -> tuple[float, ...]:
 @pytest.mark.parametrize("rows", [1, 2, 100, 101, 200_001])
 def test_the_statistics_are_numpys_in_float64(rows: int, tmp_path: Path) -> None:
     values = np.random.default_rng(rows).normal(3, 5, (rows, 3)).astype(np.float32)
-    found = split_statistics(write_steps(tmp_path, action=values), {"action": parts_of(3)})
-    whole = values.astype(np.float64)
-    assert found == {
+    actual = split_statistics(write_steps(tmp_path, action=values), {"action": parts_of(3)})
+    complete_bytes = values.astype(np.float64)
+    assert actual == {
         "action": Statistics(
             names=("x[0]", "x[1]", "x[2]"),
             count=rows,
             nonfinite=(0, 0, 0),
-            mean=nine_digits(whole.mean(0)),
-            std=nine_digits(whole.std(0)),
-            min=nine_digits(whole.min(0)),
-            max=nine_digits(whole.max(0)),
-            q01=nine_digits(np.quantile(whole, 0.01, axis=0)),
-            q99=nine_digits(np.quantile(whole, 0.99, axis=0)),
+            mean=nine_digits(complete_bytes.mean(0)),
+            std=nine_digits(complete_bytes.std(0)),
+            min=nine_digits(complete_bytes.min(0)),
+            max=nine_digits(complete_bytes.max(0)),
+            q01=nine_digits(np.quantile(complete_bytes, 0.01, axis=0)),
+            q99=nine_digits(np.quantile(complete_bytes, 0.99, axis=0)),
         )
     }
 
@@ -75,30 +75,32 @@ def test_the_statistics_are_those_of_all_blocks_that_are_read(
     folder = write_steps(tmp_path, action=values, state=values[:, :1])
     vectors: dict[DerivedName, tuple[Part, ...]] = {"action": parts_of(3), "state": parts_of(1)}
     monkeypatch.setattr(statistics, "_BLOCK", block)
-    found = split_statistics(folder, vectors)
+    actual = split_statistics(folder, vectors)
     for name, vector in vectors.items():
         mine = values[:, : len(part_names(vector))]
-        assert found[name].mean == nine_digits(mine.astype(np.float64).mean(0))
-        assert (found[name].min, found[name].max) == (nine_digits(mine.min(0)), nine_digits(mine.max(0)))
+        assert actual[name].mean == nine_digits(mine.astype(np.float64).mean(0))
+        assert (actual[name].min, actual[name].max) == (nine_digits(mine.min(0)), nine_digits(mine.max(0)))
 
 
 @given(arrays.arrays(np.float32, st.integers(1, 300), elements=st.floats(width=32)))
 def test_the_statistics_of_any_values_are_numpys_on_the_finite_ones(values: np.ndarray) -> None:
     finite = values[np.isfinite(values)].astype(np.float64)
-    found = describe_values(values.copy())
-    assert found["nonfinite"] == len(values) - len(finite)
+    actual = describe_values(values.copy())
+    assert actual["nonfinite"] == len(values) - len(finite)
     if not len(finite):
-        assert [found[key] for key in NUMBERS] == [None] * 6
+        assert [actual[key] for key in NUMBERS] == [None] * 6
         return
     expected = [finite.mean(), finite.std(), finite.min(), finite.max(), *np.quantile(finite, (0.01, 0.99))]
     scale = np.abs(finite).max()
-    np.testing.assert_allclose(np.array([found[key] for key in NUMBERS], float), expected, rtol=1e-8, atol=1e-9 * scale)
+    np.testing.assert_allclose(
+        np.array([actual[key] for key in NUMBERS], float), expected, rtol=1e-8, atol=1e-9 * scale
+    )
 
 
 def test_a_constant_is_its_own_mean_and_does_not_vary() -> None:
-    found = describe_values(np.full(300_001, 0.02, np.float32))
-    assert {found[key] for key in ("mean", "min", "max", "q01", "q99")} == {float(f"{np.float32(0.02):.9g}")}
-    assert found["std"] == 0
+    actual = describe_values(np.full(300_001, 0.02, np.float32))
+    assert {actual[key] for key in ("mean", "min", "max", "q01", "q99")} == {float(f"{np.float32(0.02):.9g}")}
+    assert actual["std"] == 0
 
 
 def test_the_order_of_the_steps_makes_no_difference() -> None:
@@ -108,11 +110,11 @@ def test_the_order_of_the_steps_makes_no_difference() -> None:
 
 def test_nan_and_infinity_are_counted_and_left_out(tmp_path: Path) -> None:
     values = np.array([[1, np.nan], [np.inf, 2], [3, -np.inf], [np.nan, np.nan]], np.float32)
-    found = split_statistics(write_steps(tmp_path, state=values), {"state": parts_of(2)})["state"]
-    assert found.count == 4
-    assert found.nonfinite == (2, 3)
-    assert found.mean == (2.0, 2.0)
-    assert found.max == (3.0, 2.0)
+    actual = split_statistics(write_steps(tmp_path, state=values), {"state": parts_of(2)})["state"]
+    assert actual.count == 4
+    assert actual.nonfinite == (2, 3)
+    assert actual.mean == (2.0, 2.0)
+    assert actual.max == (3.0, 2.0)
 
 
 def test_without_any_step_there_are_no_numbers(tmp_path: Path) -> None:

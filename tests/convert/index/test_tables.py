@@ -91,8 +91,8 @@ def test_the_columns_are_those_of_the_format_then_derived_then_features(
     assert schema.names[first : first + len(derived)] == derived
     features = list(shards[0][kind].schema)[first:]
     assert all(
-        found.equals(field, check_metadata=True)
-        for found, field in zip(list(schema)[first + len(derived) :], features, strict=True)
+        actual.equals(field, check_metadata=True)
+        for actual, field in zip(list(schema)[first + len(derived) :], features, strict=True)
     )
     assert not any(schema.field(name).nullable for name in derived)
 
@@ -104,9 +104,9 @@ def test_numbers_count_in_the_split(shards: Shards, folder: Path) -> None:
     counts = np.array(episodes["num_steps"])
     assert episodes["first_steps_row"].to_pylist() == (np.cumsum(counts) - counts).tolist()
     assert steps["episode"].to_pylist() == np.repeat(np.arange(len(counts)), counts).tolist()
-    found = np.array(episodes["num_records"])
-    assert episodes["first_record"].to_pylist() == (np.cumsum(found) - found).tolist()
-    assert records["episode"].to_pylist() == np.repeat(np.arange(len(counts)), found).tolist()
+    actual = np.array(episodes["num_records"])
+    assert episodes["first_record"].to_pylist() == (np.cumsum(actual) - actual).tolist()
+    assert records["episode"].to_pylist() == np.repeat(np.arange(len(counts)), actual).tolist()
     shard = [number for number, tables in enumerate(shards) for _ in range(tables["records"].num_rows)]
     assert records["shard"].to_pylist() == shard
     for name in ("episode", "step"):
@@ -143,8 +143,8 @@ def test_a_loader_opens_the_files_and_their_entries_are_right(
 ) -> None:
     path = folder / table_file(kind)
     table = open_table(path, kind, entry=entries[kind])
-    found = {name: hash_column(table.content, column) for name, column in table.columns.items()}
-    assert found == entries[kind].columns
+    actual = {name: hash_column(table.content, column) for name, column in table.columns.items()}
+    assert actual == entries[kind].columns
     file = describe_file(path)
     assert (file.bytes, file.sha256) == (entries[kind].bytes, entries[kind].sha256)
 
@@ -176,7 +176,7 @@ def test_the_order_and_number_of_texts_in_the_dictionaries_of_parts_do_not_matte
     shards: Shards, entries: dict[TableKind, TableEntry], tmp_path: Path
 ) -> None:
     def shuffled(table: pa.Table) -> pa.Table:
-        for place, field in enumerate(table.schema):
+        for path, field in enumerate(table.schema):
             if pa.types.is_dictionary(field.type):
                 rows = table[field.name].to_pylist()
                 texts = [*sorted({*rows} - {None}, reverse=True), "of no row"]
@@ -184,11 +184,11 @@ def test_the_order_and_number_of_texts_in_the_dictionaries_of_parts_do_not_matte
                 column = pa.DictionaryArray.from_arrays(
                     pa.array(numbers, pa.int32()), pa.array(texts, pa.large_string())
                 )
-                table = table.set_column(place, field, column)
+                table = table.set_column(path, field, column)
         return table
 
-    again = write_parts(tmp_path / "parts", [{kind: shuffled(t) for kind, t in tables.items()} for tables in shards])
-    assert merged(tmp_path / "again", again)[1] == entries
+    repeated = write_parts(tmp_path / "parts", [{kind: shuffled(t) for kind, t in tables.items()} for tables in shards])
+    assert merged(tmp_path / "again", repeated)[1] == entries
 
 
 @pytest.mark.parametrize("counts", [(0,), (0, 0), (7,)], ids=["no episode", "two shards of none", "one shard"])
@@ -216,8 +216,8 @@ def test_memory_does_not_grow_with_the_index(tmp_path: Path) -> None:
 
 
 def with_column(table: pa.Table, name: str, values: np.ndarray) -> pa.Table:
-    place = table.schema.get_field_index(name)
-    return table.set_column(place, table.schema.field(place), pa.array(values))
+    path = table.schema.get_field_index(name)
+    return table.set_column(path, table.schema.field(path), pa.array(values))
 
 
 def merge_peak(folder: Path, part: Mapping[TableKind, Path], count: int) -> int:
@@ -250,8 +250,8 @@ def test_a_part_without_a_column_is_refused_with_shard_and_column(shards: Shards
 def test_a_column_of_null_type_in_one_part_is_refused_with_shard_and_column(shards: Shards, tmp_path: Path) -> None:
     changed = [dict(tables) for tables in shards[:3]]
     steps = changed[1]["steps"]
-    place = steps.schema.get_field_index("half")
-    changed[1]["steps"] = steps.set_column(place, "half", pa.nulls(steps.num_rows))
+    path = steps.schema.get_field_index("half")
+    changed[1]["steps"] = steps.set_column(path, "half", pa.nulls(steps.num_rows))
     with pytest.raises(
         ShardError, match=r"00001\.steps\.arrow: column 'half' is .*half: null.*, expected .*half: halffloat"
     ):
@@ -285,7 +285,7 @@ def test_a_part_with_other_rows_than_its_episodes_say_is_refused(shards: Shards,
 
 
 @pytest.mark.parametrize(
-    ("wanted", "told"),
+    ("expected", "message"),
     [
         (Part(path="gone", dims=1, quantity="other", kind="flag"), "column 'gone' is missing"),
         (Part(path="said", dims=1, quantity="other", kind="flag"), "column 'said' is dictionary.*expected numbers"),
@@ -297,12 +297,12 @@ def test_a_part_with_other_rows_than_its_episodes_say_is_refused(shards: Shards,
     ],
 )
 def test_a_vector_of_columns_that_were_not_converted_is_refused(
-    wanted: Part, told: str, parts: list[dict[TableKind, Path]], folder: Path, tmp_path: Path
+    expected: Part, message: str, parts: list[dict[TableKind, Path]], folder: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(ConvertError, match=f"state takes {wanted.path}, but {told}"):
-        merge_index(tmp_path, parts, {"action": ACTION, "state": (wanted,)})
-    with pytest.raises(ConvertError, match=f"state takes {wanted.path}, but {told}"):
-        derive_steps(folder, tmp_path / "steps.arrow", {"action": ACTION, "state": (wanted,)})
+    with pytest.raises(ConvertError, match=f"state takes {expected.path}, but {message}"):
+        merge_index(tmp_path, parts, {"action": ACTION, "state": (expected,)})
+    with pytest.raises(ConvertError, match=f"state takes {expected.path}, but {message}"):
+        derive_steps(folder, tmp_path / "steps.arrow", {"action": ACTION, "state": (expected,)})
 
 
 def test_a_split_of_no_shards_is_refused(tmp_path: Path) -> None:
@@ -338,27 +338,27 @@ def test_a_block_holds_about_so_many_bytes_and_whole_episodes(
 def test_deriving_again_in_blocks_of_any_size_gives_what_merging_with_the_new_parts_gives(
     parts: list[dict[TableKind, Path]], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int
 ) -> None:
-    wanted = merge_index(tmp_path, parts, {"action": STATE, **MAPPED})["steps"]
+    expected = merge_index(tmp_path, parts, {"action": STATE, **MAPPED})["steps"]
     monkeypatch.setattr(tables, "_BLOCK", block)
-    assert derive_steps(folder, tmp_path / "new.arrow", {"action": STATE, **MAPPED}) == wanted
+    assert derive_steps(folder, tmp_path / "new.arrow", {"action": STATE, **MAPPED}) == expected
     assert (tmp_path / "new.arrow").read_bytes() == (tmp_path / table_file("steps")).read_bytes()
 
 
 def test_deriving_keeps_the_checksums_of_raw_columns(
     folder: Path, entries: dict[TableKind, TableEntry], tmp_path: Path
 ) -> None:
-    found = derive_steps(folder, tmp_path / "steps.arrow", {"action": STATE, "state": ACTION}).columns
-    raw = {name for name in found if name not in DERIVED}
+    actual = derive_steps(folder, tmp_path / "steps.arrow", {"action": STATE, "state": ACTION}).columns
+    raw = {name for name in actual if name not in DERIVED}
     assert len(raw) == len(entries["steps"].columns) - 3
-    assert {name: found[name] for name in raw} == {name: entries["steps"].columns[name] for name in raw}
+    assert {name: actual[name] for name in raw} == {name: entries["steps"].columns[name] for name in raw}
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "bool", "int8", "uint8", "int64", "uint64"])
 def test_scalar_columns_of_any_type_become_floats_with_nan_for_absent_rows(dtype: str) -> None:
     column = pa.array(np.array([1, 1, 0]).astype(dtype), mask=np.array([False, True, False]))
-    found = derive_vector(pa.table({"x": column}), (Part(path="x", dims=1, quantity="other", kind="flag"),))
-    assert found.dtype == np.float32
-    np.testing.assert_array_equal(found, [[1], [np.nan], [0]])
+    actual = derive_vector(pa.table({"x": column}), (Part(path="x", dims=1, quantity="other", kind="flag"),))
+    assert actual.dtype == np.float32
+    np.testing.assert_array_equal(actual, [[1], [np.nan], [0]])
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "bool", "int32"])
@@ -366,8 +366,8 @@ def test_vectors_with_absent_rows_become_floats_also_in_a_slice(dtype: str) -> N
     values = pa.array(np.array([0, 1, 1, 0, 0, 0, 1, 1]).astype(dtype))
     column = pa.FixedSizeListArray.from_arrays(values, 2, mask=pa.array([False, True, False, False]))
     parts = (Part(path="x", dims=2, quantity="other", kind="flag"),)
-    found = derive_vector(pa.table({"x": column}).slice(1), parts)
-    np.testing.assert_array_equal(found, [[np.nan, np.nan], [0, 0], [1, 1]])
+    actual = derive_vector(pa.table({"x": column}).slice(1), parts)
+    np.testing.assert_array_equal(actual, [[np.nan, np.nan], [0, 0], [1, 1]])
 
 
 def test_parts_are_joined_in_their_order_with_the_values_they_select() -> None:

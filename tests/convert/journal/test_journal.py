@@ -34,9 +34,9 @@ PARAMETERS: dict[str, Any] = {
 
 @pytest.fixture
 def journal(tmp_path: Path) -> Journal:
-    made = Journal(tmp_path / "out" / "demo" / "1.0.0")
-    made.begin(PARAMETERS)
-    return made
+    created = Journal(tmp_path / "out" / "demo" / "1.0.0")
+    created.begin(PARAMETERS)
+    return created
 
 
 def python(script: str, *arguments: object) -> subprocess.Popen[str]:
@@ -136,7 +136,7 @@ def test_other_parameters_are_refused_and_each_that_differs_is_named(journal: Jo
 
 
 def test_parameters_are_compared_as_json_keeps_them(tmp_path: Path) -> None:
-    check_parameters({"columns": ["a"], "size": 1}, {"columns": ("a",), "size": 1}, where=str(tmp_path))
+    check_parameters({"columns": ["a"], "size": 1}, {"columns": ("a",), "size": 1}, location=str(tmp_path))
 
 
 def test_nothing_was_begun_in_an_empty_folder(tmp_path: Path) -> None:
@@ -220,18 +220,18 @@ def test_what_a_killed_process_was_writing_is_removed_by_the_next_that_converts(
 
 
 def test_the_lock_is_waited_for_if_that_is_wanted(journal: Journal, holder: subprocess.Popen[str]) -> None:
-    taken = threading.Event()
+    claimed = threading.Event()
 
     def take() -> None:
         with journal.lock(STEM, wait=True) as mine:
             assert mine
-            taken.set()
+            claimed.set()
 
     thread = threading.Thread(target=take)
     thread.start()
-    assert not taken.wait(0.2)
+    assert not claimed.wait(0.2)
     holder.kill()
-    assert taken.wait(10)
+    assert claimed.wait(10)
     thread.join()
 
 
@@ -247,18 +247,18 @@ def test_files_of_a_split_whose_name_has_a_dot_are_not_taken_for_those_of_anothe
 
 
 def test_files_that_another_machine_is_writing_stay_though_their_lock_is_not_seen_here(journal: Journal) -> None:
-    theirs = leave_stage(journal, STEM, host="another")
+    reference = leave_stage(journal, STEM, host="another")
     journal.remove_stale()
     with journal.lock(STEM) as mine:
         assert mine
-        assert theirs.exists()
+        assert reference.exists()
 
 
 def test_files_that_another_machine_left_a_day_ago_are_removed(journal: Journal) -> None:
-    theirs = leave_stage(journal, STEM, host="another")
-    os.utime(theirs, (time.time() - 25 * 3600,) * 2)
+    reference = leave_stage(journal, STEM, host="another")
+    os.utime(reference, (time.time() - 25 * 3600,) * 2)
     journal.remove_stale()
-    assert not theirs.exists()
+    assert not reference.exists()
 
 
 def test_nothing_but_temporaries_is_ever_stale(journal: Journal) -> None:
@@ -349,9 +349,9 @@ def test_a_status_without_the_file_of_the_records_is_none(journal: Journal) -> N
 
 
 def test_stages_of_one_owner_are_different_folders_and_end_with_their_context(journal: Journal) -> None:
-    with journal.stage(STEM) as one, journal.stage(STEM) as other:
-        assert one != other
-        assert one.is_dir() and other.is_dir()
+    with journal.stage(STEM) as first, journal.stage(STEM) as second:
+        assert first != second
+        assert first.is_dir() and second.is_dir()
     assert temporaries(journal) == []
 
 
@@ -366,11 +366,11 @@ def test_a_withdrawn_manifest_waits_in_the_journal(journal: Journal) -> None:
 def test_the_journal_goes_with_the_last_of_its_shards_and_splits(journal: Journal) -> None:
     place_files(journal)
     journal.finish(make_status())
-    other = folder_of(journal) / "val-00000-of-00001.status.json"
-    other.touch()
+    second = folder_of(journal) / "val-00000-of-00001.status.json"
+    second.touch()
     journal.clear([STEM], ["train"])
-    assert {path.name for path in folder_of(journal).iterdir()} == {"parameters.json", "manifest.lock", other.name}
-    other.unlink()
+    assert {path.name for path in folder_of(journal).iterdir()} == {"parameters.json", "manifest.lock", second.name}
+    second.unlink()
     journal.clear([STEM], ["train"])
     assert not folder_of(journal).exists()
 

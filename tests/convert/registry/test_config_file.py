@@ -130,8 +130,8 @@ def test_no_edit_of_the_text_gives_another_error_than_a_config_error(
     tmp_path: Path, edits: list[tuple[int, int, str]]
 ) -> None:
     text = GOOD
-    for place, length, insert in edits:
-        text = text[:place] + insert + text[place + length :]
+    for position, length, insert in edits:
+        text = text[:position] + insert + text[position + length :]
     path = tmp_path / "my.yaml"
     path.write_bytes(text.encode())
     only_config_errors(path)
@@ -157,11 +157,13 @@ def test_no_value_anywhere_gives_another_error_than_a_config_error(
     tmp_path: Path, data: st.DataObject, value: object
 ) -> None:
     content = yaml.safe_load(GOOD)
-    place: Any = content
+    position: Any = content
     keys: list[Any] = []
-    while isinstance(place, dict | list) and place and (not keys or data.draw(st.booleans())):
-        keys.append(data.draw(st.sampled_from(sorted(place) if isinstance(place, dict) else range(len(place)))))
-        parent, place = place, place[keys[-1]]
+    while isinstance(position, dict | list) and position and (not keys or data.draw(st.booleans())):
+        keys.append(
+            data.draw(st.sampled_from(sorted(position) if isinstance(position, dict) else range(len(position))))
+        )
+        parent, position = position, position[keys[-1]]
     if isinstance(parent, dict) and data.draw(st.booleans()):
         parent[data.draw(st.text(max_size=6) | st.integers() | st.none())] = value
     else:

@@ -150,10 +150,10 @@ def test_a_space_that_is_like_another_has_its_terms_and_writes_what_differs(tmp_
       oxe: {action: [{pad: 7}], drop_first: 1, drop_last: 1, unknown_units: [x], follows: openvla, note: theirs}
       eef_delta: {like: oxe, drop_last: 2, unknown_units: [y]}
     version"""
-    found = load_registry(config=[write(tmp_path, edited("    version", spaces))]).dataset("mine").spaces
-    assert found["eef_delta"].action == found["oxe"].action
-    assert (found["eef_delta"].drop_first, found["eef_delta"].drop_last) == (1, 2)
-    assert (found["eef_delta"].unknown_units, found["eef_delta"].follows, found["eef_delta"].note) == (
+    actual = load_registry(config=[write(tmp_path, edited("    version", spaces))]).dataset("mine").spaces
+    assert actual["eef_delta"].action == actual["oxe"].action
+    assert (actual["eef_delta"].drop_first, actual["eef_delta"].drop_last) == (1, 2)
+    assert (actual["eef_delta"].unknown_units, actual["eef_delta"].follows, actual["eef_delta"].note) == (
         ("y",),
         None,
         None,
@@ -296,7 +296,7 @@ def test_splits_are_written_as_in_tfds(tmp_path: Path, split: str) -> None:
 
 
 def names(selected: list[Selected]) -> list[str]:
-    return [each.spec.name for each in selected]
+    return [item.spec.name for item in selected]
 
 
 def test_resolve_takes_the_name_of_a_mixture(registry: Registry) -> None:
@@ -309,7 +309,7 @@ def test_resolve_takes_datasets_with_commas(registry: Registry) -> None:
 
 def test_resolve_takes_a_mixture_file(tmp_path: Path, registry: Registry) -> None:
     selected = registry.resolve(str(write(tmp_path, MIXTURE)))
-    assert [(each.spec.name, each.member.weight, each.offset) for each in selected] == [
+    assert [(item.spec.name, item.member.weight, item.offset) for item in selected] == [
         ("bridge", 1.0, 5),
         ("rt1", 0.5, "0.6s"),
     ]
@@ -325,7 +325,7 @@ def test_resolve_takes_the_only_mixture_of_a_file(tmp_path: Path, registry: Regi
 
 
 def test_a_dataset_that_was_asked_for_alone_has_its_own_offset(registry: Registry) -> None:
-    assert [each.offset for each in registry.resolve("rt1,bridge")] == [3, 5]
+    assert [item.offset for item in registry.resolve("rt1,bridge")] == [3, 5]
 
 
 @pytest.mark.parametrize(
@@ -348,8 +348,8 @@ def test_what_cannot_be_resolved_is_named(registry: Registry, text: str, expecte
 
 
 def test_a_file_with_two_mixtures_cannot_be_resolved(tmp_path: Path, registry: Registry) -> None:
-    one = "{description: One., members: {bridge: {weight: 1}}}"
-    path = write(tmp_path, f"mixtures: {{a: {one}, b: {one}}}")
+    first = "{description: One., members: {bridge: {weight: 1}}}"
+    path = write(tmp_path, f"mixtures: {{a: {first}, b: {first}}}")
     with pytest.raises(ConfigError, match=r"has several mixtures \(a, b\); give it as --config"):
         registry.resolve(str(path))
 

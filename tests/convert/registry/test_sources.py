@@ -31,8 +31,8 @@ def registry() -> Registry:
     ],
 )
 def test_a_source_is_named_by_organisation_and_name_or_by_its_folder_or_file(source: str, name: str) -> None:
-    kind, _, place = source.partition(":")
-    assert dataset_name(kind, place) == name
+    kind, _, path = source.partition(":")
+    assert dataset_name(kind, path) == name
 
 
 @pytest.mark.parametrize("name", ["lerobot:", "lerobot:/"])
@@ -64,30 +64,30 @@ def test_declared_fields_go_before_those_of_the_dataset_and_of_a_camera_alone(tm
         return ENTRY
 
     registry = load_registry(config=[path])
-    one, two = registry.resolve("lerobot:org/one,lerobot:org/two", describe)
+    first, two = registry.resolve("lerobot:org/one,lerobot:org/two", describe)
     assert asked == [("org_one", "lerobot:org/one"), ("org_two", "lerobot:org/two")]
-    assert (one.spec.control_frequency, two.spec.control_frequency) == (5, 10)
-    assert one.spec.cameras["top"].channels == "bgr"
-    assert one.spec.cameras["top"].role == "primary"
-    assert one.spec.cameras["hand"] == two.spec.cameras["hand"]
-    assert registry.resolve("org_one", describe) == [one]
-    assert load_registry().resolve(str(path), describe) == [one]
+    assert (first.spec.control_frequency, two.spec.control_frequency) == (5, 10)
+    assert first.spec.cameras["top"].channels == "bgr"
+    assert first.spec.cameras["top"].role == "primary"
+    assert first.spec.cameras["hand"] == two.spec.cameras["hand"]
+    assert registry.resolve("org_one", describe) == [first]
+    assert load_registry().resolve(str(path), describe) == [first]
 
 
 def test_the_layout_of_an_entry_goes_to_its_source(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(yaml.safe_dump({"datasets": {"mine": {"source": "python:x.py:read", "layout": {"rate": 5}}}}))
-    (found,) = load_registry(config=[path]).resolve(
+    (actual,) = load_registry(config=[path]).resolve(
         "mine", lambda name, source, layout: {**ENTRY, "robot": repr(layout)}
     )
-    assert found.spec.robot == "{'rate': 5}"
+    assert actual.spec.robot == "{'rate': 5}"
 
 
 def test_a_later_file_may_give_a_dataset_a_source(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(yaml.safe_dump({"datasets": {"bridge": {"source": "lerobot:org/bridge"}}}))
-    (found,) = load_registry(config=[path]).resolve("bridge", lambda name, source, layout: ENTRY)
-    assert found.spec.description == "What it says."
+    (actual,) = load_registry(config=[path]).resolve("bridge", lambda name, source, layout: ENTRY)
+    assert actual.spec.description == "What it says."
 
 
 def test_a_later_file_may_describe_a_dataset_in_full_in_place_of_its_source(tmp_path: Path, registry: Registry) -> None:

@@ -1,7 +1,7 @@
-import argparse
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,17 +9,17 @@ import pytest
 
 from convert.errors import UsageError
 from convert.plan import ConvertConfig
-from convert.run.arguments import build_parser, check_arguments, parse_size
-from convert.run.inherited import _codecs, fill_in
+from convert.run.arguments import build_parser
+from convert.run.config import check_request, parse_size
+from convert.run.inherited import inherit_options, stored_codecs
+from convert.run.request import parse_request
 from convert.shard.images import FramePolicy
 
 REQUIRED = ["--datasets", "oxe29", "--source", "/mirror", "--output", "out"]
 
 
 def options(*arguments: str) -> ConvertConfig:
-    parsed = build_parser().parse_args([*REQUIRED, *arguments])
-    fill_in(parsed)
-    return check_arguments(parsed)
+    return check_request(inherit_options(parse_request([*REQUIRED, *arguments])))
 
 
 def test_without_options_everything_is_as_documented() -> None:
@@ -33,8 +33,8 @@ def test_without_options_everything_is_as_documented() -> None:
         leave_out=None,
         on_error="quarantine",
     )
-    parsed = build_parser().parse_args(REQUIRED)
-    assert (parsed.num_workers, parsed.task_index, parsed.task_count) == (len(os.sched_getaffinity(0)), 0, 1)
+    request = parse_request(REQUIRED)
+    assert (request.num_workers, request.task_index, request.task_count) == (len(os.sched_getaffinity(0)), 0, 1)
 
 
 def test_workers_are_as_many_as_the_cores_that_the_process_may_use() -> None:
@@ -47,9 +47,29 @@ def test_workers_are_as_many_as_the_cores_that_the_process_may_use() -> None:
 
 
 def test_every_option_of_the_conversion_arrives() -> None:
-    given = ["--camera", "wrist", "--image-size", "180x320", "--resize", "crop", "--quality", "90", "--offset", "12s"]
-    given += ["--frames", "fixed:3", "--on-error", "fail", "--splits", "train, val,train", "--leave-out", "depth*"]
-    assert options(*given) == ConvertConfig(
+    options_given = [
+        "--camera",
+        "wrist",
+        "--image-size",
+        "180x320",
+        "--resize",
+        "crop",
+        "--quality",
+        "90",
+        "--offset",
+        "12s",
+    ]
+    options_given += [
+        "--frames",
+        "fixed:3",
+        "--on-error",
+        "fail",
+        "--splits",
+        "train, val,train",
+        "--leave-out",
+        "depth*",
+    ]
+    assert options(*options_given) == ConvertConfig(
         splits=("train", "val"),
         camera="wrist",
         policy=FramePolicy(size=(180, 320), resize="crop", quality=90),
@@ -61,19 +81,14 @@ def test_every_option_of_the_conversion_arrives() -> None:
 
 
 def test_sources_and_configs_may_be_repeated() -> None:
-    parsed = build_parser().parse_args([*REQUIRED, "--source", "gs://b", "--config", "a.yaml", "--config", "b.yaml"])
-    assert parsed.source == ["/mirror", "gs://b"]
-    assert parsed.config == ["a.yaml", "b.yaml"]
+    request = parse_request([*REQUIRED, "--source", "gs://b", "--config", "a.yaml", "--config", "b.yaml"])
+    assert request.source == ("/mirror", "gs://b")
+    assert request.config == ("a.yaml", "b.yaml")
 
 
-def test_options_of_beam_are_left_to_it() -> None:
-    _, rest = build_parser().parse_known_args([*REQUIRED, "--runner", "DaskRunner", "--project=p"])
-    assert rest == ["--runner", "DaskRunner", "--project=p"]
-
-
-def test_an_option_is_not_guessed_from_its_beginning() -> None:
-    _, rest = build_parser().parse_known_args([*REQUIRED, "--qual", "5"])
-    assert rest == ["--qual", "5"]
+@pytest.mark.parametrize("beam_arguments", [("--runner", "DaskRunner", "--project=p"), ("--qual", "5")])
+def test_other_options_and_beginnings_of_ours_are_left_to_beam(beam_arguments: tuple[str, ...]) -> None:
+    assert parse_request([*REQUIRED, *beam_arguments]).beam_arguments == beam_arguments
 
 
 @pytest.mark.parametrize(("patterns", "expected"), [(["none"], ()), (["a", "b"], ("a", "b")), (["none", "a"], ("a",))])
@@ -97,7 +112,7 @@ WRONG = {
     "--image-size large": "--image-size 'large' is none of: 256, HxW (180x320), native",
     "--image-size 0": "--image-size '0': sides go from 1 to 8192",
     "--codec h265": "--codec 'h265': did you mean 'h264'?",
-    "--codec h264": "--codec h264 goes with --layout frames; a pair is two frames",
+    "--codec h264": "--codec h264 works with --layout frames; the two frames of a pair are not consecutive",
     "--layout frames --cameras all --codec h264 --quality 90": "--quality is for --codec jpeg; h264 has --crf",
     "--codec raw --subsampling 444": "--subsampling is for --codec jpeg; raw is exact",
     "--gop 8": "--gop is for --codec h264 and av1; JPEG has --quality",
@@ -161,10 +176,8 @@ def stored(codec: str = "jpeg", *, gop: int = 8, crf: int = 18, layout: str = "f
     return SimpleNamespace(layout=layout, parameters=parameters)
 
 
-def found(*manifests: Any, **given: Any) -> dict[str, Any]:
-    return _codecs(
-        manifests, argparse.Namespace(**{"codec": None, "gop": None, "crf": None, "image_size": None, **given})
-    )
+def found(*manifests: Any, **options: Any) -> dict[str, Any]:
+    return stored_codecs(manifests, replace(parse_request(REQUIRED), **options))
 
 
 def test_what_is_stored_stays() -> None:
@@ -175,7 +188,7 @@ def test_what_is_stored_stays() -> None:
 
 
 @pytest.mark.parametrize(
-    ("manifests", "given", "told"),
+    ("manifests", "options_given", "message"),
     [
         ((stored("h264"), stored()), {}, "camera image is h264 and jpeg; give --codec"),
         ((stored("h264", gop=5), stored("h264", gop=7)), {}, "their video has --gop 5 and 7; give one"),
@@ -189,10 +202,10 @@ def test_what_is_stored_stays() -> None:
     ],
 )
 def test_datasets_that_differ_or_would_pass_through_are_refused(
-    manifests: tuple[Any, ...], given: dict[str, Any], told: str
+    manifests: tuple[Any, ...], options_given: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(UsageError, match=told):
-        found(*manifests, **given)
+    with pytest.raises(UsageError, match=message):
+        found(*manifests, **options_given)
 
 
 def test_another_gop_lets_a_crf_be_given() -> None:

@@ -53,13 +53,13 @@ def test_in_the_layout_frames_everything_says_frames(convert: Convert) -> None:
     frames = ("--layout", "frames")
     dry = convert("--dry-run", *frames).out
     done = convert(*frames)
-    again = convert("--json", *frames)
+    repeated = convert("--json", *frames)
     counted = convert("--json", "--overwrite", *frames)
     assert "frames (est.)" in dry
     assert " 24x32 " in dry
     assert done.out.split()[4] == "frames"
     assert f"{SHARDS}/{SHARDS} shards, {SHARDS * (PAIRS + 2)} frames (" in done.err
-    assert json.loads(again.out)["complete"][0]["frames"] == SHARDS * (PAIRS + 2)
+    assert json.loads(repeated.out)["complete"][0]["frames"] == SHARDS * (PAIRS + 2)
     assert rows(counted)["counters"]["frames"] == SHARDS * (PAIRS + 2)
     for text in (dry, done.out, done.err, counted.out):
         assert "pairs" not in text
@@ -106,8 +106,8 @@ def test_json_gives_the_result_of_each_dataset(convert: Convert, folder: Path, d
 
 def records(path: Path) -> list[bytes]:
     with path.open("rb") as file:
-        found = list(TFRecordFile(file, name=path.name, size=path.stat().st_size))
-    return [record for record in found if isinstance(record, bytes)]
+        actual = list(TFRecordFile(file, name=path.name, size=path.stat().st_size))
+    return [record for record in actual if isinstance(record, bytes)]
 
 
 def test_nothing_is_counted_when_there_is_nothing_to_do(convert: Convert) -> None:
@@ -118,8 +118,8 @@ def test_nothing_is_counted_when_there_is_nothing_to_do(convert: Convert) -> Non
 def test_complete_conversion_is_not_touched_when_the_command_is_run_again(convert: Convert, folder: Path) -> None:
     convert()
     before = moments(folder)
-    again = convert("--json")
-    assert rows(again)["complete"][0]["shards_converted"] == 0
+    repeated = convert("--json")
+    assert rows(repeated)["complete"][0]["shards_converted"] == 0
     assert moments(folder) == before
 
 
@@ -155,8 +155,8 @@ def test_dry_run_of_an_overwrite_removes_nothing(convert: Convert, folder: Path)
 
 def test_dry_run_as_json_says_what_would_be_done(convert: Convert, dataset: RldsDataset, folder: Path) -> None:
     (row,) = rows(convert("--dry-run", "--json"))
-    estimated, room = row.pop("estimated_bytes"), row.pop("total")
-    assert room["estimated_bytes"] == estimated and room["fits_disk"] and room["available_memory"] > 0
+    estimated, space = row.pop("estimated_bytes"), row.pop("total")
+    assert space["estimated_bytes"] == estimated and space["fits_disk"] and space["available_memory"] > 0
     assert row == {
         "dataset": "demo",
         "version": "1.0.0",
@@ -186,8 +186,8 @@ def test_dry_run_of_a_complete_conversion_says_so(convert: Convert) -> None:
 
 
 def test_dry_run_is_a_table_with_a_row_for_each_dataset(convert: Convert) -> None:
-    header, row, room = convert("--dry-run").out.splitlines()
-    assert re.match(r"estimate: .+, fits into the .+ of free memory, fits into the .+ of free disk", room)
+    header, row, space = convert("--dry-run").out.splitlines()
+    assert re.match(r"estimate: .+, fits into the .+ of free memory, fits into the .+ of free disk", space)
     assert header.split()[:5] == ["dataset", "version", "splits", "episodes", "offset"]
     assert row.split()[:7] == ["demo", "1.0.0", "train,", "val", str(SHARDS), "2", "0/5"]
 

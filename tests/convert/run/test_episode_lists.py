@@ -29,8 +29,8 @@ def convert(source: Path, output: Path, lists: dict[str, Any], *more: str) -> An
     output.parent.mkdir(exist_ok=True)
     file = output.parent / "lists.json"
     file.write_text(json.dumps(lists))
-    where = ("--source", str(source), "--output", str(output), "--image-size", "64", "--num-workers", "1")
-    return run("--datasets", ",".join(lists), *where, "--episodes", str(file), *more, module="convert.run")
+    arguments = ("--source", str(source), "--output", str(output), "--image-size", "64", "--num-workers", "1")
+    return run("--datasets", ",".join(lists), *arguments, "--episodes", str(file), *more, module="convert.run")
 
 
 def ids(output: Path, dataset: str) -> list[str]:
@@ -49,9 +49,9 @@ def test_listed_episodes_alone_are_converted(source: Path, tmp_path: Path, layou
     # One of the sample's droid episodes failed.
     assert [name.rpartition("__")[2] for name in ids(tmp_path / "out", "droid")] == ["0", "1", "1"]
     assert run(str(tmp_path / "out"), "--deep", module="pairstream verify").code == 0
-    again = convert(source, tmp_path / "out", lists, "--splits", "train", "--layout", layout)
-    assert again.code == 0
-    assert "2 of 2 were complete already" in again.out
+    repeated = convert(source, tmp_path / "out", lists, "--splits", "train", "--layout", layout)
+    assert repeated.code == 0
+    assert "2 of 2 were complete already" in repeated.out
 
 
 @pytest.mark.long
@@ -72,9 +72,9 @@ def test_failed_episodes_are_filtered_by_the_column_that_their_path_gives(source
 @pytest.mark.long
 def test_another_list_is_another_conversion(source: Path, tmp_path: Path) -> None:
     assert convert(source, tmp_path / "out", {"bridge": [ONE]}, "--splits", "train").code == 0
-    other = convert(source, tmp_path / "out", {"bridge": {"leave_out": [ONE]}}, "--splits", "train")
-    assert other.code == EXIT_USAGE
-    assert "other parameters: episodes was 'keep 1 names" in other.err
+    second = convert(source, tmp_path / "out", {"bridge": {"leave_out": [ONE]}}, "--splits", "train")
+    assert second.code == EXIT_USAGE
+    assert "other parameters: episodes was 'keep 1 names" in second.err
 
 
 @pytest.mark.long
@@ -98,7 +98,7 @@ def test_a_list_with_a_fault_is_one_clear_error(
 
 def test_a_list_of_another_dataset_names_the_closest(source: Path, tmp_path: Path) -> None:
     (tmp_path / "lists.json").write_text('{"brigde": ["a"]}')
-    where = ("--source", str(source), "--output", str(tmp_path / "out"))
-    done = run("--datasets", "bridge", *where, "--episodes", str(tmp_path / "lists.json"), module="convert.run")
+    arguments = ("--source", str(source), "--output", str(tmp_path / "out"))
+    done = run("--datasets", "bridge", *arguments, "--episodes", str(tmp_path / "lists.json"), module="convert.run")
     assert done.code == EXIT_USAGE
     assert "no member 'brigde'; did you mean 'bridge'" in done.err

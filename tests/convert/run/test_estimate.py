@@ -20,11 +20,11 @@ from tests.fixtures.datasets.rlds_dataset import convert_dataset, demo_episode, 
 def test_the_estimate_for_episodes_alike_is_what_comes_out(tmp_path: Path) -> None:
     shards = [[demo_episode(8, seed=seed) for seed in range(start, start + 12)] for start in (0, 12)]
     conversion = write_dataset(tmp_path, splits={"train": shards}).conversion(tmp_path / "out")
-    found = estimate(conversion)
+    actual = estimate(conversion)
     manifest = convert_dataset(conversion)
     assert manifest.records == 24 * 6
-    assert found.records == pytest.approx(manifest.records, rel=0.1)
-    assert found.bytes == pytest.approx(written(manifest), rel=0.35)
+    assert actual.records == pytest.approx(manifest.records, rel=0.1)
+    assert actual.bytes == pytest.approx(written(manifest), rel=0.35)
 
 
 def written(manifest: Manifest) -> int:
@@ -39,10 +39,10 @@ def test_the_index_counts_with_every_column(tmp_path: Path) -> None:
     state = [{"path": "depth", "dims": 2000}]
     options = ConvertConfig(policy=FramePolicy(size=(8, 8)))
     conversion = dataset.conversion(tmp_path / "out", options, state=state, spaces=None)
-    found = estimate(conversion)
+    actual = estimate(conversion)
     manifest = convert_dataset(conversion)
     assert written(manifest) > 9 * 8 * 2 * 8000, "the feature and the state"
-    assert found.bytes == pytest.approx(written(manifest), rel=0.1)
+    assert actual.bytes == pytest.approx(written(manifest), rel=0.1)
 
 
 @pytest.mark.parametrize(
@@ -59,8 +59,8 @@ def test_the_size_of_frames_is_told_and_what_it_does_to_them(
     tmp_path: Path, policy: FramePolicy, expected: str
 ) -> None:
     dataset = write_dataset(tmp_path, splits={"train": [[demo_episode(8)]]})
-    found = estimate(dataset.conversion(tmp_path / "out", ConvertConfig(policy=policy)))
-    assert found.sizes == {"observation/image": expected}
+    actual = estimate(dataset.conversion(tmp_path / "out", ConvertConfig(policy=policy)))
+    assert actual.sizes == {"observation/image": expected}
 
 
 def test_more_frames_a_pair_take_more_room(tmp_path: Path) -> None:
@@ -82,19 +82,19 @@ def first_frame() -> bytes:
 
 def test_only_the_chosen_episodes_count(tmp_path: Path) -> None:
     dataset = write_dataset(tmp_path, splits={"train": [[demo_episode(8, seed=seed) for seed in range(20)]]})
-    whole, half = (
+    full_estimate, half = (
         estimate(dataset.conversion(tmp_path / "out", ConvertConfig(episodes=f"train[:{n}]"))) for n in (20, 10)
     )
-    assert whole.records is not None
-    assert half.records == pytest.approx(whole.records / 2, abs=1)
+    assert full_estimate.records is not None
+    assert half.records == pytest.approx(full_estimate.records / 2, abs=1)
 
 
 def test_the_beginning_of_a_damaged_file_is_enough(tmp_path: Path) -> None:
     dataset = write_dataset(tmp_path, splits={"train": [[demo_episode(8), demo_episode(8, seed=1)]]})
     path = dataset.shard()
     path.write_bytes(path.read_bytes()[:-5])
-    found = estimate(dataset.conversion(tmp_path / "out"))
-    assert found.records == pytest.approx(12, abs=1)
+    actual = estimate(dataset.conversion(tmp_path / "out"))
+    assert actual.records == pytest.approx(12, abs=1)
 
 
 def test_records_that_are_no_episodes_are_passed_over(tmp_path: Path) -> None:
@@ -102,9 +102,9 @@ def test_records_that_are_no_episodes_are_passed_over(tmp_path: Path) -> None:
     bad_frame["steps"][0]["observation"]["image"] = b"damaged"
     good = serialise(demo_features(), demo_episode(8, seed=1))
     dataset = write_dataset(tmp_path, splits={"train": [[b"\xff\xff", bad_frame, good]]})
-    found = estimate(dataset.conversion(tmp_path / "out"))
+    actual = estimate(dataset.conversion(tmp_path / "out"))
     size = dataset.shard().stat().st_size
-    assert found.records == round(6 / len(good) * size)
+    assert actual.records == round(6 / len(good) * size)
 
 
 @pytest.mark.parametrize("codec", ["raw", "jpeg"])
@@ -115,11 +115,11 @@ def test_frames_that_are_damaged_take_no_room(tmp_path: Path, codec: Literal["ra
     dataset = write_dataset(tmp_path, splits={"train": [episodes]})
     options = ConvertConfig(layout="frames", policy=FramePolicy(size=(480, 640), codec=codec))
     conversion = dataset.conversion(tmp_path / "out", options)
-    found = estimate(conversion)
+    actual = estimate(conversion)
     manifest = convert_dataset(conversion)
     assert manifest.left_out == {"corrupt_frame": 12 * 4}
-    assert found.records == manifest.records == 12 * 8
-    assert found.bytes == pytest.approx(written(manifest), rel=0.1)
+    assert actual.records == manifest.records == 12 * 8
+    assert actual.bytes == pytest.approx(written(manifest), rel=0.1)
 
 
 @pytest.mark.parametrize("record", [b"\xff\xff", serialise(demo_features(), demo_episode(0))], ids=["damaged", "empty"])
@@ -138,10 +138,10 @@ def test_nothing_is_written(tmp_path: Path) -> None:
     dataset = write_dataset(tmp_path, splits={"train": [[demo_episode(8)]]})
     conversion = dataset.conversion(tmp_path / "out", ConvertConfig(policy=FramePolicy(size=(16, 16))))
     before = sorted(tmp_path.rglob("*"))
-    found = estimate(conversion)
+    actual = estimate(conversion)
     assert sorted(tmp_path.rglob("*")) == before
-    assert found.bytes is not None
-    assert np.isfinite(found.bytes)
+    assert actual.bytes is not None
+    assert np.isfinite(actual.bytes)
 
 
 @pytest.fixture(scope="module")
@@ -167,8 +167,8 @@ def dry_run(root: Path, output: Path, *options: str, capsys: pytest.CaptureFixtu
     command = ["--datasets", f"root:{root / 'demo'}", "--output", str(output), "--json", *options]
     assert main([*command, "--dry-run"]) == 0
     (row,) = json.loads(capsys.readouterr().out)
-    found: dict[str, Any] = row
-    return found
+    actual: dict[str, Any] = row
+    return actual
 
 
 @pytest.mark.long
@@ -185,23 +185,25 @@ def dry_run(root: Path, output: Path, *options: str, capsys: pytest.CaptureFixtu
 def test_the_estimate_for_a_converted_root_is_within_five_percent(
     root: Path, tmp_path: Path, options: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told = dry_run(root, tmp_path / "out", *options, capsys=capsys)
+    message = dry_run(root, tmp_path / "out", *options, capsys=capsys)
     command = ["--datasets", f"root:{root / 'demo'}", "--output", str(tmp_path / "out"), "--num-workers", "1"]
     assert main([*command, *options]) == 0
     size = sum(path.stat().st_size for path in tmp_path.rglob("*.arr*"))
-    assert told["estimated_bytes"] == pytest.approx(size, rel=0.05)
+    assert message["estimated_bytes"] == pytest.approx(size, rel=0.05)
 
 
 def test_the_estimate_for_a_converted_root_counts_the_listed_episodes_alone(
     root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    whole = dry_run(root, tmp_path / "out", "--codec", "raw", capsys=capsys)
+    full_estimate = dry_run(root, tmp_path / "out", "--codec", "raw", capsys=capsys)
     chosen = tmp_path / "chosen.json"
     chosen.write_text('{"demo": {"leave_out": ["*-00001-of-00003__*", "*-00002-of-00003__*"]}}')
     part = dry_run(root, tmp_path / "out", "--codec", "raw", "--episodes", str(chosen), capsys=capsys)
     steps = sum(8 + 9 * seed % 40 for seed in range(10))
     assert part["estimated_frames"] == steps
-    assert part["estimated_bytes"] == pytest.approx(steps * whole["estimated_bytes"] / whole["estimated_frames"], 0.05)
+    assert part["estimated_bytes"] == pytest.approx(
+        steps * full_estimate["estimated_bytes"] / full_estimate["estimated_frames"], 0.05
+    )
 
 
 def test_a_dry_run_tells_whether_the_result_fits(

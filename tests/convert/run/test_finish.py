@@ -11,7 +11,7 @@ from convert.errors import ConflictError
 from convert.journal.journal import Journal
 from convert.plan import Conversion, ConvertConfig
 from convert.run.finish import finalise
-from convert.run.status import existing_manifest, survey
+from convert.run.status import existing_manifest, read_status
 from convert.shard.images import FramePolicy
 from convert.tasks.shard import convert_shard
 from stream.format.manifest import Manifest, TableEntry, describe_file, read_manifest
@@ -86,9 +86,9 @@ def test_the_hashes_are_those_of_the_files(conversion: Conversion, manifest: Man
             assert describe_file(folder / shard_file(shard.name)) == shard.file
         for kind in TABLE_KINDS:
             table = open_table(folder / table_file(kind), kind)
-            columns = {column: hash_column(table.content, place) for column, place in table.columns.items()}
-            whole = describe_file(folder / table_file(kind))
-            assert split.index[kind] == TableEntry(**whole.model_dump(), columns=columns)
+            columns = {column: hash_column(table.content, path) for column, path in table.columns.items()}
+            complete_bytes = describe_file(folder / table_file(kind))
+            assert split.index[kind] == TableEntry(**complete_bytes.model_dump(), columns=columns)
 
 
 def test_rows_of_the_index_are_numbered_in_the_split(conversion: Conversion, manifest: Manifest) -> None:
@@ -113,11 +113,11 @@ def test_the_statistics_are_numpys_over_all_steps_of_the_split(manifest: Manifes
             ],
             np.float64,
         )
-        found = manifest.statistics["train"][vector]  # type: ignore[index]
-        assert found.count == len(values) == 17
-        np.testing.assert_allclose(np.array(found.mean, float), values.mean(0), rtol=1e-6)
-        np.testing.assert_allclose(np.array(found.std, float), values.std(0), rtol=1e-6)
-        np.testing.assert_allclose(np.array(found.q99, float), np.quantile(values, 0.99, axis=0), rtol=1e-6)
+        actual = manifest.statistics["train"][vector]  # type: ignore[index]
+        assert actual.count == len(values) == 17
+        np.testing.assert_allclose(np.array(actual.mean, float), values.mean(0), rtol=1e-6)
+        np.testing.assert_allclose(np.array(actual.std, float), values.std(0), rtol=1e-6)
+        np.testing.assert_allclose(np.array(actual.q99, float), np.quantile(values, 0.99, axis=0), rtol=1e-6)
 
 
 def test_source_parameters_and_versions_are_recorded(
@@ -158,7 +158,7 @@ def test_while_a_shard_is_missing_there_is_no_manifest(dataset: RldsDataset, tmp
     assert not (Path(conversion.plan.output) / "dataset.json").exists()
     convert_shard(conversion.jobs[-1], conversion.plan)
     assert finalise(conversion) is None
-    assert [job.split for job in survey(conversion).merges] == ["train", "val"]
+    assert [job.split for job in read_status(conversion).pending_merges] == ["train", "val"]
     merge_splits(conversion)
     assert finalise(conversion) is not None
 
@@ -178,8 +178,8 @@ def test_a_split_that_is_added_later_keeps_the_first(dataset: RldsDataset, manif
 
 
 def test_a_dataset_of_which_nothing_was_left_out_has_no_quarantine(tmp_path: Path) -> None:
-    whole = write_dataset(tmp_path, splits={"train": [[demo_episode(5)]]})
-    assert convert_dataset(whole.conversion(tmp_path / "out", NATIVE)).left_out == {}
+    complete_bytes = write_dataset(tmp_path, splits={"train": [[demo_episode(5)]]})
+    assert convert_dataset(complete_bytes.conversion(tmp_path / "out", NATIVE)).left_out == {}
     assert not (tmp_path / "out" / "demo" / "1.0.0" / "quarantine.jsonl").exists()
 
 
@@ -195,14 +195,14 @@ from pathlib import Path
 from convert.run.finish import finalise
 from convert.shard.images import FramePolicy
 from convert.tasks.merge import merge_split
-from convert.plan import Options
-from convert.run.status import survey
+from convert.plan import ConvertConfig
+from convert.run.status import read_status
 from tests.fixtures.datasets.rlds_dataset import RldsDataset
 root, output = map(Path, sys.argv[1:])
-conversion = RldsDataset(root, "demo").conversion(output, Options(policy=FramePolicy(size=None)))
+conversion = RldsDataset(root, "demo").conversion(output, ConvertConfig(policy=FramePolicy(size=None)))
 print("ready", flush=True)
 sys.stdin.readline()
-for job in survey(conversion).merges:
+for job in read_status(conversion).pending_merges:
     merge_split(job, conversion.plan)
 made = finalise(conversion)
 print(made and made.records, flush=True)
@@ -246,19 +246,19 @@ def test_several_processes_may_merge_and_finalise_at_once(
 def test_another_conversion_into_the_same_place_is_refused(
     dataset: RldsDataset, conversion: Conversion, manifest: Manifest
 ) -> None:
-    other = dataset.conversion(Path(conversion.plan.output).parents[1], ConvertConfig(policy=POLICY, offset="3"))
+    second = dataset.conversion(Path(conversion.plan.output).parents[1], ConvertConfig(policy=POLICY, offset="3"))
     with pytest.raises(ConflictError, match="holds a conversion with other parameters: offset was 2, now 3"):
-        existing_manifest(other)
+        existing_manifest(second)
 
 
 def test_another_source_with_the_same_name_is_refused(
     conversion: Conversion, manifest: Manifest, tmp_path: Path
 ) -> None:
-    other = write_dataset(tmp_path, splits={"train": [[demo_episode(3)]]})
+    second = write_dataset(tmp_path, splits={"train": [[demo_episode(3)]]})
     with pytest.raises(
         ConflictError, match=r"was converted from .*/demo/1\.0\.0, whose dataset_info\.json or features"
     ):
-        survey(other.conversion(Path(conversion.plan.output).parents[1], NATIVE))
+        read_status(second.conversion(Path(conversion.plan.output).parents[1], NATIVE))
 
 
 @pytest.mark.parametrize("content", [b"", b'{"format_version": 9}'])
@@ -267,7 +267,7 @@ def test_a_manifest_that_cannot_be_read_is_a_conflict(dataset: RldsDataset, tmp_
     Path(conversion.plan.output).mkdir(parents=True)
     (Path(conversion.plan.output) / "dataset.json").write_bytes(content)
     with pytest.raises(ConflictError, match=r"dataset\.json: .*\(or choose another --output\)"):
-        survey(conversion)
+        read_status(conversion)
 
 
 def test_removing_an_output_leaves_what_is_not_ours(dataset: RldsDataset, tmp_path: Path) -> None:

@@ -86,10 +86,10 @@ def kill(command: Command) -> None:
 
 def assert_same_command_completes(command: list[str], output: Path, reference: dict[str, str]) -> Result:
     before = files_of_finished_shards(output)
-    with start(*command) as again:
-        result = again.wait()
+    with start(*command) as repeated:
+        result = repeated.wait()
         assert result.code == 0, result.err
-        assert again.processes() == []
+        assert repeated.processes() == []
     # The whole tree is compared, so that neither a temporary file nor the journal is left.
     assert tree(output) == reference
     assert_untouched(before)
@@ -164,7 +164,7 @@ def test_interrupt_ends_with_one_line_and_leaves_nothing_half_written(
         assert command.processes() == []
     assert result.code == EXIT_INTERRUPTED
     said = [line for line in result.err.splitlines() if line.strip() and " shards, " not in line]
-    assert said == ["interrupted; run the same command again to go on"]
+    assert said == ["interrupted; run the same command again to continue"]
     assert not list(output.rglob("*.tmp"))
     assert not list(output.rglob("dataset.json"))
 
@@ -185,7 +185,7 @@ def test_interrupt_while_it_plans_ends_with_one_line(output: Path) -> None:
                 command.signal(signal.SIGINT)
                 result = command.wait()
     assert result.code == EXIT_INTERRUPTED
-    assert result.err == "interrupted; run the same command again to go on\n"
+    assert result.err == "interrupted; run the same command again to continue\n"
     assert not output.exists()
 
 
@@ -202,7 +202,7 @@ def test_worker_process_that_is_killed_stops_the_conversion_and_the_same_command
     assert result.code == EXIT_FAILED
     assert result.error() == (
         "error: a worker process was killed by SIGKILL, as the kernel does when memory runs out; run the same command "
-        "again to go on, perhaps with fewer --num-workers"
+        "again to continue, perhaps with fewer --num-workers"
     )
     assert not list(output.rglob("*.tmp"))
     assert_same_command_completes(command, output, reference)

@@ -44,8 +44,8 @@ WRIST = "videos/observation.images.left_wrist/chunk-000/file-001.mp4"
 
 
 def arguments(name: str, source: Path | str, output: Path | str, *more: str) -> list[str]:
-    where = ["--source", str(source), "--output", str(output), "--num-workers", "1"]
-    return ["--datasets", f"lerobot:demo/{name}", *where, *more]
+    arguments = ["--source", str(source), "--output", str(output), "--num-workers", "1"]
+    return ["--datasets", f"lerobot:demo/{name}", *arguments, *more]
 
 
 def quarantine(output: Path) -> list[tuple[str, int, int | None]]:
@@ -53,9 +53,9 @@ def quarantine(output: Path) -> list[tuple[str, int, int | None]]:
     return [(row["reason"], row["episode"], row["step"]) for row in map(json.loads, text.splitlines())]
 
 
-def noise_ratio(found: np.ndarray, theirs: np.ndarray) -> float:
+def noise_ratio(actual: np.ndarray, reference: np.ndarray) -> float:
     """PSNR in dB."""
-    error = float(np.mean((found.astype(np.float64) - theirs) ** 2))
+    error = float(np.mean((actual.astype(np.float64) - reference) ** 2))
     return 10 * np.log10(255**2 / error) if error else np.inf
 
 
@@ -63,44 +63,44 @@ def noise_ratio(found: np.ndarray, theirs: np.ndarray) -> float:
 def test_values_and_frames_of_the_index_are_those_of_lerobots_reader(name: str, tmp_path: Path) -> None:
     assert main(arguments(name, DATA, tmp_path, *FRAMES)) == 0
     converted = open_converted(tmp_path, f"demo_{name}", VERSIONS[name])
-    theirs = expected(name)
+    reference = expected(name)
     steps = converted.splits["train"].steps
-    assert steps["language"].to_pylist() == theirs["task"].tolist()
+    assert steps["language"].to_pylist() == reference["task"].tolist()
     for column, key in (("action", "action"), ("state", "observation.state"), ("timestamp", "timestamp")):
-        np.testing.assert_array_equal(np.stack(steps[column].to_numpy()), theirs[key])
-    cameras = [key for key in theirs if "image" in key]
+        np.testing.assert_array_equal(np.stack(steps[column].to_numpy()), reference[key])
+    cameras = [key for key in reference if "image" in key]
     assert converted.manifest.records == steps.num_rows * len(cameras)
     records = converted.splits["train"].records
     frames = [shard.frames(number)[0] for shard in converted.shards for number in range(shard.records.num_rows)]
     for camera, row, frame in zip(records["camera"].to_pylist(), records["steps_row"].to_pylist(), frames, strict=True):
         # Their background moves slowly, their bars have sharp edges of pure colours, which 4:2:0 blurs.
-        assert noise_ratio(decode_jpeg(frame), theirs[cameras[camera]][row]) > 29
+        assert noise_ratio(decode_jpeg(frame), reference[cameras[camera]][row]) > 29
 
 
 @pytest.mark.parametrize("codec", long_but(["h264"], CODECS))
 def test_other_codecs_give_the_same_number_of_frames_of_theirs(codec: str, tmp_path: Path) -> None:
     folder = copy_dataset("v3_av1", tmp_path / "source", codec=codec)
     assert main(arguments("v3_av1", tmp_path / "source", tmp_path / "out", *FRAMES)) == 0
-    theirs = decoded_frames(folder)
+    reference = decoded_frames(folder)
     for shard in open_converted(tmp_path / "out", "demo_v3_av1", "3.0.0").shards:
         for number, row in enumerate(shard.records.to_pylist()):
-            camera = list(theirs)[row["camera"]]
-            ours = decode_jpeg(shard.frames(number)[0])
-            assert noise_ratio(ours, theirs[camera][row["episode"]][row["step"]]) > 29
+            camera = list(reference)[row["camera"]]
+            decoded = decode_jpeg(shard.frames(number)[0])
+            assert noise_ratio(decoded, reference[camera][row["episode"]][row["step"]]) > 29
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_pairs_are_two_frames_of_the_primary_camera(name: str, tmp_path: Path) -> None:
     assert main(arguments(name, DATA, tmp_path, "--image-size", "native", "--offset", "3")) == 0
     converted = open_converted(tmp_path, f"demo_{name}", VERSIONS[name])
-    theirs = next(values for key, values in expected(name).items() if "image" in key)
+    reference = next(values for key, values in expected(name).items() if "image" in key)
     pairs = list(converted.pairs)
     assert len(pairs) == sum(
         max(length - 3, 0) for length in converted.splits["train"].episodes["num_steps"].to_pylist()
     )
     for pair in pairs:
         for step, frame in zip((pair.steps_row, pair.steps_row + 3), pair.frames, strict=True):
-            assert noise_ratio(decode_jpeg(frame), theirs[step]) > 29
+            assert noise_ratio(decode_jpeg(frame), reference[step]) > 29
 
 
 @pytest.mark.long
@@ -119,24 +119,26 @@ def test_a_loader_gives_windows_of_its_cameras(tmp_path: Path) -> None:
     assert main(arguments("v3_av1", DATA, tmp_path, *FRAMES)) == 0
     window: dict[str, Any] = {"cameras": ("primary", "wrist"), "frames": (0, "0.2s"), "horizon": 3}
     loader = make_loader(tmp_path, "demo_v3_av1", batch_size=8, split="train", bounds="clamp", **window)
-    theirs = expected("v3_av1")
-    firsts = np.flatnonzero(np.diff(theirs["episode_index"], prepend=-1))
+    reference = expected("v3_av1")
+    firsts = np.flatnonzero(np.diff(reference["episode_index"], prepend=-1))
     for batch in (loader.batch_at(step) for step in range(4)):
         for row, (episode, step) in enumerate(zip(batch["episode"], batch["step"], strict=True)):
-            index, steps = firsts[episode] + step, int((theirs["episode_index"] == episode).sum())
+            index, steps = firsts[episode] + step, int((reference["episode_index"] == episode).sum())
             inside = batch["action_mask"][row].any(axis=1)
             assert inside.tolist() == [step + ahead < steps for ahead in range(3)]
-            np.testing.assert_array_equal(batch["action"][row][inside], theirs["action"][index : index + inside.sum()])
+            np.testing.assert_array_equal(
+                batch["action"][row][inside], reference["action"][index : index + inside.sum()]
+            )
             for camera, key in (("primary", "front"), ("wrist", "left_wrist")):
                 later = index + min(2, steps - 1 - step)
-                wanted = theirs[f"observation.images.{key}"][[index, later]]
-                assert noise_ratio(batch[f"frames/{camera}"][row], wanted) > 29
+                expected_values = reference[f"observation.images.{key}"][[index, later]]
+                assert noise_ratio(batch[f"frames/{camera}"][row], expected_values) > 29
                 assert batch[f"frames_mask/{camera}"][row].tolist() == [True, step + 2 < steps]
 
 
 def test_a_dry_run_says_what_it_understood(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments("v3_av1", DATA, tmp_path, "--dry-run")) == 0
-    found = capsys.readouterr().out
+    actual = capsys.readouterr().out
     for line in (
         "cameras: front (primary, 48x64), left_wrist (wrist, 32x48)",
         "robot: so101, 10 Hz",
@@ -145,7 +147,7 @@ def test_a_dry_run_says_what_it_understood(tmp_path: Path, capsys: pytest.Captur
         "format: v3.0, 54 steps, video (av1)",
         "tasks: 'pick up the red cube', 'push the button', 'open the drawer'",
     ):
-        assert f"demo_v3_av1: {line}\n" in found
+        assert f"demo_v3_av1: {line}\n" in actual
     assert list(tmp_path.iterdir()) == []
 
 
@@ -168,11 +170,11 @@ def test_a_config_replaces_what_the_dataset_says_and_reindex_follows_it(
     assert converted.manifest.image["sizes"] == {"256x256": 54}
     assert converted.manifest.parameters["camera"] == "observation.images.left_wrist"
     assert len(converted.splits["train"].steps["action"][0].as_py()) == 2
-    other = write_config(
+    second = write_config(
         tmp_path / "other.yaml",
         action=[{"path": "action", "dims": 3, "quantity": "ee_position", "kind": "absolute"}],
     )
-    assert reindex([str(out), "--config", other]) == 0
+    assert reindex([str(out), "--config", second]) == 0
     assert "action" in capsys.readouterr().out
     assert len(open_converted(out, "demo_v3_av1", "3.0.0").splits["train"].steps["action"][0].as_py()) == 3
     assert main(arguments("v3_av1", DATA, out, "--config", write_config(tmp_path / "w.yaml", camers={}))) == EXIT_USAGE
@@ -184,9 +186,9 @@ def test_a_mixture_has_members_of_both_kinds(tmp_path: Path) -> None:
     mixture = {"description": "Both.", "members": {"demo": 1, "demo_v3_av1": {"weight": 2, "offset": 3}}}
     (tmp_path / "both.yaml").write_text(yaml.safe_dump(mixture))
     config = write_config(tmp_path / "mine.yaml")
-    where = ["--source", str(rlds.root), "--source", str(DATA), "--output", str(tmp_path / "out")]
+    arguments = ["--source", str(rlds.root), "--source", str(DATA), "--output", str(tmp_path / "out")]
     configs = ["--config", str(rlds.registry()), "--config", config]
-    assert main(["--datasets", str(tmp_path / "both.yaml"), *where, *configs, "--num-workers", "1"]) == 0
+    assert main(["--datasets", str(tmp_path / "both.yaml"), *arguments, *configs, "--num-workers", "1"]) == 0
     assert open_converted(tmp_path / "out", "demo", "1.0.0").manifest.records == 5
     assert open_converted(tmp_path / "out", "demo_v3_av1", "3.0.0").manifest.parameters["offset"] == 3
 
@@ -203,7 +205,7 @@ def test_damage_is_left_out_and_listed_and_a_repaired_file_converted_again(tmp_p
     folder = copy_dataset("v3_av1", tmp_path / "source")
     command = arguments("v3_av1", tmp_path / "source", tmp_path / "out", *FRAMES)
     assert main([*arguments("v3_av1", tmp_path / "source", tmp_path / "whole", *FRAMES)]) == 0
-    whole = (folder / WRIST).read_bytes()
+    complete_bytes = (folder / WRIST).read_bytes()
     encode_again(folder / WRIST, codec="libx264", keep=lambda number: number < 20)
     parquet = folder / "data/chunk-000/file-000.parquet"
     parquet.rename(tmp_path / "kept")
@@ -217,7 +219,7 @@ def test_damage_is_left_out_and_listed_and_a_repaired_file_converted_again(tmp_p
         ("missing_camera", 5, None),
     ]
     assert verify([str(tmp_path / "out")]) == 0
-    (folder / WRIST).write_bytes(whole)
+    (folder / WRIST).write_bytes(complete_bytes)
     (tmp_path / "kept").rename(parquet)
     assert main(command) == 0
     assert tree(tmp_path / "out") == tree(tmp_path / "whole")
@@ -230,8 +232,8 @@ def test_damage_in_values_is_left_out_and_the_rest_converted(tmp_path: Path) -> 
         rows = pq.read_table(path)
         values = rows.column(column).to_pylist()
         values[0] = value
-        place = rows.schema.get_field_index(column)
-        pq.write_table(rows.set_column(place, column, pa.array(values, rows.schema.types[place])), path)
+        position = rows.schema.get_field_index(column)
+        pq.write_table(rows.set_column(position, column, pa.array(values, rows.schema.types[position])), path)
     assert main(arguments("v3_av1", tmp_path / "source", tmp_path / "out", *FRAMES)) == EXIT_DAMAGED
     assert quarantine(tmp_path / "out") == [("malformed", number, None) for number in (0, 2, 3)]
     assert open_converted(tmp_path / "out", "demo_v3_av1", "3.0.0").splits["train"].steps.num_rows > 20
@@ -267,11 +269,11 @@ def test_a_frame_that_does_not_decode_is_a_hole(tmp_path: Path) -> None:
     path.write_bytes(content)
     out = tmp_path / "out"
     assert main(arguments("v3_av1", tmp_path / "source", out, *FRAMES)) == EXIT_DAMAGED
-    found = quarantine(out)
-    assert {reason for reason, _, _ in found} == {"corrupt_frame"}
+    actual = quarantine(out)
+    assert {reason for reason, _, _ in actual} == {"corrupt_frame"}
     converted = open_converted(out, "demo_v3_av1", "3.0.0")
-    holes = converted.splits["train"].records["num_bytes"].to_pylist().count(len(HOLE))
-    assert holes == len(found) == converted.manifest.left_out["corrupt_frame"]
+    num_missing = converted.splits["train"].records["num_bytes"].to_pylist().count(len(HOLE))
+    assert num_missing == len(actual) == converted.manifest.left_out["corrupt_frame"]
     assert converted.manifest.records == 108
 
 
@@ -325,9 +327,9 @@ def test_an_offset_longer_than_every_episode_is_refused_before_anything_is_conve
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     longest = int(np.bincount(expected("v3_av1")["episode_index"]).max())
-    given = arguments("v3_av1", DATA, tmp_path / "out")
-    assert main([*given, "--offset", str(longest)]) == EXIT_USAGE
+    options = arguments("v3_av1", DATA, tmp_path / "out")
+    assert main([*options, "--offset", str(longest)]) == EXIT_USAGE
     error = capsys.readouterr().err
     assert f"split train gives no pair at offset {longest}: its longest episode has {longest} steps" in error
     assert not (tmp_path / "out").exists()
-    assert main([*given, "--offset", str(longest - 1), "--dry-run"]) == 0
+    assert main([*options, "--offset", str(longest - 1), "--dry-run"]) == 0

@@ -30,8 +30,8 @@ CASES = Path(__file__).resolve().parents[4] / "shared" / "cases"
 
 
 def convert(folder: Path, out: Path, *more: str) -> int:
-    where = ["--datasets", f"lerobot:{folder}", "--output", str(out), "--num-workers", "1"]
-    return main([*where, "--layout", "frames", "--image-size", "native", *more])
+    arguments = ["--datasets", f"lerobot:{folder}", "--output", str(out), "--num-workers", "1"]
+    return main([*arguments, "--layout", "frames", "--image-size", "native", *more])
 
 
 def opened(folder: Path, out: Path) -> ConvertedDataset:
@@ -41,14 +41,14 @@ def opened(folder: Path, out: Path) -> ConvertedDataset:
 
 def shown(converted: ConvertedDataset) -> dict[int, list[int | None]]:
     """Return the number that each stored frame shows, None for a hole, by episode."""
-    found: dict[int, list[int | None]] = {}
+    actual: dict[int, list[int | None]] = {}
     episodes = converted.splits["train"].episodes["source_position"].to_pylist()
     for shard in converted.shards:
         for number, row in enumerate(shard.records.to_pylist()):
-            hole = row["num_bytes"] == len(HOLE)
-            steps = found.setdefault(episodes[row["episode"]], [])
-            steps.append(None if hole else number_of(decode_jpeg(shard.frames(number)[0])))
-    return found
+            missing = row["num_bytes"] == len(HOLE)
+            steps = actual.setdefault(episodes[row["episode"]], [])
+            steps.append(None if missing else number_of(decode_jpeg(shard.frames(number)[0])))
+    return actual
 
 
 def quarantine(folder: Path, out: Path) -> list[tuple[str, int, int | None]]:
@@ -105,11 +105,11 @@ def test_a_part_of_the_files_is_damage_that_a_copy_mends(tmp_path: Path, capsys:
 def test_actions_of_openpis_converters_reach_the_adapters_which_refuse_a_dataset_without(tmp_path: Path) -> None:
     for name, keys in (("named", ("actions", "state")), ("other", ("command", "joints"))):
         assert convert(write_numbered(tmp_path / name, keys=keys), tmp_path / "out") == 0
-    own: dict[str, Any] = {"batch_size": 4, "normalize": False, "action_horizon": 2}
+    options: dict[str, Any] = {"batch_size": 4, "normalize": False, "action_horizon": 2}
     only = {"base_0_rgb": "primary"}
-    batch = openpi.loader(tmp_path / "out", "named", cameras=only, **own).batch_at(0)
+    batch = openpi.loader(tmp_path / "out", "named", cameras=only, **options).batch_at(0)
     assert batch["state"][:, :2].any() and batch["actions"][..., :3].any()
-    for make, arguments in ((openpi.loader, {**own, "cameras": only}), (lerobot_adapter.loader, {"batch_size": 4})):
+    for make, arguments in ((openpi.loader, {**options, "cameras": only}), (lerobot_adapter.loader, {"batch_size": 4})):
         with pytest.raises(ArgumentError, match=r"action: other have none, and this trainer would learn zeros"):
             make(tmp_path / "out", "other", **arguments)
 

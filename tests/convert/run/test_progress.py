@@ -21,9 +21,9 @@ class Terminal(io.StringIO):
 @pytest.fixture
 def conversion(tmp_path: Path) -> Conversion:
     shards = [[demo_episode(8, seed=seed)] for seed in range(3)]
-    made = write_dataset(tmp_path, splits={"train": shards}).conversion(tmp_path / "out")
-    Journal(made.plan.output).begin(made.parameters)
-    return made
+    created = write_dataset(tmp_path, splits={"train": shards}).conversion(tmp_path / "out")
+    Journal(created.plan.output).begin(created.parameters)
+    return created
 
 
 def follow(conversion: Conversion, stream: io.StringIO, *, shards: int, seconds: float = 0.0) -> str:
@@ -89,12 +89,12 @@ def test_elsewhere_journals_are_listed_a_few_times_a_minute(tmp_path: Path, monk
 def test_every_dataset_has_its_turn_while_the_largest_job_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "_PAUSE_OF_LINES", 0.01)
     source = write_dataset(tmp_path, splits={"train": [[demo_episode(8)]]})
-    made = [source.conversion(tmp_path / f"{number}") for number in range(5)]
-    for conversion in made[1:]:
+    created = [source.conversion(tmp_path / f"{number}") for number in range(5)]
+    for conversion in created[1:]:
         Journal(conversion.plan.output).begin(conversion.parameters)
         convert_shard(conversion.jobs[0], conversion.plan)
     stream = io.StringIO()
-    with ShardProgress([(each.jobs[0], each.plan.output) for each in made], stream=stream):
+    with ShardProgress([(item.jobs[0], item.plan.output) for item in created], stream=stream):
         assert wait_until(lambda: "4/5 shards" in stream.getvalue(), seconds=30)
 
 

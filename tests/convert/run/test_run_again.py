@@ -16,7 +16,7 @@ from convert.errors import EXIT_DAMAGED, EXIT_FAILED, EXIT_USAGE
 from convert.journal.journal import Journal
 from convert.plan import ConvertConfig
 from convert.run.command import main
-from convert.run.status import survey
+from convert.run.status import read_status
 from convert.shard.images import FramePolicy
 from convert.tasks.shard import convert_shard
 from convert.verify.command import verify_root
@@ -47,15 +47,15 @@ def write_source(root: Path, damage: Callable[[Path], object] | None = None) -> 
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> RldsDataset:
+def five_shards(tmp_path_factory: pytest.TempPathFactory) -> RldsDataset:
     return write_source(tmp_path_factory.mktemp("whole"))
 
 
 @pytest.fixture(scope="module")
-def complete(whole: RldsDataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def complete(five_shards: RldsDataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The output root of a conversion of the whole source."""
     output = tmp_path_factory.mktemp("complete")
-    assert main(arguments(whole, output)) == 0
+    assert main(arguments(five_shards, output)) == 0
     return output
 
 
@@ -70,10 +70,10 @@ def output(complete: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def convert(whole: RldsDataset, output: Path, capsys: pytest.CaptureFixture[str]) -> Convert:
+def convert(five_shards: RldsDataset, output: Path, capsys: pytest.CaptureFixture[str]) -> Convert:
     """Runs the command in this process."""
 
-    def run(*more: str, dataset: RldsDataset = whole, output: Path = output) -> Result:
+    def run(*more: str, dataset: RldsDataset = five_shards, output: Path = output) -> Result:
         capsys.readouterr()
         return Result(main([*arguments(dataset, output), *more]), *capsys.readouterr())
 
@@ -152,7 +152,7 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 @pytest.mark.long
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_when_a_source_file_was_repaired_its_shard_is_made_again_alone(
-    convert: Convert, complete: Path, whole: RldsDataset, tmp_path: Path, damage: str
+    convert: Convert, complete: Path, five_shards: RldsDataset, tmp_path: Path, damage: str
 ) -> None:
     dataset = write_source(tmp_path / "source", DAMAGE[damage])
     output = tmp_path / "repaired"
@@ -161,7 +161,7 @@ def test_when_a_source_file_was_repaired_its_shard_is_made_again_alone(
     assert convert(dataset=dataset, output=output).code == EXIT_DAMAGED
     assert moments(output) == before
     repaired = dataset.shard(index=1, count=3)
-    repaired.write_bytes(whole.shard(index=1, count=3).read_bytes())
+    repaired.write_bytes(five_shards.shard(index=1, count=3).read_bytes())
     result = convert(dataset=dataset, output=output)
     assert result.code == 0, result.err
     assert f"demo: train-00001-of-00003 is converted again: {repaired.name}" in result.err
@@ -206,13 +206,13 @@ def test_finalize_names_a_lost_shard(convert: Convert, output: Path) -> None:
     "case", [pytest.param("shard", marks=pytest.mark.slow), pytest.param("index", marks=pytest.mark.slow), "repaired"]
 )
 def test_killed_anywhere_it_leaves_an_error_or_true_data_and_the_same_command_goes_on(
-    complete: Path, whole: RldsDataset, tmp_path: Path, case: str
+    complete: Path, five_shards: RldsDataset, tmp_path: Path, case: str
 ) -> None:
-    broken, source = tmp_path / "broken", whole
+    broken, source = tmp_path / "broken", five_shards
     if case == "repaired":
         source = write_source(tmp_path / "source", shorten)
         assert main(arguments(source, broken)) == EXIT_DAMAGED
-        shutil.copyfile(whole.shard(index=1, count=3), source.shard(index=1, count=3))
+        shutil.copyfile(five_shards.shard(index=1, count=3), source.shard(index=1, count=3))
         complete = tmp_path / "complete"
         assert main(arguments(source, complete)) == 0
     else:
@@ -233,16 +233,16 @@ def test_killed_anywhere_it_leaves_an_error_or_true_data_and_the_same_command_go
 
 
 def test_another_split_is_not_touched_while_one_is_half_changed(
-    whole: RldsDataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    five_shards: RldsDataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     dataset, output = write_source(tmp_path / "source", shorten), tmp_path / "out"
     assert main(arguments(dataset, output)) == EXIT_DAMAGED
-    shutil.copyfile(whole.shard(index=1, count=3), dataset.shard(index=1, count=3))
+    shutil.copyfile(five_shards.shard(index=1, count=3), dataset.shard(index=1, count=3))
     conversion = dataset.conversion(output, ConvertConfig(policy=FramePolicy(size=None)))
     Journal(output / FOLDER).begin({**conversion.parameters, "source": conversion.source.fingerprint})
-    found = survey(conversion, again={"train-00001-of-00003"})
-    assert [job.stem for job in found.todo] == ["train-00001-of-00003"]
-    assert convert_shard(found.todo[0], conversion.plan)
+    actual = read_status(conversion, redone_stems={"train-00001-of-00003"})
+    assert [job.stem for job in actual.pending_jobs] == ["train-00001-of-00003"]
+    assert convert_shard(actual.pending_jobs[0], conversion.plan)
     with pytest.raises(FileNotFoundError, match="no manifest, so this conversion is not complete"):
         read_manifest(output / FOLDER)
     capsys.readouterr()
@@ -255,10 +255,12 @@ def test_another_split_is_not_touched_while_one_is_half_changed(
 
 
 @pytest.mark.long
-def test_parts_are_not_cut_out_of_a_table_that_is_damaged(convert: Convert, whole: RldsDataset, tmp_path: Path) -> None:
+def test_parts_are_not_cut_out_of_a_table_that_is_damaged(
+    convert: Convert, five_shards: RldsDataset, tmp_path: Path
+) -> None:
     dataset, output = write_source(tmp_path / "source", shorten), tmp_path / "other"
     assert convert(dataset=dataset, output=output).code == EXIT_DAMAGED
-    shutil.copyfile(whole.shard(index=1, count=3), dataset.shard(index=1, count=3))
+    shutil.copyfile(five_shards.shard(index=1, count=3), dataset.shard(index=1, count=3))
     table = output / FOLDER / "train" / "steps.arrow"
     flip(table, table.stat().st_size // 2)
     result = convert(dataset=dataset, output=output)
@@ -270,11 +272,11 @@ def test_parts_are_not_cut_out_of_a_table_that_is_damaged(convert: Convert, whol
 
 @pytest.mark.long
 def test_a_shard_that_was_replaced_just_before_a_kill_keeps_other_splits_waiting(
-    convert: Convert, whole: RldsDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    convert: Convert, five_shards: RldsDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dataset, output = write_source(tmp_path / "source", shorten), tmp_path / "other"
     assert convert(dataset=dataset, output=output).code == EXIT_DAMAGED
-    shutil.copyfile(whole.shard(index=1, count=3), dataset.shard(index=1, count=3))
+    shutil.copyfile(five_shards.shard(index=1, count=3), dataset.shard(index=1, count=3))
     with monkeypatch.context() as patch:
         patch.setattr(Journal, "finish", lambda *_: sys.exit("killed"))
         with contextlib.suppress(SystemExit):
@@ -288,48 +290,50 @@ def test_a_shard_that_was_replaced_just_before_a_kill_keeps_other_splits_waiting
 
 
 def test_a_changed_registry_entry_is_told_with_the_command_that_applies_it(
-    whole: RldsDataset, output: Path, complete: Path, capsys: pytest.CaptureFixture[str]
+    five_shards: RldsDataset, output: Path, complete: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = arguments(whole, output)
-    config = whole.registry(control_frequency=10)
+    command = arguments(five_shards, output)
+    config = five_shards.registry(control_frequency=10)
     assert main(command) == 0
-    told = capsys.readouterr().err
-    assert f"warning: {output / FOLDER} was converted with another registry entry of demo (control_frequency" in told
-    assert f"`pairstream reindex {output} --datasets demo --config {config}`" in told
+    message = capsys.readouterr().err
+    assert f"warning: {output / FOLDER} was converted with another registry entry of demo (control_frequency" in message
+    assert f"`pairstream reindex {output} --datasets demo --config {config}`" in message
     assert tree(output) == tree(complete)
 
 
 def test_a_split_is_not_added_with_another_registry_entry(
-    whole: RldsDataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    five_shards: RldsDataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = arguments(whole, tmp_path / "out")
+    command = arguments(five_shards, tmp_path / "out")
     assert main([*command, "--splits", "val"]) == 0
     before = tree(tmp_path)
-    whole.registry(state=[{"path": "observation/state", "dims": 1, "select": [0], "quantity": "other", "kind": "flag"}])
+    five_shards.registry(
+        state=[{"path": "observation/state", "dims": 1, "select": [0], "quantity": "other", "kind": "flag"}]
+    )
     code = main([*command, "--splits", "train"])
     result = Result(code, *capsys.readouterr())
     assert code == EXIT_USAGE
     assert "(state differ)" in result.error()
-    assert "convert.reindex" in result.error()
+    assert "pairstream reindex" in result.error()
     assert tree(tmp_path) == before
 
 
 @pytest.mark.long
 def test_labels_stay_when_a_split_is_added_or_mended_and_go_with_an_overwrite(
-    whole: RldsDataset, tmp_path: Path
+    five_shards: RldsDataset, tmp_path: Path
 ) -> None:
     output = tmp_path / "output"
-    assert main([*arguments(whole, output), "--splits", "train"]) == 0
+    assert main([*arguments(five_shards, output), "--splits", "train"]) == 0
     add_labels(output, "demo", {"episode": [0], "value": [1.5]}, split="train")
     listed = list_labels(output, "demo")
-    assert main(arguments(whole, output)) == 0
+    assert main(arguments(five_shards, output)) == 0
     assert list_labels(output, "demo") == listed
     for name in ("steps.arrow", "train-00001-of-00003.arrayrecord"):
         (output / FOLDER / "train" / name).unlink()
-        assert main(arguments(whole, output)) == 0
+        assert main(arguments(five_shards, output)) == 0
         assert list_labels(output, "demo") == listed
     assert verify_root(output, jobs=1).ok
-    assert main([*arguments(whole, output), "--overwrite"]) == 0
+    assert main([*arguments(five_shards, output), "--overwrite"]) == 0
     assert list_labels(output, "demo") == {}
     assert not (output / FOLDER / "train" / "labels").exists()
     assert verify_root(output, jobs=1).ok

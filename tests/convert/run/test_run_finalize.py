@@ -50,7 +50,7 @@ def test_nothing_is_converted_and_missing_shards_are_named(convert: Convert, out
         "  val-00001-of-00002",
     ]
     assert result.error() == (
-        "error: not complete, shards are missing: demo (3 of 5 shards); run those tasks again, then this"
+        "error: not complete, shards are missing: demo (3 of 5 shards); run those tasks again, then this command"
     )
     assert tree(output) == before
 

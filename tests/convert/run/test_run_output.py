@@ -225,20 +225,20 @@ def test_overwrite_leaves_the_old_until_the_new_is_complete(tmp_path: Path, outp
     # The smallest comes last.
     shards = [[demo_episode(steps)] for steps in (9, 8, 6)]
     dataset = write_dataset(tmp_path / "source", splits={"train": shards})
-    given = [*arguments(dataset, output), "--image-size", "native"]
-    assert main(given) == 0
+    options = [*arguments(dataset, output), "--image-size", "native"]
+    assert main(options) == 0
     before = tree(output)
     last = dataset.shard("train", 2, count=3)
     content = last.read_bytes()
     last.write_bytes(content[:-9] + bytes(9))
-    again = [*given, "--overwrite", "--offset", "3"]
-    assert main([*again, "--on-error", "fail"]) == EXIT_FAILED
-    assert {name: found for name, found in tree(output).items() if not name.startswith(".overwrite")} == before
+    repeated = [*options, "--overwrite", "--offset", "3"]
+    assert main([*repeated, "--on-error", "fail"]) == EXIT_FAILED
+    assert {name: actual for name, actual in tree(output).items() if not name.startswith(".overwrite")} == before
     last.write_bytes(content)
     finished = list(output.glob(".overwrite/demo/1.0.0/train/*.arrayrecord"))
     assert len(finished) == 2
     inodes = {path.stat().st_ino for path in finished}
-    assert main(again) == 0
+    assert main(repeated) == 0
     assert inodes < {path.stat().st_ino for path in output.glob("demo/1.0.0/train/*.arrayrecord")}
     assert read_manifest(output / "demo" / "1.0.0").parameters["offset"] == 3
     assert [path.name for path in output.iterdir()] == ["demo"]
@@ -247,15 +247,15 @@ def test_overwrite_leaves_the_old_until_the_new_is_complete(tmp_path: Path, outp
 @pytest.mark.long
 def test_overwrite_with_other_parameters_than_an_unfinished_one_begins_anew(tmp_path: Path, output: Path) -> None:
     dataset = write_dataset(tmp_path / "source", splits={"train": [[demo_episode(9, seed=i)] for i in range(2)]})
-    given = [*arguments(dataset, output), "--image-size", "native"]
-    assert main([*given, "--offset", "4"]) == 0
+    options = [*arguments(dataset, output), "--image-size", "native"]
+    assert main([*options, "--offset", "4"]) == 0
     expected = tree(output)
     last = dataset.shard("train", 1, count=2)
     content = last.read_bytes()
     last.write_bytes(bytes(9))
-    assert main([*given, "--overwrite", "--offset", "3", "--on-error", "fail"]) == EXIT_FAILED
+    assert main([*options, "--overwrite", "--offset", "3", "--on-error", "fail"]) == EXIT_FAILED
     last.write_bytes(content)
-    assert main([*given, "--overwrite", "--offset", "4"]) == 0
+    assert main([*options, "--overwrite", "--offset", "4"]) == 0
     assert tree(output) == expected
 
 
@@ -269,20 +269,20 @@ def test_remove_takes_one_dataset_and_leaves_what_others_put_there(convert: Conv
     before = tree(output)
     assert convert("--remove", "--dry-run").out == f"demo: train, val to remove in {done}\n"
     assert tree(output) == before
-    other = output / "other" / "1.0.0" / "dataset.json"
-    other.parent.mkdir(parents=True)
-    for path in (other, done / "notes.txt"):
+    second = output / "other" / "1.0.0" / "dataset.json"
+    second.parent.mkdir(parents=True)
+    for path in (second, done / "notes.txt"):
         path.write_text("mine")
     result = convert("--remove")
     assert (result.code, result.out) == (0, f"demo: train, val removed in {done}\n")
-    left = {name for name, found in tree(output).items() if found != "folder"}
+    left = {name for name, actual in tree(output).items() if actual != "folder"}
     assert left == {"other/1.0.0/dataset.json", "demo/1.0.0/notes.txt"}
     assert convert("--remove").out == f"demo: nothing removed in {done}\n"
 
 
 @pytest.mark.parametrize("option", ["--overwrite", "--finalize", "--task-count=2", "--redo=train-00000-of-00006"])
 def test_remove_goes_alone(convert: Convert, done: Path, option: str) -> None:
-    assert "--remove goes without" in assert_refused(convert("--remove", option), done, tree(done))
+    assert "--remove cannot be combined with" in assert_refused(convert("--remove", option), done, tree(done))
 
 
 @pytest.mark.long
@@ -290,8 +290,8 @@ def test_relative_paths_are_those_of_the_command(
     dataset: RldsDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    given = ["--datasets", "demo", "--config", str(dataset.registry()), "--num-workers", "1"]
-    assert main([*given, "--source", os.path.relpath(dataset.root), "--output", "out"]) == 0
+    arguments = ["--datasets", "demo", "--config", str(dataset.registry()), "--num-workers", "1"]
+    assert main([*arguments, "--source", os.path.relpath(dataset.root), "--output", "out"]) == 0
     assert read_manifest(tmp_path / "out" / "demo" / "1.0.0").source.path == str(dataset.path)
 
 
@@ -299,10 +299,10 @@ def test_relative_paths_are_those_of_the_command(
 def test_overwrite_keeps_what_others_put_there(convert: Convert, output: Path) -> None:
     assert convert("--splits", "val").code == 0
     folder = output / "demo" / "1.0.0"
-    for place in (folder, folder / "val"):
-        (place / "notes.txt").write_text("mine")
+    for path in (folder, folder / "val"):
+        (path / "notes.txt").write_text("mine")
     assert convert("--overwrite", "--splits", "val").code == 0
-    assert [(place / "notes.txt").read_text() for place in (folder, folder / "val")] == ["mine"] * 2
+    assert [(path / "notes.txt").read_text() for path in (folder, folder / "val")] == ["mine"] * 2
 
 
 @pytest.mark.parametrize("chosen", [("--splits", "val"), ("--episodes", "val[:1]")])

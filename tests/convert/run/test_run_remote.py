@@ -87,10 +87,10 @@ def without_source(content: bytes) -> dict[str, object]:
     return dict(manifest)
 
 
-def assert_same(found: Files, expected: Files) -> None:
-    assert set(found) == set(expected)
-    assert [name for name in expected if name != MANIFEST and found[name] != expected[name]] == []
-    assert without_source(found[MANIFEST]) == without_source(expected[MANIFEST])
+def assert_same(actual: Files, expected: Files) -> None:
+    assert set(actual) == set(expected)
+    assert [name for name in expected if name != MANIFEST and actual[name] != expected[name]] == []
+    assert without_source(actual[MANIFEST]) == without_source(expected[MANIFEST])
 
 
 @pytest.mark.long
@@ -132,8 +132,8 @@ def test_a_split_is_added_to_what_is_there(store: Store, dataset: RldsDataset, l
     bucket = store.new_bucket()
     for split in ("val", "train"):
         assert main(arguments(dataset, str(dataset.root), bucket, "--splits", split)) == EXIT_DAMAGED
-    found = objects(bucket)
-    assert_same(found, local)
+    actual = objects(bucket)
+    assert_same(actual, local)
 
 
 @pytest.mark.long
@@ -143,14 +143,14 @@ def test_a_lost_table_a_lost_shard_and_a_repaired_source_are_made_again_alone(
     bucket = store.new_bucket()
     source = Path(shutil.copytree(dataset.root, tmp_path / "source"))
     broken = RldsDataset(source, "demo").shard("train", 0, count=6)
-    whole = broken.read_bytes()
-    broken.write_bytes(whole[:-50])
+    complete_bytes = broken.read_bytes()
+    broken.write_bytes(complete_bytes[:-50])
     command = arguments(dataset, str(source), f"{bucket}/oxe", "--staging", str(staging))
     assert main(command) == EXIT_DAMAGED
     folder = StoreFolder(f"{bucket}/oxe/demo/1.0.0")
     before = versions(f"{bucket}/oxe")
     (folder / "val").remove(["records.arrow", "val-00001-of-00003.arrayrecord"])
-    broken.write_bytes(whole)
+    broken.write_bytes(complete_bytes)
     assert main(command) == EXIT_DAMAGED
     assert_same(objects(f"{bucket}/oxe"), local)
     after = versions(f"{bucket}/oxe")
@@ -179,8 +179,8 @@ def test_a_conversion_that_is_killed_goes_on_where_it_stopped(
 ) -> None:
     bucket = store.new_bucket()
     upload_tree(large.path, f"{bucket}/rlds/demo/1.0.0")
-    where = ("--staging", str(staging), "--image-size", "768", *workers)
-    command = arguments(large, f"{bucket}/rlds", f"{bucket}/oxe", *where)
+    options = ("--staging", str(staging), "--image-size", "768", *workers)
+    command = arguments(large, f"{bucket}/rlds", f"{bucket}/oxe", *options)
     journal = StoreFolder(f"{bucket}/oxe/demo/1.0.0/{FOLDER}")
 
     def finished() -> int:
@@ -216,8 +216,8 @@ def test_ctrl_c_ends_with_one_line_and_leaves_no_file_on_the_disk(
     store: Store, large: RldsDataset, staging: Path, workers: str
 ) -> None:
     bucket = store.new_bucket()
-    where = ("--staging", str(staging), "--image-size", "768", "--num-workers", workers)
-    with start(*arguments(large, str(large.root), bucket, *where)) as running:
+    options = ("--staging", str(staging), "--image-size", "768", "--num-workers", workers)
+    with start(*arguments(large, str(large.root), bucket, *options)) as running:
         journal = StoreFolder(f"{bucket}/demo/1.0.0/{FOLDER}")
         assert wait_until(lambda: len(journal.sizes()) >= 3, seconds=120, poll=0.1)
         os.killpg(running.pid, signal.SIGINT)
@@ -225,7 +225,7 @@ def test_ctrl_c_ends_with_one_line_and_leaves_no_file_on_the_disk(
         assert running.processes() == []
     assert result.code == EXIT_INTERRUPTED
     said = [line for line in result.err.splitlines() if line.strip() and " shards, " not in line]
-    assert said == ["interrupted; run the same command again to go on"]
+    assert said == ["interrupted; run the same command again to continue"]
     assert list(staging.iterdir()) == []
     assert MANIFEST not in objects(bucket)
 
@@ -284,8 +284,8 @@ def without_credentials(store: Store, dataset: RldsDataset, bucket: str) -> Resu
 def test_missing_credentials_are_one_error(store: Store, dataset: RldsDataset) -> None:
     result = without_credentials(store, dataset, store.new_bucket())
     assert result.code == EXIT_USAGE
-    told = "no credentials were found" if store.scheme == "s3" else "cannot be listed: no credentials that are valid"
-    assert told in result.error()
+    message = "no credentials were found" if store.scheme == "s3" else "cannot be listed: no credentials that are valid"
+    assert message in result.error()
 
 
 @pytest.mark.slow
@@ -296,8 +296,8 @@ def test_what_the_store_changed_on_the_way_is_found_and_not_left_there(
 
     def flip(method: str, path: str, body: bytes) -> bytes | int:
         spot = body.rfind(b"ARROW1")
-        wanted = method in ("PUT", "POST") and "records.arrow" in path + str(body[:400]) and spot > 0
-        return body[: spot - 20] + bytes([body[spot - 20] ^ 1]) + body[spot - 19 :] if wanted else body
+        expected = method in ("PUT", "POST") and "records.arrow" in path + str(body[:400]) and spot > 0
+        return body[: spot - 20] + bytes([body[spot - 20] ^ 1]) + body[spot - 19 :] if expected else body
 
     with proxy(store, flip) as environment:
         result = run(*arguments(dataset, str(dataset.root), bucket, "--staging", str(staging)), environment=environment)

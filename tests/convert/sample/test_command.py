@@ -81,11 +81,11 @@ def test_several_faults_of_a_configuration_are_a_line_each(tmp_path: Path) -> No
     config = tmp_path / "my.yaml"
     config.write_text("datasets: {one: {tfds_name: [1], version: [2]}}")
     code, _, err = run("--datasets", "one", "--config", str(config), "--output", str(tmp_path / "out"))
-    first, *others = err.splitlines()
+    first, *remaining = err.splitlines()
     assert code == 2
     assert re.match(r"error: .*my\.yaml: datasets\.one\.", first)
-    assert len(others) >= 1
-    assert all(re.match(r"  .*my\.yaml: datasets\.one", line) for line in others)
+    assert len(remaining) >= 1
+    assert all(re.match(r"  .*my\.yaml: datasets\.one", line) for line in remaining)
 
 
 @pytest.mark.long

@@ -110,7 +110,7 @@ def test_droid_instructions_are_empty_in_some_episodes_and_then_sometimes_given_
     source = SampleSource(REGISTRY.dataset("droid"))
     texts = []
     for number in range(3):
-        episode = Episode(source, "train", number=number, steps=1, seed=0).columns()
+        episode = Episode(source, "train", episode_number=number, num_steps=1, seed=0).columns()
         texts.append([bool(episode[f"steps/language_instruction{end}"][0]) for end in ("", "_2", "_3")])
     assert texts == [[True, True, True], [False, True, False], [False, False, False]]
 

@@ -26,7 +26,7 @@ def source(name: str) -> SampleSource:
 @cache
 def kinematics(name: str) -> Kinematics:
     rng = np.random.default_rng(7)
-    return Kinematics(source(name), Motion(rng), steps=STEPS, rng=rng)
+    return Kinematics(source(name), Motion(rng), num_steps=STEPS, generator=rng)
 
 
 def values_of(name: str, part: Part) -> np.ndarray:
@@ -36,8 +36,8 @@ def values_of(name: str, part: Part) -> np.ndarray:
 
 
 def with_quantity(*quantities: str, kinds: tuple[str, ...] = ("absolute", "target")) -> pytest.MarkDecorator:
-    found = [(name, part) for name, part in PARTS if part.quantity in quantities and part.kind in kinds]
-    return pytest.mark.parametrize(("name", "part"), found, ids=[f"{name}-{part.path}" for name, part in found])
+    actual = [(name, part) for name, part in PARTS if part.quantity in quantities and part.kind in kinds]
+    return pytest.mark.parametrize(("name", "part"), actual, ids=[f"{name}-{part.path}" for name, part in actual])
 
 
 @with_quantity("ee_position", "base_position")
@@ -116,8 +116,8 @@ def test_displacements_are_differences_of_poses(kind: str, change: str, pose: st
         actions = [part for part in REGISTRY.dataset(name).action if (part.quantity, part.kind) == (change, kind)]
         # Some datasets name the axes in another order, and some have a part of them.
         if state is not None and actions and actions[0].dims == state.dims and "order" not in (actions[0].note or ""):
-            found, wanted = step_of(name, actions[0])[:-1], np.diff(values_of(name, state), axis=0)
-            np.testing.assert_allclose(found, wanted, atol=0.02 if "rotation" in pose else 1e-12)
+            actual, expected = step_of(name, actions[0])[:-1], np.diff(values_of(name, state), axis=0)
+            np.testing.assert_allclose(actual, expected, atol=0.02 if "rotation" in pose else 1e-12)
 
 
 @pytest.mark.parametrize(

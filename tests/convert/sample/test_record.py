@@ -27,24 +27,24 @@ def test_tfds_reads_back_exactly_what_was_put_in(sample: Sample, name: str) -> N
         assert [len(episode["steps"]) for episode in read] == [STEPS] * (EPISODES if split == "train" else 1)
         # The others are of the same making; their scenes take most of the time.
         number, episode = len(read) - 1, read[-1]
-        columns = Episode(source, split, number=number, steps=STEPS, seed=0).columns()
+        columns = Episode(source, split, episode_number=number, num_steps=STEPS, seed=0).columns()
         for feature in source.features:
             stored = values_in(columns, feature)
-            found = values_of(episode, feature)
+            actual = values_of(episode, feature)
             if feature.dtype == "string":
-                assert flattened(found) == list(stored), feature.path
+                assert flattened(actual) == list(stored), feature.path
             elif feature.kind == "image":
-                for picture, image in zip(found, stored, strict=True):
+                for picture, image in zip(actual, stored, strict=True):
                     tolerance = 2.0 if image.startswith(b"\xff\xd8") else 0.0
-                    wanted = pixels(image, depth=picture.dtype == np.float32)
-                    assert np.abs(picture.astype(np.float64) - wanted).mean() <= tolerance, feature.path
+                    expected = pixels(image, depth=picture.dtype == np.float32)
+                    assert np.abs(picture.astype(np.float64) - expected).mean() <= tolerance, feature.path
             elif feature.encoding == "zlib":
-                assert [row.tobytes() for row in found] == [zlib.decompress(row) for row in stored]
+                assert [row.tobytes() for row in actual] == [zlib.decompress(row) for row in stored]
             else:
                 # TFDS gives a declared float64 as such, though a record holds 32 bits of it.
                 wide = {"float32": {"float32", "float64"}}.get(feature.dtype, {feature.dtype})
-                assert {np.asarray(flat(row)).dtype.name for row in found} <= wide, feature.path
-                numbers = np.concatenate([np.ravel(flat(row)) for row in found])
+                assert {np.asarray(flat(row)).dtype.name for row in actual} <= wide, feature.path
+                numbers = np.concatenate([np.ravel(flat(row)) for row in actual])
                 assert np.array_equal(numbers, np.ravel(stored)), feature.path
 
 
@@ -84,7 +84,7 @@ def flattened(values: Any) -> list[bytes]:
 @pytest.mark.parametrize("name", ["tidybot", "droid", "vima_converted_externally_to_rlds"])
 def test_a_record_is_what_tfds_itself_would_write(name: str) -> None:
     source = SampleSource(REGISTRY.dataset(name))
-    columns = Episode(source, "train", number=1, steps=2, seed=0).columns()
+    columns = Episode(source, "train", episode_number=1, num_steps=2, seed=0).columns()
     nested: dict[str, Any] = {"steps": [{}, {}]}
     for feature in source.features:
         rows = list(values_in(columns, feature))

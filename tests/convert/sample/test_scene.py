@@ -101,13 +101,13 @@ def test_labels_name_table_things_and_arm() -> None:
 
 
 @pytest.mark.parametrize(
-    ("feature", "other"),
+    ("feature", "other_feature"),
     [
         ("observation/image_1", "observation/depth_1"),
         ("observation/image_with_depth", "observation/image"),
         ("observation/rgb_gripper", "observation/depth_gripper"),
     ],
 )
-def test_colour_depth_and_labels_of_a_camera_share_their_view(feature: str, other: str) -> None:
-    first, second = (scene(4).labels(3, camera, height=64, width=96) for camera in (feature, other))
+def test_colour_depth_and_labels_of_a_camera_share_their_view(feature: str, other_feature: str) -> None:
+    first, second = (scene(4).labels(3, camera, height=64, width=96) for camera in (feature, other_feature))
     assert np.array_equal(first, second)

@@ -178,6 +178,6 @@ def test_a_table_is_read_by_any_arrow_reader_with_texts_as_categories(parsed: li
 )
 def test_rows_without_a_value_are_null(dtype: str, shape: tuple[int, ...], values: Any, expected: list[Any]) -> None:
     feature = Feature(path="steps/label", kind="tensor", level="step", shape=shape, dtype=dtype)
-    some = Column(feature=feature, values=values, lengths=(), rows=3, valid=np.array([True, False, True]))
-    array = arrow_array(feature, [some, absent_column(feature, 1)])
+    several_items = Column(feature=feature, values=values, lengths=(), rows=3, valid=np.array([True, False, True]))
+    array = arrow_array(feature, [several_items, absent_column(feature, 1)])
     assert array.to_pylist() == [*expected, None]

@@ -24,9 +24,9 @@ METRES = (DEPTH / 1000).astype(np.float32)
 
 
 def convert(frame: Any, policy: FramePolicy = NATIVE, *, scale: float | None = 1.0, is_float: bool = False) -> Any:
-    found = convert_depth(frame, policy, scale=scale, is_float=is_float)
-    out = np.empty(found.size, np.uint16)
-    decode_depth(found.data, out)
+    actual = convert_depth(frame, policy, scale=scale, is_float=is_float)
+    out = np.empty(actual.size, np.uint16)
+    decode_depth(actual.data, out)
     return out
 
 
@@ -70,11 +70,11 @@ def test_depth_of_any_kind_becomes_the_same_millimetres(frame: Any, scale: float
 
 def test_floats_in_the_channels_of_a_png_are_read_by_their_bits() -> None:
     np.testing.assert_array_equal(convert(float_png(METRES), scale=1000, is_float=True), DEPTH)
-    holes = METRES.copy()
-    holes[2, 3], holes[0, 0] = np.nan, np.inf
-    found = convert(float_png(holes), scale=1000, is_float=True)
-    assert found[2, 3] == found[0, 0] == 0
-    assert (found == DEPTH).sum() == DEPTH.size - 2
+    num_missing = METRES.copy()
+    num_missing[2, 3], num_missing[0, 0] = np.nan, np.inf
+    actual = convert(float_png(num_missing), scale=1000, is_float=True)
+    assert actual[2, 3] == actual[0, 0] == 0
+    assert (actual == DEPTH).sum() == DEPTH.size - 2
 
 
 def test_what_is_no_measurement_is_zero() -> None:
@@ -134,10 +134,10 @@ def test_each_value_is_the_one_under_its_centre() -> None:
 @pytest.mark.parametrize("resize", ["stretch", "crop", "pad"])
 @pytest.mark.parametrize("size", [(4, 4), (9, 5), (32, 32), (1, 1)])
 def test_resizing_makes_no_new_depth(resize: Any, size: tuple[int, int]) -> None:
-    found = convert(DEPTH, FramePolicy(size=size, resize=resize))
-    assert found.shape == size
-    assert set(found.ravel().tolist()) <= {0, *DEPTH.ravel().tolist()}
-    assert (resize == "pad") or found.all()
+    actual = convert(DEPTH, FramePolicy(size=size, resize=resize))
+    assert actual.shape == size
+    assert set(actual.ravel().tolist()) <= {0, *DEPTH.ravel().tolist()}
+    assert (resize == "pad") or actual.all()
 
 
 def test_depth_is_cut_and_padded_as_its_picture_is() -> None:

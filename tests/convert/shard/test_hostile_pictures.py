@@ -29,8 +29,8 @@ def png(width: int, height: int, *, first: bytes = b"") -> bytes:
 
 def jpeg(height: int, width: int) -> bytes:
     content = bytearray(simplejpeg.encode_jpeg(np.zeros((16, 16, 3), np.uint8)))
-    place = content.index(b"\xff\xc0")
-    content[place + 5 : place + 9] = struct.pack(">HH", height, width)
+    path = content.index(b"\xff\xc0")
+    content[path + 5 : path + 9] = struct.pack(">HH", height, width)
     return bytes(content)
 
 

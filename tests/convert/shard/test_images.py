@@ -172,8 +172,8 @@ def marked(height: int, width: int) -> np.ndarray:
 
 
 def centre_of(pixels: np.ndarray, channel: int) -> tuple[float, float] | None:
-    others = [index for index in range(3) if index != channel]
-    rows, columns = np.nonzero((pixels[:, :, channel] > 200) & (pixels[:, :, others].max(axis=2) < 100))
+    remaining = [index for index in range(3) if index != channel]
+    rows, columns = np.nonzero((pixels[:, :, channel] > 200) & (pixels[:, :, remaining].max(axis=2) < 100))
     return (float(rows.mean()), float(columns.mean())) if len(rows) else None
 
 
@@ -218,9 +218,9 @@ def test_any_size_becomes_any_other(
 def test_optimised_huffman_tables_are_smaller_for_the_same_pixels() -> None:
     options = [cv2.IMWRITE_JPEG_QUALITY, 95, cv2.IMWRITE_JPEG_OPTIMIZE, 0]
     plain = cv2.imencode(".jpg", PIXELS[:, :, ::-1], options)[1].tobytes()
-    ours = encode_jpeg(PIXELS, 95)
-    assert len(ours) < 0.98 * len(plain)
-    np.testing.assert_array_equal(decode(ours), decode(plain))
+    arguments = encode_jpeg(PIXELS, 95)
+    assert len(arguments) < 0.98 * len(plain)
+    np.testing.assert_array_equal(decode(arguments), decode(plain))
 
 
 def test_the_quality_is_that_of_the_policy() -> None:
@@ -269,8 +269,8 @@ def test_an_image_that_claims_an_impossible_size_is_refused_at_once(data: bytes)
 
 @pytest.mark.parametrize("kind", [b"hcff", b"IDAT", b"tEXt"])
 def test_a_chunk_that_claims_gigabytes_takes_no_memory(kind: bytes) -> None:
-    sound = png(NOISE)
-    crafted = sound[:33] + struct.pack(">I", 0xFFFFFF00) + kind + sound[33:]
+    valid_root = png(NOISE)
+    crafted = valid_root[:33] + struct.pack(">I", 0xFFFFFF00) + kind + valid_root[33:]
     with (
         memory_limit(1 << 30),
         pytest.raises(CorruptFrame, match="the chunk at byte 33 claims 4,294,967,040 bytes"),
@@ -362,8 +362,8 @@ def convert_or_refuse(frame: bytes) -> None:
 
 
 @given(st.sampled_from([b"", b"\xff\xd8\xff", b"\xff\xd8\xff\xe0", b"\x89PNG\r\n\x1a\n"]), st.binary(max_size=200))
-def test_arbitrary_bytes_are_a_frame_or_corrupt(start: bytes, rest: bytes) -> None:
-    convert_or_refuse(start + rest)
+def test_arbitrary_bytes_are_a_frame_or_corrupt(start: bytes, remaining: bytes) -> None:
+    convert_or_refuse(start + remaining)
 
 
 @given(
@@ -372,8 +372,8 @@ def test_arbitrary_bytes_are_a_frame_or_corrupt(start: bytes, rest: bytes) -> No
 )
 def test_a_damaged_image_is_a_frame_or_corrupt(data: bytes, changes: list[tuple[float, int]]) -> None:
     damaged = bytearray(data)
-    for place, value in changes:
-        damaged[int(place * len(data))] = value
+    for path, value in changes:
+        damaged[int(path * len(data))] = value
     convert_or_refuse(bytes(damaged))
 
 

@@ -46,8 +46,8 @@ def language(
 ) -> list[str]:
     """Return the instructions of a record whose features hold these texts."""
     count = len(steps or observations or coded or [])
-    blank = [""] * count
-    columns = zip(steps or blank, observations or blank, coded or blank, strict=True)
+    absent = [""] * count
+    columns = zip(steps or absent, observations or absent, coded or absent, strict=True)
     record = serialise(
         FEATURES,
         {

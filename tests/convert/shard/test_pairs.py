@@ -15,13 +15,13 @@ FRAMES = st.one_of(
 
 @given(OFFSETS)
 def test_a_number_of_steps_is_taken_as_it_is(steps: int) -> None:
-    assert offset_in_steps(steps, None, dataset="d") == steps
-    assert offset_in_steps(f" {steps} ", 3.0, dataset="d") == steps
+    assert offset_in_steps(steps, None, dataset_name="d") == steps
+    assert offset_in_steps(f" {steps} ", 3.0, dataset_name="d") == steps
 
 
 @given(OFFSETS, st.sampled_from([1.0, 2.5, 3.0, 5.0, 10.0, 15.0, 20.0, 30.0, 50.0]))
 def test_the_seconds_of_a_number_of_steps_give_these_steps_back(steps: int, rate: float) -> None:
-    assert offset_in_steps(f"{steps / rate:.9f}s", rate, dataset="d") == steps
+    assert offset_in_steps(f"{steps / rate:.9f}s", rate, dataset_name="d") == steps
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_the_seconds_of_a_number_of_steps_give_these_steps_back(steps: int, rate
     ],
 )
 def test_seconds_are_rounded_to_the_nearest_step_and_halves_up(text: str, rate: float, steps: int) -> None:
-    assert offset_in_steps(text, rate, dataset="d") == steps
+    assert offset_in_steps(text, rate, dataset_name="d") == steps
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_seconds_are_rounded_to_the_nearest_step_and_halves_up(text: str, rate: 
 )
 def test_an_offset_in_no_known_form_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="is neither a number of steps"):
-        offset_in_steps(text, 5.0, dataset="bridge")
+        offset_in_steps(text, 5.0, dataset_name="bridge")
     with pytest.raises(UsageError, match=r"--offset .* is neither a number of steps"):
         check_offset(text)
 
@@ -57,13 +57,13 @@ def test_only_the_form_of_an_offset_is_checked_before_the_rate_is_known(text: st
 
 def test_seconds_need_a_rate() -> None:
     with pytest.raises(UsageError, match=r"kuka: offset '0\.6s' is in seconds, but this dataset has no fixed rate"):
-        offset_in_steps("0.6s", None, dataset="kuka")
+        offset_in_steps("0.6s", None, dataset_name="kuka")
 
 
 @pytest.mark.parametrize(("text", "rate"), [("0", None), ("10001", None), ("0.05s", 5.0), ("999999999s", 1e6)])
 def test_an_offset_out_of_range_says_how_many_steps_it_is(text: str, rate: float | None) -> None:
     with pytest.raises(UsageError, match=r"is \d+ steps, expected 1 to 10000"):
-        offset_in_steps(text, rate, dataset="d")
+        offset_in_steps(text, rate, dataset_name="d")
 
 
 @given(FRAMES, OFFSETS)
@@ -89,7 +89,7 @@ def test_a_stride_is_kept_but_for_the_last_frame(stride: int, offset: int) -> No
 def test_a_fixed_number_of_frames_is_spaced_evenly_to_half_a_step(count: int, offset: int) -> None:
     offsets = frame_offsets(f"fixed:{count}", offset)
     assert len(offsets) == count
-    assert all(abs(found - i * offset / (count - 1)) <= 0.5 for i, found in enumerate(offsets))
+    assert all(abs(actual - i * offset / (count - 1)) <= 0.5 for i, actual in enumerate(offsets))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from convert.shard.success import path_success
 
 
 @pytest.mark.parametrize(
-    ("path", "wanted"),
+    ("path", "expected"),
     [
         ("/data/success/1.h5", True),
         ("gs://lab/failure/day/1.h5", False),
@@ -22,5 +22,5 @@ from convert.shard.success import path_success
         ("", None),
     ],
 )
-def test_a_folder_named_success_or_failure_tells_it(path: str, wanted: bool | None) -> None:
-    assert path_success(path) is wanted
+def test_a_folder_named_success_or_failure_tells_it(path: str, expected: bool | None) -> None:
+    assert path_success(path) is expected

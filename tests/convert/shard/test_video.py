@@ -55,12 +55,12 @@ def test_a_chunk_has_its_frames_in_order_and_as_bright_as_they_were(codec: Video
     assert len(decoded) == len(frames)
     for number, (frame, pixels) in enumerate(zip(frames, decoded, strict=True)):
         assert psnr(frame, pixels) > 35
-        assert psnr(frame, pixels) == max(psnr(each, pixels) for each in frames), number
+        assert psnr(frame, pixels) == max(psnr(item, pixels) for item in frames), number
         assert np.abs((pixels.astype(float) - frame).mean(axis=(0, 1))).max() < 1
 
 
 def test_a_frame_is_the_same_in_whatever_order_frames_are_taken(chunk: bytes) -> None:
-    expected = [each.copy() for each in decode_all(chunk, [SIZE])]
+    expected = [item.copy() for item in decode_all(chunk, [SIZE])]
     for number in (7, 0, 3, 3, 4, 1, 6):
         np.testing.assert_array_equal(decode_chunk(memoryview(chunk), number, [SIZE]), expected[number])
 

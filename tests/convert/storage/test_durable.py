@@ -50,31 +50,31 @@ def test_every_disk_that_a_power_cut_may_leave_is_no_conversion_or_a_whole_one(
     output = tmp_path / "out"
     output.mkdir()
     disk = Disk(output)
-    found: list[str] = []
+    actual: list[str] = []
 
     def look(name: str) -> None:
         for left in disk.survivors():
-            found.append(f"{tmp_path}/left{len(found)}")
-            write_tree(left, Path(found[-1]))
+            actual.append(f"{tmp_path}/left{len(actual)}")
+            write_tree(left, Path(actual[-1]))
 
     conversion = conversion_of(source, output)
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", disk.sync)
         after_each_rename(patch, look)
         convert_dataset(conversion)
-        before_end = len(found)
+        before_end = len(actual)
         look("the end")
-    whole = tree(output)
+    complete_bytes = tree(output)
     complete = 0
-    for left in map(Path, found):
+    for left in map(Path, actual):
         if (left / "demo/1.0.0/dataset.json").exists():
             check_as_reader(left, lost=set())
             complete += 1
             kept = tree(left)
-            assert {name: kept.get(name) for name in whole} == whole
-    assert 0 < complete < len(found)
+            assert {name: kept.get(name) for name in complete_bytes} == complete_bytes
+    assert 0 < complete < len(actual)
     # What the caller is told to be complete stays.
-    assert all((Path(left) / "demo/1.0.0/dataset.json").exists() for left in found[before_end:])
+    assert all((Path(left) / "demo/1.0.0/dataset.json").exists() for left in actual[before_end:])
 
 
 def test_a_power_cut_while_a_dataset_is_removed_never_leaves_a_manifest_without_its_files(
@@ -83,21 +83,21 @@ def test_a_power_cut_while_a_dataset_is_removed_never_leaves_a_manifest_without_
     output = tmp_path / "out"
     convert_dataset(conversion_of(source, output))
     disk, unlink = Disk(output), os.unlink
-    found: list[dict[str, bytes | None]] = []
+    actual: list[dict[str, bytes | None]] = []
 
     def unlinking(path: Any, **more: Any) -> None:
         unlink(path, **more)
-        found.extend(disk.survivors())
+        actual.extend(disk.survivors())
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", disk.sync)
         patch.setattr(os, "unlink", unlinking)
         Journal(output / "demo/1.0.0").remove_output()
-    assert len(found) > 5
-    for number, left in enumerate(found):
+    assert len(actual) > 5
+    for number, left in enumerate(actual):
         write_tree(left, tmp_path / f"left{number}")
         check_as_reader(tmp_path / f"left{number}", lost=set())
-    assert "demo/1.0.0/dataset.json" not in found[-1]
+    assert "demo/1.0.0/dataset.json" not in actual[-1]
 
 
 def test_a_power_cut_while_a_shard_is_replaced_never_leaves_the_old_manifest_with_the_new_shard(
@@ -135,8 +135,8 @@ def test_cut_anywhere_the_same_command_ends_as_if_nothing_had_happened(
         convert_dataset(conversion_of(source, before))
         (before / "demo/1.0.0/train/train-00001-of-00002.arrayrecord").unlink()
     convert_dataset(conversion_of(source, tmp_path / "complete"))
-    places = (source.root, before, tmp_path / "complete", tmp_path / "copies")
-    command = [sys.executable, "-m", "tests.fixtures.faults.lost_writes", *map(str, places)]
+    locations = (source.root, before, tmp_path / "complete", tmp_path / "copies")
+    command = [sys.executable, "-m", "tests.fixtures.faults.lost_writes", *map(str, locations)]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) >= 20

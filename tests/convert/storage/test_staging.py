@@ -56,12 +56,12 @@ def test_an_error_inside_leaves_nothing(tmp_path: Path) -> None:
 
 def test_folders_of_other_kinds_and_machines_stay(tmp_path: Path) -> None:
     """Beam's scratch folders are locked by other means or by nobody, locks of other machines may not be seen."""
-    others = [tmp_path / name for name in ("pairstream-beam-abc", "pairstream-abc", f"{STAGING}another-abc")]
-    for folder in others:
+    remaining = [tmp_path / name for name in ("pairstream-beam-abc", "pairstream-abc", f"{STAGING}another-abc")]
+    for folder in remaining:
         folder.mkdir()
     with stage(tmp_path):
         pass
-    assert set(tmp_path.iterdir()) == set(others)
+    assert set(tmp_path.iterdir()) == set(remaining)
     abandoned = tmp_path / f"{STAGING}{machine()}-abc"
     abandoned.mkdir()
     sweep(tmp_path)
@@ -69,11 +69,11 @@ def test_folders_of_other_kinds_and_machines_stay(tmp_path: Path) -> None:
 
 
 def test_a_prefix_is_swept_apart(tmp_path: Path) -> None:
-    with stage(tmp_path) as folder, stage(tmp_path, prefix="other-") as other:
+    with stage(tmp_path) as folder, stage(tmp_path, prefix="other-") as second:
         (tmp_path / f"{STAGING}{machine()}-abc").mkdir()
         sweep(tmp_path, prefix="other-")
         assert len(list(tmp_path.iterdir())) == 3
-        assert {folder, other} < set(tmp_path.iterdir())
+        assert {folder, second} < set(tmp_path.iterdir())
 
 
 def test_a_folder_that_others_sweep_before_it_is_locked_is_made_anew(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def test_what_cannot_be_read_is_counted_and_listed_and_the_rest_is_converted(tmp
     assert status.entry.left_out == left_out
     assert shard.table("episodes")["status"] == statuses
     assert len(status.quarantine) == sum(left_out.values())
-    assert status.entry.records == sum({0: 4, 1: 3, 2: 4}[i] for i, found in enumerate(statuses) if found == "ok")
+    assert status.entry.records == sum({0: 4, 1: 3, 2: 4}[i] for i, actual in enumerate(statuses) if actual == "ok")
 
 
 @pytest.mark.parametrize("case", DAMAGED)
@@ -134,11 +134,11 @@ LIMITED = """
 import resource, signal, sys
 from pathlib import Path
 from convert.shard.images import FramePolicy
-from convert.plan import Options
+from convert.plan import ConvertConfig
 from convert.tasks.shard import convert_shard
 from tests.fixtures.datasets.rlds_dataset import RldsDataset
 root, output = map(Path, sys.argv[1:3])
-conversion = RldsDataset(root, "demo").conversion(output, Options(policy=FramePolicy(size=None)))
+conversion = RldsDataset(root, "demo").conversion(output, ConvertConfig(policy=FramePolicy(size=None)))
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]),) * 2)
 try:

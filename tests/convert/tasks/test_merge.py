@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from convert.journal.journal import Journal
 from convert.plan import Conversion, ConvertConfig
-from convert.run.status import survey
+from convert.run.status import read_status
 from convert.shard.images import FramePolicy
 from convert.tasks.merge import merge_split
 from convert.tasks.shard import convert_shard
@@ -26,8 +26,8 @@ def conversion_of(folder: Path, output: Path, seed: int) -> Conversion:
 
 def actions(output: Path) -> list[list[float]]:
     path = output / "demo/1.0.0/train" / table_file("steps")
-    found: list[list[float]] = pa.ipc.open_file(path.read_bytes()).read_all()["action"].to_pylist()
-    return found
+    actual: list[list[float]] = pa.ipc.open_file(path.read_bytes()).read_all()["action"].to_pylist()
+    return actual
 
 
 def test_an_index_of_a_source_that_has_changed_since_is_merged_again(tmp_path: Path) -> None:
@@ -37,7 +37,7 @@ def test_an_index_of_a_source_that_has_changed_since_is_merged_again(tmp_path: P
     journal.begin(old.parameters)
     for job in old.jobs:
         convert_shard(job, old.plan)
-    (split,) = survey(old).merges
+    (split,) = read_status(old).pending_merges
     first = merge_split(split, old.plan)
     before = actions(output)
     # Killed before the manifest; another source came in the place of the old one.

@@ -48,18 +48,18 @@ def at_once(
     damaged: RldsDataset, lerobot: list[str], tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, dict[str, str]]:
     """Return the files of each dataset that is converted without cuts."""
-    found = {}
-    for name, given in commands(damaged, lerobot).items():
+    actual = {}
+    for name, command in commands(damaged, lerobot).items():
         output = tmp_path_factory.mktemp("at-once")
-        assert main([*given, "--output", str(output), "--num-workers", "1"]) == EXIT_DAMAGED
-        found[name] = tree(output)
-    return found
+        assert main([*command, "--output", str(output), "--num-workers", "1"]) == EXIT_DAMAGED
+        actual[name] = tree(output)
+    return actual
 
 
 def commands(damaged: RldsDataset, lerobot: list[str]) -> dict[str, list[str]]:
     rlds = arguments(damaged, Path("out"))
-    place = rlds.index("--output")
-    rlds = rlds[:place] + rlds[place + 2 :]
+    path = rlds.index("--output")
+    rlds = rlds[:path] + rlds[path + 2 :]
     return {"rlds": rlds, "lerobot": lerobot, "video": [*lerobot, "--codec", "h264", "--gop", "3"]}
 
 
@@ -79,8 +79,8 @@ def test_pieces_give_what_shards_give(
     tmp_path: Path,
     name: str,
 ) -> None:
-    given = [*commands(damaged, lerobot)[name], "--output", str(tmp_path), "--num-workers", "1"]
-    assert main(given) == EXIT_DAMAGED
+    arguments = [*commands(damaged, lerobot)[name], "--output", str(tmp_path), "--num-workers", "1"]
+    assert main(arguments) == EXIT_DAMAGED
     assert tree(tmp_path) == at_once[name]
 
 
@@ -93,8 +93,16 @@ def test_tasks_that_share_the_pieces_of_a_shard_give_what_one_process_gives(
     tmp_path: Path,
     name: str,
 ) -> None:
-    given = [*commands(damaged, lerobot)[name], "--output", str(tmp_path), "--num-workers", "1", "--task-count", "3"]
-    assert [main([*given, "--task-index", str(index)]) for index in (2, 0, 1)] == [0, 0, EXIT_DAMAGED]
+    arguments = [
+        *commands(damaged, lerobot)[name],
+        "--output",
+        str(tmp_path),
+        "--num-workers",
+        "1",
+        "--task-count",
+        "3",
+    ]
+    assert [main([*arguments, "--task-index", str(index)]) for index in (2, 0, 1)] == [0, 0, EXIT_DAMAGED]
     assert tree(tmp_path) == at_once[name]
 
 
@@ -111,8 +119,8 @@ def test_workers_that_share_the_pieces_of_a_shard_give_what_one_process_gives(
     name: str,
     runner: tuple[str, ...],
 ) -> None:
-    given = [*commands(damaged, lerobot)[name], "--output", str(tmp_path), *runner]
-    with start(*given, module="tests.fixtures.convert_in_pieces") as command:
+    arguments = [*commands(damaged, lerobot)[name], "--output", str(tmp_path), *runner]
+    with start(*arguments, module="tests.fixtures.convert_in_pieces") as command:
         result = command.wait()
         assert result.code == EXIT_DAMAGED, result.err
     assert tree(tmp_path) == at_once[name]
@@ -123,10 +131,10 @@ def test_workers_that_share_the_pieces_of_a_shard_give_what_one_process_gives(
 def test_tasks_that_share_the_pieces_at_the_same_time_give_what_one_process_gives(
     damaged: RldsDataset, lerobot: list[str], at_once: dict[str, dict[str, str]], tmp_path: Path, name: str
 ) -> None:
-    given = [*commands(damaged, lerobot)[name], "--output", str(tmp_path), "--num-workers=1", "--task-count=3"]
+    arguments = [*commands(damaged, lerobot)[name], "--output", str(tmp_path), "--num-workers=1", "--task-count=3"]
     with ExitStack() as stack:
         tasks = [
-            stack.enter_context(start(*given, f"--task-index={index}", module="tests.fixtures.convert_in_pieces"))
+            stack.enter_context(start(*arguments, f"--task-index={index}", module="tests.fixtures.convert_in_pieces"))
             for index in range(3)
         ]
         codes = [task.wait().code for task in tasks]
@@ -140,16 +148,16 @@ def test_tasks_that_share_the_pieces_at_the_same_time_give_what_one_process_give
 def test_a_conversion_that_is_killed_between_pieces_goes_on_with_the_others(
     damaged: RldsDataset, lerobot: list[str], at_once: dict[str, dict[str, str]], tmp_path: Path, name: str
 ) -> None:
-    given = [*commands(damaged, lerobot)[name], "--output", str(tmp_path)]
+    arguments = [*commands(damaged, lerobot)[name], "--output", str(tmp_path)]
     for count in (1, 3):
-        with start(*given, "--num-workers=1", module="tests.fixtures.convert_in_pieces") as command:
+        with start(*arguments, "--num-workers=1", module="tests.fixtures.convert_in_pieces") as command:
 
             def reached(count: int = count) -> bool:
                 return len(list(tmp_path.glob(f"*/*/{FOLDER}/*.status.json"))) >= count
 
             assert wait_until(reached, seconds=120, poll=0.01)
             command.kill()
-    with start(*given, "--num-workers=2", module="tests.fixtures.convert_in_pieces") as command:
+    with start(*arguments, "--num-workers=2", module="tests.fixtures.convert_in_pieces") as command:
         assert command.wait().code == EXIT_DAMAGED
     assert tree(tmp_path) == at_once[name]
 

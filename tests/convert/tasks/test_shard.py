@@ -55,8 +55,8 @@ def test_a_record_lies_where_its_row_says(tmp_path: Path) -> None:
     shard = shard_of(tmp_path, EPISODES)
     shard.convert()
     content = shard.path("arrayrecord").read_bytes()
-    places = shard.table("records")
-    for record, start, size in zip(shard.records(), places["position"], places["num_bytes"], strict=True):
+    locations = shard.table("records")
+    for record, start, size in zip(shard.records(), locations["position"], locations["num_bytes"], strict=True):
         assert content[start : start + size] == encode_record(record)
 
 
@@ -172,7 +172,7 @@ def test_the_real_episodes_give_their_pairs_with_their_own_bytes(shared_data: Pa
     (selected,) = load_registry().resolve("bridge_dataset")
     source = find_dataset([str(shared_data)], "bridge_dataset", "1.0.0")
     options = ConvertConfig(policy=POLICY, offset="5", splits=(split,))
-    conversion = plan_conversion(selected, source, options, output=str(tmp_path))
+    conversion = plan_conversion(selected, source, options, output_folder=str(tmp_path))
     Journal(tmp_path).begin(conversion.parameters)
     status = convert_shard(conversion.jobs[0], conversion.plan)
     assert status is not None

@@ -61,9 +61,9 @@ def test_the_part_does_not_depend_on_how_many_columns_memory_holds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
     episodes = [demo_episode(steps, seed=steps) for steps in (9, 0, 30, 4, 12)]
-    whole = shard_of(tmp_path / "whole", [*episodes, b"\xff\xff"]).convert()
+    complete_bytes = shard_of(tmp_path / "whole", [*episodes, b"\xff\xff"]).convert()
     monkeypatch.setattr(part_rows, "_BATCH", size)
-    assert shard_of(tmp_path / "small", [*episodes, b"\xff\xff"]).convert().parts == whole.parts
+    assert shard_of(tmp_path / "small", [*episodes, b"\xff\xff"]).convert().parts == complete_bytes.parts
 
 
 @pytest.mark.long

@@ -54,12 +54,12 @@ def test_a_manifest_of_another_format_version_says_which(root: Path, folder: Pat
 
 
 @pytest.mark.parametrize("name", ["..", "../../x", "/etc/passwd", "a/b", "", ".", "x\n"])
-@pytest.mark.parametrize("where", ["shard", "split", "dataset"])
-def test_a_manifest_cannot_name_a_path(root: Path, folder: Path, where: str, name: str) -> None:
+@pytest.mark.parametrize("damaged_path", ["shard", "split", "dataset"])
+def test_a_manifest_cannot_name_a_path(root: Path, folder: Path, damaged_path: str, name: str) -> None:
     def edit(manifest: Any) -> None:
-        if where == "shard":
+        if damaged_path == "shard":
             entry_of(manifest)["name"] = name
-        elif where == "split":
+        elif damaged_path == "split":
             manifest["splits"][name] = manifest["splits"].pop("train")
         else:
             manifest["dataset"] = name
@@ -148,14 +148,14 @@ def test_a_manifest_that_contradicts_itself_is_found_out(
 
 def test_a_changed_byte_of_a_manifest_is_always_found(root: Path, folder: Path) -> None:
     path = folder / "dataset.json"
-    whole, rng = path.read_bytes(), random.Random(0)
+    complete_bytes, rng = path.read_bytes(), random.Random(0)
     for _ in range(60):
-        content = bytearray(whole)
+        content = bytearray(complete_bytes)
         start = rng.randrange(len(content))
         content[start : start + rng.choice([1, 2, 40])] = rng.choice([b"", b"9", b"-", b'"x"', b"[]", b"null", b"\xff"])
         path.write_bytes(content)
-        found = {problem.file for problem in verify(root, deep=False).problems}
-        assert (str(path) in found) == (bytes(content) != whole)
+        actual = {problem.file for problem in verify(root, deep=False).problems}
+        assert (str(path) in actual) == (bytes(content) != complete_bytes)
 
 
 def test_a_root_of_format_1_is_one_sentence(root: Path, folder: Path) -> None:
@@ -237,8 +237,8 @@ def test_a_quarantine_list_of_something_else_is_found_out(
     root: Path, folder: Path, change: dict[str, str], text: str
 ) -> None:
     path = folder / "quarantine.jsonl"
-    first, *rest = path.read_text().splitlines()
-    path.write_text("\n".join([json.dumps(json.loads(first) | change), *rest, ""]))
+    first, *remaining = path.read_text().splitlines()
+    path.write_text("\n".join([json.dumps(json.loads(first) | change), *remaining, ""]))
     assert text in problems(verify(root))
 
 

@@ -114,8 +114,8 @@ def test_an_index_that_leads_to_other_bytes_is_found_when_deep(
     def edit(table: pa.Table) -> pa.Table:
         values = table[column].to_pylist()
         values[-1] = value
-        place = table.schema.get_field_index(column)
-        return table.set_column(place, table.schema.field(place), pa.array(values, table.schema.field(place).type))
+        path = table.schema.get_field_index(column)
+        return table.set_column(path, table.schema.field(path), pa.array(values, table.schema.field(path).type))
 
     change_table(folder, "train", "records", edit)
     assert verify(root, deep=False).ok

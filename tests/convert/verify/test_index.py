@@ -33,8 +33,8 @@ def change_value(folder: Path, kind: TableKind, column: str, row: int, value: An
 
     def edit(table: pa.Table) -> pa.Table:
         values = table.column(column).to_pylist()
-        place = shards[0][kind] + row if row >= 0 else row
-        values[place] = value(values[place]) if callable(value) else value
+        path = shards[0][kind] + row if row >= 0 else row
+        values[path] = value(values[path]) if callable(value) else value
         index = table.schema.get_field_index(column)
         field = table.schema.field(index)
         return table.set_column(index, field, pa.array(values, field.type))
@@ -129,8 +129,8 @@ def test_a_wrong_row_of_each_table_is_found_at_once(root: Path, folder: Path) ->
 
 def test_more_rows_that_are_wrong_are_counted(root: Path, folder: Path) -> None:
     def edit(table: pa.Table) -> pa.Table:
-        place = table.schema.get_field_index("camera")
-        return table.set_column(place, table.schema.field(place), pa.array([1] * table.num_rows, pa.int8()))
+        path = table.schema.get_field_index("camera")
+        return table.set_column(path, table.schema.field(path), pa.array([1] * table.num_rows, pa.int8()))
 
     change_table(folder, "train", "records", edit)
     (problem,) = verify(root).problems
@@ -195,9 +195,9 @@ def test_records_that_the_shard_does_not_have_are_found(root: Path, folder: Path
 @pytest.mark.parametrize("kind", long_but(["records"], TABLE_KINDS))
 def test_no_byte_of_a_table_can_raise(root: Path, folder: Path, kind: TableKind) -> None:
     path = folder / "train" / table_file(kind)
-    whole, rng = path.read_bytes(), random.Random(kind)
+    complete_bytes, rng = path.read_bytes(), random.Random(kind)
     for _ in range(40):
-        content = bytearray(whole)
+        content = bytearray(complete_bytes)
         start = rng.randrange(len(content))
         content[start : start + rng.choice([1, 8, 200])] = rng.randbytes(1)
         path.write_bytes(content)

@@ -49,8 +49,8 @@ def test_a_damaged_file_is_named_and_no_other(
     path = folder / "train" / name
     damage(path)
     report = verify(root, deep=deep)
-    found = [(each["dataset"], each["version"], each["split"]) for each in report.to_json()["findings"]]
-    assert found == [(DATASET, "1.0.0", "train")]
+    actual = [(item["dataset"], item["version"], item["split"]) for item in report.to_json()["findings"]]
+    assert actual == [(DATASET, "1.0.0", "train")]
     assert {problem.file for problem in report.problems} == {str(path)}
 
 
@@ -62,12 +62,14 @@ def test_a_damaged_file_is_named_and_no_other(
     ],
 )
 def test_two_files_that_were_swapped_are_told_apart(root: Path, folder: Path, names: tuple[str, str]) -> None:
-    one, other = sorted(folder / name for name in names)
-    spare = folder / "spare"
-    one.rename(spare), other.rename(one), spare.rename(other)
-    found = [(problem.file, problem.text) for problem in verify(root, deep=False).problems]
-    assert [file for file, _ in found] == [str(one), str(other)]
-    assert [text.split("; ")[-1] for _, text in found] == [f"these are the bytes of {path}" for path in (other, one)]
+    first, second = sorted(folder / name for name in names)
+    extra = folder / "spare"
+    first.rename(extra), second.rename(first), extra.rename(second)
+    actual = [(problem.file, problem.text) for problem in verify(root, deep=False).problems]
+    assert [file for file, _ in actual] == [str(first), str(second)]
+    assert [text.split("; ")[-1] for _, text in actual] == [
+        f"these are the bytes of {path}" for path in (second, first)
+    ]
 
 
 def test_a_damaged_record_is_named_and_the_others_are_not(root: Path, folder: Path) -> None:

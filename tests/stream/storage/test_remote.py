@@ -52,7 +52,7 @@ def test_an_object_is_read_from_its_start_to_its_end_in_several_requests(folder:
     content = os.urandom(CHUNK + 1000)
     (tmp_path / "large").write_bytes(content)
     folder.upload(tmp_path / "large", "large")
-    with folder.open("large", size=len(content)) as file:
+    with folder.open("large", num_bytes=len(content)) as file:
         assert (file.read(10), file.read(CHUNK), file.read(10_000)) == (
             content[:10],
             content[10 : CHUNK + 10],

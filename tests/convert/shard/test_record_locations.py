@@ -11,7 +11,7 @@ from array_record.python.array_record_module import ArrayRecordReader, ArrayReco
 from xxhash import xxh3_64_intdigest
 
 from convert.errors import ShardError
-from convert.shard.record_file import OPTIONS, find_places
+from convert.shard.record_file import OPTIONS, find_locations
 from stream.format.names import BLOCK, BLOCK_HEADER
 from stream.format.record_file import RecordFile
 
@@ -24,7 +24,7 @@ def write(path: Path, records: list[bytes], options: str = OPTIONS) -> None:
 
 
 def places_of(path: Path, records: list[bytes]) -> dict[str, np.ndarray]:
-    return find_places(path, [len(record) for record in records], [xxh3_64_intdigest(record) for record in records])
+    return find_locations(path, [len(record) for record in records], [xxh3_64_intdigest(record) for record in records])
 
 
 def random_records(sizes: list[int]) -> list[bytes]:
@@ -34,12 +34,12 @@ def random_records(sizes: list[int]) -> list[bytes]:
 
 def check(path: Path, records: list[bytes]) -> dict[str, np.ndarray]:
     write(path, records)
-    places = places_of(path, records)
+    locations = places_of(path, records)
     file = RecordFile(str(path))
-    rows = list(zip(*(places[name].tolist() for name in ("position", "num_bytes", "xxh3_64")), strict=True))
+    rows = list(zip(*(locations[name].tolist() for name in ("position", "num_bytes", "xxh3_64")), strict=True))
     assert [file.read(*row) for row in rows] == records
     assert [read_in_parts(file, *row) for row in rows] == records
-    return places
+    return locations
 
 
 def read_in_parts(file: RecordFile, position: int, num_bytes: int, xxh3_64: int) -> bytes:
@@ -70,8 +70,8 @@ def test_records_are_found_however_they_meet_the_blocks(tmp_path: Path) -> None:
     """Each byte of the next chunk is once the first of a block."""
     met: set[int] = set()
     for size in range(BLOCK - 260, BLOCK - 40):
-        places = check(tmp_path / "x", random_records([size, 300, 70_000]))
-        met.update(int(position) % BLOCK for position in places["position"][1:])
+        locations = check(tmp_path / "x", random_records([size, 300, 70_000]))
+        met.update(int(position) % BLOCK for position in locations["position"][1:])
     # Behind the header of a block, and directly before the end of one.
     assert {BLOCK_HEADER, BLOCK_HEADER + 1, BLOCK - 1} <= met
     assert min(met) == BLOCK_HEADER

@@ -1,0 +1,83 @@
+"""Plans of all conversions of a request, made before anything is written."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from convert.errors import UsageError
+from convert.plan import Conversion, ConvertConfig, check_cameras, check_rates, plan_conversion
+from convert.registry.dataset import DatasetSpec
+from convert.registry.registry import Selected, load_registry
+from convert.run.config import read_episode_lists
+from convert.run.request import ConvertRequest
+from convert.source.kinds import find_source
+from convert.source.protocol import Source
+from stream.storage.remote import is_remote, join
+
+OVERWRITE = ".overwrite"
+"""Folder of the output in which ``--overwrite`` converts; readers of a root pass over hidden folders."""
+
+
+def select_datasets(request: ConvertRequest) -> tuple[list[Selected], dict[str, Source]]:
+    """Return the datasets, and by name the sources of datasets that describe themselves."""
+    sources: dict[str, Source] = {}
+
+    def describe(dataset_name: str, source_name: str, layout: Mapping[str, Any]) -> Mapping[str, Any]:
+        sources[dataset_name] = find_source(source_name, request.source, layout)
+        return sources[dataset_name].entry
+
+    return load_registry(config=request.config).resolve(request.datasets, describe), sources
+
+
+def plan_conversions(request: ConvertRequest, config: ConvertConfig) -> list[Conversion]:
+    """Return the plan of each dataset, and print its warnings.
+
+    Raises:
+        UsageError: A dataset, its source or an option does not fit.
+    """
+    selection, described = select_datasets(request)
+    if not request.source and any(selected.spec.name not in described for selected in selection):
+        raise UsageError("--source: give the folder with the datasets below it")
+    check_rates(selection, config.offset)
+    episode_lists = read_episode_lists(request.episodes, [selected.spec.name for selected in selection])
+    config = replace(config, episode_lists=episode_lists)
+    if config.layout == "frames":
+        check_cameras(selection, config)
+    conversions = []
+    for selected in selection:
+        spec = selected.spec
+        source = described.get(spec.name) or _find_registered(request.source, spec)
+        target = join(request.output, spec.name, spec.version)
+        temporary = join(request.output, OVERWRITE, spec.name, spec.version)
+        output = temporary if request.overwrite else target
+        conversion = plan_conversion(selected, source, config, output_folder=output, target=target)
+        _check_apart(conversion)
+        for warning in conversion.warnings:
+            print(f"warning: {spec.name}: {warning}", file=sys.stderr)
+        conversions.append(conversion)
+    return conversions
+
+
+def _check_apart(conversion: Conversion) -> None:
+    """Raise UsageError if files of the source are where the conversion is written: ``--overwrite`` removes them."""
+    target = _resolved(conversion.target)
+    for folder in {os.path.dirname(job.shard.path) for job in conversion.jobs}:
+        if f"{_resolved(folder)}/".startswith(f"{target}/"):
+            raise UsageError(
+                f"{conversion.name}: its source is {folder}, and would be written over; give another --output"
+            )
+
+
+def _resolved(path: str) -> str:
+    return path if is_remote(path) else os.path.realpath(path)
+
+
+def _find_registered(roots: Sequence[str], spec: DatasetSpec) -> Source:
+    # TFDS takes seconds to import.
+    from convert.source.rlds.dataset import find_dataset
+
+    return find_dataset(roots, spec.tfds_name, spec.version)
