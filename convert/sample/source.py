@@ -44,7 +44,7 @@ class SampleSource:
             ) from None
         self.spec = spec
         self.tree: Any = tfds.features.FeaturesDict.from_json(json.loads(declared))
-        self.features = tuple(flatten_features(self.tree, where=f"configs/features/{name}.json").values())
+        self.features = tuple(flatten_features(self.tree, context=f"configs/features/{name}.json").values())
         for feature in self.features:
             if None in feature.shape:
                 raise UsageError(f"{name}: {feature.path} has the shape {feature.shape}; a sample needs fixed sizes")

@@ -129,7 +129,7 @@ class PartRows:
         ]
         for feature in self._features[kind]:
             # An unreadable episode has no steps, and one row without a value in the table of episodes.
-            absent = absent_column(feature, rows=1 if kind == "episodes" else 0)
+            absent = absent_column(feature, num_rows=1 if kind == "episodes" else 0)
             field = arrow_field(feature)
             fields.append(field.with_name(feature_column(kind, field.name)))
             arrays.append(arrow_array(feature, [row.get(feature.name, absent) for row in self._columns[kind]]))

@@ -48,10 +48,10 @@ class Column:
     valid: np.ndarray | None = None
 
 
-def absent_column(feature: Feature, rows: int) -> Column:
+def absent_column(feature: Feature, num_rows: int) -> Column:
     """Return the column of an episode that lacks a feature."""
-    lengths = tuple(np.zeros(rows if level == 0 else 0, np.int64) for level in range(len(feature.sequences)))
-    return Column(feature=feature, values=None, lengths=lengths, rows=rows)
+    lengths = tuple(np.zeros(num_rows if level == 0 else 0, np.int64) for level in range(len(feature.sequences)))
+    return Column(feature=feature, values=None, lengths=lengths, rows=num_rows)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,8 +78,8 @@ class Episode:
     @property
     def frames(self) -> Frames:
         """Frames of the first camera, none where the episode lacks it."""
-        first = self.cameras[0]
-        return () if first is None or isinstance(first, DamagedEpisode) else first
+        first_camera = self.cameras[0]
+        return () if first_camera is None or isinstance(first_camera, DamagedEpisode) else first_camera
 
     def column(self, feature: Feature) -> Column:
         """Return the column of a feature of either level."""

@@ -13,10 +13,10 @@ from stream.storage.remote import is_remote, join
 
 JOIN = "+root:"
 """Text between the places of converted roots that become one dataset."""
-_WILD = frozenset("*?[")
+_WILDCARDS = frozenset("*?[")
 
 
-def candidates(place: str, roots: Sequence[str]) -> list[str]:
+def candidates(location: str, roots: Sequence[str]) -> list[str]:
     """Return where a dataset may be: a path itself, made absolute, or a name below each root.
 
     A text that begins with a slash or a dot is a path. Any other text is a name below each root first, and then a path,
@@ -25,13 +25,16 @@ def candidates(place: str, roots: Sequence[str]) -> list[str]:
     >>> candidates("lerobot/pusht", ["/hub", "s3://bucket"]), candidates("/data/mine/", ["/hub"])
     (['/hub/lerobot/pusht', 's3://bucket/lerobot/pusht'], ['/data/mine'])
     """
-    place = place if place == "/" else place.rstrip("/")
-    if is_remote(place):
-        return [place]
-    if place.startswith(("/", ".")):
-        return [os.path.abspath(place)]
-    is_path = os.path.exists(place) or (not roots and bool(_WILD & set(place)))
-    return [*(join(root, *place.split("/")) for root in roots), *([os.path.abspath(place)] if is_path else [])]
+    location = location if location == "/" else location.rstrip("/")
+    if is_remote(location):
+        return [location]
+    if location.startswith(("/", ".")):
+        return [os.path.abspath(location)]
+    is_path = os.path.exists(location) or (not roots and bool(_WILDCARDS & set(location)))
+    return [
+        *(join(root_folder, *location.split("/")) for root_folder in roots),
+        *([os.path.abspath(location)] if is_path else []),
+    ]
 
 
 def refuse_layout(kind: str, layout: Mapping[str, Any]) -> None:
@@ -41,7 +44,7 @@ def refuse_layout(kind: str, layout: Mapping[str, Any]) -> None:
 
 
 def find_files(
-    place: str, roots: Sequence[str], patterns: Sequence[str], *, stores: Sequence[str] = ()
+    location: str, roots: Sequence[str], patterns: Sequence[str], *, stores: Sequence[str] = ()
 ) -> tuple[str, list[Path]]:
     """Return the folder and the files that a place names, in the first folder of ``roots`` that has them.
 
@@ -50,59 +53,65 @@ def find_files(
     Raises:
         SourceError: Nothing exists there, or a folder cannot be read.
     """
-    faults = []
-    for path in candidates(place, roots):
+    messages = []
+    for candidate in candidates(location, roots):
         try:
-            return find_paths(path, patterns, stores=stores)
+            return find_paths(candidate, patterns, stores=stores)
         except SourceError as error:
-            faults.append(str(error))
-    raise SourceError(faults[0] if faults else f"{place}: no such file or folder here; give its folder as --source")
+            messages.append(str(error))
+    raise SourceError(
+        messages[0] if messages else f"{location}: no such file or folder here; give its folder as --source"
+    )
 
 
-def find_paths(place: str, patterns: Sequence[str], *, stores: Sequence[str] = ()) -> tuple[str, list[Path]]:
+def find_paths(location: str, patterns: Sequence[str], *, stores: Sequence[str] = ()) -> tuple[str, list[Path]]:
     """Return the folder and the files that a place names: a file, a folder, or a glob.
 
     A path that exists is that path, whatever letters it has; only other texts are globs. A file in a store means the
     store.
 
     Args:
-        place: Absolute path.
+        location: Absolute path.
         patterns: Names of files to take of a folder and all below it.
         stores: Names of files that make a folder one file, such as ``.zgroup``.
 
     Raises:
         SourceError: Nothing is there, or a folder cannot be read.
     """
-    if is_remote(place):
-        raise SourceError(f"{place}: only local files can be read as this kind; copy them to this machine")
-    path = Path(place)
-    root = next(folder for folder in (path, *path.parents) if os.path.exists(folder))
+    if is_remote(location):
+        raise SourceError(f"{location}: only local files can be read as this kind; copy them to this machine")
+    path = Path(location)
+    existing_folder = next(ancestor for ancestor in (path, *path.parents) if os.path.exists(ancestor))
     files: dict[Path, None] = {}
-    for match in _matches(root, path.relative_to(root).parts, stores):
-        store = next((each for each in (match, match.parent) if _is_store(each, stores)), None)
-        is_folder = store is None and match.is_dir()
-        files |= dict.fromkeys(walk(match, patterns, stores) if is_folder else [store or match])
+    for matching_path in _matches(existing_folder, path.relative_to(existing_folder).parts, stores):
+        store_folder = next(
+            (container for container in (matching_path, matching_path.parent) if _is_store(container, stores)), None
+        )
+        is_folder = store_folder is None and matching_path.is_dir()
+        files |= dict.fromkeys(walk(matching_path, patterns, stores) if is_folder else [store_folder or matching_path])
     if not files:
         reason = f"no file {' or '.join(patterns)} in this folder" if path.is_dir() else "no such file or folder"
-        raise SourceError(f"{place}: {reason}")
-    return str(root if root.is_dir() and root not in files else min(files).parent), list(files)
+        raise SourceError(f"{location}: {reason}")
+    return str(
+        existing_folder if existing_folder.is_dir() and existing_folder not in files else min(files).parent
+    ), list(files)
 
 
-def _matches(folder: Path, parts: Sequence[str], stores: Sequence[str]) -> Iterator[Path]:
+def _matches(folder: Path, glob_parts: Sequence[str], stores: Sequence[str]) -> Iterator[Path]:
     """Yield the paths of a glob, in order, hidden ones excepted.
 
     What follows ``**`` matches files in folders behind links too.
     """
-    if not parts:
+    if not glob_parts:
         yield folder
-    elif os.path.lexists(folder / parts[0]):
-        yield from _matches(folder / parts[0], parts[1:], stores)
-    elif parts[0] == "**":
-        yield from walk(folder, ["/".join(parts[1:]) or "*"], stores)
+    elif os.path.lexists(folder / glob_parts[0]):
+        yield from _matches(folder / glob_parts[0], glob_parts[1:], stores)
+    elif glob_parts[0] == "**":
+        yield from walk(folder, ["/".join(glob_parts[1:]) or "*"], stores)
     elif folder.is_dir():
-        for path in _children(folder):
-            if not path.name.startswith(".") and fnmatchcase(path.name, parts[0]):
-                yield from _matches(path, parts[1:], stores)
+        for child in _children(folder):
+            if not child.name.startswith(".") and fnmatchcase(child.name, glob_parts[0]):
+                yield from _matches(child, glob_parts[1:], stores)
 
 
 def _children(folder: Path) -> list[Path]:
@@ -121,40 +130,49 @@ def walk(folder: Path, patterns: Sequence[str], stores: Sequence[str] = ()) -> I
     Raises:
         SourceError: A folder cannot be read, such as one without permission.
     """
-    seen: set[tuple[int, int]] = set()
+    seen_folders: set[tuple[int, int]] = set()
     pending = [folder]
     while pending:
-        links: list[Path] = []
-        for start in pending:
-            if _is_store(start, stores):
-                yield from [start] if _is_new(start, seen) else []
+        linked_folders: list[Path] = []
+        for next_folder in pending:
+            if _is_store(next_folder, stores):
+                yield from [next_folder] if _is_new(next_folder, seen_folders) else []
             else:
-                yield from _walk_real(start, patterns, stores, seen=seen, links=links)
-        pending = links
+                yield from _walk_real(
+                    next_folder, patterns, stores, seen_folders=seen_folders, linked_folders=linked_folders
+                )
+        pending = linked_folders
 
 
 def _walk_real(
-    folder: Path, patterns: Sequence[str], stores: Sequence[str], *, seen: set[tuple[int, int]], links: list[Path]
+    folder: Path,
+    patterns: Sequence[str],
+    stores: Sequence[str],
+    *,
+    seen_folders: set[tuple[int, int]],
+    linked_folders: list[Path],
 ) -> Iterator[Path]:
-    """Yield the files below a folder without following links to folders, which are added to ``links``."""
-    for top, folders, names in os.walk(folder, onerror=_refuse):
-        if not _is_new(Path(top), seen):
-            folders.clear()
+    """Yield the files below a folder without following links to folders, which are added to ``linked_folders``."""
+    for parent, folder_names, file_names in os.walk(folder, onerror=_refuse):
+        if not _is_new(Path(parent), seen_folders):
+            folder_names.clear()
             continue
-        inner = [Path(top, name) for name in sorted(folders) if not name.startswith(".")]
-        links += [path for path in inner if path.is_symlink()]
-        inner = [path for path in inner if not path.is_symlink()]
-        yield from (path for path in inner if _is_store(path, stores) and _is_new(path, seen))
-        folders[:] = [path.name for path in inner if not _is_store(path, stores)]
-        for name in sorted(names):
-            if not name.startswith(".") and any(Path(top, name).match(pattern) for pattern in patterns):
-                yield Path(top, name)
+        subfolders = [Path(parent, file_name) for file_name in sorted(folder_names) if not file_name.startswith(".")]
+        linked_folders += [subfolder for subfolder in subfolders if subfolder.is_symlink()]
+        subfolders = [subfolder for subfolder in subfolders if not subfolder.is_symlink()]
+        yield from (
+            subfolder for subfolder in subfolders if _is_store(subfolder, stores) and _is_new(subfolder, seen_folders)
+        )
+        folder_names[:] = [subfolder.name for subfolder in subfolders if not _is_store(subfolder, stores)]
+        for file_name in sorted(file_names):
+            if not file_name.startswith(".") and any(Path(parent, file_name).match(pattern) for pattern in patterns):
+                yield Path(parent, file_name)
 
 
-def _is_new(path: Path, seen: set[tuple[int, int]]) -> bool:
-    status = os.stat(path)
-    is_new = (status.st_dev, status.st_ino) not in seen
-    seen.add((status.st_dev, status.st_ino))
+def _is_new(path: Path, seen_folders: set[tuple[int, int]]) -> bool:
+    file_status = os.stat(path)
+    is_new = (file_status.st_dev, file_status.st_ino) not in seen_folders
+    seen_folders.add((file_status.st_dev, file_status.st_ino))
     return is_new
 
 
@@ -166,5 +184,5 @@ def _unreadable(error: OSError) -> SourceError:
     return SourceError(f"{error.filename}: cannot be read ({error.strerror}); give permission, or name other files")
 
 
-def _is_store(path: Path, stores: Sequence[str]) -> bool:
-    return any(os.path.exists(path / store) for store in stores)
+def _is_store(path: Path, markers: Sequence[str]) -> bool:
+    return any(os.path.exists(path / marker) for marker in markers)

@@ -94,7 +94,7 @@ NAMES = sorted(REGISTRY.datasets)
 def features(name: str) -> dict[str, Feature]:
     """Return the leaves of the feature tree, in the notation of the registry."""
     path = CONFIGS / "features" / f"{REGISTRY.dataset(name).tfds_name}.json"
-    leaves = flatten_features(tfds.features.FeaturesDict.from_json(json.loads(path.read_text())), where=name).values()
+    leaves = flatten_features(tfds.features.FeaturesDict.from_json(json.loads(path.read_text())), context=name).values()
     return {leaf.name if leaf.level == "step" else f"/{leaf.path}": leaf for leaf in leaves}
 
 

@@ -93,7 +93,7 @@ def _read_tfrecord(content: bytes) -> None:
         assert isinstance(record, bytes | DamagedRecord)
 
 
-_LEAVES = flatten_features(tfds.features.FeaturesDict(demo_features()), where="fuzz")
+_LEAVES = flatten_features(tfds.features.FeaturesDict(demo_features()), context="fuzz")
 _PARSER = EpisodeParser(
     [_LEAVES["steps/observation/image"]], [leaf for leaf in _LEAVES.values() if leaf.kind == "tensor"]
 )

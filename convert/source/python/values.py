@@ -12,20 +12,21 @@ from convert.errors import MalformedEpisode
 from convert.source.files.plain import PICTURES, describe, is_array
 
 
-def flatten(values: object, *, where: str) -> dict[str, Any]:
+def flatten(values: object, *, context: str) -> dict[str, Any]:
     """Return nested mappings as one, names joined with a slash; raises MalformedEpisode if it is none."""
     if not isinstance(values, Mapping):
-        raise MalformedEpisode(f"{where} is {describe(values)}, expected a mapping of names to values")
-    found: dict[str, Any] = {}
-    for name, value in values.items():
+        raise MalformedEpisode(f"{context} is {describe(values)}, expected a mapping of names to values")
+    flattened: dict[str, Any] = {}
+    for value_name, value in values.items():
         if isinstance(value, Mapping):
-            found |= {f"{name}/{key}": each for key, each in flatten(value, where=f"{where}/{name}").items()}
+            nested = flatten(value, context=f"{context}/{value_name}")
+            flattened |= {f"{value_name}/{name}": nested_value for name, nested_value in nested.items()}
         else:
-            found[str(name)] = _usual(value)
-    return found
+            flattened[str(value_name)] = _normalise(value)
+    return flattened
 
 
-def _usual(value: Any) -> Any:
+def _normalise(value: Any) -> Any:
     """Return tensors and lists of equal arrays as one array, and an array of encoded pictures as a list."""
     if isinstance(value, list | tuple) and value and isinstance(value[0], np.ndarray):
         with contextlib.suppress(ValueError):

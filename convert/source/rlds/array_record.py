@@ -27,21 +27,23 @@ class ArrayRecordFile:
         """XXH3 in hex over the records read so far."""
         return self._digest.hexdigest()
 
-    def read(self, wanted: Callable[[int], bool]) -> Iterator[bytes | DamagedRecord | None]:
+    def read(self, is_requested: Callable[[int], bool]) -> Iterator[bytes | DamagedRecord | None]:
         """Yield each record, or a ``DamagedRecord`` instead of one that does not read.
 
-        A record whose number is not wanted is read for the digest, and None comes in its place. Of a file that is cut
-        short no record is readable: a ``DamagedRecord`` with ``rest=True`` is then the only item.
+        An unrequested record is read for the digest and yielded as None. In a file that is cut short no record is
+        readable: the only item is a ``DamagedRecord`` with ``rest=True``.
         """
         reader = ArrayRecordReader(str(self._path), _OPTIONS)
         if not reader.ok():
             yield DamagedRecord(f"{self._name}: not a complete ArrayRecord file; copy it again", rest=True)
             return
-        for number in range(reader.num_records()):
+        for record_number in range(reader.num_records()):
             try:
-                (record,) = reader.read(number, number + 1)
+                (record,) = reader.read(record_number, record_number + 1)
             except (RuntimeError, ValueError, IndexError) as error:
-                yield DamagedRecord(f"{self._name}: record {number} does not read: {first_line(error)}", rest=False)
+                yield DamagedRecord(
+                    f"{self._name}: record {record_number} does not read: {first_line(error)}", rest=False
+                )
             else:
                 self._digest.update(xxhash.xxh3_128_digest(record))
-                yield record if wanted(number) else None
+                yield record if is_requested(record_number) else None

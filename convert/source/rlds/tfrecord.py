@@ -34,7 +34,7 @@ def encode_tfrecord(data: bytes) -> bytes:
 
 
 class TFRecordFile:
-    """An iterator over the records of one open TFRecord file of ``size`` bytes; ``name`` is its name in messages."""
+    """An iterator over the records of an open TFRecord file of ``size`` bytes, called ``name`` in messages."""
 
     def __init__(self, file: BinaryIO, *, name: str, size: int) -> None:
         self._file = file
@@ -51,43 +51,39 @@ class TFRecordFile:
         """Yield the items of ``read`` for all records."""
         return (item for item in self.read(lambda number: True) if item is not None)
 
-    def read(self, wanted: Callable[[int], bool]) -> Iterator[bytes | DamagedRecord | None]:
+    def read(self, is_requested: Callable[[int], bool]) -> Iterator[bytes | DamagedRecord | None]:
         """Yield each record, or a ``DamagedRecord`` instead of a record with a wrong checksum.
 
-        Of a record whose number is not wanted, only the length is read, and None comes in its place.
+        Of an unrequested record only the length is read, and None is yielded.
 
-        A damaged length or a file that ends inside a record makes the rest unreadable: the last item is then a
-        ``DamagedRecord`` with ``rest=True``.
+        After a damaged length, or in a file that ends inside a record, nothing more is readable: the last item is then
+        a ``DamagedRecord`` with ``rest=True``.
         """
-        position = start = 0
+        position = record_start = 0
         while header := self._file.read(_HEADER.size):
             # A header that is cut short is a truncated record below.
             length, length_crc = _HEADER.unpack(header.ljust(_HEADER.size))
             if len(header) == _HEADER.size and masked_crc32c(header[:8]) != length_crc:
-                fault = (
-                    f"wrong checksum of the length of record {position} at byte {start}; nothing after it is readable"
-                )
-                yield DamagedRecord(f"{self._name}: {fault}", rest=True)
+                fault = f"wrong checksum of the length of record {position} at byte {record_start}"
+                yield DamagedRecord(f"{self._name}: {fault}; nothing after it is readable", rest=True)
                 return
-            end = start + _HEADER.size + length + _FOOTER.size
-            skipped = end <= self._size and self._file.seekable() and not wanted(position)
-            if skipped:
+            record_end = record_start + _HEADER.size + length + _FOOTER.size
+            is_skipped = record_end <= self._size and self._file.seekable() and not is_requested(position)
+            if is_skipped:
                 self._file.seek(length, os.SEEK_CUR)
-            data = self._file.read(length) if end <= self._size and not skipped else b""
+            data = self._file.read(length) if record_end <= self._size and not is_skipped else b""
             footer = self._file.read(_FOOTER.size)
-            if (len(data) < length and not skipped) or len(footer) < _FOOTER.size:
-                fault = (
-                    f"ends inside record {position}, which starts at byte {start}; the file is truncated, copy it again"
-                )
-                yield DamagedRecord(f"{self._name}: {fault}", rest=True)
+            if (len(data) < length and not is_skipped) or len(footer) < _FOOTER.size:
+                fault = f"ends inside record {position}, which starts at byte {record_start}"
+                yield DamagedRecord(f"{self._name}: {fault}; the file is truncated, copy it again", rest=True)
                 return
             self._digest.update(header + footer)
-            if skipped:
+            if is_skipped:
                 yield None
             elif masked_crc32c(data) == _FOOTER.unpack(footer)[0]:
                 yield data
             else:
-                fault = f"wrong checksum of record {position} at byte {start} ({length} bytes)"
-                yield DamagedRecord(f"{self._name}: {fault}", rest=False)
+                message = f"wrong checksum of record {position} at byte {record_start} ({length} bytes)"
+                yield DamagedRecord(f"{self._name}: {message}", rest=False)
             position += 1
-            start = end
+            record_start = record_end

@@ -19,10 +19,10 @@ from tests.fixtures.leaf_kinds import EPISODES, FEATURES
 
 LEAVES = {
     path: feature
-    for path, feature in flatten_features(tfds.features.FeaturesDict(FEATURES), where="test").items()
+    for path, feature in flatten_features(tfds.features.FeaturesDict(FEATURES), context="test").items()
     if feature.kind == "tensor"
 }
-CAMERA = flatten_features(tfds.features.FeaturesDict(FEATURES), where="test")["steps/observation/image"]
+CAMERA = flatten_features(tfds.features.FeaturesDict(FEATURES), context="test")["steps/observation/image"]
 
 
 @pytest.fixture(scope="module")

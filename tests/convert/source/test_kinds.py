@@ -40,7 +40,9 @@ def test_folders_are_recognised_by_their_content(tmp_path: Path) -> None:
     written = write_dataset(tmp_path, splits={"train": [[demo_episode(3, seed=1)]]})
     assert recognise(str(DATA / "demo" / "v3_av1")) == "lerobot"
     assert recognise(str(written.path)) == recognise(str(written.path.parent)) == "rlds"
-    with pytest.raises(ConfigError, match=r"its content tells; write KIND:.* with one of .*rlds"):
+    with pytest.raises(
+        ConfigError, match=r"its content does not show the kind of a dataset; write KIND:.* with one of .*rlds"
+    ):
         recognise(str(tmp_path))
 
 

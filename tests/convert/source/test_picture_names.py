@@ -19,7 +19,7 @@ from tests.fixtures.arrays.written import h5py, jpeg, scene
 from tests.fixtures.datasets.lerobot_dataset import copy_dataset, edit_info
 
 DATA = "data/chunk-000/file-000.parquet"
-FUNCTION = r"read both with a function of your own, python:FILE\.py:FUNCTION \(docs/own-data\.md\)"
+FUNCTION = r"read both with your own function, python:FILE\.py:FUNCTION \(docs/own-data\.md\)"
 
 
 def write_pictures(folder: Path, count: int) -> list[str]:

@@ -175,7 +175,7 @@ def test_a_chunk_larger_than_a_block_is_read_with_a_cache_that_holds_it(tmp_path
     pictures = scene(40, seed=1)
     path = write(tmp_path / "own.hdf5", {"front": pictures}, chunks=pictures.shape, compression="gzip")
     with hdf5.open_hdf5(path) as store:
-        facts = store.facts("front")
+        facts = store.array_info("front")
         np.testing.assert_array_equal(store.rows("front", facts, 3, 5), pictures[3:5])
         access = store._library.array("front", facts).id.get_access_plist()
         assert access.get_chunk_cache()[1] == pictures.nbytes

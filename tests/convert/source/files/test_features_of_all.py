@@ -65,7 +65,7 @@ def test_a_feature_that_the_first_episode_lacks_is_a_column(tmp_path: Path) -> N
 def test_a_feature_of_an_episode_that_nobody_looked_at_is_listed_and_the_episode_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("convert.source.arrays.dataset.ArraysKind.looks", 1)
+    monkeypatch.setattr("convert.source.arrays.dataset.ArraysKind.sampled_episodes", 1)
     source = write(
         tmp_path / "a.hdf5", [{"actions": np.ones((3, 2))}, {"actions": np.ones((3, 2)), "reward": np.arange(3.0)}]
     )
@@ -78,7 +78,7 @@ def test_a_feature_of_an_episode_that_nobody_looked_at_is_listed_and_the_episode
 def test_the_episodes_that_are_looked_at_come_from_all_over_the_dataset(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: int
 ) -> None:
-    monkeypatch.setattr("convert.source.arrays.dataset.ArraysKind.looks", 2)
+    monkeypatch.setattr("convert.source.arrays.dataset.ArraysKind.sampled_episodes", 2)
     encoded = [jpeg(picture) for picture in scene(3, seed=1)]
     rows = np.array([list(data.ljust(max(map(len, encoded)), b"\0")) for data in encoded], np.uint8)
     demos: list[dict[str, Any]] = [{"actions": np.ones((3, 2))} for _ in range(4)]
@@ -165,7 +165,7 @@ def test_pictures_come_as_lists_of_arrays_and_arrays_of_bytes_too() -> None:
     pictures = scene(3, seed=1)
     data = [jpeg(each) for each in pictures]
     steps = {"list": list(pictures), "objects": np.array(data, object), "fixed": np.array(data)}
-    found = infer_features(PlainEpisode(flatten(steps, where="steps"), {}))
+    found = infer_features(PlainEpisode(flatten(steps, context="steps"), {}))
     assert [each.kind for each in found.values()] == ["image"] * 3
 
 

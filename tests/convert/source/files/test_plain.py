@@ -169,9 +169,9 @@ def test_a_picture_that_is_none_is_a_corrupt_frame() -> None:
 
 
 def test_nested_names_are_joined() -> None:
-    assert flatten({"a": {"b": 1, "c": {"d": 2}}, 5: 3}, where="steps") == {"a/b": 1, "a/c/d": 2, "5": 3}
+    assert flatten({"a": {"b": 1, "c": {"d": 2}}, 5: 3}, context="steps") == {"a/b": 1, "a/c/d": 2, "5": 3}
     with pytest.raises(MalformedEpisode, match=r"steps is list \[1\], expected a mapping"):
-        flatten([1], where="steps")
+        flatten([1], context="steps")
 
 
 def features() -> Iterator[Feature]:

@@ -13,7 +13,7 @@ import pytest
 
 from convert.errors import DamagedEpisode
 from convert.source.files.plain import PlainEpisode
-from convert.source.files.source import FileEpisode, FileKind, FileReader, Found, open_files
+from convert.source.files.source import FileEpisode, FileKind, FileReader, NumberedEpisode, open_files
 from convert.source.protocol import ReadRequest
 
 PICTURES = np.zeros((3, 4, 6, 3), np.uint8)
@@ -46,7 +46,7 @@ class ShortReader(FileReader):
 
     given: int
 
-    def episodes(self, numbers: Sequence[int] | None) -> Iterator[Found]:
+    def episodes(self, numbers: Sequence[int] | None) -> Iterator[NumberedEpisode]:
         """Yield some."""
         for number in numbers or ():
             if number < self.given:
@@ -58,7 +58,7 @@ def test_an_episode_that_the_reader_does_not_give_is_damaged(files: int, tmp_pat
     paths = [tmp_path / f"{number}.bin" for number in range(files)]
     for path in paths:
         path.write_bytes(b"x")
-    source = open_files(str(tmp_path), paths, Short(2), name="short", facts={})
+    source = open_files(str(tmp_path), paths, Short(2), dataset_name="short", entry_facts={})
     (shard,) = source.shards("train")
     wanted = ReadRequest(cameras=tuple(each for each in source.features.values() if each.kind == "image"))
     with shard.open(wanted, [shard.every]) as reader:
@@ -76,7 +76,7 @@ def test_a_range_of_a_shard_of_several_files_begins_and_ends_within_files(tmp_pa
     paths = [tmp_path / f"{number}.bin" for number in range(3)]
     for path in paths:
         path.write_bytes(b"x")
-    source = open_files(str(tmp_path), paths, Short(4), name="short", facts={})
+    source = open_files(str(tmp_path), paths, Short(4), dataset_name="short", entry_facts={})
     (shard,) = source.shards("train")
     for spans in ([(3, 6)], [(1, 2), (9, 11)]):
         with shard.open(ReadRequest(cameras=()), spans) as reader:

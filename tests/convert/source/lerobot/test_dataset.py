@@ -13,12 +13,10 @@ import pytest
 from convert.errors import SourceError, UsageError
 from convert.registry.registry import Registry
 from convert.source.describe import camera_names, camera_roles
-from convert.source.lerobot.dataset import LeRobotSource
+from convert.source.lerobot.dataset import LeRobotSource, describe
 from convert.source.lerobot.dataset import find as find_source
-from convert.source.lerobot.entry import describe
-from convert.source.lerobot.episodes import EpisodeFiles, cut_units
+from convert.source.lerobot.episodes import EpisodeFiles, VideoPart, cut_units
 from convert.source.lerobot.info import Info, file_name
-from convert.source.lerobot.matching import VideoPart
 from tests.fixtures.datasets.lerobot_dataset import DATA, copy_dataset, edit_episodes, edit_info
 
 
@@ -99,7 +97,11 @@ def test_every_camera_has_a_valid_name_of_its_own(cameras: tuple[str, ...], name
     assert camera_names(list(info.cameras)) == dict(zip(names, cameras, strict=True))
     features = info.split_features()[0]
     assert (
-        list(Registry().describe("demo", describe(info, features, name="demo", lengths={"train": [5]})).cameras)
+        list(
+            Registry()
+            .describe("demo", describe(info, features, dataset_name="demo", lengths_by_split={"train": [5]}))
+            .cameras
+        )
         == names
     )
 
@@ -371,8 +373,8 @@ def test_a_dataset_that_is_not_there_names_what_is(tmp_path: Path) -> None:
     ],
 )
 def test_a_pattern_that_leaves_the_folder_is_refused(pattern: str) -> None:
-    with pytest.raises(SourceError, match=r"no file of the dataset|known are {chunk_index}"):
-        file_name(pattern, where="d", chunk_index=0, video_key="../up")
+    with pytest.raises(SourceError, match=r"not a file of the dataset|known are {chunk_index}"):
+        file_name(pattern, context="d", chunk_index=0, video_key="../up")
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", json.dumps({"codebase_version": "v3.0", "features": {"a": 1}})])

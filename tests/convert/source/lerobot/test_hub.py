@@ -128,7 +128,9 @@ def test_a_dataset_of_another_kind_is_told(here: Hub, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "train.csv").write_text("1,2\n")
     here.add("demo/other", tmp_path / "other")
-    with pytest.raises(SourceError, match=r"demo/other@[0-9a-f]{40}: has no meta/info.json, so it is no LeRobot data"):
+    with pytest.raises(
+        SourceError, match=r"demo/other@[0-9a-f]{40}: has no meta/info.json, so it is not a LeRobot data"
+    ):
         find_source("lerobot:demo/other", [], {})
 
 

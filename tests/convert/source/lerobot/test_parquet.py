@@ -13,7 +13,7 @@ import pytest
 
 from convert.errors import CorruptFrame, DamagedEpisode, SourceError
 from convert.source.episode import Episode
-from convert.source.lerobot import episodes, parquet, reader
+from convert.source.lerobot import episodes, parquet
 from convert.source.lerobot.dataset import find
 from convert.source.lerobot.parquet import check_claim
 from convert.source.protocol import ReadRequest
@@ -26,7 +26,7 @@ LIMIT = 1 << 20
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lower the limits to 1 MiB."""
-    monkeypatch.setattr(reader, "MOST", LIMIT)
+    monkeypatch.setattr(parquet, "MOST", LIMIT)
     monkeypatch.setattr(episodes, "MOST_METADATA", LIMIT)
 
 
@@ -148,6 +148,6 @@ def test_equal_values_count_as_the_bytes_they_take_in_memory(kind: pa.DataType, 
     table = pa.table({"x": pa.array([value] * 1000, kind), "xy": pa.array([1] * 1000)})
     pq.write_table(table, target)
     file = pq.ParquetFile(io.BytesIO(target.getvalue()))
-    check_claim(file, ["x"], groups=[0], size=0, most=claimed)
+    check_claim(file, ["x"], groups=[0], file_size=0, limit=claimed)
     with pytest.raises(pa.ArrowInvalid, match=f"{claimed:,} bytes in memory, most of x; "):
-        check_claim(file, ["x"], groups=[0], size=0, most=claimed - 1)
+        check_claim(file, ["x"], groups=[0], file_size=0, limit=claimed - 1)

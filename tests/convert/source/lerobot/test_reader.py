@@ -164,8 +164,8 @@ def test_a_file_of_several_episodes_that_lacks_frames_tells_none_of_them(tmp_pat
     reason, message = found[5]
     assert reason == "unmatched_frames"
     assert message == (
-        "videos/observation.images.left_wrist/chunk-000/file-001.mp4: 20 frames for 23 rows, so those of the 5 rows "
-        "of episode 5 cannot be told: the file ends at 2.000 s, its episodes at 2.300 s, or some overlap"
+        "videos/observation.images.left_wrist/chunk-000/file-001.mp4: 20 frames for 23 rows, so the frames of the 5 "
+        "rows of episode 5 cannot be identified: the file ends at 2.000 s, its episodes at 2.300 s, or some overlap"
     )
 
 

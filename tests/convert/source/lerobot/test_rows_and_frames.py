@@ -87,8 +87,8 @@ def test_of_a_file_of_several_episodes_with_a_frame_more_none_can_be_told(place:
     folder = write_numbered(tmp_path, frames=[[*ALL[:place], 999, *ALL[place:]]])
     found = shown_numbers(folder)
     assert str(found[1]) == (
-        f"unmatched_frames: videos/{CAMERA}/chunk-000/file-000.mp4: 19 frames for 18 rows, so those of the 5 rows of "
-        "episode 1 cannot be told: the file ends at 1.900 s, its episodes at 1.800 s, or some overlap"
+        f"unmatched_frames: videos/{CAMERA}/chunk-000/file-000.mp4: 19 frames for 18 rows, so the frames of the 5 "
+        "rows of episode 1 cannot be identified: the file ends at 1.900 s, its episodes at 1.800 s, or some overlap"
     )
     assert {str(steps).partition(":")[0] for steps in found.values()} == {UNTOLD}
 

@@ -14,7 +14,7 @@ Tensor, Text, Image, Sequence = tfds.features.Tensor, tfds.features.Text, tfds.f
 
 
 def flatten(tree: dict[str, Any]) -> dict[str, Feature]:
-    return flatten_features(tfds.features.FeaturesDict(tree), where="/data/demo/1.0.0")
+    return flatten_features(tfds.features.FeaturesDict(tree), context="/data/demo/1.0.0")
 
 
 def flatten_step(feature: Any) -> Feature:
@@ -48,7 +48,7 @@ def test_every_leaf_has_the_name_of_the_serialised_feature() -> None:
 
 def test_features_survive_the_way_through_features_json() -> None:
     tree = tfds.features.FeaturesDict(FEATURES)
-    assert flatten_features(type(tree).from_json(tree.to_json()), where="x") == flatten(FEATURES)
+    assert flatten_features(type(tree).from_json(tree.to_json()), context="x") == flatten(FEATURES)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_a_dataset_without_steps_is_refused(tree: dict[str, Any]) -> None:
 
 def test_features_that_are_not_a_dictionary_are_refused() -> None:
     with pytest.raises(SourceError, match="not an RLDS dataset"):
-        flatten_features(Image(), where="x")
+        flatten_features(Image(), context="x")
 
 
 class Odd(tfds.features.FeatureConnector):

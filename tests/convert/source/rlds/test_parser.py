@@ -25,7 +25,7 @@ from tests.fixtures.leaf_kinds import EPISODES, FEATURES, STEP_LEAVES, WRITE_ONL
 
 LEAVES = {
     feature.path: feature
-    for feature in flatten_features(tfds.features.FeaturesDict(FEATURES), where="test").values()
+    for feature in flatten_features(tfds.features.FeaturesDict(FEATURES), context="test").values()
     if feature.path not in ("steps/observation/image", "steps/observation/raw")
 }
 
@@ -50,7 +50,7 @@ def parsed() -> list[Episode]:
 
 
 def camera(name: str) -> Feature:
-    return flatten_features(tfds.features.FeaturesDict(FEATURES), where="test")[f"steps/observation/{name}"]
+    return flatten_features(tfds.features.FeaturesDict(FEATURES), context="test")[f"steps/observation/{name}"]
 
 
 def nested(column: Column) -> Any:
@@ -132,7 +132,7 @@ def test_doubles_that_are_stored_as_bytes_keep_their_precision(parsed: list[Epis
 
 
 def demo_parser() -> EpisodeParser:
-    features = flatten_features(tfds.features.FeaturesDict(demo_features()), where="test")
+    features = flatten_features(tfds.features.FeaturesDict(demo_features()), context="test")
     image = features.pop("steps/observation/image")
     return EpisodeParser([image], features.values())
 

@@ -201,7 +201,7 @@ def test_a_root_is_not_converted_over_itself(
     [
         ("nothing", "nothing: no such folder; give that of a converted dataset, ROOT/<dataset>"),
         ("source/demo", "no dataset.json|TFDS"),
-        ("s3://bucket/converted/demo", "a bucket is no source; bring it with `pairstream fetch`"),
+        ("s3://bucket/converted/demo", "a bucket is not a source; download it with `pairstream fetch`"),
     ],
 )
 def test_what_is_no_converted_dataset_is_refused(

@@ -8,8 +8,7 @@ import pytest
 
 from convert.errors import SourceError
 from convert.source.kinds import suggest_layout
-from convert.source.rosbag.dataset import find
-from convert.source.rosbag.draft import draft
+from convert.source.rosbag.dataset import draft, find
 from tests.convert.source.rosbag.bags import (
     COMMAND,
     DEPTH,

@@ -96,7 +96,7 @@ def test_a_folder_of_bags_without_permission_is_an_error_that_names_it(tmp_path:
     (folder / "closed").chmod(0)
     code = (
         "import os, sys\n"
-        "from convert.source.rosbag.names import find_bags\n"
+        "from convert.source.rosbag.layout import find_bags\n"
         "os.setuid(65534) if os.getuid() == 0 else None\n"
         f"find_bags({str(folder / place)!r}, [])\n"
     )
