@@ -127,7 +127,7 @@ class RootReader:
         stored_camera = self._fields.stored_cameras[camera_number]
         if self._fields.layout == "frames":
             has_records = episode_row["num_records"] > 0
-            # A camera's frames follow one another; a record of video has ``gop`` of them.
+            # Records follow one another by camera and step; the remainder is the frame in a chunk of video.
             start = first_record + camera_number * num_steps
             steps = range(num_steps if has_records else 0)
             frame_locations = {step: (start + step, step % stored_camera.gop) for step in steps}
@@ -149,9 +149,8 @@ class RootReader:
                     CorruptFrame("is a hole") if content == HOLE else _plain(stored_camera.frame(content, frame_number))
                 )
             except (FormatError, OSError) as error:
-                shard_record = record_number(
-                    self._record_columns["position"][self._record_rows], record - self._record_rows.start
-                )
+                positions = self._record_columns["position"][self._record_rows]
+                shard_record = record_number(positions, record - self._record_rows.start)
                 yield CorruptFrame(f"record {shard_record} {error}")
 
 

@@ -68,14 +68,14 @@ def test_another_package_brings_a_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kinds, "entry_points", lambda group: [point] if group == "pairstream.sources" else [])
     kinds.kinds.cache_clear()
     try:
-        found: Any = find_source("mine:place", ["root"], {"a": 1})
-        assert found == ("place", ["root"], {"a": 1})
+        result: Any = find_source("mine:place", ["root"], {"a": 1})
+        assert result == ("place", ["root"], {"a": 1})
     finally:
         kinds.kinds.cache_clear()
 
 
-def find_mine(place: str, roots: list[str], layout: dict[str, Any]) -> Any:
-    return place, list(roots), dict(layout)
+def find_mine(location: str, roots: list[str], layout: dict[str, Any]) -> Any:
+    return location, list(roots), dict(layout)
 
 
 def test_a_kind_whose_module_is_missing_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:

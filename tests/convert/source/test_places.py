@@ -15,8 +15,8 @@ from tests.fixtures.command import REPOSITORY
 from tests.fixtures.faults.other_user import open_to_others
 
 
-def names(place: Path, root: Path) -> list[str]:
-    return [str(path.relative_to(root)) for path in find_paths(str(place), ["*.bin"])[1]]
+def names(folder: Path, root: Path) -> list[str]:
+    return [str(path.relative_to(root)) for path in find_paths(str(folder), ["*.bin"])[1]]
 
 
 def made(folder: Path, *files: str) -> Path:
@@ -26,12 +26,12 @@ def made(folder: Path, *files: str) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("place", ["", "**/*.bin"])
-def test_files_behind_a_link_to_a_folder_are_found(tmp_path: Path, place: str) -> None:
+@pytest.mark.parametrize("location", ["", "**/*.bin"])
+def test_files_behind_a_link_to_a_folder_are_found(tmp_path: Path, location: str) -> None:
     elsewhere = made(tmp_path / "elsewhere", "deep/b.bin")
     folder = made(tmp_path / "source", "a.bin")
     (folder / "linked").symlink_to(elsewhere)
-    assert names(folder / place, folder) == ["a.bin", "linked/deep/b.bin"]
+    assert names(folder / location, folder) == ["a.bin", "linked/deep/b.bin"]
 
 
 def test_a_folder_is_read_once_and_by_its_own_name_however_many_links_lead_to_it(tmp_path: Path) -> None:

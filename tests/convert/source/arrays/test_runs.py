@@ -14,13 +14,13 @@ from tests.fixtures.command import run, tree
 def test_a_changed_chunk_of_a_zarr_folder_with_damage_is_converted_again(tmp_path: Path) -> None:
     files.write_replay(tmp_path / "own.zarr", chunk=1)
     chunk = tmp_path / "own.zarr" / "data" / "img" / "2.0.0.0"
-    whole = chunk.read_bytes()
-    chunk.write_bytes(whole[:10] + b"\xff" * 20)
+    complete = chunk.read_bytes()
+    chunk.write_bytes(complete[:10] + b"\xff" * 20)
     command = ["--datasets", f"diffusion_policy:{tmp_path / 'own.zarr'}", "--output", str(tmp_path / "out")]
     command += ["--layout", "frames", "--image-size", "native", "--num-workers", "1"]
     damaged = run(*command)
     assert "corrupt frame 1" in damaged.out + damaged.err
-    chunk.write_bytes(whole)
+    chunk.write_bytes(complete)
     mended = run(*command)
     assert mended.code == 0, mended.err
     fresh = run(*command[:2], "--output", str(tmp_path / "fresh"), *command[4:])

@@ -48,8 +48,8 @@ def annotate(folder: Path, texts: list[int] | None = None) -> Path:
     write_tasks(folder, [{"task_index": number, "task": text} for number, text in enumerate(TEXTS)])
     path = folder / "data/chunk-000/file-000.parquet"
     rows = pq.read_table(path)
-    place = rows.schema.get_field_index("task_index")
-    pq.write_table(rows.set_column(place, "task_index", pa.array([2] * len(rows), pa.int64())), path)
+    position = rows.schema.get_field_index("task_index")
+    pq.write_table(rows.set_column(position, "task_index", pa.array([2] * len(rows), pa.int64())), path)
     texts = texts or [episode % 2 for episode, steps in enumerate(LENGTHS) for _ in range(steps)]
     valid = pa.array([2] * sum(LENGTHS), pa.int64())
     add_columns(folder, {VALIDITY: valid, DESCRIPTION: pa.array(texts, pa.int64())})
@@ -59,11 +59,11 @@ def annotate(folder: Path, texts: list[int] | None = None) -> Path:
 def read(folder: Path) -> list[Episode | DamagedEpisode]:
     source = find(str(folder), [], {})
     features = tuple(feature for feature in source.features.values() if feature.kind != "image" and feature.size)
-    found: list[Episode | DamagedEpisode] = []
+    result: list[Episode | DamagedEpisode] = []
     for shard in source.shards("train"):
         with shard.open(ReadRequest(cameras=(), features=features), [shard.every]) as reader:
-            found += [episode.content for episode in reader]
-    return found
+            result += [episode.content for episode in reader]
+    return result
 
 
 def test_annotations_are_the_texts_of_their_numbers_and_the_one_that_describes_is_the_instruction(
@@ -89,7 +89,7 @@ def test_of_several_annotations_that_describe_the_task_goes_before_parts_of_it(t
 def test_tasks_are_found_by_their_number_and_not_by_their_line(tmp_path: Path) -> None:
     folder = write_numbered(tmp_path)
     write_tasks(folder, [{"task_index": number, "task": f"task {number}"} for number in (7, 1, 0)])
-    texts = [set(each.steps["task"].values or ()) for each in read(folder) if isinstance(each, Episode)]
+    texts = [set(item.steps["task"].values or ()) for item in read(folder) if isinstance(item, Episode)]
     assert texts == [{"task 0"}, {"task 1"}, {"task 0"}]
 
 
@@ -102,8 +102,8 @@ def test_a_step_without_an_annotation_has_an_empty_text(tmp_path: Path) -> None:
 
 def test_a_number_that_the_list_of_tasks_lacks_is_a_damaged_episode(tmp_path: Path) -> None:
     texts = [*[0] * (sum(LENGTHS) - 1), 9]
-    *others, last = read(annotate(tmp_path, texts=texts))
-    assert all(isinstance(each, Episode) for each in others)
+    *remaining, last = read(annotate(tmp_path, texts=texts))
+    assert all(isinstance(item, Episode) for item in remaining)
     assert isinstance(last, MalformedEpisode)
     assert str(last).endswith(f"episode 2 has {DESCRIPTION} 9, which meta/tasks lacks")
 

@@ -46,37 +46,37 @@ def test_files_of_any_name_are_those_of_the_pattern(tmp_path: Path) -> None:
     for top, ending in (("data", "parquet"), (f"videos/{CAMERA}", "mp4")):
         (folder / top / "chunk-000").rename(folder / top / "-chunk 000")
         (folder / top / f"-chunk 000/file-000.{ending}").rename(folder / top / f"-chunk 000/-é 000.{ending}")
-    place = "-chunk {chunk_index:03d}/-é {file_index:03d}"
-    paths = {"data_path": f"data/{place}.parquet", "video_path": f"videos/{{video_key}}/{place}.mp4"}
+    position = "-chunk {chunk_index:03d}/-é {file_index:03d}"
+    paths = {"data_path": f"data/{position}.parquet", "video_path": f"videos/{{video_key}}/{position}.mp4"}
     edit_info(folder, lambda info: info.update(paths))
     assert convert(f"lerobot:{folder}", tmp_path / "out") == 0
     check(tmp_path / "out", "robot")
 
 
-def move(place: str) -> Callable[[Path], Path]:
+def move(location: str) -> Callable[[Path], Path]:
     """Put a part of a dataset elsewhere, with a symbolic link in its place."""
 
     def moved(folder: Path) -> Path:
         elsewhere = folder.parent / "elsewhere"
-        (folder / place).rename(elsewhere)
-        os.symlink(elsewhere, folder / place)
+        (folder / location).rename(elsewhere)
+        os.symlink(elsewhere, folder / location)
         return folder
 
     return moved
 
 
 @pytest.mark.parametrize(
-    "place",
+    "location",
     [
         *("", "data", "videos", "meta", "meta/episodes/chunk-000", f"videos/{CAMERA}"),
         *("data/chunk-000/file-000.parquet", "meta/info.json", "meta/episodes/chunk-000/file-000.parquet"),
         f"videos/{CAMERA}/chunk-000/file-000.mp4",
     ],
 )
-def test_a_part_of_a_dataset_may_be_a_symbolic_link(place: str, tmp_path: Path) -> None:
+def test_a_part_of_a_dataset_may_be_a_symbolic_link(location: str, tmp_path: Path) -> None:
     folder = write_numbered(tmp_path / "robot")
-    if place:
-        move(place)(folder)
+    if location:
+        move(location)(folder)
     else:
         folder.rename(tmp_path / "elsewhere")
         os.symlink(tmp_path / "elsewhere", folder)

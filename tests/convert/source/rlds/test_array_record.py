@@ -24,9 +24,9 @@ def dataset(tmp_path: Path) -> RldsDataset:
 
 def test_the_same_episodes_give_the_same_records_as_from_tfrecord(dataset: RldsDataset, tmp_path: Path) -> None:
     same = converted(write_dataset(tmp_path / "plain", splits={"train": [EPISODES]})).splits["train"]
-    found = converted(dataset).splits["train"]
-    assert [shard.file for shard in found.shards] == [shard.file for shard in same.shards]
-    assert found.index["steps"] == same.index["steps"]
+    result = converted(dataset).splits["train"]
+    assert [shard.file for shard in result.shards] == [shard.file for shard in same.shards]
+    assert result.index["steps"] == same.index["steps"]
 
 
 def test_of_a_file_that_is_cut_short_every_episode_is_listed(dataset: RldsDataset) -> None:
@@ -51,20 +51,20 @@ def damage_the_first_record(dataset: RldsDataset) -> None:
 
 
 def test_a_file_that_was_repaired_or_replaced_is_noticed(dataset: RldsDataset) -> None:
-    whole = dataset.shard().read_bytes()
+    complete = dataset.shard().read_bytes()
     damage_the_first_record(dataset)
     conversion = dataset.conversion(dataset.root / "out", ConvertConfig(layout="frames"))
     (entry,) = convert_dataset(conversion).splits["train"].shards
     (job,) = conversion.jobs
 
     def differs() -> bool:
-        wanted, digest = conversion.plan.wanted, entry.source_digest
-        return job.shard.differs(wanted, job.spans, digest=digest, left_out=entry.left_out)
+        request, digest = conversion.plan.wanted, entry.source_digest
+        return job.shard.differs(request, job.spans, digest=digest, left_out=entry.left_out)
 
     assert not differs()
-    dataset.shard().write_bytes(whole)
+    dataset.shard().write_bytes(complete)
     assert differs()
-    others = [demo_episode(steps, seed=100 + steps) for steps in (5, 9, 7)]
-    write_dataset(dataset.root, splits={"train": [others]}, kind="array_record")
+    remaining = [demo_episode(steps, seed=100 + steps) for steps in (5, 9, 7)]
+    write_dataset(dataset.root, splits={"train": [remaining]}, kind="array_record")
     damage_the_first_record(dataset)
     assert differs()

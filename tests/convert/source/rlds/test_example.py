@@ -24,8 +24,8 @@ INTEGERS = st.lists(st.one_of(st.integers(-(2**63), 2**63 - 1), st.integers(0, 3
 
 
 def record(**features: tf_feature_pb2.Feature) -> bytes:
-    found = {f"steps/{name}": feature for name, feature in features.items()}
-    content: bytes = tf_example_pb2.Example(features=tf_feature_pb2.Features(feature=found)).SerializeToString()
+    result = {f"steps/{name}": feature for name, feature in features.items()}
+    content: bytes = tf_example_pb2.Example(features=tf_feature_pb2.Features(feature=result)).SerializeToString()
     return content
 
 

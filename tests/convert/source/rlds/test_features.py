@@ -18,13 +18,13 @@ def flatten(tree: dict[str, Any]) -> dict[str, Feature]:
 
 
 def flatten_step(feature: Any) -> Feature:
-    (found,) = flatten({"steps": tfds.features.Dataset({"x": feature})}).values()
-    return found
+    (result,) = flatten({"steps": tfds.features.Dataset({"x": feature})}).values()
+    return result
 
 
 def test_leaves_are_named_as_the_records_store_them_and_sorted() -> None:
-    found = flatten(demo_features())
-    assert list(found) == [
+    result = flatten(demo_features())
+    assert list(result) == [
         "episode_metadata/file_path",
         "steps/action",
         "steps/is_last",
@@ -32,7 +32,7 @@ def test_leaves_are_named_as_the_records_store_them_and_sorted() -> None:
         "steps/observation/image",
         "steps/observation/state",
     ]
-    assert [feature.path for feature in found.values()] == list(found)
+    assert [feature.path for feature in result.values()] == list(result)
 
 
 def test_the_order_of_the_keys_makes_no_difference() -> None:
@@ -41,9 +41,9 @@ def test_the_order_of_the_keys_makes_no_difference() -> None:
 
 
 def test_every_leaf_has_the_name_of_the_serialised_feature() -> None:
-    found = flatten(FEATURES)
+    result = flatten(FEATURES)
     info = tfds.features.FeaturesDict(FEATURES).get_serialized_info()
-    assert set(found) == set(tfds.core.utils.flatten_nest_dict(info))
+    assert set(result) == set(tfds.core.utils.flatten_nest_dict(info))
 
 
 def test_features_survive_the_way_through_features_json() -> None:
@@ -75,14 +75,14 @@ def test_features_survive_the_way_through_features_json() -> None:
     ],
 )
 def test_a_leaf_has_kind_shape_dtype_and_sequences_as_declared(feature: Any, expected: dict[str, Any]) -> None:
-    found = flatten_step(feature)
-    assert {key: getattr(found, key) for key in expected} == expected
+    result = flatten_step(feature)
+    assert {key: getattr(result, key) for key in expected} == expected
 
 
 def test_steps_are_no_sequence_of_their_own_but_of_the_episode_they_are() -> None:
-    found = flatten({"steps": Sequence({"x": np.int32}), "boxes": Sequence({"x": np.int32})})
-    assert (found["steps/x"].level, found["steps/x"].sequences, found["steps/x"].name) == ("step", (), "x")
-    assert (found["boxes/x"].level, found["boxes/x"].sequences, found["boxes/x"].name) == (
+    result = flatten({"steps": Sequence({"x": np.int32}), "boxes": Sequence({"x": np.int32})})
+    assert (result["steps/x"].level, result["steps/x"].sequences, result["steps/x"].name) == ("step", (), "x")
+    assert (result["boxes/x"].level, result["boxes/x"].sequences, result["boxes/x"].name) == (
         "episode",
         (None,),
         "boxes/x",
@@ -90,8 +90,8 @@ def test_steps_are_no_sequence_of_their_own_but_of_the_episode_they_are() -> Non
 
 
 def test_keys_may_contain_slashes_and_spaces() -> None:
-    found = flatten({"steps": tfds.features.Dataset({"present/xyz": np.int32, "end-effector type": Text()})})
-    assert [feature.name for feature in found.values()] == ["end-effector type", "present/xyz"]
+    result = flatten({"steps": tfds.features.Dataset({"present/xyz": np.int32, "end-effector type": Text()})})
+    assert [feature.name for feature in result.values()] == ["end-effector type", "present/xyz"]
 
 
 @pytest.mark.parametrize("tree", [{"image": Image(), "label": np.int32}, {}])

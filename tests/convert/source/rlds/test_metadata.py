@@ -60,9 +60,9 @@ def test_a_class_of_a_feature_is_not_imported(copied: Path, monkeypatch: pytest.
 def test_files_outside_of_the_dataset_are_not_opened(copied: Path, template: str) -> None:
     change(copied, "dataset_info.json", lambda info: info["splits"][0].update(filepathTemplate=template))
     with pytest.raises(SourceError):
-        found = find(copied)
-        for split in found.splits:
-            found.shards(split)
+        result = find(copied)
+        for split in result.splits:
+            result.shards(split)
 
 
 def test_the_name_of_a_dataset_does_not_lead_outside(copied: Path) -> None:

@@ -35,8 +35,8 @@ def start_of(index: int) -> int:
 
 
 def damage(items: list[bytes | DamagedRecord]) -> DamagedRecord:
-    (found,) = [item for item in items if isinstance(item, DamagedRecord)]
-    return found
+    (result,) = [item for item in items if isinstance(item, DamagedRecord)]
+    return result
 
 
 def test_it_reads_what_tensorflow_writes(tmp_path: Path) -> None:
@@ -71,9 +71,9 @@ def test_an_empty_file_has_no_records() -> None:
 def test_a_flipped_bit_in_the_data_spoils_that_record_only(index: int) -> None:
     items = read(flip(encode(RECORDS), start_of(index) + 12))
     assert [item for item in items if isinstance(item, bytes)] == RECORDS[:index] + RECORDS[index + 1 :]
-    found = damage(items)
-    assert not found.rest
-    assert str(found) == (
+    result = damage(items)
+    assert not result.rest
+    assert str(result) == (
         f"file-00000-of-00001: wrong checksum of record {index} at byte {start_of(index)} ({len(RECORDS[index])} bytes)"
     )
 
@@ -87,9 +87,9 @@ def test_a_flipped_bit_in_the_checksum_of_the_data_spoils_that_record_only() -> 
 def test_a_flipped_bit_in_the_length_or_its_checksum_spoils_the_rest(byte: int) -> None:
     items = read(flip(encode(RECORDS), start_of(2) + byte, bit=3))
     assert items[:2] == RECORDS[:2]
-    found = damage(items)
-    assert (found.rest, len(items)) == (True, 3)
-    assert "wrong checksum of the length of record 2" in str(found)
+    result = damage(items)
+    assert (result.rest, len(items)) == (True, 3)
+    assert "wrong checksum of the length of record 2" in str(result)
 
 
 def test_a_file_cut_anywhere_gives_whole_records_and_then_one_clear_error() -> None:
@@ -97,15 +97,15 @@ def test_a_file_cut_anywhere_gives_whole_records_and_then_one_clear_error() -> N
     boundaries = [start_of(index) for index in range(len(RECORDS) + 1)]
     for size in range(len(content)):
         items = read(content[:size])
-        whole = sum(boundary <= size for boundary in boundaries) - 1
-        assert items[:whole] == RECORDS[:whole]
+        complete = sum(boundary <= size for boundary in boundaries) - 1
+        assert items[:complete] == RECORDS[:complete]
         if size in boundaries:
-            assert len(items) == whole
+            assert len(items) == complete
             continue
-        found = damage(items)
-        assert items[-1] is found
-        assert found.rest
-        assert f"ends inside record {whole}, which starts at byte {boundaries[whole]}" in str(found)
+        result = damage(items)
+        assert items[-1] is result
+        assert result.rest
+        assert f"ends inside record {complete}, which starts at byte {boundaries[complete]}" in str(result)
 
 
 def test_a_file_that_shrinks_while_it_is_read_ends_with_an_error() -> None:
@@ -154,9 +154,9 @@ class Watched(io.BytesIO):
     count = 0
 
     def read(self, size: int | None = -1) -> bytes:
-        found = super().read(size)
-        self.count += len(found)
-        return found
+        result = super().read(size)
+        self.count += len(result)
+        return result
 
 
 def test_a_record_that_is_not_wanted_is_not_read_and_the_digest_covers_it() -> None:
@@ -166,9 +166,9 @@ def test_a_record_that_is_not_wanted_is_not_read_and_the_digest_covers_it() -> N
     reader = TFRecordFile(file, name="f", size=len(content))
     assert list(reader.read(lambda number: number == 3)) == [None, None, None, records[3], None]
     assert file.count < 11_000
-    whole = open_records(content)
-    list(whole)
-    assert reader.digest == whole.digest
+    complete = open_records(content)
+    list(complete)
+    assert reader.digest == complete.digest
 
 
 @pytest.mark.parametrize("size", [-9, -15, -20_000])

@@ -35,10 +35,10 @@ def test_bags_convert_to_the_same_bytes_with_one_and_two_workers(
     for workers in ("1", "2"):
         arguments = ["--datasets", str(config), "--output", str(tmp_path / workers), "--num-workers", workers]
         assert main([*arguments, "--layout", "frames", "--image-size", "24x32"]) == EXIT_DAMAGED, capsys.readouterr()
-    one, two = _content(tmp_path / "1"), _content(tmp_path / "2")
-    assert one and one.keys() == two.keys()
-    assert all(one[name] == two[name] for name in one), [name for name in one if one[name] != two[name]]
-    quarantine = b"".join(content for name, content in one.items() if name.endswith("quarantine.jsonl")).decode()
+    single, two = _content(tmp_path / "1"), _content(tmp_path / "2")
+    assert single and single.keys() == two.keys()
+    assert all(single[name] == two[name] for name in single), [name for name in single if single[name] != two[name]]
+    quarantine = b"".join(content for name, content in single.items() if name.endswith("quarantine.jsonl")).decode()
     assert "no picture for 0.600 s" in quarantine
     assert "has no message for" in quarantine
     assert "mcap recover open.mcap" in quarantine

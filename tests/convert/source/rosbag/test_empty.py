@@ -28,8 +28,8 @@ def test_a_first_bag_without_messages_is_one_listed_episode(tmp_path: Path, form
     write(tmp_path / "a", form, [])
     write(tmp_path / "b", form, recording(form, seconds=0.5))
     source = find(str(tmp_path), [], LAYOUT)
-    found = read_source(source)
-    assert [isinstance(each, ReadEpisode) for each in found] == [False, True]
+    result = read_source(source)
+    assert [isinstance(item, ReadEpisode) for item in result] == [False, True]
     assert fault(source).startswith("a")
 
 
@@ -45,8 +45,8 @@ def test_joints_are_those_of_the_first_bag_that_has_their_messages(tmp_path: Pat
         writer.add_connection(JOINTS, "sensor_msgs/msg/JointState", typestore=types.store)
         for sent in recording("mcap", seconds=0.2):
             if sent.topic != JOINTS:
-                known = next((each for each in writer.connections if each.topic == sent.topic), None)
-                topic = known or writer.add_connection(sent.topic, sent.kind, typestore=types.store)
+                expected_names = next((item for item in writer.connections if item.topic == sent.topic), None)
+                topic = expected_names or writer.add_connection(sent.topic, sent.kind, typestore=types.store)
                 writer.write(topic, sent.received, types.store.serialize_cdr(sent.content, sent.kind))
     write(tmp_path / "b", "mcap", recording("mcap", seconds=0.5))
     source = find(str(tmp_path), [], LAYOUT)

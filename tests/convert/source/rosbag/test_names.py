@@ -86,8 +86,8 @@ def test_the_first_source_folder_that_has_bags_is_taken(tmp_path: Path) -> None:
         find("none", [str(tmp_path / "[a]")], LAYOUT)
 
 
-@pytest.mark.parametrize("place", ["", "*/*.mcap", "*", "closed/b.mcap"])
-def test_a_folder_of_bags_without_permission_is_an_error_that_names_it(tmp_path: Path, place: str) -> None:
+@pytest.mark.parametrize("location", ["", "*/*.mcap", "*", "closed/b.mcap"])
+def test_a_folder_of_bags_without_permission_is_an_error_that_names_it(tmp_path: Path, location: str) -> None:
     folder = tmp_path / "bags"
     for name in ("a", "closed"):
         (folder / name).mkdir(parents=True)
@@ -98,7 +98,7 @@ def test_a_folder_of_bags_without_permission_is_an_error_that_names_it(tmp_path:
         "import os, sys\n"
         "from convert.source.rosbag.layout import find_bags\n"
         "os.setuid(65534) if os.getuid() == 0 else None\n"
-        f"find_bags({str(folder / place)!r}, [])\n"
+        f"find_bags({str(folder / location)!r}, [])\n"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=False)
     (folder / "closed").chmod(0o755)
