@@ -14,7 +14,8 @@ import pyarrow as pa
 from PIL import Image
 
 from convert.errors import CorruptFrame
-from convert.shard.images import PNG, EncodedFrame, FramePolicy, check_png, check_size, resize
+from convert.picture import PNG, check_png, check_size
+from convert.shard.images import EncodedFrame, FramePolicy, resize
 from stream.format.frame import DEPTH_HEADER, DEPTH_MAGIC
 
 _TIFF = (b"II*\0", b"MM\0*")
@@ -38,21 +39,23 @@ def convert_depth(
     """
     if isinstance(frame, CorruptFrame):
         raise frame
-    values = _one_channel(_decode(frame, is_float=is_float) if isinstance(frame, bytes) else frame)
-    depth = to_millimetres(resize(values, policy, scale_nearest), scale)
-    return EncodedFrame(data=encode_depth(depth), size=depth.shape, source_size=values.shape, passed=False)
+    depth_values = _one_channel(_decode(frame, is_float=is_float) if isinstance(frame, bytes) else frame)
+    depth_map = to_millimetres(resize(depth_values, policy, scale_nearest), scale)
+    return EncodedFrame(
+        data=encode_depth(depth_map), size=depth_map.shape, source_size=depth_values.shape, passed=False
+    )
 
 
-def to_millimetres(values: np.ndarray, scale: float | None) -> np.ndarray:
-    """Return numbers times ``scale`` as uint16, 0 for what is no number from 0 to 65,535.
+def to_millimetres(depth_values: np.ndarray, millimetres_per_unit: float | None) -> np.ndarray:
+    """Return numbers times ``millimetres_per_unit`` as uint16, 0 for what is no number from 0 to 65,535.
 
     >>> to_millimetres(np.array([0.5, np.nan, -1, 65.5351, 65.6]), 1000).tolist()
     [500, 0, 0, 65535, 0]
     """
-    if values.dtype == np.uint16 and scale in (None, 1):
-        return values
-    found = np.rint(np.multiply(values, scale or 1, dtype=np.float64))
-    return np.where((found >= 0) & (found <= _MOST), found, 0).astype(np.uint16)
+    if depth_values.dtype == np.uint16 and millimetres_per_unit in (None, 1):
+        return depth_values
+    millimetres = np.rint(np.multiply(depth_values, millimetres_per_unit or 1, dtype=np.float64))
+    return np.where((millimetres >= 0) & (millimetres <= _MOST), millimetres, 0).astype(np.uint16)
 
 
 def scale_nearest(values: np.ndarray, height: int, width: int) -> np.ndarray:
@@ -61,54 +64,56 @@ def scale_nearest(values: np.ndarray, height: int, width: int) -> np.ndarray:
     >>> scale_nearest(np.arange(5)[None], 1, 3).tolist()
     [[0, 2, 4]]
     """
-    rows, columns = (
-        (2 * np.arange(wanted) + 1) * have // (2 * wanted)
-        for wanted, have in zip((height, width), values.shape, strict=True)
+    row_numbers, column_numbers = (
+        (2 * np.arange(new_side) + 1) * old_side // (2 * new_side)
+        for new_side, old_side in zip((height, width), values.shape, strict=True)
     )
-    return values[rows[:, None], columns]
+    return values[row_numbers[:, None], column_numbers]
 
 
-def encode_depth(depth: np.ndarray) -> bytes:
+def encode_depth(depth_map: np.ndarray) -> bytes:
     """Encode uint16 [H, W] as ``stream.format.frame`` describes it."""
-    height, width = depth.shape
+    height, width = depth_map.shape
     if max(height, width) > _MOST:
         raise CorruptFrame(f"depth map of {height}x{width}, a side has at most {_MOST:,}")
-    values: bytes = _CODEC.compress(np.ascontiguousarray(depth, "<u2"), asbytes=True)
-    return DEPTH_HEADER.pack(DEPTH_MAGIC, height, width) + values
+    compressed: bytes = _CODEC.compress(np.ascontiguousarray(depth_map, "<u2"), asbytes=True)
+    return DEPTH_HEADER.pack(DEPTH_MAGIC, height, width) + compressed
 
 
-def _decode(frame: bytes, *, is_float: bool) -> np.ndarray:
-    if frame.startswith(PNG):
-        check_png(frame)
+def _decode(encoded: bytes, *, is_float: bool) -> np.ndarray:
+    if encoded.startswith(PNG):
+        check_png(encoded)
         try:
-            decoded = cv2.imdecode(np.frombuffer(frame, np.uint8), cv2.IMREAD_UNCHANGED)
+            decoded = cv2.imdecode(np.frombuffer(encoded, np.uint8), cv2.IMREAD_UNCHANGED)
         except cv2.error as error:
-            raise CorruptFrame(f"PNG of {len(frame)} bytes: {' '.join(str(error).split())[:200]}") from None
+            raise CorruptFrame(f"PNG of {len(encoded)} bytes: {' '.join(str(error).split())[:200]}") from None
         if decoded is None:
-            raise CorruptFrame(f"PNG of {len(frame)} bytes does not decode")
+            raise CorruptFrame(f"PNG of {len(encoded)} bytes does not decode")
         if is_float and decoded.dtype == np.uint8 and decoded.shape[2:] == (4,):
             return cv2.cvtColor(decoded, cv2.COLOR_BGRA2RGBA).view("<f4")
         return decoded
-    if frame.startswith(_TIFF):
+    if encoded.startswith(_TIFF):
         try:
-            with Image.open(io.BytesIO(frame), formats=["TIFF"]) as picture:
+            with Image.open(io.BytesIO(encoded), formats=["TIFF"]) as picture:
                 check_size(picture.height, picture.width)
                 return np.asarray(picture)
         except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-            raise CorruptFrame(f"TIFF of {len(frame)} bytes: {str(error)[:200]}") from None
-    raise CorruptFrame(f"{len(frame)} bytes that are no depth map: neither PNG nor TIFF, starting with {frame[:8]!r}")
+            raise CorruptFrame(f"TIFF of {len(encoded)} bytes: {str(error)[:200]}") from None
+    raise CorruptFrame(
+        f"{len(encoded)} bytes that are no depth map: neither PNG nor TIFF, starting with {encoded[:8]!r}"
+    )
 
 
 def _one_channel(values: np.ndarray) -> np.ndarray:
     """Return numbers as [H, W]; several channels may only repeat one."""
-    told = f"{values.dtype} {values.shape}"
+    description = f"{values.dtype} {values.shape}"
     if values.dtype.kind not in "uif" or values.dtype.itemsize == 1:
-        raise CorruptFrame(f"{told} is no depth map, which has 16 bits or floats")
+        raise CorruptFrame(f"{description} is no depth map, which has 16 bits or floats")
     if values.ndim == 3 and values.shape[2]:
-        first = values[:, :, :1]
-        if values.shape[2] == 1 or np.array_equal(values, np.broadcast_to(first, values.shape), equal_nan=True):
-            values = first[:, :, 0]
+        first_channel = values[:, :, :1]
+        if values.shape[2] == 1 or np.array_equal(values, np.broadcast_to(first_channel, values.shape), equal_nan=True):
+            values = first_channel[:, :, 0]
     if values.ndim != 2 or not values.size:
-        raise CorruptFrame(f"{told} is no depth map [H, W]: its channels differ, or it is empty")
+        raise CorruptFrame(f"{description} is no depth map [H, W]: its channels differ, or it is empty")
     check_size(*values.shape)
     return values

@@ -1,36 +1,23 @@
-"""Frames: fitting ones pass through, the others are transcoded once.
+"""Frames: fitting ones pass through, the others are transcoded once, by ``convert.picture`` and OpenCV.
 
-JPEG is decoded by libjpeg-turbo through simplejpeg, which is strict about damage; PNG by libpng, which checks
-checksums, and WebP by libwebp, both through OpenCV. OpenCV encodes, because simplejpeg has no optimised Huffman tables.
+OpenCV encodes, because simplejpeg has no optimised Huffman tables.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import cv2
 import numpy as np
-import simplejpeg
 
 from convert.errors import CorruptFrame
+from convert.picture import JPEG, decode_frame, decode_jpeg, read_jpeg_header
 from convert.source.episode import SourceFrame
-from stream.base.errors import FormatError
 from stream.format.frame import Codec, encode_raw
-from stream.format.names import MAX_PIXELS
 from stream.format.video import ChunkFrame, video_codec
-
-_JPEG = b"\xff\xd8\xff"
-PNG = b"\x89PNG\r\n\x1a\n"
-_CHUNK = struct.Struct(">I4s")
-
-cv2.setNumThreads(1)
-cv2.ipp.setUseIPP(False)
-# CorruptFrame reports damage; OpenCV would print it too.
-cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,122 +81,48 @@ def convert_frame(
     """
     if isinstance(frame, CorruptFrame):
         raise frame
-    if isinstance(frame, bytes) and frame.startswith(_JPEG) and policy.codec == "jpeg":
-        height, width, colours = _jpeg_header(frame)
-        if channels == "rgb" and colours == "YCbCr" and policy.size in (None, (height, width)):
+    if isinstance(frame, bytes) and frame.startswith(JPEG) and policy.codec == "jpeg":
+        height, width, colour_space = read_jpeg_header(frame)
+        if channels == "rgb" and colour_space == "YCbCr" and policy.size in (None, (height, width)):
             # Damage shows when the entropy-coded data is read; gray at an eighth of the size skips most of the rest.
             decode_jpeg(frame, colorspace="GRAY", min_height=1, min_width=1)
             return EncodedFrame(data=frame, size=(height, width), source_size=(height, width), passed=True)
     decoded = decode_frame(frame, channels=channels)
     pixels = resize(decoded, policy)
-    made = partial(EncodedFrame, size=pixels.shape[:2], source_size=decoded.shape[:2])
+    encoded_frame = partial(EncodedFrame, size=pixels.shape[:2], source_size=decoded.shape[:2])
     if policy.codec == "raw":
-        return made(data=encode_raw(pixels), passed=False)
+        return encoded_frame(data=encode_raw(pixels), passed=False)
     if policy.codec == "jpeg":
-        return made(data=encode_jpeg(pixels, policy.quality, policy.subsampling), passed=False)
+        return encoded_frame(data=encode_jpeg(pixels, policy.quality, policy.subsampling), passed=False)
     if isinstance(frame, ChunkFrame) and frame.gop == policy.gop and pixels is decoded and channels == "rgb":
         passed = video_codec(frame.chunk) == policy.codec
-        return made(data=b"", passed=passed, video=frame if passed else pixels)
-    return made(data=b"", passed=False, video=pixels)
-
-
-def decode_frame(frame: SourceFrame, *, channels: Literal["rgb", "bgr"] = "rgb") -> np.ndarray:
-    """Decode one frame of the source.
-
-    Returns:
-        uint8 [H, W, 3], RGB. Gray is repeated, a fourth channel is dropped, 16 bits are cut to 8.
-
-    Raises:
-        CorruptFrame: As ``convert_frame``.
-    """
-    if isinstance(frame, ChunkFrame):
-        try:
-            frame = frame.decode()
-        except FormatError as error:
-            raise CorruptFrame(str(error)) from None
-    if isinstance(frame, np.ndarray):
-        pixels = _three_channels(frame)
-        return pixels[:, :, ::-1] if channels == "bgr" else pixels
-    if frame.startswith(_JPEG):
-        _jpeg_header(frame)
-        return decode_jpeg(frame, colorspace=channels.upper())
-    if frame.startswith(PNG):
-        check_png(frame)
-        return _decode(frame, "PNG", channels)
-    if frame.startswith(b"RIFF") and frame[8:12] == b"WEBP":
-        _check_webp(frame)
-        return _decode(frame, "WebP", channels)
-    raise CorruptFrame(f"{len(frame)} bytes that are neither JPEG, PNG nor WebP, starting with {frame[:8]!r}")
-
-
-def _decode(frame: bytes, kind: str, channels: Literal["rgb", "bgr"]) -> np.ndarray:
-    flags = cv2.IMREAD_COLOR_RGB if channels == "rgb" else cv2.IMREAD_COLOR_BGR
-    try:
-        decoded = cv2.imdecode(np.frombuffer(frame, np.uint8), flags | cv2.IMREAD_IGNORE_ORIENTATION)
-    except cv2.error as error:
-        raise CorruptFrame(f"{kind} of {len(frame)} bytes: {' '.join(str(error).split())[:200]}") from None
-    if decoded is None:
-        raise CorruptFrame(f"{kind} of {len(frame)} bytes does not decode")
-    return decoded
-
-
-def _check_webp(webp: bytes) -> None:
-    """Raise CorruptFrame if a WebP claims too many pixels."""
-    chunk, bits = webp[12:16], int.from_bytes(webp[20:30].ljust(10, b"\0"), "little")
-    if chunk == b"VP8X":
-        check_size((bits >> 56 & 0xFFFFFF) + 1, (bits >> 32 & 0xFFFFFF) + 1)
-    elif chunk == b"VP8L":
-        check_size((bits >> 22 & 0x3FFF) + 1, (bits >> 8 & 0x3FFF) + 1)
-    else:
-        check_size(bits >> 64 & 0x3FFF, bits >> 48 & 0x3FFF)
-
-
-def check_png(png: bytes) -> None:
-    """Raise CorruptFrame if a PNG claims a size or a chunk for which OpenCV would allocate too much."""
-    if len(png) < 24 or png[12:16] != b"IHDR":
-        raise CorruptFrame(f"PNG of {len(png)} bytes begins with the chunk {png[12:16]!r}, expected b'IHDR'")
-    width, height = struct.unpack_from(">II", png, 16)
-    check_size(height, width)
-    place, kind = len(PNG), b""
-    while kind != b"IEND" and place + 8 <= len(png):
-        length, kind = _CHUNK.unpack_from(png, place)
-        if length > len(png) - place - 12:
-            raise CorruptFrame(f"PNG of {len(png)} bytes: the chunk at byte {place} claims {length:,} bytes")
-        place += 12 + length
-
-
-def decode_jpeg(data: bytes, **options: Any) -> np.ndarray:
-    """Decode a JPEG to uint8 [H, W, 3], RGB unless options of simplejpeg say otherwise.
-
-    Raises CorruptFrame for any damage that libjpeg notices.
-    """
-    try:
-        return simplejpeg.decode_jpeg(data, **options)
-    except ValueError as error:
-        raise CorruptFrame(f"JPEG of {len(data)} bytes: {error}") from None
+        return encoded_frame(data=b"", passed=passed, video=frame if passed else pixels)
+    return encoded_frame(data=b"", passed=False, video=pixels)
 
 
 def encode_jpeg(pixels: np.ndarray, quality: int, subsampling: Literal["420", "444"] = "420") -> bytes:
     """Encode uint8 [H, W, 3], RGB, as a baseline JPEG with optimised Huffman tables."""
-    options = {
+    encoder_options = {
         cv2.IMWRITE_JPEG_QUALITY: quality,
         cv2.IMWRITE_JPEG_OPTIMIZE: 1,
         cv2.IMWRITE_JPEG_SAMPLING_FACTOR: getattr(cv2, f"IMWRITE_JPEG_SAMPLING_FACTOR_{subsampling}"),
     }
-    bgr = cv2.cvtColor(np.ascontiguousarray(pixels), cv2.COLOR_RGB2BGR)
-    done, data = cv2.imencode(".jpg", bgr, [number for option in options.items() for number in option])
-    if not done:
+    bgr_pixels = cv2.cvtColor(np.ascontiguousarray(pixels), cv2.COLOR_RGB2BGR)
+    encoded, jpeg_bytes = cv2.imencode(
+        ".jpg", bgr_pixels, [option_value for option_pair in encoder_options.items() for option_value in option_pair]
+    )
+    if not encoded:
         raise CorruptFrame(f"frame of shape {pixels.shape} could not be encoded")
-    return data.tobytes()
+    return jpeg_bytes.tobytes()
 
 
 def scale_smoothly(pixels: np.ndarray, height: int, width: int) -> np.ndarray:
     """Resize uint8 [H, W, 3]: area filter along axes that shrink, linear where they grow."""
     pixels = np.ascontiguousarray(pixels)
-    shrunk = (min(height, pixels.shape[0]), min(width, pixels.shape[1]))
-    if shrunk != pixels.shape[:2]:
-        pixels = cv2.resize(pixels, (shrunk[1], shrunk[0]), interpolation=cv2.INTER_AREA)
-    if shrunk != (height, width):
+    shrunk_size = (min(height, pixels.shape[0]), min(width, pixels.shape[1]))
+    if shrunk_size != pixels.shape[:2]:
+        pixels = cv2.resize(pixels, (shrunk_size[1], shrunk_size[0]), interpolation=cv2.INTER_AREA)
+    if shrunk_size != (height, width):
         pixels = cv2.resize(pixels, (width, height), interpolation=cv2.INTER_LINEAR)
     return pixels
 
@@ -217,50 +130,25 @@ def scale_smoothly(pixels: np.ndarray, height: int, width: int) -> np.ndarray:
 def resize(
     pixels: np.ndarray,
     policy: FramePolicy,
-    scale: Callable[[np.ndarray, int, int], np.ndarray] = scale_smoothly,
+    scale_function: Callable[[np.ndarray, int, int], np.ndarray] = scale_smoothly,
 ) -> np.ndarray:
-    """Fit an array [H, W, ...] to the policy's size; ``scale`` takes an array, height and width."""
+    """Fit an array [H, W, ...] to the policy's size; ``scale_function`` takes an array, height and width."""
     if policy.size is None or pixels.shape[:2] == policy.size:
         return pixels
     height, width = policy.size
-    have_height, have_width = pixels.shape[:2]
+    source_height, source_width = pixels.shape[:2]
     if policy.resize == "crop":
-        keep_height = min(have_height, max(1, round(have_width * height / width)))
-        keep_width = min(have_width, max(1, round(have_height * width / height)))
-        top, left = (have_height - keep_height) // 2, (have_width - keep_width) // 2
+        keep_height = min(source_height, max(1, round(source_width * height / width)))
+        keep_width = min(source_width, max(1, round(source_height * width / height)))
+        top, left = (source_height - keep_height) // 2, (source_width - keep_width) // 2
         pixels = pixels[top : top + keep_height, left : left + keep_width]
     elif policy.resize == "pad":
-        factor = min(height / have_height, width / have_width)
-        inner = scale(pixels, max(1, round(have_height * factor)), max(1, round(have_width * factor)))
-        framed = np.zeros((height, width, *pixels.shape[2:]), pixels.dtype)
-        top, left = (height - inner.shape[0]) // 2, (width - inner.shape[1]) // 2
-        framed[top : top + inner.shape[0], left : left + inner.shape[1]] = inner
-        return framed
-    return scale(pixels, height, width)
-
-
-def _jpeg_header(data: bytes) -> tuple[int, int, str]:
-    try:
-        height, width, colours, _ = simplejpeg.decode_jpeg_header(data)
-    except ValueError as error:
-        raise CorruptFrame(f"JPEG of {len(data)} bytes: {error}") from None
-    check_size(height, width)
-    return height, width, colours
-
-
-def check_size(height: int, width: int) -> None:
-    """Raise CorruptFrame for a frame without pixels, or with too many."""
-    if not 0 < height * width <= MAX_PIXELS:
-        raise CorruptFrame(f"image claims {width}x{height}; more than {MAX_PIXELS} pixels or none")
-
-
-def _three_channels(pixels: np.ndarray) -> np.ndarray:
-    if pixels.dtype != np.uint8 or pixels.ndim not in (2, 3) or not pixels.size:
-        raise CorruptFrame(f"raw frame is {pixels.dtype} {pixels.shape}, expected pixels of uint8 [H, W] or [H, W, C]")
-    check_size(*pixels.shape[:2])
-    pixels = pixels.reshape(*pixels.shape[:2], -1)
-    if pixels.shape[2] > 4:
-        raise CorruptFrame(f"raw frame has {pixels.shape[2]} channels, expected 1 to 4 in the last place")
-    if pixels.shape[2] in (1, 2):
-        return np.repeat(pixels[:, :, :1], 3, axis=2)
-    return pixels[:, :, :3]
+        scale_factor = min(height / source_height, width / source_width)
+        scaled_pixels = scale_function(
+            pixels, max(1, round(source_height * scale_factor)), max(1, round(source_width * scale_factor))
+        )
+        padded_pixels = np.zeros((height, width, *pixels.shape[2:]), pixels.dtype)
+        top, left = (height - scaled_pixels.shape[0]) // 2, (width - scaled_pixels.shape[1]) // 2
+        padded_pixels[top : top + scaled_pixels.shape[0], left : left + scaled_pixels.shape[1]] = scaled_pixels
+        return padded_pixels
+    return scale_function(pixels, height, width)

@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-import cv2
 import numpy as np
-import simplejpeg
 
 from convert.errors import CorruptFrame
+from convert.picture import PICTURES, RIFF, decode_frame, floats_to_bytes
 from convert.source.arrays.layout import Picture
 from convert.source.arrays.store import ArrayInfo, Store
-from convert.source.files.plain import PICTURES
 
 _BLOCK = 8 << 20
 """Bytes of rows of encoded pictures that are read at once."""
@@ -57,7 +55,7 @@ class Rows:
         if picture.channels_first:
             block = np.moveaxis(block, 1, -1)
         if picture.floats and block.dtype.kind == "f":
-            block = _to_bytes(block, white_value=picture.floats)
+            block = floats_to_bytes(block, white=picture.floats)
         return np.rot90(block, -picture.rotate // 90, axes=(1, 2)) if picture.rotate else block
 
 
@@ -66,17 +64,6 @@ def _is_pixels(info: ArrayInfo, picture: Picture) -> bool:
     if len(info.shape) != 4 or info.shape[1 if picture.channels_first else 3] not in (1, 3, 4):
         return False
     return info.dtype == np.uint8 or (info.dtype.kind == "f" and picture.floats is not None)
-
-
-def _to_bytes(block: np.ndarray, *, white_value: int) -> np.ndarray:
-    """Round pictures of floats to uint8; raises ValueError if one has values beyond black and white, or NaN."""
-    converted = np.empty(block.shape, np.uint8)
-    for frame_number, pixels in enumerate(block):
-        rounded = np.rint(pixels * np.float32(255 / white_value))
-        if not ((rounded >= 0) & (rounded <= 255)).all():
-            raise ValueError(f"has values from {pixels.min():g} to {pixels.max():g}, expected 0 to {white_value}")
-        converted[frame_number] = rounded
-    return converted
 
 
 class EncodedRows:
@@ -138,22 +125,10 @@ class EncodedRows:
         if not self._picture.rotate:
             return picture
         try:
-            return np.rot90(_decode(picture), -self._picture.rotate // 90)
-        except ValueError as error:
+            pixels = picture if isinstance(picture, np.ndarray) else decode_frame(picture)
+            return np.rot90(pixels, -self._picture.rotate // 90)
+        except CorruptFrame as error:
             return CorruptFrame(f"{self._path}: cannot be turned, as it cannot be decoded ({error})")
-
-
-def _decode(picture: bytes | np.ndarray) -> np.ndarray:
-    """Return pixels with red first; raises ValueError."""
-    if isinstance(picture, np.ndarray):
-        return picture
-    if picture.startswith(b"\xff\xd8\xff"):
-        decoded: np.ndarray = simplejpeg.decode_jpeg(picture)
-        return decoded
-    pixels = cv2.imdecode(np.frombuffer(picture, np.uint8), cv2.IMREAD_COLOR_RGB) if picture else None
-    if pixels is None:
-        raise ValueError(f"{len(picture)} bytes that are neither JPEG, PNG nor WebP")
-    return pixels
 
 
 def holds_pictures(store: Store, path: str, info: ArrayInfo, *, start: int, stop: int, picture: Picture | None) -> bool:
@@ -178,6 +153,6 @@ def _bytes(row: object) -> bytes:
 
 def _trim(content: bytes) -> bytes:
     """Return an encoded picture without the padding after its end."""
-    if content.startswith(b"RIFF"):
+    if content.startswith(RIFF):
         return content[: 8 + int.from_bytes(content[4:8], "little")]
     return content.rstrip(b"\0")

@@ -15,8 +15,6 @@ from convert.source.features import STEPS, Feature
 from convert.source.protocol import ReadRequest
 from stream.format.names import MAX_PIXELS
 
-PICTURES = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"RIFF")
-"""First bytes of JPEG, PNG and WebP."""
 _UNREADABLE = (OSError, RuntimeError, ValueError, MemoryError)
 """Errors of arrays on the disk for damage."""
 _BLOCK = 8 << 20

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from convert.errors import MalformedEpisode
-from convert.source.files.plain import PICTURES, describe, is_array
+from convert.picture import PICTURES
+from convert.source.files.plain import describe, is_array
 
 
 def flatten(values: object, *, context: str) -> dict[str, Any]:

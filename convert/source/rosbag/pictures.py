@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 
 from convert.errors import CorruptFrame, MalformedEpisode
-from convert.source.files.plain import PICTURES
+from convert.picture import PICTURES
 
 RAW, COMPRESSED = "sensor_msgs/msg/Image", "sensor_msgs/msg/CompressedImage"
 _VIDEO = ("CompressedVideo", "FFMPEGPacket")

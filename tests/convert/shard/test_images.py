@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from convert.errors import CorruptFrame
-from convert.shard.images import EncodedFrame, FramePolicy, convert_frame, decode_frame, encode_jpeg, resize
+from convert.picture import decode_frame
+from convert.shard.images import EncodedFrame, FramePolicy, convert_frame, encode_jpeg, resize
 from tests.fixtures.datasets.rlds_dataset import jpeg, picture, png
 from tests.fixtures.faults.memory_limit import memory_limit
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from convert.errors import CorruptFrame
-from convert.shard.images import decode_frame
+from convert.picture import decode_frame
 from convert.source.arrays.opening import open_store
 from convert.source.arrays.rows import EncodedRows
 from convert.source.kinds import find_source, suggest_layout

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from convert.errors import EXIT_DAMAGED, EXIT_USAGE, CorruptFrame, MalformedEpisode, SourceError
-from convert.shard.images import decode_frame
+from convert.picture import decode_frame
 from convert.source.features import Feature, merge_features
 from convert.source.files.plain import PlainEpisode, infer_features
 from convert.source.files.source import spread

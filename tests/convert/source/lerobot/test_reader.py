@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from convert.errors import CorruptFrame, DamagedEpisode
-from convert.shard.images import decode_frame
+from convert.picture import decode_frame
 from convert.source.episode import Episode, Frames
 from convert.source.lerobot.dataset import LeRobotSource
 from convert.source.lerobot.dataset import find as find_source
