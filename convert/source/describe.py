@@ -57,21 +57,15 @@ def describe_features(
 
 def unlike_pictures(features: Mapping[str, Feature]) -> tuple[Feature, ...]:
     """Return the features of steps that may be pictures in another form: floats, or with the channels first."""
-    return tuple(
-        feature
-        for feature in features.values()
-        if feature.level == "step"
-        and feature.kind == "tensor"
-        and feature.dtype != "string"
-        and len(feature.shape) == 3
-        if {feature.shape[0], feature.shape[2]} & {1, 3, 4}
-    )
+    tensors = [feature for feature in features.values() if feature.level == "step" and feature.kind == "tensor"]
+    numbers = [feature for feature in tensors if feature.dtype != "string" and len(feature.shape) == 3]
+    return tuple(feature for feature in numbers if {feature.shape[0], feature.shape[2]} & {1, 3, 4})
 
 
 def describe_cameras(
     shapes: Mapping[str, Sequence[int | None]], depth_units: Mapping[str, str] | None = None
 ) -> dict[str, dict[str, Any]]:
-    """Return the entries of cameras by name, from their shapes by path and the units of those of depth."""
+    """Return the entries of cameras by name, from their shapes by path and the units of depth cameras."""
     depth_units = depth_units or {}
     camera_entries: dict[str, dict[str, Any]] = {}
     roles = camera_roles(list(shapes), depth_units)
@@ -87,16 +81,15 @@ def describe_cameras(
 def camera_names(paths: Sequence[str]) -> dict[str, str]:
     """Return the path of each camera by its name.
 
-    The name is the last part of the path, or all of it where two cameras share the last part. Where both are shared,
-    because other characters than those of names are replaced, a number follows the last part.
+    The name is the last part of the path, or the complete path where two cameras share the last part. Names that are
+    still equal, because characters were replaced, get a number.
     """
     short_names = [valid_name(path.rsplit("/" if "/" in path else ".", 1)[-1], default="camera") for path in paths]
     full_names = [valid_name(path, default="camera") for path in paths]
     path_by_name: dict[str, str] = {}
     for path, short_name, full_name in zip(paths, short_names, full_names, strict=True):
-        camera_name = base_name = (
-            full_name if short_names.count(short_name) > 1 and full_names.count(full_name) == 1 else short_name
-        )
+        is_ambiguous = short_names.count(short_name) > 1 and full_names.count(full_name) == 1
+        camera_name = base_name = full_name if is_ambiguous else short_name
         number = 1
         while camera_name in path_by_name:
             number += 1
@@ -106,7 +99,7 @@ def camera_names(paths: Sequence[str]) -> dict[str, str]:
 
 
 def valid_name(text: str, *, default: str) -> str:
-    """Return a text as a name of the registry: it begins with a letter or digit, or is ``default`` where it has none.
+    """Return a text as a name of the registry: it starts with a letter or digit, or is ``default`` if it has none.
 
     >>> valid_name("_front cam", default="camera"), valid_name("観", default="camera")
     ('front_cam', 'camera')

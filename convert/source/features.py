@@ -1,4 +1,4 @@
-"""Features of a source: name, level, shape and dtype, and how those of several episodes become those of a dataset."""
+"""Features of a source: name, level, shape and dtype, and the merge of the features of several episodes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Feature:
     """One feature.
 
     Attributes:
-        path: ``steps/`` and the name for a feature of steps, the name alone for one of the episode. In TFDS the names
+        path: ``steps/`` and the name for a feature of steps, only the name for one of the episode. In TFDS the names
             of its tree with ``/`` between; keys may contain ``/`` and spaces themselves.
         level: One value per step, or one per episode.
         shape: Shape of one value; None where a dimension is not fixed.
@@ -45,19 +45,16 @@ class Feature:
     @property
     def size(self) -> int | None:
         """Count of numbers in one value, None if it varies."""
-        return (
-            math.prod(dimension for dimension in self.shape if dimension is not None)
-            if None not in self.shape
-            else None
-        )
+        dimensions = [dimension for dimension in self.shape if dimension is not None]
+        return math.prod(dimensions) if len(dimensions) == len(self.shape) else None
 
 
 SUCCESS = Feature(path="success", kind="tensor", level="episode", shape=(), dtype="bool")
-"""The column of ``episodes``; null where nobody knows."""
+"""The column of ``episodes``; null if unknown."""
 
 
 def merge_features(episodes: Iterable[Mapping[str, Feature]]) -> tuple[dict[str, Feature], list[str]]:
-    """Return the features that any of some episodes has, with the shape that most have, and remarks.
+    """Return the features that any episode has, with the most common shape, and remarks.
 
     Numbers get a type that holds those of all; pictures of several sizes get no size. The remarks name features that
     differ in another way, and features without values.
@@ -78,16 +75,15 @@ def merge_features(episodes: Iterable[Mapping[str, Feature]]) -> tuple[dict[str,
 
 
 def _merge(features: Sequence[Feature]) -> Feature:
-    """Return one feature of those of several episodes."""
+    """Merge the same feature of several episodes."""
     form_counts = Counter(_form(feature) for feature in features)
     common_form = max(form_counts, key=form_counts.__getitem__)
     same_form = [feature for feature in features if _form(feature) == common_form]
     merged = replace(same_form[0], varies=len(form_counts) > 1)
     if merged.kind == "image":
-        dimensions = zip(*(feature.shape for feature in same_form), strict=True)
-        return replace(
-            merged, shape=tuple(dimension[0] if len(set(dimension)) == 1 else None for dimension in dimensions)
-        )
+        lengths = zip(*(feature.shape for feature in same_form), strict=True)
+        shape = tuple(length[0] if len(set(length)) == 1 else None for length in lengths)
+        return replace(merged, shape=shape)
     if merged.dtype == "string":
         return merged
     return replace(merged, dtype=np.result_type(*(feature.dtype for feature in same_form)).name)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from convert.errors import ConfigError, UsageError
 from convert.source.describe import valid_name
 from convert.source.lerobot.files import HUB_DATASET
-from convert.source.places import JOIN, walk
+from convert.source.locations import JOIN, walk
 from convert.source.rosbag.layout import METADATA, PATTERNS
 from stream.base.configs import CONFIGS
 from stream.base.errors import closest

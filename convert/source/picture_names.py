@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from convert.source.places import walk
+from convert.source.locations import walk
 
 PICTURE_FILES = tuple(f"*.{ending}" for ending in ("mp4", "avi", "mkv", "mov", "svo", "png", "jpg", "jpeg", "webp"))
 """Names of the files of pictures and videos."""

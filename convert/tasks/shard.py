@@ -260,7 +260,7 @@ class _ShardWriter:
         if episode is not None:
             write = self._write_frames if self._plan.layout == "frames" else self._write_pairs
             starts, cameras = write(position, episode, writer)
-            for detail in episode.spare:
+            for detail in episode.extra_frames:
                 self._leave_out("spare_frames", position, detail)
             for detail in episode.dropped:
                 self._leave_out("unknown_feature", position, detail)

@@ -22,8 +22,8 @@ from convert.source.arrays.store import STORES, ArrayInfo, Store
 from convert.source.describe import unlike_pictures
 from convert.source.files.plain import MAX_STEPS, PlainEpisode
 from convert.source.files.source import FilesSource, open_files, spread
+from convert.source.locations import find_files, walk
 from convert.source.picture_names import FUNCTION, PICTURE_FILES, describe_names
-from convert.source.places import find_files, walk
 
 _NUMBERED_GROUP = re.compile(r"((?:[^/]+/)*?)[^/]*\d+/")
 """Path of an array in a group whose name ends in a number, as groups of episodes often do."""

@@ -15,7 +15,7 @@ from convert.source.arrays.layout import Layout, read_layout
 from convert.source.arrays.opening import open_store
 from convert.source.arrays.store import STORES, Store, is_hdf5, is_zarr
 from convert.source.features import STEPS, Feature
-from convert.source.places import walk
+from convert.source.locations import walk
 from stream.base.configs import CONFIGS, Entry, list_faults, read_yaml
 
 _FOLDER = CONFIGS / "layouts"

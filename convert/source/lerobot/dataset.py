@@ -34,8 +34,8 @@ from convert.source.lerobot.files import (
 )
 from convert.source.lerobot.info import ANNOTATION, INFO, TASK, Info, parse_info
 from convert.source.lerobot.reader import LeRobotReader, file_names
+from convert.source.locations import candidates, refuse_layout
 from convert.source.picture_names import describe_parquet
-from convert.source.places import candidates, refuse_layout
 from convert.source.protocol import ReadRequest, Source, SourceShard, Span, covers
 from stream.base.errors import closest
 from stream.base.extras import missing
@@ -161,14 +161,10 @@ def _open(folder: Folder, *, dataset_name: str) -> LeRobotSource:
     features, not_converted = info.split_features()
     total_episodes = max(info.total_episodes, episodes[-1].number + 1)
     split_ranges = info.split_ranges(total_episodes)
-    units: dict[str, tuple[list[EpisodeFiles], ...]] = {}
-    for split, (start, stop) in (split_ranges or {"train": (0, total_episodes)}).items():
-        split_episodes = [episode for episode in episodes if start <= episode.number < stop]
-        units[split] = tuple(cut_units(split_episodes, info))
+    units = _cut_splits(episodes, split_ranges or {"train": (0, total_episodes)}, info)
     lengths = {split: [episode.length for unit in units[split] for episode in unit] for split in units}
     data_files = file_names(episodes, _all_cameras(features))
     size_by_file = _measure_files(folder, data_files)
-    missing_files = [name for name in data_files if name not in size_by_file]
     splits_misfit = bool(info.splits) and not split_ranges
     remarks = {
         "commit": path if isinstance(folder, HubFolder) else "",
@@ -177,9 +173,7 @@ def _open(folder: Folder, *, dataset_name: str) -> LeRobotSource:
         "splits": f"{info.splits!r:.200} does not fit, so all are train" if splits_misfit else "",
         "not converted": _list_few([f"{name} ({reason})" for name, reason in not_converted.items()]),
         "episodes without their data": _list_few([episode.fault for episode in episodes if episode.fault]),
-        "files missing": f"{len(missing_files):,} of {len(data_files):,}: {_list_few(missing_files)}"
-        if missing_files
-        else "",
+        "files missing": _describe_missing(data_files, size_by_file),
     }
     return LeRobotSource(
         path=path,
@@ -193,6 +187,22 @@ def _open(folder: Folder, *, dataset_name: str) -> LeRobotSource:
         units=units,
         sizes=size_by_file,
     )
+
+
+def _cut_splits(
+    episodes: Sequence[EpisodeFiles], split_ranges: Mapping[str, tuple[int, int]], info: Info
+) -> dict[str, tuple[list[EpisodeFiles], ...]]:
+    """Return the units of each split, which has the episodes with numbers in [start, stop)."""
+    units = {}
+    for split, (start, stop) in split_ranges.items():
+        split_episodes = [episode for episode in episodes if start <= episode.number < stop]
+        units[split] = tuple(cut_units(split_episodes, info))
+    return units
+
+
+def _describe_missing(data_files: Sequence[str], size_by_file: Mapping[str, int]) -> str:
+    missing_files = [name for name in data_files if name not in size_by_file]
+    return f"{len(missing_files):,} of {len(data_files):,}: {_list_few(missing_files)}" if missing_files else ""
 
 
 def _measure_files(folder: Folder, data_files: Sequence[str]) -> dict[str, int]:

@@ -99,7 +99,7 @@ class LeRobotReader:
             steps=columns["step"],
             episode=columns["episode"],
             cameras=cameras,
-            spare=tuple(extra_frames),
+            extra_frames=tuple(extra_frames),
         )
 
     def _open_data(self, file_name: str) -> DataFile:

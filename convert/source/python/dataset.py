@@ -22,7 +22,7 @@ from convert.errors import DamagedEpisode, MalformedEpisode, SourceError, UsageE
 from convert.source.describe import unlike_pictures
 from convert.source.files.plain import PlainEpisode
 from convert.source.files.source import FileKind, FileReader, FilesSource, NumberedEpisode, open_files
-from convert.source.places import find_paths
+from convert.source.locations import find_paths
 from convert.source.python.values import flatten
 from stream.base.errors import closest
 

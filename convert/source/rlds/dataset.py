@@ -15,7 +15,7 @@ import tensorflow_datasets as tfds
 from convert.errors import DamagedEpisode, DamagedRecord, SourceError
 from convert.source.describe import describe_features
 from convert.source.episode import Episode, episode_id
-from convert.source.places import candidates, refuse_layout
+from convert.source.locations import candidates, refuse_layout
 from convert.source.protocol import SPLIT, ReadRequest, Source, SourceEpisode, SourceShard, Span, covers, join_digests
 from convert.source.rlds.array_record import ArrayRecordFile
 from convert.source.rlds.features import flatten_features

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from convert.errors import SourceError, UsageError
 from convert.source.features import STEPS, SUCCESS, Feature
-from convert.source.places import JOIN, candidates, refuse_layout
+from convert.source.locations import JOIN, candidates, refuse_layout
 from convert.source.root.join import join_sources
 from convert.source.root.reader import SplitTables, open_split
 from convert.source.root.source import RootShard, RootSource

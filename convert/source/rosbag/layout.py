@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError, model_validator
 
 from convert.errors import ConfigError
-from convert.source.places import find_files
+from convert.source.locations import find_files
 from stream.base.configs import Entry, list_faults
 
 METADATA = "metadata.yaml"

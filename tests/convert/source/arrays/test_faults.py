@@ -1,4 +1,4 @@
-"""Wrong and damaged files of arrays end in one clear error, or in the quarantine."""
+"""Damaged and unsuitable files of arrays, and conversions of damaged ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from convert.errors import EXIT_DAMAGED, ConfigError, SourceError, UsageError
 from convert.source.kinds import find_source
 from tests.fixtures.arrays import written as files
 from tests.fixtures.arrays.converted import assert_equal, convert, episodes, opened
-from tests.fixtures.command import REPOSITORY
+from tests.fixtures.command import REPOSITORY, run, tree
 
 h5py = files.h5py
 
@@ -176,3 +176,20 @@ def test_chunks_of_jpeg_xl_without_imagecodecs_name_the_extra(tmp_path: Path, mo
     monkeypatch.delitem(codec_registry, "imagecodecs_jpegxl")
     with pytest.raises(UsageError, match=r"needs imagecodecs, which is not installed; install pairstream\[zarr\]"):
         find_source(f"umi:{tmp_path / 'cup.zarr.zip'}", [], {})
+
+
+@pytest.mark.long
+def test_a_changed_chunk_of_a_zarr_folder_with_damage_is_converted_again(tmp_path: Path) -> None:
+    files.write_replay(tmp_path / "own.zarr", chunk=1)
+    chunk = tmp_path / "own.zarr" / "data" / "img" / "2.0.0.0"
+    complete = chunk.read_bytes()
+    chunk.write_bytes(complete[:10] + b"\xff" * 20)
+    command = ["--datasets", f"diffusion_policy:{tmp_path / 'own.zarr'}", "--output", str(tmp_path / "out")]
+    command += ["--layout", "frames", "--image-size", "native", "--num-workers", "1"]
+    damaged = run(*command)
+    assert "corrupt frame 1" in damaged.out + damaged.err
+    chunk.write_bytes(complete)
+    mended = run(*command)
+    assert mended.code == 0, mended.err
+    fresh = run(*command[:2], "--output", str(tmp_path / "fresh"), *command[4:])
+    assert fresh.code == 0 and tree(tmp_path / "fresh") == tree(tmp_path / "out")

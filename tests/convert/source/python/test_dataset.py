@@ -138,7 +138,7 @@ def test_episodes_in_tfds_grammar_are_refused_where_only_reading_tells_their_cou
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert convert(write_files(tmp_path), tmp_path / "out", "--episodes", "train[:2]") == EXIT_USAGE
-    assert "how many episodes a file has is known when it is read" in capsys.readouterr().err
+    assert "files show their episodes only when they are read" in capsys.readouterr().err
 
 
 def test_files_without_any_episode_are_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

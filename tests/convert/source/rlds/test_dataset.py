@@ -217,7 +217,7 @@ def test_a_range_that_leaves_nothing_says_how_many_episodes_there_are(source: Rl
 )
 def test_what_is_not_in_the_grammar_is_refused_with_the_splits(source: RldsSource, expression: str) -> None:
     message = (
-        r"episodes .*: .* \(splits: test: 0 episodes, train: 10 episodes, val: 2 episodes\); write such as .*; "
+        r"episodes .*: .* \(splits: test: 0 episodes, train: 10 episodes, val: 2 episodes\); write .*; "
         r"a list of episodes is a file that ends in \.json$"
     )
     with pytest.raises(UsageError, match=message):

@@ -9,7 +9,7 @@ import pytest
 
 from convert.errors import SourceError
 from convert.source.kinds import split_source
-from convert.source.places import JOIN
+from convert.source.locations import JOIN
 from convert.source.root.dataset import expand
 from stream.format.names import MANIFEST_NAME
 from tests.stream.index_root import write_dataset

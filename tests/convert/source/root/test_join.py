@@ -13,7 +13,7 @@ import pytest
 
 from convert.errors import EXIT_USAGE
 from convert.journal.journal import FOLDER
-from convert.source.places import JOIN
+from convert.source.locations import JOIN
 from convert.verify.command import main as verify
 from stream import add_labels, make_loader
 from stream.format.manifest import read_manifest

@@ -1,4 +1,4 @@
-"""Places of sources: paths, globs, and names below the folders of ``--source``."""
+"""Locations of sources: paths, globs, and names below the folders of ``--source``."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from convert.errors import SourceError, UsageError
 from stream.storage.remote import is_remote, join
 
 JOIN = "+root:"
-"""Text between the places of converted roots that become one dataset."""
+"""Text between the locations of converted roots that become one dataset."""
 _WILDCARDS = frozenset("*?[")
 
 
 def candidates(location: str, roots: Sequence[str]) -> list[str]:
-    """Return where a dataset may be: a path itself, made absolute, or a name below each root.
+    """Return the possible locations of a dataset: a path itself, made absolute, or a name below each root.
 
     A text that begins with a slash or a dot is a path. Any other text is a name below each root first, and then a path,
     if the path exists or is a glob.
@@ -31,10 +31,8 @@ def candidates(location: str, roots: Sequence[str]) -> list[str]:
     if location.startswith(("/", ".")):
         return [os.path.abspath(location)]
     is_path = os.path.exists(location) or (not roots and bool(_WILDCARDS & set(location)))
-    return [
-        *(join(root_folder, *location.split("/")) for root_folder in roots),
-        *([os.path.abspath(location)] if is_path else []),
-    ]
+    paths = [join(root_folder, *location.split("/")) for root_folder in roots]
+    return [*paths, os.path.abspath(location)] if is_path else paths
 
 
 def refuse_layout(kind: str, layout: Mapping[str, Any]) -> None:
@@ -46,7 +44,7 @@ def refuse_layout(kind: str, layout: Mapping[str, Any]) -> None:
 def find_files(
     location: str, roots: Sequence[str], patterns: Sequence[str], *, stores: Sequence[str] = ()
 ) -> tuple[str, list[Path]]:
-    """Return the folder and the files that a place names, in the first folder of ``roots`` that has them.
+    """Return the folder and the files that a location names, in the first folder of ``roots`` that has them.
 
     The arguments, apart from ``roots``, are those of ``find_paths``.
 
@@ -59,46 +57,40 @@ def find_files(
             return find_paths(candidate, patterns, stores=stores)
         except SourceError as error:
             messages.append(str(error))
-    raise SourceError(
-        messages[0] if messages else f"{location}: no such file or folder here; give its folder as --source"
-    )
+    unknown = f"{location}: no such file or folder here; give its folder as --source"
+    raise SourceError(messages[0] if messages else unknown)
 
 
 def find_paths(location: str, patterns: Sequence[str], *, stores: Sequence[str] = ()) -> tuple[str, list[Path]]:
-    """Return the folder and the files that a place names: a file, a folder, or a glob.
+    """Return the folder and the files that a location names: a file, a folder, or a glob.
 
-    A path that exists is that path, whatever letters it has; only other texts are globs. A file in a store means the
-    store.
+    An existing path is never a glob, whatever characters it has. A file in a store means the store.
 
     Args:
         location: Absolute path.
-        patterns: Names of files to take of a folder and all below it.
+        patterns: Names of the files of a folder and its subfolders.
         stores: Names of files that make a folder one file, such as ``.zgroup``.
 
     Raises:
-        SourceError: Nothing is there, or a folder cannot be read.
+        SourceError: Nothing exists there, or a folder cannot be read.
     """
     if is_remote(location):
         raise SourceError(f"{location}: only local files can be read as this kind; copy them to this machine")
     path = Path(location)
-    existing_folder = next(ancestor for ancestor in (path, *path.parents) if os.path.exists(ancestor))
+    root = next(ancestor for ancestor in (path, *path.parents) if os.path.exists(ancestor))
     files: dict[Path, None] = {}
-    for matching_path in _matches(existing_folder, path.relative_to(existing_folder).parts, stores):
-        store_folder = next(
-            (container for container in (matching_path, matching_path.parent) if _is_store(container, stores)), None
-        )
-        is_folder = store_folder is None and matching_path.is_dir()
-        files |= dict.fromkeys(walk(matching_path, patterns, stores) if is_folder else [store_folder or matching_path])
+    for match in _matches(root, path.relative_to(root).parts, stores):
+        store = next((folder for folder in (match, match.parent) if _is_store(folder, stores)), None)
+        is_folder = store is None and match.is_dir()
+        files |= dict.fromkeys(walk(match, patterns, stores) if is_folder else [store or match])
     if not files:
         reason = f"no file {' or '.join(patterns)} in this folder" if path.is_dir() else "no such file or folder"
         raise SourceError(f"{location}: {reason}")
-    return str(
-        existing_folder if existing_folder.is_dir() and existing_folder not in files else min(files).parent
-    ), list(files)
+    return str(root if root.is_dir() and root not in files else min(files).parent), list(files)
 
 
 def _matches(folder: Path, glob_parts: Sequence[str], stores: Sequence[str]) -> Iterator[Path]:
-    """Yield the paths of a glob, in order, hidden ones excepted.
+    """Yield the paths of a glob, in order, except hidden ones.
 
     What follows ``**`` matches files in folders behind links too.
     """
@@ -122,51 +114,42 @@ def _children(folder: Path) -> list[Path]:
 
 
 def walk(folder: Path, patterns: Sequence[str], stores: Sequence[str] = ()) -> Iterator[Path]:
-    """Yield the files of a folder and all below it whose names match, hidden ones excepted.
+    """Yield the files of a folder and its subfolders whose names match, except hidden ones.
 
-    Links to folders are followed after everything else, and no folder is read twice, so links that lead back or to a
-    folder of this one add nothing.
+    Links to folders are followed last, and no folder is read twice, so links that lead back add nothing.
 
     Raises:
         SourceError: A folder cannot be read, such as one without permission.
     """
-    seen_folders: set[tuple[int, int]] = set()
+    seen: set[tuple[int, int]] = set()
     pending = [folder]
     while pending:
-        linked_folders: list[Path] = []
-        for next_folder in pending:
-            if _is_store(next_folder, stores):
-                yield from [next_folder] if _is_new(next_folder, seen_folders) else []
-            else:
-                yield from _walk_real(
-                    next_folder, patterns, stores, seen_folders=seen_folders, linked_folders=linked_folders
-                )
-        pending = linked_folders
+        links: list[Path] = []
+        for start in pending:
+            if not _is_store(start, stores):
+                yield from _walk_real(start, patterns, stores, seen=seen, links=links)
+            elif _is_new(start, seen):
+                yield start
+        pending = links
 
 
 def _walk_real(
-    folder: Path,
-    patterns: Sequence[str],
-    stores: Sequence[str],
-    *,
-    seen_folders: set[tuple[int, int]],
-    linked_folders: list[Path],
+    folder: Path, patterns: Sequence[str], stores: Sequence[str], *, seen: set[tuple[int, int]], links: list[Path]
 ) -> Iterator[Path]:
-    """Yield the files below a folder without following links to folders, which are added to ``linked_folders``."""
+    """Yield the files below a folder without following links to folders, which are added to ``links``."""
     for parent, folder_names, file_names in os.walk(folder, onerror=_refuse):
-        if not _is_new(Path(parent), seen_folders):
+        if not _is_new(Path(parent), seen):
             folder_names.clear()
             continue
-        subfolders = [Path(parent, file_name) for file_name in sorted(folder_names) if not file_name.startswith(".")]
-        linked_folders += [subfolder for subfolder in subfolders if subfolder.is_symlink()]
+        subfolders = [Path(parent, name) for name in sorted(folder_names) if not name.startswith(".")]
+        links += [subfolder for subfolder in subfolders if subfolder.is_symlink()]
         subfolders = [subfolder for subfolder in subfolders if not subfolder.is_symlink()]
-        yield from (
-            subfolder for subfolder in subfolders if _is_store(subfolder, stores) and _is_new(subfolder, seen_folders)
-        )
+        yield from (subfolder for subfolder in subfolders if _is_store(subfolder, stores) and _is_new(subfolder, seen))
         folder_names[:] = [subfolder.name for subfolder in subfolders if not _is_store(subfolder, stores)]
         for file_name in sorted(file_names):
-            if not file_name.startswith(".") and any(Path(parent, file_name).match(pattern) for pattern in patterns):
-                yield Path(parent, file_name)
+            path = Path(parent, file_name)
+            if not file_name.startswith(".") and any(path.match(pattern) for pattern in patterns):
+                yield path
 
 
 def _is_new(path: Path, seen_folders: set[tuple[int, int]]) -> bool:
