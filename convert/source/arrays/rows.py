@@ -94,13 +94,10 @@ class EncodedRows:
 
     def __iter__(self) -> Iterator[bytes | np.ndarray | CorruptFrame]:
         row_bytes = self._stored.row_bytes if len(self._stored.shape) > 1 else _BLOCK // 64
-        rows_per_block = self._store.block_rows(self._stored) or 1
-        rows_per_block *= max(1, _BLOCK // row_bytes // rows_per_block)
-        for block_start in range(0, self._length, rows_per_block):
-            first_row, end_row = (
-                self._first + block_start,
-                self._first + min(block_start + rows_per_block, self._length),
-            )
+        block_rows = self._store.block_rows(self._stored) or 1
+        block_rows *= max(1, _BLOCK // row_bytes // block_rows)
+        for block_start in range(0, self._length, block_rows):
+            first_row, end_row = (self._first + block_start, self._first + min(block_start + block_rows, self._length))
             try:
                 block = self._store.rows(self._path, self._stored, first_row, end_row)
             except OSError:
@@ -138,10 +135,8 @@ def holds_pictures(store: Store, path: str, info: ArrayInfo, *, start: int, stop
         return False
     if not rows_are_bytes and (len(info.shape) != 2 or info.dtype != np.uint8):
         return False
-    first_picture = EncodedRows(store, path, start=start, stop=stop)[0]
-    return first_picture.startswith(PICTURES) or (
-        picture is not None and len(first_picture) in map(math.prod, picture.raw)
-    )
+    content = EncodedRows(store, path, start=start, stop=stop)[0]
+    return content.startswith(PICTURES) or (picture is not None and len(content) in map(math.prod, picture.raw))
 
 
 def _bytes(row: object) -> bytes:

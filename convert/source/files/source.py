@@ -260,12 +260,10 @@ def open_files(
     )
 
 
-def _survey_files(
-    root: str, file_paths: Sequence[Path], kind: FileKind, faults: list[str]
-) -> dict[str, list[SourceFile]]:
+def _survey_files(root: str, paths: Sequence[Path], kind: FileKind, faults: list[str]) -> dict[str, list[SourceFile]]:
     """Return the files with episodes by split, and add a fault for each file that cannot be read."""
     surveys: dict[str, list[SourceFile]] = {}
-    for file_path in sorted(file_paths):
+    for file_path in sorted(paths):
         name, num_bytes = str(file_path.relative_to(root)), path_size(file_path) if file_path.exists() else 0
         folder = name.split("/", 1)[0] if "/" in name else ""
         folder_split = folder if folder in _SPLITS else "train"

@@ -278,12 +278,10 @@ def describe(
     return entry
 
 
-def _describe_vector(
-    features: Mapping[str, Feature], info: Info, candidate_names: Sequence[str]
-) -> list[dict[str, Any]]:
+def _describe_vector(features: Mapping[str, Feature], info: Info, names: Sequence[str]) -> list[dict[str, Any]]:
     """Return the parts of a vector: the feature of that name, or those whose names begin with it and a dot."""
     feature_by_name = {feature.name: feature for feature in features.values()}
-    for vector_name in candidate_names:
+    for vector_name in names:
         paths = [vector_name]
         if f"steps/{vector_name}" not in features:
             paths = [path for path in info.features if path.startswith(f"{vector_name}.")]

@@ -176,16 +176,14 @@ def _episode(row: Mapping[str, Any], info: Info, context: str) -> EpisodeFiles:
         prefix = f"videos/{camera_name}"
         try:
             video_file = file_name(info.video_path or "", context=context, video_key=camera_name, **file_fields(prefix))
-            start_time = float(read_number(f"{prefix}/from_timestamp", is_integer=False)) if in_v3 else 0.0
+            start = float(read_number(f"{prefix}/from_timestamp", is_integer=False)) if in_v3 else 0.0
         except MalformedEpisode as error:
             return str(error)
         # LeRobot does not read the end of an episode, so it may be missing.
         stop_time = row.get(f"{prefix}/to_timestamp")
         if not isinstance(stop_time, int | float) or not abs(stop_time) < _MAX_NUMBER:
-            stop_time = start_time + length / info.fps
-        return VideoPart(
-            name=video_file, episode=episode_number, start=start_time, stop=float(stop_time), length=length
-        )
+            stop_time = start + length / info.fps
+        return VideoPart(name=video_file, episode=episode_number, start=start, stop=float(stop_time), length=length)
 
     try:
         length = int(read_number("length"))

@@ -41,10 +41,8 @@ class HubFolder:
     def folders(self) -> list[str]:
         """Return the names of the subfolders."""
         prefix = self._path("")
-        folder_paths = (f"{folder_path}/" for folder_path in _listing(self.name, self.commit))
-        return sorted(
-            {path[len(prefix) :].partition("/")[0] for path in folder_paths if path.startswith(prefix)} - {""}
-        )
+        paths = (f"{folder_path}/" for folder_path in _listing(self.name, self.commit))
+        return sorted({path[len(prefix) :].partition("/")[0] for path in paths if path.startswith(prefix)} - {""})
 
     def sizes(self) -> dict[str, int]:
         """Return the size of each file directly in the folder, by name."""
@@ -84,18 +82,16 @@ def find_dataset(dataset_name: str, revision: str | None) -> HubFolder:
     return HubFolder(dataset_name, _fetch_metadata(dataset_name, revision or "main"))
 
 
-def _fetch_metadata(dataset_name: str, revision: str) -> str:
+def _fetch_metadata(name: str, revision: str) -> str:
     """Download the folder ``meta`` and the list of all files into the cache, and return the commit."""
-    with hub_requests(f"{SCHEME}{dataset_name}@{revision}", done="read"):
+    with hub_requests(f"{SCHEME}{name}@{revision}", done="read"):
         from huggingface_hub import logging, snapshot_download
         from huggingface_hub.utils.tqdm import disable_progress_bars
 
         # Workers would draw their bars and repeat their advice over each other.
         disable_progress_bars()
         logging.set_verbosity_error()
-        return Path(
-            snapshot_download(dataset_name, repo_type="dataset", revision=revision, allow_patterns="meta/*")
-        ).name
+        return Path(snapshot_download(name, repo_type="dataset", revision=revision, allow_patterns="meta/*")).name
 
 
 @cache

@@ -157,10 +157,8 @@ class DataFile:
                     yield self._picture(value.as_py(), row_number=row_number)
                     row_number += 1
         except (pa.ArrowException, OSError, KeyError) as error:
-            for unread_row in range(row_number, end_row):
-                yield CorruptFrame(
-                    f"{self.name}: row {unread_row} cannot be read ({' '.join(str(error).split())[:200]})"
-                )
+            for row in range(row_number, end_row):
+                yield CorruptFrame(f"{self.name}: row {row} cannot be read ({' '.join(str(error).split())[:200]})")
 
     def _picture(self, stored_picture: dict[str, Any] | bytes | str | None, *, row_number: int) -> bytes | CorruptFrame:
         """Return an encoded picture: the bytes of the value, or the content of the file that it names."""
@@ -189,17 +187,15 @@ class _Cursor:
     batch may be most of it.
     """
 
-    def __init__(
-        self, parquet_file: pq.ParquetFile, columns: Sequence[str], *, batch_rows: int, file_size: int
-    ) -> None:
-        self._file = parquet_file
+    def __init__(self, file: pq.ParquetFile, columns: Sequence[str], *, batch_rows: int, file_size: int) -> None:
+        self._file = file
         self._columns = list(columns)
         self._batch_rows = batch_rows
         self._file_size = file_size
-        row_groups = range(parquet_file.metadata.num_row_groups)
-        group_lengths = [parquet_file.metadata.row_group(row_group).num_rows for row_group in row_groups]
+        row_groups = range(file.metadata.num_row_groups)
+        group_lengths = [file.metadata.row_group(row_group).num_rows for row_group in row_groups]
         self._group_starts = np.cumsum([0, *group_lengths]).tolist()
-        self.schema = pa.schema([parquet_file.schema_arrow.field(column_name) for column_name in self._columns])
+        self.schema = pa.schema([file.schema_arrow.field(column_name) for column_name in self._columns])
         self._group, self._start, self._stop = -1, 0, 0
         self._batches: Iterator[pa.RecordBatch] = iter(())
         self._batch: pa.RecordBatch = None
@@ -221,21 +217,17 @@ class _Cursor:
                 self._reset()
 
     def _seek(self, row_number: int) -> None:
-        row_group = bisect_right(self._group_starts, row_number) - 1
-        if row_group != self._group or row_number < self._start:
+        group = bisect_right(self._group_starts, row_number) - 1
+        if group != self._group or row_number < self._start:
             self._reset()
             self.check(row_number, row_number + 1)
-            self._group, self._start, self._stop = (
-                row_group,
-                self._group_starts[row_group],
-                self._group_starts[row_group],
-            )
+            self._group, self._start, self._stop = (group, self._group_starts[group], self._group_starts[group])
             self._batches = self._file.iter_batches(
-                self._batch_rows, row_groups=[row_group], columns=self._columns, use_threads=False
+                self._batch_rows, row_groups=[group], columns=self._columns, use_threads=False
             )
         while self._stop <= row_number:
             if (batch := next(self._batches, None)) is None:
-                raise pa.ArrowInvalid(f"row group {row_group} ends at row {self._stop}")
+                raise pa.ArrowInvalid(f"row group {group} ends at row {self._stop}")
             self._batch = batch.select(self._columns)
             self._start, self._stop = self._stop, self._stop + batch.num_rows
 

@@ -157,26 +157,21 @@ class LeRobotReader:
             values = flatten_numbers(stored_column, np.dtype(feature.dtype), context, feature.shape)
         return Column(feature=feature, values=values, lengths=(), rows=num_steps)
 
-    def _frames(
-        self, camera_name: str, episode_files: EpisodeFiles, row_times: np.ndarray, extra_frames: list[str]
-    ) -> Frames:
+    def _frames(self, camera_name: str, files: EpisodeFiles, row_times: np.ndarray, extra_frames: list[str]) -> Frames:
         """Return the frames of a camera, and add a message to ``extra_frames`` if the video has more."""
-        if not episode_files.length:
+        if not files.length:
             return ()  # LeRobot writes no video of an empty episode.
-        if (video_part := episode_files.video(camera_name)) is None:
-            raise MalformedEpisode(str(episode_files.videos[camera_name]))
-        video = self._video(camera_name, video_part.name)
-        frame_numbers, num_extra = match_rows(
-            video.times, video_part, row_times, fps=self.info.fps, listed_frames=video.listed
-        )
+        if (part := files.video(camera_name)) is None:
+            raise MalformedEpisode(str(files.videos[camera_name]))
+        video = self._video(camera_name, part.name)
+        numbers, num_extra = match_rows(video.times, part, row_times, fps=self.info.fps, listed_frames=video.listed)
         if num_extra:
             extra_frames.append(
-                f"{video_part.name}: {num_extra} frames more than the {episode_files.length} rows, which have theirs "
-                "by time"
+                f"{part.name}: {num_extra} frames more than the {files.length} rows, which have theirs by time"
             )
         if self.info.is_depth(camera_name):
-            return video.depth(frame_numbers, self.info.depth_codes(camera_name))
-        return video.frames(frame_numbers)
+            return video.depth(numbers, self.info.depth_codes(camera_name))
+        return video.frames(numbers)
 
     def _video(self, camera_name: str, file_name: str) -> VideoFile:
         from convert.source.lerobot.video import VideoFile

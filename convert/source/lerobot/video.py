@@ -105,29 +105,25 @@ class VideoFile:
         return codes.millimetres[depth]
 
     def _decoded_frames(self, frame_numbers: np.ndarray) -> Iterator[av.VideoFrame | CorruptFrame]:
-        for frame_number in frame_numbers.tolist():
-            if frame_number < 0:
+        for number in frame_numbers.tolist():
+            if number < 0:
                 yield CorruptFrame(f"{self._name}: has no frame of this step")
                 continue
-            if not self._number <= frame_number <= self._number + _SEEK_DISTANCE:
-                self._start(frame_number)
-            self._number, pts = frame_number, int(self._pts[frame_number])
+            if not self._number <= number <= self._number + _SEEK_DISTANCE:
+                self._start(number)
+            self._number, pts = number, int(self._pts[number])
             while self._frame is not None and (self._frame.pts or 0) < pts:
                 self._frame = next(self._decoded, None)
             if self._frame is None or self._frame.pts != pts:
-                yield CorruptFrame(
-                    f"{self._name}: frame {frame_number}, at {self.times[frame_number]:.3f} s, cannot be decoded"
-                )
+                yield CorruptFrame(f"{self._name}: frame {number}, at {self.times[number]:.3f} s, cannot be decoded")
             else:
                 yield self._frame
 
     def _start(self, frame_number: int) -> None:
         """Go to the last key frame at or before a frame."""
-        keyframe_index = np.searchsorted(self._keys[:, 0], self._pts[frame_number], "right") - 1 if frame_number else -1
+        keyframe = np.searchsorted(self._keys[:, 0], self._pts[frame_number], "right") - 1 if frame_number else -1
         # The key frame's time of decoding, because frames shown before it may be stored behind it.
-        self._container.seek(
-            int(self._keys[keyframe_index, 1]) if keyframe_index >= 0 else 0, stream=self._stream, backward=True
-        )
+        self._container.seek(int(self._keys[keyframe, 1]) if keyframe >= 0 else 0, stream=self._stream, backward=True)
         self._decoded = self._decode()
         self._frame = next(self._decoded, None)
         self._number = frame_number

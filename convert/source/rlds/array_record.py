@@ -37,13 +37,11 @@ class ArrayRecordFile:
         if not reader.ok():
             yield DamagedRecord(f"{self._name}: not a complete ArrayRecord file; copy it again", rest=True)
             return
-        for record_number in range(reader.num_records()):
+        for number in range(reader.num_records()):
             try:
-                (record,) = reader.read(record_number, record_number + 1)
+                (record,) = reader.read(number, number + 1)
             except (RuntimeError, ValueError, IndexError) as error:
-                yield DamagedRecord(
-                    f"{self._name}: record {record_number} does not read: {first_line(error)}", rest=False
-                )
+                yield DamagedRecord(f"{self._name}: record {number} does not read: {first_line(error)}", rest=False)
             else:
                 self._digest.update(xxhash.xxh3_128_digest(record))
-                yield record if is_requested(record_number) else None
+                yield record if is_requested(number) else None

@@ -24,17 +24,15 @@ _LISTS = {"FloatList": tf_feature_pb2.FloatList, "Int64List": tf_feature_pb2.Int
 
 
 def _lazy_example() -> Any:
-    descriptors = descriptor_pool.DescriptorPool()
+    pool = descriptor_pool.DescriptorPool()
     for module in (tf_feature_pb2, tf_example_pb2):
         file_proto = descriptor_pb2.FileDescriptorProto.FromString(module.DESCRIPTOR.serialized_pb)
         for message in file_proto.message_type:
             if message.name in _LISTS:
                 message.field[0].type = descriptor_pb2.FieldDescriptorProto.TYPE_BYTES
                 message.field[0].ClearField("options")
-        descriptors.Add(file_proto)
-    return message_factory.GetMessageClass(
-        descriptors.FindMessageTypeByName(tf_example_pb2.Example.DESCRIPTOR.full_name)
-    )
+        pool.Add(file_proto)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(tf_example_pb2.Example.DESCRIPTOR.full_name))
 
 
 _Example = _lazy_example()

@@ -27,13 +27,13 @@ def flatten_features(tree: Any, *, context: str) -> dict[str, Feature]:
     return {feature.path: feature for feature in sorted(leaves, key=lambda feature: feature.path)}
 
 
-def _walk(node: Any, feature_path: str, sequences: tuple[int | None, ...], context: str) -> Iterator[Feature]:
+def _walk(node: Any, path: str, sequences: tuple[int | None, ...], context: str) -> Iterator[Feature]:
     if isinstance(node, tfds.features.FeaturesDict):
         for child_name, child in node.items():
-            yield from _walk(child, f"{feature_path}/{child_name}" if feature_path else child_name, sequences, context)
+            yield from _walk(child, f"{path}/{child_name}" if path else child_name, sequences, context)
     elif isinstance(node, tfds.features.Dataset | tfds.features.Sequence):
-        inner_sequences = () if feature_path == STEPS else (*sequences, getattr(node, "_length", None))
-        yield from _walk(node.feature, feature_path, inner_sequences, context)
+        inner_sequences = () if path == STEPS else (*sequences, getattr(node, "_length", None))
+        yield from _walk(node.feature, path, inner_sequences, context)
     elif isinstance(node, tfds.features.Image | tfds.features.Tensor):
         tensor_info = node.get_tensor_info()
         dtype, encoding = np.dtype(tensor_info.np_dtype), getattr(node, "_encoding", None)
@@ -41,15 +41,13 @@ def _walk(node: Any, feature_path: str, sequences: tuple[int | None, ...], conte
             # A record holds floats in 32 bits, unless they are encoded.
             dtype = np.dtype(np.float32)
         yield Feature(
-            path=feature_path,
+            path=path,
             kind="image" if isinstance(node, tfds.features.Image) else "tensor",
-            level="step" if feature_path.startswith(f"{STEPS}/") else "episode",
+            level="step" if path.startswith(f"{STEPS}/") else "episode",
             shape=tuple(tensor_info.shape),
             dtype="string" if dtype.kind in "OSU" else dtype.name,
             encoding=encoding.value if encoding is not None else "none",
             sequences=sequences,
         )
     else:
-        raise SourceError(
-            f"{context}: feature {feature_path} is a {type(node).__name__}, which RLDS datasets do not have"
-        )
+        raise SourceError(f"{context}: feature {path} is a {type(node).__name__}, which RLDS datasets do not have")

@@ -134,20 +134,17 @@ def _read_column(feature: Feature, protos: Mapping[str, Any], *, num_rows: int) 
                 lengths.append(_NO_LENGTHS)
     if num_sequences and feature.level == "episode":
         lengths.insert(0, np.array([num_values if is_plain else len(lengths[0])], np.int64))
-    expected_count = num_rows
+    expected = num_rows
     for level, row_lengths in enumerate(lengths):
         is_valid = np.all((row_lengths >= 0) & (row_lengths < _MAX_ROWS))
-        if len(row_lengths) != expected_count or not is_valid:
+        if len(row_lengths) != expected or not is_valid:
             raise MalformedEpisode(
-                f"{feature.path}: level {level} has {len(row_lengths)} row lengths, expected {expected_count} of 0 or "
-                "more"
+                f"{feature.path}: level {level} has {len(row_lengths)} row lengths, expected {expected} of 0 or more"
             )
-        expected_count = int(row_lengths.sum())
-    if num_values != expected_count:
+        expected = int(row_lengths.sum())
+    if num_values != expected:
         noun = "steps" if feature.level == "step" else "values"
-        raise MalformedEpisode(
-            f"{feature.path}: {num_values} values of shape {feature.shape} for {expected_count} {noun}"
-        )
+        raise MalformedEpisode(f"{feature.path}: {num_values} values of shape {feature.shape} for {expected} {noun}")
     return Column(feature=feature, values=values, lengths=tuple(lengths), rows=num_rows)
 
 
@@ -196,21 +193,17 @@ def _decode_tensors(feature: Feature, num_values: int, stored_values: Sequence[b
     dtype = np.dtype(feature.dtype)
     num_bytes = num_values * dtype.itemsize
     tensors = []
-    for stored_value in stored_values:
+    for content in stored_values:
         try:
-            inflated = (
-                zlib.decompressobj().decompress(stored_value, num_bytes + 1)
-                if feature.encoding == "zlib"
-                else stored_value
-            )
+            tensor = zlib.decompressobj().decompress(content, num_bytes + 1) if feature.encoding == "zlib" else content
         except zlib.error as error:
             raise MalformedEpisode(f"{feature.path}: a stored tensor does not inflate ({error})") from None
-        if len(inflated) != num_bytes:
-            size_text = f"{len(inflated)} bytes" if len(inflated) <= num_bytes else f"more than {num_bytes} bytes"
+        if len(tensor) != num_bytes:
+            size_text = f"{len(tensor)} bytes" if len(tensor) <= num_bytes else f"more than {num_bytes} bytes"
             raise MalformedEpisode(
                 f"{feature.path}: a stored tensor has {size_text}, {feature.shape} of {dtype} takes {num_bytes}"
             )
-        tensors.append(inflated)
+        tensors.append(tensor)
     return np.frombuffer(b"".join(tensors), dtype)
 
 

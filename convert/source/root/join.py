@@ -136,16 +136,14 @@ def _distinct(sources: Sequence[RootSource]) -> list[dict[str, tuple[RootShard, 
 
 def _digests(source: RootSource) -> dict[str, int]:
     """Return a hash over all records of each episode by its id, 0 where it has no picture."""
-    digest_by_id: dict[str, int] = {}
+    digests: dict[str, int] = {}
     for tables in source.tables.values():
         column_names = ("episode_id", "first_record", "num_records")
-        record_hashes, record_bytes = (tables.records.column(name).to_numpy() for name in ("xxh3_64", "num_bytes"))
+        hashes, record_bytes = (tables.records.column(name).to_numpy() for name in ("xxh3_64", "num_bytes"))
         for episode_id, first_record, num_records in zip(
             *(tables.episodes.column(column_name).to_pylist() for column_name in column_names), strict=True
         ):
             record_rows = slice(first_record, first_record + num_records)
             has_picture = (record_bytes[record_rows] != len(HOLE)).any()
-            digest_by_id[episode_id] = (
-                xxhash.xxh3_64_intdigest(record_hashes[record_rows].tobytes()) if has_picture else 0
-            )
-    return digest_by_id
+            digests[episode_id] = xxhash.xxh3_64_intdigest(hashes[record_rows].tobytes()) if has_picture else 0
+    return digests

@@ -124,30 +124,26 @@ class RootReader:
     def _frames(self, camera_number: int, episode_row: Mapping[str, int]) -> Iterator[SourceFrame | CorruptFrame]:
         """Yield a frame of each step, or the reason why there is none."""
         num_steps, first_record = episode_row["num_steps"], episode_row["first_record"]
-        stored_camera = self._fields.stored_cameras[camera_number]
+        camera = self._fields.stored_cameras[camera_number]
         if self._fields.layout == "frames":
             has_records = episode_row["num_records"] > 0
             # Records follow one another by camera and step; the remainder is the frame in a chunk of video.
             start = first_record + camera_number * num_steps
             steps = range(num_steps if has_records else 0)
-            frame_locations = {step: (start + step, step % stored_camera.gop) for step in steps}
+            locations = {step: (start + step, step % camera.gop) for step in steps}
         else:
-            frame_locations = {}
+            locations = {}
             for record in range(first_record, first_record + episode_row["num_records"]):
                 for frame_number, distance in enumerate(self._fields.frame_offsets):
-                    frame_locations.setdefault(
-                        int(self._record_columns["step"][record]) + distance, (record, frame_number)
-                    )
+                    locations.setdefault(int(self._record_columns["step"][record]) + distance, (record, frame_number))
         for step in range(num_steps):
-            if step not in frame_locations:
+            if step not in locations:
                 yield CorruptFrame("no record has this frame")
                 continue
-            record, frame_number = frame_locations[step]
+            record, frame_number = locations[step]
             try:
                 content = self._file.read(*(int(self._record_columns[name][record]) for name in _LOCATION))
-                yield (
-                    CorruptFrame("is a hole") if content == HOLE else _plain(stored_camera.frame(content, frame_number))
-                )
+                yield (CorruptFrame("is a hole") if content == HOLE else _plain(camera.frame(content, frame_number)))
             except (FormatError, OSError) as error:
                 positions = self._record_columns["position"][self._record_rows]
                 shard_record = record_number(positions, record - self._record_rows.start)

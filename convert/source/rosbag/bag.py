@@ -147,11 +147,9 @@ def _check_count(path: Path, reader: AnyReader) -> None:
     files = getattr(storage, "storages", None)
     if files is None:
         return
-    num_found, num_declared = (sum(file.metadata.message_count for file in files), storage.metadata.message_count)
-    if num_found != num_declared:
-        message = (
-            f"{METADATA} says {num_declared:,} messages, its files have {num_found:,}; run `ros2 bag reindex {path}`"
-        )
+    num_found, declared = (sum(file.metadata.message_count for file in files), storage.metadata.message_count)
+    if num_found != declared:
+        message = f"{METADATA} says {declared:,} messages, its files have {num_found:,}; run `ros2 bag reindex {path}`"
         raise DamagedEpisode(message, reason="unreadable")
 
 

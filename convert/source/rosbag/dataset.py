@@ -22,9 +22,7 @@ from convert.source.rosbag.layout import Layout, find_bags, parse_layout
 from convert.source.rosbag.pictures import COMPRESSED, PictureForm, is_picture, picture_form
 from convert.source.rosbag.streams import Streams, find_field, first_joints, has_header
 
-_CAMERA_SUFFIXES = re.compile(
-    r"/(image_raw|image_rect|image_color|image|raw|compressed|compressedDepth|color|rgb)(?=/|$)"
-)
+_CAMERA_PARTS = re.compile(r"/(image_raw|image_rect|image_color|image|raw|compressed|compressedDepth|color|rgb)(?=/|$)")
 """Parts of the names of topics that cameras share."""
 _ACTION = re.compile(r"command|cmd|target|action|goal|leader|master")
 _IGNORED = re.compile(r"/(tf|tf_static|rosout|rosout_agg|parameter_events|diagnostics|clock)$|camera_info|/theora")
@@ -59,7 +57,7 @@ def _draft(bag: Bag, bag_path: Path) -> Draft:
     picture_topics, number_topics, unread_topics = _sort(bag)
     features: dict[str, dict[str, Any]] = {}
     comments: dict[str, str] = {}
-    topic_by_camera = {_CAMERA_SUFFIXES.sub("", topic) or topic: topic for topic in picture_topics}
+    topic_by_camera = {_CAMERA_PARTS.sub("", topic) or topic: topic for topic in picture_topics}
     for camera_name, camera_topic in camera_names(list(topic_by_camera)).items():
         features[f"observation/{camera_name}"] = {"topic": topic_by_camera[camera_topic]}
         form = picture_topics[topic_by_camera[camera_topic]]
@@ -105,7 +103,7 @@ def _sort(bag: Bag) -> tuple[dict[str, PictureForm], dict[str, str], list[str]]:
         try:
             message_type = bag.message_type(topic)
             if is_picture(message_type):
-                camera = _CAMERA_SUFFIXES.sub("", topic) or topic
+                camera = _CAMERA_PARTS.sub("", topic) or topic
                 # Of a picture that exists twice take the compressed one, which needs no encoding.
                 if camera not in picture_topics or message_type == COMPRESSED:
                     picture_topics[camera] = topic, picture_form(next(bag.messages([topic])).content, None)

@@ -59,17 +59,15 @@ class PictureForm(NamedTuple):
     dtype: str
 
 
-def is_picture(message_type: str) -> bool:
+def is_picture(kind: str) -> bool:
     """Return whether the messages of a type are pictures.
 
     Raises:
         MalformedEpisode: They are pieces of a video.
     """
-    if message_type.rpartition("/")[2] in _VIDEO:
-        raise MalformedEpisode(
-            f"{message_type} is a video, which is not read from bags; record CompressedImage instead"
-        )
-    return message_type in (RAW, COMPRESSED)
+    if kind.rpartition("/")[2] in _VIDEO:
+        raise MalformedEpisode(f"{kind} is a video, which is not read from bags; record CompressedImage instead")
+    return kind in (RAW, COMPRESSED)
 
 
 def picture_form(message: Any, encoding: str | None) -> PictureForm:
@@ -99,12 +97,10 @@ def read_picture(message: Any, encoding: str | None) -> np.ndarray | bytes:
     """
     if hasattr(message, "encoding"):
         return _pixels(message, encoding)
-    encoded = message.data.tobytes()[
-        _DEPTH_HEADER if _is_depth(message) and "compressedDepth" in message.format else 0 :
-    ]
-    if not encoded.startswith(PICTURES):
+    data = message.data.tobytes()[_DEPTH_HEADER if _is_depth(message) and "compressedDepth" in message.format else 0 :]
+    if not data.startswith(PICTURES):
         raise CorruptFrame(f"{message.format!r:.80}: the data are not JPEG, PNG or WebP")
-    return encoded
+    return data
 
 
 def _is_depth(message: Any) -> bool:

@@ -90,7 +90,7 @@ def test_a_wrong_module_is_one_error_and_nothing_is_written(
 
 
 @pytest.mark.parametrize(
-    ("location", "source", "told"),
+    ("location", "source", "message"),
     [
         ("reader.py", "files", "expected python:FILE.py:FUNCTION"),
         ("{0}/none.py:episodes", "files", "none.py: No such file or directory"),
