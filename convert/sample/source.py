@@ -11,7 +11,7 @@ import yaml
 
 from convert.errors import UsageError
 from convert.registry.dataset import DatasetSpec, Part
-from convert.source.rlds.features import flatten_features
+from convert.source.rlds.metadata import flatten_features
 from stream.base.configs import CONFIGS
 
 

@@ -61,9 +61,9 @@ class Episode:
     Attributes:
         steps: Columns of step features by name (``Feature.name``).
         episode: Columns of episode features by name.
-        cameras: Frames of each requested camera, None or the reason where the episode lacks the camera. One entry per
-            step, read once and in order, before the next episode: bytes as stored, a uint8 array [H, W, C], numbers of
-            depth [H, W], a location in a chunk of video, or the reason why there is no frame.
+        cameras: Frames of each requested camera, None or the reason where the episode lacks the camera. There is one
+            entry per step, to be read once, in order, and before the next episode. An entry is the bytes as stored, a
+            uint8 array [H, W, C], numbers of depth [H, W], a location in a chunk of video, or the reason for no frame.
         extra_frames: A message for each camera that has more frames than steps.
         dropped: A message for each feature that the dataset does not have, so that it is left out.
     """

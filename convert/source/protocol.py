@@ -1,7 +1,7 @@
 """Protocol of a source: its shards, its episodes, and their content.
 
-Each kind of source has a package next to this module, see ``convert.source.kinds``, and two classes: a ``Source``, a
-dataset that was found, and a ``SourceShard``, which goes to the workers. Only these packages know the kind.
+Each kind of source has a package next to this module (see ``convert.source.kinds``) with two classes: a ``Source`` is a
+dataset that was found, a ``SourceShard`` goes to the workers. Only these packages know the kind.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import yaml
 from convert.registry.dataset import SENTENCE_EMBEDDINGS, DatasetSpec, Part
 from convert.registry.registry import load_registry
 from convert.source.features import Feature
-from convert.source.rlds.features import flatten_features
+from convert.source.rlds.metadata import flatten_features
 from stream.format.spaces import SpaceName
 from tests.fixtures.datasets.spaces import mapped_vectors
 

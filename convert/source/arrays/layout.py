@@ -111,7 +111,7 @@ class Layout(Entry):
         length: Array that every episode has, whose length is the count of steps; or a pattern, and the first counts.
             Default the length of most arrays.
         steps: Path of each array of steps by the name of its feature; default all, by their paths.
-        leave_out: Patterns of paths of arrays that are no steps.
+        leave_out: Patterns of paths of arrays that do not hold steps.
         pictures: How pictures are stored, by patterns of the names of features; the first that fits counts.
         values: Array or PATH@ATTRIBUTE of each value of an episode, by the name of its feature.
         language: Places of the instruction; the first that has one is taken.
@@ -143,7 +143,7 @@ class Layout(Entry):
         return next((picture for pattern, picture in self.pictures.items() if fnmatchcase(feature_name, pattern)), None)
 
     def leaves_out(self, path: str) -> bool:
-        """Return whether an array is no step; ``path`` below the group of steps."""
+        """Return whether an array is left out; ``path`` is below the group of steps."""
         return any(fnmatchcase(path, pattern) for pattern in self.leave_out)
 
 

@@ -30,8 +30,8 @@ class Preset(Entry):
         description: One sentence.
         layout: Keys of ``convert.source.arrays.layout.Layout``.
         marks: Patterns of paths, all of which a file of the format has; none if a file does not show its format.
-        entry: Fields of a registry entry. A part of action or state is left out where the dataset lacks its array, or
-            where that has another count of values than ``of`` says; its ``dims`` are those of the array.
+        entry: Fields of a registry entry. A part of action or state is left out if the dataset lacks its array, or if
+            the array has another count of values than ``of``. Its ``dims`` are those of the array.
     """
 
     description: str

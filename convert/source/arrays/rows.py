@@ -44,7 +44,7 @@ class Rows:
         return self.shape[0]
 
     def __getitem__(self, row_slice: slice) -> np.ndarray:
-        """Read steps; raises OSError if they cannot be read, ValueError if pictures have values that are no pixels."""
+        """Read steps; raises OSError if they cannot be read, ValueError if pictures have invalid values."""
         start, stop, _ = row_slice.indices(len(self))
         return self._upright(self._store.rows(self._path, self._stored, self.first + start, self.first + stop))
 

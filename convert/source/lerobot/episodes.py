@@ -199,9 +199,9 @@ def _episode(row: Mapping[str, Any], info: Info, context: str) -> EpisodeFiles:
 def cut_units(episodes: Sequence[EpisodeFiles], info: Info) -> Iterator[list[EpisodeFiles]]:
     """Yield the units of a split, each for one worker: consecutive episodes.
 
-    In v3 a unit holds the episodes of one video file of the camera with the most files, or of one parquet file where no
-    camera has videos. So each file of this camera is in one unit. Files of the other cameras are larger: a file that
-    crosses the end of a unit is opened by both workers, which decode different parts of it. In v2.1, where each episode
+    In v3 a unit holds the episodes of one video file of the camera with the most files, so each file of this camera is
+    in one unit. Without videos it holds the episodes of one parquet file. Files of the other cameras are larger: two
+    workers open a file that crosses the end of a unit, and decode different parts of it. In v2.1, where each episode
     has separate files, a unit is a run of episodes of at least 20,000 frames.
     """
     files_by_camera = []

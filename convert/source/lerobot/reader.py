@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 class LeRobotReader:
     """A reader of episodes, see ``convert.source.protocol.EpisodeReader``.
 
-    Where files have several episodes, rows that the file of their episode lacks are looked up in all files of ``data``,
-    because LeRobot's own reader finds them there.
+    Where files have several episodes, rows that the file of their episode lacks are looked up in all files of ``data``.
+    LeRobot's own reader finds them there.
 
     Attributes:
         tasks: Tasks by number.
@@ -215,8 +215,8 @@ def match_rows(
     """Return the number of each row's frame, -1 where the file lacks it, and the count of extra frames.
 
     Where the file has as many frames as its episodes have rows, the k-th frame belongs to the k-th row. Otherwise a row
-    has the frame at its time, and either every row has a frame, or every frame of this time has a row: anything else
-    may be a shift. A file that ends elsewhere than its episodes may be shifted too.
+    has the frame at its time. Then every row has to have a frame, or every frame of this time a row: anything else may
+    be a shift. A file that ends elsewhere than its episodes may be shifted too.
 
     Args:
         frame_times: Times of all frames of the file, ascending, in seconds.

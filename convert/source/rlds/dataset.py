@@ -17,11 +17,9 @@ from convert.source.describe import describe_features
 from convert.source.episode import Episode, episode_id
 from convert.source.locations import candidates, refuse_layout
 from convert.source.protocol import SPLIT, ReadRequest, Source, SourceEpisode, SourceShard, Span, covers, join_digests
-from convert.source.rlds.array_record import ArrayRecordFile
-from convert.source.rlds.features import flatten_features
-from convert.source.rlds.metadata import MAX_BYTES, NAMES, read_metadata
+from convert.source.rlds.metadata import MAX_BYTES, NAMES, flatten_features, read_metadata
 from convert.source.rlds.parser import EpisodeParser
-from convert.source.rlds.tfrecord import TFRecordFile
+from convert.source.rlds.record_files import ArrayRecordFile, TFRecordFile
 from convert.storage.object_store import StoreFolder, open_folder
 from convert.storage.staging import stage, staging_base
 from stream.base.errors import closest

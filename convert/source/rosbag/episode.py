@@ -213,8 +213,8 @@ class _PictureSource(NamedTuple):
     def read(self) -> Iterator[np.ndarray | bytes | CorruptFrame]:
         """Yield the picture of each step.
 
-        The messages are read once, in order. A picture stays in memory until its last step, so several are in memory
-        only if messages were received in another order than that of their stamps.
+        The messages are read once, in order. A picture stays in memory until its last step. Several are in memory only
+        if messages were received in another order than that of their stamps.
         """
         topic = self.stream.stream.topic
         last_step = {number: step for step, number in enumerate(self.chosen.tolist()) if not self.missing[step]}

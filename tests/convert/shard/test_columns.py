@@ -10,7 +10,7 @@ import tensorflow_datasets as tfds
 from convert.shard.columns import arrow_array, arrow_field
 from convert.source.episode import Column, Episode, absent_column
 from convert.source.features import Feature
-from convert.source.rlds.features import flatten_features
+from convert.source.rlds.metadata import flatten_features
 from convert.source.rlds.parser import EpisodeParser
 from stream.format.schema import TEXT
 from tests.fixtures.datasets.arrow_part import write_part

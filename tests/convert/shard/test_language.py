@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from convert.shard.language import step_language
 from convert.source.episode import Column, Episode
 from convert.source.features import Feature
-from convert.source.rlds.features import flatten_features
+from convert.source.rlds.metadata import flatten_features
 from convert.source.rlds.parser import EpisodeParser
 from tests.fixtures.datasets.rlds_dataset import demo_features, jpeg, serialise
 

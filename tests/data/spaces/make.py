@@ -18,7 +18,7 @@ from convert.index.derived import vector_inputs
 from convert.registry.dataset import DatasetSpec
 from convert.registry.registry import load_registry
 from convert.source.features import Feature
-from convert.source.rlds.features import flatten_features
+from convert.source.rlds.metadata import flatten_features
 
 HERE = Path(__file__).parent
 LENGTHS = (2, 3, 19, 24)

@@ -15,7 +15,7 @@ from convert.source.features import Feature, merge_features
 from convert.source.files.plain import PlainEpisode, infer_features
 from convert.source.files.source import spread
 from convert.source.kinds import find_source
-from convert.source.python.values import flatten
+from convert.source.python.dataset import flatten
 from tests.fixtures.arrays.converted import config, convert, episodes, opened
 from tests.fixtures.arrays.written import h5py, jpeg, scene
 

@@ -14,7 +14,7 @@ from convert.source.episode import Episode
 from convert.source.features import Feature
 from convert.source.files.plain import PlainEpisode, infer_features, read_plain
 from convert.source.protocol import ReadRequest
-from convert.source.python.values import flatten
+from convert.source.python.dataset import flatten
 
 PIXELS = np.arange(3 * 4 * 6 * 3, dtype=np.uint8).reshape(3, 4, 6, 3)
 JPEGS = [encode_jpeg(pixels, 95) for pixels in PIXELS]

@@ -15,7 +15,7 @@ import tensorflow_datasets as tfds
 from convert.errors import SourceError
 from convert.source.features import Feature
 from convert.source.rlds.dataset import find_dataset
-from convert.source.rlds.features import flatten_features
+from convert.source.rlds.metadata import flatten_features
 from tests.fixtures.datasets.rlds_dataset import RldsDataset, demo_episode, demo_features, write_dataset
 from tests.fixtures.leaf_kinds import FEATURES
 

@@ -18,7 +18,7 @@ from convert.errors import MalformedEpisode
 from convert.shard.language import decode_codes
 from convert.source.episode import Column, Episode
 from convert.source.features import Feature
-from convert.source.rlds.features import flatten_features
+from convert.source.rlds.metadata import flatten_features
 from convert.source.rlds.parser import EpisodeParser, decode_texts
 from tests.fixtures.datasets.rlds_dataset import RldsDataset, demo_episode, demo_features, serialise, write_dataset
 from tests.fixtures.leaf_kinds import EPISODES, FEATURES, STEP_LEAVES, WRITE_ONLY_LEAVES, make_features
@@ -413,7 +413,7 @@ def test_reading_does_not_import_tensorflow(dataset: RldsDataset) -> None:
     script = (
         "import sys\n"
         "from convert.source.rlds.parser import EpisodeParser\nfrom convert.source.rlds.dataset import find_dataset\n"
-        "from convert.source.rlds.tfrecord import TFRecordFile\n"
+        "from convert.source.rlds.record_files import TFRecordFile\n"
         f"source = find_dataset([{str(dataset.root)!r}], 'demo', '1.0.0')\n"
         "shard = source.shards('train')[0]\n"
         "kept = [feature for feature in source.features.values() if feature.kind == 'tensor']\n"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from convert.errors import DamagedRecord
 from convert.plan import ConvertConfig
-from convert.source.rlds.tfrecord import TFRecordFile, encode_tfrecord, masked_crc32c
+from convert.source.rlds.record_files import TFRecordFile, encode_tfrecord, masked_crc32c
 from stream.format.manifest import Manifest
 from tests.fixtures.datasets.rlds_dataset import RldsDataset, convert_dataset, demo_episode, write_dataset
 
