@@ -97,7 +97,7 @@ class EncodedRows:
         block_rows = self._store.block_rows(self._stored) or 1
         block_rows *= max(1, _BLOCK // row_bytes // block_rows)
         for block_start in range(0, self._length, block_rows):
-            first_row, end_row = (self._first + block_start, self._first + min(block_start + block_rows, self._length))
+            first_row, end_row = self._first + block_start, self._first + min(block_start + block_rows, self._length)
             try:
                 block = self._store.rows(self._path, self._stored, first_row, end_row)
             except OSError:

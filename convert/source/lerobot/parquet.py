@@ -29,6 +29,9 @@ MOST_METADATA = 1 << 28
 """Bytes of a file of ``meta``: those of a million episodes."""
 _MAX_RATIO = 8
 """Compression ratio that is plausible for a file of any size."""
+_BATCH_ROWS, _BATCH_PICTURES = 1024, 8
+"""Rows of a batch of numbers, and of a batch of pictures."""
+_BUFFER = 1 << 20
 
 
 def check_claim(
@@ -65,13 +68,6 @@ def _width(arrow_type: pa.DataType) -> int:
     while value_type := getattr(arrow_type, "value_type", None):
         arrow_type = value_type
     return -(-arrow_type.bit_width // 8) if pa.types.is_primitive(arrow_type) else 0
-
-
-_BATCH_ROWS, _BATCH_PICTURES = 1024, 8
-"""Rows of a batch of numbers, and of a batch of pictures."""
-
-
-_BUFFER = 1 << 20
 
 
 class DataFile:
@@ -163,10 +159,10 @@ class DataFile:
     def _picture(self, stored_picture: dict[str, Any] | bytes | str | None, *, row_number: int) -> bytes | CorruptFrame:
         """Return an encoded picture: the bytes of the value, or the content of the file that it names."""
         content: bytes | str | None
-        if not isinstance(stored_picture, dict):
-            content = stored_picture
-        else:
+        if isinstance(stored_picture, dict):
             content = stored_picture.get("bytes") or stored_picture.get("path")
+        else:
+            content = stored_picture
         if isinstance(content, str) and content:
             try:
                 return self._files.path(content).read_bytes()
@@ -206,7 +202,7 @@ class _Cursor:
         check_claim(self._file, self._columns, groups=row_groups, file_size=self._file_size, limit=MOST)
 
     def rows(self, next_row: int, end_row: int) -> Iterator[pa.RecordBatch]:
-        """Yield the rows [start, stop) in batches."""
+        """Yield the rows [next_row, end_row) in batches."""
         while next_row < end_row:
             if not self._start <= next_row < self._stop:
                 self._seek(next_row)
@@ -221,7 +217,7 @@ class _Cursor:
         if group != self._group or row_number < self._start:
             self._reset()
             self.check(row_number, row_number + 1)
-            self._group, self._start, self._stop = (group, self._group_starts[group], self._group_starts[group])
+            self._group, self._start, self._stop = group, self._group_starts[group], self._group_starts[group]
             self._batches = self._file.iter_batches(
                 self._batch_rows, row_groups=[group], columns=self._columns, use_threads=False
             )

@@ -140,10 +140,10 @@ class LeRobotReader:
         values: np.ndarray | list[str]
         if feature.name in text_columns:
             task_numbers = flatten_numbers(stored_column, np.dtype(np.int64), context, ()).tolist()
-            known_tasks = dict(self.tasks)
+            known_tasks = self.tasks
             if feature.name != TASK:
                 # An annotation that a step lacks is a negative number.
-                known_tasks |= {task_number: "" for task_number in task_numbers if task_number < 0}
+                known_tasks = {**known_tasks, **{number: "" for number in task_numbers if number < 0}}
             if unknown_tasks := sorted(set(task_numbers) - set(known_tasks)):
                 label = "task" if feature.name == TASK else column_name
                 raise MalformedEpisode(

@@ -1,6 +1,6 @@
 """TFRecord and ArrayRecord files, the formats in which TFDS stores records.
 
-TensorFlow's own reader of TFRecord is slow to import, and after damage it neither names the byte nor reads on. Beam's is
+TensorFlow's own reader of TFRecord is slow to import, and it neither names damaged bytes nor reads on. Beam's is
 private. Source of the format: tensorflow/core/lib/io/record_writer.h.
 """
 
