@@ -14,7 +14,6 @@ import numpy as np
 import simplejpeg
 
 from convert.errors import CorruptFrame
-from convert.source.episode import SourceFrame
 from stream.base.errors import FormatError
 from stream.format.names import MAX_PIXELS
 from stream.format.video import ChunkFrame
@@ -32,7 +31,7 @@ cv2.ipp.setUseIPP(False)
 cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
 
 
-def decode_frame(frame: SourceFrame, *, channels: Literal["rgb", "bgr"] = "rgb") -> np.ndarray:
+def decode_frame(frame: bytes | np.ndarray | ChunkFrame, *, channels: Literal["rgb", "bgr"] = "rgb") -> np.ndarray:
     """Decode one frame of the source.
 
     Returns:
