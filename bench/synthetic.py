@@ -33,7 +33,7 @@ from convert.sample.record import encode_example
 from convert.sample.writer import write_metadata
 from convert.shard.images import FramePolicy
 from convert.source.rlds.dataset import find_dataset
-from convert.source.rlds.tfrecord import encode_tfrecord
+from convert.source.rlds.record_files import encode_tfrecord
 from convert.tasks.merge import merge_split
 from convert.tasks.shard import convert_shard
 from stream.format.manifest import encode_manifest, read_manifest

@@ -23,7 +23,7 @@ from convert.sample.scene import Scene
 from convert.shard.pairs import first_steps
 from convert.source.rlds.dataset import find_dataset
 from convert.source.rlds.parser import EpisodeParser
-from convert.source.rlds.tfrecord import TFRecordFile
+from convert.source.rlds.record_files import TFRecordFile
 
 OFFSET = 5
 SHARDS_PER_WORKER = 4

@@ -11,7 +11,7 @@ import yaml
 
 from convert.errors import UsageError
 from convert.registry.dataset import DatasetSpec, Part
-from convert.source.rlds.features import flatten_features
+from convert.source.rlds.metadata import flatten_features
 from stream.base.configs import CONFIGS
 
 
@@ -46,7 +46,7 @@ class SampleSource:
             ) from None
         self.spec = spec
         self.tree: Any = tfds.features.FeaturesDict.from_json(json.loads(declared))
-        self.features = tuple(flatten_features(self.tree, where=f"configs/features/{dataset_name}.json").values())
+        self.features = tuple(flatten_features(self.tree, context=f"configs/features/{name}.json").values())
         for feature in self.features:
             if None in feature.shape:
                 raise UsageError(

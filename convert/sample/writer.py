@@ -22,7 +22,7 @@ from convert.registry.registry import DatasetSpec
 from convert.sample.episode import Episode, seeded
 from convert.sample.record import encode_example
 from convert.sample.source import SampleSource
-from convert.source.rlds.tfrecord import encode_tfrecord
+from convert.source.rlds.record_files import encode_tfrecord
 from convert.storage.staging import stage
 from stream.base.machine import usable_processors
 from stream.base.progress import Progress

@@ -14,7 +14,8 @@ import pyarrow as pa
 from PIL import Image
 
 from convert.errors import CorruptFrame
-from convert.shard.images import PNG, EncodedFrame, FramePolicy, check_png, check_size, resize
+from convert.picture import PNG, check_png, check_size
+from convert.shard.images import EncodedFrame, FramePolicy, resize
 from stream.format.frame import DEPTH_HEADER, DEPTH_MAGIC
 
 _TIFF = (b"II*\0", b"MM\0*")

@@ -1,36 +1,23 @@
-"""Frames: fitting ones pass through, the others are transcoded once.
+"""Frames: fitting ones pass through, the others are transcoded once, by ``convert.picture`` and OpenCV.
 
-JPEG is decoded by libjpeg-turbo through simplejpeg, which is strict about damage; PNG by libpng, which checks
-checksums, and WebP by libwebp, both through OpenCV. OpenCV encodes, because simplejpeg has no optimised Huffman tables.
+OpenCV encodes, because simplejpeg has no optimised Huffman tables.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import cv2
 import numpy as np
-import simplejpeg
 
 from convert.errors import CorruptFrame
+from convert.picture import JPEG, decode_frame, decode_jpeg, read_jpeg_header
 from convert.source.episode import SourceFrame
-from stream.base.errors import FormatError
 from stream.format.frame import Codec, encode_raw
-from stream.format.names import MAX_PIXELS
 from stream.format.video import ChunkFrame, video_codec
-
-_JPEG = b"\xff\xd8\xff"
-PNG = b"\x89PNG\r\n\x1a\n"
-_CHUNK = struct.Struct(">I4s")
-
-cv2.setNumThreads(1)
-cv2.ipp.setUseIPP(False)
-# CorruptFrame reports damage; OpenCV would print it too.
-cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,8 +81,8 @@ def convert_frame(
     """
     if isinstance(frame, CorruptFrame):
         raise frame
-    if isinstance(frame, bytes) and frame.startswith(_JPEG) and policy.codec == "jpeg":
-        height, width, colour_space = _jpeg_header(frame)
+    if isinstance(frame, bytes) and frame.startswith(JPEG) and policy.codec == "jpeg":
+        height, width, colour_space = read_jpeg_header(frame)
         if channels == "rgb" and colour_space == "YCbCr" and policy.size in (None, (height, width)):
             # Damage shows when the entropy-coded data is read; gray at an eighth of the size skips most of the rest.
             decode_jpeg(frame, colorspace="GRAY", min_height=1, min_width=1)
@@ -113,86 +100,6 @@ def convert_frame(
     return encoded_frame(data=b"", passed=False, video=pixels)
 
 
-def decode_frame(frame: SourceFrame, *, channels: Literal["rgb", "bgr"] = "rgb") -> np.ndarray:
-    """Decode one frame of the source.
-
-    Returns:
-        uint8 [H, W, 3], RGB. Gray is repeated, a fourth channel is dropped, 16 bits are cut to 8.
-
-    Raises:
-        CorruptFrame: As ``convert_frame``.
-    """
-    if isinstance(frame, ChunkFrame):
-        try:
-            frame = frame.decode()
-        except FormatError as error:
-            raise CorruptFrame(str(error)) from None
-    if isinstance(frame, np.ndarray):
-        pixels = _three_channels(frame)
-        return pixels[:, :, ::-1] if channels == "bgr" else pixels
-    if frame.startswith(_JPEG):
-        _jpeg_header(frame)
-        return decode_jpeg(frame, colorspace=channels.upper())
-    if frame.startswith(PNG):
-        check_png(frame)
-        return _decode(frame, "PNG", channels)
-    if frame.startswith(b"RIFF") and frame[8:12] == b"WEBP":
-        _check_webp(frame)
-        return _decode(frame, "WebP", channels)
-    raise CorruptFrame(f"{len(frame)} bytes that are neither JPEG, PNG nor WebP, starting with {frame[:8]!r}")
-
-
-def _decode(frame: bytes, format_name: str, channels: Literal["rgb", "bgr"]) -> np.ndarray:
-    read_flags = cv2.IMREAD_COLOR_RGB if channels == "rgb" else cv2.IMREAD_COLOR_BGR
-    try:
-        decoded = cv2.imdecode(np.frombuffer(frame, np.uint8), read_flags | cv2.IMREAD_IGNORE_ORIENTATION)
-    except cv2.error as error:
-        raise CorruptFrame(f"{format_name} of {len(frame)} bytes: {' '.join(str(error).split())[:200]}") from None
-    if decoded is None:
-        raise CorruptFrame(f"{format_name} of {len(frame)} bytes does not decode")
-    return decoded
-
-
-def _check_webp(webp_bytes: bytes) -> None:
-    """Raise CorruptFrame if a WebP claims too many pixels."""
-    chunk_type, header_bits = webp_bytes[12:16], int.from_bytes(webp_bytes[20:30].ljust(10, b"\0"), "little")
-    if chunk_type == b"VP8X":
-        check_size((header_bits >> 56 & 0xFFFFFF) + 1, (header_bits >> 32 & 0xFFFFFF) + 1)
-    elif chunk_type == b"VP8L":
-        check_size((header_bits >> 22 & 0x3FFF) + 1, (header_bits >> 8 & 0x3FFF) + 1)
-    else:
-        check_size(header_bits >> 64 & 0x3FFF, header_bits >> 48 & 0x3FFF)
-
-
-def check_png(png_bytes: bytes) -> None:
-    """Raise CorruptFrame if a PNG claims a size or a chunk for which OpenCV would allocate too much."""
-    if len(png_bytes) < 24 or png_bytes[12:16] != b"IHDR":
-        raise CorruptFrame(
-            f"PNG of {len(png_bytes)} bytes begins with the chunk {png_bytes[12:16]!r}, expected b'IHDR'"
-        )
-    width, height = struct.unpack_from(">II", png_bytes, 16)
-    check_size(height, width)
-    offset, chunk_type = len(PNG), b""
-    while chunk_type != b"IEND" and offset + 8 <= len(png_bytes):
-        chunk_length, chunk_type = _CHUNK.unpack_from(png_bytes, offset)
-        if chunk_length > len(png_bytes) - offset - 12:
-            raise CorruptFrame(
-                f"PNG of {len(png_bytes)} bytes: the chunk at byte {offset} claims {chunk_length:,} bytes"
-            )
-        offset += 12 + chunk_length
-
-
-def decode_jpeg(jpeg_bytes: bytes, **decoder_options: Any) -> np.ndarray:
-    """Decode a JPEG to uint8 [H, W, 3], RGB unless options of simplejpeg say otherwise.
-
-    Raises CorruptFrame for any damage that libjpeg notices.
-    """
-    try:
-        return simplejpeg.decode_jpeg(jpeg_bytes, **decoder_options)
-    except ValueError as error:
-        raise CorruptFrame(f"JPEG of {len(jpeg_bytes)} bytes: {error}") from None
-
-
 def encode_jpeg(pixels: np.ndarray, quality: int, subsampling: Literal["420", "444"] = "420") -> bytes:
     """Encode uint8 [H, W, 3], RGB, as a baseline JPEG with optimised Huffman tables."""
     encoder_options = {
@@ -202,7 +109,7 @@ def encode_jpeg(pixels: np.ndarray, quality: int, subsampling: Literal["420", "4
     }
     bgr_pixels = cv2.cvtColor(np.ascontiguousarray(pixels), cv2.COLOR_RGB2BGR)
     encoded, jpeg_bytes = cv2.imencode(
-        ".jpg", bgr_pixels, [value for option_pair in encoder_options.items() for value in option_pair]
+        ".jpg", bgr_pixels, [option_value for option_pair in encoder_options.items() for option_value in option_pair]
     )
     if not encoded:
         raise CorruptFrame(f"frame of shape {pixels.shape} could not be encoded")
@@ -245,30 +152,3 @@ def resize(
         padded_pixels[top : top + scaled_pixels.shape[0], left : left + scaled_pixels.shape[1]] = scaled_pixels
         return padded_pixels
     return scale_function(pixels, height, width)
-
-
-def _jpeg_header(jpeg_bytes: bytes) -> tuple[int, int, str]:
-    try:
-        height, width, colour_space, _ = simplejpeg.decode_jpeg_header(jpeg_bytes)
-    except ValueError as error:
-        raise CorruptFrame(f"JPEG of {len(jpeg_bytes)} bytes: {error}") from None
-    check_size(height, width)
-    return height, width, colour_space
-
-
-def check_size(height: int, width: int) -> None:
-    """Raise CorruptFrame for a frame without pixels, or with too many."""
-    if not 0 < height * width <= MAX_PIXELS:
-        raise CorruptFrame(f"image claims {width}x{height}; more than {MAX_PIXELS} pixels or none")
-
-
-def _three_channels(pixels: np.ndarray) -> np.ndarray:
-    if pixels.dtype != np.uint8 or pixels.ndim not in (2, 3) or not pixels.size:
-        raise CorruptFrame(f"raw frame is {pixels.dtype} {pixels.shape}, expected pixels of uint8 [H, W] or [H, W, C]")
-    check_size(*pixels.shape[:2])
-    pixels = pixels.reshape(*pixels.shape[:2], -1)
-    if pixels.shape[2] > 4:
-        raise CorruptFrame(f"raw frame has {pixels.shape[2]} channels, expected 1 to 4 in the last place")
-    if pixels.shape[2] in (1, 2):
-        return np.repeat(pixels[:, :, :1], 3, axis=2)
-    return pixels[:, :, :3]

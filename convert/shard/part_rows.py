@@ -136,14 +136,10 @@ class PartRows:
         ]
         for feature in self._features[kind]:
             # An unreadable episode has no steps, and one row without a value in the table of episodes.
-            absent = absent_column(feature, rows=1 if kind == "episodes" else 0)
-            arrow_column = arrow_field(feature)
-            fields.append(arrow_column.with_name(feature_column(kind, arrow_column.name)))
-            arrays.append(
-                arrow_array(
-                    feature, [episode_columns.get(feature.name, absent) for episode_columns in self._columns[kind]]
-                )
-            )
+            absent = absent_column(feature, num_rows=1 if kind == "episodes" else 0)
+            field = arrow_field(feature)
+            fields.append(field.with_name(feature_column(kind, field.name)))
+            arrays.append(arrow_array(feature, [row.get(feature.name, absent) for row in self._columns[kind]]))
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
 

@@ -1,4 +1,4 @@
-"""The registry entry that a dataset makes of itself by the names and shapes of its features."""
+"""Registry entry of a dataset, derived from the names and shapes of its features."""
 
 from __future__ import annotations
 
@@ -10,12 +10,16 @@ from convert.source.features import Feature
 
 _WRIST = re.compile(r"wrist|hand|gripper")
 _VECTORS = {"action": ("action", "actions"), "state": ("state", "qpos", "proprio", "joint_positions")}
-"""Last parts of the names of each vector's feature; the first that exists is taken."""
+"""Last parts of the feature names of each vector, most preferred first."""
 _INSTRUCTION = ("language_instruction", "natural_language_instruction", "instruction", "language", "task", "prompt")
 
 
 def describe_features(
-    features: Mapping[str, Feature], *, name: str, splits: Mapping[str, Sequence[int | None]], lengths: Sequence[int]
+    features: Mapping[str, Feature],
+    *,
+    dataset_name: str,
+    splits: Mapping[str, Sequence[int | None]],
+    lengths: Sequence[int],
 ) -> dict[str, Any]:
     """Return the fields of a registry entry, as YAML would have them.
 
@@ -23,26 +27,29 @@ def describe_features(
 
     Args:
         features: Features of the dataset by path.
-        name: Name of the dataset for people.
+        dataset_name: Name of the dataset for people.
         splits: Count of the episodes of each shard, by split.
-        lengths: Count of the steps of each episode, as far as they are known.
+        lengths: Count of the steps of each episode, as far as known.
     """
-    steps = {each.name: each for each in features.values() if each.level == "step"}
-    pictures = {path: each for path, each in steps.items() if each.kind == "image" and each.dtype == "uint8"}
+    step_features = {feature.name: feature for feature in features.values() if feature.level == "step"}
+    picture_shapes: dict[str, tuple[int | None, ...]] = {}
+    for path, feature in step_features.items():
+        if feature.kind == "image" and feature.dtype == "uint8" and not feature.sequences:
+            picture_shapes[path] = feature.shape
     entry: dict[str, Any] = {
         "version": "1.0.0",
-        "description": f"Dataset {name}.",
-        "cameras": describe_cameras({path: each.shape for path, each in pictures.items() if not each.sequences}),
-        **{
-            vector: next(filter(None, (list(_parts(steps, key)) for key in keys)), [])
-            for vector, keys in _VECTORS.items()
-        },
+        "description": f"Dataset {dataset_name}.",
+        "cameras": describe_cameras(picture_shapes),
+        **{vector: _describe_vector(step_features, names) for vector, names in _VECTORS.items()},
         "splits": {split: sum(filter(None, counts)) for split, counts in splits.items() if None not in counts},
     }
-    texts = {(each.name if each.level == "step" else f"/{each.path}"): each for each in features.values()}
-    named = {path.rsplit("/", 1)[-1]: path for path, each in texts.items() if each.dtype == "string"}
-    if found := next((named[key] for key in _INSTRUCTION if key in named), None):
-        entry["instruction"] = {"path": found}
+    text_paths: dict[str, str] = {}
+    for feature in features.values():
+        if feature.dtype == "string":
+            path = feature.name if feature.level == "step" else f"/{feature.path}"
+            text_paths[path.rsplit("/", 1)[-1]] = path
+    if instruction_path := next((text_paths[name] for name in _INSTRUCTION if name in text_paths), None):
+        entry["instruction"] = {"path": instruction_path}
     if any(lengths):
         entry["steps_per_episode"] = round(sum(lengths) / len(lengths), 2)
     return entry
@@ -50,54 +57,49 @@ def describe_features(
 
 def unlike_pictures(features: Mapping[str, Feature]) -> tuple[Feature, ...]:
     """Return the features of steps that may be pictures in another form: floats, or with the channels first."""
-    return tuple(
-        feature
-        for feature in features.values()
-        if feature.level == "step"
-        and feature.kind == "tensor"
-        and feature.dtype != "string"
-        and len(feature.shape) == 3
-        if {feature.shape[0], feature.shape[2]} & {1, 3, 4}
-    )
+    tensors = [feature for feature in features.values() if feature.level == "step" and feature.kind == "tensor"]
+    numbers = [feature for feature in tensors if feature.dtype != "string" and len(feature.shape) == 3]
+    return tuple(feature for feature in numbers if {feature.shape[0], feature.shape[2]} & {1, 3, 4})
 
 
 def describe_cameras(
-    sizes: Mapping[str, Sequence[int | None]], depth: Mapping[str, str] | None = None
+    shapes: Mapping[str, Sequence[int | None]], depth_units: Mapping[str, str] | None = None
 ) -> dict[str, dict[str, Any]]:
-    """Return the entries of cameras by name, from their shapes by path and the units of those of depth."""
-    depth = depth or {}
-    found: dict[str, dict[str, Any]] = {}
-    roles = camera_roles(list(sizes), depth)
-    for (camera, path), role in zip(camera_names(list(sizes)).items(), roles, strict=True):
-        found[camera] = {"path": path, "role": role}
-        if path in depth:
-            found[camera] |= {"kind": "depth", "unit": depth[path]}
-        if len(sizes[path]) == 3 and None not in sizes[path]:
-            found[camera]["shape"] = list(sizes[path])
-    return found
+    """Return the entries of cameras by name, from their shapes by path and the units of depth cameras."""
+    depth_units = depth_units or {}
+    camera_entries: dict[str, dict[str, Any]] = {}
+    roles = camera_roles(list(shapes), depth_units)
+    for (camera_name, path), role in zip(camera_names(list(shapes)).items(), roles, strict=True):
+        camera_entries[camera_name] = {"path": path, "role": role}
+        if path in depth_units:
+            camera_entries[camera_name] |= {"kind": "depth", "unit": depth_units[path]}
+        if len(shapes[path]) == 3 and None not in shapes[path]:
+            camera_entries[camera_name]["shape"] = list(shapes[path])
+    return camera_entries
 
 
 def camera_names(paths: Sequence[str]) -> dict[str, str]:
     """Return the path of each camera by its name.
 
-    The name is the last part of the path, or all of it where two cameras share the last part. Where both are shared,
-    because other characters than those of names are replaced, a number follows the last part.
+    The name is the last part of the path, or the complete path where two cameras share the last part. Names that are
+    still equal, because characters were replaced, get a number.
     """
-    short = [valid_name(path.rsplit("/" if "/" in path else ".", 1)[-1], default="camera") for path in paths]
-    long = [valid_name(path, default="camera") for path in paths]
-    found: dict[str, str] = {}
-    for path, last, full in zip(paths, short, long, strict=True):
-        name = base = full if short.count(last) > 1 and long.count(full) == 1 else last
+    short_names = [valid_name(path.rsplit("/" if "/" in path else ".", 1)[-1], default="camera") for path in paths]
+    full_names = [valid_name(path, default="camera") for path in paths]
+    path_by_name: dict[str, str] = {}
+    for path, short_name, full_name in zip(paths, short_names, full_names, strict=True):
+        is_ambiguous = short_names.count(short_name) > 1 and full_names.count(full_name) == 1
+        camera_name = base_name = full_name if is_ambiguous else short_name
         number = 1
-        while name in found:
+        while camera_name in path_by_name:
             number += 1
-            name = f"{base}{number}"
-        found[name] = path
-    return found
+            camera_name = f"{base_name}{number}"
+        path_by_name[camera_name] = path
+    return path_by_name
 
 
 def valid_name(text: str, *, default: str) -> str:
-    """Return a text as a name of the registry: it begins with a letter or digit, or is ``default`` where it has none.
+    """Return a text as a name of the registry: it starts with a letter or digit, or is ``default`` if it has none.
 
     >>> valid_name("_front cam", default="camera"), valid_name("観", default="camera")
     ('front_cam', 'camera')
@@ -105,24 +107,29 @@ def valid_name(text: str, *, default: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]", "_", text).lstrip("_.-") or default
 
 
-def camera_roles(paths: Sequence[str], depth: Container[str] = ()) -> list[str]:
+def camera_roles(camera_paths: Sequence[str], depth_paths: Container[str] = ()) -> list[str]:
     """Return the role of each camera, in order.
 
-    A camera with wrist, hand or gripper in its name has the role ``wrist``. Of the others the first is ``primary``, the
-    second ``secondary`` and the rest ``other``. Where all are of the wrist, the first is ``primary``.
+    A camera with wrist, hand or gripper in its name has the role ``wrist``. Of the remaining cameras the first is
+    ``primary``, the second ``secondary``, all further ones ``other``. Where all are of the wrist, the first is
+    ``primary``.
 
-    A camera of ``depth`` has the role of the colour camera of the same name but for "depth", or else ``wrist`` or
-    ``other``.
+    A camera of ``depth_paths`` has the role of the colour camera of the same name but for "depth", otherwise ``wrist``
+    or ``other``.
     """
-    colour = [path for path in paths if path not in depth]
-    wrist = [bool(_WRIST.search(path.lower())) for path in colour]
-    if all(wrist) and wrist:
-        wrist[0] = False
-    free = iter(["primary", "secondary"])
-    roles = {path: "wrist" if each else next(free, "other") for path, each in zip(colour, wrist, strict=True)}
-    views = {_view(path): role for path, role in roles.items()}
+    colour_paths = [camera_path for camera_path in camera_paths if camera_path not in depth_paths]
+    is_wrist_camera = [bool(_WRIST.search(camera_path.lower())) for camera_path in colour_paths]
+    if all(is_wrist_camera) and is_wrist_camera:
+        is_wrist_camera[0] = False
+    free_roles = iter(["primary", "secondary"])
+    role_by_path = {
+        path: "wrist" if is_wrist else next(free_roles, "other")
+        for path, is_wrist in zip(colour_paths, is_wrist_camera, strict=True)
+    }
+    role_by_view = {_view(camera_path): role for camera_path, role in role_by_path.items()}
     return [
-        roles.get(path) or views.get(_view(path), "wrist" if _WRIST.search(path.lower()) else "other") for path in paths
+        role_by_path.get(path) or role_by_view.get(_view(path), "wrist" if _WRIST.search(path.lower()) else "other")
+        for path in camera_paths
     ]
 
 
@@ -135,9 +142,9 @@ def _view(path: str) -> str:
     return re.sub("depth|[^a-z0-9]", "", path.lower())
 
 
-def describe_parts(features: Mapping[str, Feature], paths: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yield the parts of a vector from features of steps, passing over what are no numbers of a fixed size."""
-    for path in paths:
+def describe_parts(features: Mapping[str, Feature], feature_paths: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Yield the parts of a vector from step features; features other than numbers of a fixed size are skipped."""
+    for path in feature_paths:
         feature = features.get(path)
         if feature is None or feature.kind == "image" or feature.dtype == "string" or not feature.size:
             continue
@@ -145,7 +152,11 @@ def describe_parts(features: Mapping[str, Feature], paths: Sequence[str]) -> Ite
             yield {"path": path, "dims": feature.size, "quantity": "other", "kind": "absolute"}
 
 
-def _parts(steps: Mapping[str, Feature], key: str) -> Iterator[dict[str, Any]]:
-    """Yield the parts of a vector: the feature whose name ends so, or those of a folder of this name."""
-    named = [path for path in steps if path.rsplit("/", 1)[-1] == key]
-    yield from describe_parts(steps, named[:1] or [path for path in steps if path.startswith(f"{key}/")])
+def _describe_vector(step_features: Mapping[str, Feature], candidate_names: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the parts of a vector: the feature whose name ends so, or the features of a folder of this name."""
+    for vector_name in candidate_names:
+        matching_paths = [path for path in step_features if path.rsplit("/", 1)[-1] == vector_name][:1]
+        folder_paths = [path for path in step_features if path.startswith(f"{vector_name}/")]
+        if parts := list(describe_parts(step_features, matching_paths or folder_paths)):
+            return parts
+    return []

@@ -1,4 +1,4 @@
-"""Sizes and digests of the files of a source; a folder that is one file of a dataset, as of Zarr, counts as a whole."""
+"""Sizes and digests of the files of a source; a folder such as a Zarr store counts as one file."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ _HASHED = 64 << 20
 def path_size(path: Path) -> int:
     """Return the bytes of a file, or of all files of a folder."""
     if path.is_dir():
-        return sum(each.stat().st_size for each in path.rglob("*") if each.is_file())
+        return sum(member.stat().st_size for member in path.rglob("*") if member.is_file())
     return path.stat().st_size
 
 
 def digest_path(path: Path) -> str:
-    """Return a SHA-256 in hex of a file or of all files of a folder: of large ones of their size and samples."""
-    found = sorted(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]
-    stamps = [_stamp(each) for each in found]
-    # Of a large folder, the content of evenly spaced files, and the size of all.
-    every = max(1, sum(size for size, _ in stamps) // _HASHED)
-    parts = [
-        f"{each.relative_to(path)} {_digest(each, *stamp) if number % every == 0 else stamp[0]}"
-        for number, (each, stamp) in enumerate(zip(found, stamps, strict=True))
-    ]
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+    """Return a SHA-256 in hex of a file or of all files of a folder; large ones are sampled."""
+    file_paths = sorted(file_path for file_path in path.rglob("*") if file_path.is_file()) if path.is_dir() else [path]
+    file_stamps = [_stamp(file_path) for file_path in file_paths]
+    # Of a large folder, the content of evenly spaced files and the size of all files.
+    stride = max(1, sum(num_bytes for num_bytes, _ in file_stamps) // _HASHED)
+    lines = []
+    for file_number, (file_path, stamp) in enumerate(zip(file_paths, file_stamps, strict=True)):
+        content = _digest(file_path, *stamp) if file_number % stride == 0 else stamp[0]
+        lines.append(f"{file_path.relative_to(path)} {content}")
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
 def _stamp(path: Path) -> tuple[int, int]:
@@ -36,17 +36,17 @@ def _stamp(path: Path) -> tuple[int, int]:
 
 
 @lru_cache(maxsize=1024)
-def _digest(path: Path, size: int, _changed: int) -> str:
-    """Return the SHA-256 of a file, of a large one of evenly spaced samples; each process reads a file once."""
-    digest = hashlib.sha256(str(size).encode())
-    with path.open("rb") as file:
-        if size <= _HASHED:
+def _digest(file_path: Path, num_bytes: int, _changed: int) -> str:
+    """Return the SHA-256 of a file, or of evenly spaced samples of a large one; each process reads a file once."""
+    digest = hashlib.sha256(str(num_bytes).encode())
+    with file_path.open("rb") as file:
+        if num_bytes <= _HASHED:
             digest.update(file.read())
         else:
-            step = 1 << 20
-            for start in range(0, size, max(size // (_HASHED // step), step)):
-                file.seek(start)
-                digest.update(file.read(step))
-            file.seek(size - step)
-            digest.update(file.read(step))
+            sample_bytes = 1 << 20
+            for sample_start in range(0, num_bytes, max(num_bytes // (_HASHED // sample_bytes), sample_bytes)):
+                file.seek(sample_start)
+                digest.update(file.read(sample_bytes))
+            file.seek(num_bytes - sample_bytes)
+            digest.update(file.read(sample_bytes))
     return digest.hexdigest()

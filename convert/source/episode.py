@@ -12,12 +12,12 @@ from convert.source.features import Feature
 from stream.format.video import ChunkFrame
 
 SourceFrame = bytes | np.ndarray | ChunkFrame
-"""An encoded picture, its numbers, or its place in a chunk of video."""
+"""An encoded picture, its numbers, or its location in a chunk of video."""
 Frames = Iterable[SourceFrame | CorruptFrame]
 
 
 EPISODE_IDS = "source_file__episode"
-"""Form of the ids, a parameter of each conversion: one that was started with ids of another form is not continued."""
+"""Form of the ids, a parameter of each conversion: a conversion with ids of another form is not continued."""
 
 
 def episode_id(source_file: str, position: int) -> str:
@@ -48,10 +48,10 @@ class Column:
     valid: np.ndarray | None = None
 
 
-def absent_column(feature: Feature, rows: int) -> Column:
+def absent_column(feature: Feature, num_rows: int) -> Column:
     """Return the column of an episode that lacks a feature."""
-    lengths = tuple(np.zeros(rows if level == 0 else 0, np.int64) for level in range(len(feature.sequences)))
-    return Column(feature=feature, values=None, lengths=lengths, rows=rows)
+    lengths = tuple(np.zeros(num_rows if level == 0 else 0, np.int64) for level in range(len(feature.sequences)))
+    return Column(feature=feature, values=None, lengths=lengths, rows=num_rows)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,10 +61,10 @@ class Episode:
     Attributes:
         steps: Columns of step features by name (``Feature.name``).
         episode: Columns of episode features by name.
-        cameras: Frames of each wanted camera, None or the reason where the episode lacks one. One entry per step, to
-            be taken once and in order, before the next episode: bytes as stored, a uint8 array [H, W, C], numbers of
-            depth [H, W], a place in a chunk of video, or the reason why there is no frame.
-        spare: A message for each camera that has frames of no step.
+        cameras: Frames of each requested camera, None or the reason where the episode lacks the camera. There is one
+            entry per step, to be read once, in order, and before the next episode. An entry is the bytes as stored, a
+            uint8 array [H, W, C], numbers of depth [H, W], a location in a chunk of video, or the reason for no frame.
+        extra_frames: A message for each camera that has more frames than steps.
         dropped: A message for each feature that the dataset does not have, so that it is left out.
     """
 
@@ -72,14 +72,14 @@ class Episode:
     steps: Mapping[str, Column]
     episode: Mapping[str, Column]
     cameras: Sequence[Frames | DamagedEpisode | None]
-    spare: tuple[str, ...] = ()
+    extra_frames: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
 
     @property
     def frames(self) -> Frames:
         """Frames of the first camera, none where the episode lacks it."""
-        first = self.cameras[0]
-        return () if first is None or isinstance(first, DamagedEpisode) else first
+        first_camera = self.cameras[0]
+        return () if first_camera is None or isinstance(first_camera, DamagedEpisode) else first_camera
 
     def column(self, feature: Feature) -> Column:
         """Return the column of a feature of either level."""

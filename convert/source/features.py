@@ -1,4 +1,4 @@
-"""Features of a source: name, level, shape and dtype, and how those of several episodes become those of a dataset."""
+"""Features of a source: name, level, shape and dtype, and the merge of the features of several episodes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Feature:
     """One feature.
 
     Attributes:
-        path: ``steps/`` and the name for a feature of steps, the name alone for one of the episode. In TFDS the names
+        path: ``steps/`` and the name for a feature of steps, only the name for one of the episode. In TFDS the names
             of its tree with ``/`` between; keys may contain ``/`` and spaces themselves.
         level: One value per step, or one per episode.
         shape: Shape of one value; None where a dimension is not fixed.
@@ -45,46 +45,48 @@ class Feature:
     @property
     def size(self) -> int | None:
         """Count of numbers in one value, None if it varies."""
-        return math.prod(dim for dim in self.shape if dim is not None) if None not in self.shape else None
+        dimensions = [dimension for dimension in self.shape if dimension is not None]
+        return math.prod(dimensions) if len(dimensions) == len(self.shape) else None
 
 
 SUCCESS = Feature(path="success", kind="tensor", level="episode", shape=(), dtype="bool")
-"""The column of ``episodes``; null where nobody knows."""
+"""The column of ``episodes``; null if unknown."""
 
 
 def merge_features(episodes: Iterable[Mapping[str, Feature]]) -> tuple[dict[str, Feature], list[str]]:
-    """Return the features that any of some episodes has, with the shape that most have, and remarks.
+    """Return the features that any episode has, with the most common shape, and remarks.
 
     Numbers get a type that holds those of all; pictures of several sizes get no size. The remarks name features that
     differ in another way, and features without values.
     """
     by_path: dict[str, list[Feature]] = {}
-    for features in episodes:
-        for path, feature in features.items():
-            by_path.setdefault(path, []).append(feature)
-    merged = {path: _merge(features) for path, features in by_path.items()}
-    varying = [_forms(by_path[path]) for path, feature in merged.items() if feature.varies]
-    empty = [feature.name for feature in merged.values() if feature.size == 0]
+    for episode_features in episodes:
+        for feature_path, feature in episode_features.items():
+            by_path.setdefault(feature_path, []).append(feature)
+    merged = {feature_path: _merge(same_path) for feature_path, same_path in by_path.items()}
+    varying_forms = [_forms(by_path[feature_path]) for feature_path, feature in merged.items() if feature.varies]
+    empty_names = [feature.name for feature in merged.values() if feature.size == 0]
     remarks = []
-    if varying:
-        remarks.append(f"differ between episodes, so left out unless the entry names them: {'; '.join(varying)}")
-    if empty:
-        remarks.append(f"without values, so left out: {', '.join(empty)}")
+    if varying_forms:
+        remarks.append(f"differ between episodes, so left out unless the entry names them: {'; '.join(varying_forms)}")
+    if empty_names:
+        remarks.append(f"without values, so left out: {', '.join(empty_names)}")
     return merged, remarks
 
 
 def _merge(features: Sequence[Feature]) -> Feature:
-    """Return one feature of those of several episodes."""
-    forms = Counter(_form(feature) for feature in features)
-    common = max(forms, key=forms.__getitem__)
-    alike = [feature for feature in features if _form(feature) == common]
-    first = replace(alike[0], varies=len(forms) > 1)
-    if first.kind == "image":
-        sizes = zip(*(feature.shape for feature in alike), strict=True)
-        return replace(first, shape=tuple(size[0] if len(set(size)) == 1 else None for size in sizes))
-    if first.dtype == "string":
-        return first
-    return replace(first, dtype=np.result_type(*(feature.dtype for feature in alike)).name)
+    """Merge the same feature of several episodes."""
+    form_counts = Counter(_form(feature) for feature in features)
+    common_form = max(form_counts, key=form_counts.__getitem__)
+    same_form = [feature for feature in features if _form(feature) == common_form]
+    merged = replace(same_form[0], varies=len(form_counts) > 1)
+    if merged.kind == "image":
+        lengths = zip(*(feature.shape for feature in same_form), strict=True)
+        shape = tuple(length[0] if len(set(length)) == 1 else None for length in lengths)
+        return replace(merged, shape=shape)
+    if merged.dtype == "string":
+        return merged
+    return replace(merged, dtype=np.result_type(*(feature.dtype for feature in same_form)).name)
 
 
 def _form(feature: Feature) -> tuple[Any, ...]:
@@ -94,5 +96,5 @@ def _form(feature: Feature) -> tuple[Any, ...]:
 
 
 def _forms(features: Sequence[Feature]) -> str:
-    forms = list(dict.fromkeys(f"{feature.dtype} {feature.shape}" for feature in features))
-    return f"{features[0].name} is {', '.join(forms[:3])}{' ...' if len(forms) > 3 else ''}"
+    form_texts = list(dict.fromkeys(f"{feature.dtype} {feature.shape}" for feature in features))
+    return f"{features[0].name} is {', '.join(form_texts[:3])}{' ...' if len(form_texts) > 3 else ''}"

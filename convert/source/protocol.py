@@ -1,7 +1,7 @@
-"""The protocol of a source: its shards, its episodes, and their content.
+"""Protocol of a source: its shards, its episodes, and their content.
 
-Each kind of source has a room beside this module, see ``convert.source.kinds``, and two classes: a ``Source``, which is
-a dataset that was found, and a ``SourceShard``, which goes to the workers. Nothing outside of the rooms knows the kind.
+Each kind of source has a package next to this module (see ``convert.source.kinds``) with two classes: a ``Source`` is a
+dataset that was found, a ``SourceShard`` goes to the workers. Only these packages know the kind.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -23,9 +24,9 @@ from convert.source.features import Feature
 from stream.base.errors import closest
 from stream.format.episode_list import OPENPI, EpisodeList
 
-_MANY = 1 << 62
-_NEAR = 500
-"""Ids before and after an unknown one, in the order of the alphabet, among which the closest are looked for."""
+_UNBOUNDED = 1 << 62
+_NEIGHBOURS = 500
+"""Ids before and after the position of an unknown id among which the closest are searched."""
 SPLIT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}")
 """Name of a split, which becomes a folder."""
 Span = tuple[int, int]
@@ -38,8 +39,8 @@ class ReadRequest:
 
     Attributes:
         cameras: Features with the frames of ``Episode.cameras``.
-        features: Other features.
-        staging: Local folder for files of object stores, None for the system's.
+        features: Remaining features.
+        staging: Local folder for files of object stores, None for that of the system.
     """
 
     cameras: tuple[Feature, ...]
@@ -48,11 +49,11 @@ class ReadRequest:
 
 
 class SourceEpisode(NamedTuple):
-    """An episode, or why it cannot be converted.
+    """An episode, or the reason why it cannot be converted.
 
     Attributes:
-        source_file: File of the episode, by its path in the source. The id of the episode is made of it and of
-            ``position``, so neither depends on what else the source holds.
+        source_file: File of the episode, by its path in the source. It and ``position`` make the id of the episode, so
+            neither depends on the other files of the source.
         position: Number of the episode in its file or dataset.
         num_bytes: Bytes of the source that it takes.
     """
@@ -64,19 +65,19 @@ class SourceEpisode(NamedTuple):
 
 
 class EpisodeReader(Protocol):
-    """An iterator over the wanted episodes of an open shard, in order.
+    """An iterator over the requested episodes of an open shard, in order.
 
-    Every wanted episode comes, a damaged or missing one as ``DamagedEpisode``. The frames of an episode have to be
-    taken before the next one. Memory holds the columns of one episode, never its decoded frames.
+    It yields every requested episode, a damaged or missing one as ``DamagedEpisode``. The frames of an episode have to
+    be read before the next episode. Memory holds the columns of one episode, never its decoded frames.
     """
 
     def __iter__(self) -> Iterator[SourceEpisode]: ...
 
     @property
     def digests(self) -> Mapping[str, str]:
-        """SHA-256 in hex of each file, which tells the content that was read of it from another.
+        """SHA-256 in hex of each file, over the content that was read.
 
-        Where only the beginning of a file is covered, the digest of a later range covers the earlier ones.
+        If it covers only the beginning of a file, the digest of a later range covers the earlier ranges.
         """
 
 
@@ -89,7 +90,7 @@ class SourceShard(ABC):
         count: Count of the split's shards.
         path: Location for messages.
         name: Name in the index and the manifest.
-        records: Count of episodes according to the dataset's metadata, None where only reading tells.
+        records: Count of episodes according to the dataset's metadata, None if unknown before reading.
         bytes: Size of its files.
     """
 
@@ -104,45 +105,46 @@ class SourceShard(ABC):
     @property
     def every(self) -> Span:
         """The range of all its episodes."""
-        return 0, _MANY if self.records is None else self.records
+        return 0, _UNBOUNDED if self.records is None else self.records
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """Count of the steps of each episode, empty where the metadata do not tell."""
+        """Count of the steps of each episode, empty if not in the metadata."""
         return ()
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Bytes of each episode, empty where the metadata do not tell."""
+        """Bytes of each episode, empty if not in the metadata."""
         return ()
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """Id of each episode, empty where the metadata do not tell."""
+        """Id of each episode, empty if not in the metadata."""
         return ()
 
     @property
     def is_fetched(self) -> bool:
-        """True if its files come to this machine when it is opened, and stay."""
+        """True if opening it downloads its files to this machine, where they stay."""
         return False
 
     @abstractmethod
-    def open(self, wanted: ReadRequest, spans: Sequence[Span]) -> AbstractContextManager[EpisodeReader]:
-        """Open the shard to read some of its episodes once.
+    def open(self, request: ReadRequest, spans: Sequence[Span]) -> AbstractContextManager[EpisodeReader]:
+        """Open the shard to read the episodes of ``spans`` once.
 
         Raises:
             OSError, stream.storage.remote.RemoteError: A file cannot be read.
         """
 
-    def differs(self, wanted: ReadRequest, spans: Sequence[Span], *, digest: str, left_out: Mapping[str, int]) -> bool:
+    def differs(self, request: ReadRequest, spans: Sequence[Span], *, digest: str, left_out: Mapping[str, int]) -> bool:
         """Return whether the content has changed since it was read with damage.
 
         Args:
-            wanted, spans: What was read.
+            request: Parts of the episodes that were read.
+            spans: Episodes that were read.
             digest: ``join_digests`` of the reader's digests.
             left_out: Count of damaged episodes by reason.
         """
-        with self.open(wanted, spans) as reader:
+        with self.open(request, spans) as reader:
             return join_digests([reader.digests]) != digest
 
 
@@ -155,9 +157,9 @@ class Source(ABC):
         fingerprint: SHA-256 over its metadata files.
         metadata: Names of these files, the one with the features last.
         features: Features by path.
-        splits: Count of episodes of each shard, by split; None where only reading tells.
-        entry: What it says of itself for the registry: cameras, rate, robot, vectors. Empty where it says nothing.
-        remarks: What else to tell in a dry run, one line each.
+        splits: Count of episodes of each shard, by split; None if unknown before reading.
+        entry: Its own fields for the registry: cameras, rate, robot, vectors. Empty if it has none.
+        remarks: Further lines for a dry run.
         libraries: Libraries that its content is decoded with.
     """
 
@@ -175,81 +177,81 @@ class Source(ABC):
         """Return the shards of a split, in order.
 
         Raises:
-            SourceError: Files are missing without which nothing can be converted; says how many and which.
+            SourceError: Files that the conversion needs are missing; says how many and which.
         """
 
-    def select_splits(self, names: Sequence[str] | None) -> list[str]:
+    def select_splits(self, requested_splits: Sequence[str] | None) -> list[str]:
         """Return the named splits, or all that have episodes.
 
         Raises:
             UsageError: A split does not exist (names the closest), or has no episodes.
         """
-        if names is None:
-            found = [name for name, counts in self.splits.items() if counts_sum(counts) != 0]
-            if not found:
+        if requested_splits is None:
+            split_names = [name for name, shard_counts in self.splits.items() if counts_sum(shard_counts) != 0]
+            if not split_names:
                 raise SourceError(f"{self.path}: no split has any episode (splits: {self._listed()})")
-            return found
-        for name in names:
-            if name not in self.splits:
-                raise UsageError(f"{self.path}: no split {name!r}; {closest(name, self.splits, noun='splits')}")
-            if counts_sum(self.splits[name]) == 0:
-                raise SourceError(f"{self.path}: split {name!r} has no episodes")
-        return list(names)
+            return split_names
+        for split_name in requested_splits:
+            if split_name not in self.splits:
+                hint = closest(split_name, self.splits, noun="splits")
+                raise UsageError(f"{self.path}: no split {split_name!r}; {hint}")
+            if counts_sum(self.splits[split_name]) == 0:
+                raise SourceError(f"{self.path}: split {split_name!r} has no episodes")
+        return list(requested_splits)
 
     def select_episodes(self, expression: str) -> dict[str, dict[int, tuple[Span, ...]]]:
         """Resolve a TFDS split expression such as ``train[:5%]`` or ``train[:10]+val``.
 
         Returns:
-            By split and shard index, the ranges [start, stop) of episodes, sorted and apart.
+            By split and shard index, the disjoint ranges [start, stop) of episodes, sorted.
 
         Raises:
             UsageError: The expression is not of TFDS's grammar, names an unknown split, or leaves nothing.
         """
-        counts = {name: [count for count in found if count is not None] for name, found in self.splits.items()}
-        if counts != {name: list(found) for name, found in self.splits.items()}:
+        counts: dict[str, list[int]] = {}
+        for split, shard_counts in self.splits.items():
+            counts[split] = [count for count in shard_counts if count is not None]
+        if any(None in shard_counts for shard_counts in self.splits.values()):
             raise UsageError(
-                f"{self.path}: episodes {expression!r}: how many episodes a file has is known when it is read; choose "
+                f"{self.path}: episodes {expression!r}: files show their episodes only when they are read; choose "
                 "files with --source, or give a list of episodes, a file that ends in .json"
             )
-        for name in (term.partition("[")[0].strip() for term in expression.split("+")):
-            if SPLIT.fullmatch(name) and name not in {*self.splits, "all"}:
-                hint = closest(name, self.splits, noun="splits")
-                raise self._not_understood(expression, f"no split {name!r}, {hint}")
-        # Only here, as it takes seconds to import and no other source needs it.
+        for split_name in (term.partition("[")[0].strip() for term in expression.split("+")):
+            if SPLIT.fullmatch(split_name) and split_name not in {*self.splits, "all"}:
+                suggestion = closest(split_name, self.splits, noun="splits")
+                raise self._not_understood(expression, f"no split {split_name!r}, {suggestion}")
+        # Only here, because it takes seconds to import and no other source needs it.
         import tensorflow_datasets as tfds
 
-        infos = {
-            name: tfds.core.SplitInfo(name=name, shard_lengths=found, num_bytes=0) for name, found in counts.items()
-        }
+        new_info = partial(tfds.core.SplitInfo, num_bytes=0)
+        infos = [new_info(name=split, shard_lengths=split_counts) for split, split_counts in counts.items()]
         try:
-            terms = tfds.core.ReadInstruction.from_spec(expression).to_absolute(
-                tfds.core.splits.SplitDict(infos.values())
-            )
+            instruction = tfds.core.ReadInstruction.from_spec(expression)
+            terms = instruction.to_absolute(tfds.core.splits.SplitDict(infos))
         except (ValueError, KeyError, AssertionError, NotImplementedError, RecursionError) as error:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             reason = "not understood" if reason.startswith("Error parsing") else reason.rstrip(".")
             raise self._not_understood(expression, reason) from None
-        ranges: dict[str, list[slice]] = {}
+        slices_by_split: dict[str, list[slice]] = {}
         for term in terms:
-            ranges.setdefault(term.splitname, []).append(slice(term.from_, term.to))
-        chosen = {split: shard_spans(counts[split], slices) for split, slices in ranges.items()}
-        if not any(chosen.values()):
-            raise UsageError(
-                f"{self.path}: episodes {expression!r} leaves nothing of {self._listed()}; take a wider range"
-            )
-        return {split: spans for split, spans in chosen.items() if spans}
+            slices_by_split.setdefault(term.splitname, []).append(slice(term.from_, term.to))
+        spans_by_shard = {split: shard_spans(counts[split], slices) for split, slices in slices_by_split.items()}
+        if not any(spans_by_shard.values()):
+            reason = f"leaves nothing of {self._listed()}; take a wider range"
+            raise UsageError(f"{self.path}: episodes {expression!r} {reason}")
+        return {split: spans for split, spans in spans_by_shard.items() if spans}
 
     def _not_understood(self, expression: str, reason: str) -> UsageError:
         return UsageError(
-            f"{self.path}: episodes {expression!r}: {reason} (splits: {self._listed()}); write such as train[:5%] or "
+            f"{self.path}: episodes {expression!r}: {reason} (splits: {self._listed()}); write train[:5%] or "
             "train[3:4]; a list of episodes is a file that ends in .json"
         )
 
-    def check_listed(self, chosen: EpisodeList, *, dataset: str) -> None:
-        """Raise UsageError if a list has names that no episode has, where metadata tell the ids of all episodes."""
+    def check_listed(self, episode_list: EpisodeList, *, dataset: str) -> None:
+        """Raise UsageError if a list names unknown episodes, provided that the metadata have all ids."""
         if any(feature.name in OPENPI for feature in self.features.values()):
-            return  # The names may be other keys, which only reading tells.
-        ids: set[str] = set()
+            return  # The names may be other keys, which are unknown before reading.
+        known_ids: set[str] = set()
         for split in self.select_splits(None):
             try:
                 shards = self.shards(split)
@@ -257,63 +259,68 @@ class Source(ABC):
                 return  # Files of a split that is not converted may be missing.
             if any(len(shard.ids) != shard.records for shard in shards):
                 return
-            ids.update(name for shard in shards for name in shard.ids)
-        unknown = [name for name in chosen.names if "*" not in name and name not in ids]
+            known_ids.update(episode_id for shard in shards for episode_id in shard.ids)
+        unknown = [name for name in episode_list.names if "*" not in name and name not in known_ids]
         if unknown:
-            ordered = sorted(ids)
-            place = bisect_left(ordered, unknown[0])
-            hint = closest(unknown[0], ordered[max(0, place - _NEAR) : place + _NEAR], noun="episodes")
-            others = f" ({len(unknown):,} such names)" if len(unknown) > 1 else ""
-            raise UsageError(f"{dataset}: --episodes: no episode {unknown[0]!r:.200}{others}; {hint}")
+            sorted_ids = sorted(known_ids)
+            position = bisect_left(sorted_ids, unknown[0])
+            neighbours = sorted_ids[max(0, position - _NEIGHBOURS) : position + _NEIGHBOURS]
+            suggestion = closest(unknown[0], neighbours, noun="episodes")
+            more_unknown = f" ({len(unknown):,} such names)" if len(unknown) > 1 else ""
+            raise UsageError(f"{dataset}: --episodes: no episode {unknown[0]!r:.200}{more_unknown}; {suggestion}")
 
     def _listed(self) -> str:
-        return ", ".join(f"{name}: {count} episodes" for name, count in self.describe_splits().items()) or "none"
+        counts = self.describe_splits()
+        return ", ".join(f"{split}: {count} episodes" for split, count in counts.items()) or "none"
 
     def describe_splits(self) -> dict[str, str]:
-        """Return the count of the episodes of each split, ``?`` where only reading tells."""
-        sums = {name: counts_sum(counts) for name, counts in self.splits.items()}
-        return {name: "?" if total is None else f"{total:,}" for name, total in sums.items()}
+        """Return the count of the episodes of each split, ``?`` if unknown before reading."""
+        totals = {split_name: counts_sum(shard_counts) for split_name, shard_counts in self.splits.items()}
+        return {name: "?" if num_episodes is None else f"{num_episodes:,}" for name, num_episodes in totals.items()}
 
 
 def counts_sum(counts: Iterable[int | None]) -> int | None:
-    """Return the sum of counts, None if one is not known."""
-    known = list(counts)
-    return None if None in known else sum(filter(None, known))
+    """Return the sum of counts, None if one is unknown."""
+    count_list = list(counts)
+    return None if None in count_list else sum(filter(None, count_list))
 
 
-def join_digests(readers: Iterable[Mapping[str, str]]) -> str:
+def join_digests(digests_of_readers: Iterable[Mapping[str, str]]) -> str:
     """Return one digest of the files that were read for the ranges of a shard, in order."""
-    files = {name: digest for digests in readers for name, digest in digests.items()}
-    return hashlib.sha256("".join(f"{name} {files[name]}\n" for name in sorted(files)).encode()).hexdigest()
+    digest_by_file: dict[str, str] = {}
+    for reader_digests in digests_of_readers:
+        digest_by_file |= reader_digests
+    lines = [f"{name} {digest_by_file[name]}\n" for name in sorted(digest_by_file)]
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
-def shard_spans(lengths: Sequence[int], slices: Iterable[slice]) -> dict[int, tuple[Span, ...]]:
-    """Return the ranges [start, stop) of episodes, by shard, of some slices of a split; sorted and apart.
+def shard_spans(shard_lengths: Sequence[int], slices: Iterable[slice]) -> dict[int, tuple[Span, ...]]:
+    """Return the disjoint ranges [start, stop) of episodes, sorted, by shard, of slices of a split.
 
     >>> shard_spans((3, 0, 4), [slice(2, 5)])
     {0: ((2, 3),), 2: ((0, 2),)}
     """
-    wanted = np.zeros(sum(lengths), np.bool_)
-    for chosen in slices:
-        wanted[chosen] = True
-    found = {}
-    for index, part in enumerate(np.split(wanted, np.cumsum(lengths)[:-1])):
-        edges = np.flatnonzero(np.diff(part, prepend=False, append=False)).tolist()
+    is_chosen = np.zeros(sum(shard_lengths), np.bool_)
+    for episode_slice in slices:
+        is_chosen[episode_slice] = True
+    spans_by_shard = {}
+    for shard_number, shard_mask in enumerate(np.split(is_chosen, np.cumsum(shard_lengths)[:-1])):
+        edges = np.flatnonzero(np.diff(shard_mask, prepend=False, append=False)).tolist()
         if edges:
-            found[index] = tuple(zip(edges[::2], edges[1::2], strict=True))
-    return found
+            spans_by_shard[shard_number] = tuple(zip(edges[::2], edges[1::2], strict=True))
+    return spans_by_shard
 
 
 def clip(spans: Sequence[Span], start: int, stop: int) -> tuple[Span, ...]:
-    """Return the parts of ranges that lie in [start, stop).
+    """Return the parts of ranges that are in [start, stop).
 
     >>> clip(((0, 5), (7, 9)), 3, 8)
     ((3, 5), (7, 8))
     """
-    found = ((max(first, start), min(last, stop)) for first, last in spans)
-    return tuple((first, last) for first, last in found if first < last)
+    clipped = ((max(span_start, start), min(span_stop, stop)) for span_start, span_stop in spans)
+    return tuple((span_start, span_stop) for span_start, span_stop in clipped if span_start < span_stop)
 
 
-def covers(spans: Sequence[Span], number: int) -> bool:
+def covers(spans: Sequence[Span], episode_number: int) -> bool:
     """Return whether an episode is in one of the spans."""
-    return any(start <= number < stop for start, stop in spans)
+    return any(span_start <= episode_number < span_stop for span_start, span_stop in spans)

@@ -12,7 +12,7 @@ import yaml
 from convert.registry.dataset import SENTENCE_EMBEDDINGS, DatasetSpec, Part
 from convert.registry.registry import load_registry
 from convert.source.features import Feature
-from convert.source.rlds.features import flatten_features
+from convert.source.rlds.metadata import flatten_features
 from stream.format.spaces import SpaceName
 from tests.fixtures.datasets.spaces import mapped_vectors
 
@@ -94,7 +94,7 @@ NAMES = sorted(REGISTRY.datasets)
 def features(name: str) -> dict[str, Feature]:
     """Return the leaves of the feature tree, in the notation of the registry."""
     path = CONFIGS / "features" / f"{REGISTRY.dataset(name).tfds_name}.json"
-    leaves = flatten_features(tfds.features.FeaturesDict.from_json(json.loads(path.read_text())), where=name).values()
+    leaves = flatten_features(tfds.features.FeaturesDict.from_json(json.loads(path.read_text())), context=name).values()
     return {leaf.name if leaf.level == "step" else f"/{leaf.path}": leaf for leaf in leaves}
 
 

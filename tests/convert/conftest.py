@@ -11,7 +11,7 @@ from convert.errors import EXIT_DAMAGED
 from convert.registry.registry import load_registry
 from convert.run.command import main as convert
 from convert.sample.command import make_sample
-from convert.source.rlds.tfrecord import TFRecordFile, encode_tfrecord
+from convert.source.rlds.record_files import TFRecordFile, encode_tfrecord
 from tests.fixtures.datasets.sampled import sample
 from tests.fixtures.faults.conversion_damage import (
     DATASET,

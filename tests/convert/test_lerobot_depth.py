@@ -21,7 +21,7 @@ from PIL import Image
 from convert.errors import EXIT_DAMAGED, EXIT_USAGE
 from convert.run.command import main
 from convert.source.lerobot.dataset import find
-from convert.source.lerobot.depth import DepthCodes
+from convert.source.lerobot.info import DepthCodes
 from convert.verify.command import main as verify
 from stream import make_loader
 from tests.fixtures.datasets.lerobot_dataset import edit_info

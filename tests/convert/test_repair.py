@@ -11,7 +11,7 @@ import pytest
 from convert.errors import EXIT_FAILED
 from convert.run.command import main
 from convert.shard import video
-from convert.source.rlds.tfrecord import encode_tfrecord
+from convert.source.rlds.record_files import encode_tfrecord
 from convert.verify.command import verify_root
 from tests.fixtures.command import tree
 from tests.fixtures.datasets.rlds_dataset import (

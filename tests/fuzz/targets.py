@@ -26,9 +26,9 @@ from convert.registry.registry import load_registry
 from convert.shard.images import FramePolicy, convert_frame
 from convert.shard.record_file import encode_record
 from convert.source.rlds.dataset import find_dataset
-from convert.source.rlds.features import flatten_features
+from convert.source.rlds.metadata import flatten_features
 from convert.source.rlds.parser import EpisodeParser
-from convert.source.rlds.tfrecord import TFRecordFile, encode_tfrecord
+from convert.source.rlds.record_files import TFRecordFile, encode_tfrecord
 from stream.base.errors import ArgumentError, FormatError, StateError, StreamError
 from stream.format.catalog import Catalog
 from stream.format.fields import read_fields
@@ -94,7 +94,7 @@ def _read_tfrecord(content: bytes) -> None:
         assert isinstance(record, bytes | DamagedRecord)
 
 
-_LEAVES = flatten_features(tfds.features.FeaturesDict(demo_features()), where="fuzz")
+_LEAVES = flatten_features(tfds.features.FeaturesDict(demo_features()), context="fuzz")
 _PARSER = EpisodeParser(
     [_LEAVES["steps/observation/image"]], [leaf for leaf in _LEAVES.values() if leaf.kind == "tensor"]
 )

@@ -14,7 +14,7 @@ from bench.peers.loaders.torch import MapStyle
 from bench.peers.protocol import Request
 from bench.synthetic import convert_shards, encode_episode, finish, write_source
 from convert.sample.record import encode_example
-from convert.source.rlds.tfrecord import encode_tfrecord
+from convert.source.rlds.record_files import encode_tfrecord
 from stream.loader.iterator import LoaderIterator
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from convert.errors import DamagedEpisode, UsageError
-from convert.source.arrays.store import Facts, Store, is_hdf5
+from convert.source.arrays.store import ArrayInfo, Store, is_hdf5
 from stream.base.extras import imports_of
 
 _SMALL = 8 << 20
@@ -29,14 +29,14 @@ def open_hdf5(path: Path) -> Iterator[Store]:
     except ModuleNotFoundError as error:
         raise UsageError(str(error)) from None
     if path.exists() and not is_hdf5(path):
-        raise DamagedEpisode("is no HDF5 file", reason="unreadable")
+        raise DamagedEpisode("is not an HDF5 file", reason="unreadable")
     with h5py.File(path, "r", locking=False) as file, contextlib.closing(_Hdf5(h5py, file)) as library:
         yield Store(library)
 
 
 @dataclass
 class _Hdf5:
-    """See ``convert.source.arrays.store.Library``; one array at a time has a cache of its own."""
+    """See ``convert.source.arrays.store.Library``; one array at a time has a cache."""
 
     h5py: Any
     file: Any
@@ -51,21 +51,21 @@ class _Hdf5:
     def names(self, group: Any) -> list[str]:
         return list(group.keys())
 
-    def block_rows(self, facts: Facts) -> int | None:
-        if facts.band <= _SMALL:
-            return facts.chunks[0] if facts.chunks else None
-        return None if facts.band <= _CACHED else max(1, _PIECE // facts.row_bytes)
+    def block_rows(self, info: ArrayInfo) -> int | None:
+        if info.band <= _SMALL:
+            return info.chunks[0] if info.chunks else None
+        return None if info.band <= _CACHED else max(1, _PIECE // info.row_bytes)
 
-    def array(self, path: str, facts: Facts) -> Any:
-        if not _SMALL < facts.band <= _CACHED:
+    def array(self, path: str, info: ArrayInfo) -> Any:
+        if not _SMALL < info.band <= _CACHED:
             return self.file[path]
         if self.cached[0] != path:
             self.close()
-            access = self.h5py.h5p.create(self.h5py.h5p.DATASET_ACCESS)
-            # With so many slots few chunks share one.
-            chunks = max(1, facts.band // max(1, _chunk_bytes(facts)))
-            access.set_chunk_cache(200 * chunks + 1, facts.band, 1.0)
-            self.cached = path, self.h5py.Dataset(self.h5py.h5d.open(self.file.id, path.encode(), access))
+            access_properties = self.h5py.h5p.create(self.h5py.h5p.DATASET_ACCESS)
+            # With 200 slots a chunk, few chunks share a slot.
+            num_chunks = max(1, info.band // max(1, _chunk_bytes(info)))
+            access_properties.set_chunk_cache(200 * num_chunks + 1, info.band, 1.0)
+            self.cached = path, self.h5py.Dataset(self.h5py.h5d.open(self.file.id, path.encode(), access_properties))
         return self.cached[1]
 
     def close(self) -> None:
@@ -73,8 +73,8 @@ class _Hdf5:
         self.cached = "", None
 
 
-def _chunk_bytes(facts: Facts) -> int:
-    size = facts.dtype.itemsize
-    for length in facts.chunks or ():
-        size *= length
-    return size
+def _chunk_bytes(info: ArrayInfo) -> int:
+    num_bytes = info.dtype.itemsize
+    for length in info.chunks or ():
+        num_bytes *= length
+    return num_bytes

@@ -15,8 +15,8 @@ from stream.base.configs import Entry, list_faults
 FILES = ("*.hdf5", "*.h5", "*.zarr", "*.zarr.zip")
 
 
-def _several(value: Any) -> Any:
-    return [value] if isinstance(value, str | dict) else value
+def _as_list(entry: Any) -> Any:
+    return [entry] if isinstance(entry, str | dict) else entry
 
 
 def _expression(text: str) -> str:
@@ -24,7 +24,7 @@ def _expression(text: str) -> str:
     try:
         groups = re.compile(text).groups
     except re.error as error:
-        raise ValueError(f"is no regular expression ({error}), found {text!r:.80}") from None
+        raise ValueError(f"is not a regular expression ({error}), found {text!r:.80}") from None
     if groups != 1:
         raise ValueError(f"has {groups} groups in parentheses, expected one: the part to take, found {text!r:.80}")
     return text
@@ -45,8 +45,8 @@ class Picture(Entry):
         channels_first: True for [n, C, H, W].
         floats: Value of white where they are floats, 1 or 255; rounded to the nearest of 0 to 255.
         channels: Order of colours of arrays of pixels.
-        encoded_channels: The same of rows of JPEG, PNG or WebP; default ``channels``.
-        raw: Shapes [H, W, C] of pictures that are rows of plain bytes; such a row is told by its count of bytes.
+        encoded_channels: Order of colours of rows of JPEG, PNG or WebP; default ``channels``.
+        raw: Shapes [H, W, C] of pictures that are rows of plain bytes; such a row is recognised by its count of bytes.
     """
 
     rotate: Literal[0, 90, 180, 270] = 0
@@ -82,7 +82,7 @@ class Language(Entry):
 
 
 class Splits(Entry):
-    """How files tell splits: one of the two.
+    """Definition of splits: one of the two.
 
     Attributes:
         masks: Group of arrays with names of episodes, each named as its split. They are splits if each episode is in
@@ -111,23 +111,23 @@ class Layout(Entry):
         length: Array that every episode has, whose length is the count of steps; or a pattern, and the first counts.
             Default the length of most arrays.
         steps: Path of each array of steps by the name of its feature; default all, by their paths.
-        leave_out: Patterns of paths of arrays that are no steps.
+        leave_out: Patterns of paths of arrays that do not hold steps.
         pictures: How pictures are stored, by patterns of the names of features; the first that fits counts.
         values: Array or PATH@ATTRIBUTE of each value of an episode, by the name of its feature.
         language: Places of the instruction; the first that has one is taken.
         splits: Default the first folder of a file, if it is named as a split.
     """
 
-    files: Annotated[tuple[str, ...], BeforeValidator(_several), Field(min_length=1)] = FILES
+    files: Annotated[tuple[str, ...], BeforeValidator(_as_list), Field(min_length=1)] = FILES
     episodes: Path | None = None
     ends: Path | None = None
     group: str = ""
     length: Path | None = None
     steps: dict[str, Path] | None = None
-    leave_out: Annotated[tuple[str, ...], BeforeValidator(_several)] = ()
+    leave_out: Annotated[tuple[str, ...], BeforeValidator(_as_list)] = ()
     pictures: dict[str, Picture] = Field(default={})
     values: dict[str, Path] = Field(default={})
-    language: Annotated[tuple[Language, ...], BeforeValidator(_several)] = ()
+    language: Annotated[tuple[Language, ...], BeforeValidator(_as_list)] = ()
     splits: Splits | None = None
 
     @model_validator(mode="after")
@@ -138,12 +138,12 @@ class Layout(Entry):
             raise ValueError("splits.masks name groups of episodes, so expected `episodes`")
         return self
 
-    def picture(self, name: str) -> Picture | None:
+    def picture(self, feature_name: str) -> Picture | None:
         """Return how the pictures of a feature are stored, None if no pattern fits."""
-        return next((each for pattern, each in self.pictures.items() if fnmatchcase(name, pattern)), None)
+        return next((picture for pattern, picture in self.pictures.items() if fnmatchcase(feature_name, pattern)), None)
 
     def leaves_out(self, path: str) -> bool:
-        """Return whether an array is no step; ``path`` below the group of steps."""
+        """Return whether an array is left out; ``path`` is below the group of steps."""
         return any(fnmatchcase(path, pattern) for pattern in self.leave_out)
 
 

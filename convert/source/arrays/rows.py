@@ -5,26 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-import cv2
 import numpy as np
-import simplejpeg
 
 from convert.errors import CorruptFrame
+from convert.picture import PICTURES, RIFF, decode_frame, floats_to_bytes
 from convert.source.arrays.layout import Picture
-from convert.source.arrays.store import Facts, Store
-from convert.source.files.plain import PICTURES
+from convert.source.arrays.store import ArrayInfo, Store
 
 _BLOCK = 8 << 20
 """Bytes of rows of encoded pictures that are read at once."""
-_LOOKED = 100
-"""Rows that are looked at for the first picture."""
+_SEARCHED_ROWS = 100
+"""Rows that are searched for the first picture."""
 
 
 class Rows:
-    """Some steps of an array: what numpy's arrays have of shape, dtype and slices.
+    """Steps of an array, with the shape, dtype and slices of a numpy array.
 
     Attributes:
-        shape, dtype: As they are read: pictures are uint8 [n, H, W, C].
+        shape: Shape as read; pictures are [n, H, W, C].
+        dtype: dtype as read; pictures are uint8.
         chunks: Count of steps that are read at once, first of a tuple; None if any count is as good.
         first: Number of the first step in the array.
     """
@@ -32,11 +31,11 @@ class Rows:
     def __init__(self, store: Store, path: str, *, start: int, stop: int, picture: Picture | None = None) -> None:
         self._store = store
         self._path = path
-        self._stored = store.facts(path)
+        self._stored = store.array_info(path)
         self._picture = picture if picture and _is_pixels(self._stored, picture) else None
         self.first = start
-        rows = store.block_rows(self._stored)
-        self.chunks = None if rows is None else (rows,)
+        block_rows = store.block_rows(self._stored)
+        self.chunks = None if block_rows is None else (block_rows,)
         sample = self._upright(np.empty((0, *self._stored.shape[1:]), self._stored.dtype))
         self.shape = (stop - start, *sample.shape[1:])
         self.dtype = sample.dtype
@@ -44,9 +43,9 @@ class Rows:
     def __len__(self) -> int:
         return self.shape[0]
 
-    def __getitem__(self, rows: slice) -> np.ndarray:
-        """Read steps; raises OSError if they cannot be read, ValueError if pictures have values that are no pixels."""
-        start, stop, _ = rows.indices(len(self))
+    def __getitem__(self, row_slice: slice) -> np.ndarray:
+        """Read steps; raises OSError if they cannot be read, ValueError if pictures have invalid values."""
+        start, stop, _ = row_slice.indices(len(self))
         return self._upright(self._store.rows(self._path, self._stored, self.first + start, self.first + stop))
 
     def _upright(self, block: np.ndarray) -> np.ndarray:
@@ -56,26 +55,15 @@ class Rows:
         if picture.channels_first:
             block = np.moveaxis(block, 1, -1)
         if picture.floats and block.dtype.kind == "f":
-            block = _to_bytes(block, white=picture.floats)
+            block = floats_to_bytes(block, white=picture.floats)
         return np.rot90(block, -picture.rotate // 90, axes=(1, 2)) if picture.rotate else block
 
 
-def _is_pixels(facts: Facts, picture: Picture) -> bool:
+def _is_pixels(info: ArrayInfo, picture: Picture) -> bool:
     """Return whether an array has pictures [n, H, W, C], or [n, C, H, W] if declared, of bytes or declared floats."""
-    if len(facts.shape) != 4 or facts.shape[1 if picture.channels_first else 3] not in (1, 3, 4):
+    if len(info.shape) != 4 or info.shape[1 if picture.channels_first else 3] not in (1, 3, 4):
         return False
-    return facts.dtype == np.uint8 or (facts.dtype.kind == "f" and picture.floats is not None)
-
-
-def _to_bytes(block: np.ndarray, *, white: int) -> np.ndarray:
-    """Round pictures of floats to uint8; raises ValueError if one has values beyond black and white, or NaN."""
-    found = np.empty(block.shape, np.uint8)
-    for number, pixels in enumerate(block):
-        rounded = np.rint(pixels * np.float32(255 / white))
-        if not ((rounded >= 0) & (rounded <= 255)).all():
-            raise ValueError(f"has values from {pixels.min():g} to {pixels.max():g}, expected 0 to {white}")
-        found[number] = rounded
-    return found
+    return info.dtype == np.uint8 or (info.dtype.kind == "f" and picture.floats is not None)
 
 
 class EncodedRows:
@@ -88,7 +76,7 @@ class EncodedRows:
     def __init__(self, store: Store, path: str, *, start: int, stop: int, picture: Picture | None = None) -> None:
         self._store = store
         self._path = path
-        self._stored = store.facts(path)
+        self._stored = store.array_info(path)
         self._picture = picture or Picture()
         self._first = start
         self._length = stop - start
@@ -96,71 +84,59 @@ class EncodedRows:
     def __len__(self) -> int:
         return self._length
 
-    def __getitem__(self, number: int) -> bytes:
+    def __getitem__(self, step_number: int) -> bytes:
         """Return the first picture at or after a step, empty if there is none."""
-        for row in range(number, min(self._length, number + _LOOKED)):
-            place = self._first + row
-            if data := _bytes(self._store.rows(self._path, self._stored, place, place + 1)[0]):
+        for offset in range(step_number, min(self._length, step_number + _SEARCHED_ROWS)):
+            row_number = self._first + offset
+            if data := _bytes(self._store.rows(self._path, self._stored, row_number, row_number + 1)[0]):
                 return _trim(data)
         return b""
 
     def __iter__(self) -> Iterator[bytes | np.ndarray | CorruptFrame]:
-        size = self._stored.row_bytes if len(self._stored.shape) > 1 else _BLOCK // 64
-        rows = self._store.block_rows(self._stored) or 1
-        rows *= max(1, _BLOCK // size // rows)
-        for start in range(0, self._length, rows):
-            first, last = self._first + start, self._first + min(start + rows, self._length)
+        row_bytes = self._stored.row_bytes if len(self._stored.shape) > 1 else _BLOCK // 64
+        block_rows = self._store.block_rows(self._stored) or 1
+        block_rows *= max(1, _BLOCK // row_bytes // block_rows)
+        for block_start in range(0, self._length, block_rows):
+            first_row, end_row = self._first + block_start, self._first + min(block_start + block_rows, self._length)
             try:
-                block = self._store.rows(self._path, self._stored, first, last)
+                block = self._store.rows(self._path, self._stored, first_row, end_row)
             except OSError:
-                yield from (self._read(number) for number in range(first, last))
+                yield from (self._read(row_number) for row_number in range(first_row, end_row))
             else:
                 yield from (self._picture_of(_bytes(row)) for row in block)
 
-    def _read(self, number: int) -> bytes | np.ndarray | CorruptFrame:
+    def _read(self, row_number: int) -> bytes | np.ndarray | CorruptFrame:
         try:
-            return self._picture_of(_bytes(self._store.rows(self._path, self._stored, number, number + 1)[0]))
+            return self._picture_of(_bytes(self._store.rows(self._path, self._stored, row_number, row_number + 1)[0]))
         except OSError as error:
             return CorruptFrame(f"{self._path}: cannot be read ({' '.join(str(error).split())[:200]})")
 
-    def _picture_of(self, data: bytes) -> bytes | np.ndarray | CorruptFrame:
-        found: bytes | np.ndarray = data
-        if data.startswith(PICTURES):
-            found = _trim(data)
+    def _picture_of(self, content: bytes) -> bytes | np.ndarray | CorruptFrame:
+        picture: bytes | np.ndarray = content
+        if content.startswith(PICTURES):
+            picture = _trim(content)
         else:
             for shape in self._picture.raw:
-                if len(data) == math.prod(shape):
-                    found = np.frombuffer(data, np.uint8).reshape(shape)
+                if len(content) == math.prod(shape):
+                    picture = np.frombuffer(content, np.uint8).reshape(shape)
         if not self._picture.rotate:
-            return found
+            return picture
         try:
-            return np.rot90(_decode(found), -self._picture.rotate // 90)
-        except ValueError as error:
+            pixels = picture if isinstance(picture, np.ndarray) else decode_frame(picture)
+            return np.rot90(pixels, -self._picture.rotate // 90)
+        except CorruptFrame as error:
             return CorruptFrame(f"{self._path}: cannot be turned, as it cannot be decoded ({error})")
 
 
-def _decode(picture: bytes | np.ndarray) -> np.ndarray:
-    """Return pixels, of which nothing is assumed but that red is first; raises ValueError."""
-    if isinstance(picture, np.ndarray):
-        return picture
-    if picture.startswith(b"\xff\xd8\xff"):
-        decoded: np.ndarray = simplejpeg.decode_jpeg(picture)
-        return decoded
-    found = cv2.imdecode(np.frombuffer(picture, np.uint8), cv2.IMREAD_COLOR_RGB) if picture else None
-    if found is None:
-        raise ValueError(f"{len(picture)} bytes that are neither JPEG, PNG nor WebP")
-    return found
-
-
-def holds_pictures(store: Store, path: str, facts: Facts, *, start: int, stop: int, picture: Picture | None) -> bool:
-    """Return whether an array has rows of encoded pictures, which their first bytes tell; or raw ones, if declared."""
-    by_bytes = len(facts.shape) == 1 and facts.dtype.kind in "OSV" and facts.dtype.names is None
-    if not facts.is_small or not stop > start:
+def holds_pictures(store: Store, path: str, info: ArrayInfo, *, start: int, stop: int, picture: Picture | None) -> bool:
+    """Return whether an array has rows of encoded pictures, by their magic bytes, or declared raw pictures."""
+    rows_are_bytes = len(info.shape) == 1 and info.dtype.kind in "OSV" and info.dtype.names is None
+    if not info.is_small or not stop > start:
         return False
-    if not by_bytes and (len(facts.shape) != 2 or facts.dtype != np.uint8):
+    if not rows_are_bytes and (len(info.shape) != 2 or info.dtype != np.uint8):
         return False
-    data = EncodedRows(store, path, start=start, stop=stop)[0]
-    return data.startswith(PICTURES) or (picture is not None and len(data) in map(math.prod, picture.raw))
+    content = EncodedRows(store, path, start=start, stop=stop)[0]
+    return content.startswith(PICTURES) or (picture is not None and len(content) in map(math.prod, picture.raw))
 
 
 def _bytes(row: object) -> bytes:
@@ -170,8 +146,8 @@ def _bytes(row: object) -> bytes:
     return bytes(row) if isinstance(row, bytes | bytearray) else b""
 
 
-def _trim(data: bytes) -> bytes:
-    """Return an encoded picture without what follows its end."""
-    if data.startswith(b"RIFF"):
-        return data[: 8 + int.from_bytes(data[4:8], "little")]
-    return data.rstrip(b"\0")
+def _trim(content: bytes) -> bytes:
+    """Return an encoded picture without the padding after its end."""
+    if content.startswith(RIFF):
+        return content[: 8 + int.from_bytes(content[4:8], "little")]
+    return content.rstrip(b"\0")

@@ -16,15 +16,15 @@ from convert.errors import DamagedEpisode, MalformedEpisode
 STORES = ("zarr.json", ".zgroup", ".zarray")
 """Files that make a folder one of Zarr."""
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
-_DEEPEST = 16
+_MAX_DEPTH = 16
 """Most levels of groups; links may form circles."""
 FAULTS = (OSError, RuntimeError, ValueError, KeyError, EOFError, MemoryError)
 """Errors of the libraries for damaged files."""
-_MOST_BYTES = 256 << 20
+_MAX_VALUE_BYTES = 256 << 20
 """Most bytes of a value of an episode, and of a row that may be an encoded picture."""
 
 
-class Facts(NamedTuple):
+class ArrayInfo(NamedTuple):
     """An array without its content; ``chunks`` is the shape of a chunk, None for an array in one piece."""
 
     shape: tuple[int, ...]
@@ -39,7 +39,7 @@ class Facts(NamedTuple):
     @property
     def is_small(self) -> bool:
         """True if one step may be read at once."""
-        return self.row_bytes <= _MOST_BYTES
+        return self.row_bytes <= _MAX_VALUE_BYTES
 
     @property
     def band(self) -> int:
@@ -59,10 +59,10 @@ class Library(Protocol):
     def names(self, group: Any) -> list[str]:
         """Return the names of a group's items."""
 
-    def block_rows(self, facts: Facts) -> int | None:
+    def block_rows(self, info: ArrayInfo) -> int | None:
         """Return a count of steps whose chunks are read at once; None if any count is as good."""
 
-    def array(self, path: str, facts: Facts) -> Any:
+    def array(self, path: str, info: ArrayInfo) -> Any:
         """Return an open array whose steps are read one after the other."""
 
 
@@ -74,15 +74,15 @@ class Store:
 
     def groups(self, pattern: str) -> list[str]:
         """Return the paths of the groups of a pattern in natural order: ``demo_2`` before ``demo_10``."""
-        found = [""]
-        for part in pattern.strip("/").split("/"):
-            found = [
+        group_paths = [""]
+        for name_pattern in pattern.strip("/").split("/"):
+            group_paths = [
                 f"{path}/{name}".strip("/")
-                for path in found
+                for path in group_paths
                 for name in sorted(self._names(path), key=natural)
-                if fnmatchcase(name, part) and self.is_group(f"{path}/{name}")
+                if fnmatchcase(name, name_pattern) and self.is_group(f"{path}/{name}")
             ]
-        return found
+        return group_paths
 
     def is_group(self, path: str) -> bool:
         """Return whether a group exists."""
@@ -90,57 +90,58 @@ class Store:
         return item is not None and self._library.is_group(item)
 
     def first(self, pattern: str) -> str | None:
-        """Return the first path of a group or array that fits a pattern; each part of it takes the first that fits."""
-        path = ""
-        for part in pattern.strip("/").split("/"):
-            name = next((name for name in sorted(self._names(path), key=natural) if fnmatchcase(name, part)), None)
-            if name is None:
+        """Return the first path of a group or array that fits a pattern; each part takes its first match."""
+        member_path = ""
+        for name_pattern in pattern.strip("/").split("/"):
+            names = sorted(self._names(member_path), key=natural)
+            member_name = next((name for name in names if fnmatchcase(name, name_pattern)), None)
+            if member_name is None:
                 return None
-            path = f"{path}/{name}".strip("/")
-        return path
+            member_path = f"{member_path}/{member_name}".strip("/")
+        return member_path
 
-    def arrays(self, group: str) -> dict[str, Facts]:
+    def arrays(self, group: str) -> dict[str, ArrayInfo]:
         """Return all arrays below a group by their path in it."""
         return dict(self._walk(group, "", 0))
 
-    def find(self, path: str) -> Facts | None:
+    def find(self, path: str) -> ArrayInfo | None:
         """Return an array's facts, None if it does not exist."""
         item = self._item(path)
-        return None if item is None or self._library.is_group(item) else _facts(item)
+        return None if item is None or self._library.is_group(item) else _array_info(item)
 
-    def facts(self, path: str) -> Facts:
+    def array_info(self, path: str) -> ArrayInfo:
         """Return an array's facts; raises MalformedEpisode if it does not exist."""
-        found = self.find(path)
-        if found is None:
+        info = self.find(path)
+        if info is None:
             raise MalformedEpisode(f"has no array {path}")
-        return found
+        return info
 
-    def block_rows(self, facts: Facts) -> int | None:
+    def block_rows(self, info: ArrayInfo) -> int | None:
         """Return a count of steps whose chunks are read at once; None if any count is as good."""
-        return self._library.block_rows(facts)
+        return self._library.block_rows(info)
 
-    def rows(self, path: str, facts: Facts, start: int, stop: int) -> np.ndarray:
+    def rows(self, path: str, info: ArrayInfo, start: int, stop: int) -> np.ndarray:
         """Read some steps of an array; raises OSError if they cannot be read."""
         try:
-            return np.asarray(self._library.array(path.strip("/"), facts)[start:stop])
-        except Exception as error:  # Codecs raise errors of their own.
+            return np.asarray(self._library.array(path.strip("/"), info)[start:stop])
+        except Exception as error:  # Codecs raise errors of any class.
             raise OSError(f"{type(error).__name__}: {error}") from None
 
     def value(self, path: str) -> Any:
-        """Return a whole array, or the attribute of ``PATH@ATTRIBUTE``; None if it does not exist.
+        """Return a complete array, or the attribute of ``PATH@ATTRIBUTE``; None if it does not exist.
 
         Raises:
             MalformedEpisode: It takes more than 256 MiB.
         """
-        place, at, attribute = path.partition("@")
-        item = self._item(place)
-        if at:
+        item_path, separator, attribute = path.partition("@")
+        item = self._item(item_path)
+        if separator:
             return None if item is None else item.attrs.get(attribute)
         if item is None or self._library.is_group(item):
             return None
-        facts = _facts(item)
-        if math.prod(facts.shape) * facts.dtype.itemsize > _MOST_BYTES:
-            raise MalformedEpisode(f"{path} is {facts.dtype} {facts.shape}, more than {_MOST_BYTES >> 20} MiB")
+        info = _array_info(item)
+        if math.prod(info.shape) * info.dtype.itemsize > _MAX_VALUE_BYTES:
+            raise MalformedEpisode(f"{path} is {info.dtype} {info.shape}, more than {_MAX_VALUE_BYTES >> 20} MiB")
         return item[()]
 
     def attributes(self, path: str) -> dict[str, Any]:
@@ -158,15 +159,15 @@ class Store:
         item = self._item(path)
         return self._library.names(item) if item is not None and self._library.is_group(item) else []
 
-    def _walk(self, group: str, below: str, depth: int) -> Iterator[tuple[str, Facts]]:
-        for name in sorted(self._names(f"{group}/{below}"), key=natural):
-            path = f"{below}/{name}" if below else name
+    def _walk(self, group: str, parent: str, depth: int) -> Iterator[tuple[str, ArrayInfo]]:
+        for name in sorted(self._names(f"{group}/{parent}"), key=natural):
+            path = f"{parent}/{name}" if parent else name
             item = self._item(f"{group}/{path}")
             if item is None:
                 continue
             if not self._library.is_group(item):
-                yield path, _facts(item)
-            elif depth < _DEEPEST:
+                yield path, _array_info(item)
+            elif depth < _MAX_DEPTH:
                 yield from self._walk(group, path, depth + 1)
 
 
@@ -176,7 +177,7 @@ def natural(text: str) -> list[Any]:
 
 
 def is_hdf5(path: Path) -> bool:
-    """Return whether a file begins as HDF5 does."""
+    """Return whether a file starts with the magic bytes of HDF5."""
     try:
         with path.open("rb") as file:
             return file.read(len(_SIGNATURE)) == _SIGNATURE
@@ -185,16 +186,16 @@ def is_hdf5(path: Path) -> bool:
 
 
 def is_zarr(path: Path) -> bool:
-    """Return whether a folder is one of Zarr, or a file is called a zip."""
-    return any((path / name).exists() for name in STORES) or (path.is_file() and path.suffix == ".zip")
+    """Return whether a folder is a Zarr store, or the name of a file ends in ``.zip``."""
+    return any((path / marker).exists() for marker in STORES) or (path.is_file() and path.suffix == ".zip")
 
 
-def unreadable(error: BaseException, *, what: str = "") -> DamagedEpisode:
-    """Return what a library's error means for an episode."""
+def unreadable(error: BaseException, *, prefix: str = "") -> DamagedEpisode:
+    """Return the damage of an episode for an error of a library."""
     text = " ".join(str(error).split())[:200] or type(error).__name__
-    return DamagedEpisode(f"{what}cannot be read ({text})", reason="unreadable")
+    return DamagedEpisode(f"{prefix}cannot be read ({text})", reason="unreadable")
 
 
-def _facts(item: Any) -> Facts:
+def _array_info(item: Any) -> ArrayInfo:
     chunks: Sequence[int] | None = getattr(item, "chunks", None)
-    return Facts(tuple(item.shape), np.dtype(item.dtype), tuple(chunks) if chunks else None)
+    return ArrayInfo(tuple(item.shape), np.dtype(item.dtype), tuple(chunks) if chunks else None)

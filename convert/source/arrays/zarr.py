@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from convert.errors import UsageError
-from convert.source.arrays.store import Facts, Store
+from convert.source.arrays.store import ArrayInfo, Store
 from stream.base.extras import imports_of, missing
 
-_PIECE = 256 << 20
+_MAX_READ_BYTES = 256 << 20
 """Most bytes of the chunks of one step that are read at once; larger chunks are read several times."""
 
 
@@ -61,16 +61,16 @@ class _Zarr:
         with _codecs():
             return list(group.keys())
 
-    def block_rows(self, facts: Facts) -> int | None:
-        return min(facts.chunks[0], max(1, _PIECE // facts.row_bytes)) if facts.chunks else None
+    def block_rows(self, info: ArrayInfo) -> int | None:
+        return min(info.chunks[0], max(1, _MAX_READ_BYTES // info.row_bytes)) if info.chunks else None
 
-    def array(self, path: str, facts: Facts) -> Any:
+    def array(self, path: str, info: ArrayInfo) -> Any:
         return self.root[path]
 
 
 @contextlib.contextmanager
 def _codecs() -> Iterator[None]:
-    """Raise UsageError if a codec of imagecodecs is not there."""
+    """Raise UsageError if a codec of imagecodecs is missing."""
     try:
         yield
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Episodes as plain values by name, their features, and their check against the features of the first one."""
+"""Episodes as plain values by name, their features, and their check against the features of the dataset."""
 
 from __future__ import annotations
 
@@ -15,26 +15,24 @@ from convert.source.features import STEPS, Feature
 from convert.source.protocol import ReadRequest
 from stream.format.names import MAX_PIXELS
 
-PICTURES = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"RIFF")
-"""First bytes of JPEG, PNG and WebP."""
 _UNREADABLE = (OSError, RuntimeError, ValueError, MemoryError)
 """Errors of arrays on the disk for damage."""
 _BLOCK = 8 << 20
 """Bytes of pictures that are read at once from an array on the disk."""
 _MOST_BYTES = 4 << 30
-"""Most bytes of a feature in one episode; pictures have a limit of their own."""
+"""Most bytes of a feature in one episode; pictures have a separate limit."""
 MAX_STEPS = 10_000_000
 """Most steps of an episode: a file may claim any number."""
 
 
 @dataclass(frozen=True)
 class Pictures:
-    """Pictures of an episode that are read while they are taken, one after the other.
+    """Pictures of an episode that are read when they are requested, one after the other.
 
     Attributes:
-        shape: Count of pictures and shape of each, None where only decoding tells.
+        shape: Count of pictures and shape of each, None where unknown before decoding.
         dtype: Of their pixels; other than uint8 for depth.
-        read: Returns their iterator: encoded ones, pixels, or the reason why there is none.
+        read: Returns their iterator: encoded pictures, pixels, or reasons why there is none.
     """
 
     shape: tuple[int | None, ...]
@@ -62,7 +60,7 @@ class PlainEpisode(NamedTuple):
 def infer_features(episode: PlainEpisode) -> dict[str, Feature]:
     """Return the features of an episode by path; none of an episode without steps.
 
-    Arrays of uint8 [n, H, W, 3] are pictures (also with 1 or 4 channels), as are lists of encoded ones.
+    Arrays of uint8 [n, H, W, 3] are pictures (also with 1 or 4 channels), as are lists of encoded pictures.
 
     Raises:
         MalformedEpisode: A value has no steps, is neither numbers, texts nor pictures, has a shape that varies, or
@@ -71,11 +69,12 @@ def infer_features(episode: PlainEpisode) -> dict[str, Feature]:
     counts = [_count(values, name) for name, values in episode.steps.items()]
     if not any(counts):
         return {}
-    found = [_step_feature(f"{STEPS}/{_text(name)}", values) for name, values in episode.steps.items()]
+    features = [_step_feature(f"{STEPS}/{_text(name)}", values) for name, values in episode.steps.items()]
     for name, value in episode.episode.items():
-        array = _numbers(value, _text(name))
-        found.append(Feature(path=name, kind="tensor", level="episode", shape=array.shape, dtype=_dtype(array, name)))
-    return {feature.path: feature for feature in found}
+        value_array = _numbers(value, _text(name))
+        shape, dtype = value_array.shape, _dtype(value_array, name)
+        features.append(Feature(path=name, kind="tensor", level="episode", shape=shape, dtype=dtype))
+    return {feature.path: feature for feature in features}
 
 
 def _step_feature(path: str, values: Any) -> Feature:
@@ -94,40 +93,40 @@ def _step_feature(path: str, values: Any) -> Feature:
     return Feature(path=path, kind="tensor", level="step", shape=array.shape[1:], dtype=_dtype(array, path))
 
 
-def read_plain(episode: PlainEpisode, wanted: ReadRequest, *, known: Set[str] = frozenset()) -> Episode:
-    """Return the wanted parts of an episode; ``known`` are the paths of all features of the dataset.
+def read_plain(episode: PlainEpisode, request: ReadRequest, *, known_paths: Set[str] = frozenset()) -> Episode:
+    """Return the requested parts of an episode; ``known_paths`` are the paths of all features of the dataset.
 
     Raises:
         MalformedEpisode: The values of the steps differ in number, or a value has another type or shape than the
             feature.
     """
-    steps = {name: _count(values, name) for name, values in episode.steps.items()}
-    wanted_steps = {each.name for each in (*wanted.cameras, *wanted.features) if each.level == "step"}
-    counts = {name: count for name, count in steps.items() if name in wanted_steps} or steps
+    step_counts = {step_name: _count(values, step_name) for step_name, values in episode.steps.items()}
+    requested = {feature.name for feature in (*request.cameras, *request.features) if feature.level == "step"}
+    counts = {name: count for name, count in step_counts.items() if name in requested} or step_counts
     if len(set(counts.values())) > 1:
         least, most = min(counts, key=counts.__getitem__), max(counts, key=counts.__getitem__)
         raise MalformedEpisode(f"{least} has {counts[least]} values and {most} has {counts[most]}, expected one a step")
-    number = next(iter(counts.values()), 0)
-    if number > MAX_STEPS:
-        raise MalformedEpisode(f"has {number:,} steps, more than {MAX_STEPS:,}")
-    paths = [*(f"{STEPS}/{name}" for name in episode.steps), *episode.episode]
-    dropped = [f"{path}: no other episode that was looked at has it" for path in paths if known and path not in known]
+    num_steps = next(iter(counts.values()), 0)
+    if num_steps > MAX_STEPS:
+        raise MalformedEpisode(f"has {num_steps:,} steps, more than {MAX_STEPS:,}")
+    dropped: list[str] = []
+    if known_paths:
+        stored_paths = [*(f"{STEPS}/{step_name}" for step_name in episode.steps), *episode.episode]
+        unknown_paths = [path for path in stored_paths if path not in known_paths]
+        dropped = [f"{path}: no other episode that was sampled has it" for path in unknown_paths]
     columns: dict[str, dict[str, Column]] = {"step": {}, "episode": {}}
-    for feature in wanted.features:
-        given, rows = (episode.steps, number) if feature.level == "step" else (episode.episode, 1)
-        if (values := given.get(feature.name)) is None:
-            columns[feature.level][feature.name] = absent_column(feature, rows)
-        else:
-            stored = _column(values, feature)
-            columns[feature.level][feature.name] = Column(feature=feature, values=stored, lengths=(), rows=rows)
-    taken = [(each, episode.steps.get(each.name)) for each in wanted.cameras]
-    cameras = [None if values is None else _frames(values, camera) for camera, values in taken]
+    for feature in request.features:
+        stored_values, num_rows = (episode.steps, num_steps) if feature.level == "step" else (episode.episode, 1)
+        column = absent_column(feature, num_rows)
+        if (values := stored_values.get(feature.name)) is not None:
+            column = Column(feature=feature, values=_column(values, feature), lengths=(), rows=num_rows)
+        columns[feature.level][feature.name] = column
+    cameras: list[Frames | None] = []
+    for camera in request.cameras:
+        values = episode.steps.get(camera.name)
+        cameras.append(None if values is None else _frames(values, camera))
     return Episode(
-        num_steps=number,
-        steps=columns["step"],
-        episode=columns["episode"],
-        cameras=cameras,
-        dropped=tuple(dropped),
+        num_steps=num_steps, steps=columns["step"], episode=columns["episode"], cameras=cameras, dropped=tuple(dropped)
     )
 
 
@@ -150,14 +149,14 @@ def _numbers(values: Any, name: str) -> np.ndarray:
     except ValueError:
         raise MalformedEpisode(f"{name} has values of differing shapes; expected one shape") from None
     mixed = array.dtype.kind == "O"
-    if array.dtype.kind == "S" or (mixed and all(isinstance(each, str | bytes) for each in array.flat)):
-        texts = [each.decode("utf-8", "replace") if isinstance(each, bytes) else each for each in array.flat]
+    if array.dtype.kind == "S" or (mixed and all(isinstance(item, str | bytes) for item in array.flat)):
+        texts = [item.decode("utf-8", "replace") if isinstance(item, bytes) else item for item in array.flat]
         array = np.array(list(map(_text, texts)), dtype=np.dtypes.StringDType()).reshape(array.shape)
     return array
 
 
 def _text(text: str) -> str:
-    """Return a text; raises MalformedEpisode if it has half of a pair of surrogates, which no file of UTF-8 holds."""
+    """Return a text; raises MalformedEpisode if it has a lone surrogate, which UTF-8 cannot encode."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -167,9 +166,9 @@ def _text(text: str) -> str:
 
 def _check_pixels(values: Any, path: str) -> None:
     """Raise MalformedEpisode for an array [n, H, W, ...] of pictures that are too large to be read."""
-    size = [side or 0 for side in values.shape[1:3]]
-    if size[0] * size[-1] > MAX_PIXELS:
-        raise MalformedEpisode(f"{path} has pictures of {size[0]}x{size[-1]}, more than {MAX_PIXELS:,} pixels")
+    sides = [side or 0 for side in values.shape[1:3]]
+    if sides[0] * sides[-1] > MAX_PIXELS:
+        raise MalformedEpisode(f"{path} has pictures of {sides[0]}x{sides[-1]}, more than {MAX_PIXELS:,} pixels")
 
 
 def _dtype(array: np.ndarray, name: str) -> str:
@@ -189,20 +188,20 @@ def _column(values: Any, feature: Feature) -> np.ndarray | list[str]:
         raise DamagedEpisode(
             f"{feature.path}: cannot be read ({' '.join(str(error).split())[:200]})", reason="unreadable"
         ) from None
-    shape = array.shape[1:] if feature.level == "step" else array.shape
-    found = _dtype(array, feature.path) if array.size else feature.dtype
-    if (array.size and shape != feature.shape) or (found == "string") != (feature.dtype == "string"):
+    value_shape = array.shape[1:] if feature.level == "step" else array.shape
+    stored_dtype = _dtype(array, feature.path) if array.size else feature.dtype
+    if (array.size and value_shape != feature.shape) or (stored_dtype == "string") != (feature.dtype == "string"):
         raise MalformedEpisode(
-            f"{feature.path} is {found} {shape}, in other episodes it is {feature.dtype} {feature.shape}"
+            f"{feature.path} is {stored_dtype} {value_shape}, in other episodes it is {feature.dtype} {feature.shape}"
         )
     if feature.dtype == "string":
         return [_text(str(text)) for text in array.flat]
     with np.errstate(invalid="ignore"):
-        stored = array.astype(feature.dtype)
-    if stored.dtype != array.dtype and not np.array_equal(stored, array, equal_nan=stored.dtype.kind == "f"):
-        fault = f"{feature.path} is {found}, which does not fit the {feature.dtype} of other episodes"
-        raise MalformedEpisode(fault)
-    return stored.reshape(-1)
+        converted = array.astype(feature.dtype)
+    if converted.dtype != array.dtype and not np.array_equal(converted, array, equal_nan=converted.dtype.kind == "f"):
+        fault = f"is {stored_dtype}, which does not fit the {feature.dtype} of other episodes"
+        raise MalformedEpisode(f"{feature.path} {fault}")
+    return converted.reshape(-1)
 
 
 def _frames(values: Any, camera: Feature) -> Frames:
@@ -225,23 +224,23 @@ def _encoded(values: Iterable[Any], camera: Feature) -> Iterator[bytes | np.ndar
 
 
 def _blocks(values: Any, camera: Feature) -> Iterator[np.ndarray | CorruptFrame]:
-    """Yield the pictures of an array, which is read a few at a time, whole chunks of a file."""
-    chunks, size = getattr(values, "chunks", None), max(1, int(np.prod(values.shape[1:])))
-    chunk = chunks[0] if chunks else 1
-    rows = -(-max(1, _BLOCK // size) // chunk) * chunk
-    # The first step of a part of an array may lie within a chunk.
-    start, stop = 0, rows - getattr(values, "first", 0) % chunk
-    while start < len(values):
-        stop = min(stop, len(values))
+    """Yield the pictures of an array, which is read in blocks of complete chunks."""
+    chunks, frame_size = getattr(values, "chunks", None), max(1, int(np.prod(values.shape[1:])))
+    chunk_frames = chunks[0] if chunks else 1
+    block_frames = -(-max(1, _BLOCK // frame_size) // chunk_frames) * chunk_frames
+    # A part of an array may start within a chunk: the first block ends with that chunk's block.
+    block_start, block_stop = 0, block_frames - getattr(values, "first", 0) % chunk_frames
+    while block_start < len(values):
+        block_stop = min(block_stop, len(values))
         try:
-            yield from values[start:stop]
+            yield from values[block_start:block_stop]
         except _UNREADABLE as error:
-            # Finds the frames that are damaged, unless each would read a large chunk.
-            if isinstance(error, ValueError) or (chunks and chunk * size <= _BLOCK):
-                yield from (_frame(values, step, camera) for step in range(start, stop))
+            # Read frame by frame to find the damaged ones, unless each frame would read a large chunk.
+            if isinstance(error, ValueError) or (chunks and chunk_frames * frame_size <= _BLOCK):
+                yield from (_frame(values, step, camera) for step in range(block_start, block_stop))
             else:
-                yield from [_corrupt(camera, error)] * (stop - start)
-        start, stop = stop, stop + rows
+                yield from [_corrupt(camera, error)] * (block_stop - block_start)
+        block_start, block_stop = block_stop, block_stop + block_frames
 
 
 def _frame(values: Any, step: int, camera: Feature) -> np.ndarray | CorruptFrame:

@@ -1,7 +1,7 @@
 """Sources that are files of episodes: their shards, and the reader that all such kinds share.
 
-A kind says which paths are its files, which episodes a file has where that can be told without reading it, and how an
-open file gives its episodes as plain values.
+A kind determines the files, the episodes of a file where that needs no reading, and how an open file yields its
+episodes as plain values.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from convert.source.protocol import ReadRequest, Source, SourceEpisode, SourceSh
 
 FILE = "file"
 """Episode feature with the name of the file that an episode is from."""
-_RUN = 20_000
+_MIN_UNIT_FRAMES = 20_000
 """Frames of a shard of several files."""
 _SPLITS = ("train", "val", "valid", "validation", "test")
 """Names of folders that are splits."""
@@ -34,28 +34,28 @@ _Item = TypeVar("_Item")
 
 
 class FileEpisode(NamedTuple):
-    """An episode of a file: its number there, and its count of steps, None if only reading tells."""
+    """An episode of a file: its number in the file, and its count of steps, None if unknown before reading."""
 
     number: int
     length: int | None
 
 
-Found = tuple[int, PlainEpisode | DamagedEpisode]
-"""Number of an episode in its file, and the episode or why it cannot be read."""
+NumberedEpisode = tuple[int, PlainEpisode | DamagedEpisode]
+"""Number of an episode in its file, and the episode or the reason why it cannot be read."""
 
 
 class FileKind(ABC):
     """How to read the files of a dataset; goes to the workers, so it can be pickled.
 
     Attributes:
-        looks: Count of episodes, from all over the dataset, whose features are the features of the dataset.
+        sampled_episodes: Count of episodes, from all over the dataset, whose features become those of the dataset.
     """
 
-    looks = 1
+    sampled_episodes = 1
 
     @abstractmethod
     def survey(self, path: Path) -> Mapping[str, Sequence[FileEpisode]] | None:
-        """Return the episodes of a file by split, ``""`` for the split of its folder; None if only reading tells.
+        """Return the episodes of a file by split, ``""`` for the split of its folder; None if unknown before reading.
 
         Raises:
             DamagedEpisode: The file cannot be read.
@@ -68,18 +68,17 @@ class FileKind(ABC):
     @property
     @abstractmethod
     def recipe(self) -> Any:
-        """All that the content of episodes depends on beside the files, for JSON."""
+        """All that the content of episodes depends on in addition to the files, for JSON."""
 
 
 class FileReader(ABC):
     """An open file."""
 
     @abstractmethod
-    def episodes(self, numbers: Sequence[int] | None) -> Iterator[Found]:
+    def episodes(self, numbers: Sequence[int] | None) -> Iterator[NumberedEpisode]:
         """Yield the episodes of these numbers, all for None; in order.
 
-        Values may be read while they are taken, before the next episode. A file that cannot be read further raises
-        DamagedEpisode.
+        Values may be read lazily, until the next episode. A file that cannot be read further raises DamagedEpisode.
         """
 
 
@@ -88,7 +87,7 @@ class SourceFile(NamedTuple):
 
     Attributes:
         name: Its path in the folder of the source.
-        episodes: Its episodes of the split, None if only reading tells.
+        episodes: Its episodes of the split, None if unknown before reading.
         bytes: Its size.
     """
 
@@ -104,24 +103,29 @@ class SourceFile(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class FilesShard(SourceShard):
-    """Consecutive files of a split; ``root`` is the folder of their names, ``known`` the paths of all features."""
+    """Consecutive files of a split.
+
+    Attributes:
+        root: Folder that the names of the files are relative to.
+        feature_paths: Paths of all features of the dataset.
+    """
 
     root: str
     files: tuple[SourceFile, ...] = field(repr=False)
     kind: FileKind = field(repr=False)
-    known: frozenset[str] = field(repr=False)
+    feature_paths: frozenset[str] = field(repr=False)
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """Count of the steps of each episode, empty where only reading tells."""
+        """Count of the steps of each episode, empty if unknown before reading."""
         episodes = [episode for file in self.files for episode in file.episodes or ()]
-        found = tuple(episode.length for episode in episodes if episode.length is not None)
-        return found if len(found) == len(episodes) else ()
+        known_lengths = tuple(episode.length for episode in episodes if episode.length is not None)
+        return known_lengths if len(known_lengths) == len(episodes) else ()
 
     @contextlib.contextmanager
-    def open(self, wanted: ReadRequest, spans: Sequence[Span]) -> Iterator[FilesReader]:
+    def open(self, request: ReadRequest, spans: Sequence[Span]) -> Iterator[FilesReader]:
         """Open the shard; its files are opened one after the other."""
-        yield FilesReader(self, wanted, spans)
+        yield FilesReader(self, request, spans)
 
 
 @dataclass(frozen=True)
@@ -129,7 +133,7 @@ class FilesReader:
     """A reader of some episodes, see ``convert.source.protocol.EpisodeReader``."""
 
     shard: FilesShard
-    wanted: ReadRequest
+    request: ReadRequest
     spans: Sequence[Span]
 
     @property
@@ -139,40 +143,40 @@ class FilesReader:
         return {name: digest_path(path) if path.exists() else "missing" for name, path in paths.items()}
 
     def __iter__(self) -> Iterator[SourceEpisode]:
-        first = 0
+        first_position = 0
         for file in self.shard.files:
-            numbers = None
+            requested_numbers = None
             if file.episodes is not None:
-                numbered = enumerate(file.episodes, first)
-                numbers = [episode.number for place, episode in numbered if covers(self.spans, place)]
-                first += len(file.episodes)
-            if numbers != []:
-                yield from self._read(file, numbers)
+                numbered = enumerate(file.episodes, first_position)
+                requested_numbers = [episode.number for position, episode in numbered if covers(self.spans, position)]
+                first_position += len(file.episodes)
+            if requested_numbers != []:
+                yield from self._read(file, requested_numbers)
 
-    def _read(self, file: SourceFile, numbers: list[int] | None) -> Iterator[SourceEpisode]:
-        """Yield the wanted episodes of a file, all for None."""
-        left = None if numbers is None else list(numbers)
-        done, stop = 0, max(stop for _, stop in self.spans)
-        size = file.bytes // len(file.episodes) if file.episodes else 0
+    def _read(self, file: SourceFile, requested_numbers: list[int] | None) -> Iterator[SourceEpisode]:
+        """Yield the requested episodes of a file, all for None."""
+        remaining_numbers = None if requested_numbers is None else list(requested_numbers)
+        next_number, end_position = 0, max(stop for _, stop in self.spans)
+        episode_bytes = file.bytes // len(file.episodes) if file.episodes else 0
         try:
             with self.shard.kind.open(Path(self.shard.root, file.name)) as reader:
-                for number, found in reader.episodes(numbers):
-                    done = number + 1
-                    if left is None and number >= stop:
+                for episode_number, file_episode in reader.episodes(requested_numbers):
+                    next_number = episode_number + 1
+                    if remaining_numbers is None and episode_number >= end_position:
                         break
-                    if left is not None:
-                        left.remove(number)
-                    yield SourceEpisode(file.title, number, size, self._content(file, found))
-            if left:
-                raise DamagedEpisode(f"ends before episode {left[0]}", reason="unreadable")
+                    if remaining_numbers is not None:
+                        remaining_numbers.remove(episode_number)
+                    yield SourceEpisode(file.title, episode_number, episode_bytes, self._content(file, file_episode))
+            if remaining_numbers:
+                raise DamagedEpisode(f"ends before episode {remaining_numbers[0]}", reason="unreadable")
         except DamagedEpisode as error:
             damage = DamagedEpisode(f"{file.title}: {error}", reason=error.reason)
-            for number in [done] if left is None else left:
-                yield SourceEpisode(file.title, number, 0, damage)
+            for episode_number in [next_number] if remaining_numbers is None else remaining_numbers:
+                yield SourceEpisode(file.title, episode_number, 0, damage)
 
-    def _content(self, file: SourceFile, found: PlainEpisode | DamagedEpisode) -> Any:
+    def _content(self, file: SourceFile, file_episode: PlainEpisode | DamagedEpisode) -> Any:
         try:
-            return read_plain(_named(found, file), self.wanted, known=self.shard.known)
+            return read_plain(_named(file_episode, file), self.request, known_paths=self.shard.feature_paths)
         except DamagedEpisode as error:
             return DamagedEpisode(f"{file.title}: {error}", reason=error.reason)
 
@@ -182,16 +186,16 @@ class FilesSource(Source):
     """A dataset of files."""
 
     kind: FileKind = field(repr=False)
-    known: frozenset[str] = field(repr=False)
+    feature_paths: frozenset[str] = field(repr=False)
     units: Mapping[str, Sequence[Sequence[SourceFile]]] = field(repr=False)
 
     def shards(self, split: str) -> tuple[FilesShard, ...]:
-        """Return the shards of a split: one a file, or runs of small files."""
+        """Return the shards of a split: one for each file, or for each run of small files."""
         units = self.units[split]
         return tuple(
             FilesShard(
                 split=split,
-                index=index,
+                index=number,
                 count=len(units),
                 path=f"{self.path}/{_unit_name(unit)}",
                 name=_unit_name(unit),
@@ -200,110 +204,118 @@ class FilesSource(Source):
                 root=self.path,
                 files=tuple(unit),
                 kind=self.kind,
-                known=self.known,
+                feature_paths=self.feature_paths,
             )
-            for index, unit in enumerate(units)
+            for number, unit in enumerate(units)
         )
 
 
 def open_files(
     root: str,
-    paths: Sequence[Path],
+    file_paths: Sequence[Path],
     kind: FileKind,
     *,
-    name: str,
-    facts: Mapping[str, Any],
+    dataset_name: str,
+    entry_facts: Mapping[str, Any],
     libraries: tuple[str, ...] = (),
 ) -> FilesSource:
-    """Return the source of some files below a folder.
+    """Return the source of files below a folder.
 
     Args:
         root: The folder.
-        paths: Its files.
-        name: Name of the dataset for people.
-        facts: Fields of the entry that go before those that the features tell.
+        file_paths: Its files.
+        dataset_name: Name of the dataset for people.
+        entry_facts: Fields of the entry that override those from the features.
 
     Raises:
         SourceError: No file, or none with an episode that can be read.
     """
-    surveys: dict[str, list[SourceFile]] = {}
     faults: list[str] = []
-    for path in sorted(paths):
-        file, size = str(path.relative_to(root)), path_size(path) if path.exists() else 0
-        folder = file.split("/", 1)[0] if "/" in file else ""
-        split = folder if folder in _SPLITS else "train"
-        try:
-            found = kind.survey(path)
-        except DamagedEpisode as error:
-            # One episode that cannot be read, so that the damage is listed.
-            faults.append(f"{file}: {error}")
-            found = {"": (FileEpisode(0, 0),)}
-        if found is None:
-            surveys.setdefault(split, []).append(SourceFile(file, None, size))
-            continue
-        for key, episodes in found.items():
-            if episodes:
-                surveys.setdefault(key or split, []).append(SourceFile(file, tuple(episodes), size))
-    known, remarks = _look(root, surveys, kind, faults)
-    features = {path: feature for path, feature in known.items() if feature.size != 0}
-    cameras = sum(feature.kind == "image" for feature in features.values())
-    units = {split: list(_cut(files, max(cameras, 1))) for split, files in surveys.items()}
-    lengths = [each.length or 0 for files in surveys.values() for file in files for each in file.episodes or ()]
-    splits = {split: tuple(map(_count, found)) for split, found in units.items()}
-    entry = describe_features(features, name=name, splits=splits, lengths=lengths) | dict(facts)
-    names = sorted({file.name for files in surveys.values() for file in files})
-    content = json.dumps([kind.recipe, names, [repr(each) for each in features.values()]], sort_keys=True)
+    surveys = _survey_files(root, file_paths, kind, faults)
+    all_files = [file for files in surveys.values() for file in files]
+    all_features, remarks = _sample_features(root, all_files, kind, faults)
+    features = {path: feature for path, feature in all_features.items() if feature.size != 0}
+    num_cameras = sum(feature.kind == "image" for feature in features.values())
+    units = {split: list(_cut(files, max(num_cameras, 1))) for split, files in surveys.items()}
+    lengths = [episode.length or 0 for file in all_files for episode in file.episodes or ()]
+    splits = {split: tuple(map(_count, split_units)) for split, split_units in units.items()}
+    entry = describe_features(features, dataset_name=dataset_name, splits=splits, lengths=lengths) | dict(entry_facts)
+    names = sorted({file.name for file in all_files})
+    identity = json.dumps([kind.recipe, names, list(map(repr, features.values()))], sort_keys=True)
+    listed_names = f"{', '.join(names[:3])}{' ...' if len(names) > 3 else ''}"
+    if faults:
+        remarks = [f"cannot be read: {'; '.join(faults[:3])}{' ...' if len(faults) > 3 else ''}", *remarks]
     return FilesSource(
         path=root,
-        fingerprint=hashlib.sha256(content.encode()).hexdigest(),
+        fingerprint=hashlib.sha256(identity.encode()).hexdigest(),
         metadata=("files",),
         features=features,
         splits=splits,
         entry=entry,
-        remarks=(
-            f"files: {len(names):,}, {', '.join(names[:3])}{' ...' if len(names) > 3 else ''}",
-            *([f"cannot be read: {'; '.join(faults[:3])}{' ...' if len(faults) > 3 else ''}"] if faults else ()),
-            *remarks,
-        ),
+        remarks=(f"files: {len(names):,}, {listed_names}", *remarks),
         libraries=libraries,
         kind=kind,
-        known=frozenset(known),
+        feature_paths=frozenset(all_features),
         units=units,
     )
 
 
-def _look(
-    root: str, surveys: Mapping[str, Sequence[SourceFile]], kind: FileKind, faults: list[str]
+def _survey_files(root: str, paths: Sequence[Path], kind: FileKind, faults: list[str]) -> dict[str, list[SourceFile]]:
+    """Return the files with episodes by split, and add a fault for each file that cannot be read."""
+    surveys: dict[str, list[SourceFile]] = {}
+    for file_path in sorted(paths):
+        name, num_bytes = str(file_path.relative_to(root)), path_size(file_path) if file_path.exists() else 0
+        folder = name.split("/", 1)[0] if "/" in name else ""
+        folder_split = folder if folder in _SPLITS else "train"
+        try:
+            episodes_by_split = kind.survey(file_path)
+        except DamagedEpisode as error:
+            # One episode that cannot be read, so that the damage is reported.
+            faults.append(f"{name}: {error}")
+            episodes_by_split = {"": (FileEpisode(0, 0),)}
+        if episodes_by_split is None:
+            surveys.setdefault(folder_split, []).append(SourceFile(name, None, num_bytes))
+            continue
+        for split, episodes in episodes_by_split.items():
+            if episodes:
+                surveys.setdefault(split or folder_split, []).append(SourceFile(name, tuple(episodes), num_bytes))
+    return surveys
+
+
+def _sample_features(
+    folder: str, files: Sequence[SourceFile], kind: FileKind, faults: list[str]
 ) -> tuple[dict[str, Feature], list[str]]:
     """Return the features of episodes from all over the dataset, at least of one with steps, and remarks on them."""
-    files = [file for files in surveys.values() for file in files]
-    chosen = spread(files, kind.looks)
-    looked: list[dict[str, Feature]] = []
-    for file in [*chosen, *(file for file in files if file not in chosen)]:
-        if looked and file is not chosen[0] and file not in chosen:
+    sampled_files = spread(files, kind.sampled_episodes)
+    samples: list[dict[str, Feature]] = []
+    for file in [*sampled_files, *(file for file in files if file not in sampled_files)]:
+        if samples and file is not sampled_files[0] and file not in sampled_files:
             break
-        numbers = None if file.episodes is None else [each.number for each in file.episodes if each.length != 0]
-        most = max(1, kind.looks // len(files))
-        for some in (numbers,) if numbers is None else (spread(numbers, most), numbers):
-            looked += islice(_features_of(root, file, kind, some, faults), most)
-            if looked:
+        max_episodes = max(1, kind.sampled_episodes // len(files))
+        attempts: list[list[int] | None] = [None]
+        if file.episodes is not None:
+            numbers = [episode.number for episode in file.episodes if episode.length != 0]
+            attempts = [spread(numbers, max_episodes), numbers]
+        for episode_numbers in attempts:
+            samples += islice(_features_of(folder, file, kind, episode_numbers, faults), max_episodes)
+            if samples:
                 break
-    if not looked:
+    if not samples:
         reason = faults[0] if faults else "no file has an episode with steps"
-        raise SourceError(f"{root}: no episode can be read, so its features are not known; {reason}")
+        raise SourceError(f"{folder}: no episode can be read, so its features are not known; {reason}")
     faults[:] = dict.fromkeys(faults)
-    return merge_features(looked)
+    return merge_features(samples)
 
 
 def _features_of(
-    root: str, file: SourceFile, kind: FileKind, numbers: Sequence[int] | None, faults: list[str]
+    folder: str, file: SourceFile, kind: FileKind, episode_numbers: Sequence[int] | None, faults: list[str]
 ) -> Iterator[dict[str, Feature]]:
-    """Yield the features of each episode of a file that can be read and has steps; the faults of others are noted."""
+    """Yield the features of each readable episode of a file that has steps, and add the faults of other episodes."""
     try:
-        with kind.open(Path(root, file.name)) as reader:
-            for _, found in reader.episodes(numbers):
+        with kind.open(Path(folder, file.name)) as reader:
+            for _, file_episode in reader.episodes(episode_numbers):
                 try:
-                    if features := infer_features(_named(found, file)):
+                    if features := infer_features(_named(file_episode, file)):
                         yield features
                 except DamagedEpisode as error:
                     faults.append(f"{file.title}: {error}")
@@ -311,34 +323,35 @@ def _features_of(
         faults.append(f"{file.title}: {error}")
 
 
-def _named(found: PlainEpisode | DamagedEpisode, file: SourceFile) -> PlainEpisode:
+def _named(file_episode: PlainEpisode | DamagedEpisode, file: SourceFile) -> PlainEpisode:
     """Return an episode with the name of its file; raises DamagedEpisode if it cannot be read."""
-    if isinstance(found, DamagedEpisode):
-        raise found
-    return found._replace(episode={**found.episode, FILE: file.title})
+    if isinstance(file_episode, DamagedEpisode):
+        raise file_episode
+    return file_episode._replace(episode={**file_episode.episode, FILE: file.title})
 
 
-def spread(items: Sequence[_Item], most: int) -> list[_Item]:
-    """Return at most so many items, evenly spread, the first among them.
+def spread(items: Sequence[_Item], max_items: int) -> list[_Item]:
+    """Return at most ``max_items`` items, evenly spread, the first among them.
 
     >>> spread(range(10), 4)
     [0, 2, 5, 7]
     """
-    count = min(len(items), most)
-    return [items[number * len(items) // count] for number in range(count)]
+    num_items = min(len(items), max_items)
+    return [items[item_number * len(items) // num_items] for item_number in range(num_items)]
 
 
-def _cut(files: Sequence[SourceFile], cameras: int) -> Iterator[list[SourceFile]]:
-    """Yield runs of consecutive files of at least ``_RUN`` frames; single files where only reading tells them."""
-    for counted, group in groupby(files, key=lambda file: file.episodes is not None):
+def _cut(files: Sequence[SourceFile], num_cameras: int) -> Iterator[list[SourceFile]]:
+    """Yield runs of consecutive files of at least ``_MIN_UNIT_FRAMES`` frames; single files if frames are unknown."""
+    for is_counted, file_group in groupby(files, key=lambda file: file.episodes is not None):
         unit: list[SourceFile] = []
-        frames = 0
-        for file in group:
+        num_frames = 0
+        for file in file_group:
             unit.append(file)
-            frames += sum(_RUN if each.length is None else each.length for each in file.episodes or ()) * cameras
-            if not counted or frames >= _RUN:
+            lengths = [episode.length for episode in file.episodes or ()]
+            num_frames += sum(_MIN_UNIT_FRAMES if length is None else length for length in lengths) * num_cameras
+            if not is_counted or num_frames >= _MIN_UNIT_FRAMES:
                 yield unit
-                unit, frames = [], 0
+                unit, num_frames = [], 0
         if unit:
             yield unit
 

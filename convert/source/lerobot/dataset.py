@@ -1,4 +1,4 @@
-"""LeRobot datasets: where they are, their metadata, and their units of work."""
+"""LeRobot datasets: their locations, their metadata, their units of work, and their registry entries."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from convert.errors import SourceError, UsageError
+from convert.source.describe import describe_cameras, describe_features, describe_parts
 from convert.source.episode import episode_id
 from convert.source.features import Feature
-from convert.source.lerobot.entry import describe
 from convert.source.lerobot.episodes import (
     EpisodeFiles,
     cut_units,
@@ -23,12 +23,19 @@ from convert.source.lerobot.episodes import (
     read_tasks,
     tasks_file,
 )
-from convert.source.lerobot.files import Folder, LocalFiles, open_files, read_files
-from convert.source.lerobot.hub import PLACE, HubFolder, find_dataset
-from convert.source.lerobot.info import INFO, Info, parse_info
+from convert.source.lerobot.files import (
+    HUB_DATASET,
+    Folder,
+    HubFolder,
+    LocalFiles,
+    find_dataset,
+    open_files,
+    read_files,
+)
+from convert.source.lerobot.info import ANNOTATION, INFO, TASK, Info, parse_info
 from convert.source.lerobot.reader import LeRobotReader, file_names
+from convert.source.locations import candidates, refuse_layout
 from convert.source.picture_names import describe_parquet
-from convert.source.places import candidates, refuse_layout
 from convert.source.protocol import ReadRequest, Source, SourceShard, Span, covers
 from stream.base.errors import closest
 from stream.base.extras import missing
@@ -58,16 +65,16 @@ class LeRobotShard(SourceShard):
         return self.path.startswith(SCHEME)
 
     @contextlib.contextmanager
-    def open(self, wanted: ReadRequest, spans: Sequence[Span]) -> Iterator[LeRobotReader]:
+    def open(self, request: ReadRequest, spans: Sequence[Span]) -> Iterator[LeRobotReader]:
         """Open the shard; files are opened when the first episode in them is read."""
         folder = open_files(self.path)
         info = _read_info(folder)
-        tasks = read_tasks(read_files(folder, tasks_file(info)), where=self.path)
+        tasks = read_tasks(read_files(folder, tasks_file(info)), context=self.path)
         with ExitStack() as stack:
             reader = LeRobotReader(
-                episodes=[episode for number, episode in enumerate(self.episodes) if covers(spans, number)],
-                wanted=wanted,
-                files=LocalFiles(self.path, stack, staging=wanted.staging),
+                episodes=[episode for position, episode in enumerate(self.episodes) if covers(spans, position)],
+                request=request,
+                files=LocalFiles(self.path, stack, staging=request.staging),
                 tasks=tasks,
                 info=info,
                 bytes_per_step=self.bytes / max(sum(self.lengths), 1),
@@ -84,12 +91,12 @@ class LeRobotSource(Source):
     sizes: Mapping[str, int] = field(repr=False)
 
     def shards(self, split: str) -> tuple[LeRobotShard, ...]:
-        """Return the units of a split; a file that is missing counts no bytes."""
+        """Return the units of a split; a missing file counts no bytes."""
         units = self.units[split]
         return tuple(
             LeRobotShard(
                 split=split,
-                index=index,
+                index=number,
                 count=len(units),
                 path=self.path,
                 name=f"episodes-{unit[0].number:06d}-{unit[-1].number:06d}",
@@ -97,7 +104,7 @@ class LeRobotSource(Source):
                 bytes=sum(self.sizes.get(name, 0) for name in file_names(unit, _all_cameras(self.features))),
                 episodes=tuple(unit),
             )
-            for index, unit in enumerate(units)
+            for number, unit in enumerate(units)
         )
 
 
@@ -105,98 +112,182 @@ def _all_cameras(features: Mapping[str, Feature]) -> ReadRequest:
     return ReadRequest(cameras=tuple(feature for feature in features.values() if feature.kind == "image"))
 
 
-def find(place: str, roots: Sequence[str], layout: Mapping[str, Any]) -> LeRobotSource:
-    """Find a dataset below one of several roots, the first that has it wins, or on the Hub where there are no roots.
+def find(location: str, roots: Sequence[str], layout: Mapping[str, Any]) -> LeRobotSource:
+    """Find a dataset below the first root that has it, or on the Hub where there are no roots.
 
     Args:
-        place: ``ORG/NAME``, on the Hub with ``@REVISION`` behind it, or the path of the dataset itself.
-        roots: Folders, local, ``gs://`` or ``s3://``, with ``ORG/NAME`` below.
-        layout: Empty, as the files are as LeRobot writes them.
+        location: ``ORG/NAME``, on the Hub also ``ORG/NAME@REVISION``, or the path of the dataset itself.
+        roots: Folders that contain ``ORG/NAME``: local, ``gs://`` or ``s3://``.
+        layout: Empty: LeRobot's files have one layout.
 
     Raises:
-        SourceError: No root has the dataset, its metadata are damaged, or it is of another version of the format.
-        UsageError: PyAV is not installed, or the place is none.
+        SourceError: No root has the dataset, its metadata are damaged, or its format has another version.
+        UsageError: PyAV is not installed, or ``location`` is not a location.
         stream.storage.remote.RemoteError: A bucket or the Hub cannot be read.
     """
     refuse_layout("lerobot", layout)
-    place = place.rstrip("/")
-    if (not roots or place.startswith(SCHEME)) and (match := PLACE.fullmatch(place)):
-        dataset = find_dataset(match["name"], match["revision"])
+    location = location.rstrip("/")
+    if (not roots or location.startswith(SCHEME)) and (hub_match := HUB_DATASET.fullmatch(location)):
+        dataset = find_dataset(hub_match["name"], hub_match["revision"])
         if dataset.size(INFO) is None:
-            raise SourceError(f"{dataset}: has no {INFO}, so it is no LeRobot dataset")
-        return _open(dataset, name=match["name"])
-    tried = candidates(place, roots)
-    for path in tried:
-        folder = open_files(path)
+            raise SourceError(f"{dataset}: has no {INFO}, so it is not a LeRobot dataset")
+        return _open(dataset, dataset_name=hub_match["name"])
+    candidate_paths = candidates(location, roots)
+    for candidate in candidate_paths:
+        folder = open_files(candidate)
         if folder.size(INFO) is not None:
-            return _open(folder, name=place)
-    if not tried:
-        raise UsageError(f"lerobot:{place}: expected ORG/NAME of the Hub, a path, or a folder below --source")
-    parent, _, name = tried[0].rstrip("/").rpartition("/")
-    parent = parent or ("/" if tried[0].startswith("/") else ".")
-    there = open_files(parent).folders()
-    hint = f"; {closest(name, there, noun='folders')}" if there else f"; {parent} has no folders"
-    raise SourceError(f"lerobot:{place}: no {INFO} in {', '.join(tried)}{hint}")
+            return _open(folder, dataset_name=location)
+    if not candidate_paths:
+        raise UsageError(f"lerobot:{location}: expected ORG/NAME of the Hub, a path, or a folder below --source")
+    parent, _, dataset_name = candidate_paths[0].rstrip("/").rpartition("/")
+    parent = parent or ("/" if candidate_paths[0].startswith("/") else ".")
+    sibling_folders = open_files(parent).folders()
+    hint = closest(dataset_name, sibling_folders, noun="folders") if sibling_folders else f"{parent} has no folders"
+    raise SourceError(f"lerobot:{location}: no {INFO} in {', '.join(candidate_paths)}; {hint}")
 
 
-def _open(folder: Folder, *, name: str) -> LeRobotSource:
+def _open(folder: Folder, *, dataset_name: str) -> LeRobotSource:
     path = str(folder)
     info = _read_info(folder)
     if all(map(info.is_depth, info.cameras)):
-        named = describe_parquet(folder.path) if isinstance(folder, LocalFolder) else ""
-        raise SourceError(f"{path}: has no colour camera, so no frame to convert{named}")
+        names_note = describe_parquet(folder.path) if isinstance(folder, LocalFolder) else ""
+        raise SourceError(f"{path}: has no colour camera, so no frame to convert{names_note}")
     if info.videos and importlib.util.find_spec("av") is None:
-        raise UsageError(missing("av", "lerobot", by=f"lerobot:{name}"))
-    files = read_files(folder, (*episode_files(folder, info), *tasks_file(info)))
-    if not (episodes := read_episodes(files, info, where=path)):
+        raise UsageError(missing("av", "lerobot", by=f"lerobot:{dataset_name}"))
+    metadata_files = read_files(folder, (*episode_files(folder, info), *tasks_file(info)))
+    if not (episodes := read_episodes(metadata_files, info, context=path)):
         raise SourceError(no_episodes(folder))
-    tasks = read_tasks(files, where=path)
-    features, others = info.split_features()
-    total = max(info.total_episodes, episodes[-1].number + 1)
-    ranges = info.split_ranges(total)
-    units = {
-        split: tuple(cut_units([each for each in episodes if start <= each.number < stop], info))
-        for split, (start, stop) in (ranges or {"train": (0, total)}).items()
+    tasks = read_tasks(metadata_files, context=path)
+    features, not_converted = info.split_features()
+    total_episodes = max(info.total_episodes, episodes[-1].number + 1)
+    split_ranges = info.split_ranges(total_episodes)
+    units = _cut_splits(episodes, split_ranges or {"train": (0, total_episodes)}, info)
+    lengths = {split: [episode.length for unit in units[split] for episode in unit] for split in units}
+    data_files = file_names(episodes, _all_cameras(features))
+    size_by_file = _measure_files(folder, data_files)
+    splits_misfit = bool(info.splits) and not split_ranges
+    remarks = {
+        "commit": path if isinstance(folder, HubFolder) else "",
+        "format": f"{info.codebase_version}, {sum(map(sum, lengths.values())):,} steps, {_describe_storage(info)}",
+        "tasks": _list_few([repr(task) for task in tasks.values()]) or "none",
+        "splits": f"{info.splits!r:.200} does not fit, so all are train" if splits_misfit else "",
+        "not converted": _list_few([f"{name} ({reason})" for name, reason in not_converted.items()]),
+        "episodes without their data": _list_few([episode.fault for episode in episodes if episode.fault]),
+        "files missing": _describe_missing(data_files, size_by_file),
     }
-    lengths = {split: [each.length for unit in found for each in unit] for split, found in units.items()}
-    names = file_names(episodes, _all_cameras(features))
-    sizes: dict[str, int] = {}
-    for parent in sorted({name.rpartition("/")[0] for name in names}):
-        sizes |= {f"{parent}/{name}": size for name, size in (folder / parent).sizes().items()}
-    absent = [name for name in names if name not in sizes]
-    contents = (folder.read(INFO), *files.values())
-    digest = hashlib.sha256(b"".join(hashlib.sha256(content).digest() for content in contents))
-    codecs = sorted({str(info.features[camera].about.get("video.codec", "?")) for camera in info.videos})
-    stored = f"video ({', '.join(codecs)})" if codecs else "images in parquet"
     return LeRobotSource(
         path=path,
-        fingerprint=digest.hexdigest(),
+        fingerprint=_digest_contents([folder.read(INFO), *metadata_files.values()]),
         metadata=("meta/episodes", "meta/tasks", INFO),
         features=features,
-        splits={split: tuple(map(len, found)) for split, found in units.items()},
-        entry=describe(info, features, name=name, lengths=lengths),
-        remarks=tuple(
-            f"{what}: {text}"
-            for what, text in (
-                ("commit", path if isinstance(folder, HubFolder) else ""),
-                ("format", f"{info.codebase_version}, {sum(map(sum, lengths.values())):,} steps, {stored}"),
-                ("tasks", _few([repr(text) for text in tasks.values()]) or "none"),
-                ("splits", "" if ranges or not info.splits else f"{info.splits!r:.200} does not fit, so all are train"),
-                ("not converted", _few([f"{key} ({why})" for key, why in others.items()])),
-                ("episodes without their data", _few([each.fault for each in episodes if each.fault])),
-                ("files missing", f"{len(absent):,} of {len(names):,}: {_few(absent)}" if absent else ""),
-            )
-            if text
-        ),
+        splits={split: tuple(map(len, units[split])) for split in units},
+        entry=describe(info, features, dataset_name=dataset_name, lengths_by_split=lengths),
+        remarks=tuple(f"{topic}: {remark}" for topic, remark in remarks.items() if remark),
         libraries=("av",) if info.videos else (),
         units=units,
-        sizes=sizes,
+        sizes=size_by_file,
     )
 
 
+def _cut_splits(
+    episodes: Sequence[EpisodeFiles], split_ranges: Mapping[str, tuple[int, int]], info: Info
+) -> dict[str, tuple[list[EpisodeFiles], ...]]:
+    """Return the units of each split, which has the episodes with numbers in [start, stop)."""
+    units = {}
+    for split, (start, stop) in split_ranges.items():
+        split_episodes = [episode for episode in episodes if start <= episode.number < stop]
+        units[split] = tuple(cut_units(split_episodes, info))
+    return units
+
+
+def _describe_missing(data_files: Sequence[str], size_by_file: Mapping[str, int]) -> str:
+    missing_files = [name for name in data_files if name not in size_by_file]
+    return f"{len(missing_files):,} of {len(data_files):,}: {_list_few(missing_files)}" if missing_files else ""
+
+
+def _measure_files(folder: Folder, data_files: Sequence[str]) -> dict[str, int]:
+    """Return the size of each file of the folders of ``data_files``, by path; missing files are left out."""
+    size_by_file: dict[str, int] = {}
+    for parent in sorted({data_file.rpartition("/")[0] for data_file in data_files}):
+        size_by_file |= {f"{parent}/{name}": num_bytes for name, num_bytes in (folder / parent).sizes().items()}
+    return size_by_file
+
+
+def _digest_contents(contents: Sequence[bytes]) -> str:
+    return hashlib.sha256(b"".join(hashlib.sha256(content).digest() for content in contents)).hexdigest()
+
+
+def _describe_storage(info: Info) -> str:
+    codecs = sorted({str(info.features[camera_name].about.get("video.codec", "?")) for camera_name in info.videos})
+    return f"video ({', '.join(codecs)})" if codecs else "images in parquet"
+
+
 def _read_info(folder: Folder) -> Info:
-    return parse_info(read_files(folder, (INFO,))[INFO], where=str(folder))
+    return parse_info(read_files(folder, (INFO,))[INFO], context=str(folder))
 
 
-def _few(items: Sequence[str]) -> str:
+def _list_few(items: Sequence[str]) -> str:
     return ", ".join(items[:3]) + (f" and {len(items) - 3:,} more" if len(items) > 3 else "")
+
+
+_VECTORS = {"action": ("action", "actions"), "state": ("observation.state", "observation.states", "state")}
+"""Features of each vector, as LeRobot, AgiBot and openpi's converters name them; most preferred first."""
+_INSTRUCTION_ANNOTATIONS = ("task_description", "language_instruction", "instruction", "coarse_action")
+"""Last parts of the names of annotations that are instructions; other annotations have other facts."""
+_INDEX_COUNTERS = ("index", "frame_index", "episode_index")
+"""Counters that the index has as steps and episodes."""
+
+
+def describe(
+    info: Info, features: Mapping[str, Feature], *, dataset_name: str, lengths_by_split: Mapping[str, Sequence[int]]
+) -> dict[str, Any]:
+    """Return the fields of a registry entry, as YAML would have them.
+
+    The meaning of numbers stays open: every part of action and state has quantity ``other``, to be declared in a file
+    for ``--config``.
+
+    Args:
+        feature_name: Name of the dataset for people.
+        lengths_by_split: Count of the steps of each episode, by split.
+    """
+    depth_units = {path: info.depth_unit(path) for path in info.cameras if info.is_depth(path)}
+    cameras = describe_cameras({path: info.features[path].size for path in info.cameras}, depth_units)
+    for camera in cameras.values():
+        camera["storage"] = "raw" if info.features[camera["path"]].dtype == "video" else "undeclared"
+    all_lengths = [length for split in lengths_by_split.values() for length in split]
+    entry = describe_features(features, dataset_name=dataset_name, splits={}, lengths=all_lengths) | {
+        "version": f"{info.codebase_version.removeprefix('v')}.0",
+        "description": f"LeRobot dataset {dataset_name}, format {info.codebase_version}.",
+        "cameras": cameras,
+        **{vector: _describe_vector(features, info, names) for vector, names in _VECTORS.items()},
+        "control_frequency": info.fps,
+        "splits": {split: len(episode_lengths) for split, episode_lengths in lengths_by_split.items()},
+        "leave_out": ["*language_embedding", *(name for name in _INDEX_COUNTERS if name in info.features)],
+    }
+    entry.pop("instruction", None)
+    feature_by_label = {
+        name.rpartition(".")[2]: name for name in reversed(info.features) if name.startswith(ANNOTATION)
+    }
+    annotations = [feature_by_label[label] for label in _INSTRUCTION_ANNOTATIONS if label in feature_by_label]
+    for feature_path in (*annotations, TASK):
+        if f"steps/{feature_path}" in features and features[f"steps/{feature_path}"].dtype == "string":
+            entry["instruction"] = {"path": feature_path}
+            break
+    if info.robot_type:
+        entry["robot"] = info.robot_type
+    return entry
+
+
+def _describe_vector(features: Mapping[str, Feature], info: Info, names: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the parts of a vector: the feature of that name, or those whose names begin with it and a dot."""
+    feature_by_name = {feature.name: feature for feature in features.values()}
+    for vector_name in names:
+        paths = [vector_name]
+        if f"steps/{vector_name}" not in features:
+            paths = [path for path in info.features if path.startswith(f"{vector_name}.")]
+        if parts := list(describe_parts(feature_by_name, paths)):
+            for part in parts:
+                if value_names := info.features[part["path"]].value_names:
+                    part["names"] = list(value_names)
+            return parts
+    return []

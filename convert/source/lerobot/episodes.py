@@ -1,28 +1,30 @@
-"""Episodes of a LeRobot dataset as its metadata list them, and the pieces that workers convert."""
+"""Episodes of a LeRobot dataset as its metadata list them, and the units that workers convert."""
 
 from __future__ import annotations
 
 import io
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from convert.errors import MalformedEpisode, SourceError
 from convert.source.lerobot.files import Folder, list_files
 from convert.source.lerobot.info import INFO, Info, file_name
-from convert.source.lerobot.matching import VideoPart, share_files
 from convert.source.lerobot.parquet import MOST_METADATA, check_claim
 
 _EPISODES = "meta/episodes"
-_RUN = 20_000
-"""Least frames, of all cameras, of a run of episodes that have files of their own."""
-_MOST = 1e15
+_MIN_UNIT_FRAMES = 20_000
+"""Least frames, of all cameras, of a unit of episodes that each have separate files."""
+_MAX_NUMBER = 1e15
 """Bound of the numbers of an episode, which float64 holds exactly."""
-_MOST_MISSING = 100_000
+_MAX_MISSING = 100_000
 """Bound of the episodes that are listed as missing."""
 
 
@@ -33,7 +35,7 @@ class EpisodeFiles:
     Attributes:
         number: ``episode_index``.
         length: Count of its steps.
-        data: Name of its parquet file as the metadata have it, the pattern of the names where they have none.
+        data: Name of its parquet file according to the metadata, or the pattern of such names.
         videos: Part of a video file for each camera, or why the episode has none.
         fault: Why the episode cannot be read, or an empty text.
     """
@@ -44,10 +46,10 @@ class EpisodeFiles:
     videos: Mapping[str, VideoPart | str]
     fault: str = ""
 
-    def video(self, camera: str) -> VideoPart | None:
+    def video(self, camera_name: str) -> VideoPart | None:
         """Return the part of a video file that has the frames of a camera, if there is one."""
-        part = self.videos.get(camera)
-        return part if isinstance(part, VideoPart) else None
+        video_part = self.videos.get(camera_name)
+        return video_part if isinstance(video_part, VideoPart) else None
 
 
 def tasks_file(info: Info) -> tuple[str, ...]:
@@ -63,14 +65,14 @@ def episode_files(folder: Folder, info: Info) -> tuple[str, ...]:
     Raises:
         SourceError: There are none, or the dataset has no episodes.
     """
-    names: tuple[str, ...] = (f"{_EPISODES}.jsonl",)
+    file_names: tuple[str, ...] = (f"{_EPISODES}.jsonl",)
     if info.codebase_version == "v3.0":
-        names = tuple(name for name in sorted(list_files(folder, _EPISODES)) if name.endswith(".parquet"))
-    if not info.total_episodes and all(folder.size(name) is None for name in names):
+        file_names = tuple(name for name in sorted(list_files(folder, _EPISODES)) if name.endswith(".parquet"))
+    if not info.total_episodes and all(folder.size(file_name) is None for file_name in file_names):
         raise SourceError(no_episodes(folder))
-    if not names:
+    if not file_names:
         raise SourceError(f"{folder}/{_EPISODES}: no parquet file; copy the whole folder meta again")
-    return names
+    return file_names
 
 
 def no_episodes(folder: object) -> str:
@@ -78,133 +80,195 @@ def no_episodes(folder: object) -> str:
     return f"{folder}: has no episodes, {INFO} counts 0; record some, or name another dataset"
 
 
-def read_episodes(files: Mapping[str, bytes], info: Info, *, where: str) -> list[EpisodeFiles]:
-    """Return all episodes in the order of their numbers; those that ``info.json`` counts and no file lists as faults.
+def read_episodes(content_by_file: Mapping[str, bytes], info: Info, *, context: str) -> list[EpisodeFiles]:
+    """Return all episodes in the order of their numbers; an episode that no file lists has a fault.
 
     Raises:
         SourceError: A file is damaged, or lists nothing of what ``info.json`` counts.
     """
-    found: dict[int, EpisodeFiles] = {}
-    for name, content in files.items():
-        for row in _rows(name, content, where) if name.startswith(_EPISODES) else ():
-            episode = _episode(row, info, where)
-            if found.setdefault(episode.number, episode) != episode:
-                found[episode.number] = _faulty(episode.number, f"{_EPISODES} lists it twice, differently")
-    missing = [number for number in range(min(info.total_episodes, len(found) + _MOST_MISSING)) if number not in found]
-    if missing and (not found or len(missing) >= _MOST_MISSING):
+    episode_by_number: dict[int, EpisodeFiles] = {}
+    for name, content in content_by_file.items():
+        for row in _rows(name, content, context) if name.startswith(_EPISODES) else ():
+            episode = _episode(row, info, context)
+            if episode_by_number.setdefault(episode.number, episode) != episode:
+                episode_by_number[episode.number] = _faulty(episode.number, f"{_EPISODES} lists it twice, differently")
+    expected_numbers = range(min(info.total_episodes, len(episode_by_number) + _MAX_MISSING))
+    unlisted = [number for number in expected_numbers if number not in episode_by_number]
+    if unlisted and (not episode_by_number or len(unlisted) >= _MAX_MISSING):
         raise SourceError(
-            f"{where}: {_EPISODES} lists {len(found):,} episodes, {INFO} counts {info.total_episodes:,}; copy the "
-            "whole folder meta again"
+            f"{context}: {_EPISODES} lists {len(episode_by_number):,} episodes, {INFO} counts {info.total_episodes:,}; "
+            "copy the whole folder meta again"
         )
-    for number in missing:
-        found[number] = _faulty(number, f"{_EPISODES} does not list it, {INFO} counts {info.total_episodes:,} episodes")
-    parts = [part for each in found.values() for part in each.videos.values() if isinstance(part, VideoPart)]
-    shared = share_files(parts)
-    return [
-        replace(
-            each,
-            videos={key: shared[part] if isinstance(part, VideoPart) else part for key, part in each.videos.items()},
+    for episode_number in unlisted:
+        episode_by_number[episode_number] = _faulty(
+            episode_number, f"{_EPISODES} does not list it, {INFO} counts {info.total_episodes:,} episodes"
         )
-        for _, each in sorted(found.items())
-    ]
+    episodes = [episode_by_number[number] for number in sorted(episode_by_number)]
+    complete_parts = share_files(
+        part for episode in episodes for part in episode.videos.values() if isinstance(part, VideoPart)
+    )
+    for position, episode in enumerate(episodes):
+        videos = {
+            name: complete_parts[part] if isinstance(part, VideoPart) else part for name, part in episode.videos.items()
+        }
+        episodes[position] = replace(episode, videos=videos)
+    return episodes
 
 
-def _faulty(number: int, fault: str) -> EpisodeFiles:
-    return EpisodeFiles(number, 0, "", {}, f"episode {number}: {fault}")
+def _faulty(episode_number: int, fault: str) -> EpisodeFiles:
+    return EpisodeFiles(episode_number, 0, "", {}, f"episode {episode_number}: {fault}")
 
 
-def read_tasks(files: Mapping[str, bytes], *, where: str) -> dict[int, str]:
+def read_tasks(content_by_file: Mapping[str, bytes], *, context: str) -> dict[int, str]:
     """Return the tasks by number. Raises SourceError if their file is damaged."""
-    found = {}
-    for name, content in files.items():
+    task_by_number = {}
+    for name, content in content_by_file.items():
         if name.startswith("meta/tasks"):
-            for row in _rows(name, content, where):
+            for row in _rows(name, content, context):
                 # In v3 the text may be the index of a pandas table without a name.
-                texts = [value for value in (row.get("task"), *row.values()) if isinstance(value, str)]
-                found[int(row["task_index"])] = texts[0] if texts else ""
-    return found
+                row_texts = [value for value in (row.get("task"), *row.values()) if isinstance(value, str)]
+                task_by_number[int(row["task_index"])] = row_texts[0] if row_texts else ""
+    return task_by_number
 
 
-def _rows(name: str, content: bytes, where: str) -> Iterable[Mapping[str, Any]]:
+def _rows(metadata_file: str, content: bytes, context: str) -> Iterable[Mapping[str, Any]]:
     try:
-        if name.endswith(".parquet"):
-            file = pq.ParquetFile(io.BytesIO(content))
+        if metadata_file.endswith(".parquet"):
+            parquet_file = pq.ParquetFile(io.BytesIO(content))
             # Statistics of every feature are most of the file.
-            columns = [column for column in file.schema_arrow.names if not column.startswith("stats/")]
-            groups = range(file.metadata.num_row_groups)
-            check_claim(file, columns, groups=groups, size=len(content), most=MOST_METADATA)
-            rows: list[dict[str, Any]] = file.read(columns=columns).select(columns).to_pylist()
+            columns = [column for column in parquet_file.schema_arrow.names if not column.startswith("stats/")]
+            row_groups = range(parquet_file.metadata.num_row_groups)
+            check_claim(parquet_file, columns, groups=row_groups, file_size=len(content), limit=MOST_METADATA)
+            rows: list[dict[str, Any]] = parquet_file.read(columns=columns).select(columns).to_pylist()
         else:
             rows = [json.loads(line) for line in content.decode().split("\n") if line.strip()]
-        key = "task_index" if name.startswith("meta/tasks") else "episode_index"
-        if any(not isinstance(row.get(key), int) for row in rows):
-            raise ValueError(f"a row without {key}")
+        index_column = "task_index" if metadata_file.startswith("meta/tasks") else "episode_index"
+        if any(not isinstance(row.get(index_column), int) for row in rows):
+            raise ValueError(f"a row without {index_column}")
     except (pa.ArrowException, OSError, ValueError, KeyError, AttributeError) as error:
-        raise SourceError(f"{where}/{name}: cannot be read ({str(error)[:200]}); copy it again") from None
+        raise SourceError(f"{context}/{metadata_file}: cannot be read ({str(error)[:200]}); copy it again") from None
     return rows
 
 
-def _episode(row: Mapping[str, Any], info: Info, where: str) -> EpisodeFiles:
-    number, in_v3 = int(row["episode_index"]), info.codebase_version == "v3.0"
+def _episode(row: Mapping[str, Any], info: Info, context: str) -> EpisodeFiles:
+    episode_number, in_v3 = int(row["episode_index"]), info.codebase_version == "v3.0"
 
-    def value(key: str, *, whole: bool = True) -> int | float:
-        found = row.get(key)
+    def read_number(column: str, *, is_integer: bool = True) -> int | float:
+        entry_value = row.get(column)
         # Not >=, because NaN is refused too.
-        if not isinstance(found, int | float) or not abs(found) < _MOST or (whole and (found < 0 or found % 1)):
+        if (
+            not isinstance(entry_value, int | float)
+            or not abs(entry_value) < _MAX_NUMBER
+            or (is_integer and (entry_value < 0 or entry_value % 1))
+        ):
             raise MalformedEpisode(
-                f"{_EPISODES}: {key} of episode {number} is {found!r:.80}, expected a "
-                f"{'whole number from 0' if whole else 'number'}"
+                f"{_EPISODES}: {column} of episode {episode_number} is {entry_value!r:.80}, expected a "
+                f"{'whole number from 0' if is_integer else 'number'}"
             )
-        return found
+        return entry_value
 
-    def place(of: str) -> dict[str, int]:
+    def file_fields(group: str) -> dict[str, int]:
         if in_v3:
-            return {key: int(value(f"{of}/{key}")) for key in ("chunk_index", "file_index")}
-        return {"episode_chunk": number // info.chunks_size, "episode_index": number}
+            return {column: int(read_number(f"{group}/{column}")) for column in ("chunk_index", "file_index")}
+        return {"episode_chunk": episode_number // info.chunks_size, "episode_index": episode_number}
 
-    def part(camera: str, length: int) -> VideoPart | str:
-        key = f"videos/{camera}"
+    def find_part(camera_name: str, length: int) -> VideoPart | str:
+        prefix = f"videos/{camera_name}"
         try:
-            name = file_name(info.video_path or "", where=where, video_key=camera, **place(key))
-            start = float(value(f"{key}/from_timestamp", whole=False)) if in_v3 else 0.0
+            video_file = file_name(info.video_path or "", context=context, video_key=camera_name, **file_fields(prefix))
+            start = float(read_number(f"{prefix}/from_timestamp", is_integer=False)) if in_v3 else 0.0
         except MalformedEpisode as error:
             return str(error)
-        # LeRobot does not read it.
-        stop = row.get(f"{key}/to_timestamp")
-        stop = float(stop) if isinstance(stop, int | float) and abs(stop) < _MOST else start + length / info.fps
-        return VideoPart(name=name, episode=number, start=start, stop=stop, length=length)
+        # LeRobot does not read the end of an episode, so it may be missing.
+        stop_time = row.get(f"{prefix}/to_timestamp")
+        if not isinstance(stop_time, int | float) or not abs(stop_time) < _MAX_NUMBER:
+            stop_time = start + length / info.fps
+        return VideoPart(name=video_file, episode=episode_number, start=start, stop=float(stop_time), length=length)
 
     try:
-        length = int(value("length"))
+        length = int(read_number("length"))
     except MalformedEpisode as error:
-        return EpisodeFiles(number, 0, "", {}, str(error))
+        return EpisodeFiles(episode_number, 0, "", {}, str(error))
     try:
-        data = file_name(info.data_path, where=where, **place("data"))
+        data_file = file_name(info.data_path, context=context, **file_fields("data"))
     except MalformedEpisode:
-        data = info.data_path
-    return EpisodeFiles(number, length, data, {camera: part(camera, length) for camera in info.videos})
+        data_file = info.data_path
+    return EpisodeFiles(episode_number, length, data_file, {name: find_part(name, length) for name in info.videos})
 
 
 def cut_units(episodes: Sequence[EpisodeFiles], info: Info) -> Iterator[list[EpisodeFiles]]:
     """Yield the units of a split, each for one worker: consecutive episodes.
 
-    In v3 a unit is the episodes of one video file of the camera with the most files (of one parquet file, where no
-    camera has videos). So each file of this camera is in one unit. Files of the other cameras are larger: one that
-    crosses the end of a unit is opened by both, which decode their own part of it. In v2.1, where each episode has its
-    files, a unit is a run of episodes of at least 20,000 frames.
+    In v3 a unit holds the episodes of one video file of the camera with the most files, so each file of this camera is
+    in one unit. Without videos it holds the episodes of one parquet file. Files of the other cameras are larger: two
+    workers open a file that crosses the end of a unit, and decode different parts of it. In v2.1, where each episode
+    has separate files, a unit is a run of episodes of at least 20,000 frames.
     """
-    cameras = [[part.name if (part := each.video(camera)) else "" for each in episodes] for camera in info.videos]
-    files = max(cameras, key=lambda names: len(set(names)), default=[each.data for each in episodes])
-    least = 0 if info.codebase_version == "v3.0" else _RUN
-    pictures = max(len(info.cameras), 1)
+    files_by_camera = []
+    for camera_name in info.videos:
+        video_parts = [episode.video(camera_name) for episode in episodes]
+        files_by_camera.append([video_part.name if video_part else "" for video_part in video_parts])
+    data_files = [episode.data for episode in episodes]
+    unit_files = max(files_by_camera, key=lambda file_names: len(set(file_names)), default=data_files)
+    min_frames = 0 if info.codebase_version == "v3.0" else _MIN_UNIT_FRAMES
+    num_cameras = max(len(info.cameras), 1)
     unit: list[EpisodeFiles] = []
-    last = ""
-    for episode, name in zip(episodes, files, strict=True):
+    last_file = ""
+    for episode, episode_file in zip(episodes, unit_files, strict=True):
         # An episode without a file stays with the one before.
-        if unit and name and name != last and sum(one.length for one in unit) * pictures >= least:
+        if (
+            unit
+            and episode_file
+            and episode_file != last_file
+            and sum(member.length for member in unit) * num_cameras >= min_frames
+        ):
             yield unit
             unit = []
         unit.append(episode)
-        last = name or last
+        last_file = episode_file or last_file
     if unit:
         yield unit
+
+
+@dataclass(frozen=True, slots=True)
+class VideoPart:
+    """The part of a video file that has the frames of one episode.
+
+    Attributes:
+        name: Name of the file.
+        episode: Number of the episode.
+        start, stop: ``from_timestamp`` and ``to_timestamp``, in seconds.
+        length: Count of its rows.
+        first: Count of the rows of the episodes before it in the file.
+        rows: Count of the rows of all episodes of the file.
+        end: ``to_timestamp`` of the last episode of the file.
+        gaps: Seconds to the episode before (or the start of the file) and to the one after; negative if they overlap.
+    """
+
+    name: str
+    episode: int
+    start: float
+    stop: float
+    length: int
+    first: int = 0
+    rows: int = 0
+    end: float = 0.0
+    gaps: tuple[float, ...] = ()
+
+
+def share_files(parts: Iterable[VideoPart]) -> dict[VideoPart, VideoPart]:
+    """Return each part together with what it has to know of the other parts of its file, which ``start`` orders."""
+    parts_by_file: defaultdict[str, list[VideoPart]] = defaultdict(list)
+    for part in sorted(parts, key=lambda part: (part.name, part.start, part.stop)):
+        parts_by_file[part.name].append(part)
+    completed = {}
+    for file_parts in parts_by_file.values():
+        gaps = [following.start - preceding.stop for preceding, following in pairwise(file_parts)]
+        edges = (file_parts[0].start, *gaps, 0.0)
+        first_rows = np.cumsum([0, *(part.length for part in file_parts)]).tolist()
+        end = max(part.stop for part in file_parts)
+        for position, part in enumerate(file_parts):
+            completed[part] = replace(
+                part, first=first_rows[position], rows=first_rows[-1], end=end, gaps=edges[position : position + 2]
+            )
+    return completed

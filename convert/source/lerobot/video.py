@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from convert.errors import CorruptFrame, DamagedEpisode
-from convert.source.lerobot.depth import DEEP_PIXELS, DepthCodes
+from convert.source.lerobot.info import DEEP_PIXELS, DepthCodes
 from stream.base.extras import imports_of
 from stream.format.names import MAX_PIXELS
 
@@ -17,8 +17,8 @@ with imports_of("lerobot", by="reading videos of LeRobot datasets"):
     import av
     from av.video.reformatter import VideoReformatter
 
-_FAR = 64
-"""Frames to skip by a seek; fewer are decoded and dropped."""
+_SEEK_DISTANCE = 64
+"""Frames from which on a seek skips them; fewer are decoded and dropped."""
 
 
 class VideoFile:
@@ -32,7 +32,7 @@ class VideoFile:
         listed: Count of the frames that its index lists; a file that is cut short has fewer.
 
     Raises:
-        DamagedEpisode: The file is no video, is cut before its index, or has a codec that PyAV cannot decode.
+        DamagedEpisode: The file is not a video, is cut before its index, or has a codec that PyAV cannot decode.
     """
 
     def __init__(self, path: Path, *, name: str) -> None:
@@ -54,18 +54,22 @@ class VideoFile:
         self._stream = self._container.streams.video[0]
         if self._stream.codec_context is None or not self._stream.codec_context.is_decoder:
             raise self._unreadable("PyAV has no decoder of its codec")
-        if (pixels := self._stream.codec_context.width * self._stream.codec_context.height) > MAX_PIXELS:
-            raise self._unreadable(f"its frames claim {pixels:,} pixels, more than {MAX_PIXELS:,}")
-        # Each worker is a process of its own, and more threads hold more frames.
+        if (num_pixels := self._stream.codec_context.width * self._stream.codec_context.height) > MAX_PIXELS:
+            raise self._unreadable(f"its frames claim {num_pixels:,} pixels, more than {MAX_PIXELS:,}")
+        # Each worker is a separate process, and more threads hold more frames.
         self._stream.codec_context.thread_count = 1
-        packets = [each for each in self._container.demux(self._stream) if each.size]
-        shown = [each for each in packets if not each.is_discard]
+        packets = [packet for packet in self._container.demux(self._stream) if packet.size]
+        shown_packets = [packet for packet in packets if not packet.is_discard]
         # A packet that is cut short is a frame that does not decode, and the frames after it keep their numbers.
-        self._pts = np.unique(np.array([each.pts for each in shown if each.pts is not None], np.int64))
+        self._pts = np.unique(np.array([packet.pts for packet in shown_packets if packet.pts is not None], np.int64))
         self.times = self._pts * float(self._stream.time_base or 0)
-        self.listed = max(self._stream.frames - len(packets) + len(shown), len(self.times))
-        keys = {each.pts: each.dts for each in shown if each.is_keyframe and None not in (each.pts, each.dts)}
-        self._keys = np.array(sorted(keys.items()), np.int64).reshape(-1, 2)
+        self.listed = max(self._stream.frames - len(packets) + len(shown_packets), len(self.times))
+        keyframe_times = {
+            packet.pts: packet.dts
+            for packet in shown_packets
+            if packet.is_keyframe and None not in (packet.pts, packet.dts)
+        }
+        self._keys = np.array(sorted(keyframe_times.items()), np.int64).reshape(-1, 2)
         self._reformatter = VideoReformatter()
         self._start(0)
 
@@ -73,39 +77,39 @@ class VideoFile:
         """Close the file."""
         self._container.close()
 
-    def frames(self, numbers: np.ndarray) -> Iterator[np.ndarray | CorruptFrame]:
-        """Yield the frames with some ascending numbers, uint8 [H, W, 3] in RGB; for -1, that there is none."""
-        for frame in self._decoded_frames(numbers):
+    def frames(self, frame_numbers: np.ndarray) -> Iterator[np.ndarray | CorruptFrame]:
+        """Yield the frames of ascending numbers, uint8 [H, W, 3] in RGB; -1 gives a ``CorruptFrame``."""
+        for frame in self._decoded_frames(frame_numbers):
             if isinstance(frame, CorruptFrame):
                 yield frame
             else:
                 yield self._reformatter.reformat(frame, format="rgb24").to_ndarray()
 
-    def depth(self, numbers: np.ndarray, codes: DepthCodes | None) -> Iterator[np.ndarray | CorruptFrame]:
-        """Yield depth, uint16 [H, W], as ``frames`` does: the values of the pixels, or what their codes mean."""
-        for frame in self._decoded_frames(numbers):
+    def depth(self, frame_numbers: np.ndarray, codes: DepthCodes | None) -> Iterator[np.ndarray | CorruptFrame]:
+        """Yield depth, uint16 [H, W], as ``frames`` does: values of the pixels, or the millimetres of their codes."""
+        for frame in self._decoded_frames(frame_numbers):
             yield frame if isinstance(frame, CorruptFrame) else self._read_depth(frame, codes)
 
     def _read_depth(self, frame: av.VideoFrame, codes: DepthCodes | None) -> np.ndarray | CorruptFrame:
-        if not (found := DEEP_PIXELS.fullmatch(frame.format.name)):
+        if not (format_match := DEEP_PIXELS.fullmatch(frame.format.name)):
             return CorruptFrame(f"{self._name}: pixels of {frame.format.name}, depth has gray ones of more than 8 bits")
         # The plane itself: FFmpeg's conversions stretch the range of values.
         plane = frame.planes[0]
-        dtype = np.dtype(np.uint16).newbyteorder("<" if found[1] == "le" else ">")
-        values = np.frombuffer(memoryview(plane), dtype).reshape(-1, plane.line_size // 2)
-        depth = values[: frame.height, : frame.width]
+        dtype = np.dtype(np.uint16).newbyteorder("<" if format_match[1] == "le" else ">")
+        plane_values = np.frombuffer(memoryview(plane), dtype).reshape(-1, plane.line_size // 2)
+        depth = plane_values[: frame.height, : frame.width]
         if codes is None:
             return depth.astype(np.uint16)
-        if (most := int(depth.max())) >= len(codes.millimetres):
-            return CorruptFrame(f"{self._name}: a pixel is {most}, and codes have 12 bits")
+        if (largest_code := int(depth.max())) >= len(codes.millimetres):
+            return CorruptFrame(f"{self._name}: a pixel is {largest_code}, and codes have 12 bits")
         return codes.millimetres[depth]
 
-    def _decoded_frames(self, numbers: np.ndarray) -> Iterator[av.VideoFrame | CorruptFrame]:
-        for number in numbers.tolist():
+    def _decoded_frames(self, frame_numbers: np.ndarray) -> Iterator[av.VideoFrame | CorruptFrame]:
+        for number in frame_numbers.tolist():
             if number < 0:
                 yield CorruptFrame(f"{self._name}: has no frame of this step")
                 continue
-            if not self._number <= number <= self._number + _FAR:
+            if not self._number <= number <= self._number + _SEEK_DISTANCE:
                 self._start(number)
             self._number, pts = number, int(self._pts[number])
             while self._frame is not None and (self._frame.pts or 0) < pts:
@@ -115,23 +119,23 @@ class VideoFile:
             else:
                 yield self._frame
 
-    def _start(self, number: int) -> None:
+    def _start(self, frame_number: int) -> None:
         """Go to the last key frame at or before a frame."""
-        place = np.searchsorted(self._keys[:, 0], self._pts[number], "right") - 1 if number else -1
+        keyframe = np.searchsorted(self._keys[:, 0], self._pts[frame_number], "right") - 1 if frame_number else -1
         # The key frame's time of decoding, because frames shown before it may be stored behind it.
-        self._container.seek(int(self._keys[place, 1]) if place >= 0 else 0, stream=self._stream, backward=True)
+        self._container.seek(int(self._keys[keyframe, 1]) if keyframe >= 0 else 0, stream=self._stream, backward=True)
         self._decoded = self._decode()
         self._frame = next(self._decoded, None)
-        self._number = number
+        self._number = frame_number
 
     def _decode(self) -> Iterator[av.VideoFrame]:
         for packet in self._container.demux(self._stream):
             try:
-                found = packet.decode()
+                decoded_frames = packet.decode()
             except av.FFmpegError:
-                # Its frames are those that cannot be decoded.
+                # The frames of this packet are reported as frames that cannot be decoded.
                 continue
-            yield from (frame for frame in found if frame.pts is not None and not frame.is_corrupt)
+            yield from (frame for frame in decoded_frames if frame.pts is not None and not frame.is_corrupt)
 
     def _unreadable(self, reason: object) -> DamagedEpisode:
         text = " ".join(str(getattr(reason, "strerror", None) or reason).split())[:200]

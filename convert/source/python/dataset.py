@@ -18,26 +18,28 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+
 from convert.errors import DamagedEpisode, MalformedEpisode, SourceError, UsageError
+from convert.picture import PICTURES
 from convert.source.describe import unlike_pictures
-from convert.source.files.plain import PlainEpisode
-from convert.source.files.source import FileKind, FileReader, FilesSource, Found, open_files
-from convert.source.places import find_paths
-from convert.source.python.values import flatten
+from convert.source.files.plain import PlainEpisode, describe, is_array
+from convert.source.files.source import FileKind, FileReader, FilesSource, NumberedEpisode, open_files
+from convert.source.locations import find_paths
 from stream.base.errors import closest
 
 _KEYS = {"steps", "episode"}
-_LOOKS = 8
-"""Episodes, from all over a dataset, whose features are its features: the function has to make each of them."""
+_SAMPLED_EPISODES = 8
+"""Episodes whose features become those of the dataset; few, because the function has to make each of them."""
 _END = object()
-"""Mark that follows the last episode."""
+"""Marker that follows the last episode."""
 
 
-def find(place: str, roots: Sequence[str], layout: Mapping[str, Any]) -> FilesSource:
+def find(location: str, roots: Sequence[str], layout: Mapping[str, Any]) -> FilesSource:
     """Find the files for a function.
 
     Args:
-        place: ``FILE.py:FUNCTION``.
+        location: ``FILE.py:FUNCTION``.
         roots: Folders or globs of files.
         layout: Keyword arguments of the function.
 
@@ -45,27 +47,26 @@ def find(place: str, roots: Sequence[str], layout: Mapping[str, Any]) -> FilesSo
         UsageError: There is no such file or function, or no files.
         SourceError: No file gives an episode.
     """
-    file, colon, name = place.rpartition(":")
-    if not colon or not file.endswith(".py"):
-        raise UsageError(f"python:{place}: expected python:FILE.py:FUNCTION, such as python:my_data.py:episodes")
+    module_path, colon, function = location.rpartition(":")
+    if not colon or not module_path.endswith(".py"):
+        raise UsageError(f"python:{location}: expected python:FILE.py:FUNCTION, such as python:my_data.py:episodes")
     try:
-        code = Path(file).read_text("utf-8")
+        code = Path(module_path).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"python:{place}: {file}: {getattr(error, 'strerror', None) or error}") from None
+        raise UsageError(f"python:{location}: {module_path}: {getattr(error, 'strerror', None) or error}") from None
     if len(roots) != 1:
-        raise UsageError(f"python:{place}: give one --source, the file, folder or glob of what {name} reads")
+        raise UsageError(f"python:{location}: give one --source, the file, folder or glob that {function} reads")
     arguments = tuple(sorted(layout.items()))
-    kind = PythonFiles(code=code, file=str(Path(file).absolute()), function=name, arguments=arguments)
+    kind = PythonFiles(code=code, file=str(Path(module_path).absolute()), function=function, arguments=arguments)
     kind.load()
-    root, paths = find_paths(roots[0], ["*"])
-    description = f"Episodes of the function {name} of {Path(file).name}."
-    facts = {"description": description}
-    source = open_files(root, paths, kind, name=name, facts=facts)
-    unlike = [f"{each.name} is {each.dtype} {each.shape}" for each in unlike_pictures(source.features)]
-    if unlike and not source.entry["cameras"]:
+    root, file_paths = find_paths(roots[0], ["*"])
+    facts = {"description": f"Episodes of the function {function} of {Path(module_path).name}."}
+    source = open_files(root, file_paths, kind, dataset_name=function, entry_facts=facts)
+    similar = [f"{feature.name} is {feature.dtype} {feature.shape}" for feature in unlike_pictures(source.features)]
+    if similar and not source.entry["cameras"]:
         raise SourceError(
-            f"python:{place}: no feature is pictures: {', '.join(unlike)}; yield uint8 [n, height, width, 3], white as "
-            "255 and channels last, or a list of encoded pictures"
+            f"python:{location}: no feature is pictures: {', '.join(similar)}; yield uint8 [n, height, width, 3], "
+            "white as 255 and channels last, or a list of encoded pictures"
         )
     return source
 
@@ -74,7 +75,7 @@ def find(place: str, roots: Sequence[str], layout: Mapping[str, Any]) -> FilesSo
 class PythonFiles(FileKind):
     """A function that yields the episodes of a file; ``code`` is the text of its module ``file``."""
 
-    looks = _LOOKS
+    sampled_episodes = _SAMPLED_EPISODES
     code: str
     file: str
     function: str
@@ -86,7 +87,7 @@ class PythonFiles(FileKind):
         return [self.code, self.function, self.arguments]
 
     def survey(self, path: Path) -> None:
-        """Return nothing: only the function can tell."""
+        """Return nothing: only the function knows its episodes."""
         return
 
     def load(self) -> Callable[..., Any]:
@@ -95,13 +96,15 @@ class PythonFiles(FileKind):
             with contextlib.redirect_stdout(sys.stderr):
                 module = _load(self.code, self.file)
         except (Exception, SystemExit) as error:
-            raise UsageError(f"{self.file}: {_place(error, self.file)}{type(error).__name__}: {error}") from error
-        found = getattr(module, self.function, None)
-        if not callable(found):
-            names = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
-            hint = closest(self.function, names, noun="functions")
-            raise UsageError(f"{self.file}: no function {self.function!r}; {hint}")
-        return found
+            line = _describe_line(error, self.file)
+            raise UsageError(f"{self.file}: {line}{type(error).__name__}: {error}") from error
+        function = getattr(module, self.function, None)
+        if not callable(function):
+            callables = [name for name, value in vars(module).items() if callable(value)]
+            function_names = [name for name in callables if not name.startswith("_")]
+            suggestion = closest(self.function, function_names, noun="functions")
+            raise UsageError(f"{self.file}: no function {self.function!r}; {suggestion}")
+        return function
 
     @contextlib.contextmanager
     def open(self, path: Path) -> Iterator[PythonReader]:
@@ -116,60 +119,88 @@ class PythonReader(FileReader):
     kind: PythonFiles
     path: Path
 
-    def episodes(self, numbers: Sequence[int] | None) -> Iterator[Found]:
-        """Yield all episodes; after a fault in the function none can follow, so it raises DamagedEpisode.
+    def episodes(self, numbers: Sequence[int] | None) -> Iterator[NumberedEpisode]:
+        """Yield all episodes; a fault in the function ends them, so it raises DamagedEpisode.
 
         What the function prints goes to standard error: standard output is the command's.
         """
-        number = 0
+        episode_number = 0
         try:
             function = self.kind.load()
             with contextlib.redirect_stdout(sys.stderr):
                 remaining = iter(function(str(self.path), **dict(self.kind.arguments)))
             while True:
                 with contextlib.redirect_stdout(sys.stderr):
-                    if (found := next(remaining, _END)) is _END:
+                    if (yielded := next(remaining, _END)) is _END:
                         return
                     try:
-                        episode: PlainEpisode | DamagedEpisode = _plain(found)
+                        episode: PlainEpisode | DamagedEpisode = _plain(yielded)
                     except MalformedEpisode as error:
                         episode = error
-                yield number, episode
-                number += 1
+                yield episode_number, episode
+                episode_number += 1
         except DamagedEpisode:
             raise
         except (Exception, SystemExit) as error:
-            fault = f"{_place(error, self.kind.file)}{type(error).__name__}: {error}"
-            raise DamagedEpisode(f"episode {number}: {fault}", reason="unreadable") from error
+            message = f"{_describe_line(error, self.kind.file)}{type(error).__name__}: {error}"
+            raise DamagedEpisode(f"episode {episode_number}: {message}", reason="unreadable") from error
 
 
-def _plain(found: object) -> PlainEpisode:
-    if not isinstance(found, Mapping) or "steps" not in found or not set(found) <= _KEYS:
-        told = f"the keys {', '.join(map(str, found))}" if isinstance(found, Mapping) else f"a {type(found).__name__}"
-        raise MalformedEpisode(f'the function yields {told}, expected {{"steps": {{...}}, "episode": {{...}}}}')
-    return PlainEpisode(flatten(found["steps"], where="steps"), flatten(found.get("episode", {}), where="episode"))
+def _plain(yielded: object) -> PlainEpisode:
+    if not isinstance(yielded, Mapping) or "steps" not in yielded or not set(yielded) <= _KEYS:
+        description = f"a {type(yielded).__name__}"
+        if isinstance(yielded, Mapping):
+            description = f"the keys {', '.join(map(str, yielded))}"
+        raise MalformedEpisode(f'the function yields {description}, expected {{"steps": {{...}}, "episode": {{...}}}}')
+    steps, values = yielded["steps"], yielded.get("episode", {})
+    return PlainEpisode(flatten(steps, context="steps"), flatten(values, context="episode"))
 
 
 @lru_cache(maxsize=8)
-def _load(code: str, file: str) -> ModuleType:
-    """Return a module made of its text; the machine may not have the file.
+def _load(module_text: str, module_path: str) -> ModuleType:
+    """Return a module made of its text, because the machine may lack the file.
 
-    Dataclasses, pickle and others find the module of a class by name, so it is registered, under a name that no other
-    module has.
+    Dataclasses, pickle and others find the module of a class by name, so it is registered under a unique name.
     """
-    digest = hashlib.sha256(f"{file}\0{code}".encode()).hexdigest()[:16]
-    module = ModuleType(f"{Path(file).stem}_{digest}")
-    module.__file__ = file
+    digest = hashlib.sha256(f"{module_path}\0{module_text}".encode()).hexdigest()[:16]
+    module = ModuleType(f"{Path(module_path).stem}_{digest}")
+    module.__file__ = module_path
     sys.modules[module.__name__] = module
-    # So that tracebacks show the lines, on machines without the file too.
-    linecache.cache[file] = (len(code), None, code.splitlines(keepends=True), file)
-    exec(compile(code, file, "exec"), module.__dict__)
+    # So that tracebacks show the lines, even on machines without the file.
+    linecache.cache[module_path] = (len(module_text), None, module_text.splitlines(keepends=True), module_path)
+    exec(compile(module_text, module_path, "exec"), module.__dict__)
     return module
 
 
-def _place(error: BaseException, file: str) -> str:
-    """Return the line of a file at which an error arose, for the beginning of a message."""
-    if isinstance(error, SyntaxError) and error.filename == file:
+def _describe_line(error: BaseException, module_path: str) -> str:
+    """Return the line of the module that raised an error, to start a message with."""
+    if isinstance(error, SyntaxError) and error.filename == module_path:
         return f"line {error.lineno}: "
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
-    return f"{Path(file).name}, line {lines[-1]}: " if lines else ""
+    frames = traceback.extract_tb(error.__traceback__)
+    line_numbers = [frame.lineno for frame in frames if frame.filename == module_path]
+    return f"{Path(module_path).name}, line {line_numbers[-1]}: " if line_numbers else ""
+
+
+def flatten(values: object, *, context: str) -> dict[str, Any]:
+    """Return nested mappings as one, names joined with a slash; raises MalformedEpisode if it is none."""
+    if not isinstance(values, Mapping):
+        raise MalformedEpisode(f"{context} is {describe(values)}, expected a mapping of names to values")
+    flattened: dict[str, Any] = {}
+    for value_name, value in values.items():
+        if isinstance(value, Mapping):
+            nested = flatten(value, context=f"{context}/{value_name}")
+            flattened |= {f"{value_name}/{name}": nested_value for name, nested_value in nested.items()}
+        else:
+            flattened[str(value_name)] = _normalise(value)
+    return flattened
+
+
+def _normalise(value: Any) -> Any:
+    """Return tensors and lists of equal arrays as one array, and an array of encoded pictures as a list."""
+    if isinstance(value, list | tuple) and value and isinstance(value[0], np.ndarray):
+        with contextlib.suppress(ValueError):
+            return np.stack(value)
+    if hasattr(value, "__array__") and not is_array(value):
+        return np.asarray(value)
+    is_bytes = isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind in "OS" and len(value) > 0
+    return list(value) if is_bytes and isinstance(value[0], bytes) and value[0].startswith(PICTURES) else value

@@ -1,4 +1,4 @@
-"""Parser of RLDS records: the bytes of one ``tf.train.Example`` become an episode, with its images left encoded.
+"""Parser of RLDS records: one ``tf.train.Example`` becomes an episode, with its images left encoded.
 
 Source of the layout: tensorflow_datasets/core/example_serializer.py. Its own numpy parser mis-shapes fixed-length
 sequences inside steps and decodes nothing lazily.
@@ -18,7 +18,7 @@ from convert.source.features import Feature
 from convert.source.rlds.example import count_integers, parse_example, read_floats, read_integers
 
 _MAX_ROWS = 1 << 31
-_NONE = np.zeros(0, np.int64)
+_NO_LENGTHS = np.zeros(0, np.int64)
 
 
 class EpisodeParser:
@@ -42,104 +42,114 @@ class EpisodeParser:
                 frames.
         """
         protos = parse_example(record)
-        cameras = {camera.path: _read_frames(camera, protos) for camera in self._cameras if camera.path in protos}
-        if not cameras:
-            names = " or ".join(camera.path for camera in self._cameras)
-            raise MalformedEpisode(f"the record has no {names}; has it another schema than features.json?")
-        first, *others = cameras
-        steps = cameras[first][0]
-        for name in others:
-            if cameras[name][0] != steps:
-                raise MalformedEpisode(f"{name}: {cameras[name][0]} frames, {first} has {steps}")
+        present_cameras = [camera for camera in self._cameras if camera.path in protos]
+        frames_by_camera = {camera.path: _read_frames(camera, protos) for camera in present_cameras}
+        if not frames_by_camera:
+            camera_paths = " or ".join(camera.path for camera in self._cameras)
+            raise MalformedEpisode(f"the record has no {camera_paths}; has it another schema than features.json?")
+        first_camera, *other_cameras = frames_by_camera
+        num_steps = frames_by_camera[first_camera][0]
+        for camera_path in other_cameras:
+            if (num_frames := frames_by_camera[camera_path][0]) != num_steps:
+                raise MalformedEpisode(f"{camera_path}: {num_frames} frames, {first_camera} has {num_steps}")
         columns: dict[str, dict[str, Column]] = {"step": {}, "episode": {}}
         for feature in self._features:
-            rows = steps if feature.level == "step" else 1
-            columns[feature.level][feature.name] = _read_column(feature, protos, rows=rows)
+            num_rows = num_steps if feature.level == "step" else 1
+            columns[feature.level][feature.name] = _read_column(feature, protos, num_rows=num_rows)
         return Episode(
-            num_steps=steps,
+            num_steps=num_steps,
             steps=columns["step"],
             episode=columns["episode"],
-            cameras=[cameras[each.path][1] if each.path in cameras else None for each in self._cameras],
+            cameras=[frames_by_camera.get(camera.path, (0, None))[1] for camera in self._cameras],
         )
 
 
 def _read_frames(camera: Feature, protos: Mapping[str, Any]) -> tuple[int, Frames]:
-    """Return the count of the frames of a camera, and the frames, of which raw ones are decoded when they are taken."""
+    """Return the count of a camera's frames, and the frames; raw frames are decoded when they are requested."""
     proto = protos[camera.path]
     if camera.kind == "image" or proto.HasField("bytes_list"):
         if proto.HasField("int64_list") or proto.HasField("float_list"):
             raise MalformedEpisode(f"{camera.path}: expected encoded images, found numbers")
         frames: Sequence[bytes] = proto.bytes_list.value
         return len(frames), frames if camera.encoding == "none" else _encoded_tensors(camera, frames)
-    size, floats = camera.size or 0, np.zeros(0, np.float32)
-    if is_float := proto.HasField("float_list"):
+    frame_size = camera.size or 0
+    frame_shape = [dim or 0 for dim in camera.shape]
+    if proto.HasField("float_list"):
         if np.dtype(camera.dtype).kind != "f":
             raise MalformedEpisode(f"{camera.path}: expected {camera.dtype}, found floats")
-        floats = read_floats(proto.float_list, name=camera.path)
-    count = len(floats) if is_float else count_integers(proto.int64_list, name=camera.path)
-    if not size or count % size:
-        raise MalformedEpisode(f"{camera.path}: {count} values are not whole frames of {camera.shape}")
-    shape = [dim or 0 for dim in camera.shape]
-    return count // size, floats.reshape(-1, *shape) if is_float else _raw_frames(camera, size, proto.int64_list)
+        float_values = read_floats(proto.float_list, name=camera.path)
+        num_frames = _count_frames(camera, len(float_values))
+        return num_frames, float_values.reshape(-1, *frame_shape)
+    num_frames = _count_frames(camera, count_integers(proto.int64_list, name=camera.path))
+    return num_frames, _raw_frames(camera, frame_size, proto.int64_list)
 
 
-def _encoded_tensors(camera: Feature, stored: Iterable[bytes]) -> Iterator[np.ndarray | CorruptFrame]:
-    for data in stored:
+def _count_frames(camera: Feature, num_values: int) -> int:
+    if not camera.size or num_values % camera.size:
+        raise MalformedEpisode(f"{camera.path}: {num_values} values are not whole frames of {camera.shape}")
+    return num_values // camera.size
+
+
+def _encoded_tensors(camera: Feature, stored_frames: Iterable[bytes]) -> Iterator[np.ndarray | CorruptFrame]:
+    for stored_frame in stored_frames:
         try:
-            yield _decode_tensors(camera, camera.size or 0, [data]).reshape([dim or 0 for dim in camera.shape])
+            yield _decode_tensors(camera, camera.size or 0, [stored_frame]).reshape([dim or 0 for dim in camera.shape])
         except MalformedEpisode as error:
             yield CorruptFrame(str(error))
 
 
-def _raw_frames(camera: Feature, size: int, numbers: Any) -> Iterator[np.ndarray | CorruptFrame]:
-    frame, filled, fault = np.empty(size, camera.dtype), 0, None
-    for block in read_integers(numbers, name=camera.path):
+def _raw_frames(camera: Feature, frame_size: int, number_list: Any) -> Iterator[np.ndarray | CorruptFrame]:
+    frame, num_filled, fault = np.empty(frame_size, camera.dtype), 0, None
+    for block in read_integers(number_list, name=camera.path):
         while len(block):
-            part, block = block[: size - filled], block[size - filled :]
-            frame[filled : filled + len(part)] = part
-            if (frame[filled : filled + len(part)] != part).any():
-                fault = CorruptFrame(f"{camera.path}: {_beyond(part, camera.dtype)}")
-            filled += len(part)
-            if filled == size:
+            values, block = block[: frame_size - num_filled], block[frame_size - num_filled :]
+            frame[num_filled : num_filled + len(values)] = values
+            if (frame[num_filled : num_filled + len(values)] != values).any():
+                fault = CorruptFrame(f"{camera.path}: {_beyond(values, camera.dtype)}")
+            num_filled += len(values)
+            if num_filled == frame_size:
                 yield fault or frame.reshape([dim or 0 for dim in camera.shape])
-                frame, filled, fault = np.empty(size, camera.dtype), 0, None
+                frame, num_filled, fault = np.empty(frame_size, camera.dtype), 0, None
 
 
-def _read_column(feature: Feature, protos: Mapping[str, Any], *, rows: int) -> Column:
-    depth = len(feature.sequences)
-    plain = depth == 0 or (feature.level == "episode" and depth == 1)
-    key = feature.path if plain else f"{feature.path}/ragged_flat_values"
-    if key not in protos:
-        return absent_column(feature, rows)
-    proto = protos[key]
-    stored = len(proto.bytes_list.value)
-    if feature.encoding != "none" and not depth and stored != rows:
+def _read_column(feature: Feature, protos: Mapping[str, Any], *, num_rows: int) -> Column:
+    num_sequences = len(feature.sequences)
+    is_plain = num_sequences == 0 or (feature.level == "episode" and num_sequences == 1)
+    value_key = feature.path if is_plain else f"{feature.path}/ragged_flat_values"
+    if value_key not in protos:
+        return absent_column(feature, num_rows)
+    proto = protos[value_key]
+    num_stored = len(proto.bytes_list.value)
+    if feature.encoding != "none" and not num_sequences and num_stored != num_rows:
         # Checked before they inflate to a thousand times their size.
-        raise MalformedEpisode(f"{feature.path}: {stored} stored tensors for {rows} steps")
-    values, count = _values(feature, proto)
+        raise MalformedEpisode(f"{feature.path}: {num_stored} stored tensors for {num_rows} steps")
+    values, num_values = _values(feature, proto)
     lengths: list[np.ndarray] = []
-    if not plain:
-        for level in range(depth if feature.level == "step" else depth - 1):
-            name = f"{feature.path}/ragged_row_lengths_{level}"
-            lengths.append(_integers(protos[name].int64_list, np.dtype(np.int64), name) if name in protos else _NONE)
-    if depth and feature.level == "episode":
-        lengths.insert(0, np.array([count if plain else len(lengths[0])], np.int64))
-    expected = rows
+    if not is_plain:
+        for level in range(num_sequences if feature.level == "step" else num_sequences - 1):
+            lengths_key = f"{feature.path}/ragged_row_lengths_{level}"
+            if lengths_key in protos:
+                lengths.append(_integers(protos[lengths_key].int64_list, np.dtype(np.int64), lengths_key))
+            else:
+                lengths.append(_NO_LENGTHS)
+    if num_sequences and feature.level == "episode":
+        lengths.insert(0, np.array([num_values if is_plain else len(lengths[0])], np.int64))
+    expected = num_rows
     for level, row_lengths in enumerate(lengths):
-        sound = np.all((row_lengths >= 0) & (row_lengths < _MAX_ROWS))
-        if len(row_lengths) != expected or not sound:
+        is_valid = np.all((row_lengths >= 0) & (row_lengths < _MAX_ROWS))
+        if len(row_lengths) != expected or not is_valid:
             raise MalformedEpisode(
                 f"{feature.path}: level {level} has {len(row_lengths)} row lengths, expected {expected} of 0 or more"
             )
         expected = int(row_lengths.sum())
-    if count != expected:
-        what = "steps" if feature.level == "step" else "values"
-        raise MalformedEpisode(f"{feature.path}: {count} values of shape {feature.shape} for {expected} {what}")
-    return Column(feature=feature, values=values, lengths=tuple(lengths), rows=rows)
+    if num_values != expected:
+        noun = "steps" if feature.level == "step" else "values"
+        raise MalformedEpisode(f"{feature.path}: {num_values} values of shape {feature.shape} for {expected} {noun}")
+    return Column(feature=feature, values=values, lengths=tuple(lengths), rows=num_rows)
 
 
 def _values(feature: Feature, proto: Any) -> tuple[np.ndarray | list[str], int]:
-    """Return all values flat, and the count of values of the feature's shape, -1 if the last one is not complete."""
+    """Return all values, flat, and the count of values of the feature's shape, -1 if the last is incomplete."""
     size = feature.size
     if size is None:
         raise MalformedEpisode(f"{feature.path}: shape {feature.shape} is not fixed; list it under leave_out")
@@ -157,52 +167,52 @@ def _numbers(feature: Feature, proto: Any) -> np.ndarray:
     """Return the numbers of a feature in its dtype."""
     dtype = np.dtype(feature.dtype)
     if proto.HasField("float_list"):
-        floats = read_floats(proto.float_list, name=feature.path)
-        if len(floats) and dtype.kind != "f":
+        float_values = read_floats(proto.float_list, name=feature.path)
+        if len(float_values) and dtype.kind != "f":
             raise MalformedEpisode(f"{feature.path}: expected {feature.dtype}, found floats")
-        return floats.astype(dtype, copy=False)
+        return float_values.astype(dtype, copy=False)
     if len(proto.bytes_list.value):
         raise MalformedEpisode(f"{feature.path}: expected {feature.dtype}, found bytes; is it encoded (zlib)?")
     return _integers(proto.int64_list, dtype, feature.path)
 
 
-def _integers(numbers: Any, dtype: np.dtype, name: str) -> np.ndarray:
-    parts = [np.zeros(0, dtype)]
-    for found in read_integers(numbers, name=name):
-        parts.append(found.astype(dtype))
-        if dtype.kind in "iu" and (parts[-1].astype(np.int64) != found).any():
-            raise MalformedEpisode(f"{name}: {_beyond(found, dtype)}")
-    return np.concatenate(parts)
+def _integers(number_list: Any, dtype: np.dtype, feature_path: str) -> np.ndarray:
+    converted = [np.zeros(0, dtype)]
+    for integers in read_integers(number_list, name=feature_path):
+        converted.append(integers.astype(dtype))
+        if dtype.kind in "iu" and (converted[-1].astype(np.int64) != integers).any():
+            raise MalformedEpisode(f"{feature_path}: {_beyond(integers, dtype)}")
+    return np.concatenate(converted)
 
 
 def _beyond(values: np.ndarray, dtype: np.dtype | str) -> str:
     return f"values {values.min()} to {values.max()} do not fit {dtype}"
 
 
-def _decode_tensors(feature: Feature, size: int, stored: Sequence[bytes]) -> np.ndarray:
+def _decode_tensors(feature: Feature, num_values: int, stored_values: Sequence[bytes]) -> np.ndarray:
     dtype = np.dtype(feature.dtype)
-    expected = size * dtype.itemsize
-    parts = []
-    for data in stored:
+    num_bytes = num_values * dtype.itemsize
+    tensors = []
+    for content in stored_values:
         try:
-            part = zlib.decompressobj().decompress(data, expected + 1) if feature.encoding == "zlib" else data
+            tensor = zlib.decompressobj().decompress(content, num_bytes + 1) if feature.encoding == "zlib" else content
         except zlib.error as error:
             raise MalformedEpisode(f"{feature.path}: a stored tensor does not inflate ({error})") from None
-        if len(part) != expected:
-            found = f"{len(part)} bytes" if len(part) <= expected else f"more than {expected} bytes"
+        if len(tensor) != num_bytes:
+            size_text = f"{len(tensor)} bytes" if len(tensor) <= num_bytes else f"more than {num_bytes} bytes"
             raise MalformedEpisode(
-                f"{feature.path}: a stored tensor has {found}, {feature.shape} of {dtype} takes {expected}"
+                f"{feature.path}: a stored tensor has {size_text}, {feature.shape} of {dtype} takes {num_bytes}"
             )
-        parts.append(part)
-    return np.frombuffer(b"".join(parts), dtype)
+        tensors.append(tensor)
+    return np.frombuffer(b"".join(tensors), dtype)
 
 
-def decode_texts(stored: Iterable[bytes]) -> list[str]:
+def decode_texts(values: Iterable[bytes]) -> list[str]:
     """Decode UTF-8 texts without their trailing NUL bytes, which several datasets pad with.
 
     >>> decode_texts([b"pick up the cup", b"open\\x00\\x00"])
     ['pick up the cup', 'open']
     """
-    items = list(stored)
-    texts = {data: data.rstrip(b"\0").decode("utf-8", errors="replace") for data in set(items)}
-    return [texts[data] for data in items]
+    stored_texts = list(values)
+    decoded = {text: text.rstrip(b"\0").decode("utf-8", errors="replace") for text in set(stored_texts)}
+    return [decoded[stored_text] for stored_text in stored_texts]

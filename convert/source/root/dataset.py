@@ -1,4 +1,4 @@
-"""Datasets of a converted root: where they are, and what they say of themselves."""
+"""Datasets of a converted root: their locations, features and registry entries."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from convert.errors import SourceError, UsageError
 from convert.source.features import STEPS, SUCCESS, Feature
-from convert.source.places import JOIN, candidates, refuse_layout
+from convert.source.locations import JOIN, candidates, refuse_layout
 from convert.source.root.join import join_sources
 from convert.source.root.reader import SplitTables, open_split
 from convert.source.root.source import RootShard, RootSource
@@ -30,94 +30,98 @@ LANGUAGE = Feature(path=f"{STEPS}/language", kind="tensor", level="step", shape=
 _COLOUR, _DEPTH = (None, None, 3), (None, None, 1)
 
 
-def find(place: str, roots: Sequence[str], layout: Mapping[str, Any]) -> RootSource:
+def find(location: str, roots: Sequence[str], layout: Mapping[str, Any]) -> RootSource:
     """Find a converted dataset, or several that become one.
 
     Args:
-        place: Folder ``ROOT/<dataset>``, or that of one of its versions; or a name below one of ``roots``. Several have
-            ``+root:`` between them.
+        location: Folder ``ROOT/<dataset>`` or of one of its versions, or a name below one of ``roots``; several
+            locations have ``+root:`` between them.
         roots: Converted roots.
         layout: Empty.
 
     Raises:
         SourceError: There is no complete conversion, or a table of it is damaged.
-        UsageError: The root lies in a bucket, or datasets that are to become one differ.
+        UsageError: The root is in a bucket, or datasets that are to become one differ.
     """
     refuse_layout("root", layout)
-    first, *others = [_open(each) for each in open_datasets(place, roots)]
-    return join_sources([first, *others]) if others else first
+    sources = [_open(dataset) for dataset in open_datasets(location, roots)]
+    return join_sources(sources) if len(sources) > 1 else sources[0]
 
 
-def open_datasets(place: str, roots: Sequence[str]) -> list[Dataset]:
-    """Return the datasets of a place; raises as ``find`` does."""
-    return [_open_dataset(each, roots) for each in place.split(JOIN)]
+def open_datasets(location: str, roots: Sequence[str]) -> list[Dataset]:
+    """Return the datasets of a location; raises as ``find`` does."""
+    return [_open_dataset(dataset_location, roots) for dataset_location in location.split(JOIN)]
 
 
-def expand(place: str, roots: Sequence[str]) -> list[str]:
-    """Return the place of each dataset of whole roots, by name; of several roots, what has one name becomes one.
+def expand(location: str, roots: Sequence[str]) -> list[str]:
+    """Return the location of each dataset of complete roots; datasets of several roots with one name become one.
 
     Args:
-        place: As for ``find``, or the folder of a root. Of several, all or none are roots.
+        location: As for ``find``, or the folder of a root. Either all or none of several locations are roots.
         roots: Converted roots.
 
     Raises:
         SourceError: A conversion of a root is not complete.
     """
-    found: dict[str, list[str]] = {}
-    for each in place.split(JOIN):
-        folders = [path for path in candidates(each, roots) or [os.path.abspath(each)] if os.path.isdir(path)]
+    locations_by_name: dict[str, list[str]] = {}
+    for root_location in location.split(JOIN):
+        paths = candidates(root_location, roots) or [os.path.abspath(root_location)]
+        folders = [path for path in paths if os.path.isdir(path)]
         catalog = Catalog(folders[0]) if folders else None
         # A dataset's own folder has versions, which have no versions.
         if catalog is None or not catalog.complete:
-            return [place]
-        for name in catalog.versions:
-            if name not in catalog.complete:
+            return [location]
+        for dataset_name in catalog.versions:
+            if dataset_name not in catalog.complete:
                 raise SourceError(
-                    f"root:{each}: the conversion of {name} is not complete; finish it with the same `python -m "
-                    f"convert.run` command, or name the datasets that you want (root:{each}/{catalog.complete[0]})"
+                    f"root:{root_location}: the conversion of {dataset_name} is not complete; finish it with the same "
+                    f"`python -m convert.run` command, or name the datasets that you want (root:{root_location}/"
+                    f"{catalog.complete[0]})"
                 )
-            found.setdefault(name, []).append(os.path.join(folders[0], name))
-    return [JOIN.join(places) for places in found.values()]
+            locations_by_name.setdefault(dataset_name, []).append(os.path.join(folders[0], dataset_name))
+    return [JOIN.join(locations) for locations in locations_by_name.values()]
 
 
-def _open_dataset(place: str, roots: Sequence[str]) -> Dataset:
-    tried = candidates(place, roots) or [os.path.abspath(place)]
-    faults = []
-    for path in tried:
-        if is_remote(path):
-            raise UsageError(f"root:{place}: a bucket is no source; bring it with `pairstream fetch` first")
-        parent, name = os.path.split(path)
+def _open_dataset(location: str, roots: Sequence[str]) -> Dataset:
+    candidate_paths = candidates(location, roots) or [os.path.abspath(location)]
+    messages = []
+    for candidate in candidate_paths:
+        if is_remote(candidate):
+            raise UsageError(f"root:{location}: a bucket is not a source; download it with `pairstream fetch` first")
+        parent, dataset_name = os.path.split(candidate)
         version = ""
-        if os.path.isfile(os.path.join(path, MANIFEST_NAME)):
-            parent, name, version = *os.path.split(parent), f":{name}"
+        if os.path.isfile(os.path.join(candidate, MANIFEST_NAME)):
+            parent, dataset_name, version = *os.path.split(parent), f":{dataset_name}"
         try:
             catalog = Catalog(parent)
-            if not os.path.isdir(path) and not catalog.complete:
-                raise ArgumentError(f"{path}: no such folder; give that of a converted dataset, ROOT/<dataset>")
-            return catalog.open(name + version)
+            if not os.path.isdir(candidate) and not catalog.complete:
+                raise ArgumentError(f"{candidate}: no such folder; give that of a converted dataset, ROOT/<dataset>")
+            return catalog.open(dataset_name + version)
         except (ArgumentError, FormatError) as error:
-            faults.append(str(error))
-    raise SourceError(f"root:{place}: {faults[0]}")
+            messages.append(str(error))
+    raise SourceError(f"root:{location}: {messages[0]}")
 
 
 def _open(dataset: Dataset) -> RootSource:
-    path = str(dataset.folder)
+    dataset_folder = str(dataset.folder)
     if dataset.fetched is not None:
-        raise SourceError(f"{path}: was fetched in part; fetch all of it first")
+        raise SourceError(f"{dataset_folder}: was fetched in part; fetch all of it first")
     # The catalog leaves the entries of the shards out.
-    manifest = read_manifest(path)
+    manifest = read_manifest(dataset_folder)
     try:
-        splits = {name: open_split(path, name, entry) for name, entry in manifest.splits.items()}
+        split_tables = {name: open_split(dataset_folder, name, entry) for name, entry in manifest.splits.items()}
     except (FormatError, OSError) as error:
-        raise SourceError(f"{path}: {error}; check it with `pairstream verify`") from None
-    stored = dataset.fields.stored_cameras
+        raise SourceError(f"{dataset_folder}: {error}; check it with `pairstream verify`") from None
+    stored_cameras = dataset.fields.stored_cameras
     entry = copy.deepcopy(manifest.spec)
     # Splits may have different labels.
-    features = {path: each for split in splits.values() for path, each in _features(split).items()}
-    cameras = _cameras(entry, stored, pairs=manifest.parameters.get("camera"))
-    for each in cameras.values():
-        is_depth = each.get("kind") == "depth"
-        feature_path = f"{STEPS}/{each['path']}"
+    features: dict[str, Feature] = {}
+    for tables in split_tables.values():
+        features |= _features(tables)
+    cameras = _cameras(entry, stored_cameras, pairs_path=manifest.parameters.get("camera"))
+    for camera_entry in cameras.values():
+        is_depth = camera_entry.get("kind") == "depth"
+        feature_path = f"{STEPS}/{camera_entry['path']}"
         features[feature_path] = Feature(
             path=feature_path,
             kind="image",
@@ -128,28 +132,31 @@ def _open(dataset: Dataset) -> RootSource:
     entry |= {"cameras": cameras, "offset": manifest.parameters["offset"]}
     _mend(entry, features)
     shards = {}
-    for name, split in manifest.splits.items():
-        episodes = _episodes(splits[name])
-        ends = np.cumsum([shard.episodes for shard in split.shards])
-        shards[name] = tuple(
-            RootShard(
-                split=name,
-                index=index,
+    for split_name, split in manifest.splits.items():
+        episodes = _episodes(split_tables[split_name])
+        end_episodes = np.cumsum([shard.episodes for shard in split.shards])
+        split_shards = []
+        for number, (shard, end) in enumerate(zip(split.shards, end_episodes.tolist(), strict=True)):
+            root_shard = RootShard(
+                split=split_name,
+                index=number,
                 count=len(split.shards),
-                path=f"{path}/{name}/{shard_file(shard.name)}",
+                path=f"{dataset_folder}/{split_name}/{shard_file(shard.name)}",
                 name=shard.source_file,
                 records=shard.episodes,
                 bytes=shard.file.bytes,
-                folder=path,
-                number=index,
+                folder=dataset_folder,
+                number=number,
                 sha256=shard.file.sha256,
                 episodes=episodes[end - shard.episodes : end],
             )
-            for index, (shard, end) in enumerate(zip(split.shards, ends.tolist(), strict=True))
-        )
-    codecs = ", ".join(f"{camera.name} ({camera.codec})" for camera in stored if not camera.is_depth)
+            split_shards.append(root_shard)
+        shards[split_name] = tuple(split_shards)
+    label_tables = [table for split in manifest.splits.values() for table in split.labels.values()]
+    labels = [f"{STEPS}/{column}" for table in label_tables for column in table.columns]
+    codecs = ", ".join(f"{camera.name} ({camera.codec})" for camera in stored_cameras if not camera.is_depth)
     return RootSource(
-        path=path,
+        path=dataset_folder,
         fingerprint=manifest.checksum,
         metadata=(MANIFEST_NAME,),
         features=features,
@@ -158,98 +165,102 @@ def _open(dataset: Dataset) -> RootSource:
         remarks=(f"source format: layout {manifest.layout}, {codecs}",),
         shards_of=shards,
         layout=f"{manifest.layout} {manifest.parameters.get('frame_offsets', '')}".strip(),
-        labels=frozenset(
-            f"{STEPS}/{column}"
-            for entry in manifest.splits.values()
-            for table in entry.labels.values()
-            for column in table.columns
-        ),
-        tables=splits,
+        labels=frozenset(labels),
+        tables=split_tables,
     )
 
 
 def _episodes(split: SplitTables) -> tuple[tuple[int, int, str, int], ...]:
-    """Return count of steps, bytes of the records, source file, and number in it, of each episode of a split."""
-    names = ("num_steps", "source_position", "first_record", "num_records")
-    steps, positions, first, count = (split.episodes.column(name).to_numpy() for name in names)
-    ends = np.append(0, np.cumsum(split.records.column("num_bytes").to_numpy(), dtype=np.int64))
-    first = np.where(count > 0, first, 0)
-    sizes = ends[first + count] - ends[first]
-    files = split.episodes.column("source_file").to_pylist()
-    return tuple(zip(steps.tolist(), sizes.tolist(), map(sys.intern, files), positions.tolist(), strict=True))
+    """Return the ``RootShard.episodes`` of a split."""
+    step_counts = split.episodes.column("num_steps").to_numpy().tolist()
+    first_records, record_counts = (split.episodes.column(name).to_numpy() for name in ("first_record", "num_records"))
+    first_records = np.where(record_counts > 0, first_records, 0)
+    byte_ends = np.append(0, np.cumsum(split.records.column("num_bytes").to_numpy(), dtype=np.int64))
+    episode_bytes = (byte_ends[first_records + record_counts] - byte_ends[first_records]).tolist()
+    source_files = map(sys.intern, split.episodes.column("source_file").to_pylist())
+    positions = split.episodes.column("source_position").to_numpy().tolist()
+    return tuple(zip(step_counts, episode_bytes, source_files, positions, strict=True))
 
 
 def _features(split: SplitTables) -> dict[str, Feature]:
-    """Return the features of a split's tables: the columns that are no columns of the format and not derived."""
-    found = {}
+    """Return the features of a split's tables: the columns that are neither of the format nor derived."""
+    features = {}
     levels: tuple[tuple[TableKind, Any, str], ...] = (
         ("steps", split.steps, f"{STEPS}/"),
         ("episodes", split.episodes, ""),
     )
-    for kind, table, prefix in levels:
-        own = {each.name for each in FIRST_FIELDS[kind]} | (set(DERIVED) if kind == "steps" else set())
+    for table_kind, table, prefix in levels:
+        format_columns = {field.name for field in FIRST_FIELDS[table_kind]}
+        if table_kind == "steps":
+            format_columns |= set(DERIVED)
         for column in table.schema:
-            if column.name in own:
+            if column.name in format_columns:
                 continue
-            plain = column.name.removesuffix("_")
-            name = plain if plain != column.name and feature_column(kind, plain) == column.name else column.name
-            found[prefix + name] = _feature(prefix + name, "step" if prefix else "episode", column)
-    return found
+            # A column whose name the format uses has a trailing underscore, which the name of its feature lacks.
+            name = column.name.removesuffix("_")
+            if name != column.name and feature_column(table_kind, name) != column.name:
+                name = column.name
+            features[prefix + name] = _feature(prefix + name, "step" if prefix else "episode", column)
+    return features
 
 
-def _feature(path: str, level: Any, column: pa.Field) -> Feature:
+def _feature(feature_path: str, level: Any, column: pa.Field) -> Feature:
     """Return the feature of a column, see ``convert.shard.columns.arrow_field``."""
-    kind, about = column.type, column.metadata or {}
-    sequences = 0
-    while pa.types.is_large_list(kind) or pa.types.is_list(kind):
-        kind, sequences = kind.value_type, sequences + 1
-    size = kind.list_size if pa.types.is_fixed_size_list(kind) else None
-    kind = kind if size is None else kind.value_type
-    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-    is_text = pa.types.is_large_string(kind) or pa.types.is_string(kind)
-    shape = json.loads(about[b"shape"]) if b"shape" in about else [] if size is None else [size]
+    value_type, field_metadata = column.type, column.metadata or {}
+    num_sequences = 0
+    while pa.types.is_large_list(value_type) or pa.types.is_list(value_type):
+        value_type, num_sequences = value_type.value_type, num_sequences + 1
+    list_size = value_type.list_size if pa.types.is_fixed_size_list(value_type) else None
+    value_type = value_type if list_size is None else value_type.value_type
+    value_type = value_type.value_type if pa.types.is_dictionary(value_type) else value_type
+    is_text = pa.types.is_large_string(value_type) or pa.types.is_string(value_type)
+    shape = [] if list_size is None else [list_size]
+    if b"shape" in field_metadata:
+        shape = json.loads(field_metadata[b"shape"])
     return Feature(
-        path=path,
+        path=feature_path,
         kind="tensor",
         level=level,
         shape=tuple(shape),
-        dtype="string" if is_text else pa.array([], kind).to_numpy(zero_copy_only=False).dtype.name,
-        sequences=(None,) * sequences,
+        dtype="string" if is_text else pa.array([], value_type).to_numpy(zero_copy_only=False).dtype.name,
+        sequences=(None,) * num_sequences,
     )
 
 
-def _cameras(entry: Mapping[str, Any], stored: Sequence[Any], *, pairs: str | None) -> dict[str, dict[str, Any]]:
-    """Return the registry's entries of the stored cameras, as they are stored: RGB, and millimetres."""
-    found: dict[str, dict[str, Any]] = {}
-    for camera in stored:
-        about = dict(entry["cameras"].get(camera.name) or {"path": pairs, "role": "other"})
-        about |= {"storage": "undeclared", "shape": None}
+def _cameras(
+    entry: Mapping[str, Any], stored_cameras: Sequence[Any], *, pairs_path: str | None
+) -> dict[str, dict[str, Any]]:
+    """Return the registry's entries of the stored cameras in their stored form: RGB, and millimetres."""
+    camera_entries: dict[str, dict[str, Any]] = {}
+    for camera in stored_cameras:
+        camera_entry = dict(entry["cameras"].get(camera.name) or {"path": pairs_path, "role": "other"})
+        camera_entry |= {"storage": "undeclared", "shape": None}
         if camera.is_depth:
-            known = about.get("unit") != "unknown"
-            about |= {"unit": "mm" if known else "unknown", "scale": None}
-        elif about.get("channels") == "bgr":
-            about["channels"] = "rgb"
-        found[camera.name.rsplit("/", 1)[-1]] = about
-    colour = [about for about in found.values() if about.get("kind") != "depth"]
-    if not colour:
-        raise SourceError("has no camera of colour, so no frame to convert")
-    if all(about["role"] != "primary" for about in colour):
-        colour[0]["role"] = "primary"
-    return found
+            has_unit = camera_entry.get("unit") != "unknown"
+            camera_entry |= {"unit": "mm" if has_unit else "unknown", "scale": None}
+        elif camera_entry.get("channels") == "bgr":
+            camera_entry["channels"] = "rgb"
+        camera_entries[camera.name.rsplit("/", 1)[-1]] = camera_entry
+    colour_entries = [camera_entry for camera_entry in camera_entries.values() if camera_entry.get("kind") != "depth"]
+    if not colour_entries:
+        raise SourceError("has no colour camera, so no frame to convert")
+    if all(camera_entry["role"] != "primary" for camera_entry in colour_entries):
+        colour_entries[0]["role"] = "primary"
+    return camera_entries
 
 
 def _mend(entry: dict[str, Any], features: dict[str, Feature]) -> None:
     """Leave out of an entry what the index did not keep."""
-    known = {each.name if each.level == "step" else f"/{each.path}" for each in features.values()}
+    known_paths = {feature.name if feature.level == "step" else f"/{feature.path}" for feature in features.values()}
     if instruction := entry.get("instruction"):
-        instruction["alternatives"] = [path for path in instruction["alternatives"] if path in known]
-        if instruction["path"] not in known:
+        instruction["alternatives"] = [path for path in instruction["alternatives"] if path in known_paths]
+        if instruction["path"] not in known_paths:
             features[LANGUAGE.path] = LANGUAGE
             informative = instruction["informative"]
             entry["instruction"] = {"path": LANGUAGE.name, "informative": informative}
             entry["leave_out"] = [*entry["leave_out"], LANGUAGE.name]
-    for key in ("robot_path", "success_path", "action_text"):
-        if entry.get(key) is not None and entry[key] not in known:
-            entry[key] = None
-    if f"/{SUCCESS.path}" in known:
+    for entry_key in ("robot_path", "success_path", "action_text"):
+        if entry.get(entry_key) is not None and entry[entry_key] not in known_paths:
+            entry[entry_key] = None
+    if f"/{SUCCESS.path}" in known_paths:
         entry["success_path"] = None

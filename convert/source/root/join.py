@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import xxhash
 
 from convert.errors import UsageError
+from convert.source.features import Feature
 from convert.source.root.source import RootShard, RootSource
 from stream.format.names import HOLE
 
@@ -23,68 +23,87 @@ _ABSENT = "absent"
 def join_sources(sources: Sequence[RootSource]) -> RootSource:
     """Return one dataset of several, which have the same cameras, columns, rate and meaning of numbers.
 
-    A label that only some have is missing in the others. Source files get a number in front of their names where the
-    ids of their episodes are taken: ``2+`` for the second dataset.
+    A label that only some datasets have is missing in the rest. Source files get a number in front of their names if
+    the ids of their episodes exist already: ``2+`` for the second dataset.
 
     Raises:
-        UsageError: They differ; names the first difference. Or an episode is in two of them.
+        UsageError: They differ (names the first difference), or an episode is in two of them.
     """
-    first, *others = sources
-    for other in others:
-        where = f"{first.path} and {other.path} are not one dataset"
-        if difference := _difference("", _compared(first, other), _compared(other, first)):
-            raise UsageError(f"{where}: {difference}; convert them apart")
-    splits = sorted({split for source in sources for split in source.splits})
-    renamed = _distinct(sources)
-    shards: dict[str, tuple[RootShard, ...]] = {}
-    for split in splits:
-        found = [shard for each in renamed for shard in each.get(split, ())]
-        shards[split] = tuple(replace(shard, index=index, count=len(found)) for index, shard in enumerate(found))
-    entry = {**first.entry, "splits": {name: sum(map(_episodes, found)) for name, found in shards.items()}}
-    for key in _TEXTS:
-        entry[key] = "; ".join(dict.fromkeys(text for each in sources if (text := each.entry.get(key)))) or None
-    entry["quirks"] = list(dict.fromkeys(text for each in sources for text in each.entry["quirks"]))
-    lengths = [length for found in shards.values() for shard in found for length in shard.lengths]
-    entry["steps_per_episode"] = round(sum(lengths) / len(lengths), 2) or None
+    first_source = sources[0]
+    for source in sources[1:]:
+        if difference := _difference("", _compared(first_source, source), _compared(source, first_source)):
+            paths = f"{first_source.path} and {source.path}"
+            raise UsageError(f"{paths} are not one dataset: {difference}; convert them apart")
+    shards = _join_shards(sources)
+    counts = {split: tuple(len(shard.episodes) for shard in split_shards) for split, split_shards in shards.items()}
+    lengths = [length for split_shards in shards.values() for shard in split_shards for length in shard.lengths]
+    features: dict[str, Feature] = {}
+    for source in reversed(sources):
+        features |= source.features
     return replace(
-        first,
-        path="+".join(each.path for each in sources),
-        fingerprint=hashlib.sha256("".join(each.fingerprint for each in sources).encode()).hexdigest(),
-        features=dict(ChainMap(*(dict(each.features) for each in sources))),
-        splits={name: tuple(map(_episodes, found)) for name, found in shards.items()},
-        entry=entry,
-        remarks=tuple(dict.fromkeys(remark for each in sources for remark in each.remarks)),
+        first_source,
+        path="+".join(source.path for source in sources),
+        fingerprint=hashlib.sha256("".join(source.fingerprint for source in sources).encode()).hexdigest(),
+        features=features,
+        splits=counts,
+        entry=_join_entries(sources)
+        | {
+            "splits": {split: sum(split_counts) for split, split_counts in counts.items()},
+            "steps_per_episode": round(sum(lengths) / len(lengths), 2) or None,
+        },
+        remarks=tuple(dict.fromkeys(remark for source in sources for remark in source.remarks)),
         shards_of=shards,
         tables={},
     )
 
 
-def _episodes(shard: RootShard) -> int:
-    return len(shard.episodes)
+def _join_shards(sources: Sequence[RootSource]) -> dict[str, tuple[RootShard, ...]]:
+    """Return the shards of all datasets by split, numbered anew."""
+    distinct_shards = _distinct(sources)
+    joined: dict[str, tuple[RootShard, ...]] = {}
+    for split in sorted({split for source in sources for split in source.splits}):
+        shards = [shard for shards_by_split in distinct_shards for shard in shards_by_split.get(split, ())]
+        joined[split] = tuple(replace(shard, index=number, count=len(shards)) for number, shard in enumerate(shards))
+    return joined
 
 
-def _compared(source: RootSource, other: RootSource) -> dict[str, Any]:
-    """Return everything of a dataset in which another may not differ."""
-    labels = source.labels ^ other.labels
+def _join_entries(sources: Sequence[RootSource]) -> dict[str, Any]:
+    """Return the first dataset's entry with the texts of all datasets."""
+    entries = [source.entry for source in sources]
+    joined = dict(entries[0])
+    for key in _TEXTS:
+        joined[key] = "; ".join(dict.fromkeys(entry[key] for entry in entries if entry.get(key))) or None
+    joined["quirks"] = list(dict.fromkeys(quirk for entry in entries for quirk in entry["quirks"]))
+    return joined
+
+
+def _compared(source: RootSource, other_source: RootSource) -> dict[str, Any]:
+    """Return the parts of a dataset that have to equal those of another one."""
+    labels = source.labels ^ other_source.labels
     features = {
-        path: {"dtype": each.dtype, "shape": list(each.shape), "sequences": len(each.sequences)}
-        for path, each in source.features.items()
+        path: {"dtype": feature.dtype, "shape": list(feature.shape), "sequences": len(feature.sequences)}
+        for path, feature in source.features.items()
         if path not in labels
     }
-    entry = {key: value for key, value in source.entry.items() if key not in (*_FREE, *_TEXTS, "quirks")}
+    free_keys = {*_FREE, *_TEXTS, "quirks"}
+    entry = {key: value for key, value in source.entry.items() if key not in free_keys}
     return {"layout": source.layout, "cameras": entry.pop("cameras"), "columns": features, **entry}
 
 
-def _difference(name: str, one: Any, other: Any) -> str | None:
+def _difference(name: str, first_value: Any, other_value: Any) -> str | None:
     """Return where two values differ first and how, None if they do not."""
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        pairs = [(f"{name}: {key}" if name else key, key) for key in dict.fromkeys([*one, *other])]
-        found = (_difference(path, one.get(key, _ABSENT), other.get(key, _ABSENT)) for path, key in pairs)
-        return next(filter(None, found), None)
-    if one == other:
+    if isinstance(first_value, Mapping) and isinstance(other_value, Mapping):
+        for key in dict.fromkeys([*first_value, *other_value]):
+            nested_name = f"{name}: {key}" if name else key
+            values = first_value.get(key, _ABSENT), other_value.get(key, _ABSENT)
+            if difference := _difference(nested_name, *values):
+                return difference
         return None
-    shown = ["there" if isinstance(value, Mapping) else str(value)[:80] for value in (one, other)]
-    return f"{name} is {shown[0]} in the first and {shown[1]} in the other"
+    if first_value == other_value:
+        return None
+    values = first_value, other_value
+    first, other = ("there" if isinstance(value, Mapping) else str(value)[:80] for value in values)
+    return f"{name} is {first} in the first and {other} in the other"
 
 
 def _distinct(sources: Sequence[RootSource]) -> list[dict[str, tuple[RootShard, ...]]]:
@@ -93,38 +112,38 @@ def _distinct(sources: Sequence[RootSource]) -> list[dict[str, tuple[RootShard, 
     Raises:
         UsageError: An episode of a dataset is one of another, with the same records.
     """
-    known: dict[str, tuple[int, str]] = {}
-    found = []
-    for number, source in enumerate(sources, 1):
-        ids = _digests(source)
-        for name in filter(known.__contains__, ids):
-            record, path = known[name]
-            if record == ids[name] != 0:
+    record_by_id: dict[str, tuple[int, str]] = {}
+    renamed_shards = []
+    for source_number, source in enumerate(sources, 1):
+        digest_by_id = _digests(source)
+        for episode_id in filter(record_by_id.__contains__, digest_by_id):
+            digest, source_path = record_by_id[episode_id]
+            if digest == digest_by_id[episode_id] != 0:
                 raise UsageError(
-                    f"{source.path}: has episode {name} as {path} has it; name each dataset once, or convert one "
-                    "without the episodes of the other first, with --episodes"
+                    f"{source.path}: has episode {episode_id} as {source_path} has it; name each dataset once, or "
+                    "convert one without the episodes of the other first, with --episodes"
                 )
         prefix = ""
-        while any(prefix + name in known for name in ids):
-            prefix = f"{number}+{prefix}"
-        known |= {prefix + name: (record, source.path) for name, record in ids.items()}
-        found.append(
-            {
-                split: tuple(replace(shard, prefix=prefix, name=prefix + shard.name) for shard in shards)
-                for split, shards in source.shards_of.items()
-            }
-        )
-    return found
+        while any(prefix + episode_id in record_by_id for episode_id in digest_by_id):
+            prefix = f"{source_number}+{prefix}"
+        record_by_id |= {prefix + episode_id: (digest, source.path) for episode_id, digest in digest_by_id.items()}
+        renamed_by_split = {}
+        for split, shards in source.shards_of.items():
+            renamed_by_split[split] = tuple(replace(shard, prefix=prefix, name=prefix + shard.name) for shard in shards)
+        renamed_shards.append(renamed_by_split)
+    return renamed_shards
 
 
 def _digests(source: RootSource) -> dict[str, int]:
     """Return a hash over all records of each episode by its id, 0 where it has no picture."""
-    found: dict[str, int] = {}
+    digests: dict[str, int] = {}
     for tables in source.tables.values():
-        names = ("episode_id", "first_record", "num_records")
-        hashes, sizes = (tables.records.column(name).to_numpy() for name in ("xxh3_64", "num_bytes"))
-        for name, first, count in zip(*(tables.episodes.column(each).to_pylist() for each in names), strict=True):
-            here = slice(first, first + count)
-            has_picture = (sizes[here] != len(HOLE)).any()
-            found[name] = xxhash.xxh3_64_intdigest(hashes[here].tobytes()) if has_picture else 0
-    return found
+        column_names = ("episode_id", "first_record", "num_records")
+        hashes, record_bytes = (tables.records.column(name).to_numpy() for name in ("xxh3_64", "num_bytes"))
+        for episode_id, first_record, num_records in zip(
+            *(tables.episodes.column(column_name).to_pylist() for column_name in column_names), strict=True
+        ):
+            record_rows = slice(first_record, first_record + num_records)
+            has_picture = (record_bytes[record_rows] != len(HOLE)).any()
+            digests[episode_id] = xxhash.xxh3_64_intdigest(hashes[record_rows].tobytes()) if has_picture else 0
+    return digests

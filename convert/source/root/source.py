@@ -18,7 +18,7 @@ class RootShard(SourceShard):
     Attributes:
         folder: Folder of the dataset's version.
         number: Number of the shard in its split there.
-        episodes: Count of steps, bytes of the records, source file, and number in it, of each of its episodes.
+        episodes: Count of steps, bytes of records, source file and number in that file, of each episode.
         prefix: Text in front of the source files.
         sha256: Hash of its file, as the manifest has it.
     """
@@ -37,18 +37,18 @@ class RootShard(SourceShard):
     @property
     def sizes(self) -> tuple[int, ...]:
         """Bytes of the records of each episode."""
-        return tuple(size for _, size, *_ in self.episodes)
+        return tuple(num_bytes for _, num_bytes, *_ in self.episodes)
 
     @property
     def ids(self) -> tuple[str, ...]:
         """Id of each episode."""
-        return tuple(episode_id(self.prefix + name, position) for *_, name, position in self.episodes)
+        return tuple(episode_id(self.prefix + source_file, position) for *_, source_file, position in self.episodes)
 
     @contextlib.contextmanager
-    def open(self, wanted: ReadRequest, spans: Sequence[Span]) -> Iterator[RootReader]:
+    def open(self, request: ReadRequest, spans: Sequence[Span]) -> Iterator[RootReader]:
         """Open the shard."""
         digests = {self.path: self.sha256}
-        yield RootReader(self.folder, self.split, self.number, wanted, spans, prefix=self.prefix, digests=digests)
+        yield RootReader(self.folder, self.split, self.number, request, spans, prefix=self.prefix, digests=digests)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +56,7 @@ class RootSource(Source):
     """A converted dataset.
 
     Attributes:
-        layout: Its layout, of pairs with the distances of their frames.
+        layout: Its layout; for pairs with the distances of their frames.
         labels: Features that are labels.
         tables: Tables of each split.
     """

@@ -11,14 +11,14 @@ from rosbags.highlevel import AnyReader
 from rosbags.typesys import Stores, get_typestore
 
 from convert.errors import ConfigError, DamagedEpisode, MalformedEpisode
-from convert.source.rosbag.names import METADATA
+from convert.source.rosbag.layout import METADATA
 from stream.base.errors import closest
 
 _DISTRIBUTIONS = {
     store.value.removeprefix("ros2_"): store for store in Stores if store.value.startswith(("ros1_", "ros2_"))
 }
 _OPEN = ("-wal", "-journal")
-"""Endings of the files that SQLite leaves beside a database that was not closed."""
+"""Suffixes of the files that SQLite leaves next to a database that was not closed."""
 
 
 class Topic(NamedTuple):
@@ -41,13 +41,14 @@ class Bag:
 
     Attributes:
         topics: Topics by name.
-        start, stop: When the first message was received, and the last one, in nanoseconds.
+        start: Time of receipt of the first message, in nanoseconds.
+        stop: Time of receipt of the last message, in nanoseconds.
     """
 
     def __init__(self, reader: AnyReader, path: Path) -> None:
         self._reader = reader
         self._path = path
-        self.topics = {name: Topic(found.msgtype, found.msgcount) for name, found in sorted(reader.topics.items())}
+        self.topics = {name: Topic(info.msgtype, info.msgcount) for name, info in sorted(reader.topics.items())}
         self.start, self.stop = reader.start_time, reader.end_time - 1
 
     @property
@@ -63,14 +64,15 @@ class Bag:
         """
         if topic not in self.topics:
             raise MalformedEpisode(f"no topic {topic!r}; {closest(topic, self.topics, noun='topics')}")
-        found = self.topics[topic].type
-        if found is None:
+        type_name = self.topics[topic].type
+        if type_name is None:
             raise MalformedEpisode(f"{topic} has messages of several types, expected one type")
-        if found not in self.types.fielddefs:
+        if type_name not in self.types.fielddefs:
             raise MalformedEpisode(
-                f"{topic}: the bag has no definition of {found}; record it anew as MCAP, which brings the definitions"
+                f"{topic}: the bag has no definition of {type_name}; record it again as MCAP, which stores the "
+                "definitions"
             )
-        return found
+        return type_name
 
     def messages(self, topics: Collection[str], start: int | None = None, stop: int | None = None) -> Iterator[Message]:
         """Yield the messages of some topics that were received in [start, stop), in this order.
@@ -78,12 +80,12 @@ class Bag:
         Raises:
             DamagedEpisode: The bag cannot be read further.
         """
-        connections = [each for each in self._reader.connections if each.topic in topics]
+        connections = [connection for connection in self._reader.connections if connection.topic in topics]
         if not connections:
             return
         with _readable(self._path):
-            for connection, received, raw in self._reader.messages(connections, start, stop):
-                yield Message(connection.topic, received, self._reader.deserialize(raw, connection.msgtype))
+            for connection, received, serialized in self._reader.messages(connections, start, stop):
+                yield Message(connection.topic, received, self._reader.deserialize(serialized, connection.msgtype))
 
 
 @contextlib.contextmanager
@@ -92,20 +94,20 @@ def open_bag(path: Path, *, distribution: str | None = None) -> Iterator[Bag]:
 
     Args:
         path: A file, or the folder of a ROS 2 bag.
-        distribution: ROS 2 distribution whose message types are taken where the bag brings none.
+        distribution: ROS 2 distribution whose message types are used if the bag stores none.
 
     Raises:
         DamagedEpisode: It cannot be read, was not closed, or has fewer messages than it says.
         ConfigError: There is no such distribution.
     """
     if distribution is not None and distribution not in _DISTRIBUTIONS:
-        known = closest(distribution, _DISTRIBUTIONS, noun="distributions")
-        raise ConfigError(f"distribution {distribution!r}: {known}")
+        suggestion = closest(distribution, _DISTRIBUTIONS, noun="distributions")
+        raise ConfigError(f"distribution {distribution!r}: {suggestion}")
     _check_closed(path)
-    store = get_typestore(_DISTRIBUTIONS[distribution]) if distribution else None
+    typestore = get_typestore(_DISTRIBUTIONS[distribution]) if distribution else None
     with contextlib.ExitStack() as stack:
         with _readable(path):
-            reader = stack.enter_context(AnyReader([path], default_typestore=store))
+            reader = stack.enter_context(AnyReader([path], default_typestore=typestore))
             bag = Bag(reader, path)
         _check_count(path, reader)
         yield bag
@@ -121,22 +123,22 @@ def list_topics(bag: Bag) -> list[str]:
 
 
 def _check_closed(path: Path) -> None:
-    """Raise DamagedEpisode if a recording was not ended, where its files tell that without being read."""
+    """Raise DamagedEpisode if the names of the files show that a recording was not closed."""
     if path.suffix == ".active":
-        fault = f"was not closed; run `rosbag reindex {path.name}` and rename it to {path.stem}"
-        raise DamagedEpisode(fault, reason="unreadable")
+        message = f"was not closed; run `rosbag reindex {path.name}` and rename it to {path.stem}"
+        raise DamagedEpisode(message, reason="unreadable")
     if path.suffix == ".db3":
-        fault = f"is in a folder without {METADATA}; run `ros2 bag reindex {path.parent}`"
-        raise DamagedEpisode(fault, reason="unreadable")
-    for part in sorted(path.glob("*.db3")) if path.is_dir() else ():
-        for ending in _OPEN:
-            left = part.with_name(part.name + ending)
-            if left.exists() and left.stat().st_size:
-                fault = (
-                    f"{part.name} was not closed, as {left.name} has messages; run `sqlite3 {part.name} VACUUM` there, "
-                    f"then `ros2 bag reindex {path}`"
+        message = f"is in a folder without {METADATA}; run `ros2 bag reindex {path.parent}`"
+        raise DamagedEpisode(message, reason="unreadable")
+    for database in sorted(path.glob("*.db3")) if path.is_dir() else ():
+        for suffix in _OPEN:
+            leftover = database.with_name(database.name + suffix)
+            if leftover.exists() and leftover.stat().st_size:
+                message = (
+                    f"{database.name} was not closed, as {leftover.name} has messages; run `sqlite3 {database.name} "
+                    f"VACUUM` there, then `ros2 bag reindex {path}`"
                 )
-                raise DamagedEpisode(fault, reason="unreadable")
+                raise DamagedEpisode(message, reason="unreadable")
 
 
 def _check_count(path: Path, reader: AnyReader) -> None:
@@ -145,10 +147,10 @@ def _check_count(path: Path, reader: AnyReader) -> None:
     files = getattr(storage, "storages", None)
     if files is None:
         return
-    found, said = sum(file.metadata.message_count for file in files), storage.metadata.message_count
-    if found != said:
-        fault = f"{METADATA} says {said:,} messages, its files have {found:,}; run `ros2 bag reindex {path}`"
-        raise DamagedEpisode(fault, reason="unreadable")
+    num_found, declared = (sum(file.metadata.message_count for file in files), storage.metadata.message_count)
+    if num_found != declared:
+        message = f"{METADATA} says {declared:,} messages, its files have {num_found:,}; run `ros2 bag reindex {path}`"
+        raise DamagedEpisode(message, reason="unreadable")
 
 
 @contextlib.contextmanager

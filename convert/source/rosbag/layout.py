@@ -1,14 +1,27 @@
-"""The layout of bags: which topics become features, the clock of the steps, and where episodes begin and end."""
+"""Layout of bags: their files, the topics that become features, the clock of the steps, and the episodes of a bag."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
 from convert.errors import ConfigError
+from convert.source.locations import find_files
 from stream.base.configs import Entry, list_faults
+
+METADATA = "metadata.yaml"
+"""File that makes a folder a ROS 2 bag."""
+PATTERNS = ("*.bag", "*.mcap", "*.db3", "*.bag.active")
+"""Names of the files that are bags, or parts of a folder that lacks its metadata."""
+
+
+def find_bags(location: str, roots: Sequence[str]) -> tuple[str, list[Path]]:
+    """Return the folder and the bags that a place names; raises SourceError if there are none."""
+    return find_files(location, roots, PATTERNS, stores=[METADATA])
+
 
 Text = Annotated[str, Field(min_length=1)]
 STAMP = "stamp"
@@ -39,10 +52,10 @@ class Stream(Entry):
 
 
 class Cuts(Entry):
-    """Several episodes in a bag, told by a topic or by a table.
+    """Several episodes in a bag, cut by a topic or by a table.
 
     Attributes:
-        topic: Topic whose value tells episodes apart: an episode is while a Bool is true, or while a text or number
+        topic: Topic whose value separates episodes: an episode lasts while a Bool is true, or while a text or number
             stays the same.
         field: Path of the value in its messages.
         without: Values between episodes.
@@ -64,18 +77,17 @@ class Cuts(Entry):
 
 
 class Layout(Entry):
-    """How episodes are made of bags.
+    """Definition of the episodes of bags.
 
     Attributes:
         rate: Steps per second.
-        clock: Topic whose first message with a value of every feature is the first step, and whose last ends them.
-        stamps: Times of messages: those of their headers, or when they were received. Messages without a header
-            have the time when they were received.
+        clock: Topic whose first message with a value of every feature is the first step, and whose last ends the steps.
+        stamps: Times of messages: of their headers, or of receipt. Messages without a header have the time of receipt.
         max_gap: Seconds up to which a value stands for a step.
         features: Features of the steps by name.
-        episodes: Where episodes begin and end; default a bag is one.
+        episodes: Cuts of bags into episodes; by default a bag is one episode.
         language: Instruction of all episodes.
-        distribution: ROS 2 distribution of bags that do not bring their message types, such as humble.
+        distribution: ROS 2 distribution of bags that do not store their message types, such as humble.
     """
 
     rate: Annotated[float, Field(gt=0, le=1e5)]
@@ -90,7 +102,7 @@ class Layout(Entry):
     @model_validator(mode="after")
     def _check(self) -> Layout:
         if STAMP in self.features:
-            raise ValueError(f"features: {STAMP} is the name of the times of the steps; choose another")
+            raise ValueError(f"features: {STAMP} is the name of the times of the steps; choose another name")
         return self
 
     @property
@@ -99,9 +111,9 @@ class Layout(Entry):
         return round(self.max_gap * 1e9)
 
 
-def parse_layout(content: Mapping[str, Any], *, where: str) -> Layout:
+def parse_layout(layout_keys: Mapping[str, Any], *, context: str) -> Layout:
     """Return a layout; raises ConfigError that lists every fault with its field and the found value."""
     try:
-        return Layout.model_validate(content)
+        return Layout.model_validate(layout_keys)
     except ValidationError as error:
-        raise ConfigError(list_faults(error, where=f"{where}: layout")) from None
+        raise ConfigError(list_faults(error, where=f"{context}: layout")) from None

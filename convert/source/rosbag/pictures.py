@@ -1,4 +1,4 @@
-"""Pictures of messages: raw ones as arrays, compressed ones as they are stored."""
+"""Pictures of messages: raw pictures as arrays, compressed pictures as stored."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 
 from convert.errors import CorruptFrame, MalformedEpisode
-from convert.source.files.plain import PICTURES
+from convert.picture import PICTURES
 
 RAW, COMPRESSED = "sensor_msgs/msg/Image", "sensor_msgs/msg/CompressedImage"
 _VIDEO = ("CompressedVideo", "FFMPEGPacket")
@@ -22,7 +22,7 @@ class _Encoding(NamedTuple):
     Attributes:
         dtype: dtype of the stored values; 16 bits of colours are cut to 8.
         stored: Count of the values stored of each pixel.
-        colours: Which of these are red, green and blue, or OpenCV's code for the conversion to RGB; None for depth.
+        colours: Slice of red, green and blue, or OpenCV's code for the conversion to RGB; None for depth.
     """
 
     dtype: str
@@ -49,11 +49,11 @@ _ENCODINGS = {
     **dict.fromkeys(("mono16", "16UC1"), _Encoding("uint16", 1)),
     "32FC1": _Encoding("float32", 1),
 }
-"""Encodings of sensor_msgs/image_encodings.hpp. 8UC3 and 8UC4 are not here, as they do not say which value is red."""
+"""Encodings of sensor_msgs/image_encodings.hpp. 8UC3 and 8UC4 are missing, as they do not define which value is red."""
 
 
-class Look(NamedTuple):
-    """Shape and dtype of a picture; None where only decoding tells."""
+class PictureForm(NamedTuple):
+    """Shape and dtype of a picture; None where unknown before decoding."""
 
     shape: tuple[int | None, ...]
     dtype: str
@@ -70,26 +70,26 @@ def is_picture(kind: str) -> bool:
     return kind in (RAW, COMPRESSED)
 
 
-def look_at(message: Any, encoding: str | None) -> Look:
-    """Return how a picture looks.
+def picture_form(message: Any, encoding: str | None) -> PictureForm:
+    """Return the shape and dtype of a picture.
 
     Raises:
         MalformedEpisode: Its encoding is not known.
     """
     if hasattr(message, "encoding"):
-        stored = _find(encoding or message.encoding)
-        size = (message.height, message.width)
-        if stored.colours is None:
-            return Look(size, stored.dtype)
-        return Look((*size, 1 if stored.colours == slice(0, 1) else 3), "uint8")
-    depth = _is_depth(message)
-    if depth and "32FC1" in message.format:
+        pixel_format = _find(encoding or message.encoding)
+        image_size = (message.height, message.width)
+        if pixel_format.colours is None:
+            return PictureForm(image_size, pixel_format.dtype)
+        return PictureForm((*image_size, 1 if pixel_format.colours == slice(0, 1) else 3), "uint8")
+    is_depth = _is_depth(message)
+    if is_depth and "32FC1" in message.format:
         raise MalformedEpisode(f"compressed depth of format {message.format!r} is not read, only 16UC1")
-    return Look((None, None), "uint16") if depth else Look((None, None, 3), "uint8")
+    return PictureForm((None, None), "uint16") if is_depth else PictureForm((None, None, 3), "uint8")
 
 
 def read_picture(message: Any, encoding: str | None) -> np.ndarray | bytes:
-    """Return the pixels of a raw picture, uint8 [H, W, 1 or 3] in RGB or depth [H, W], or a compressed one as it is.
+    """Return a raw picture as uint8 [H, W, 1 or 3] in RGB or depth [H, W], or a compressed picture unchanged.
 
     Raises:
         CorruptFrame: The message has fewer bytes than its size says, or no picture.
@@ -99,7 +99,7 @@ def read_picture(message: Any, encoding: str | None) -> np.ndarray | bytes:
         return _pixels(message, encoding)
     data = message.data.tobytes()[_DEPTH_HEADER if _is_depth(message) and "compressedDepth" in message.format else 0 :]
     if not data.startswith(PICTURES):
-        raise CorruptFrame(f"{message.format!r:.80}: the data are no JPEG, PNG or WebP")
+        raise CorruptFrame(f"{message.format!r:.80}: the data are not JPEG, PNG or WebP")
     return data
 
 
@@ -117,26 +117,26 @@ def _find(encoding: str) -> _Encoding:
 
 
 def _pixels(message: Any, encoding: str | None) -> np.ndarray:
-    name = encoding or message.encoding
-    stored = _find(name)
-    dtype = np.dtype(stored.dtype).newbyteorder(">" if message.is_bigendian else "<")
-    row = message.width * stored.stored * dtype.itemsize
-    step = message.step or row
-    described = f"a picture of {message.height} x {message.width} {name} with {step} bytes a row"
-    if not row or not message.height or step < row or len(message.data) < message.height * step:
-        raise CorruptFrame(f"{described} has {len(message.data)} bytes")
-    if encoding and step >= 2 * row:
-        raise MalformedEpisode(f"{described} should have {row}; its message says {message.encoding!r:.80}")
-    rows = message.data[: message.height * step].reshape(message.height, step)[:, :row]
-    pixels = np.ascontiguousarray(rows).view(dtype).astype(stored.dtype, copy=False)
-    pixels = pixels.reshape(message.height, message.width, stored.stored)
-    if stored.colours is None:
+    encoding_name = encoding or message.encoding
+    pixel_format = _find(encoding_name)
+    dtype = np.dtype(pixel_format.dtype).newbyteorder(">" if message.is_bigendian else "<")
+    row_bytes = message.width * pixel_format.stored * dtype.itemsize
+    row_stride = message.step or row_bytes
+    description = f"a picture of {message.height} x {message.width} {encoding_name} with {row_stride} bytes a row"
+    if not row_bytes or not message.height or row_stride < row_bytes or len(message.data) < message.height * row_stride:
+        raise CorruptFrame(f"{description} has {len(message.data)} bytes")
+    if encoding and row_stride >= 2 * row_bytes:
+        raise MalformedEpisode(f"{description} should have {row_bytes}; its message says {message.encoding!r:.80}")
+    pixel_rows = message.data[: message.height * row_stride].reshape(message.height, row_stride)[:, :row_bytes]
+    pixels = np.ascontiguousarray(pixel_rows).view(dtype).astype(pixel_format.dtype, copy=False)
+    pixels = pixels.reshape(message.height, message.width, pixel_format.stored)
+    if pixel_format.colours is None:
         return pixels[:, :, 0]
-    if isinstance(stored.colours, slice):
-        pixels = pixels[:, :, stored.colours]
+    if isinstance(pixel_format.colours, slice):
+        pixels = pixels[:, :, pixel_format.colours]
     else:
         try:
-            pixels = np.asarray(cv2.cvtColor(pixels, stored.colours))
+            pixels = np.asarray(cv2.cvtColor(pixels, pixel_format.colours))
         except cv2.error as error:
-            raise CorruptFrame(f"{described}: {' '.join(str(error).split())[:200]}") from None
+            raise CorruptFrame(f"{description}: {' '.join(str(error).split())[:200]}") from None
     return np.ascontiguousarray(pixels // 256 if dtype.itemsize == 2 else pixels, np.uint8)

@@ -1,15 +1,199 @@
-"""The features of a layout in an open bag: how to take the value of each from the messages of its topic."""
+"""Features of a layout in an open bag, and the fields of messages that hold their values."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import keyword
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
+
+import numpy as np
+from rosbags.interfaces import Nodetype
 
 from convert.errors import MalformedEpisode
 from convert.source.rosbag.bag import Bag, Message
-from convert.source.rosbag.fields import JOINT_STATE, Field, find_field, has_header, main_field, pick_joints
 from convert.source.rosbag.layout import Layout, Stream
 from convert.source.rosbag.pictures import is_picture
+from stream.base.errors import closest
+
+JOINT_STATE = "sensor_msgs/msg/JointState"
+_MAIN = {
+    "JointState": "position",
+    "TransformStamped": "transform",
+    "PoseWithCovariance": "pose",
+    "PoseWithCovarianceStamped": "pose.pose",
+    "Odometry": "pose.pose",
+    "TwistWithCovariance": "twist",
+    "TwistWithCovarianceStamped": "twist.twist",
+}
+"""Main field of a type that has several."""
+_NUMBERS = {name: name for name in ("bool", "float32", "float64")} | {
+    "byte": "uint8",
+    "char": "uint8",
+    "octet": "uint8",
+    **{f"{sign}int{bits}": f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
+}
+"""dtype of the numbers of a message."""
+_PATH_PART = re.compile(r"(\w+)((?:\[\d+\])*)")
+Read = Callable[[Any], Any]
+"""Returns a number, an array or a text of a message, or None where the message lacks the feature."""
+
+
+class Field(NamedTuple):
+    """A field of a message type.
+
+    Attributes:
+        dtype: Name of numpy's, or ``string``.
+        names: Names of its values, empty where they have none.
+    """
+
+    read: Read
+    dtype: str
+    names: tuple[str, ...] = ()
+
+
+def has_header(typestore: Any, message_type: str) -> bool:
+    """Return whether the messages of a type have a header with a stamp."""
+    return dict(typestore.fielddefs[message_type][1]).get("header") == (Nodetype.NAME, "std_msgs/msg/Header")
+
+
+def find_field(typestore: Any, message_type: str, field_path: str | None) -> Field:
+    """Return a field of a message type.
+
+    Args:
+        typestore: Store of message types.
+        message_type: Type, such as geometry_msgs/msg/PoseStamped.
+        field_path: Path such as ``pose.position.x`` or ``data[3]``, None for the main field. The path may end at a
+            message of only numbers, such as a pose: its numbers then follow in the order of their definition.
+
+    Raises:
+        MalformedEpisode: There is no such field, or it has neither numbers nor a text.
+    """
+    field_path = field_path or main_field(typestore, message_type)
+    context = f"{message_type}: field {field_path!r}" if field_path else message_type
+    node_type: Any = (Nodetype.NAME, message_type)
+    read_steps: list[Read] = []
+    for path_part in field_path.split(".") if field_path else ():
+        match = _PATH_PART.fullmatch(path_part)
+        if not match:
+            fault = f"{path_part!r} is not the name of a field; write for example pose.position.x"
+            raise MalformedEpisode(f"field {field_path!r}: {fault}")
+        name, fields = match[1], _fields(typestore, node_type)
+        if name not in fields:
+            hint = closest(name, fields, noun="fields")
+            raise MalformedEpisode(f"{message_type} has no field {field_path!r}; {hint}")
+        node_type = fields[name]
+        read_steps.append(_attribute(name))
+        for index in re.findall(r"\d+", match[2]):
+            if node_type[0] not in (Nodetype.ARRAY, Nodetype.SEQUENCE):
+                raise MalformedEpisode(f"{context}: {name} is not an array, so it has no [{index}]")
+            node_type = node_type[1][0]
+            read_steps.append(_item(int(index), field_path))
+    return _leaf(typestore, node_type, read_steps, context=context)
+
+
+def main_field(typestore: Any, message_type: str) -> str:
+    """Return the path of a type's main field, empty for the complete message."""
+    type_name = message_type.rpartition("/")[2]
+    field_names = [field_name for field_name, _ in typestore.fielddefs[message_type][1] if field_name != "header"]
+    if type_name in _MAIN:
+        return _MAIN[type_name]
+    return "data" if "data" in field_names else field_names[0] if len(field_names) == 1 else ""
+
+
+def pick_joints(field: Field, joint_names: Sequence[str], *, strict: bool) -> Field:
+    """Return the field of a JointState with the values of these joints, in this order.
+
+    Args:
+        strict: Whether the messages have to have exactly these names in this order. Otherwise a message without any of
+            them is skipped, because it is from another part of the robot.
+    """
+    chosen = list(joint_names)
+
+    def read(message: Any) -> Any:
+        names, values = list(message.name), field.read(message)
+        if strict and names != chosen:
+            raise MalformedEpisode(
+                f"a JointState has the joints {', '.join(names)}, the first one had {', '.join(chosen)}; give "
+                "those to take as names"
+            )
+        if not strict and not set(names) & set(chosen):
+            return None
+        if missing_names := sorted(set(chosen) - set(names)):
+            raise MalformedEpisode(f"a JointState lacks {', '.join(missing_names)}; it has {', '.join(names)}")
+        if len(values) != len(names):
+            raise MalformedEpisode(f"a JointState has {len(names)} names and {len(values)} values; name another field")
+        return np.array([values[names.index(name)] for name in chosen])
+
+    return Field(read, field.dtype, tuple(chosen))
+
+
+def _fields(typestore: Any, node_type: Any) -> dict[str, Any]:
+    return dict(typestore.fielddefs[node_type[1]][1]) if node_type[0] == Nodetype.NAME else {}
+
+
+def _attribute(name: str) -> Read:
+    attribute = f"{name}_" if keyword.iskeyword(name) else name
+    return lambda message: getattr(message, attribute)
+
+
+def _item(item_index: int, field_path: str) -> Read:
+    def read(values: Any) -> Any:
+        if item_index >= len(values):
+            fault = f"a message has {len(values)} values, so none at [{item_index}]"
+            raise MalformedEpisode(f"field {field_path!r}: {fault}")
+        return values[item_index]
+
+    return read
+
+
+def _chain(read_steps: Sequence[Read]) -> Read:
+    def read(message: Any) -> Any:
+        for read_step in read_steps:
+            message = read_step(message)
+        return message
+
+    return read
+
+
+def _leaf(typestore: Any, node_type: Any, read_steps: Sequence[Read], *, context: str) -> Field:
+    node, node_details = node_type
+    read = _chain(read_steps)
+    if node == Nodetype.BASE:
+        if node_details[0] == "string":
+            return Field(read, "string")
+        if node_details[0] in _NUMBERS:
+            return Field(read, _NUMBERS[node_details[0]])
+    elif node in (Nodetype.ARRAY, Nodetype.SEQUENCE):
+        item_type = node_details[0]
+        if item_type[0] == Nodetype.BASE and item_type[1][0] in _NUMBERS:
+            return Field(read, _NUMBERS[item_type[1][0]])
+    else:
+        leaves = list(_numbers_of(typestore, node_type, []))
+        if leaves and all(leaf is not None for leaf in leaves):
+            number_leaves = [leaf for leaf in leaves if leaf is not None]
+            read_numbers = [_chain([_attribute(name) for name in path]) for path, _ in number_leaves]
+            dtype = np.result_type(*(leaf_dtype for _, leaf_dtype in number_leaves)).name
+            names = tuple(".".join(path) for path, _ in number_leaves)
+            return Field(lambda message: np.array([part(read(message)) for part in read_numbers]), dtype, names)
+    hint = "it is not a number"
+    if node == Nodetype.NAME:
+        hint = closest("", _fields(typestore, node_type), noun="fields")
+    raise MalformedEpisode(f"{context} has other content than numbers; name a field of numbers or a text; {hint}")
+
+
+def _numbers_of(typestore: Any, node_type: Any, parent_path: list[str]) -> Iterator[tuple[list[str], str] | None]:
+    """Yield path and dtype of each number of a message, None for other content; headers are left out."""
+    for field_name, field_type in _fields(typestore, node_type).items():
+        if field_type == (Nodetype.NAME, "std_msgs/msg/Header"):
+            continue
+        if field_type[0] == Nodetype.NAME:
+            yield from _numbers_of(typestore, field_type, [*parent_path, field_name])
+        elif field_type[0] == Nodetype.BASE and field_type[1][0] in _NUMBERS:
+            yield [*parent_path, field_name], _NUMBERS[field_type[1][0]]
+        else:
+            yield None
+
 
 _BY_JOINT = ("position", "velocity", "effort")
 
@@ -19,7 +203,7 @@ class OpenStream(NamedTuple):
 
     Attributes:
         field: Field of the messages, None for pictures.
-        holds: Whether a value holds until the next one.
+        holds: Whether a value holds until the next value.
         nearest: Whether the nearest message stands for a step, not the last.
     """
 
@@ -34,11 +218,11 @@ class Streams:
 
     Attributes:
         open: Features by name.
-        headers: Topics whose messages have a stamp of their own that is to be taken.
+        headers: Topics whose messages have a stamp that is to be used.
     """
 
     def __init__(self, bag: Bag, layout: Layout, joints: Mapping[str, tuple[str, ...]]) -> None:
-        """Look up every feature.
+        """PictureForm up every feature.
 
         Args:
             joints: Joints that the features without declared names have to have.
@@ -48,11 +232,11 @@ class Streams:
         """
         self.open: dict[str, OpenStream] = {}
         self.headers: set[str] = set()
-        for name, stream in layout.features.items():
+        for feature_name, stream in layout.features.items():
             try:
-                self.open[name] = _open(bag, stream, layout, joints.get(name, ()))
+                self.open[feature_name] = _open(bag, stream, layout, joints.get(feature_name, ()))
             except MalformedEpisode as error:
-                raise MalformedEpisode(f"{name}: {error}") from None
+                raise MalformedEpisode(f"{feature_name}: {error}") from None
         for topic in {layout.clock, *(stream.topic for stream in layout.features.values())}:
             if layout.stamps == "header" and has_header(bag.types, bag.message_type(topic)):
                 self.headers.add(topic)
@@ -71,30 +255,30 @@ def first_joints(bag: Bag, layout: Layout) -> dict[str, tuple[str, ...]]:
     Raises:
         DamagedEpisode: The bag cannot be read.
     """
-    found = {}
-    for name, stream in layout.features.items():
+    joints_by_feature = {}
+    for feature_name, stream in layout.features.items():
         if not stream.names and stream.topic in bag.topics and _by_joint(bag, stream):
             message: Any = next(bag.messages([stream.topic]), None)
             if message and message.content.name:
-                found[name] = tuple(message.content.name)
-    return found
+                joints_by_feature[feature_name] = tuple(message.content.name)
+    return joints_by_feature
 
 
 def _by_joint(bag: Bag, stream: Stream) -> bool:
-    kind = bag.message_type(stream.topic)
-    return kind == JOINT_STATE and (stream.field or main_field(bag.types, kind)) in _BY_JOINT
+    message_type = bag.message_type(stream.topic)
+    return message_type == JOINT_STATE and (stream.field or main_field(bag.types, message_type)) in _BY_JOINT
 
 
 def _open(bag: Bag, stream: Stream, layout: Layout, joints: tuple[str, ...]) -> OpenStream:
-    kind = bag.message_type(stream.topic)
+    message_type = bag.message_type(stream.topic)
     nearest = stream.take == "nearest" or (stream.take is None and stream.topic == layout.clock)
-    if is_picture(kind) and stream.field is None:
+    if is_picture(message_type) and stream.field is None:
         if stream.hold or stream.names:
             raise MalformedEpisode(f"{stream.topic} has pictures, which take neither hold nor names")
         return OpenStream(stream, None, False, nearest)
     if stream.encoding:
-        raise MalformedEpisode(f"{stream.topic} has {kind}, which takes no encoding; leave it out")
-    field = find_field(bag.types, kind, stream.field)
+        raise MalformedEpisode(f"{stream.topic} has {message_type}, which takes no encoding; leave it out")
+    field = find_field(bag.types, message_type, stream.field)
     if _by_joint(bag, stream) and (stream.names or joints):
         field = pick_joints(field, stream.names or joints, strict=not stream.names)
     elif stream.names:

@@ -14,7 +14,7 @@ import yaml
 
 from convert.run.arguments import build_parser
 from convert.run.command import main
-from convert.source.rlds.tfrecord import TFRecordFile
+from convert.source.rlds.record_files import TFRecordFile
 from stream.format.manifest import read_manifest
 from tests.fixtures.command import REPOSITORY, Result, run, tree
 from tests.fixtures.datasets.five_shards import PAIRS, SHARDS, Convert, convert, dataset, folder, output

@@ -11,7 +11,7 @@ from convert.plan import ConvertConfig
 from convert.run.command import main
 from convert.run.estimate import Estimate, estimate
 from convert.shard.images import FramePolicy, convert_frame
-from convert.source.rlds.tfrecord import encode_tfrecord
+from convert.source.rlds.record_files import encode_tfrecord
 from stream.format.manifest import Manifest
 from stream.format.names import BLOCK
 from tests.fixtures.datasets.rlds_dataset import convert_dataset, demo_episode, demo_features, serialise, write_dataset

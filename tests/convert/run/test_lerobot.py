@@ -16,9 +16,9 @@ import yaml
 from convert.doctor.command import main as doctor
 from convert.errors import EXIT_DAMAGED, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE
 from convert.journal.journal import FOLDER
+from convert.picture import decode_jpeg
 from convert.reindex import main as reindex
 from convert.run.command import main
-from convert.shard.images import decode_jpeg
 from convert.verify.command import main as verify
 from pairstream.fetch import main as fetch
 from stream import make_loader

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from convert.errors import EXIT_DAMAGED, EXIT_FAILED
+from convert.picture import decode_jpeg
 from convert.run.command import main
-from convert.shard.images import decode_jpeg
 from stream import make_loader
 from stream.adapters import lerobot as lerobot_adapter
 from stream.adapters import openpi

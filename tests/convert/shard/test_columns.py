@@ -10,7 +10,7 @@ import tensorflow_datasets as tfds
 from convert.shard.columns import arrow_array, arrow_field
 from convert.source.episode import Column, Episode, absent_column
 from convert.source.features import Feature
-from convert.source.rlds.features import flatten_features
+from convert.source.rlds.metadata import flatten_features
 from convert.source.rlds.parser import EpisodeParser
 from stream.format.schema import TEXT
 from tests.fixtures.datasets.arrow_part import write_part
@@ -19,10 +19,10 @@ from tests.fixtures.leaf_kinds import EPISODES, FEATURES
 
 LEAVES = {
     path: feature
-    for path, feature in flatten_features(tfds.features.FeaturesDict(FEATURES), where="test").items()
+    for path, feature in flatten_features(tfds.features.FeaturesDict(FEATURES), context="test").items()
     if feature.kind == "tensor"
 }
-CAMERA = flatten_features(tfds.features.FeaturesDict(FEATURES), where="test")["steps/observation/image"]
+CAMERA = flatten_features(tfds.features.FeaturesDict(FEATURES), context="test")["steps/observation/image"]
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from convert.errors import CorruptFrame
-from convert.shard.images import EncodedFrame, FramePolicy, convert_frame, decode_frame, encode_jpeg, resize
+from convert.picture import decode_frame
+from convert.shard.images import EncodedFrame, FramePolicy, convert_frame, encode_jpeg, resize
 from tests.fixtures.datasets.rlds_dataset import jpeg, picture, png
 from tests.fixtures.faults.memory_limit import memory_limit
 
@@ -387,7 +388,7 @@ def test_damage_is_reported_by_the_exception_only(capfd: pytest.CaptureFixture[s
 def test_frames_of_real_episodes_pass_through(shared_data: Path) -> None:
     from convert.source.rlds.dataset import find_dataset
     from convert.source.rlds.parser import EpisodeParser
-    from convert.source.rlds.tfrecord import TFRecordFile
+    from convert.source.rlds.record_files import TFRecordFile
 
     source = find_dataset([str(shared_data)], "bridge_dataset", "1.0.0")
     shard = source.shards("train")[0]

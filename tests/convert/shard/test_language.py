@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from convert.shard.language import step_language
 from convert.source.episode import Column, Episode
 from convert.source.features import Feature
-from convert.source.rlds.features import flatten_features
+from convert.source.rlds.metadata import flatten_features
 from convert.source.rlds.parser import EpisodeParser
 from tests.fixtures.datasets.rlds_dataset import demo_features, jpeg, serialise
 
@@ -66,7 +66,7 @@ def language(
             "codes": codes(episode, np.uint8),
         },
     )
-    features = flatten_features(tfds.features.FeaturesDict(FEATURES), where="test")
+    features = flatten_features(tfds.features.FeaturesDict(FEATURES), context="test")
     parser = EpisodeParser([features["steps/observation/image"]], features_of(features, paths))
     return step_language(parser.parse(record), features_of(features, paths), encoding=encoding)
 
@@ -127,7 +127,7 @@ def test_a_dataset_without_an_instruction_has_empty_ones() -> None:
 
 
 def test_a_record_without_the_feature_has_empty_instructions() -> None:
-    features = flatten_features(tfds.features.FeaturesDict(demo_features(note=tfds.features.Text())), where="test")
+    features = flatten_features(tfds.features.FeaturesDict(demo_features(note=tfds.features.Text())), context="test")
     parser = EpisodeParser([features["steps/observation/image"]], [features["steps/note"]])
     record = serialise(FEATURES, {"steps": [step() for _ in range(2)], "text": "", "codes": codes("", np.uint8)})
     assert step_language(parser.parse(record), [features["steps/note"]], encoding="text") == ["", ""]

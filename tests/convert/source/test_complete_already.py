@@ -59,15 +59,15 @@ def bag_table(folder: Path) -> Made:
     table = folder / "bags/cuts.csv"
     table.write_text("file,start,stop\na,0,1.5\n")
     layout = {**LAYOUT, "episodes": {"csv": "cuts.csv"}}
-    made = declared(folder, f"rosbag:{folder / 'bags'}", layout)
-    return Made(made.arguments, replaced(table, "1.5", "1.8"))
+    converted = declared(folder, f"rosbag:{folder / 'bags'}", layout)
+    return Made(converted.arguments, replaced(table, "1.5", "1.8"))
 
 
 def bag_table_value(folder: Path) -> Made:
-    made = bag_table(folder)
+    converted = bag_table(folder)
     table = folder / "bags/cuts.csv"
     table.write_text("file,start,stop,score\na,0,1.5,3\n")
-    return Made(made.arguments, replaced(table, "1.5,3", "1.5,4"))
+    return Made(converted.arguments, replaced(table, "1.5,3", "1.5,4"))
 
 
 def array_layout(folder: Path) -> Made:
@@ -76,14 +76,14 @@ def array_layout(folder: Path) -> Made:
 
 
 def function_code(folder: Path) -> Made:
-    made = write_files(folder, files=1, episodes=1)
-    return Made(made, replaced(folder / "reader.py", "number % 2 == 0", "number % 2 == 1"))
+    converted = write_files(folder, files=1, episodes=1)
+    return Made(converted, replaced(folder / "reader.py", "number % 2 == 0", "number % 2 == 1"))
 
 
 def function_arguments(folder: Path) -> Made:
-    given = write_files(folder, files=1, episodes=1)
-    made = declared(folder, given[1], {"only": 1}, only=2)
-    return Made([*made.arguments, *given[2:]], made.change)
+    arguments = write_files(folder, files=1, episodes=1)
+    converted = declared(folder, arguments[1], {"only": 1}, only=2)
+    return Made([*converted.arguments, *arguments[2:]], converted.change)
 
 
 def lerobot_tasks(folder: Path) -> Made:
@@ -122,16 +122,16 @@ KINDS = [
 ]
 
 
-@pytest.mark.parametrize("write_dataset", KINDS, ids=lambda made: made.__name__)
+@pytest.mark.parametrize("write_dataset", KINDS, ids=lambda converted: converted.__name__)
 def test_a_change_beside_the_files_of_episodes_is_another_conversion(
     write_dataset: Callable[[Path], Made], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made, out = write_dataset(tmp_path / "source"), tmp_path / "out"
-    command = [*made.arguments, "--output", str(out), "--num-workers", "1", "--layout", "frames"]
+    converted, out = write_dataset(tmp_path / "source"), tmp_path / "out"
+    command = [*converted.arguments, "--output", str(out), "--num-workers", "1", "--layout", "frames"]
     assert main(command) == main(command) == 0
     assert "1 of 1 were complete already" in capsys.readouterr().out
     before = tree(out)
-    made.change()
+    converted.change()
     assert main(command) == EXIT_USAGE
     assert "se another --output" in capsys.readouterr().err
     assert tree(out) == before

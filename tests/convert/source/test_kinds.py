@@ -1,7 +1,9 @@
-"""Kinds of sources: what a path looks like, and kinds that another package brings."""
+"""Kinds of sources and their locations: paths, globs, and kinds that another package brings."""
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -9,11 +11,14 @@ from typing import Any
 
 import pytest
 
-from convert.errors import ConfigError, UsageError
+from convert.errors import ConfigError, SourceError, UsageError
 from convert.source import kinds
 from convert.source.kinds import find_source, is_source, recognise, split_source, suggest_layout
+from convert.source.locations import candidates, find_paths
+from tests.fixtures.command import REPOSITORY
 from tests.fixtures.datasets.lerobot_dataset import DATA
 from tests.fixtures.datasets.rlds_dataset import demo_episode, write_dataset
+from tests.fixtures.faults.other_user import open_to_others
 
 
 @pytest.mark.parametrize(
@@ -40,7 +45,9 @@ def test_folders_are_recognised_by_their_content(tmp_path: Path) -> None:
     written = write_dataset(tmp_path, splits={"train": [[demo_episode(3, seed=1)]]})
     assert recognise(str(DATA / "demo" / "v3_av1")) == "lerobot"
     assert recognise(str(written.path)) == recognise(str(written.path.parent)) == "rlds"
-    with pytest.raises(ConfigError, match=r"its content tells; write KIND:.* with one of .*rlds"):
+    with pytest.raises(
+        ConfigError, match=r"its content does not show the kind of a dataset; write KIND:.* with one of .*rlds"
+    ):
         recognise(str(tmp_path))
 
 
@@ -66,14 +73,14 @@ def test_another_package_brings_a_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kinds, "entry_points", lambda group: [point] if group == "pairstream.sources" else [])
     kinds.kinds.cache_clear()
     try:
-        found: Any = find_source("mine:place", ["root"], {"a": 1})
-        assert found == ("place", ["root"], {"a": 1})
+        result: Any = find_source("mine:place", ["root"], {"a": 1})
+        assert result == ("place", ["root"], {"a": 1})
     finally:
         kinds.kinds.cache_clear()
 
 
-def find_mine(place: str, roots: list[str], layout: dict[str, Any]) -> Any:
-    return place, list(roots), dict(layout)
+def find_mine(location: str, roots: list[str], layout: dict[str, Any]) -> Any:
+    return location, list(roots), dict(layout)
 
 
 def test_a_kind_whose_module_is_missing_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,3 +113,73 @@ def test_a_layout_is_refused_where_the_kind_has_one(kind: str) -> None:
 def test_the_name_of_a_format_leads_to_the_kind_that_reads_it(text: str, kind: str) -> None:
     with pytest.raises(ConfigError, match=f"no kind of source '[a-z0-9]+'; did you mean '{kind}'"):
         split_source(text)
+
+
+def names(folder: Path, root: Path) -> list[str]:
+    return [str(path.relative_to(root)) for path in find_paths(str(folder), ["*.bin"])[1]]
+
+
+def made(folder: Path, *files: str) -> Path:
+    for name in files:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(b"x")
+    return folder
+
+
+@pytest.mark.parametrize("location", ["", "**/*.bin"])
+def test_files_behind_a_link_to_a_folder_are_found(tmp_path: Path, location: str) -> None:
+    elsewhere = made(tmp_path / "elsewhere", "deep/b.bin")
+    folder = made(tmp_path / "source", "a.bin")
+    (folder / "linked").symlink_to(elsewhere)
+    assert names(folder / location, folder) == ["a.bin", "linked/deep/b.bin"]
+
+
+def test_a_folder_is_read_once_and_by_its_own_name_however_many_links_lead_to_it(tmp_path: Path) -> None:
+    folder = made(tmp_path / "source", "run/b.bin", "z/c.bin")
+    (folder / "run" / "up").symlink_to(folder)
+    (folder / "latest").symlink_to(folder / "z")
+    (folder / "one").symlink_to(folder / "two")
+    (folder / "two").symlink_to(folder / "one")
+    assert names(folder, folder) == ["run/b.bin", "z/c.bin"]
+
+
+def test_a_store_behind_a_link_is_one_file_and_comes_once(tmp_path: Path) -> None:
+    folder = made(tmp_path / "source", "b.zarr/.zgroup", "b.zarr/x.bin")
+    (folder / "a.zarr").symlink_to(folder / "b.zarr")
+    assert find_paths(str(folder), ["*.bin"], stores=[".zgroup"])[1] == [folder / "b.zarr"]
+
+
+def test_a_folder_without_permission_is_an_error_that_names_it(tmp_path: Path) -> None:
+    folder = made(tmp_path / "source", "a.bin", "closed/b.bin")
+    open_to_others(tmp_path)
+    (folder / "closed").chmod(0)
+    code = (
+        "import os, sys\n"
+        "from convert.source.locations import find_paths\n"
+        "os.setuid(65534) if os.getuid() == 0 else None\n"
+        f"find_paths({str(folder)!r}, ['*.bin'])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    (folder / "closed").chmod(0o755)
+    assert f"SourceError: {folder}/closed: cannot be read (Permission denied)" in done.stderr
+
+
+def test_a_path_that_exists_is_that_path_whatever_letters_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = made(tmp_path / "run[1]*", "a.bin")
+    made(tmp_path / "run1", "b.bin")
+    assert names(folder, folder) == names(folder / "a.bin", folder) == ["a.bin"]
+    monkeypatch.chdir(tmp_path)
+    assert candidates("run1", []) == [str(tmp_path / "run1")]
+    assert candidates("run1/*.bin", []) == [str(tmp_path / "run1/*.bin")]
+    assert candidates("run1", ["/hub"]) == ["/hub/run1", str(tmp_path / "run1")]
+    assert candidates("run2", []) == []
+
+
+def test_nothing_there_says_so(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="none: no such file or folder"):
+        find_paths(str(tmp_path / "none"), ["*.bin"])
+    os.mkdir(tmp_path / "empty")
+    with pytest.raises(SourceError, match=r"empty: no file \*.bin in this folder"):
+        find_paths(str(tmp_path / "empty"), ["*.bin"])

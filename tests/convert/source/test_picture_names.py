@@ -19,7 +19,7 @@ from tests.fixtures.arrays.written import h5py, jpeg, scene
 from tests.fixtures.datasets.lerobot_dataset import copy_dataset, edit_info
 
 DATA = "data/chunk-000/file-000.parquet"
-FUNCTION = r"read both with a function of your own, python:FILE\.py:FUNCTION \(docs/own-data\.md\)"
+FUNCTION = r"read both with your own function, python:FILE\.py:FUNCTION \(docs/own-data\.md\)"
 
 
 def write_pictures(folder: Path, count: int) -> list[str]:
@@ -30,14 +30,14 @@ def write_pictures(folder: Path, count: int) -> list[str]:
     return [f"{folder.name}/{number} é.jpg" for number in range(count)]
 
 
-@pytest.mark.parametrize("where", ["beside", "above", "absolute"])
-def test_an_hdf5_column_of_names_of_pictures_is_named(tmp_path: Path, where: str) -> None:
+@pytest.mark.parametrize("context", ["beside", "above", "absolute"])
+def test_an_hdf5_column_of_names_of_pictures_is_named(tmp_path: Path, context: str) -> None:
     names = write_pictures(tmp_path / "pictures", 3)
-    path = tmp_path / "run" / "a.hdf5" if where == "above" else tmp_path / "a.hdf5"
+    path = tmp_path / "run" / "a.hdf5" if context == "above" else tmp_path / "a.hdf5"
     path.parent.mkdir(exist_ok=True)
     with h5py.File(path, "w") as file:
         file["data/demo_0/actions"] = np.ones((3, 2))
-        file["data/demo_0/obs/front"] = [str(tmp_path / name) if where == "absolute" else name for name in names]
+        file["data/demo_0/obs/front"] = [str(tmp_path / name) if context == "absolute" else name for name in names]
         file["data/demo_0/obs/note"] = ["none.jpg"] * 3
     with pytest.raises(
         SourceError, match=rf"has no pictures, .*; obs/front in .*a.hdf5 is text .*0 é.jpg': {FUNCTION}"
@@ -94,9 +94,9 @@ def test_lerobot_s_pictures_without_bytes_are_read_from_the_files_that_they_name
     values = names if form == "text" else [{"bytes": None, "path": name} for name in names]
     kind = pa.string() if form == "text" else pa.struct({"bytes": pa.binary(), "path": pa.string()})
     replace_camera(folder, values, kind)
-    found = frames(folder)
-    assert isinstance(found[1], CorruptFrame) and "row 1: " in str(found[1]) and "missing" in str(found[1])
-    assert found[:1] + found[2:] == expected[:1] + expected[2:]
+    result = frames(folder)
+    assert isinstance(result[1], CorruptFrame) and "row 1: " in str(result[1]) and "missing" in str(result[1])
+    assert result[:1] + result[2:] == expected[:1] + expected[2:]
 
 
 def test_a_lerobot_dataset_whose_pictures_are_declared_as_text_is_named(tmp_path: Path) -> None:

@@ -27,21 +27,23 @@ OPTIONS = ("--layout", "frames", "--cameras", "all", "--image-size", "512")
 
 
 @pytest.fixture(scope="module", params=KINDS)
-def given(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+def arguments(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return [*KINDS[request.param](tmp_path_factory.mktemp(request.param)), *OPTIONS]
 
 
 @pytest.fixture(scope="module")
-def reference(given: list[str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def reference(arguments: list[str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     output = tmp_path_factory.mktemp("reference")
-    assert main([*given, "--output", str(output), "--num-workers", "1"]) == 0
+    assert main([*arguments, "--output", str(output), "--num-workers", "1"]) == 0
     return tree(output)
 
 
 @pytest.mark.long
-def test_array_tasks_write_what_one_process_writes(given: list[str], tmp_path: Path, reference: dict[str, str]) -> None:
-    tasks = [[*given, "--output", str(tmp_path), "--task-count", "3", "--task-index", str(i)] for i in (2, 0, 1)]
-    assert [main([*each, "--num-workers", "1"]) for each in tasks] == [0, 0, 0]
+def test_array_tasks_write_what_one_process_writes(
+    arguments: list[str], tmp_path: Path, reference: dict[str, str]
+) -> None:
+    tasks = [[*arguments, "--output", str(tmp_path), "--task-count", "3", "--task-index", str(i)] for i in (2, 0, 1)]
+    assert [main([*item, "--num-workers", "1"]) for item in tasks] == [0, 0, 0]
     assert tree(tmp_path) == reference
 
 
@@ -50,21 +52,21 @@ def test_array_tasks_write_what_one_process_writes(given: list[str], tmp_path: P
     "runner", [("--num-workers", "2"), ("--runner", "DaskRunner", "--num-workers", "2")], ids=" ".join
 )
 def test_processes_write_what_one_process_writes(
-    given: list[str], tmp_path: Path, reference: dict[str, str], runner: tuple[str, ...]
+    arguments: list[str], tmp_path: Path, reference: dict[str, str], runner: tuple[str, ...]
 ) -> None:
-    with start(*given, "--output", str(tmp_path), *runner) as command:
+    with start(*arguments, "--output", str(tmp_path), *runner) as command:
         assert command.wait().code == 0
     assert tree(tmp_path) == reference
 
 
 @pytest.mark.long
-def test_an_interrupted_conversion_goes_on(given: list[str], tmp_path: Path, reference: dict[str, str]) -> None:
-    with start(*given, "--output", str(tmp_path), "--num-workers", "1") as command:
+def test_an_interrupted_conversion_goes_on(arguments: list[str], tmp_path: Path, reference: dict[str, str]) -> None:
+    with start(*arguments, "--output", str(tmp_path), "--num-workers", "1") as command:
         assert wait_until(
             lambda: any(tmp_path.rglob("*.status.json")) or command.process.poll() is not None, seconds=120
         )
         command.process.send_signal(signal.SIGINT)
         # Python ends by the signal itself where it came while a text was executed, as for a dataclass.
         assert command.wait().code in (0, EXIT_INTERRUPTED, -signal.SIGINT)
-    assert main([*given, "--output", str(tmp_path), "--num-workers", "1"]) == 0
+    assert main([*arguments, "--output", str(tmp_path), "--num-workers", "1"]) == 0
     assert tree(tmp_path) == reference

@@ -13,7 +13,7 @@ from tensorflow_datasets.proto import tf_example_pb2
 from convert.errors import ShardError, UsageError
 from convert.journal.journal import FOLDER, Journal
 from convert.plan import ConvertConfig
-from convert.source.rlds.tfrecord import encode_tfrecord
+from convert.source.rlds.record_files import encode_tfrecord
 from convert.tasks.shard import convert_shard
 from tests.fixtures.converted_shard import EPISODES, NATIVE, POLICY, STEM, Shard, shard_of
 from tests.fixtures.datasets.rlds_dataset import RldsDataset, demo_episode, demo_features, serialise, write_dataset

@@ -11,8 +11,9 @@ import pytest
 from xxhash import xxh3_64_intdigest
 
 from convert.journal.journal import Journal
+from convert.picture import decode_frame
 from convert.plan import ConvertConfig
-from convert.shard.images import FramePolicy, decode_frame
+from convert.shard.images import FramePolicy
 from convert.shard.record_file import encode_record
 from convert.tasks.shard import convert_shard
 from tests.fixtures.converted_shard import EPISODES, KINDS, POLICY, STEM, FileKind, shard_of

@@ -18,7 +18,7 @@ from convert.index.derived import vector_inputs
 from convert.registry.dataset import DatasetSpec
 from convert.registry.registry import load_registry
 from convert.source.features import Feature
-from convert.source.rlds.features import flatten_features
+from convert.source.rlds.metadata import flatten_features
 
 HERE = Path(__file__).parent
 LENGTHS = (2, 3, 19, 24)
@@ -47,7 +47,7 @@ def load_transforms(root: Path, package: str, module: str) -> dict[str, Any]:
 def step_features(spec: DatasetSpec) -> dict[str, Feature]:
     """Return the small numeric features of action and observation."""
     tree = json.loads((HERE.parents[2] / f"configs/features/{spec.tfds_name}.json").read_text())
-    leaves = flatten_features(tfds.features.FeaturesDict.from_json(tree), where=spec.name).values()
+    leaves = flatten_features(tfds.features.FeaturesDict.from_json(tree), context=spec.name).values()
     wanted = [leaf for leaf in leaves if leaf.level == "step" and leaf.name.startswith(("action", "observation/"))]
     return {leaf.name: leaf for leaf in wanted if leaf.dtype != "string" and (leaf.size or 0) <= 64}
 

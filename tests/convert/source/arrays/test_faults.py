@@ -1,4 +1,4 @@
-"""Wrong and damaged files of arrays end in one clear error, or in the quarantine."""
+"""Damaged and unsuitable files of arrays, and conversions of damaged ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from convert.errors import EXIT_DAMAGED, ConfigError, SourceError, UsageError
 from convert.source.kinds import find_source
 from tests.fixtures.arrays import written as files
 from tests.fixtures.arrays.converted import assert_equal, convert, episodes, opened
-from tests.fixtures.command import REPOSITORY
+from tests.fixtures.command import REPOSITORY, run, tree
 
 h5py = files.h5py
 
@@ -31,7 +31,7 @@ def test_a_truncated_file_is_one_damaged_episode_beside_whole_ones_and_an_error_
     path.write_bytes(path.read_bytes()[:-1000])
     assert convert(f"aloha:{tmp_path / 'pour'}", tmp_path / "out") == EXIT_DAMAGED
     assert_equal(
-        [each for each in episodes(opened(tmp_path / "out", "pour")) if each["rows"]], [written[0], written[2]]
+        [item for item in episodes(opened(tmp_path / "out", "pour")) if item["rows"]], [written[0], written[2]]
     )
     ((reason, _, _, detail),) = left_out(tmp_path / "out", "pour")
     assert (
@@ -57,15 +57,15 @@ def test_episodes_with_missing_ragged_and_wrong_arrays_are_quarantined_one_by_on
         del file["data/demo_4/obs/agentview_image"]
         file["data/demo_4/obs/agentview_image"] = np.zeros((4, 48, 64, 3), np.int32)
     assert convert(f"robomimic:{tmp_path / 'lift.hdf5'}", tmp_path / "out") == EXIT_DAMAGED
-    found = left_out(tmp_path / "out", "lift")
-    assert [each[:2] for each in found] == [("malformed", 1), ("malformed", 2), ("malformed", 3), ("malformed", 4)]
-    told = [each[3] for each in found]
-    assert "lift.hdf5: data/demo_1: has no array actions" in told[0]
-    assert "obs/robot0_eef_pos has 3 values and" in told[1] and "has 4, expected one a step" in told[1]
-    assert "steps/obs/robot0_eef_pos is float64 (5,), in other episodes it is float64 (3,)" in told[2]
-    assert "steps/obs/agentview_image is int32 (4, 48, 64, 3), expected pixels of uint8" in told[3]
+    result = left_out(tmp_path / "out", "lift")
+    assert [item[:2] for item in result] == [("malformed", 1), ("malformed", 2), ("malformed", 3), ("malformed", 4)]
+    message = [item[3] for item in result]
+    assert "lift.hdf5: data/demo_1: has no array actions" in message[0]
+    assert "obs/robot0_eef_pos has 3 values and" in message[1] and "has 4, expected one a step" in message[1]
+    assert "steps/obs/robot0_eef_pos is float64 (5,), in other episodes it is float64 (3,)" in message[2]
+    assert "steps/obs/agentview_image is int32 (4, 48, 64, 3), expected pixels of uint8" in message[3]
     assert_equal(
-        [each for each in episodes(opened(tmp_path / "out", "lift")) if each["rows"]], [written[0], written[5]]
+        [item for item in episodes(opened(tmp_path / "out", "lift")) if item["rows"]], [written[0], written[5]]
     )
 
 
@@ -78,9 +78,9 @@ def test_numbers_keep_their_nan_and_a_float_picture_with_nan_is_a_hole_of_its_ow
     root["data/img"][6] = 300
     root["data/action"][1] = np.nan
     assert convert(f"diffusion_policy:{tmp_path / 'a.zarr'}", tmp_path / "out") == EXIT_DAMAGED
-    found = left_out(tmp_path / "out", "a")
-    assert [each[:3] for each in found] == [("corrupt_frame", 0, 2), ("corrupt_frame", 1, 1)]
-    assert "has values from 300 to 300, expected 0 to 255" in found[1][3]
+    result = left_out(tmp_path / "out", "a")
+    assert [item[:3] for item in result] == [("corrupt_frame", 0, 2), ("corrupt_frame", 1, 1)]
+    assert "has values from 300 to 300, expected 0 to 255" in result[1][3]
     rows = episodes(opened(tmp_path / "out", "a"))[0]["rows"]
     assert np.isnan(rows[1]["action"]).all() and not np.isnan(rows[0]["action"]).any()
 
@@ -88,12 +88,12 @@ def test_numbers_keep_their_nan_and_a_float_picture_with_nan_is_a_hole_of_its_ow
 def test_a_chunk_that_does_not_decompress_is_a_hole_of_its_own_frames(tmp_path: Path) -> None:
     files.write_robomimic(tmp_path / "lift.hdf5", compression="gzip", chunks=(1, files.HEIGHT, files.WIDTH, 3))
     with h5py.File(tmp_path / "lift.hdf5") as file:
-        place = file["data/demo_0/obs/agentview_image"].id.get_chunk_info(3)
+        position = file["data/demo_0/obs/agentview_image"].id.get_chunk_info(3)
     with (tmp_path / "lift.hdf5").open("r+b") as raw:
-        raw.seek(place.byte_offset + 20)
+        raw.seek(position.byte_offset + 20)
         raw.write(b"\xff" * 40)
     assert convert(f"robomimic:{tmp_path / 'lift.hdf5'}", tmp_path / "out") == EXIT_DAMAGED
-    assert [each[:3] for each in left_out(tmp_path / "out", "lift")] == [("corrupt_frame", 0, 3)]
+    assert [item[:3] for item in left_out(tmp_path / "out", "lift")] == [("corrupt_frame", 0, 3)]
 
 
 def test_a_wrong_preset_says_what_is_missing_and_what_the_file_looks_like(tmp_path: Path) -> None:
@@ -176,3 +176,20 @@ def test_chunks_of_jpeg_xl_without_imagecodecs_name_the_extra(tmp_path: Path, mo
     monkeypatch.delitem(codec_registry, "imagecodecs_jpegxl")
     with pytest.raises(UsageError, match=r"needs imagecodecs, which is not installed; install pairstream\[zarr\]"):
         find_source(f"umi:{tmp_path / 'cup.zarr.zip'}", [], {})
+
+
+@pytest.mark.long
+def test_a_changed_chunk_of_a_zarr_folder_with_damage_is_converted_again(tmp_path: Path) -> None:
+    files.write_replay(tmp_path / "own.zarr", chunk=1)
+    chunk = tmp_path / "own.zarr" / "data" / "img" / "2.0.0.0"
+    complete = chunk.read_bytes()
+    chunk.write_bytes(complete[:10] + b"\xff" * 20)
+    command = ["--datasets", f"diffusion_policy:{tmp_path / 'own.zarr'}", "--output", str(tmp_path / "out")]
+    command += ["--layout", "frames", "--image-size", "native", "--num-workers", "1"]
+    damaged = run(*command)
+    assert "corrupt frame 1" in damaged.out + damaged.err
+    chunk.write_bytes(complete)
+    mended = run(*command)
+    assert mended.code == 0, mended.err
+    fresh = run(*command[:2], "--output", str(tmp_path / "fresh"), *command[4:])
+    assert fresh.code == 0 and tree(tmp_path / "fresh") == tree(tmp_path / "out")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from convert.errors import CorruptFrame
-from convert.shard.images import decode_frame
+from convert.picture import decode_frame
 from convert.source.arrays.opening import open_store
 from convert.source.arrays.rows import EncodedRows
 from convert.source.kinds import find_source, suggest_layout
@@ -34,12 +34,12 @@ def write(path: Path, arrays: dict[str, Any], **options: Any) -> Path:
 def read(path: Path, layout: dict[str, Any], camera: str = "front") -> list[list[Any]]:
     """Return the frames of each episode of a file as they are read."""
     source = find_source(f"arrays:{path}", [], layout)
-    wanted = ReadRequest(cameras=(source.features[f"steps/{camera}"],))
-    found: list[list[Any]] = []
+    request = ReadRequest(cameras=(source.features[f"steps/{camera}"],))
+    result: list[list[Any]] = []
     for shard in source.shards("train"):
-        with shard.open(wanted, [shard.every]) as reader:
-            found += [list(episode.content.cameras[0]) for episode in reader]  # type: ignore[union-attr, arg-type]
-    return found
+        with shard.open(request, [shard.every]) as reader:
+            result += [list(episode.content.cameras[0]) for episode in reader]  # type: ignore[union-attr, arg-type]
+    return result
 
 
 def test_a_folder_of_ones_own_files_converts_with_ten_lines_of_yaml(tmp_path: Path) -> None:
@@ -68,12 +68,12 @@ state:
   - {{path: joints, dims: 6, quantity: joint_position, kind: absolute, unit: rad}}
 """
     assert convert("mine", tmp_path / "out", *config(tmp_path / "own.yaml", "mine", text)) == 0
-    found = episodes(opened(tmp_path / "out", "mine"))
-    assert [(each["language"], each["operator"], each["pose"]) for each in found] == [
+    result = episodes(opened(tmp_path / "out", "mine"))
+    assert [(item["language"], item["operator"], item["pose"]) for item in result] == [
         ("push the cup", "person 0", [0, 1, 2]),
         ("push the cup", "person 1", [0, 1, 2]),
     ]
-    assert found[1]["rows"][2]["command"] == [5, 6]
+    assert result[1]["rows"][2]["command"] == [5, 6]
 
 
 def test_arrays_of_another_length_are_no_steps_and_are_told(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_arrays_of_another_length_are_no_steps_and_are_told(tmp_path: Path) -> N
 def test_pictures_are_turned_clockwise_raw_and_encoded(tmp_path: Path, degrees: int) -> None:
     upright = scene(3, seed=1)
     stored = np.rot90(upright, degrees // 90, axes=(1, 2))
-    encoded = [np.frombuffer(cv2.imencode(".png", each[..., ::-1])[1].tobytes(), np.uint8) for each in stored]
+    encoded = [np.frombuffer(cv2.imencode(".png", item[..., ::-1])[1].tobytes(), np.uint8) for item in stored]
     path = write(tmp_path / "own.hdf5", {"front": stored, "action": np.ones((3, 2))})
     with h5py.File(path, "a") as file:
         rows = file.create_dataset("wrist", (3,), dtype=h5py.vlen_dtype(np.dtype("uint8")))
@@ -102,15 +102,15 @@ def test_pictures_are_turned_clockwise_raw_and_encoded(tmp_path: Path, degrees: 
     if degrees:
         np.testing.assert_array_equal(shown, upright)
     else:
-        assert shown == [each.tobytes() for each in encoded]
+        assert shown == [item.tobytes() for item in encoded]
 
 
 def test_floats_and_channels_first_are_read_as_declared(tmp_path: Path) -> None:
     pictures = scene(3, seed=1)
-    ones = (pictures / np.float32(255)).astype(np.float32)
+    whites = (pictures / np.float32(255)).astype(np.float32)
     path = write(
         tmp_path / "own.hdf5",
-        {"front": np.moveaxis(ones, -1, 1), "side": pictures + np.float32(0.4), "action": np.ones((3, 2))},
+        {"front": np.moveaxis(whites, -1, 1), "side": pictures + np.float32(0.4), "action": np.ones((3, 2))},
     )
     layout = {"pictures": {"front": {"floats": 1, "channels_first": True}, "side": {"floats": 255}}}
     np.testing.assert_array_equal(read(path, layout)[0], pictures)
@@ -121,22 +121,18 @@ def test_rows_of_any_kind_give_their_bytes_without_padding(tmp_path: Path) -> No
     data = [files.jpeg(picture) for picture in scene(3, seed=1)]
     webp = [cv2.imencode(".webp", picture)[1].tobytes() for picture in scene(3, seed=2)]
     padded = np.zeros((3, 9000), np.uint8)
-    for row, each in zip(padded, webp, strict=True):
-        row[: len(each)] = np.frombuffer(each, np.uint8)
+    for row, item in zip(padded, webp, strict=True):
+        row[: len(item)] = np.frombuffer(item, np.uint8)
     raw = scene(3, seed=3)
     path = write(
         tmp_path / "own.hdf5",
-        {
-            "fixed": np.array(data, dtype=f"V{max(map(len, data)) + 5}"),
-            "padded": padded,
-            "action": np.ones((3, 2)),
-        },
+        {"fixed": np.array(data, dtype=f"V{max(map(len, data)) + 5}"), "padded": padded, "action": np.ones((3, 2))},
     )
     with h5py.File(path, "a") as file:
-        for name, values in (("objects", data), ("raw", [each.tobytes() for each in raw])):
+        for name, values in (("objects", data), ("raw", [item.tobytes() for item in raw])):
             rows = file.create_dataset(name, (3,), dtype=h5py.vlen_dtype(np.dtype("uint8")))
-            for number, each in enumerate(values):
-                rows[number] = np.frombuffer(each, np.uint8)
+            for number, item in enumerate(values):
+                rows[number] = np.frombuffer(item, np.uint8)
     layout = {"pictures": {"raw": {"raw": [[files.HEIGHT, files.WIDTH, 3]]}}}
     assert read(path, layout, "objects")[0] == data
     assert read(path, layout, "fixed")[0] == data
@@ -163,9 +159,9 @@ def test_frames_of_chunks_of_any_shape_are_the_sources(
         monkeypatch.setattr(hdf5, "_CACHED", cached * frame)
         monkeypatch.setattr(hdf5, "_PIECE", piece * frame)
         monkeypatch.setattr(plain, "_BLOCK", 5 * frame)
-        found = read(path, {"ends": "ends", "leave_out": "ends"})
-        assert [len(each) for each in found] == [11, 0, 19]
-        np.testing.assert_array_equal(np.concatenate([np.stack(found[0]), np.stack(found[2])]), pictures)
+        result = read(path, {"ends": "ends", "leave_out": "ends"})
+        assert [len(item) for item in result] == [11, 0, 19]
+        np.testing.assert_array_equal(np.concatenate([np.stack(result[0]), np.stack(result[2])]), pictures)
 
 
 def test_a_chunk_larger_than_a_block_is_read_with_a_cache_that_holds_it(tmp_path: Path, monkeypatch: Any) -> None:
@@ -175,7 +171,7 @@ def test_a_chunk_larger_than_a_block_is_read_with_a_cache_that_holds_it(tmp_path
     pictures = scene(40, seed=1)
     path = write(tmp_path / "own.hdf5", {"front": pictures}, chunks=pictures.shape, compression="gzip")
     with hdf5.open_hdf5(path) as store:
-        facts = store.facts("front")
+        facts = store.array_info("front")
         np.testing.assert_array_equal(store.rows("front", facts, 3, 5), pictures[3:5])
         access = store._library.array("front", facts).id.get_access_plist()
         assert access.get_chunk_cache()[1] == pictures.nbytes
@@ -184,9 +180,9 @@ def test_a_chunk_larger_than_a_block_is_read_with_a_cache_that_holds_it(tmp_path
 def test_one_array_of_many_episodes_is_read_chunk_by_chunk_from_where_an_episode_begins(tmp_path: Path) -> None:
     written = files.write_replay(tmp_path / "a.zarr", lengths=[5, 3, 9], chunk=4)
     layout = {"ends": "meta/episode_ends", "group": "data", "pictures": {"img": {"floats": 255}}}
-    found = read(tmp_path / "a.zarr", layout, "img")
-    for frames, own in zip(found, written, strict=True):
-        np.testing.assert_array_equal(frames, own.frames["img"])
+    result = read(tmp_path / "a.zarr", layout, "img")
+    for frames, values in zip(result, written, strict=True):
+        np.testing.assert_array_equal(frames, values.frames["img"])
 
 
 def test_a_draft_of_files_of_ones_own_suggests_where_episodes_and_float_pictures_are(tmp_path: Path) -> None:
@@ -209,11 +205,11 @@ def test_encoded_rows_of_one_array_of_many_episodes_begin_where_each_episode_doe
     path = write(tmp_path / "own.hdf5", {"data/action": np.ones((9, 2)), "ends": np.array([2, 6, 9])})
     with h5py.File(path, "a") as file:
         rows = file.create_dataset("data/front", (9,), dtype=h5py.vlen_dtype(np.dtype("uint8")))
-        for number, each in enumerate(pictures):
-            rows[number] = np.frombuffer(cv2.imencode(".png", each[..., ::-1])[1].tobytes(), np.uint8)
-    found = read(path, {"ends": "ends", "group": "data", "pictures": {"front": {"rotate": turned}}})
-    shown = [decode_frame(frame) for frames in found for frame in frames]
-    assert [len(frames) for frames in found] == [2, 4, 3]
+        for number, item in enumerate(pictures):
+            rows[number] = np.frombuffer(cv2.imencode(".png", item[..., ::-1])[1].tobytes(), np.uint8)
+    result = read(path, {"ends": "ends", "group": "data", "pictures": {"front": {"rotate": turned}}})
+    shown = [decode_frame(frame) for frames in result for frame in frames]
+    assert [len(frames) for frames in result] == [2, 4, 3]
     np.testing.assert_array_equal(shown, pictures[:, ::-1, ::-1] if turned else pictures)
     with open_store(path) as store:
         rows = EncodedRows(store, "data/front", start=6, stop=9)
@@ -222,7 +218,7 @@ def test_encoded_rows_of_one_array_of_many_episodes_begin_where_each_episode_doe
 
 def test_encoded_rows_beside_a_damaged_one_stay_those_of_their_steps(tmp_path: Path) -> None:
     pictures = scene(9, seed=1)
-    encoded = [np.frombuffer(cv2.imencode(".png", each[..., ::-1])[1].tobytes(), np.uint8) for each in pictures]
+    encoded = [np.frombuffer(cv2.imencode(".png", item[..., ::-1])[1].tobytes(), np.uint8) for item in pictures]
     longest = max(map(len, encoded))
     path = write(tmp_path / "own.hdf5", {"data/action": np.ones((9, 2)), "ends": np.array([2, 6, 9])})
     with h5py.File(path, "a") as file:

@@ -26,8 +26,8 @@ def test_robomimic_gives_its_filter_keys_as_splits_and_demos_in_natural_order(tm
     train, valid = (episodes(opened(tmp_path / "out", "lift"), split) for split in ("train", "valid"))
     assert_equal(train, [written[number] for number in masks["train"]])
     assert_equal(valid, [written[number] for number in masks["valid"]])
-    assert [each["episode_name"] for each in train] == [f"demo_{number}" for number in masks["train"]]
-    assert [each["filter_keys"] for each in valid] == ["20_percent, valid", "valid", "valid"]
+    assert [item["episode_name"] for item in train] == [f"demo_{number}" for number in masks["train"]]
+    assert [item["filter_keys"] for item in valid] == ["20_percent, valid", "valid", "valid"]
 
 
 def test_filter_keys_that_are_no_partition_leave_all_in_train_with_a_remark(tmp_path: Path) -> None:
@@ -44,19 +44,17 @@ def test_filter_keys_that_are_no_partition_leave_all_in_train_with_a_remark(tmp_
     assert find_source(f"robomimic:{tmp_path / 'other.hdf5'}", [], {}).splits == {"better": (2,), "worse": (1,)}
 
 
-def test_libero_is_turned_upright_and_its_instruction_is_of_problem_info_or_of_the_files_name(
-    tmp_path: Path,
-) -> None:
+def test_libero_is_turned_upright_and_its_instruction_is_of_problem_info_or_of_the_files_name(tmp_path: Path) -> None:
     folder = tmp_path / "libero_90"
     first = files.write_libero(folder / "KITCHEN_SCENE3_open_the_drawer_demo.hdf5", instruction="open the top drawer")
     second = files.write_libero(folder / "LIVING_ROOM_SCENE10_pick_up_the_red_mug_demo.hdf5", instruction=None)
     third = files.write_libero(folder / "push_the_plate_demo.hdf5", instruction=None)
     assert convert(f"libero:{folder}", tmp_path / "out") == 0
     converted = opened(tmp_path / "out", "libero_90")
-    found = episodes(converted)
-    assert_equal(found, [*first, *second, *third])
+    result = episodes(converted)
+    assert_equal(result, [*first, *second, *third])
     texts = ["open the top drawer"] * 3 + ["pick up the red mug"] * 3 + ["push the plate"] * 3
-    assert [each["language"] for each in found] == texts
+    assert [item["language"] for item in result] == texts
     assert converted.manifest.spec["control_frequency"] == 20
     batch = make_loader(tmp_path / "out", "libero_90", batch_size=2).batch_at(0)
     assert batch["action"].shape[-1] == 7 and batch["frames"].shape[-3:] == (files.HEIGHT, files.WIDTH, 3)
@@ -86,7 +84,7 @@ cameras:
 """
     more = config(tmp_path / "own.yaml", "pour", rgb.format(place=tmp_path / "pour"))
     assert convert("pour", tmp_path / "out", *more) == 0
-    shown = [data for each in episodes(opened(tmp_path / "out", "pour")) for data in each["frames"]["cam_low"]]
+    shown = [data for item in episodes(opened(tmp_path / "out", "pour")) for data in item["frames"]["cam_low"]]
     pictures = [scene for number in range(3) for scene in files.scene(4 + number, seed=10 * number + 1)]
     assert shown == [files.jpeg(picture, swapped=True) for picture in pictures]
 
@@ -99,7 +97,7 @@ def test_robomind_passes_its_rows_byte_for_byte_and_tells_what_is_no_step(tmp_pa
     converted = opened(tmp_path / "out", "benchmark")
     train, val = episodes(converted), episodes(converted, "val")
     assert_equal([*train, *val], written, exact=True)
-    assert {each["language"] for each in (*train, *val)} == {"close trash bin"}
+    assert {item["language"] for item in (*train, *val)} == {"close trash bin"}
     assert [len(part["select"]) for part in converted.manifest.spec["state"]] == [7, 1]
 
 
@@ -128,12 +126,12 @@ def test_a_preset_is_a_kind_and_its_entry_and_layout_are_valid() -> None:
         preset = load_preset(name)
         read_layout(preset.layout)
         parts = {v: [{"dims": 1, **p} for p in preset.entry.get(v, ())] for v in ("action", "state")}
-        for each in (part for found in parts.values() for part in found):
-            of = each.pop("of", 1)
-            each["dims"] = len(each["select"]) if "select" in each else of
+        for item in (part for result in parts.values() for part in result):
+            of = item.pop("of", 1)
+            item["dims"] = len(item["select"]) if "select" in item else of
         camera = {"path": "c", "role": "primary"}
-        whole = {"tfds_name": name, "version": "1.0.0", "description": "d", "cameras": {"c": camera}}
-        spec = DatasetSpec.model_validate({**whole, **preset.entry, **parts, "name": name})
+        complete = {"tfds_name": name, "version": "1.0.0", "description": "d", "cameras": {"c": camera}}
+        spec = DatasetSpec.model_validate({**complete, **preset.entry, **parts, "name": name})
         assert spec.quirks and all(" [" in quirk or "folder" in quirk for quirk in spec.quirks)
         for part in (*spec.action, *spec.state):
             missing = [fact for fact in part.facts if fact not in {**spec.sources, **part.sources}]
@@ -147,8 +145,8 @@ def test_a_plain_path_is_recognised_by_the_marks_of_a_format(tmp_path: Path) -> 
     files.write_robomind(tmp_path / "robomind")
     files.write_replay(tmp_path / "pusht.zarr")
     files.write_umi(tmp_path / "cup.zarr.zip")
-    told = {name: recognise(str(tmp_path / name)) for name in ("lift.hdf5", "libero", "aloha", "robomind")}
-    assert told == {"lift.hdf5": "robomimic", "libero": "libero", "aloha": "aloha", "robomind": "robomind"}
+    message = {name: recognise(str(tmp_path / name)) for name in ("lift.hdf5", "libero", "aloha", "robomind")}
+    assert message == {"lift.hdf5": "robomimic", "libero": "libero", "aloha": "aloha", "robomind": "robomind"}
     assert recognise(str(tmp_path / "pusht.zarr")) == "diffusion_policy"
     assert recognise(str(tmp_path / "cup.zarr.zip")) == "umi"
 
@@ -156,7 +154,7 @@ def test_a_plain_path_is_recognised_by_the_marks_of_a_format(tmp_path: Path) -> 
 def test_hdf5_of_no_preset_is_told_as_that_with_the_command_that_describes_it(tmp_path: Path) -> None:
     with files.h5py.File(tmp_path / "own.hdf5", "w") as file:
         file["x"] = np.zeros((3, 2))
-    with pytest.raises(ConfigError, match=r"own.hdf5: holds HDF5, and it is none of aloha, .*convert.draft arrays:/"):
+    with pytest.raises(ConfigError, match=r"own.hdf5: holds HDF5, and it is none of aloha, .*draft arrays:/"):
         recognise(str(tmp_path / "own.hdf5"))
     (tmp_path / "broken.hdf5").write_bytes((tmp_path / "own.hdf5").read_bytes()[:600])
     with pytest.raises(ConfigError, match=r"broken.hdf5: looks like a file of arrays, but cannot be read .*truncated"):
@@ -168,4 +166,4 @@ def test_layouts_of_an_entry_go_before_those_of_the_preset(tmp_path: Path) -> No
     text = json.dumps({"source": f"aloha:{tmp_path / 'pour'}", "layout": {"language": {"text": "pour the tea"}}})
     more = config(tmp_path / "own.yaml", "pour", text)
     assert convert("pour", tmp_path / "out", *more) == 0
-    assert {each["language"] for each in episodes(opened(tmp_path / "out", "pour"))} == {"pour the tea"}
+    assert {item["language"] for item in episodes(opened(tmp_path / "out", "pour"))} == {"pour the tea"}

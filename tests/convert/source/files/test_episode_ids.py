@@ -31,7 +31,7 @@ def ids(out: Path) -> dict[str, float]:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> str:
+def location(tmp_path: Path) -> str:
     for seed, name in enumerate(("a/b.hdf5", "a__b.hdf5", "run 5 é.hdf5", "-x.hdf5")):
         write(tmp_path / "src" / name, seed)
     return f"robomimic:{tmp_path / 'src'}"
@@ -40,8 +40,8 @@ def place(tmp_path: Path) -> str:
 EXPECTED = {"-x.hdf5": 3, "a/b.hdf5": 0, "a__b.hdf5": 1, "run 5 é.hdf5": 2}
 
 
-def test_each_episode_has_an_id_of_its_own_file_and_verify_agrees(tmp_path: Path, place: str) -> None:
-    assert convert(place, tmp_path / "out") == 0
+def test_each_episode_has_an_id_of_its_own_file_and_verify_agrees(tmp_path: Path, location: str) -> None:
+    assert convert(location, tmp_path / "out") == 0
     assert ids(tmp_path / "out") == {
         f"{name}__{number}": 10.0 * seed + number for name, seed in EXPECTED.items() for number in range(2)
     }
@@ -52,36 +52,36 @@ def test_each_episode_has_an_id_of_its_own_file_and_verify_agrees(tmp_path: Path
     assert all(ref.episode_id == f"{ref.source_file}__{ref.episode_id[-1]}" for ref in refs)
 
 
-def test_one_more_recording_renames_no_episode(tmp_path: Path, place: str) -> None:
-    assert convert(place, tmp_path / "before") == 0
+def test_one_more_recording_renames_no_episode(tmp_path: Path, location: str) -> None:
+    assert convert(location, tmp_path / "before") == 0
     write(tmp_path / "src" / "a" / "a.hdf5", 7)
-    assert convert(place, tmp_path / "after") == 0
+    assert convert(location, tmp_path / "after") == 0
     before, after = ids(tmp_path / "before"), ids(tmp_path / "after")
     assert before == {name: after[name] for name in before}
     assert set(after) - set(before) == {"a/a.hdf5__0", "a/a.hdf5__1"}
 
 
-def test_a_root_of_several_files_keeps_their_ids(tmp_path: Path, place: str) -> None:
-    assert convert(place, tmp_path / "out") == 0
+def test_a_root_of_several_files_keeps_their_ids(tmp_path: Path, location: str) -> None:
+    assert convert(location, tmp_path / "out") == 0
     assert convert(f"root:{tmp_path / 'out' / 'src'}", tmp_path / "again") == 0
     assert ids(tmp_path / "again") == ids(tmp_path / "out")
 
 
 def test_damage_and_lists_name_the_file_of_the_episode(
-    tmp_path: Path, place: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, location: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with h5py.File(tmp_path / "src" / "run 5 é.hdf5", "a") as file:
         del file["data/demo_1/actions"]
-    assert convert(place, tmp_path / "fails", "--on-error", "fail") != 0
+    assert convert(location, tmp_path / "fails", "--on-error", "fail") != 0
     assert "run 5 é.hdf5: episode 1: malformed" in capsys.readouterr().err
-    assert convert(place, tmp_path / "out") == EXIT_DAMAGED
+    assert convert(location, tmp_path / "out") == EXIT_DAMAGED
     (row,) = map(json.loads, (tmp_path / "out/src/1.0.0/quarantine.jsonl").read_text().splitlines())
     assert (row["source_file"], row["episode"]) == ("run 5 é.hdf5", 1)
     assert verify_root(tmp_path / "out", jobs=1).ok
     (tmp_path / "list.txt").write_text("a/b.hdf5__1\n-x.hdf5__0\n")
     chosen = tmp_path / "chosen.json"
     chosen.write_text(json.dumps({"src": str(tmp_path / "list.txt")}))
-    assert convert(place, tmp_path / "some", "--episodes", str(chosen)) == 0
+    assert convert(location, tmp_path / "some", "--episodes", str(chosen)) == 0
     assert ids(tmp_path / "some") == {"-x.hdf5__0": 30.0, "a/b.hdf5__1": 1.0}
 
 
@@ -92,8 +92,8 @@ def test_a_name_that_is_no_utf8_is_escaped(tmp_path: Path) -> None:
     assert list(ids(tmp_path / "out")) == [f"\\udcff.hdf5__{number}" for number in range(2)]
 
 
-def test_verify_finds_an_id_of_two_episodes_of_one_dataset(tmp_path: Path, place: str) -> None:
-    assert convert(place, tmp_path / "out") == 0
+def test_verify_finds_an_id_of_two_episodes_of_one_dataset(tmp_path: Path, location: str) -> None:
+    assert convert(location, tmp_path / "out") == 0
     folder = tmp_path / "out/src/1.0.0"
     split = read_manifest(folder).splits["train"]
     assert not check_ids(folder, {"train": split}).damage

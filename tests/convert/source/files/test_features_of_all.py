@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from convert.errors import EXIT_DAMAGED, EXIT_USAGE, CorruptFrame, MalformedEpisode, SourceError
-from convert.shard.images import decode_frame
+from convert.picture import decode_frame
 from convert.source.features import Feature, merge_features
 from convert.source.files.plain import PlainEpisode, infer_features
 from convert.source.files.source import spread
 from convert.source.kinds import find_source
-from convert.source.python.values import flatten
+from convert.source.python.dataset import flatten
 from tests.fixtures.arrays.converted import config, convert, episodes, opened
 from tests.fixtures.arrays.written import h5py, jpeg, scene
 
@@ -39,11 +39,11 @@ def listed(out: Path, name: str = "a") -> list[tuple[str, int]]:
 
 def test_a_simulators_state_of_another_width_in_each_demo_is_left_out_and_named(tmp_path: Path) -> None:
     source = write(
-        tmp_path / "a.hdf5", [{"actions": np.ones((3, 2)), "states": np.ones((3, 5 + each))} for each in range(3)]
+        tmp_path / "a.hdf5", [{"actions": np.ones((3, 2)), "states": np.ones((3, 5 + item))} for item in range(3)]
     )
     assert convert(source, tmp_path / "out") == 0
-    found = episodes(opened(tmp_path / "out", "a"))
-    assert [each["status"] for each in found] == ["ok"] * 3 and "states" not in found[0]["rows"][0]
+    result = episodes(opened(tmp_path / "out", "a"))
+    assert [item["status"] for item in result] == ["ok"] * 3 and "states" not in result[0]["rows"][0]
     assert "states is float64 (5,), float64 (6,), float64 (7,)" in " ".join(find_source(source, [], {}).remarks)
 
 
@@ -58,27 +58,27 @@ def test_a_feature_that_the_first_episode_lacks_is_a_column(tmp_path: Path) -> N
         tmp_path / "a.hdf5", [{"actions": np.ones((3, 2))}, {"actions": np.ones((3, 2)), "reward": np.arange(3.0)}]
     )
     assert convert(source, tmp_path / "out") == 0
-    found = episodes(opened(tmp_path / "out", "a"))
-    assert [row["reward"] for each in found for row in each["rows"]] == [None, None, None, 0, 1, 2]
+    result = episodes(opened(tmp_path / "out", "a"))
+    assert [row["reward"] for item in result for row in item["rows"]] == [None, None, None, 0, 1, 2]
 
 
 def test_a_feature_of_an_episode_that_nobody_looked_at_is_listed_and_the_episode_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("convert.source.arrays.dataset.ArraysKind.looks", 1)
+    monkeypatch.setattr("convert.source.arrays.dataset.ArraysKind.sampled_episodes", 1)
     source = write(
         tmp_path / "a.hdf5", [{"actions": np.ones((3, 2))}, {"actions": np.ones((3, 2)), "reward": np.arange(3.0)}]
     )
     assert convert(source, tmp_path / "out") == 0
     assert listed(tmp_path / "out") == [("unknown_feature", 1)]
-    assert [each["status"] for each in episodes(opened(tmp_path / "out", "a"))] == ["ok", "ok"]
+    assert [item["status"] for item in episodes(opened(tmp_path / "out", "a"))] == ["ok", "ok"]
 
 
 @pytest.mark.parametrize("files", [1, 4])
 def test_the_episodes_that_are_looked_at_come_from_all_over_the_dataset(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: int
 ) -> None:
-    monkeypatch.setattr("convert.source.arrays.dataset.ArraysKind.looks", 2)
+    monkeypatch.setattr("convert.source.arrays.dataset.ArraysKind.sampled_episodes", 2)
     encoded = [jpeg(picture) for picture in scene(3, seed=1)]
     rows = np.array([list(data.ljust(max(map(len, encoded)), b"\0")) for data in encoded], np.uint8)
     demos: list[dict[str, Any]] = [{"actions": np.ones((3, 2))} for _ in range(4)]
@@ -96,9 +96,9 @@ def test_one_observation_more_than_actions_is_left_out_and_named(tmp_path: Path,
     )
     text = f"source: {kind}:{tmp_path / 'a.hdf5'}\nlayout: {{episodes: data/*}}"
     assert convert("a", tmp_path / "out", *config(tmp_path / "a.yaml", "a", text)) == 0
-    (found,) = episodes(opened(tmp_path / "out", "a"))
-    assert [row["obs/pos"][0] for row in found["rows"]] == [0, 3, 6] and len(found["frames"]["front"]) == 3
-    assert found["rows"][2]["actions"] == [1, 1]
+    (result,) = episodes(opened(tmp_path / "out", "a"))
+    assert [row["obs/pos"][0] for row in result["rows"]] == [0, 3, 6] and len(result["frames"]["front"]) == 3
+    assert result["rows"][2]["actions"] == [1, 1]
     remarks = find_source(f"{kind}:{tmp_path / 'a.hdf5'}", [], {"episodes": "data/*"}).remarks
     assert "have a value after the last action, which is left out: obs/front, obs/pos" in remarks
 
@@ -107,7 +107,7 @@ def test_a_first_episode_without_steps_and_a_column_without_values_refuse_nothin
     empty = {"obs/front": scene(3, seed=0)[:0], "actions": np.ones((0, 2)), "nothing": np.ones((0, 0))}
     source = write(tmp_path / "a.hdf5", [empty, {"actions": np.ones((3, 2)), "nothing": np.ones((3, 0))}])
     assert convert(source, tmp_path / "out") == 0
-    assert [each["status"] for each in episodes(opened(tmp_path / "out", "a"))] == ["empty", "ok"]
+    assert [item["status"] for item in episodes(opened(tmp_path / "out", "a"))] == ["empty", "ok"]
     assert "without values, so left out: nothing" in find_source(source, [], {}).remarks
 
 
@@ -163,10 +163,10 @@ def test_types_of_several_episodes_become_one_that_holds_them_all() -> None:
 
 def test_pictures_come_as_lists_of_arrays_and_arrays_of_bytes_too() -> None:
     pictures = scene(3, seed=1)
-    data = [jpeg(each) for each in pictures]
+    data = [jpeg(item) for item in pictures]
     steps = {"list": list(pictures), "objects": np.array(data, object), "fixed": np.array(data)}
-    found = infer_features(PlainEpisode(flatten(steps, where="steps"), {}))
-    assert [each.kind for each in found.values()] == ["image"] * 3
+    result = infer_features(PlainEpisode(flatten(steps, context="steps"), {}))
+    assert [item.kind for item in result.values()] == ["image"] * 3
 
 
 def test_episodes_to_look_at_are_evenly_spread() -> None:
@@ -182,14 +182,14 @@ def test_arrays_beside_pictures_in_files_name_these_and_a_function(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("values", "told"),
+    ("values", "message"),
     [
         (np.zeros((3, 3, 32, 32), np.uint8), "{channels_first: true}"),
         (np.zeros((3, 3, 32, 32), np.float32), "{channels_first: true, floats: 255}}`, or floats: 1"),
     ],
 )
-def test_pictures_in_another_form_say_what_to_write(tmp_path: Path, values: np.ndarray, told: str) -> None:
+def test_pictures_in_another_form_say_what_to_write(tmp_path: Path, values: np.ndarray, message: str) -> None:
     source = write(tmp_path / "a.hdf5", [{"actions": np.ones((3, 2)), "obs/front": values}])
     with pytest.raises(SourceError) as raised:
         find_source(source, [], {})
-    assert f"pictures: {{obs/front: {told}" in str(raised.value)
+    assert f"pictures: {{obs/front: {message}" in str(raised.value)

@@ -14,7 +14,7 @@ from convert.source.episode import Episode
 from convert.source.features import Feature
 from convert.source.files.plain import PlainEpisode, infer_features, read_plain
 from convert.source.protocol import ReadRequest
-from convert.source.python.values import flatten
+from convert.source.python.dataset import flatten
 
 PIXELS = np.arange(3 * 4 * 6 * 3, dtype=np.uint8).reshape(3, 4, 6, 3)
 JPEGS = [encode_jpeg(pixels, 95) for pixels in PIXELS]
@@ -24,11 +24,11 @@ def plain(*, episode: dict[str, Any] | None = None, **steps: Any) -> PlainEpisod
     return PlainEpisode(steps, episode or {})
 
 
-def read(found: PlainEpisode, first: PlainEpisode | None = None) -> Episode:
-    features = infer_features(first or found).values()
-    cameras = tuple(each for each in features if each.kind == "image")
+def read(result: PlainEpisode, first: PlainEpisode | None = None) -> Episode:
+    features = infer_features(first or result).values()
+    cameras = tuple(item for item in features if item.kind == "image")
     return read_plain(
-        found, ReadRequest(cameras=cameras, features=tuple(each for each in features if each not in cameras))
+        result, ReadRequest(cameras=cameras, features=tuple(item for item in features if item not in cameras))
     )
 
 
@@ -56,8 +56,8 @@ def test_a_value_tells_its_feature(values: Any, kind: str, shape: tuple[int, ...
 
 @pytest.mark.parametrize("value", [5, 2.5, True, "text", b"text", np.float32(1), np.arange(4)])
 def test_a_value_of_the_episode_is_one_row(value: Any) -> None:
-    found = read(plain(x=[1, 2], episode={"it": value}))
-    (column,) = found.episode.values()
+    result = read(plain(x=[1, 2], episode={"it": value}))
+    (column,) = result.episode.values()
     assert column.rows == 1
     assert column.values is not None
     expected = value.decode() if isinstance(value, bytes) else value
@@ -66,14 +66,14 @@ def test_a_value_of_the_episode_is_one_row(value: Any) -> None:
 
 def test_numbers_texts_and_pictures_come_as_they_were() -> None:
     numbers = np.linspace(0, 1, 21).reshape(3, 7)
-    found = read(plain(image=PIXELS, jpeg=JPEGS, action=numbers, text=["a", "", "ü"]))
-    assert found.num_steps == 3
-    action = found.steps["action"].values
+    result = read(plain(image=PIXELS, jpeg=JPEGS, action=numbers, text=["a", "", "ü"]))
+    assert result.num_steps == 3
+    action = result.steps["action"].values
     assert isinstance(action, np.ndarray)
     assert action.dtype == np.float64
     assert np.array_equal(action, numbers.ravel())
-    assert found.steps["text"].values == ["a", "", "ü"]
-    images, jpegs = found.cameras
+    assert result.steps["text"].values == ["a", "", "ü"]
+    images, jpegs = result.cameras
     assert images is not None and jpegs is not None
     assert not isinstance(images, DamagedEpisode) and not isinstance(jpegs, DamagedEpisode)
     assert np.array_equal(np.array(list(images)), PIXELS)
@@ -107,25 +107,22 @@ def test_pictures_on_a_disk_are_read_by_chunks_and_what_cannot_be_read_is_a_hole
     (frames,) = read_plain(plain(image=array), ReadRequest(cameras=(camera,))).cameras
     assert not array.asked
     assert frames is not None and not isinstance(frames, DamagedEpisode)
-    found = list(frames)
+    result = list(frames)
     assert [(part.start, part.stop) for part in array.asked] == [(0, 2), (2, 3)]
-    assert np.array_equal(np.array(found[:2]), PIXELS[:2])
-    assert len(found) == 3
-    assert isinstance(found[2], CorruptFrame)
-    assert "steps/image: cannot be read (the checksum is wrong)" in str(found[2])
+    assert np.array_equal(np.array(result[:2]), PIXELS[:2])
+    assert len(result) == 3
+    assert isinstance(result[2], CorruptFrame)
+    assert "steps/image: cannot be read (the checksum is wrong)" in str(result[2])
 
 
 FIRST = plain(image=PIXELS, action=np.zeros((3, 2), np.float32), number=[1, 2, 3], text=["a", "b", "c"])
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "message"),
     [
         ({"action": np.zeros((2, 2), np.float32)}, "action has 2 values and image has 3, expected one a step"),
-        (
-            {"action": np.zeros((3, 5), np.float32)},
-            r"float32 \(5,\), in other episodes it is float32 \(2,\)",
-        ),
+        ({"action": np.zeros((3, 5), np.float32)}, r"float32 \(5,\), in other episodes it is float32 \(2,\)"),
         ({"number": [1, 2, 2.5]}, "number is float64, which does not fit the int64 of other episodes"),
         ({"number": [1, 2, float("nan")]}, "number is float64, which does not fit the int64"),
         ({"text": [1, 2, 3]}, r"text is int64 \(\), in other episodes it is string \(\)"),
@@ -135,29 +132,29 @@ FIRST = plain(image=PIXELS, action=np.zeros((3, 2), np.float32), number=[1, 2, 3
         ({"image": PIXELS.astype(float)}, r"image is float64 \(3, 4, 6, 3\), expected pixels of uint8"),
     ],
 )
-def test_an_episode_that_differs_from_the_first_is_refused(changed: dict[str, Any], told: str) -> None:
-    with pytest.raises(MalformedEpisode, match=told):
+def test_an_episode_that_differs_from_the_first_is_refused(changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(MalformedEpisode, match=message):
         read(PlainEpisode({**FIRST.steps, **changed}, {}), FIRST)
 
 
 def test_a_number_of_another_type_that_fits_is_taken() -> None:
-    found = read(
+    result = read(
         PlainEpisode({**FIRST.steps, "action": np.ones((3, 2)), "number": np.array([1, 2, 3], np.int16)}, {}), FIRST
     )
-    assert found.steps["action"].values.dtype == np.float32  # type: ignore[union-attr]
-    assert found.steps["number"].values.tolist() == [1, 2, 3]  # type: ignore[union-attr]
+    assert result.steps["action"].values.dtype == np.float32  # type: ignore[union-attr]
+    assert result.steps["number"].values.tolist() == [1, 2, 3]  # type: ignore[union-attr]
 
 
 def test_nan_stays_nan() -> None:
-    found = read(PlainEpisode({**FIRST.steps, "action": np.full((3, 2), np.nan)}, {}), FIRST)
-    assert np.isnan(found.steps["action"].values).all()  # type: ignore[arg-type]
+    result = read(PlainEpisode({**FIRST.steps, "action": np.full((3, 2), np.nan)}, {}), FIRST)
+    assert np.isnan(result.steps["action"].values).all()  # type: ignore[arg-type]
 
 
 def test_what_an_episode_lacks_is_absent() -> None:
-    found = read(plain(number=[1, 2]), FIRST)
-    assert found.num_steps == 2
-    assert found.steps["action"].values is None
-    assert found.cameras == [None]
+    result = read(plain(number=[1, 2]), FIRST)
+    assert result.num_steps == 2
+    assert result.steps["action"].values is None
+    assert result.cameras == [None]
 
 
 def test_a_picture_that_is_none_is_a_corrupt_frame() -> None:
@@ -169,9 +166,9 @@ def test_a_picture_that_is_none_is_a_corrupt_frame() -> None:
 
 
 def test_nested_names_are_joined() -> None:
-    assert flatten({"a": {"b": 1, "c": {"d": 2}}, 5: 3}, where="steps") == {"a/b": 1, "a/c/d": 2, "5": 3}
+    assert flatten({"a": {"b": 1, "c": {"d": 2}}, 5: 3}, context="steps") == {"a/b": 1, "a/c/d": 2, "5": 3}
     with pytest.raises(MalformedEpisode, match=r"steps is list \[1\], expected a mapping"):
-        flatten([1], where="steps")
+        flatten([1], context="steps")
 
 
 def features() -> Iterator[Feature]:
@@ -179,4 +176,4 @@ def features() -> Iterator[Feature]:
 
 
 def test_features_keep_the_order_of_the_episode() -> None:
-    assert [each.name for each in features()] == ["image", "action", "number", "text"]
+    assert [item.name for item in features()] == ["image", "action", "number", "text"]

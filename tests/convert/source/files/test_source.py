@@ -13,7 +13,7 @@ import pytest
 
 from convert.errors import DamagedEpisode
 from convert.source.files.plain import PlainEpisode
-from convert.source.files.source import FileEpisode, FileKind, FileReader, Found, open_files
+from convert.source.files.source import FileEpisode, FileKind, FileReader, NumberedEpisode, open_files
 from convert.source.protocol import ReadRequest
 
 PICTURES = np.zeros((3, 4, 6, 3), np.uint8)
@@ -23,7 +23,7 @@ PICTURES = np.zeros((3, 4, 6, 3), np.uint8)
 class Short(FileKind):
     """Files said to have four episodes, whose reader gives fewer."""
 
-    given: int
+    num_given: int
 
     @property
     def recipe(self) -> Any:
@@ -37,19 +37,19 @@ class Short(FileKind):
     @contextlib.contextmanager
     def open(self, path: Path) -> Iterator[ShortReader]:
         """Open a file."""
-        yield ShortReader(self.given)
+        yield ShortReader(self.num_given)
 
 
 @dataclass(frozen=True)
 class ShortReader(FileReader):
     """The episodes of a file, of which the last are not given."""
 
-    given: int
+    num_given: int
 
-    def episodes(self, numbers: Sequence[int] | None) -> Iterator[Found]:
+    def episodes(self, numbers: Sequence[int] | None) -> Iterator[NumberedEpisode]:
         """Yield some."""
         for number in numbers or ():
-            if number < self.given:
+            if number < self.num_given:
                 yield number, PlainEpisode({"front": PICTURES}, {})
 
 
@@ -58,15 +58,15 @@ def test_an_episode_that_the_reader_does_not_give_is_damaged(files: int, tmp_pat
     paths = [tmp_path / f"{number}.bin" for number in range(files)]
     for path in paths:
         path.write_bytes(b"x")
-    source = open_files(str(tmp_path), paths, Short(2), name="short", facts={})
+    source = open_files(str(tmp_path), paths, Short(2), dataset_name="short", entry_facts={})
     (shard,) = source.shards("train")
-    wanted = ReadRequest(cameras=tuple(each for each in source.features.values() if each.kind == "image"))
-    with shard.open(wanted, [shard.every]) as reader:
-        found = [(name, position, content) for name, position, _, content in reader]
+    request = ReadRequest(cameras=tuple(item for item in source.features.values() if item.kind == "image"))
+    with shard.open(request, [shard.every]) as reader:
+        result = [(name, position, content) for name, position, _, content in reader]
     every = [(path.name, number) for path in paths for number in range(4)]
-    assert [(name, position) for name, position, _ in found] == every
+    assert [(name, position) for name, position, _ in result] == every
     damaged = {
-        (name, position): str(content) for name, position, content in found if isinstance(content, DamagedEpisode)
+        (name, position): str(content) for name, position, content in result if isinstance(content, DamagedEpisode)
     }
     assert list(damaged) == [(name, number) for name, number in every if number >= 2]
     assert damaged["0.bin", 2] == "0.bin: ends before episode 2"
@@ -76,10 +76,10 @@ def test_a_range_of_a_shard_of_several_files_begins_and_ends_within_files(tmp_pa
     paths = [tmp_path / f"{number}.bin" for number in range(3)]
     for path in paths:
         path.write_bytes(b"x")
-    source = open_files(str(tmp_path), paths, Short(4), name="short", facts={})
+    source = open_files(str(tmp_path), paths, Short(4), dataset_name="short", entry_facts={})
     (shard,) = source.shards("train")
     for spans in ([(3, 6)], [(1, 2), (9, 11)]):
         with shard.open(ReadRequest(cameras=()), spans) as reader:
-            found = [(name, position) for name, position, *_ in reader]
+            result = [(name, position) for name, position, *_ in reader]
         expected = [number for start, stop in spans for number in range(start, stop)]
-        assert found == [(f"{number // 4}.bin", number % 4) for number in expected]
+        assert result == [(f"{number // 4}.bin", number % 4) for number in expected]

@@ -13,12 +13,10 @@ import pytest
 from convert.errors import SourceError, UsageError
 from convert.registry.registry import Registry
 from convert.source.describe import camera_names, camera_roles
-from convert.source.lerobot.dataset import LeRobotSource
+from convert.source.lerobot.dataset import LeRobotSource, describe
 from convert.source.lerobot.dataset import find as find_source
-from convert.source.lerobot.entry import describe
-from convert.source.lerobot.episodes import EpisodeFiles, cut_units
+from convert.source.lerobot.episodes import EpisodeFiles, VideoPart, cut_units
 from convert.source.lerobot.info import Info, file_name
-from convert.source.lerobot.matching import VideoPart
 from tests.fixtures.datasets.lerobot_dataset import DATA, copy_dataset, edit_episodes, edit_info
 
 
@@ -32,7 +30,7 @@ def numbers(units: Any) -> list[list[int]]:
 
 def test_a_dataset_describes_its_cameras_rate_robot_and_vectors() -> None:
     entry = find_source("demo/v3_av1", [str(DATA)], {}).entry
-    assert {name: (each["role"], each["shape"]) for name, each in entry["cameras"].items()} == {
+    assert {name: (item["role"], item["shape"]) for name, item in entry["cameras"].items()} == {
         "front": ("primary", [48, 64, 3]),
         "left_wrist": ("wrist", [32, 48, 3]),
     }
@@ -61,8 +59,8 @@ def make_info(cameras: tuple[str, ...], **more: Any) -> Info:
     features = {
         name: {"dtype": "video", "shape": [8, 8, 3], "names": ["height", "width", "channels"]} for name in cameras
     }
-    known = {"codebase_version": "v3.0", "fps": 10, "total_episodes": 3, "data_path": "d", "video_path": "v"}
-    return Info.model_validate({**known, "features": features, **more})
+    expected_names = {"codebase_version": "v3.0", "fps": 10, "total_episodes": 3, "data_path": "d", "video_path": "v"}
+    return Info.model_validate({**expected_names, "features": features, **more})
 
 
 @pytest.mark.parametrize("cameras", CAMERAS, ids=lambda cameras: " ".join(name.split(".")[-1] for name in cameras))
@@ -99,7 +97,11 @@ def test_every_camera_has_a_valid_name_of_its_own(cameras: tuple[str, ...], name
     assert camera_names(list(info.cameras)) == dict(zip(names, cameras, strict=True))
     features = info.split_features()[0]
     assert (
-        list(Registry().describe("demo", describe(info, features, name="demo", lengths={"train": [5]})).cameras)
+        list(
+            Registry()
+            .describe("demo", describe(info, features, dataset_name="demo", lengths_by_split={"train": [5]}))
+            .cameras
+        )
         == names
     )
 
@@ -138,18 +140,15 @@ def test_depth_and_unknown_features_are_left_out_and_said(tmp_path: Path) -> Non
 
 def test_a_feature_with_the_name_of_another_ones_column_is_left_out_and_said() -> None:
     number = {"dtype": "float32", "shape": [1]}
-    found, others = make_info((), features={"action_": number, "action": number, "state_": number}).split_features()
-    assert list(found) == ["episode_index", "steps/action", "steps/state_"]
-    assert others == {"action_": "the column of action has this name; rename one"}
+    result, remaining = make_info((), features={"action_": number, "action": number, "state_": number}).split_features()
+    assert list(result) == ["episode_index", "steps/action", "steps/state_"]
+    assert remaining == {"action_": "the column of action has this name; rename one"}
 
 
 def test_units_are_the_files_of_the_camera_that_has_most() -> None:
     source = find_source("demo/v3_av1", [str(DATA)], {})
     assert numbers(source.units["train"]) == [[0, 1], [2, 3], [4, 5], [6]]
-    assert [shard.name for shard in source.shards("train")][:2] == [
-        "episodes-000000-000001",
-        "episodes-000002-000003",
-    ]
+    assert [shard.name for shard in source.shards("train")][:2] == ["episodes-000000-000001", "episodes-000002-000003"]
 
 
 def test_units_of_images_are_parquet_files() -> None:
@@ -238,10 +237,7 @@ def test_another_version_of_the_format_is_refused_with_what_to_do(version: str, 
 @pytest.mark.parametrize(
     ("file", "message"),
     [
-        (
-            "meta/episodes/chunk-000/file-000.parquet",
-            "meta/episodes: no parquet file; copy the whole folder",
-        ),
+        ("meta/episodes/chunk-000/file-000.parquet", "meta/episodes: no parquet file; copy the whole folder"),
         ("meta/tasks.parquet", "meta/tasks.parquet: missing; copy the whole folder meta again"),
     ],
 )
@@ -262,7 +258,7 @@ def test_metadata_that_are_cut_short_are_an_error_that_names_the_file(file: str,
 
 def faults(folder: Path) -> dict[int, str]:
     """Return why each episode that cannot be read cannot."""
-    return {each.number: each.fault for unit in find(folder).units["train"] for each in unit if each.fault}
+    return {item.number: item.fault for unit in find(folder).units["train"] for item in unit if item.fault}
 
 
 def test_episodes_that_no_file_lists_are_faults_and_the_others_stay(tmp_path: Path) -> None:
@@ -322,8 +318,8 @@ def test_a_value_that_is_no_number_is_a_fault_of_its_episode_or_camera(
     values = pa.array([value] * rows.num_rows, None if value is not None else pa.float64())
     pq.write_table(rows.set_column(rows.schema.get_field_index(key), key, values), path)
     first = find(folder).units["train"][0][0]
-    found = first.fault if key == "length" else first.videos["observation.images.front"]
-    assert found == f"meta/episodes: {key} of episode 0 is {message}"
+    result = first.fault if key == "length" else first.videos["observation.images.front"]
+    assert result == f"meta/episodes: {key} of episode 0 is {message}"
     assert key == "length" or first.video("observation.images.left_wrist") is not None
 
 
@@ -371,8 +367,8 @@ def test_a_dataset_that_is_not_there_names_what_is(tmp_path: Path) -> None:
     ],
 )
 def test_a_pattern_that_leaves_the_folder_is_refused(pattern: str) -> None:
-    with pytest.raises(SourceError, match=r"no file of the dataset|known are {chunk_index}"):
-        file_name(pattern, where="d", chunk_index=0, video_key="../up")
+    with pytest.raises(SourceError, match=r"not a file of the dataset|known are {chunk_index}"):
+        file_name(pattern, context="d", chunk_index=0, video_key="../up")
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", json.dumps({"codebase_version": "v3.0", "features": {"a": 1}})])

@@ -1,22 +1,29 @@
-"""Features beyond LeRobot's own: texts as numbers of tasks, plural names of vectors, and features without values."""
+"""Features of LeRobot datasets: values, tasks, colours, and names of files and columns."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
+import av
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from av.video.reformatter import Colorspace, VideoReformatter
 
 from convert.errors import DamagedEpisode, MalformedEpisode, SourceError
 from convert.run.command import main
 from convert.source.episode import Episode
 from convert.source.lerobot.dataset import find
+from convert.source.lerobot.video import VideoFile
 from convert.source.protocol import ReadRequest
 from tests.fixtures.datasets.converted_dataset import open_converted
 from tests.fixtures.datasets.lerobot_dataset import edit_info
 from tests.fixtures.datasets.numbered_lerobot import (
+    CAMERA,
     LENGTHS,
     numbers,
     shown_numbers,
@@ -48,8 +55,8 @@ def annotate(folder: Path, texts: list[int] | None = None) -> Path:
     write_tasks(folder, [{"task_index": number, "task": text} for number, text in enumerate(TEXTS)])
     path = folder / "data/chunk-000/file-000.parquet"
     rows = pq.read_table(path)
-    place = rows.schema.get_field_index("task_index")
-    pq.write_table(rows.set_column(place, "task_index", pa.array([2] * len(rows), pa.int64())), path)
+    position = rows.schema.get_field_index("task_index")
+    pq.write_table(rows.set_column(position, "task_index", pa.array([2] * len(rows), pa.int64())), path)
     texts = texts or [episode % 2 for episode, steps in enumerate(LENGTHS) for _ in range(steps)]
     valid = pa.array([2] * sum(LENGTHS), pa.int64())
     add_columns(folder, {VALIDITY: valid, DESCRIPTION: pa.array(texts, pa.int64())})
@@ -59,11 +66,11 @@ def annotate(folder: Path, texts: list[int] | None = None) -> Path:
 def read(folder: Path) -> list[Episode | DamagedEpisode]:
     source = find(str(folder), [], {})
     features = tuple(feature for feature in source.features.values() if feature.kind != "image" and feature.size)
-    found: list[Episode | DamagedEpisode] = []
+    result: list[Episode | DamagedEpisode] = []
     for shard in source.shards("train"):
         with shard.open(ReadRequest(cameras=(), features=features), [shard.every]) as reader:
-            found += [episode.content for episode in reader]
-    return found
+            result += [episode.content for episode in reader]
+    return result
 
 
 def test_annotations_are_the_texts_of_their_numbers_and_the_one_that_describes_is_the_instruction(
@@ -89,7 +96,7 @@ def test_of_several_annotations_that_describe_the_task_goes_before_parts_of_it(t
 def test_tasks_are_found_by_their_number_and_not_by_their_line(tmp_path: Path) -> None:
     folder = write_numbered(tmp_path)
     write_tasks(folder, [{"task_index": number, "task": f"task {number}"} for number in (7, 1, 0)])
-    texts = [set(each.steps["task"].values or ()) for each in read(folder) if isinstance(each, Episode)]
+    texts = [set(item.steps["task"].values or ()) for item in read(folder) if isinstance(item, Episode)]
     assert texts == [{"task 0"}, {"task 1"}, {"task 0"}]
 
 
@@ -102,8 +109,8 @@ def test_a_step_without_an_annotation_has_an_empty_text(tmp_path: Path) -> None:
 
 def test_a_number_that_the_list_of_tasks_lacks_is_a_damaged_episode(tmp_path: Path) -> None:
     texts = [*[0] * (sum(LENGTHS) - 1), 9]
-    *others, last = read(annotate(tmp_path, texts=texts))
-    assert all(isinstance(each, Episode) for each in others)
+    *remaining, last = read(annotate(tmp_path, texts=texts))
+    assert all(isinstance(item, Episode) for item in remaining)
     assert isinstance(last, MalformedEpisode)
     assert str(last).endswith(f"episode 2 has {DESCRIPTION} 9, which meta/tasks lacks")
 
@@ -161,3 +168,100 @@ def test_an_empty_first_episode_leaves_the_others_as_they_are(tmp_path: Path, ve
     lengths = (0, 5, 7)
     write_numbered(tmp_path, version, lengths=lengths)
     assert shown_numbers(tmp_path) == {episode: numbers(episode, steps) for episode, steps in enumerate(lengths)}
+
+
+COLOURS = ((200, 40, 40), (40, 180, 60), (30, 60, 190), (220, 200, 30), (128, 128, 128), (240, 240, 240))
+BT709, BT601 = 1, 6
+"""Numbers of the matrices in ITU-T H.273."""
+OWN = {BT709: Colorspace.ITU709, BT601: Colorspace.ITU601}
+
+
+@pytest.mark.parametrize("matrix", [BT709, BT601], ids=["BT.709", "BT.601"])
+def test_colours_are_decoded_with_the_matrix_that_the_video_names(matrix: int, tmp_path: Path) -> None:
+    with av.open(str(tmp_path / "video.mp4"), "w") as out:
+        stream: Any = out.add_stream("libx264", rate=10, options={"crf": "4"})
+        stream.width = stream.height = 64
+        stream.pix_fmt = "yuv420p"
+        context = stream.codec_context
+        context.colorspace = context.color_primaries = context.color_trc = matrix
+        context.color_range = 1
+        for colour in COLOURS:
+            pixels = np.broadcast_to(np.array(colour, np.uint8), (64, 64, 3)).copy()
+            filmed = av.VideoFrame.from_ndarray(pixels, format="rgb24")
+            out.mux(stream.encode(VideoReformatter().reformat(filmed, format="yuv420p", dst_colorspace=OWN[matrix])))
+        out.mux(stream.encode())
+    video = VideoFile(tmp_path / "video.mp4", name="video.mp4")
+    for colour, frame in zip(COLOURS, video.frames(np.arange(len(COLOURS))), strict=True):
+        assert np.abs(np.asarray(frame)[32, 32].astype(int) - colour).max() <= 6, (colour, np.asarray(frame)[32, 32])
+    video.close()
+
+
+NAMES = {"my robot": "my_robot", "été": "t_", "-dash": "dash", "a,b": "a_b", "50%": "50_", "a@b": "a_b"}
+"""Names of datasets by those of their folders."""
+
+
+def convert(dataset: str, out: Path, *more: str) -> int:
+    command = ["--datasets", dataset, "--output", str(out), "--num-workers", "1", *more]
+    return main([*command, "--layout", "frames", "--image-size", "native"])
+
+
+def check(out: Path, name: str) -> None:
+    assert open_converted(out, name, "3.0.0").manifest.records == sum(LENGTHS)
+
+
+@pytest.mark.parametrize("folder", NAMES)
+def test_a_folder_of_any_name_is_a_dataset(folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_numbered(tmp_path / folder)
+    monkeypatch.chdir(tmp_path)
+    for number, dataset in enumerate((f"lerobot:{tmp_path / folder}", f"lerobot:./{folder}")):
+        if "," in folder:
+            (tmp_path / "own.yaml").write_text(f'datasets: {{a_b: {{source: "{dataset}"}}}}')
+            dataset = "own.yaml"
+        assert convert(dataset, tmp_path / f"out{number}") == 0
+        check(tmp_path / f"out{number}", NAMES[folder])
+    if "," not in folder:
+        assert convert(f"lerobot:{folder}", tmp_path / "below", "--source", str(tmp_path)) == 0
+        check(tmp_path / "below", NAMES[folder])
+
+
+def test_files_of_any_name_are_those_of_the_pattern(tmp_path: Path) -> None:
+    folder = write_numbered(tmp_path / "robot")
+    for top, ending in (("data", "parquet"), (f"videos/{CAMERA}", "mp4")):
+        (folder / top / "chunk-000").rename(folder / top / "-chunk 000")
+        (folder / top / f"-chunk 000/file-000.{ending}").rename(folder / top / f"-chunk 000/-é 000.{ending}")
+    position = "-chunk {chunk_index:03d}/-é {file_index:03d}"
+    paths = {"data_path": f"data/{position}.parquet", "video_path": f"videos/{{video_key}}/{position}.mp4"}
+    edit_info(folder, lambda info: info.update(paths))
+    assert convert(f"lerobot:{folder}", tmp_path / "out") == 0
+    check(tmp_path / "out", "robot")
+
+
+def move(location: str) -> Callable[[Path], Path]:
+    """Put a part of a dataset elsewhere, with a symbolic link in its place."""
+
+    def moved(folder: Path) -> Path:
+        elsewhere = folder.parent / "elsewhere"
+        (folder / location).rename(elsewhere)
+        os.symlink(elsewhere, folder / location)
+        return folder
+
+    return moved
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        *("", "data", "videos", "meta", "meta/episodes/chunk-000", f"videos/{CAMERA}"),
+        *("data/chunk-000/file-000.parquet", "meta/info.json", "meta/episodes/chunk-000/file-000.parquet"),
+        f"videos/{CAMERA}/chunk-000/file-000.mp4",
+    ],
+)
+def test_a_part_of_a_dataset_may_be_a_symbolic_link(location: str, tmp_path: Path) -> None:
+    folder = write_numbered(tmp_path / "robot")
+    if location:
+        move(location)(folder)
+    else:
+        folder.rename(tmp_path / "elsewhere")
+        os.symlink(tmp_path / "elsewhere", folder)
+    assert convert(f"lerobot:{folder}", tmp_path / "out") == 0
+    check(tmp_path / "out", "robot")

@@ -43,17 +43,17 @@ def episodes(folder: Path) -> dict[int, Episode | DamagedEpisode]:
     """Return all episodes without their frames."""
     source = find(folder)
     features = tuple(feature for feature in source.features.values() if feature.kind != "image")
-    found: dict[int, Episode | DamagedEpisode] = {}
+    result: dict[int, Episode | DamagedEpisode] = {}
     for shard in source.shards("train"):
         with shard.open(ReadRequest(cameras=(), features=features), [shard.every]) as reader:
-            found |= {position: content for _, position, _, content in reader}
-    return found
+            result |= {position: content for _, position, _, content in reader}
+    return result
 
 
 def instructions(folder: Path) -> list[str]:
     """Return the task of the first step of each episode."""
     return [
-        str((each.steps["task"].values or [""])[0]) for each in episodes(folder).values() if isinstance(each, Episode)
+        str((item.steps["task"].values or [""])[0]) for item in episodes(folder).values() if isinstance(item, Episode)
     ]
 
 
@@ -62,8 +62,8 @@ def split_data(folder: Path) -> None:
     path = folder / "data/chunk-000/file-000.parquet"
     rows = pq.read_table(path)
     for episode in range(len(LENGTHS)):
-        own = rows.filter(pa.compute.equal(rows["episode_index"], episode))
-        pq.write_table(own, folder / f"data/chunk-000/file-{episode:03d}.parquet")
+        values = rows.filter(pa.compute.equal(rows["episode_index"], episode))
+        pq.write_table(values, folder / f"data/chunk-000/file-{episode:03d}.parquet")
 
 
 def test_version_2_0_differs_in_statistics_alone(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_version_2_0_differs_in_statistics_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "found"),
+    ("keys", "result"),
     [
         (("actions", "state"), {"action": "actions", "state": "state"}),
         (("action", "state"), {"action": "action", "state": "state"}),
@@ -82,10 +82,10 @@ def test_version_2_0_differs_in_statistics_alone(tmp_path: Path) -> None:
     ],
 )
 def test_action_and_state_have_the_names_of_openpis_converters_too(
-    keys: tuple[str, str], found: dict[str, str], tmp_path: Path
+    keys: tuple[str, str], result: dict[str, str], tmp_path: Path
 ) -> None:
     entry = find(write_numbered(tmp_path, keys=keys)).entry
-    assert {name: part["path"] for name in ("action", "state") for part in entry[name]} == found
+    assert {name: part["path"] for name in ("action", "state") for part in entry[name]} == result
 
 
 @pytest.mark.parametrize(
@@ -159,15 +159,15 @@ def test_a_shard_with_rows_elsewhere_differs_only_when_its_files_do(tmp_path: Pa
     folder = write_numbered(tmp_path)
     split_data(folder)
     (shard,) = find(folder).shards("train")
-    wanted = ReadRequest(cameras=())
-    with shard.open(wanted, [(0, 3)]) as reader:
+    request = ReadRequest(cameras=())
+    with shard.open(request, [(0, 3)]) as reader:
         assert len(list(reader)) == 3
         digest = join_digests([reader.digests])
-    assert not shard.differs(wanted, [(0, 3)], digest=digest, left_out={})
+    assert not shard.differs(request, [(0, 3)], digest=digest, left_out={})
     path = folder / "data/chunk-000/file-002.parquet"
     table = pq.read_table(path)
     pq.write_table(table.set_column(table.schema.get_field_index("index"), "index", table["frame_index"]), path)
-    assert shard.differs(wanted, [(0, 3)], digest=digest, left_out={})
+    assert shard.differs(request, [(0, 3)], digest=digest, left_out={})
 
 
 def test_rows_that_no_file_has_are_malformed_or_missing(tmp_path: Path) -> None:
@@ -175,9 +175,9 @@ def test_rows_that_no_file_has_are_malformed_or_missing(tmp_path: Path) -> None:
     path = folder / "data/chunk-000/file-000.parquet"
     rows = pq.read_table(path)
     pq.write_table(rows.filter(pa.compute.less(rows["episode_index"], 2)), path)
-    found = shown_numbers(folder)
-    assert {**found, 2: OWN[2]} == OWN
-    assert found[2] == ("malformed: data/chunk-000/file-000.parquet: 0 rows of episode 2, meta/episodes says 7")
+    result = shown_numbers(folder)
+    assert {**result, 2: OWN[2]} == OWN
+    assert result[2] == ("malformed: data/chunk-000/file-000.parquet: 0 rows of episode 2, meta/episodes says 7")
 
 
 @pytest.mark.parametrize("key", ["chunk_index", "file_index", "from_timestamp"])
@@ -186,10 +186,10 @@ def test_an_episode_without_its_video_leaves_the_others(key: str, tmp_path: Path
     rows = read_rows(folder)
     rows[1][f"videos/{CAMERA}/{key}"] = None
     write_rows(folder, rows)
-    found = shown_numbers(folder)
+    result = shown_numbers(folder)
     expected = "whole number from 0" if key.endswith("index") else "number"
     fault = f"malformed: meta/episodes: videos/{CAMERA}/{key} of episode 1 is None, expected a {expected}"
-    assert found == {**OWN, 1: fault}
+    assert result == {**OWN, 1: fault}
 
 
 @pytest.mark.parametrize("length", [None, "x"])
@@ -198,24 +198,21 @@ def test_an_episode_without_its_length_leaves_the_others(length: Any, tmp_path: 
     rows = read_rows(folder)
     rows[2]["length"] = length
     write_rows(folder, rows)
-    found = shown_numbers(folder)
-    assert str(found.pop(2)).startswith("malformed: meta/episodes: length of episode 2 is")
-    assert found == {0: OWN[0], 1: OWN[1]}
+    result = shown_numbers(folder)
+    assert str(result.pop(2)).startswith("malformed: meta/episodes: length of episode 2 is")
+    assert result == {0: OWN[0], 1: OWN[1]}
 
 
-@pytest.mark.parametrize(
-    ("name", "lost"),
-    [(VIDEO, {0, 1, 2}), ("data/chunk-000/file-000.parquet", {0, 1, 2})],
-)
+@pytest.mark.parametrize(("name", "lost"), [(VIDEO, {0, 1, 2}), ("data/chunk-000/file-000.parquet", {0, 1, 2})])
 def test_a_pointer_of_git_lfs_is_called_one(name: str, lost: set[int], tmp_path: Path) -> None:
     folder = write_numbered(tmp_path)
     (folder / name).write_text(POINTER)
-    found = shown_numbers(folder)
-    assert set(found) == lost
+    result = shown_numbers(folder)
+    assert set(result) == lost
     message = (
         f"unreadable: {folder}/{name}: a pointer of Git LFS, not the file itself; run `git lfs pull` in the dataset"
     )
-    assert set(found.values()) == {message}
+    assert set(result.values()) == {message}
 
 
 @pytest.mark.parametrize("name", ["meta/info.json", "meta/tasks.parquet", "meta/episodes/chunk-000/file-000.parquet"])

@@ -13,7 +13,7 @@ import pytest
 
 from convert.errors import CorruptFrame, DamagedEpisode, SourceError
 from convert.source.episode import Episode
-from convert.source.lerobot import episodes, parquet, reader
+from convert.source.lerobot import episodes, parquet
 from convert.source.lerobot.dataset import find
 from convert.source.lerobot.parquet import check_claim
 from convert.source.protocol import ReadRequest
@@ -26,7 +26,7 @@ LIMIT = 1 << 20
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lower the limits to 1 MiB."""
-    monkeypatch.setattr(reader, "MOST", LIMIT)
+    monkeypatch.setattr(parquet, "MOST", LIMIT)
     monkeypatch.setattr(episodes, "MOST_METADATA", LIMIT)
 
 
@@ -34,18 +34,18 @@ def read(folder: Path) -> Iterator[tuple[int, Episode | DamagedEpisode]]:
     """Yield all episodes, whose pictures can be read until the next is taken."""
     source = find(str(folder), [], {})
     features = list(source.features.values())
-    wanted = ReadRequest(
-        cameras=tuple(each for each in features if each.kind == "image"),
-        features=tuple(each for each in features if each.kind != "image"),
+    request = ReadRequest(
+        cameras=tuple(item for item in features if item.kind == "image"),
+        features=tuple(item for item in features if item.kind != "image"),
     )
     for shard in source.shards("train"):
-        with shard.open(wanted, [shard.every]) as opened:
+        with shard.open(request, [shard.every]) as opened:
             for _, position, _, content in opened:
                 yield position, content
 
 
 def damaged(folder: Path) -> dict[int, str]:
-    return {number: f"{each.reason}: {each}" for number, each in read(folder) if isinstance(each, DamagedEpisode)}
+    return {number: f"{item.reason}: {item}" for number, item in read(folder) if isinstance(item, DamagedEpisode)}
 
 
 def widen(folder: Path, values: int) -> None:
@@ -60,11 +60,11 @@ def test_numbers_that_are_far_more_than_their_file_make_its_episodes_damaged(sma
     folder = copy_dataset("v3_av1", tmp_path)
     widen(folder, 20_000)
     assert (folder / DATA).stat().st_size < 50_000
-    found = damaged(folder)
-    assert set(found) == {0, 1}
-    assert found[1].startswith(f"unreadable: {DATA}: cannot be read as parquet (2,4")
-    assert " bytes in memory, most of wide; expected at most 1,048,576 of a file of " in found[1]
-    assert found[1].endswith("; write it again)")
+    result = damaged(folder)
+    assert set(result) == {0, 1}
+    assert result[1].startswith(f"unreadable: {DATA}: cannot be read as parquet (2,4")
+    assert " bytes in memory, most of wide; expected at most 1,048,576 of a file of " in result[1]
+    assert result[1].endswith("; write it again)")
 
 
 def test_an_episode_in_many_row_groups_counts_with_all_of_them(small: None, tmp_path: Path) -> None:
@@ -78,9 +78,9 @@ def test_rows_that_are_far_more_than_their_file_are_not_even_counted(small: None
     folder = copy_dataset("v3_av1", tmp_path)
     pq.write_table(pa.table({"episode_index": np.zeros(1_000_000, np.int64)}), folder / DATA)
     assert (folder / DATA).stat().st_size < 100_000
-    found = damaged(folder)
-    assert set(found) == {0, 1}
-    assert "8,000,000 bytes in memory, most of episode_index; expected at most 1,048,576 of a file of " in found[0]
+    result = damaged(folder)
+    assert set(result) == {0, 1}
+    assert "8,000,000 bytes in memory, most of episode_index; expected at most 1,048,576 of a file of " in result[0]
 
 
 def test_pictures_that_are_far_more_than_their_file_are_holes_of_their_camera(small: None, tmp_path: Path) -> None:
@@ -89,16 +89,17 @@ def test_pictures_that_are_far_more_than_their_file_are_holes_of_their_camera(sm
     camera = next(name for name in table.schema.names if "image" in name)
     stored = table.column(camera)
     zeros = pa.array([{"bytes": bytes([row]) * 200_000, "path": None} for row in range(len(table))], stored.type)
-    place = table.schema.get_field_index(camera)
-    pq.write_table(table.set_column(place, camera, zeros), folder / DATA, compression="zstd")
-    for number, each in read(folder):
-        assert isinstance(each, Episode)
-        frames = list(each.frames)
-        assert len(frames) == each.num_steps
-        holes = [str(frame) for frame in frames if isinstance(frame, CorruptFrame)]
-        assert len(holes) == (each.num_steps if number < 2 else 0)
+    position = table.schema.get_field_index(camera)
+    pq.write_table(table.set_column(position, camera, zeros), folder / DATA, compression="zstd")
+    for number, item in read(folder):
+        assert isinstance(item, Episode)
+        frames = list(item.frames)
+        assert len(frames) == item.num_steps
+        missing_frames = [str(frame) for frame in frames if isinstance(frame, CorruptFrame)]
+        assert len(missing_frames) == (item.num_steps if number < 2 else 0)
         assert all(
-            "cannot be read (" in text and f"bytes in memory, most of {camera}; expected" in text for text in holes
+            "cannot be read (" in text and f"bytes in memory, most of {camera}; expected" in text
+            for text in missing_frames
         )
 
 
@@ -108,12 +109,12 @@ def test_pictures_that_fill_their_file_have_no_limit(small: None, tmp_path: Path
     camera = next(name for name in table.schema.names if "image" in name)
     noise = np.random.default_rng(0).bytes(200_000)
     rows = [{"bytes": bytes([row]) + noise, "path": None} for row in range(len(table))]
-    place = table.schema.get_field_index(camera)
-    pq.write_table(table.set_column(place, camera, pa.array(rows, table.schema.types[place])), folder / DATA)
-    for number, each in read(folder):
-        assert isinstance(each, Episode)
+    position = table.schema.get_field_index(camera)
+    pq.write_table(table.set_column(position, camera, pa.array(rows, table.schema.types[position])), folder / DATA)
+    for number, item in read(folder):
+        assert isinstance(item, Episode)
         if number < 2:
-            assert all(isinstance(frame, bytes) and len(frame) == 200_001 for frame in each.frames)
+            assert all(isinstance(frame, bytes) and len(frame) == 200_001 for frame in item.frames)
 
 
 def test_metadata_that_are_far_more_than_their_file_are_refused(small: None, tmp_path: Path) -> None:
@@ -148,6 +149,6 @@ def test_equal_values_count_as_the_bytes_they_take_in_memory(kind: pa.DataType, 
     table = pa.table({"x": pa.array([value] * 1000, kind), "xy": pa.array([1] * 1000)})
     pq.write_table(table, target)
     file = pq.ParquetFile(io.BytesIO(target.getvalue()))
-    check_claim(file, ["x"], groups=[0], size=0, most=claimed)
+    check_claim(file, ["x"], groups=[0], file_size=0, limit=claimed)
     with pytest.raises(pa.ArrowInvalid, match=f"{claimed:,} bytes in memory, most of x; "):
-        check_claim(file, ["x"], groups=[0], size=0, most=claimed - 1)
+        check_claim(file, ["x"], groups=[0], file_size=0, limit=claimed - 1)

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from convert.errors import CorruptFrame, DamagedEpisode
-from convert.shard.images import decode_frame
+from convert.picture import decode_frame
 from convert.source.episode import Episode, Frames
 from convert.source.lerobot.dataset import LeRobotSource
 from convert.source.lerobot.dataset import find as find_source
@@ -42,65 +42,65 @@ def wanted(source: LeRobotSource) -> ReadRequest:
 def pixels(frames: Frames | DamagedEpisode | None) -> list[np.ndarray]:
     assert frames is not None
     assert not isinstance(frames, DamagedEpisode), frames
-    found = []
+    result = []
     for frame in frames:
         assert not isinstance(frame, CorruptFrame), frame
-        found.append(decode_frame(frame))
-    return found
+        result.append(decode_frame(frame))
+    return result
 
 
 def read(
     source: LeRobotSource, spans: list[list[Span]] | None = None
 ) -> dict[int, tuple[Episode, list[list[np.ndarray]]]]:
     """Return episodes and the frames of each camera, by number of the episode."""
-    found = {}
+    result = {}
     for number, shard in enumerate(source.shards("train")):
         with shard.open(wanted(source), spans[number] if spans else [shard.every]) as reader:
             for _, position, _, episode in reader:
                 assert isinstance(episode, Episode), episode
-                found[position] = (episode, [pixels(frames) for frames in episode.cameras])
-    return found
+                result[position] = (episode, [pixels(frames) for frames in episode.cameras])
+    return result
 
 
 def faults(source: LeRobotSource) -> dict[int, tuple[str, str]]:
     """Return reason and message of each episode, camera or frame that is damaged, the last of each episode."""
-    found = {}
+    result = {}
     for shard in source.shards("train"):
         with shard.open(wanted(source), [shard.every]) as reader:
             for _, position, _, episode in reader:
                 if isinstance(episode, DamagedEpisode):
-                    found[position] = (episode.reason, str(episode))
+                    result[position] = (episode.reason, str(episode))
                     continue
                 for camera in episode.cameras:
                     if isinstance(camera, DamagedEpisode):
-                        found[position] = (camera.reason, str(camera))
+                        result[position] = (camera.reason, str(camera))
                         continue
                     frames = list(camera or ())
                     assert len(frames) == episode.num_steps
-                    if holes := [frame for frame in frames if isinstance(frame, CorruptFrame)]:
-                        found[position] = ("corrupt_frame", f"{len(holes)}: {holes[0]}")
-    return found
+                    if missing_frames := [frame for frame in frames if isinstance(frame, CorruptFrame)]:
+                        result[position] = ("corrupt_frame", f"{len(missing_frames)}: {missing_frames[0]}")
+    return result
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_value_is_what_lerobots_reader_gives(name: str, tmp_path: Path) -> None:
-    theirs = expected(name)
-    ours = [episode for _, (episode, _) in sorted(read(find(copy_dataset(name, tmp_path))).items())]
-    assert sum(episode.num_steps for episode in ours) == len(theirs["timestamp"]) > 20
-    for key, values in theirs.items():
+    reference = expected(name)
+    actual = [episode for _, (episode, _) in sorted(read(find(copy_dataset(name, tmp_path))).items())]
+    assert sum(episode.num_steps for episode in actual) == len(reference["timestamp"]) > 20
+    for key, values in reference.items():
         if "image" in key:
             continue
         level = "episode" if key == "episode_index" else "steps"
-        columns = [getattr(episode, level)[key] for episode in ours]
+        columns = [getattr(episode, level)[key] for episode in actual]
         if level == "episode":
-            repeated = np.repeat([column.values for column in columns], [episode.num_steps for episode in ours])
+            repeated = np.repeat([column.values for column in columns], [episode.num_steps for episode in actual])
             np.testing.assert_array_equal(repeated, values)
         elif key == "task":
             assert [text for column in columns for text in column.values or ()] == values.tolist()
         else:
-            found = np.concatenate([np.asarray(column.values) for column in columns]).reshape(values.shape)
-            np.testing.assert_array_equal(found, values)
-            assert found.dtype == values.dtype
+            result = np.concatenate([np.asarray(column.values) for column in columns]).reshape(values.shape)
+            np.testing.assert_array_equal(result, values)
+            assert result.dtype == values.dtype
 
 
 @pytest.mark.parametrize("codec", [None, *CODECS])
@@ -108,23 +108,23 @@ def test_every_value_is_what_lerobots_reader_gives(name: str, tmp_path: Path) ->
 def test_every_frame_is_what_pyav_decodes(name: str, codec: str | None, tmp_path: Path) -> None:
     folder = copy_dataset(name, tmp_path, codec=codec)
     source = find(folder)
-    theirs = decoded_frames(folder)
+    expected = decoded_frames(folder)
     for number, (episode, cameras) in read(source).items():
-        for camera, frames in zip(theirs, cameras, strict=True):
-            assert len(frames) == len(theirs[camera][number]) == episode.num_steps
-            for ours, frame in zip(frames, theirs[camera][number], strict=True):
-                np.testing.assert_array_equal(ours, frame)
+        for camera, frames in zip(expected, cameras, strict=True):
+            assert len(frames) == len(expected[camera][number]) == episode.num_steps
+            for actual, frame in zip(frames, expected[camera][number], strict=True):
+                np.testing.assert_array_equal(actual, frame)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_frame_is_that_of_lerobots_reader(name: str, tmp_path: Path) -> None:
-    ours = [cameras for _, (_, cameras) in sorted(read(find(copy_dataset(name, tmp_path))).items())]
-    theirs = {key: values for key, values in expected(name).items() if "image" in key}
-    for number, frames in enumerate(theirs.values()):
-        found = np.concatenate([cameras[number] for cameras in ours])
+    actual = [cameras for _, (_, cameras) in sorted(read(find(copy_dataset(name, tmp_path))).items())]
+    reference = {key: values for key, values in expected(name).items() if "image" in key}
+    for number, frames in enumerate(reference.values()):
+        result = np.concatenate([cameras[number] for cameras in actual])
         # The processor decides how YUV is rounded to RGB.
-        assert np.abs(found.astype(int) - frames).max() <= 2
-        assert np.abs(found[1:].astype(int) - frames[:-1]).max() > 50
+        assert np.abs(result.astype(int) - frames).max() <= 2
+        assert np.abs(result[1:].astype(int) - frames[:-1]).max() > 50
 
 
 @pytest.mark.parametrize("codec", [None, *CODECS])
@@ -132,13 +132,13 @@ def test_single_episodes_have_the_same_frames_wherever_they_are_in_their_file(
     codec: str | None, tmp_path: Path
 ) -> None:
     source = find(copy_dataset("v3_av1", tmp_path, codec=codec))
-    whole = read(source)
+    complete = read(source)
     second = [[(1, 2)] if shard.every[1] > 1 else [(0, 0)] for shard in source.shards("train")]
-    some = read(source, second)
-    assert sorted(some) == [1, 3, 5]
-    for number, (_, cameras) in some.items():
-        for ours, theirs in zip(cameras, whole[number][1], strict=True):
-            np.testing.assert_array_equal(ours, theirs)
+    chosen = read(source, second)
+    assert sorted(chosen) == [1, 3, 5]
+    for number, (_, cameras) in chosen.items():
+        for frames, complete_frames in zip(cameras, complete[number][1], strict=True):
+            np.testing.assert_array_equal(frames, complete_frames)
 
 
 def test_frames_of_the_primary_camera_are_read_without_the_others(tmp_path: Path) -> None:
@@ -159,23 +159,21 @@ def test_a_file_of_several_episodes_that_lacks_frames_tells_none_of_them(tmp_pat
         codec="libx264",
         keep=lambda number: number < 20,
     )
-    found = faults(find(folder))
-    assert set(found) == {3, 4, 5}
-    reason, message = found[5]
+    result = faults(find(folder))
+    assert set(result) == {3, 4, 5}
+    reason, message = result[5]
     assert reason == "unmatched_frames"
     assert message == (
-        "videos/observation.images.left_wrist/chunk-000/file-001.mp4: 20 frames for 23 rows, so those of the 5 rows "
-        "of episode 5 cannot be told: the file ends at 2.000 s, its episodes at 2.300 s, or some overlap"
+        "videos/observation.images.left_wrist/chunk-000/file-001.mp4: 20 frames for 23 rows, so the frames of the 5 "
+        "rows of episode 5 cannot be identified: the file ends at 2.000 s, its episodes at 2.300 s, or some overlap"
     )
 
 
 def test_an_episode_that_the_metadata_make_longer_is_malformed(tmp_path: Path) -> None:
     folder = copy_dataset("v3_av1", tmp_path)
     edit_episodes(folder, lambda rows: rows[3].update(length=9))
-    found = faults(find(folder))
-    assert found == {
-        3: ("malformed", "data/chunk-000/file-001.parquet: 7 rows of episode 3, meta/episodes says 9"),
-    }
+    result = faults(find(folder))
+    assert result == {3: ("malformed", "data/chunk-000/file-001.parquet: 7 rows of episode 3, meta/episodes says 9")}
 
 
 @pytest.mark.parametrize("share", [0.3, 0.7, 0.95])
@@ -183,28 +181,28 @@ def test_a_video_that_is_cut_short_loses_only_its_own_episodes(share: float, tmp
     folder = copy_dataset("v3_av1", tmp_path)
     path = folder / "videos/observation.images.front/chunk-000/file-001.mp4"
     path.write_bytes(path.read_bytes()[: int(path.stat().st_size * share)])
-    found = faults(find(folder))
-    assert set(found) == ({2, 3} if share < 0.5 else {3})
-    assert {reason for reason, _ in found.values()} <= {"unreadable", "corrupt_frame", "unmatched_frames"}
+    result = faults(find(folder))
+    assert set(result) == ({2, 3} if share < 0.5 else {3})
+    assert {reason for reason, _ in result.values()} <= {"unreadable", "corrupt_frame", "unmatched_frames"}
 
 
 def test_a_missing_parquet_loses_only_its_own_episodes(tmp_path: Path) -> None:
     folder = copy_dataset("v3_av1", tmp_path)
     (folder / "data/chunk-001/file-000.parquet").unlink()
-    found = faults(find(folder))
-    assert set(found) == {4, 5}
-    assert found[4][0] == "unreadable"
-    assert found[4][1].endswith("data/chunk-001/file-000.parquet: missing; copy it again")
+    result = faults(find(folder))
+    assert set(result) == {4, 5}
+    assert result[4][0] == "unreadable"
+    assert result[4][1].endswith("data/chunk-001/file-000.parquet: missing; copy it again")
 
 
 def test_a_parquet_that_is_cut_short_loses_only_its_own_episodes(tmp_path: Path) -> None:
     folder = copy_dataset("v3_images", tmp_path)
     path = folder / "data/chunk-000/file-001.parquet"
     path.write_bytes(path.read_bytes()[:-200])
-    found = faults(find(folder))
-    assert set(found) == {2, 3}
-    assert {reason for reason, _ in found.values()} == {"unreadable"}
-    assert "cannot be read as parquet" in found[2][1]
+    result = faults(find(folder))
+    assert set(result) == {2, 3}
+    assert {reason for reason, _ in result.values()} == {"unreadable"}
+    assert "cannot be read as parquet" in result[2][1]
 
 
 def edit_column(
@@ -213,8 +211,8 @@ def edit_column(
     """Change the values of a column of a parquet file in place, and its type if one is given."""
     table = pq.read_table(path)
     values = edit(table.column(column).to_pylist())
-    place = table.schema.get_field_index(column)
-    pq.write_table(table.set_column(place, column, pa.array(values, kind or table.schema.types[place])), path)
+    position = table.schema.get_field_index(column)
+    pq.write_table(table.set_column(position, column, pa.array(values, kind or table.schema.types[position])), path)
 
 
 def add_text(folder: Path, name: str, shape: list[int], kind: pa.DataType, value: Any) -> Path:
@@ -257,10 +255,10 @@ def test_a_row_without_its_values_makes_its_episode_malformed(
 ) -> None:
     folder = copy_dataset("v3_av1", tmp_path)
     edit_column(folder / "data/chunk-000/file-000.parquet", column, put(*items), kind)
-    found = faults(find(folder))
-    assert set(found) == {0}
-    assert found[0][0] == "malformed"
-    assert f"data/chunk-000/file-000.parquet: episode 0: {message}" in found[0][1]
+    result = faults(find(folder))
+    assert set(result) == {0}
+    assert result[0][0] == "malformed"
+    assert f"data/chunk-000/file-000.parquet: episode 0: {message}" in result[0][1]
 
 
 def test_a_column_of_other_lists_than_the_shape_is_malformed(tmp_path: Path) -> None:
@@ -305,9 +303,9 @@ def test_a_column_of_another_type_makes_the_episodes_of_its_file_malformed(
 ) -> None:
     folder = copy_dataset(name, tmp_path)
     edit_column(folder / "data/chunk-000/file-000.parquet", column, edit, kind)
-    found = faults(find(folder))
-    assert set(found) == {0, 1}
-    for reason, text in found.values():
+    result = faults(find(folder))
+    assert set(result) == {0, 1}
+    for reason, text in result.values():
         assert reason == "malformed"
         assert f"data/chunk-000/file-000.parquet: {message}" in text
 
@@ -331,10 +329,10 @@ def test_texts_of_any_shape_are_read(
 
 def test_a_text_that_is_none_is_malformed(tmp_path: Path) -> None:
     folder = add_text(copy_dataset("v3_av1", tmp_path), "note", [1], pa.binary(), b"\xff")
-    found = faults(find(folder))
-    assert len(found) == 7
-    assert found[0][0] == "malformed"
-    assert "episode 0: note is stored as binary, expected text" in found[0][1]
+    result = faults(find(folder))
+    assert len(result) == 7
+    assert result[0][0] == "malformed"
+    assert "episode 0: note is stored as binary, expected text" in result[0][1]
 
 
 def test_a_codec_that_pyav_cannot_decode_is_named_unreadable(tmp_path: Path) -> None:
@@ -343,22 +341,22 @@ def test_a_codec_that_pyav_cannot_decode_is_named_unreadable(tmp_path: Path) -> 
     content = path.read_bytes()
     assert b"av01" in content
     path.write_bytes(content.replace(b"av01", b"zz99"))
-    found = faults(find(folder))
-    assert set(found) == {2}
-    assert found[2][0] == "unreadable"
-    assert "episode_000002.mp4: cannot be read as a video" in found[2][1]
+    result = faults(find(folder))
+    assert set(result) == {2}
+    assert result[2][0] == "unreadable"
+    assert "episode_000002.mp4: cannot be read as a video" in result[2][1]
 
 
 def test_flipped_bytes_in_a_video_never_move_frames_to_other_steps(tmp_path: Path) -> None:
     folder = copy_dataset("v3_av1", tmp_path)
     path = folder / "videos/observation.images.front/chunk-000/file-000.mp4"
-    whole = {number: cameras[0] for number, (_, cameras) in read(find(folder)).items()}
+    complete = {number: cameras[0] for number, (_, cameras) in read(find(folder)).items()}
     content = bytearray(path.read_bytes())
-    for place in range(1200, 3000, 97):
-        content[place] ^= 0xFF
+    for location in range(1200, 3000, 97):
+        content[location] ^= 0xFF
     path.write_bytes(content)
     source = find(folder)
-    holes = 0
+    missing_frames = 0
     shard = source.shards("train")[0]
     with shard.open(wanted(source), [shard.every]) as reader:
         for _, position, _, episode in reader:
@@ -366,8 +364,8 @@ def test_flipped_bytes_in_a_video_never_move_frames_to_other_steps(tmp_path: Pat
                 continue
             for step, frame in enumerate(episode.frames):
                 if isinstance(frame, CorruptFrame):
-                    holes += 1
+                    missing_frames += 1
                     assert "cannot be decoded" in str(frame)
                 else:
-                    assert np.asarray(frame).shape == whole[position][step].shape
-    assert holes
+                    assert np.asarray(frame).shape == complete[position][step].shape
+    assert missing_frames

@@ -74,7 +74,7 @@ def test_a_file_with_as_many_frames_as_rows_shows_them_in_order(name: str, versi
 
 
 def short(at_frame: int) -> list[list[int]]:
-    return [[number for place, number in enumerate(ALL) if place != at_frame]]
+    return [[number for position, number in enumerate(ALL) if position != at_frame]]
 
 
 @pytest.mark.parametrize("missing", [0, 3, 5, 6, 17])
@@ -82,15 +82,15 @@ def test_of_a_file_of_several_episodes_that_lacks_a_frame_none_can_be_told(missi
     assert told(write_numbered(tmp_path, frames=short(missing))) == dict.fromkeys(OWN, UNTOLD)
 
 
-@pytest.mark.parametrize("place", [0, 3, 6, 18])
-def test_of_a_file_of_several_episodes_with_a_frame_more_none_can_be_told(place: int, tmp_path: Path) -> None:
-    folder = write_numbered(tmp_path, frames=[[*ALL[:place], 999, *ALL[place:]]])
-    found = shown_numbers(folder)
-    assert str(found[1]) == (
-        f"unmatched_frames: videos/{CAMERA}/chunk-000/file-000.mp4: 19 frames for 18 rows, so those of the 5 rows of "
-        "episode 1 cannot be told: the file ends at 1.900 s, its episodes at 1.800 s, or some overlap"
+@pytest.mark.parametrize("position", [0, 3, 6, 18])
+def test_of_a_file_of_several_episodes_with_a_frame_more_none_can_be_told(position: int, tmp_path: Path) -> None:
+    folder = write_numbered(tmp_path, frames=[[*ALL[:position], 999, *ALL[position:]]])
+    result = shown_numbers(folder)
+    assert str(result[1]) == (
+        f"unmatched_frames: videos/{CAMERA}/chunk-000/file-000.mp4: 19 frames for 18 rows, so the frames of the 5 "
+        "rows of episode 1 cannot be identified: the file ends at 1.900 s, its episodes at 1.800 s, or some overlap"
     )
-    assert {str(steps).partition(":")[0] for steps in found.values()} == {UNTOLD}
+    assert {str(steps).partition(":")[0] for steps in result.values()} == {UNTOLD}
 
 
 def test_a_frame_that_was_dropped_at_its_time_is_a_hole_of_its_step_alone(tmp_path: Path) -> None:
@@ -102,10 +102,10 @@ def test_a_frame_that_was_added_between_two_times_is_listed_and_moves_no_other(t
     def times(k: int) -> float:
         return (k - 0.5 if k == 8 else k - (k > 8)) / 10
 
-    found = told(write_numbered(tmp_path, frames=[[*ALL[:8], 999, *ALL[8:]]], times=times))
-    assert {episode: steps[: LENGTHS[episode]] for episode, steps in found.items()} == OWN
+    result = told(write_numbered(tmp_path, frames=[[*ALL[:8], 999, *ALL[8:]]], times=times))
+    assert {episode: steps[: LENGTHS[episode]] for episode, steps in result.items()} == OWN
     assert (
-        found[1][5]
+        result[1][5]
         == f"videos/{CAMERA}/chunk-000/file-000.mp4: 1 frames more than the 5 rows, which have theirs by time"
     )
 
@@ -113,8 +113,8 @@ def test_a_frame_that_was_added_between_two_times_is_listed_and_moves_no_other(t
 @pytest.mark.parametrize("lost", [1, 3])
 def test_the_last_frames_that_a_file_of_one_episode_lacks_are_holes(lost: int, tmp_path: Path) -> None:
     frames = [OWN[0], OWN[1][:-lost], OWN[2]]
-    holes = [*OWN[1][:-lost], *[None] * lost]
-    assert told(write_numbered(tmp_path, "v2.1", frames=frames)) == {**OWN, 1: holes}
+    missing_frames = [*OWN[1][:-lost], *[None] * lost]
+    assert told(write_numbered(tmp_path, "v2.1", frames=frames)) == {**OWN, 1: missing_frames}
 
 
 @pytest.mark.parametrize("times", [lambda k: k / 9, lambda k: k / 11, jitter], ids=["slower", "faster", "jitter"])
@@ -138,9 +138,9 @@ def test_where_counts_disagree_timestamps_have_to_be_those_of_the_episode(stamps
 
 
 def test_more_frames_than_the_rows_of_the_one_episode_of_a_file_are_listed(tmp_path: Path) -> None:
-    found = told(write_numbered(tmp_path, "v2.1", frames=[OWN[0], [*OWN[1], 998, 999], OWN[2]]))
+    result = told(write_numbered(tmp_path, "v2.1", frames=[OWN[0], [*OWN[1], 998, 999], OWN[2]]))
     name = f"videos/chunk-000/{CAMERA}/episode_000001.mp4"
-    assert found == {**OWN, 1: [*OWN[1], f"{name}: 2 frames more than the 5 rows, which have theirs by time"]}
+    assert result == {**OWN, 1: [*OWN[1], f"{name}: 2 frames more than the 5 rows, which have theirs by time"]}
 
 
 @pytest.mark.parametrize(
@@ -166,14 +166,14 @@ def test_an_episode_that_does_not_begin_where_those_before_it_end_cannot_be_told
             for episode, second in changes.items():
                 rows[episode][at(key)] = second
 
-    found = told(edit(write_numbered(tmp_path), change))
-    assert found == {episode: OWN[episode] if episode in told_episodes else UNTOLD for episode in OWN}
+    result = told(edit(write_numbered(tmp_path), change))
+    assert result == {episode: OWN[episode] if episode in told_episodes else UNTOLD for episode in OWN}
 
 
 def test_episodes_that_overlap_cannot_be_told_where_a_frame_is_missing_too(tmp_path: Path) -> None:
     folder = write_numbered(tmp_path, frames=short(3), times=lambda k: (k + (k >= 3)) / 10)
-    found = told(edit(folder, lambda rows: rows[1].update({at("from"): 0.8, at("to"): 1.3})))
-    assert found == dict.fromkeys(OWN, UNTOLD)
+    result = told(edit(folder, lambda rows: rows[1].update({at("from"): 0.8, at("to"): 1.3})))
+    assert result == dict.fromkeys(OWN, UNTOLD)
 
 
 def real_times(rows: list[dict[str, Any]], counts: tuple[int, ...]) -> None:
@@ -190,19 +190,19 @@ def test_an_episode_whose_own_time_lacks_a_frame_has_a_hole_and_moves_no_other(t
 
 def test_an_episode_whose_own_time_has_a_frame_more_moves_no_other(tmp_path: Path) -> None:
     folder = write_numbered(tmp_path, frames=[[*ALL[:6], 999, *ALL[6:]]])
-    found = told(edit(folder, lambda rows: real_times(rows, (7, 5, 7))))
-    assert {**found, 0: found[0][:6]} == OWN
+    result = told(edit(folder, lambda rows: real_times(rows, (7, 5, 7))))
+    assert {**result, 0: result[0][:6]} == OWN
 
 
-@pytest.mark.parametrize("gone", [0, 1])
-def test_frames_of_an_episode_that_was_taken_out_of_the_metadata_are_nobodys(gone: int, tmp_path: Path) -> None:
-    found = told(edit(write_numbered(tmp_path), lambda rows: rows.pop(gone)))
-    assert found == {**OWN, gone: "malformed"}
+@pytest.mark.parametrize("removed", [0, 1])
+def test_frames_of_an_episode_that_was_taken_out_of_the_metadata_are_nobodys(removed: int, tmp_path: Path) -> None:
+    result = told(edit(write_numbered(tmp_path), lambda rows: rows.pop(removed)))
+    assert result == {**OWN, removed: "malformed"}
 
 
 def test_after_the_last_episode_was_taken_out_the_others_cannot_be_told(tmp_path: Path) -> None:
-    found = told(edit(write_numbered(tmp_path), lambda rows: rows.pop()))
-    assert found == {0: UNTOLD, 1: UNTOLD, 2: "malformed"}
+    result = told(edit(write_numbered(tmp_path), lambda rows: rows.pop()))
+    assert result == {0: UNTOLD, 1: UNTOLD, 2: "malformed"}
 
 
 @pytest.mark.parametrize("bframes", [0, 3])
@@ -211,6 +211,6 @@ def test_frames_are_found_from_any_key_frame_also_where_they_depend_on_later_one
     write_video(tmp_path / "video.mp4", shown, lambda k: k / 10, bframes=bframes)
     opened = VideoFile(tmp_path / "video.mp4", name="video.mp4")
     for chosen in ([9], [70, 75], [3, 40, 41, 79], [78], [0]):
-        found = [number_of(np.asarray(frame)) for frame in opened.frames(np.array(chosen))]
-        assert found == chosen
+        result = [number_of(np.asarray(frame)) for frame in opened.frames(np.array(chosen))]
+        assert result == chosen
     opened.close()

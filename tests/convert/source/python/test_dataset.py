@@ -20,19 +20,19 @@ def convert(arguments: list[str], output: Path, *more: str) -> int:
 
 
 def test_frames_numbers_and_texts_of_all_files_are_those_of_the_function(tmp_path: Path) -> None:
-    given = write_files(tmp_path)
-    assert convert(given, tmp_path / "out", "--layout", "frames", "--image-size", "native", "--quality", "100") == 0
+    arguments = write_files(tmp_path)
+    assert convert(arguments, tmp_path / "out", "--layout", "frames", "--image-size", "native", "--quality", "100") == 0
     loader = make_loader(tmp_path / "out", "reader", batch_size=4, horizon=1, frames=[0])
     rows = 0
     for step in range(20):
         batch = loader.batch_at(step)
         for row, ref in enumerate(loader.describe(step)):
-            file, place = ref.source_file, ref.episode_id.rpartition("__")[2]
+            file, position = ref.source_file, ref.episode_id.rpartition("__")[2]
             with np.load(tmp_path / "files" / file) as stored:
-                assert np.array_equal(batch["action"][row, 0], stored[f"action{place}"][ref.step])
-                assert np.array_equal(batch["state"][row], stored[f"state{place}"][ref.step].astype(np.float32))
+                assert np.array_equal(batch["action"][row, 0], stored[f"action{position}"][ref.step])
+                assert np.array_equal(batch["state"][row], stored[f"state{position}"][ref.step].astype(np.float32))
                 assert batch["language"][row] == str(stored["text"])
-                difference = batch["frames"][row, 0].astype(int) - stored[f"front{place}"][ref.step]
+                difference = batch["frames"][row, 0].astype(int) - stored[f"front{position}"][ref.step]
             assert np.abs(difference).mean() < 12
             rows += 1
     assert rows == 80
@@ -43,8 +43,8 @@ def test_jpegs_of_the_right_size_pass_byte_for_byte(tmp_path: Path) -> None:
         'stored[f"front{number}"],',
         '[simplejpeg.encode_jpeg(np.ascontiguousarray(each)) for each in stored[f"front{number}"]],',
     ).replace("import numpy as np", "import numpy as np, simplejpeg")
-    given = write_files(tmp_path, code=code)
-    assert convert(given, tmp_path / "out", "--image-size", "32x48") == 0
+    arguments = write_files(tmp_path, code=code)
+    assert convert(arguments, tmp_path / "out", "--image-size", "32x48") == 0
     manifest = json.loads((tmp_path / "out/reader/1.0.0/dataset.json").read_text())
     passed = [shard["passed"] for shard in manifest["splits"]["train"]["shards"]]
     assert sum(passed) > 0
@@ -55,8 +55,8 @@ def test_a_fault_of_the_function_names_file_episode_and_line_and_the_rest_is_con
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fault = 'if "take2" in path and number == 1:\n                raise KeyError("no such")\n            yield {'
-    given = write_files(tmp_path, code=FUNCTION.replace("yield {", fault))
-    assert convert(given, tmp_path / "out") == EXIT_DAMAGED
+    arguments = write_files(tmp_path, code=FUNCTION.replace("yield {", fault))
+    assert convert(arguments, tmp_path / "out") == EXIT_DAMAGED
     assert "damaged input was left out: reader (1)" in capsys.readouterr().err
     (line,) = (tmp_path / "out/reader/1.0.0/quarantine.jsonl").read_text().splitlines()
     entry = json.loads(line)
@@ -65,7 +65,7 @@ def test_a_fault_of_the_function_names_file_episode_and_line_and_the_rest_is_con
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "message"),
     [
         ("def episodes", "def episode", "no function 'episodes'; did you mean 'episode'?"),
         ("import numpy", "import nunpy", "line 2: ModuleNotFoundError: No module named 'nunpy'"),
@@ -79,18 +79,18 @@ def test_a_fault_of_the_function_names_file_episode_and_line_and_the_rest_is_con
     ],
 )
 def test_a_wrong_module_is_one_error_and_nothing_is_written(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, told: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, message: str
 ) -> None:
-    given = write_files(tmp_path, code=FUNCTION.replace(old, new))
-    assert convert(given, tmp_path / "out") == EXIT_USAGE
+    arguments = write_files(tmp_path, code=FUNCTION.replace(old, new))
+    assert convert(arguments, tmp_path / "out") == EXIT_USAGE
     error = capsys.readouterr().err
-    assert told in error
+    assert message in error
     assert error.count("error:") == 1
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
-    ("place", "source", "told"),
+    ("location", "source", "message"),
     [
         ("reader.py", "files", "expected python:FILE.py:FUNCTION"),
         ("{0}/none.py:episodes", "files", "none.py: No such file or directory"),
@@ -100,35 +100,37 @@ def test_a_wrong_module_is_one_error_and_nothing_is_written(
     ],
 )
 def test_a_wrong_place_is_one_error(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], place: str, source: str | None, told: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], location: str, source: str | None, message: str
 ) -> None:
     write_files(tmp_path)
     sources = [] if source is None else ["--source", str(tmp_path / source)]
-    given = ["--datasets", f"python:{place.format(tmp_path)}", *sources]
-    assert convert(given, tmp_path / "out") == EXIT_USAGE
-    assert told in capsys.readouterr().err
+    arguments = ["--datasets", f"python:{location.format(tmp_path)}", *sources]
+    assert convert(arguments, tmp_path / "out") == EXIT_USAGE
+    assert message in capsys.readouterr().err
 
 
 def test_folders_named_like_splits_are_splits_and_a_glob_chooses_files(tmp_path: Path) -> None:
-    given = write_files(tmp_path)
+    arguments = write_files(tmp_path)
     for number, split in ((0, "train"), (1, "val")):
         (tmp_path / "files" / split).mkdir()
         os.rename(tmp_path / "files" / f"take{number}.npz", tmp_path / "files" / split / f"take{number}.npz")
     (tmp_path / "files" / "take3.npz").unlink()
-    assert convert(given, tmp_path / "out") == 0
+    assert convert(arguments, tmp_path / "out") == 0
     manifest = json.loads((tmp_path / "out/reader/1.0.0/dataset.json").read_text())
     files = {name: [shard["source_file"] for shard in split["shards"]] for name, split in manifest["splits"].items()}
     assert files == {"train": ["take2.npz", "train/take0.npz"], "val": ["val/take1.npz"]}
-    given[-1] = str(tmp_path / "files" / "*" / "*.npz")
-    assert convert(given, tmp_path / "glob") == 0
+    arguments[-1] = str(tmp_path / "files" / "*" / "*.npz")
+    assert convert(arguments, tmp_path / "glob") == 0
 
 
 def test_the_arguments_of_the_function_stand_in_the_yaml(tmp_path: Path) -> None:
-    given = write_files(tmp_path, code=FUNCTION.replace("only=None", "only"))
+    arguments = write_files(tmp_path, code=FUNCTION.replace("only=None", "only"))
     config = tmp_path / "mine.yaml"
-    config.write_text(f"datasets: {{arm: {{source: '{given[1]}', layout: {{only: 5}}, control_frequency: 10}}}}")
+    config.write_text(f"datasets: {{arm: {{source: '{arguments[1]}', layout: {{only: 5}}, control_frequency: 10}}}}")
     more = ["--config", str(config), "--offset", "0.2s"]
-    assert main(["--datasets", "arm", *given[2:], "--output", str(tmp_path / "out"), "--num-workers", "1", *more]) == 0
+    assert (
+        main(["--datasets", "arm", *arguments[2:], "--output", str(tmp_path / "out"), "--num-workers", "1", *more]) == 0
+    )
     assert (tmp_path / "out/arm/1.0.0/dataset.json").is_file()
 
 
@@ -136,7 +138,7 @@ def test_episodes_in_tfds_grammar_are_refused_where_only_reading_tells_their_cou
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert convert(write_files(tmp_path), tmp_path / "out", "--episodes", "train[:2]") == EXIT_USAGE
-    assert "how many episodes a file has is known when it is read" in capsys.readouterr().err
+    assert "files show their episodes only when they are read" in capsys.readouterr().err
 
 
 def test_files_without_any_episode_are_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -150,16 +152,17 @@ def test_depth_maps_are_cameras_where_the_yaml_says_so(tmp_path: Path) -> None:
         '"metres": (stored[f"front{number}"][..., 0] / 100).astype(np.float32), '
         '"raw": stored[f"front{number}"][..., :1].astype(np.uint16)}',
     )
-    given = write_files(tmp_path, code=code)
+    arguments = write_files(tmp_path, code=code)
     config = tmp_path / "mine.yaml"
     fields = {"role": "other", "kind": "depth"}
     cameras = {
         name: {**fields, "path": f"observation/{name}", "unit": unit} for name, unit in (("metres", "m"), ("raw", "mm"))
     }
-    config.write_text(json.dumps({"datasets": {"reader": {"source": given[1], "cameras": cameras}}}))
+    config.write_text(json.dumps({"datasets": {"reader": {"source": arguments[1], "cameras": cameras}}}))
     more = ["--config", str(config), "--layout", "frames", "--cameras", "all,depth", "--image-size", "native"]
     assert (
-        main(["--datasets", "reader", *given[2:], "--output", str(tmp_path / "out"), "--num-workers", "1", *more]) == 0
+        main(["--datasets", "reader", *arguments[2:], "--output", str(tmp_path / "out"), "--num-workers", "1", *more])
+        == 0
     )
     loader = make_loader(tmp_path / "out", "reader", batch_size=4, cameras=("front", "metres", "raw"), frames=[-1, 0])
     batch = loader.batch_at(0)

@@ -44,12 +44,12 @@ def write(folder: Path, fault: str = "pass") -> list[str]:
     return ["--datasets", f"python:{folder / 'reader.py'}:episodes", "--source", str(folder / "files")]
 
 
-def convert(given: list[str], out: Path, *more: str) -> int:
-    return main([*given, "--output", str(out), "--num-workers", "1", "--layout", "frames", *more])
+def convert(arguments: list[str], out: Path, *more: str) -> int:
+    return main([*arguments, "--output", str(out), "--num-workers", "1", "--layout", "frames", *more])
 
 
 @pytest.mark.parametrize(
-    ("fault", "told"),
+    ("fault", "message"),
     [
         ("steps['action'] = 5 if number == 1 else steps['action']", "action is int 5, expected an array or a list"),
         (
@@ -62,12 +62,14 @@ def convert(given: list[str], out: Path, *more: str) -> int:
         ("if number == 2: raise ValueError('\\ud800')", "ValueError: \\ud800"),
     ],
 )
-def test_a_fault_in_one_episode_is_listed_and_the_others_are_converted(tmp_path: Path, fault: str, told: str) -> None:
-    given = write(tmp_path, fault)
-    assert convert(given, tmp_path / "out") == EXIT_DAMAGED
+def test_a_fault_in_one_episode_is_listed_and_the_others_are_converted(
+    tmp_path: Path, fault: str, message: str
+) -> None:
+    arguments = write(tmp_path, fault)
+    assert convert(arguments, tmp_path / "out") == EXIT_DAMAGED
     folder = tmp_path / "out/reader/1.0.0"
     (row,) = map(json.loads, (folder / "quarantine.jsonl").read_text().splitlines())
-    assert told in row["detail"] and row["source_file"] == "one.bin"
+    assert message in row["detail"] and row["source_file"] == "one.bin"
     assert json.loads((folder / "dataset.json").read_text())["episodes"] == 3
 
 
@@ -75,17 +77,17 @@ def test_a_fault_in_one_episode_is_listed_and_the_others_are_converted(tmp_path:
 def test_a_module_that_exits_or_fails_is_one_error(
     tmp_path: Path, line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given = write(tmp_path)
+    arguments = write(tmp_path)
     (tmp_path / "reader.py").write_text(f"{HEAD}\n{line}\n{BODY.replace('FAULT', 'pass')}")
-    assert convert(given, tmp_path / "out") == EXIT_USAGE
+    assert convert(arguments, tmp_path / "out") == EXIT_USAGE
     assert "reader.py: reader.py, line 8: " in capsys.readouterr().err
 
 
 def test_what_a_function_prints_is_not_in_the_output_of_the_command(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given = write(tmp_path)
-    assert draft([given[1], *given[2:], "--json"]) == 0
+    arguments = write(tmp_path)
+    assert draft([arguments[1], *arguments[2:], "--json"]) == 0
     shown = capsys.readouterr()
     assert "reader" in json.loads(shown.out)["datasets"]
     assert "hello from the module" in shown.err and "hello from /" in shown.err
@@ -94,11 +96,11 @@ def test_what_a_function_prints_is_not_in_the_output_of_the_command(
 def test_other_arguments_of_the_function_are_another_conversion(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given = write(tmp_path)
+    arguments = write(tmp_path)
     config = tmp_path / "arm.yaml"
     for scale, code in ((1, 0), (1, 0), (2, EXIT_USAGE)):
-        config.write_text(f"datasets: {{arm: {{source: '{given[1]}', layout: {{scale: {scale}}}}}}}")
-        chosen = ["--datasets", "arm", *given[2:]]
+        config.write_text(f"datasets: {{arm: {{source: '{arguments[1]}', layout: {{scale: {scale}}}}}}}")
+        chosen = ["--datasets", "arm", *arguments[2:]]
         assert convert(chosen, tmp_path / "out", "--config", str(config)) == code
     assert "whose files are not those of" in capsys.readouterr().err
 
@@ -106,6 +108,6 @@ def test_other_arguments_of_the_function_are_another_conversion(
 def test_floats_that_may_be_pictures_are_named_where_there_is_no_camera(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given = write(tmp_path, "steps['front'] = steps['front'].astype(np.float32)")
-    assert convert(given, tmp_path / "out") == EXIT_USAGE
+    arguments = write(tmp_path, "steps['front'] = steps['front'].astype(np.float32)")
+    assert convert(arguments, tmp_path / "out") == EXIT_USAGE
     assert "no feature is pictures: front is float32 (16, 16, 3); yield uint8" in capsys.readouterr().err

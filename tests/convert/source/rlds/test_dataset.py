@@ -217,7 +217,7 @@ def test_a_range_that_leaves_nothing_says_how_many_episodes_there_are(source: Rl
 )
 def test_what_is_not_in_the_grammar_is_refused_with_the_splits(source: RldsSource, expression: str) -> None:
     message = (
-        r"episodes .*: .* \(splits: test: 0 episodes, train: 10 episodes, val: 2 episodes\); write such as .*; "
+        r"episodes .*: .* \(splits: test: 0 episodes, train: 10 episodes, val: 2 episodes\); write .*; "
         r"a list of episodes is a file that ends in \.json$"
     )
     with pytest.raises(UsageError, match=message):
@@ -245,13 +245,13 @@ def test_the_chosen_episodes_are_those_that_tfds_numbers(source: RldsSource, ter
             for number in range(sum(lengths))[part.from_ : part.to]
         }
         starts = np.cumsum([0, *lengths])
-        found = {
+        result = {
             int(starts[index]) + position
             for index, spans in chosen.get(split, {}).items()
             for span in spans
             for position in range(*span)
         }
-        assert found == expected
+        assert result == expected
 
 
 @given(st.text(max_size=30) | st.from_regex(r"(train|val|al+)\[[0-9%:+-]{0,8}\]?(\+.*)?", fullmatch=True))
@@ -268,7 +268,7 @@ BOUNDS = st.none() | st.integers(-40, 40)
 @given(st.lists(st.integers(0, 9), max_size=6), st.lists(st.builds(slice, BOUNDS, BOUNDS), max_size=3))
 def test_the_spans_of_shards_are_the_slices_of_the_split(lengths: list[int], slices: list[slice]) -> None:
     numbers = [(shard, position) for shard, length in enumerate(lengths) for position in range(length)]
-    found = shard_spans(lengths, slices)
-    positions = [(shard, position) for shard, spans in found.items() for span in spans for position in range(*span)]
+    result = shard_spans(lengths, slices)
+    positions = [(shard, position) for shard, spans in result.items() for span in spans for position in range(*span)]
     assert positions == sorted({number for chosen in slices for number in numbers[chosen]})
-    assert all(first[1] < second[0] for spans in found.values() for first, second in pairwise(spans))
+    assert all(first[1] < second[0] for spans in result.values() for first, second in pairwise(spans))

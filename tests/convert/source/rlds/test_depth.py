@@ -17,8 +17,8 @@ METRES = np.arange(24, dtype=np.float32).reshape(4, 2, 3) / 7
 
 
 def camera(**more: Any) -> Feature:
-    given: dict[str, Any] = {"kind": "tensor", "level": "step", "shape": (2, 3), "dtype": "float32", **more}
-    return Feature(path="steps/depth", **given)
+    arguments: dict[str, Any] = {"kind": "tensor", "level": "step", "shape": (2, 3), "dtype": "float32", **more}
+    return Feature(path="steps/depth", **arguments)
 
 
 def frames(feature: Feature, **lists: Any) -> list[Any]:
@@ -31,34 +31,34 @@ def frames(feature: Feature, **lists: Any) -> list[Any]:
 
 @pytest.mark.parametrize("shape", [(2, 3), (2, 3, 1)])
 def test_floats_are_frames(shape: tuple[int, ...]) -> None:
-    found = frames(camera(shape=shape), float_list=METRES.ravel())
-    np.testing.assert_array_equal(found, METRES.reshape(4, *shape))
+    result = frames(camera(shape=shape), float_list=METRES.ravel())
+    np.testing.assert_array_equal(result, METRES.reshape(4, *shape))
 
 
 @pytest.mark.parametrize("dtype", ["uint16", "int32"])
 def test_integers_keep_their_type(dtype: str) -> None:
     numbers = np.arange(24).reshape(4, 2, 3) * 2700
-    found = frames(camera(dtype=dtype), int64_list=numbers.ravel())
-    assert {frame.dtype for frame in found} == {np.dtype(dtype)}
-    np.testing.assert_array_equal(found, numbers)
+    result = frames(camera(dtype=dtype), int64_list=numbers.ravel())
+    assert {frame.dtype for frame in result} == {np.dtype(dtype)}
+    np.testing.assert_array_equal(result, numbers)
 
 
 def test_an_integer_that_does_not_fit_is_a_hole_of_its_step() -> None:
     numbers = np.arange(24)
     numbers[13] = 65536
-    found = frames(camera(dtype="uint16"), int64_list=numbers)
-    assert [isinstance(frame, CorruptFrame) for frame in found] == [False, False, True, False]
-    assert "do not fit uint16" in str(found[2])
+    result = frames(camera(dtype="uint16"), int64_list=numbers)
+    assert [isinstance(frame, CorruptFrame) for frame in result] == [False, False, True, False]
+    assert "do not fit uint16" in str(result[2])
 
 
 @pytest.mark.parametrize("encoding", ["zlib", "bytes"])
 def test_encoded_tensors_are_frames_and_a_damaged_one_is_a_hole(encoding: str) -> None:
     pack = zlib.compress if encoding == "zlib" else bytes
-    stored = [pack(each.tobytes()) for each in METRES]
+    stored = [pack(item.tobytes()) for item in METRES]
     stored[1] = stored[1][:10]
-    found = frames(camera(encoding=encoding), bytes_list=stored)
-    assert isinstance(found[1], CorruptFrame)
-    np.testing.assert_array_equal([found[0], *found[2:]], METRES[[0, 2, 3]])
+    result = frames(camera(encoding=encoding), bytes_list=stored)
+    assert isinstance(result[1], CorruptFrame)
+    np.testing.assert_array_equal([result[0], *result[2:]], METRES[[0, 2, 3]])
 
 
 @pytest.mark.parametrize(

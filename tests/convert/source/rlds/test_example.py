@@ -24,8 +24,8 @@ INTEGERS = st.lists(st.one_of(st.integers(-(2**63), 2**63 - 1), st.integers(0, 3
 
 
 def record(**features: tf_feature_pb2.Feature) -> bytes:
-    found = {f"steps/{name}": feature for name, feature in features.items()}
-    content: bytes = tf_example_pb2.Example(features=tf_feature_pb2.Features(feature=found)).SerializeToString()
+    result = {f"steps/{name}": feature for name, feature in features.items()}
+    content: bytes = tf_example_pb2.Example(features=tf_feature_pb2.Features(feature=result)).SerializeToString()
     return content
 
 
@@ -51,7 +51,7 @@ def record_of(name: str, kind: int, content: bytes) -> bytes:
 def test_integers_of_any_size_are_read_in_blocks_of_any_size(
     monkeypatch: pytest.MonkeyPatch, values: list[int]
 ) -> None:
-    monkeypatch.setattr(example, "_BLOCK", 11)
+    monkeypatch.setattr(example, "_BLOCK_BYTES", 11)
     numbers = parse_example(record(x=integers(values)))["steps/x"].int64_list
     assert [number for block in read_integers(numbers, name="x") for number in block.tolist()] == values
     assert count_integers(numbers, name="x") == len(values)
@@ -82,7 +82,7 @@ def test_floats_that_are_cut_short_are_malformed() -> None:
 def test_a_raw_frame_with_a_number_that_is_no_pixel_is_corrupt_and_the_others_are_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(example, "_BLOCK", 13)
+    monkeypatch.setattr(example, "_BLOCK_BYTES", 13)
     pixels = np.random.default_rng(0).integers(0, 256, (3, 2, 3, 3))
     pixels[1, 0, 2, 1] = 256
     episode = EpisodeParser([RAW], ()).parse(record(image=integers(pixels.ravel().tolist())))

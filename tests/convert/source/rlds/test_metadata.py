@@ -1,4 +1,4 @@
-"""Sources whose metadata lead elsewhere: nothing foreign is imported, and no file outside of them is opened."""
+"""Metadata of TFDS datasets: files that are read before TFDS, and the features of the tree."""
 
 from __future__ import annotations
 
@@ -8,11 +8,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import tensorflow_datasets as tfds
 
 from convert.errors import SourceError
+from convert.source.features import Feature
 from convert.source.rlds.dataset import find_dataset
-from tests.fixtures.datasets.rlds_dataset import RldsDataset, demo_episode, write_dataset
+from convert.source.rlds.metadata import flatten_features
+from tests.fixtures.datasets.rlds_dataset import RldsDataset, demo_episode, demo_features, write_dataset
+from tests.fixtures.leaf_kinds import FEATURES
 
 
 @pytest.fixture(scope="module")
@@ -60,9 +65,9 @@ def test_a_class_of_a_feature_is_not_imported(copied: Path, monkeypatch: pytest.
 def test_files_outside_of_the_dataset_are_not_opened(copied: Path, template: str) -> None:
     change(copied, "dataset_info.json", lambda info: info["splits"][0].update(filepathTemplate=template))
     with pytest.raises(SourceError):
-        found = find(copied)
-        for split in found.splits:
-            found.shards(split)
+        result = find(copied)
+        for split in result.splits:
+            result.shards(split)
 
 
 def test_the_name_of_a_dataset_does_not_lead_outside(copied: Path) -> None:
@@ -91,3 +96,122 @@ def test_metadata_larger_than_any_are_not_read(copied: Path, name: str) -> None:
         file.truncate(10**12)
     with pytest.raises(SourceError, match=f"{name}: not a JSON file .larger than"):
         find(copied)
+
+
+Tensor, Text, Image, Sequence = tfds.features.Tensor, tfds.features.Text, tfds.features.Image, tfds.features.Sequence
+
+
+def flatten(tree: dict[str, Any]) -> dict[str, Feature]:
+    return flatten_features(tfds.features.FeaturesDict(tree), context="/data/demo/1.0.0")
+
+
+def flatten_step(feature: Any) -> Feature:
+    (result,) = flatten({"steps": tfds.features.Dataset({"x": feature})}).values()
+    return result
+
+
+def test_leaves_are_named_as_the_records_store_them_and_sorted() -> None:
+    result = flatten(demo_features())
+    assert list(result) == [
+        "episode_metadata/file_path",
+        "steps/action",
+        "steps/is_last",
+        "steps/language_instruction",
+        "steps/observation/image",
+        "steps/observation/state",
+    ]
+    assert [feature.path for feature in result.values()] == list(result)
+
+
+def test_the_order_of_the_keys_makes_no_difference() -> None:
+    tree = demo_features()
+    assert list(flatten(dict(reversed(tree.items()))).items()) == list(flatten(tree).items())
+
+
+def test_every_leaf_has_the_name_of_the_serialised_feature() -> None:
+    result = flatten(FEATURES)
+    info = tfds.features.FeaturesDict(FEATURES).get_serialized_info()
+    assert set(result) == set(tfds.core.utils.flatten_nest_dict(info))
+
+
+def test_features_survive_the_way_through_features_json() -> None:
+    tree = tfds.features.FeaturesDict(FEATURES)
+    assert flatten_features(type(tree).from_json(tree.to_json()), context="x") == flatten(FEATURES)
+
+
+@pytest.mark.parametrize(
+    ("feature", "expected"),
+    [
+        (np.float32, {"kind": "tensor", "shape": (), "dtype": "float32", "size": 1}),
+        (np.bool_, {"kind": "tensor", "shape": (), "dtype": "bool", "size": 1}),
+        (tfds.features.Scalar(dtype=np.uint64), {"kind": "tensor", "shape": (), "dtype": "uint64", "size": 1}),
+        (Tensor(shape=(4, 4), dtype=np.float64), {"shape": (4, 4), "dtype": "float32", "encoding": "none", "size": 16}),
+        (Tensor(shape=(2,), dtype=np.float32, encoding="zlib"), {"encoding": "zlib", "size": 2}),
+        (Tensor(shape=(2,), dtype=np.float32, encoding="bytes"), {"encoding": "bytes", "size": 2}),
+        (Tensor(shape=(None, 3), dtype=np.uint8), {"shape": (None, 3), "size": None}),
+        (Tensor(shape=(0,), dtype=np.float32), {"shape": (0,), "size": 0}),
+        (Text(), {"kind": "tensor", "shape": (), "dtype": "string", "size": 1}),
+        (Tensor(shape=(2,), dtype=np.str_), {"shape": (2,), "dtype": "string", "size": 2}),
+        (tfds.features.ClassLabel(num_classes=3), {"kind": "tensor", "shape": (), "dtype": "int64"}),
+        (Image(shape=(24, 32, 3)), {"kind": "image", "shape": (24, 32, 3), "dtype": "uint8"}),
+        (Image(shape=(24, 32, 1), dtype=np.uint16), {"kind": "image", "dtype": "uint16"}),
+        (Image(shape=(24, 32, 1), dtype=np.float32), {"kind": "image", "dtype": "float32"}),
+        (Image(), {"kind": "image", "shape": (None, None, 3), "size": None}),
+        (Sequence(np.int32), {"shape": (), "sequences": (None,)}),
+        (Sequence(Sequence(Text(), length=3)), {"dtype": "string", "sequences": (None, 3)}),
+        (Sequence(Image(shape=(8, 8, 3))), {"kind": "image", "sequences": (None,)}),
+    ],
+)
+def test_a_leaf_has_kind_shape_dtype_and_sequences_as_declared(feature: Any, expected: dict[str, Any]) -> None:
+    result = flatten_step(feature)
+    assert {key: getattr(result, key) for key in expected} == expected
+
+
+def test_steps_are_no_sequence_of_their_own_but_of_the_episode_they_are() -> None:
+    result = flatten({"steps": Sequence({"x": np.int32}), "boxes": Sequence({"x": np.int32})})
+    assert (result["steps/x"].level, result["steps/x"].sequences, result["steps/x"].name) == ("step", (), "x")
+    assert (result["boxes/x"].level, result["boxes/x"].sequences, result["boxes/x"].name) == (
+        "episode",
+        (None,),
+        "boxes/x",
+    )
+
+
+def test_keys_may_contain_slashes_and_spaces() -> None:
+    result = flatten({"steps": tfds.features.Dataset({"present/xyz": np.int32, "end-effector type": Text()})})
+    assert [feature.name for feature in result.values()] == ["end-effector type", "present/xyz"]
+
+
+@pytest.mark.parametrize("tree", [{"image": Image(), "label": np.int32}, {}])
+def test_a_dataset_without_steps_is_refused(tree: dict[str, Any]) -> None:
+    with pytest.raises(
+        SourceError, match=r"/data/demo/1\.0\.0: features\.json has no 'steps', so this is not an RLDS dataset"
+    ):
+        flatten(tree)
+
+
+def test_features_that_are_not_a_dictionary_are_refused() -> None:
+    with pytest.raises(SourceError, match="not an RLDS dataset"):
+        flatten_features(Image(), context="x")
+
+
+class Odd(tfds.features.FeatureConnector):
+    """A connector of somebody's own."""
+
+    def get_tensor_info(self) -> Any:
+        return tfds.features.TensorInfo(shape=(), dtype=np.int32)
+
+    def encode_example(self, example_data: Any) -> Any:
+        return example_data
+
+    def to_json_content(self) -> dict[str, Any]:
+        return {}
+
+    @classmethod
+    def from_json_content(cls, value: Any) -> Odd:
+        return cls()
+
+
+def test_a_kind_of_feature_that_tfds_does_not_have_is_named() -> None:
+    with pytest.raises(SourceError, match="feature steps/x is a Odd, which RLDS datasets do not have"):
+        flatten_step(Odd())

@@ -18,14 +18,14 @@ from convert.errors import MalformedEpisode
 from convert.shard.language import decode_codes
 from convert.source.episode import Column, Episode
 from convert.source.features import Feature
-from convert.source.rlds.features import flatten_features
+from convert.source.rlds.metadata import flatten_features
 from convert.source.rlds.parser import EpisodeParser, decode_texts
 from tests.fixtures.datasets.rlds_dataset import RldsDataset, demo_episode, demo_features, serialise, write_dataset
 from tests.fixtures.leaf_kinds import EPISODES, FEATURES, STEP_LEAVES, WRITE_ONLY_LEAVES, make_features
 
 LEAVES = {
     feature.path: feature
-    for feature in flatten_features(tfds.features.FeaturesDict(FEATURES), where="test").values()
+    for feature in flatten_features(tfds.features.FeaturesDict(FEATURES), context="test").values()
     if feature.path not in ("steps/observation/image", "steps/observation/raw")
 }
 
@@ -50,7 +50,7 @@ def parsed() -> list[Episode]:
 
 
 def camera(name: str) -> Feature:
-    return flatten_features(tfds.features.FeaturesDict(FEATURES), where="test")[f"steps/observation/{name}"]
+    return flatten_features(tfds.features.FeaturesDict(FEATURES), context="test")[f"steps/observation/{name}"]
 
 
 def nested(column: Column) -> Any:
@@ -92,33 +92,35 @@ def test_every_kind_of_leaf_is_read_as_tfds_decodes_it(
     path: str, parsed: list[Episode], reference: list[dict[str, Any]]
 ) -> None:
     feature = LEAVES[path]
-    for ours, theirs in zip(parsed, reference, strict=True):
+    for actual, expected in zip(parsed, reference, strict=True):
         if feature.level == "step":
-            assert nested(ours.steps[feature.name]) == [plain(look_up(step, feature.name)) for step in theirs["steps"]]
+            assert nested(actual.steps[feature.name]) == [
+                plain(look_up(step, feature.name)) for step in expected["steps"]
+            ]
         else:
-            assert nested(ours.episode[feature.name]) == plain(look_up(theirs, path))
+            assert nested(actual.episode[feature.name]) == plain(look_up(expected, path))
 
 
 def test_sequences_of_fixed_length_are_read_as_they_were_given(parsed: list[Episode]) -> None:
-    for ours, made in zip(parsed, EPISODES, strict=True):
+    for actual, converted in zip(parsed, EPISODES, strict=True):
         for name in ("fixed", "fixed_deep"):
-            assert nested(ours.steps[name]) == [step[name] for step in made["steps"]]
-        names = [[entry["name"] for entry in step["fixed_objects"]] for step in made["steps"]]
-        assert nested(ours.steps["fixed_objects/name"]) == names
+            assert nested(actual.steps[name]) == [step[name] for step in converted["steps"]]
+        names = [[entry["name"] for entry in step["fixed_objects"]] for step in converted["steps"]]
+        assert nested(actual.steps["fixed_objects/name"]) == names
 
 
 def test_encoded_frames_are_the_stored_bytes(parsed: list[Episode]) -> None:
-    for ours, made in zip(parsed, EPISODES, strict=True):
-        assert list(ours.frames) == [step["observation"]["image"] for step in made["steps"]]
-        assert ours.num_steps == len(made["steps"])
+    for actual, converted in zip(parsed, EPISODES, strict=True):
+        assert list(actual.frames) == [step["observation"]["image"] for step in converted["steps"]]
+        assert actual.num_steps == len(converted["steps"])
 
 
 def test_raw_frames_are_the_pixels_that_tfds_decodes(reference: list[dict[str, Any]]) -> None:
     parser = EpisodeParser([camera("raw")], ())
-    for made, theirs in zip(EPISODES, reference, strict=True):
-        frames = list(parser.parse(serialise(FEATURES, made)).frames)
-        assert len(frames) == len(theirs["steps"])
-        for frame, step in zip(frames, theirs["steps"], strict=True):
+    for converted, expected in zip(EPISODES, reference, strict=True):
+        frames = list(parser.parse(serialise(FEATURES, converted)).frames)
+        assert len(frames) == len(expected["steps"])
+        for frame, step in zip(frames, expected["steps"], strict=True):
             assert isinstance(frame, np.ndarray)
             assert frame.dtype == np.uint8
             np.testing.assert_array_equal(frame, step["observation"]["raw"])
@@ -132,7 +134,7 @@ def test_doubles_that_are_stored_as_bytes_keep_their_precision(parsed: list[Epis
 
 
 def demo_parser() -> EpisodeParser:
-    features = flatten_features(tfds.features.FeaturesDict(demo_features()), where="test")
+    features = flatten_features(tfds.features.FeaturesDict(demo_features()), context="test")
     image = features.pop("steps/observation/image")
     return EpisodeParser([image], features.values())
 
@@ -146,13 +148,13 @@ def edited(edit: Callable[[Any], None]) -> bytes:
 
 
 def test_a_step_feature_that_the_record_lacks_is_absent() -> None:
-    column = demo_parser().parse(edited(lambda found: found.pop("steps/action"))).steps["action"]
+    column = demo_parser().parse(edited(lambda result: result.pop("steps/action"))).steps["action"]
     assert column.values is None
     assert column.rows == 4
 
 
 def test_an_episode_feature_that_the_record_lacks_is_absent() -> None:
-    episode = demo_parser().parse(edited(lambda found: found.pop("episode_metadata/file_path"))).episode
+    episode = demo_parser().parse(edited(lambda result: result.pop("episode_metadata/file_path"))).episode
     assert episode["episode_metadata/file_path"].values is None
     assert episode["episode_metadata/file_path"].rows == 1
 
@@ -172,63 +174,63 @@ def test_a_sequence_that_the_record_lacks_is_absent_with_empty_rows(path: str) -
 def test_a_record_with_an_empty_list_of_frames_is_an_empty_episode() -> None:
     features = ("action", "is_last", "language_instruction", "observation/image", "observation/state")
 
-    def clear(found: Any) -> None:
+    def clear(result: Any) -> None:
         for name in features:
-            found[f"steps/{name}"].Clear()
+            result[f"steps/{name}"].Clear()
 
     assert demo_parser().parse(edited(clear)).num_steps == 0
 
 
 def test_a_record_without_the_camera_is_malformed() -> None:
-    def drop(found: Any) -> None:
-        del found["steps/observation/image"]
+    def drop(result: Any) -> None:
+        del result["steps/observation/image"]
 
     with pytest.raises(MalformedEpisode, match="no steps/observation/image"):
         demo_parser().parse(edited(drop))
 
 
 def test_flags_do_not_decide_the_number_of_steps() -> None:
-    def unset(found: Any) -> None:
-        found["steps/is_last"].int64_list.value[:] = [0, 0, 0, 0]
+    def unset(result: Any) -> None:
+        result["steps/is_last"].int64_list.value[:] = [0, 0, 0, 0]
 
     assert demo_parser().parse(edited(unset)).num_steps == 4
 
 
 FAULTS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "too few values": (
-        lambda found: found["steps/action"].float_list.value.pop(),
+        lambda features: features["steps/action"].float_list.value.pop(),
         "steps/action: -1 values of shape (2,) for 4 steps",
     ),
     "too few steps": (
-        lambda found: found["steps/observation/state"].float_list.value.__delitem__(slice(3)),
+        lambda features: features["steps/observation/state"].float_list.value.__delitem__(slice(3)),
         "steps/observation/state: 3 values of shape (3,) for 4 steps",
     ),
     "too many texts": (
-        lambda found: found["steps/language_instruction"].bytes_list.value.append(b"more"),
+        lambda features: features["steps/language_instruction"].bytes_list.value.append(b"more"),
         "steps/language_instruction: 5 values of shape () for 4 steps",
     ),
     "too few frames": (
-        lambda found: found["steps/observation/image"].bytes_list.value.pop(),
+        lambda features: features["steps/observation/image"].bytes_list.value.pop(),
         "steps/action: 4 values of shape (2,) for 3 steps",
     ),
     "two values of an episode": (
-        lambda found: found["episode_metadata/file_path"].bytes_list.value.append(b"x"),
+        lambda features: features["episode_metadata/file_path"].bytes_list.value.append(b"x"),
         "episode_metadata/file_path: 2 values of shape () for 1 values",
     ),
     "floats for bools": (
-        lambda found: found["steps/is_last"].float_list.value.extend([0, 0, 0, 1]),
+        lambda features: features["steps/is_last"].float_list.value.extend([0, 0, 0, 1]),
         "steps/is_last: expected bool, found floats",
     ),
     "bytes for numbers": (
-        lambda found: found["steps/action"].bytes_list.value.append(b"zz"),
+        lambda features: features["steps/action"].bytes_list.value.append(b"zz"),
         "steps/action: expected float32, found bytes; is it encoded (zlib)?",
     ),
     "numbers for texts": (
-        lambda found: found["steps/language_instruction"].int64_list.value.extend([1] * 4),
+        lambda features: features["steps/language_instruction"].int64_list.value.extend([1] * 4),
         "steps/language_instruction: 0 values of shape () for 4 steps",
     ),
     "numbers for images": (
-        lambda found: found["steps/observation/image"].int64_list.value.extend([1] * 4),
+        lambda features: features["steps/observation/image"].int64_list.value.extend([1] * 4),
         "steps/observation/image: expected encoded images, found numbers",
     ),
 }
@@ -248,15 +250,15 @@ def leaf_record(path: str, edit: Callable[[Any], Any]) -> tuple[EpisodeParser, b
 
 
 def set_integers(key: str, values: list[int]) -> Callable[[Any], Any]:
-    def edit(found: Any) -> None:
-        found[key].int64_list.value[:] = values
+    def edit(result: Any) -> None:
+        result[key].int64_list.value[:] = values
 
     return edit
 
 
 def set_bytes(key: str, values: list[bytes]) -> Callable[[Any], Any]:
-    def edit(found: Any) -> None:
-        found[key].bytes_list.value[:] = values
+    def edit(result: Any) -> None:
+        result[key].bytes_list.value[:] = values
 
     return edit
 
@@ -358,21 +360,20 @@ def test_arbitrary_bytes_are_an_episode_or_malformed(record: bytes) -> None:
 
 
 @given(
-    st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 255)), min_size=1, max_size=8),
-    st.floats(0, 1),
+    st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 255)), min_size=1, max_size=8), st.floats(0, 1)
 )
 def test_a_damaged_record_is_an_episode_or_malformed(changes: list[tuple[float, int]], kept: float) -> None:
     record = bytearray(whole_record())
-    for place, value in changes:
-        record[int(place * len(record))] = value
+    for position, value in changes:
+        record[int(position * len(record))] = value
     parse_or_refuse(bytes(record[: int(kept * len(record))]))
 
 
 NUMBERS = st.lists(st.integers(-(2**63), 2**63 - 1), max_size=5)
 PROTOS: st.SearchStrategy[dict[str, Any]] = st.one_of(
-    st.lists(st.binary(max_size=8), max_size=5).map(lambda found: {"bytes_list": {"value": found}}),
-    st.lists(st.floats(width=32), max_size=5).map(lambda found: {"float_list": {"value": found}}),
-    NUMBERS.map(lambda found: {"int64_list": {"value": found}}),
+    st.lists(st.binary(max_size=8), max_size=5).map(lambda values: {"bytes_list": {"value": values}}),
+    st.lists(st.floats(width=32), max_size=5).map(lambda values: {"float_list": {"value": values}}),
+    NUMBERS.map(lambda values: {"int64_list": {"value": values}}),
     st.just({}),
 )
 KEYS = [
@@ -412,7 +413,7 @@ def test_reading_does_not_import_tensorflow(dataset: RldsDataset) -> None:
     script = (
         "import sys\n"
         "from convert.source.rlds.parser import EpisodeParser\nfrom convert.source.rlds.dataset import find_dataset\n"
-        "from convert.source.rlds.tfrecord import TFRecordFile\n"
+        "from convert.source.rlds.record_files import TFRecordFile\n"
         f"source = find_dataset([{str(dataset.root)!r}], 'demo', '1.0.0')\n"
         "shard = source.shards('train')[0]\n"
         "kept = [feature for feature in source.features.values() if feature.kind == 'tensor']\n"

@@ -95,12 +95,12 @@ def test_chunks_of_video_pass_through_and_are_decoded_for_other_codecs(roots: Pa
     assert verify([str(tmp_path / "again"), "--deep"]) == 0
     for name, options in {"raw": ("--codec", "raw"), "longer": ("--gop", "4")}.items():
         assert convert(f"root:{tmp_path / 'h264' / 'demo'}", tmp_path / name, *options) == EXIT_DAMAGED
-    found = [
+    result = [
         make_loader(root, "demo", split="train", batch_size=16, num_workers=0).batch_at(1)["frames"]
         for root in (tmp_path / "h264", tmp_path / "raw", tmp_path / "longer")
     ]
-    np.testing.assert_array_equal(found[0], found[1])
-    assert 0 < np.abs(found[0].astype(int) - found[2]).mean() < 5
+    np.testing.assert_array_equal(result[0], result[1])
+    assert 0 < np.abs(result[0].astype(int) - result[2]).mean() < 5
 
 
 @pytest.mark.long
@@ -112,18 +112,18 @@ def test_chosen_episodes_another_size_and_other_splits(roots: Path, tmp_path: Pa
     loader = make_loader(tmp_path / "out", "demo", split="train", batch_size=4, num_workers=0)
     assert loader.batch_at(0)["frames"].shape[2:] == (16, 20, 3)
     ids = {row.episode_id for step in range(4) for row in loader.describe(step)}
-    assert all(each.startswith("demo-train.tfrecord-00000-of-00006__") for each in ids)
+    assert all(item.startswith("demo-train.tfrecord-00000-of-00006__") for item in ids)
 
 
 @pytest.mark.long
 def test_frames_become_pairs(roots: Path, tmp_path: Path) -> None:
     assert convert(f"root:{roots / 'frames' / 'demo'}", tmp_path, "--layout", "pairs") == EXIT_DAMAGED
-    found, expected = content(tmp_path), content(roots / "pairs")
+    result, expected = content(tmp_path), content(roots / "pairs")
     for name in expected:
         if name.endswith("steps.arrow"):
-            assert found[name] == expected[name]
+            assert result[name] == expected[name]
     (first, *_) = (name for name in expected if name.endswith("00000-of-00006.arrayrecord"))
-    assert found[first] == expected[first]
+    assert result[first] == expected[first]
 
 
 @pytest.mark.long
@@ -176,8 +176,8 @@ def test_a_damaged_chunk_of_video_has_one_number_wherever_it_is_named(
         track.read(3)
     capsys.readouterr()
     assert doctor([str(tmp_path / "h264"), "--json"]) == 1
-    examples = [each for found in json.loads(capsys.readouterr().out)["findings"] for each in found["examples"]]
-    assert number in [each.get("record") for each in examples]
+    examples = [item for result in json.loads(capsys.readouterr().out)["findings"] for item in result["examples"]]
+    assert number in [item.get("record") for item in examples]
     assert convert(f"root:{tmp_path / 'h264' / 'demo'}", tmp_path / "out", "--codec", "raw") == EXIT_DAMAGED
     assert f"{named}cannot be read" in (tmp_path / "out" / FOLDER / "quarantine.jsonl").read_text()
 
@@ -190,27 +190,27 @@ def test_a_root_is_not_converted_over_itself(
     (tmp_path / "link").symlink_to(tmp_path / "copy")
     before = content(tmp_path / "copy")
     for output in ("copy", "link"):
-        where = f"root:{tmp_path / 'copy' / 'demo'}"
-        assert convert(where, tmp_path / output, "--codec", "raw", *overwrite) == EXIT_USAGE
+        context = f"root:{tmp_path / 'copy' / 'demo'}"
+        assert convert(context, tmp_path / output, "--codec", "raw", *overwrite) == EXIT_USAGE
         assert "would be written over; give another --output" in capsys.readouterr().err
     assert content(tmp_path / "copy") == before
 
 
 @pytest.mark.parametrize(
-    ("place", "message"),
+    ("location", "message"),
     [
         ("nothing", "nothing: no such folder; give that of a converted dataset, ROOT/<dataset>"),
         ("source/demo", "no dataset.json|TFDS"),
-        ("s3://bucket/converted/demo", "a bucket is no source; bring it with `pairstream fetch`"),
+        ("s3://bucket/converted/demo", "a bucket is not a source; download it with `pairstream fetch`"),
     ],
 )
 def test_what_is_no_converted_dataset_is_refused(
-    roots: Path, tmp_path: Path, place: str, message: str, capsys: pytest.CaptureFixture[str]
+    roots: Path, tmp_path: Path, location: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    place = place if ":" in place else str(roots / place)
-    with pytest.raises(SourceError if ":" not in place else Exception, match=message):
-        find(place, [], {})
-    assert convert(f"root:{place}", tmp_path / "out") == EXIT_USAGE
+    location = location if ":" in location else str(roots / location)
+    with pytest.raises(SourceError if ":" not in location else Exception, match=message):
+        find(location, [], {})
+    assert convert(f"root:{location}", tmp_path / "out") == EXIT_USAGE
     assert not (tmp_path / "out").exists()
 
 
@@ -218,7 +218,7 @@ def test_the_registry_entry_and_every_column_come_along(roots: Path) -> None:
     source = find(str(roots / "frames" / "demo"), [], {})
     steps = pa.ipc.open_file(roots / "frames" / FOLDER / "train" / "steps.arrow").read_all()
     kept = {f"steps/{name.removesuffix('_')}" for name in steps.schema.names}
-    assert {path for path, each in source.features.items() if each.level == "step" and each.kind == "tensor"} < kept
+    assert {path for path, item in source.features.items() if item.level == "step" and item.kind == "tensor"} < kept
     assert [camera["path"] for camera in source.entry["cameras"].values()] == ["observation/image"]
 
 

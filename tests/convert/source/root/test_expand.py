@@ -9,7 +9,7 @@ import pytest
 
 from convert.errors import SourceError
 from convert.source.kinds import split_source
-from convert.source.places import JOIN
+from convert.source.locations import JOIN
 from convert.source.root.dataset import expand
 from stream.format.names import MANIFEST_NAME
 from tests.stream.index_root import write_dataset
@@ -18,11 +18,11 @@ from tests.stream.index_root import write_dataset
 @pytest.fixture
 def roots(tmp_path: Path) -> list[Path]:
     """Two roots: of the datasets one and two, and of two and three."""
-    found = [tmp_path / "a", tmp_path / "b"]
-    for root, names in zip(found, (("one", "two"), ("two", "three")), strict=True):
+    result = [tmp_path / "a", tmp_path / "b"]
+    for root, names in zip(result, (("one", "two"), ("two", "three")), strict=True):
         for name in names:
             write_dataset(root, name, {"train": [[6]]})
-    return found
+    return result
 
 
 def test_a_root_is_each_of_its_datasets(roots: list[Path]) -> None:
@@ -37,13 +37,13 @@ def test_of_two_roots_what_has_one_name_becomes_one(roots: list[Path]) -> None:
 
 def test_the_folder_of_a_dataset_and_of_a_version_stay(roots: list[Path], tmp_path: Path) -> None:
     (version,) = (path.parent for path in (roots[0] / "one").glob(f"*/{MANIFEST_NAME}"))
-    for place in (
+    for position in (
         str(roots[0] / "one"),
         str(version),
         str(tmp_path / "nothing"),
         f"{roots[0] / 'one'}{JOIN}{roots[1]}",
     ):
-        assert expand(place, []) == [place]
+        assert expand(position, []) == [position]
     assert expand("one", [str(roots[0])]) == ["one"]
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from convert.errors import EXIT_USAGE
 from convert.journal.journal import FOLDER
-from convert.source.places import JOIN
+from convert.source.locations import JOIN
 from convert.verify.command import main as verify
 from stream import add_labels, make_loader
 from stream.format.manifest import read_manifest
@@ -38,8 +38,8 @@ def sessions(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return [session(folder, seed, "--layout", "frames") for seed in (100, 200)]
 
 
-def together(*places: str) -> str:
-    return "root:" + JOIN.join(place.removeprefix("root:") for place in places)
+def together(*locations: str) -> str:
+    return "root:" + JOIN.join(position.removeprefix("root:") for position in locations)
 
 
 def read(root: Path, samples: int, **arguments: Any) -> dict[str, Any]:
@@ -61,8 +61,8 @@ def test_two_halves_of_a_dataset_give_what_the_whole_gives(tmp_path: Path) -> No
         assert from_source(dataset, tmp_path / name, "--episodes", chosen) == 0
     assert convert(together(*(f"root:{tmp_path / name / 'demo'}" for name in "ab")), tmp_path / "out") == 0
     assert content(tmp_path / "out") == content(tmp_path / "whole")
-    whole, out = (read_manifest(tmp_path / name / "demo" / "1.0.0") for name in ("whole", "out"))
-    assert out.statistics == whole.statistics
+    complete, out = (read_manifest(tmp_path / name / "demo" / "1.0.0") for name in ("whole", "out"))
+    assert out.statistics == complete.statistics
 
 
 def test_two_sessions_come_one_after_the_other_with_ids_and_statistics_of_their_own(
@@ -70,11 +70,11 @@ def test_two_sessions_come_one_after_the_other_with_ids_and_statistics_of_their_
 ) -> None:
     assert convert(together(*sessions), tmp_path) == 0
     assert verify([str(tmp_path), "--deep"]) == 0
-    found = read(tmp_path, 2 * sum(LENGTHS))
-    parts = [read(Path(place[5:]).parent, sum(LENGTHS)) for place in sessions]
-    assert found["id"] == [*parts[0]["id"], *(f"2+{name}" for name in parts[1]["id"])]
+    result = read(tmp_path, 2 * sum(LENGTHS))
+    parts = [read(Path(position[5:]).parent, sum(LENGTHS)) for position in sessions]
+    assert result["id"] == [*parts[0]["id"], *(f"2+{name}" for name in parts[1]["id"])]
     for name in ("frames", "action", "state", "step"):
-        np.testing.assert_array_equal(found[name], np.concatenate([part[name] for part in parts]))
+        np.testing.assert_array_equal(result[name], np.concatenate([part[name] for part in parts]))
     statistics = read_manifest(tmp_path / "demo" / "1.0.0").statistics["train"]["state"]
     np.testing.assert_allclose(
         np.array(statistics.mean, float), np.mean([part["state"] for part in parts], axis=(0, 1)), rtol=1e-5
@@ -89,8 +89,8 @@ def test_labels_that_only_one_has_are_missing_in_the_other_and_a_list_names_epis
     add_labels(labelled, "demo", {"episode": [0, 2], "grade": [1.5, 2.5]}, split="train")
     chosen = tmp_path / "chosen.json"
     chosen.write_text(json.dumps({"demo": {"leave_out": ["2+*-00001-of-00003__0", "demo-train*-00000-of-00003__0"]}}))
-    place = together(sessions[0], f"root:{labelled / 'demo'}")
-    assert convert(place, tmp_path / "out", "--splits", "train", "--episodes", str(chosen)) == 0
+    position = together(sessions[0], f"root:{labelled / 'demo'}")
+    assert convert(position, tmp_path / "out", "--splits", "train", "--episodes", str(chosen)) == 0
     batch = read(tmp_path / "out", 24, columns=["grade"])
     assert batch["grade_mask"].tolist() == [False] * 11 + [True] * 13
     assert batch["grade"][11:].tolist() == [1.5] * 6 + [2.5] * 7
@@ -133,8 +133,8 @@ def test_datasets_that_differ_are_refused_with_the_difference(
     message: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    other = session(tmp_path, 300, *options, **fields)
-    assert convert(together(sessions[0], other), tmp_path / "out") == EXIT_USAGE
+    second = session(tmp_path, 300, *options, **fields)
+    assert convert(together(sessions[0], second), tmp_path / "out") == EXIT_USAGE
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
     assert re.search(message, line), line
     assert not (tmp_path / "out").exists()
@@ -143,12 +143,12 @@ def test_datasets_that_differ_are_refused_with_the_difference(
 def test_a_label_that_means_something_else_in_the_other_is_refused(
     sessions: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    places = []
-    for number, (place, value) in enumerate(zip(sessions, (1.5, "good"), strict=True)):
-        shutil.copytree(Path(place[5:]).parent, tmp_path / str(number))
+    paths = []
+    for number, (position, value) in enumerate(zip(sessions, (1.5, "good"), strict=True)):
+        shutil.copytree(Path(position[5:]).parent, tmp_path / str(number))
         add_labels(tmp_path / str(number), "demo", {"episode": [0], "grade": [value]}, split="train")
-        places.append(f"root:{tmp_path / str(number) / 'demo'}")
-    assert convert(together(*places), tmp_path / "out") == EXIT_USAGE
+        paths.append(f"root:{tmp_path / str(number) / 'demo'}")
+    assert convert(together(*paths), tmp_path / "out") == EXIT_USAGE
     assert "columns: steps/grade: dtype is float64 in the first and string in the other" in capsys.readouterr().err
 
 

@@ -155,7 +155,7 @@ def recording(form: Form, *, seconds: float = 2.0, seed: int = 0, start: int = S
     kind = "std_msgs/msg/Float64MultiArray"
     add(COMMAND, kind, 20, 2_000_000, lambda n, t: types.make(kind, layout=layout, data=np.array([n, -n, 2.5])))
     sent.append(Sent(TASK, "std_msgs/msg/String", start, start, types.make("std_msgs/msg/String", data=f"task {seed}")))
-    return sorted(sent, key=lambda each: each.received)
+    return sorted(sent, key=lambda item: item.received)
 
 
 LAYOUT: dict[str, Any] = {
@@ -181,16 +181,16 @@ class ReadEpisode(NamedTuple):
 
 def read_source(source: FilesSource) -> list[ReadEpisode | DamagedEpisode]:
     """All episodes of a source, in order."""
-    pictures = tuple(each for each in source.features.values() if each.kind == "image")
-    others = tuple(each for each in source.features.values() if each.kind != "image")
-    wanted = ReadRequest(cameras=pictures, features=others)
-    found: list[ReadEpisode | DamagedEpisode] = []
+    pictures = tuple(item for item in source.features.values() if item.kind == "image")
+    remaining = tuple(item for item in source.features.values() if item.kind != "image")
+    request = ReadRequest(cameras=pictures, features=remaining)
+    result: list[ReadEpisode | DamagedEpisode] = []
     for split in source.splits:
         for shard in source.shards(split):
-            with shard.open(wanted, [shard.every]) as reader:
+            with shard.open(request, [shard.every]) as reader:
                 for *_, content in reader:
-                    found.append(content if isinstance(content, DamagedEpisode) else _take(content, pictures))
-    return found
+                    result.append(content if isinstance(content, DamagedEpisode) else _take(content, pictures))
+    return result
 
 
 def _take(episode: Episode, pictures: Iterable[Feature]) -> ReadEpisode:
@@ -214,14 +214,14 @@ def _shaped(column: Column, rows: int | None) -> Any:
 
 
 def read_one(source: FilesSource) -> ReadEpisode:
-    (found,) = read_source(source)
-    assert isinstance(found, ReadEpisode), found
-    return found
+    (result,) = read_source(source)
+    assert isinstance(result, ReadEpisode), result
+    return result
 
 
 def fault(source: FilesSource) -> str:
-    (found,) = (each for each in read_source(source) if isinstance(each, DamagedEpisode))
-    return str(found)
+    (result,) = (item for item in read_source(source) if isinstance(item, DamagedEpisode))
+    return str(result)
 
 
 def write_bags(folder: Path) -> list[str]:

@@ -34,13 +34,13 @@ def write_marked(path: Path, form: Form, kind: str, marks: dict[float, Any]) -> 
     for second, value in marks.items():
         time = START + round(second * SECOND)
         sent.append(Sent("/mark", f"std_msgs/msg/{kind}", time, time, types.make(f"std_msgs/msg/{kind}", data=value)))
-    return write(path, form, sorted(sent, key=lambda each: each.received))
+    return write(path, form, sorted(sent, key=lambda item: item.received))
 
 
 def read_marked(path: Path, **cuts: Any) -> list[ReadEpisode]:
-    found = read_source(find(str(path), [], {**LAYOUT, "episodes": {"topic": "/mark", **cuts}}))
-    assert all(isinstance(each, ReadEpisode) for each in found), found
-    return [each for each in found if isinstance(each, ReadEpisode)]
+    result = read_source(find(str(path), [], {**LAYOUT, "episodes": {"topic": "/mark", **cuts}}))
+    assert all(isinstance(item, ReadEpisode) for item in result), result
+    return [item for item in result if isinstance(item, ReadEpisode)]
 
 
 def seconds(episode: ReadEpisode) -> list[float]:
@@ -65,9 +65,9 @@ def test_an_episode_is_while_a_text_or_number_stays_the_same(tmp_path: Path, kin
     idle, first, second = values
     marks = {0.0: idle, 0.95: first, 1.2: first, 1.55: second, 2.15: idle, 3.15: first}
     path = write_marked(tmp_path / "bag", "mcap", kind, marks)
-    found = read_marked(path, without=[idle])
-    assert [each.episode["mark"] for each in found] == [first, second, first]
-    assert [(seconds(each)[0], seconds(each)[-1]) for each in found] == [(1.1, 1.5), (1.7, 2.1), (3.3, 4.0)]
+    result = read_marked(path, without=[idle])
+    assert [item.episode["mark"] for item in result] == [first, second, first]
+    assert [(seconds(item)[0], seconds(item)[-1]) for item in result] == [(1.1, 1.5), (1.7, 2.1), (3.3, 4.0)]
 
 
 def test_an_episode_that_nothing_ends_is_damaged(tmp_path: Path) -> None:
@@ -91,11 +91,11 @@ def test_a_table_cuts_bags_and_gives_values_of_their_episodes(tmp_path: Path, fo
     )
     source = open_table(tmp_path, table)
     assert source.splits == {"train": (1, 2)}
-    found = [each for each in read_source(source) if isinstance(each, ReadEpisode)]
-    assert [each.episode["language"] for each in found] == ["push", "fold", "put"]
-    assert [each.episode["score"].item() for each in found] == [2.5, 1.0, 3.0]
-    assert [each.episode["success"] for each in found] == ["false", "true", "true"]
-    assert [(seconds(each)[0], seconds(each)[-1]) for each in found] == [(2.1, 2.9), (0.7, 1.4), (1.7, 2.4)]
+    result = [item for item in read_source(source) if isinstance(item, ReadEpisode)]
+    assert [item.episode["language"] for item in result] == ["push", "fold", "put"]
+    assert [item.episode["score"].item() for item in result] == [2.5, 1.0, 3.0]
+    assert [item.episode["success"] for item in result] == ["false", "true", "true"]
+    assert [(seconds(item)[0], seconds(item)[-1]) for item in result] == [(2.1, 2.9), (0.7, 1.4), (1.7, 2.4)]
     unix = "file,start,stop\na,1700000002,1700000003\n"
     (only,) = read_source(open_table(tmp_path, unix, times="unix"))
     assert isinstance(only, ReadEpisode) and (seconds(only)[0], seconds(only)[-1]) == (2.1, 2.9)
@@ -103,8 +103,8 @@ def test_a_table_cuts_bags_and_gives_values_of_their_episodes(tmp_path: Path, fo
 
 def test_an_episode_beyond_its_bag_is_damaged(tmp_path: Path) -> None:
     write(tmp_path / "a", "mcap", recording("mcap"))
-    whole, beyond = read_source(open_table(tmp_path, "file,start,stop\na,0,2.1\na,1,9\n"))
-    assert isinstance(whole, ReadEpisode) and len(seconds(whole)) == 20
+    complete, beyond = read_source(open_table(tmp_path, "file,start,stop\na,0,2.1\na,1,9\n"))
+    assert isinstance(complete, ReadEpisode) and len(seconds(complete)) == 20
     assert isinstance(beyond, DamagedEpisode)
     assert str(beyond) == "a: line 3: 1 to 9 s, but the bag has 0.00 to 2.01 s"
 

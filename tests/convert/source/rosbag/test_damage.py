@@ -40,8 +40,8 @@ def _truncate(path: Path, part: float) -> None:
 def _without_index(bag: Path) -> None:
     """Write the header of a ROS 1 bag as it is while it is recorded."""
     content = bytearray(bag.read_bytes())
-    place = content.index(b"index_pos=") + len(b"index_pos=")
-    content[place : place + 8] = bytes(8)
+    position = content.index(b"index_pos=") + len(b"index_pos=")
+    content[position : position + 8] = bytes(8)
     bag.write_bytes(content)
 
 
@@ -97,8 +97,8 @@ def test_a_bag_that_was_not_closed_is_listed_with_what_mends_it(tmp_path: Path, 
     form, damage, message = DAMAGE[name]
     write(tmp_path / "good", "mcap", recording("mcap"))
     damage(write(tmp_path / "bad", form, recording(form)))
-    found = read_source(find(str(tmp_path), [], LAYOUT))
-    bad, good = sorted(found, key=lambda each: not isinstance(each, DamagedEpisode))
+    result = read_source(find(str(tmp_path), [], LAYOUT))
+    bad, good = sorted(result, key=lambda item: not isinstance(item, DamagedEpisode))
     assert isinstance(good, ReadEpisode) and len(good.steps["stamp"]) == 20
     assert isinstance(bad, DamagedEpisode) and bad.reason == "unreadable"
     assert str(bad).startswith("bad") and message in str(bad)
@@ -120,18 +120,18 @@ def test_mcap_of_other_messages_is_refused_with_what_reads_it(tmp_path: Path) ->
 
 def without(sent: list[Sent], topic: str, start: float, stop: float) -> list[Sent]:
     """Messages but those of a topic in [start, stop) seconds."""
-    return [each for each in sent if each.topic != topic or not start <= (each.stamp - START) / 1e9 < stop]
+    return [item for item in sent if item.topic != topic or not start <= (item.stamp - START) / 1e9 < stop]
 
 
 def test_a_gap_of_a_camera_is_a_corrupt_frame_of_each_step_in_it(tmp_path: Path) -> None:
     sent = without(recording("mcap", seconds=3), FRONT, 0.75, 2.25)
-    found = read_one(find(str(write(tmp_path / "bag", "mcap", sent)), [], LAYOUT))
-    frames = found.cameras["observation/front"]
+    result = read_one(find(str(write(tmp_path / "bag", "mcap", sent)), [], LAYOUT))
+    frames = result.cameras["observation/front"]
     assert len(frames) == 30
     # Steps are 0.1 to 3.0 s; pictures end at 0.7 s and begin again at 2.3 s, and each stands for 0.5 s.
-    holes = [number for number, frame in enumerate(frames) if isinstance(frame, CorruptFrame)]
-    assert [round((number + 1) / 10, 1) for number in holes] == [1.3, 1.4, 1.5, 1.6, 1.7]
-    assert str(frames[holes[0]]) == f"{FRONT}: no picture for 0.600 s"
+    missing_frames = [number for number, frame in enumerate(frames) if isinstance(frame, CorruptFrame)]
+    assert [round((number + 1) / 10, 1) for number in missing_frames] == [1.3, 1.4, 1.5, 1.6, 1.7]
+    assert str(frames[missing_frames[0]]) == f"{FRONT}: no picture for 0.600 s"
     assert frames[:12] == [*(jpeg(n) for n in range(1, 8)), *[jpeg(7)] * 5]
     assert frames[17:] == [*[jpeg(23)] * 6, *(jpeg(n) for n in range(24, 31))]
 
@@ -141,24 +141,24 @@ def test_a_gap_of_numbers_is_a_damaged_episode(tmp_path: Path, topic: str, name:
     write(tmp_path / "a", "mcap", recording("mcap"))
     sent = without(recording("mcap"), topic, 1.0, 1.7)
     write(tmp_path / "b", "mcap", sent)
-    found = fault(find(str(tmp_path), [], LAYOUT))
-    assert found.startswith(f"b: {name}: {topic} has no message for 0.") and "more than max_gap 0.5 s" in found
+    result = fault(find(str(tmp_path), [], LAYOUT))
+    assert result.startswith(f"b: {name}: {topic} has no message for 0.") and "more than max_gap 0.5 s" in result
     # Each value holds where the layout says so, and a longer gap is none where it says that.
     features = {**LAYOUT["features"], name: {"topic": topic, "hold": True}}
     for changes in ({"features": features}, {"max_gap": 0.8}):
         assert not any(
-            isinstance(each, DamagedEpisode) for each in read_source(find(str(tmp_path), [], {**LAYOUT, **changes}))
+            isinstance(item, DamagedEpisode) for item in read_source(find(str(tmp_path), [], {**LAYOUT, **changes}))
         )
 
 
 def _change(sent: list[Sent], topic: str, change: Callable[[int], int | None]) -> list[Sent]:
     """Messages with other header stamps of a topic."""
-    types, found = Types("mcap"), []
-    for number, each in enumerate([each for each in sent if each.topic == topic]):
+    types, result = Types("mcap"), []
+    for number, item in enumerate([item for item in sent if item.topic == topic]):
         if (stamp := change(number)) is not None:
-            each.content.header = types.header(stamp)
-            found.append(each)
-    return [each for each in sent if each.topic != topic] + found
+            item.content.header = types.header(stamp)
+            result.append(item)
+    return [item for item in sent if item.topic != topic] + result
 
 
 WRONG: dict[str, tuple[Callable[[list[Sent]], list[Sent]], str]] = {
@@ -190,5 +190,5 @@ def test_what_no_clock_or_robot_gives_is_a_damaged_episode(tmp_path: Path, name:
     change, message = WRONG[name]
     write(tmp_path / "a", "mcap", recording("mcap"))
     write(tmp_path / "b", "mcap", change(recording("mcap")))
-    found = fault(find(str(tmp_path), [], LAYOUT))
-    assert found.startswith("b: ") and message in found
+    result = fault(find(str(tmp_path), [], LAYOUT))
+    assert result.startswith("b: ") and message in result

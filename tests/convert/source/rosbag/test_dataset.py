@@ -41,7 +41,7 @@ def open_layout(path: Path, **changes: Any) -> FilesSource:
 
 def last_before(sent: list[Sent], topic: str, tick: int, *, receive: bool = False) -> int:
     """Number of the message of a topic that stands for a step, by going through all of them."""
-    times = [each.received if receive else each.stamp for each in sent if each.topic == topic]
+    times = [item.received if receive else item.stamp for item in sent if item.topic == topic]
     return max(number for number, time in enumerate(times) if time <= tick)
 
 
@@ -49,22 +49,22 @@ def last_before(sent: list[Sent], topic: str, tick: int, *, receive: bool = Fals
 def test_every_value_of_every_step_is_that_of_the_last_message_before_it(tmp_path: Path, form: Form) -> None:
     sent = recording(form)
     path = write(tmp_path / "bag", form, sent)
-    found = read_one(open_layout(path))
+    result = read_one(open_layout(path))
     # The depth camera begins 7 ms after the first picture, so the second picture is the first step.
     ticks = [START + 100_000_000 * number for number in range(1, 21)]
-    assert found.steps["stamp"].tolist() == ticks
-    assert found.cameras["observation/front"] == [jpeg(number) for number in range(1, 21)]
+    assert result.steps["stamp"].tolist() == ticks
+    assert result.cameras["observation/front"] == [jpeg(number) for number in range(1, 21)]
     expected = [depth(last_before(sent, DEPTH, tick)) for tick in ticks]
-    assert np.array_equal(np.array(found.cameras["observation/depth"]), np.array(expected))
-    assert found.cameras["observation/depth"][0].dtype == np.uint16
+    assert np.array_equal(np.array(result.cameras["observation/depth"]), np.array(expected))
+    assert result.cameras["observation/depth"][0].dtype == np.uint16
     joints = [last_before(sent, JOINTS, tick) for tick in ticks]
-    assert found.steps["state/joints"].tolist() == [[n, n + 0.5, 0] for n in joints]
+    assert result.steps["state/joints"].tolist() == [[n, n + 0.5, 0] for n in joints]
     # Commands have no header, so the time when they were received counts.
     commands = [last_before(sent, COMMAND, tick, receive=True) for tick in ticks]
-    assert found.steps["action"].tolist() == [[n, -n, 2.5] for n in commands]
+    assert result.steps["action"].tolist() == [[n, -n, 2.5] for n in commands]
     assert joints[0] == 4 and commands[0] == 1
-    assert found.steps["language"] == ["task 0"] * 20
-    assert found.episode["file"] == path.name
+    assert result.steps["language"] == ["task 0"] * 20
+    assert result.episode["file"] == path.name
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -76,12 +76,12 @@ def test_times_of_receipt_are_taken_where_the_layout_says_so(tmp_path: Path, for
         for topic, received in times.items()
         for number, time in enumerate(received)
     ]
-    path = write(tmp_path / "bag", form, sorted(sent, key=lambda each: each.received))
+    path = write(tmp_path / "bag", form, sorted(sent, key=lambda item: item.received))
     features = {"a": {"topic": "/a"}, "b": {"topic": "/b"}}
     source = find(str(path), [], {"rate": 10, "clock": "/a", "stamps": "receive", "features": features})
-    found = read_one(source)
-    assert found.steps["a"].tolist() == [[0], [1], [2], [3]]
-    assert found.steps["b"].tolist() == [[0], [1], [1], [3]]
+    result = read_one(source)
+    assert result.steps["a"].tolist() == [[0], [1], [2], [3]]
+    assert result.steps["b"].tolist() == [[0], [1], [1], [3]]
     assert "stamps: times of receipt" in source.remarks
 
 
@@ -89,7 +89,7 @@ def test_a_dataset_says_its_rate_cameras_names_and_clock(tmp_path: Path) -> None
     source = open_layout(write(tmp_path / "bag", "mcap", recording("mcap")), language="Fold the towel.")
     spec = Registry().describe("own", source.entry)
     assert spec.control_frequency == 10
-    assert {name: (each.path, each.role) for name, each in spec.cameras.items()} == {
+    assert {name: (item.path, item.role) for name, item in spec.cameras.items()} == {
         "front": ("observation/front", "primary")
     }
     assert [(part.path, part.dims, part.names) for part in spec.state] == [("state/joints", 3, ("a", "b", "c"))]
@@ -106,9 +106,9 @@ def test_the_message_nearest_to_a_step_is_taken_where_the_layout_says_so(tmp_pat
     sent = recording("mcap")
     path = write(tmp_path / "bag", "mcap", sent)
     features = {**LAYOUT["features"], "state/joints": {"topic": JOINTS, "take": "nearest"}}
-    found = read_one(open_layout(path, features=features))
+    result = read_one(open_layout(path, features=features))
     # Joints come at 1 ms after each 20 ms, so the nearest to a step is the one 1 ms after it.
-    assert found.steps["state/joints"][:, 0].tolist() == [5 * step for step in range(1, 21)]
+    assert result.steps["state/joints"][:, 0].tolist() == [5 * step for step in range(1, 21)]
 
 
 def test_pictures_of_a_clock_with_jitter_are_taken_once_each(tmp_path: Path) -> None:
@@ -118,8 +118,8 @@ def test_pictures_of_a_clock_with_jitter_are_taken_once_each(tmp_path: Path) -> 
         Sent(FRONT, "sensor_msgs/msg/CompressedImage", t, t, types.compressed(t, jpeg(n))) for n, t in enumerate(stamps)
     ]
     layout = {"rate": 10, "clock": FRONT, "features": {"front": {"topic": FRONT}}}
-    found = read_one(find(str(write(tmp_path / "bag", "mcap", sent)), [], layout))
-    assert found.cameras["front"] == [jpeg(number) for number in range(9)]
+    result = read_one(find(str(write(tmp_path / "bag", "mcap", sent)), [], layout))
+    assert result.cameras["front"] == [jpeg(number) for number in range(9)]
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -127,16 +127,16 @@ def test_messages_that_were_received_out_of_order_are_sorted_by_their_stamps(tmp
     types = Types(form)
     order = [0, 2, 1, 3, 5, 6, 4, 7]
     sent = []
-    for place, number in enumerate(order):
-        stamp, received = START + number * 100_000_000, START + place * 100_000_000
+    for position, number in enumerate(order):
+        stamp, received = START + number * 100_000_000, START + position * 100_000_000
         sent.append(
             Sent(FRONT, "sensor_msgs/msg/CompressedImage", stamp, received, types.compressed(stamp, jpeg(number)))
         )
         sent.append(Sent(JOINTS, "sensor_msgs/msg/JointState", stamp, received, types.joints(stamp, [number] * 3)))
     layout = {"rate": 10, "clock": FRONT, "features": {"front": {"topic": FRONT}, "joints": {"topic": JOINTS}}}
-    found = read_one(find(str(write(tmp_path / "bag", form, sent)), [], layout))
-    assert found.cameras["front"] == [jpeg(number) for number in range(8)]
-    assert found.steps["joints"][:, 0].tolist() == list(range(8))
+    result = read_one(find(str(write(tmp_path / "bag", form, sent)), [], layout))
+    assert result.cameras["front"] == [jpeg(number) for number in range(8)]
+    assert result.steps["joints"][:, 0].tolist() == list(range(8))
 
 
 @pytest.mark.parametrize("compress", ["message", "file"])
@@ -149,11 +149,11 @@ def test_a_folder_of_bags_of_all_forms_is_one_dataset(tmp_path: Path) -> None:
     for seed, form in enumerate(FORMS):
         write(tmp_path / "train" / form, form, recording(form, seed=seed, start=START + seed))
     write(tmp_path / "val" / "other", "mcap", recording("mcap", seed=9))
-    for place, roots in ((str(tmp_path), []), (tmp_path.name, [str(tmp_path.parent)])):
-        source = find(place, roots, LAYOUT)
+    for position, roots in ((str(tmp_path), []), (tmp_path.name, [str(tmp_path.parent)])):
+        source = find(position, roots, LAYOUT)
         assert source.splits == {"train": (1, 1, 1, 1), "val": (1,)}
-        found = read_source(source)
-        assert sorted(str(each.episode["file"]) for each in found if not isinstance(each, Exception)) == [
+        result = read_source(source)
+        assert sorted(str(item.episode["file"]) for item in result if not isinstance(item, Exception)) == [
             "train/mcap",
             "train/plain.mcap",
             "train/ros1.bag",
@@ -189,8 +189,8 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"features": {"a": {"topic": JOINTS, "field": "positions"}}},
         "sensor_msgs/msg/JointState has no field 'positions'; did you mean 'position'?",
     ),
-    "text": ({"features": {"a": {"topic": JOINTS, "field": "name"}}}, "field 'name' has other things than numbers"),
-    "index": ({"features": {"a": {"topic": TASK, "field": "data[0]"}}}, "data is no array, so it has no [0]"),
+    "text": ({"features": {"a": {"topic": JOINTS, "field": "name"}}}, "field 'name' has other content than numbers"),
+    "index": ({"features": {"a": {"topic": TASK, "field": "data[0]"}}}, "data is not an array, so it has no [0]"),
     "encoding": ({"features": {"a": {"topic": JOINTS, "encoding": "rgb8"}}}, "takes no encoding"),
     "stamp": ({"features": {"stamp": {"topic": JOINTS}}}, "stamp is the name of the times of the steps"),
     "cuts": ({"episodes": {"topic": "/a", "csv": "b"}}, "expected either a topic or a csv"),
@@ -223,10 +223,10 @@ def test_joints_are_taken_by_name_from_the_parts_of_a_robot_that_have_them(tmp_p
         "arm": {"topic": JOINTS, "names": ["a", "b"]},
         "gripper": {"topic": JOINTS, "names": ["gripper"], "field": "velocity"},
     }
-    found = read_one(find(str(path), [], {"rate": 5, "clock": JOINTS, "features": features}))
+    result = read_one(find(str(path), [], {"rate": 5, "clock": JOINTS, "features": features}))
     # The clock's topic gives the nearest message: the first step is that of the first gripper.
-    assert found.steps["gripper"].tolist() == [[1000.0]] * 3
-    assert found.steps["arm"].tolist() == [[0, 0], [-2, 2], [-4, 4]]
+    assert result.steps["gripper"].tolist() == [[1000.0]] * 3
+    assert result.steps["arm"].tolist() == [[0, 0], [-2, 2], [-4, 4]]
     with pytest.raises(
         SourceError, match="has the joints gripper, the first one had b, a; give those to take as names"
     ):

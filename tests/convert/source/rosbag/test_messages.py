@@ -22,8 +22,8 @@ def read_feature(tmp_path: Path, form: Form, kind: str, contents: list[Any], **s
     path = write(tmp_path / "bag", form, sent)
     layout = {"rate": 10, "clock": "/x", "stamps": "receive", "features": {"x": {"topic": "/x", **stream}}}
     source = find(str(path), [], layout)
-    found = read_one(source)
-    return source.features["steps/x"], found.cameras.get("x", found.steps.get("x"))
+    result = read_one(source)
+    return source.features["steps/x"], result.cameras.get("x", result.steps.get("x"))
 
 
 def _messages(types: Types) -> dict[str, tuple[str, Any, str | None, Any, str]]:
@@ -137,11 +137,11 @@ WITHIN = np.s_[2:-2, 2:-2]
 
 def mosaic(pattern: str, scale: int) -> np.ndarray:
     """The pixels behind the colour filter of a sensor, whose pattern names the colours of two rows of two."""
-    found = np.zeros(BLOCKS.shape[:2], np.uint16 if scale > 1 else np.uint8)
+    result = np.zeros(BLOCKS.shape[:2], np.uint16 if scale > 1 else np.uint8)
     for number, colour in enumerate(pattern):
         row, column = divmod(number, 2)
-        found[row::2, column::2] = BLOCKS[row::2, column::2, "rgb".index(colour)] * np.uint16(scale)
-    return found
+        result[row::2, column::2] = BLOCKS[row::2, column::2, "rgb".index(colour)] * np.uint16(scale)
+    return result
 
 
 def shared_chroma(*, luma_first: bool) -> np.ndarray:
@@ -201,7 +201,7 @@ def test_compressed_pictures_pass_as_they_are(tmp_path: Path) -> None:
     types, kind = Types("mcap"), "sensor_msgs/msg/CompressedImage"
     png = cv2.imencode(".png", COLOURS[..., :3])[1].tobytes()
     data = [jpeg(0), png, b"not a picture"]
-    feature, frames = read_feature(tmp_path, "mcap", kind, [types.compressed(START, each) for each in data])
+    feature, frames = read_feature(tmp_path, "mcap", kind, [types.compressed(START, item) for item in data])
     assert (feature.shape, feature.dtype) == ((None, None, 3), "uint8")
     assert frames[:2] == data[:2]
     assert isinstance(frames[2], CorruptFrame) and "/x: 'rgb8; jpeg compressed bgr8': the data are no" in str(frames[2])
@@ -221,9 +221,9 @@ def test_compressed_depth_is_the_png_behind_its_header(tmp_path: Path, form: str
 
 def test_a_picture_with_too_few_bytes_is_a_corrupt_frame(tmp_path: Path) -> None:
     types = Types("mcap")
-    whole, short = (types.image(START, COLOURS[..., :3], "rgb8") for _ in range(2))
+    complete, short = (types.image(START, COLOURS[..., :3], "rgb8") for _ in range(2))
     short.data = short.data[:-1]
-    _, frames = read_feature(tmp_path, "mcap", "sensor_msgs/msg/Image", [whole, short, whole])
+    _, frames = read_feature(tmp_path, "mcap", "sensor_msgs/msg/Image", [complete, short, complete])
     assert [isinstance(frame, CorruptFrame) for frame in frames] == [False, True, False]
     assert str(frames[1]) == "/x: a picture of 4 x 5 rgb8 with 15 bytes a row has 59 bytes"
 

@@ -1,3 +1,7 @@
+"""TFRecord and ArrayRecord files: records, checksums, and damage."""
+
+from __future__ import annotations
+
 import io
 import struct
 import tracemalloc
@@ -8,7 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convert.errors import DamagedRecord
-from convert.source.rlds.tfrecord import TFRecordFile, encode_tfrecord, masked_crc32c
+from convert.plan import ConvertConfig
+from convert.source.rlds.record_files import TFRecordFile, encode_tfrecord, masked_crc32c
+from stream.format.manifest import Manifest
+from tests.fixtures.datasets.rlds_dataset import RldsDataset, convert_dataset, demo_episode, write_dataset
 
 RECORDS = [b"first", b"", b"the third record", b"last" * 50]
 FRAME = 16
@@ -35,8 +42,8 @@ def start_of(index: int) -> int:
 
 
 def damage(items: list[bytes | DamagedRecord]) -> DamagedRecord:
-    (found,) = [item for item in items if isinstance(item, DamagedRecord)]
-    return found
+    (result,) = [item for item in items if isinstance(item, DamagedRecord)]
+    return result
 
 
 def test_it_reads_what_tensorflow_writes(tmp_path: Path) -> None:
@@ -71,9 +78,9 @@ def test_an_empty_file_has_no_records() -> None:
 def test_a_flipped_bit_in_the_data_spoils_that_record_only(index: int) -> None:
     items = read(flip(encode(RECORDS), start_of(index) + 12))
     assert [item for item in items if isinstance(item, bytes)] == RECORDS[:index] + RECORDS[index + 1 :]
-    found = damage(items)
-    assert not found.rest
-    assert str(found) == (
+    result = damage(items)
+    assert not result.rest
+    assert str(result) == (
         f"file-00000-of-00001: wrong checksum of record {index} at byte {start_of(index)} ({len(RECORDS[index])} bytes)"
     )
 
@@ -87,9 +94,9 @@ def test_a_flipped_bit_in_the_checksum_of_the_data_spoils_that_record_only() -> 
 def test_a_flipped_bit_in_the_length_or_its_checksum_spoils_the_rest(byte: int) -> None:
     items = read(flip(encode(RECORDS), start_of(2) + byte, bit=3))
     assert items[:2] == RECORDS[:2]
-    found = damage(items)
-    assert (found.rest, len(items)) == (True, 3)
-    assert "wrong checksum of the length of record 2" in str(found)
+    result = damage(items)
+    assert (result.rest, len(items)) == (True, 3)
+    assert "wrong checksum of the length of record 2" in str(result)
 
 
 def test_a_file_cut_anywhere_gives_whole_records_and_then_one_clear_error() -> None:
@@ -97,15 +104,15 @@ def test_a_file_cut_anywhere_gives_whole_records_and_then_one_clear_error() -> N
     boundaries = [start_of(index) for index in range(len(RECORDS) + 1)]
     for size in range(len(content)):
         items = read(content[:size])
-        whole = sum(boundary <= size for boundary in boundaries) - 1
-        assert items[:whole] == RECORDS[:whole]
+        complete = sum(boundary <= size for boundary in boundaries) - 1
+        assert items[:complete] == RECORDS[:complete]
         if size in boundaries:
-            assert len(items) == whole
+            assert len(items) == complete
             continue
-        found = damage(items)
-        assert items[-1] is found
-        assert found.rest
-        assert f"ends inside record {whole}, which starts at byte {boundaries[whole]}" in str(found)
+        result = damage(items)
+        assert items[-1] is result
+        assert result.rest
+        assert f"ends inside record {complete}, which starts at byte {boundaries[complete]}" in str(result)
 
 
 def test_a_file_that_shrinks_while_it_is_read_ends_with_an_error() -> None:
@@ -154,9 +161,9 @@ class Watched(io.BytesIO):
     count = 0
 
     def read(self, size: int | None = -1) -> bytes:
-        found = super().read(size)
-        self.count += len(found)
-        return found
+        result = super().read(size)
+        self.count += len(result)
+        return result
 
 
 def test_a_record_that_is_not_wanted_is_not_read_and_the_digest_covers_it() -> None:
@@ -166,9 +173,9 @@ def test_a_record_that_is_not_wanted_is_not_read_and_the_digest_covers_it() -> N
     reader = TFRecordFile(file, name="f", size=len(content))
     assert list(reader.read(lambda number: number == 3)) == [None, None, None, records[3], None]
     assert file.count < 11_000
-    whole = open_records(content)
-    list(whole)
-    assert reader.digest == whole.digest
+    complete = open_records(content)
+    list(complete)
+    assert reader.digest == complete.digest
 
 
 @pytest.mark.parametrize("size", [-9, -15, -20_000])
@@ -177,3 +184,63 @@ def test_a_file_that_ends_inside_a_record_that_is_not_wanted_ends_with_an_error(
     items = list(TFRecordFile(io.BytesIO(content), name="f", size=len(content)).read(lambda number: False))
     assert items[-1] is not None
     assert damage([item for item in items if item is not None]).rest
+
+
+EPISODES = [demo_episode(steps, seed=steps) for steps in (5, 9, 7)]
+
+
+def converted(dataset: RldsDataset) -> Manifest:
+    return convert_dataset(dataset.conversion(dataset.root / "out", ConvertConfig(layout="frames")))
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> RldsDataset:
+    return write_dataset(tmp_path / "arrays", splits={"train": [EPISODES]}, kind="array_record")
+
+
+def test_the_same_episodes_give_the_same_records_as_from_tfrecord(dataset: RldsDataset, tmp_path: Path) -> None:
+    same = converted(write_dataset(tmp_path / "plain", splits={"train": [EPISODES]})).splits["train"]
+    result = converted(dataset).splits["train"]
+    assert [shard.file for shard in result.shards] == [shard.file for shard in same.shards]
+    assert result.index["steps"] == same.index["steps"]
+
+
+def test_of_a_file_that_is_cut_short_every_episode_is_listed(dataset: RldsDataset) -> None:
+    dataset.shard().write_bytes(dataset.shard().read_bytes()[:-2000])
+    manifest = converted(dataset)
+    assert (manifest.records, manifest.left_out) == (0, {"unreadable": 3})
+
+
+def test_a_damaged_record_costs_its_episode_alone(dataset: RldsDataset) -> None:
+    content = bytearray(dataset.shard().read_bytes())
+    first = content.index(b"steps/")
+    content[first : first + 6] = b"STEPS/"
+    dataset.shard().write_bytes(content)
+    manifest = converted(dataset)
+    assert (manifest.records, manifest.left_out) == (9 + 7, {"unreadable": 1})
+
+
+def damage_the_first_record(dataset: RldsDataset) -> None:
+    content = bytearray(dataset.shard().read_bytes())
+    content[content.index(b"steps/")] ^= 1
+    dataset.shard().write_bytes(content)
+
+
+def test_a_file_that_was_repaired_or_replaced_is_noticed(dataset: RldsDataset) -> None:
+    complete = dataset.shard().read_bytes()
+    damage_the_first_record(dataset)
+    conversion = dataset.conversion(dataset.root / "out", ConvertConfig(layout="frames"))
+    (entry,) = convert_dataset(conversion).splits["train"].shards
+    (job,) = conversion.jobs
+
+    def differs() -> bool:
+        request, digest = conversion.plan.wanted, entry.source_digest
+        return job.shard.differs(request, job.spans, digest=digest, left_out=entry.left_out)
+
+    assert not differs()
+    dataset.shard().write_bytes(complete)
+    assert differs()
+    remaining = [demo_episode(steps, seed=100 + steps) for steps in (5, 9, 7)]
+    write_dataset(dataset.root, splits={"train": [remaining]}, kind="array_record")
+    damage_the_first_record(dataset)
+    assert differs()
