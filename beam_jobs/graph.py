@@ -20,7 +20,7 @@ from convert.journal.status import ShardFailure
 from convert.plan import DatasetPlan
 from convert.tasks.merge import merge_split
 from convert.tasks.shard import convert_shard
-from stream.storage.remote import RemoteError
+from stream.base.errors import StreamError
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -110,12 +110,12 @@ def _count(amounts: Mapping[str, int]) -> None:
 
 def _name_job(error: Exception, job: Job) -> ConvertError:
     """Return the failure with the shard or split in its message: runners return little more than the message."""
-    ours = isinstance(error, ConvertError | RemoteError)
+    ours = isinstance(error, StreamError)
     message = str(error) if ours else f"{type(error).__name__}: {error}"
     known = (job.shard.name, job.stem) if isinstance(job, ShardJob) else (job.split,)
     if not any(name in message for name in known):
         message = f"{message} (in {job.dataset} {job.name})"
-    refused = isinstance(error, UsageError) or (isinstance(error, RemoteError) and error.refused)
+    refused = isinstance(error, StreamError) and error.refused
     return (UsageError if refused else ShardError)(message)
 
 

@@ -7,12 +7,10 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
-from convert.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, ConvertError, UsageError
-from stream.base.arguments import Parser, interrupt_on_kill
-from stream.storage.remote import RemoteError
+from convert.errors import EXIT_FAILED, UsageError
+from stream.base.arguments import Parser, interrupt_on_kill, run_command
 
 
 def root_parser(module: str, *, description: str, epilog: str) -> Parser:
@@ -70,7 +68,7 @@ def run_report(
         print_result(json.dumps(content, indent=1) if parsed.json else text)
         return EXIT_FAILED if bad else 0
 
-    return run_command(report, place=parsed.root, interrupted=interrupted)
+    return run_command(report, path=parsed.root, interrupted=interrupted)
 
 
 def print_result(text: str) -> None:
@@ -80,27 +78,3 @@ def print_result(text: str) -> None:
     except BrokenPipeError:
         # Python would complain again when it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def run_command(work: Callable[[], int], *, place: Path | str, interrupted: str) -> int:
-    """Do the work of a command and return its exit code; an error is one line on standard error.
-
-    Args:
-        work: Returns the exit code if all goes well.
-        place: Path to name for an OSError that names no file.
-        interrupted: Line to print after Ctrl-C.
-    """
-    try:
-        return work()
-    except KeyboardInterrupt:
-        print(interrupted, file=sys.stderr)
-        return EXIT_INTERRUPTED
-    except ConvertError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    except RemoteError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return EXIT_USAGE if error.refused else EXIT_FAILED
-    except OSError as error:
-        print(f"error: {error.filename or place}: {error.strerror or error}", file=sys.stderr)
-        return EXIT_FAILED

@@ -22,14 +22,14 @@ from typing import Any
 import yaml
 
 from convert.chosen_features import notation
-from convert.command import print_result, run_command
+from convert.command import print_result
 from convert.errors import SourceError
 from convert.registry.registry import Registry
 from convert.source.describe import valid_name
 from convert.source.features import Feature
 from convert.source.kinds import dataset_name, find_source, split_source, suggest_layout
 from convert.source.protocol import Source
-from stream.base.arguments import Parser
+from stream.base.arguments import Parser, run_command
 from stream.storage.remote import is_remote
 
 _MEANING = (
@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print_result("\n".join(_lines(name, entry, source)))
         return 0
 
-    return run_command(work, place=parsed.dataset, interrupted="interrupted")
+    return run_command(work, path=parsed.dataset, interrupted="interrupted")
 
 
 def _lines(name: str, entry: Mapping[str, Any], source: Source) -> Iterator[str]:

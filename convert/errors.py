@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-EXIT_FAILED = 1
-"""The conversion stopped; finished shards stay, and the same command goes on."""
-EXIT_USAGE = 2
-"""Nothing was started: a wrong name, path, option or configuration."""
+from stream.base.errors import EXIT_FAILED as EXIT_FAILED
+from stream.base.errors import EXIT_INTERRUPTED as EXIT_INTERRUPTED
+from stream.base.errors import EXIT_USAGE as EXIT_USAGE
+from stream.base.errors import StreamError
+
 EXIT_DAMAGED = 3
-"""The conversion is complete without some damaged input; see quarantine.jsonl."""
-EXIT_INTERRUPTED = 130
-"""Ctrl-C."""
+"""Exit code of a conversion that is complete without some damaged input; see quarantine.jsonl."""
 
 
-class ConvertError(Exception):
-    """Base of all errors of ours; the message is one sentence that a user can act on."""
-
-    exit_code = EXIT_FAILED
+class ConvertError(StreamError):
+    """Base class of the errors of the conversion; the message is one sentence that a user can act on."""
 
 
 class UsageError(ConvertError):
     """A request that cannot be started; nothing was written."""
 
-    exit_code = EXIT_USAGE
+    refused = True
 
 
 class ConfigError(UsageError, ValueError):

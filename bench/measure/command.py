@@ -15,12 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.measure.child import BenchFailed
 from bench.measure.machine import describe_machine
 from bench.measure.options import option, options_of, parameters_of
-from convert.errors import ConvertError
-from stream.base.arguments import Parser, interrupt_on_kill
-from stream.base.errors import ArgumentError, FormatError, StreamError
+from stream.base.arguments import Parser, interrupt_on_kill, run_command
+from stream.base.errors import ArgumentError
 from stream.storage.files import write_whole
 
 Result = Mapping[str, Any]
@@ -88,7 +86,7 @@ class Command:
         given = self.parse(arguments)
         interrupt_on_kill()
         place = getattr(given, "work", None) or given.out or tempfile.gettempdir()
-        return run_command(lambda: self._run(given), place=place, interrupted=self.interrupted)
+        return run_command(lambda: self._run(given), path=place, interrupted=self.interrupted)
 
     def _run(self, given: Any) -> int:
         if given.out is not None:
@@ -106,30 +104,6 @@ class Command:
             self.files(result, given.out)
         print(json.dumps(result, indent=1) if given.json else self.show(result))
         return int(self.failed(result))
-
-
-def run_command(work: Callable[[], int], *, place: Path | str, interrupted: str = "interrupted") -> int:
-    """Do the work of a command and return the exit code; an error is one line on standard error.
-
-    Args:
-        work: Returns the exit code of a success.
-        place: File or folder to name for an OSError that names none.
-        interrupted: Line to print after Ctrl-C.
-
-    Returns:
-        The exit code of ``work``, 1 after an error, 2 for an argument that does not exist, 130 after Ctrl-C.
-    """
-    try:
-        return work()
-    except KeyboardInterrupt:
-        print(interrupted, file=sys.stderr)
-        return 130
-    except OSError as error:
-        told, code = f"{error.filename or place}: {error.strerror or error}", 1
-    except (BenchFailed, ConvertError, FormatError, StreamError) as error:
-        told, code = str(error), 2 if isinstance(error, ArgumentError) else 1
-    print(f"error: {' '.join(told.split())}", file=sys.stderr)
-    return code
 
 
 @contextlib.contextmanager

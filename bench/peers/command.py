@@ -21,13 +21,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.measure.command import run_command
 from bench.measure.options import known, one_of, option, several
 from bench.measure.points import Point
 from bench.peers.comparison import ComparisonOptions, comparison, make_points
 from bench.peers.export import export_mixture
 from bench.peers.list import PEERS, VENVS, InstallFailed, Peer
-from stream.base.arguments import whole
+from stream.base.arguments import run_command, whole
 
 
 def _peer(text: str) -> str:
@@ -100,5 +99,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return the exit code."""
     given = COMMAND.parse(arguments)
     if given.install:
-        return run_command(lambda: _install(given), place=given.venvs)
+        return run_command(lambda: _install(given), path=given.venvs)
     return COMMAND.main(arguments)

@@ -10,10 +10,10 @@ if __name__ == "__main__":
 
 from collections.abc import Iterable, Sequence
 
-from convert.command import print_result, run_command, split_names
+from convert.command import print_result, split_names
 from convert.registry.dataset import DatasetSpec, Part, motion_of
 from convert.registry.registry import load_registry
-from stream.base.arguments import Parser
+from stream.base.arguments import Parser, run_command
 
 _HEADS = (
     *("dataset, robot, Hz", "cameras", "action as stored", "state as stored"),
@@ -110,4 +110,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print_result(to_markdown(registry.dataset(name) for name in names))
         return 0
 
-    return run_command(work, place="registry", interrupted="interrupted")
+    return run_command(work, path="registry", interrupted="interrupted")

@@ -14,7 +14,7 @@ from convert.plan import ConvertConfig
 from convert.shard.images import FramePolicy
 from convert.shard.pairs import check_frames, check_offset
 from convert.shard.video import MOST_CRF, check_encoder
-from stream.base.errors import ArgumentError, closest
+from stream.base.errors import closest
 from stream.base.machine import usable_processors
 from stream.format.episode_list import EpisodeList, read_by_name, read_list
 from stream.format.frame import CODECS, Codec
@@ -277,15 +277,12 @@ def read_episode_lists(episodes: str | None, datasets: Sequence[str]) -> dict[st
     """Return the lists of the file that ``--episodes`` names, by dataset; empty if it is no file.
 
     Raises:
-        UsageError: The file cannot be read, or is not a list of episodes by dataset.
+        ArgumentError: The file cannot be read, or is not a list of episodes by dataset.
     """
     if not _is_file(episodes):
         return {}
-    try:
-        values = read_by_name(episodes, datasets, "--episodes")
-        return {name: read_list(value, f"--episodes {episodes}: {name}") for name, value in values.items()}
-    except ArgumentError as error:
-        raise UsageError(str(error)) from None
+    values = read_by_name(episodes, datasets, "--episodes")
+    return {name: read_list(value, f"--episodes {episodes}: {name}") for name, value in values.items()}
 
 
 def _by_camera(text: str, option: str, layout: str, parse: Callable[[str], T], default: T) -> tuple[T, dict[str, T]]:

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from convert.command import print_result, run_command
+from convert.command import print_result
 from convert.errors import EXIT_DAMAGED, EXIT_FAILED, ConvertError, ShardError, UsageError
 from convert.jobs import ShardJob, SplitJob
 from convert.journal.journal import Journal
@@ -47,8 +47,10 @@ from convert.source.kinds import find_source
 from convert.source.protocol import Source
 from convert.storage.object_store import StoreFolder
 from convert.tasks.shard import count_damage
+from stream.base.arguments import run_command
+from stream.base.errors import StreamError
 from stream.format.manifest import Manifest
-from stream.storage.remote import RemoteError, is_remote, join
+from stream.storage.remote import is_remote, join
 from stream.storage.remote_folder import RemoteFolder
 
 if TYPE_CHECKING:
@@ -76,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         signal.signal(signal.SIGINT, _interrupt)
     return run_command(
         lambda: _run(parsed),
-        place=parsed.output,
+        path=parsed.output,
         interrupted="interrupted; run the same command again to go on",
     )
 
@@ -390,6 +392,6 @@ def _write_manifest(work: ConversionStatus) -> Manifest | None:
         if manifest is not None and conversion.target != conversion.plan.output:
             Journal(conversion.target).adopt(conversion.journal, manifest)
         return manifest
-    except (ConvertError, RemoteError):
+    except StreamError:
         work.conversion.journal.remove_stale()
         raise

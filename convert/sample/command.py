@@ -11,11 +11,11 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from convert.command import print_result, run_command
+from convert.command import print_result
 from convert.registry.registry import load_registry
 from convert.report import format_table
 from convert.sample.writer import SampleReport, make_sample
-from stream.base.arguments import whole
+from stream.base.arguments import run_command, whole
 
 __all__ = ["SampleReport", "main", "make_sample"]
 
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print_result(json.dumps(list(map(dataclasses.asdict, reports)), indent=1) if as_json else _table(reports))
         return 0
 
-    return run_command(work, place=output, interrupted="interrupted; complete datasets stay")
+    return run_command(work, path=output, interrupted="interrupted; complete datasets stay")
 
 
 def _table(reports: Sequence[SampleReport]) -> str:

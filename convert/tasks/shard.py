@@ -36,13 +36,12 @@ from convert.source.features import SUCCESS, Feature
 from convert.source.protocol import SourceEpisode, join_digests
 from convert.storage.durable import FULL, describe_durably, writing
 from convert.tasks.pieces import join_pieces
-from stream.base.errors import FormatError
+from stream.base.errors import FormatError, StreamError
 from stream.format.episode_list import OPENPI
 from stream.format.manifest import FileEntry, ShardEntry
 from stream.format.names import HOLE, TABLE_KINDS, TableKind
 from stream.format.table import open_table
 from stream.format.video import VIDEO_CODECS
-from stream.storage.remote import RemoteError
 from stream.storage.table_writer import TableWriter
 
 
@@ -88,7 +87,7 @@ def _convert_shard(job: ShardJob, plan: DatasetPlan, journal: Journal) -> ShardS
         return status
     try:
         joined = _once(replace(job, piece=None), journal, lambda folder: join_pieces(pieces, journal, folder))
-    except (ConvertError, RemoteError, OSError):
+    except (StreamError, OSError):
         # Without locks another process may join the pieces, and remove them, meanwhile.
         if (joined := journal.status(job.stem)) is None:
             raise

@@ -24,7 +24,7 @@ from pairstream.browse.pages import doctor as doctor_page
 from pairstream.browse.pages import episode, marks, mixture, overview, run
 from pairstream.browse.shell import error_page
 from pairstream.view.player import PLAYER_FILE
-from stream.base.errors import ArgumentError, FormatError, StateError, StreamError
+from stream.base.errors import ArgumentError, StateError, StreamError
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _KEPT_FOR = "private, max-age=86400, immutable"
@@ -90,7 +90,7 @@ def make_app(opened: Opened) -> FastAPI:
     def show_episode(dataset: str, split: str, number: int, step: int = 0, window: int = 0) -> Response:
         try:
             return episode.show(opened, dataset, split, number, step=step, window=window)
-        except (StreamError, FormatError, OSError) as error:
+        except (StreamError, OSError) as error:
             return error_page(opened, error, status=_status(error))
 
     @page("/run")
@@ -121,7 +121,7 @@ def _page(opened: Opened, path: str) -> Callable[[Callable[..., Any]], None]:
             try:
                 made = build(*args, **kwargs)
                 return await made if inspect.isawaitable(made) else made
-            except (StreamError, FormatError, OSError) as error:
+            except (StreamError, OSError) as error:
                 return error_page(opened, error, status=_status(error))
 
         ui.page(path, response_timeout=_BUILDING_S)(guarded)
@@ -133,7 +133,7 @@ def _frame(opened: Opened, dataset: str, split: str, number: int, camera: int, s
     """Return the JPEG of a stored frame; FastAPI calls this in a thread."""
     try:
         picture = opened.episode(dataset, split, number).camera(camera).read_picture(step)
-    except (StreamError, FormatError, OSError) as error:
+    except (StreamError, OSError) as error:
         return PlainTextResponse(str(error), status_code=_status(error))
     return Response(picture, media_type="image/jpeg", headers={"Cache-Control": _KEPT_FOR})
 
@@ -142,7 +142,7 @@ def _mark(opened: Opened, dataset: str, split: str, number: int, marked: Annotat
     """Mark an episode, or take its mark away."""
     try:
         opened.marks.set(dataset, opened.episode(dataset, split, number).facts["episode_id"], marked)
-    except (StreamError, FormatError, OSError) as error:
+    except (StreamError, OSError) as error:
         return PlainTextResponse(str(error), status_code=_status(error))
     return JSONResponse({"marked": marked})
 

@@ -11,9 +11,18 @@ import signal
 import sys
 from collections.abc import Callable, Collection, Iterable
 from importlib import import_module
+from pathlib import Path
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
-from stream.base.errors import ArgumentError, FormatError, StreamError, closest
+from stream.base.errors import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_PIPE,
+    EXIT_USAGE,
+    ArgumentError,
+    StreamError,
+    closest,
+)
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -27,11 +36,6 @@ _SYNONYMS = {
 """Names of our arguments, by those that other programs have for them."""
 _ADVICE = {"device": "stream.torch.to_device(loader, device) moves batches to a device"}
 """Advice for arguments that only other programs have."""
-
-EXIT_FAILED = 1
-EXIT_USAGE = 2
-EXIT_INTERRUPTED = 130
-EXIT_PIPE = 141
 
 
 class Parser(argparse.ArgumentParser):
@@ -54,17 +58,20 @@ def run_program(module: str) -> NoReturn:
         sys.exit(EXIT_INTERRUPTED)
 
 
-def run_command(work: Callable[[], None], *, interrupted: str) -> int:
+def run_command(
+    work: Callable[[], int | None], *, path: Path | str | None = None, interrupted: str = "interrupted"
+) -> int:
     """Run a command and return its exit code; an error becomes one line on standard error.
 
     Args:
-        work: Function that prints the result.
+        work: Function that prints the result, and may return an exit code.
+        path: File or folder to name for an OSError that names none.
         interrupted: Line to print after Ctrl-C.
     """
     try:
-        work()
+        exit_code = work()
         sys.stdout.flush()
-        return 0
+        return exit_code or 0
     except KeyboardInterrupt:
         print(interrupted, file=sys.stderr)
         return EXIT_INTERRUPTED
@@ -72,12 +79,16 @@ def run_command(work: Callable[[], None], *, interrupted: str) -> int:
         # Flushing the rest of the buffer at exit must not fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_PIPE
-    except (StreamError, FormatError, OSError) as error:
-        text = str(error)
-        if isinstance(error, OSError) and error.filename and error.strerror:
-            text = f"{error.filename}: {error.strerror}"
-        print(f"error: {printable(text)}", file=sys.stderr)
-        return EXIT_USAGE if isinstance(error, StreamError) and error.refused else EXIT_FAILED
+    except StreamError as error:
+        # Lists of faults are indented; other line breaks come from the texts of libraries.
+        lines = map(printable, str(error).split("\n  "))
+        print("error: " + "\n  ".join(lines), file=sys.stderr)
+        return EXIT_USAGE if error.refused else EXIT_FAILED
+    except OSError as error:
+        location = error.filename or path
+        message = f"{location}: {error.strerror or error}" if location else str(error)
+        print(f"error: {printable(message)}", file=sys.stderr)
+        return EXIT_FAILED
 
 
 def add_cache(parser: argparse.ArgumentParser) -> None:

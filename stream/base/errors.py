@@ -1,4 +1,4 @@
-"""Errors of streaming; each message says what was found, where, and what to do."""
+"""Errors of this project; each message says what was found, where, and what to do."""
 
 from __future__ import annotations
 
@@ -11,17 +11,28 @@ if TYPE_CHECKING:
     from pydantic import ValidationError
 
 
+EXIT_FAILED = 1
+"""Exit code of a command that stopped half-way."""
+EXIT_USAGE = 2
+"""Exit code of a command that was refused: a wrong name, path, option or configuration."""
+EXIT_INTERRUPTED = 130
+"""Exit code after Ctrl-C."""
+EXIT_PIPE = 141
+"""Exit code after the reader of the output has left."""
+
+
 class StreamError(Exception):
-    """Base class of the errors of streaming.
+    """Base class of all errors of this project, those of the conversion included.
 
     Attributes:
-        refused: True if the same call would fail again: the caller has to change something first.
+        refused: True if the same call would fail again: the caller has to change something first. Commands then end
+            with exit code 2 instead of 1.
     """
 
     refused = False
 
 
-class FormatError(ValueError):
+class FormatError(StreamError, ValueError):
     """Bytes or names that break the on-disk format."""
 
 

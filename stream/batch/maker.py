@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from stream.base.errors import FormatError, StreamError
+from stream.base.errors import StreamError
 from stream.batch.assemble import Assembled, Assembler, PendingBatch
 from stream.batch.layout import Layout
 from stream.batch.spec import Batch, BatchSpec, Decode
@@ -61,7 +61,7 @@ class BatchMaker:
         """Begin a batch in ``out``, or return None where that fails: making it tells why."""
         try:
             return self.assembler.begin(rows, out) if self.asks_ahead else None
-        except (StreamError, FormatError, OSError):
+        except (StreamError, OSError):
             return None
 
     def make(

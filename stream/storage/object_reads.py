@@ -230,7 +230,7 @@ class ObjectReads:
             await asyncio.sleep(_LOOK_S)
         try:
             keep(begin, await self._read(read, asked))
-        except (FormatError, StreamError, OSError) as error:
+        except (StreamError, OSError) as error:
             return error
         finally:
             if claim is not None:

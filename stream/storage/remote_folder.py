@@ -9,7 +9,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any, ClassVar, Self
 
-from stream.base.errors import ArgumentError, FormatError, StreamError
+from stream.base.errors import FormatError, StreamError
 from stream.base.extras import missing
 from stream.storage.object_reads import OPENING_S, object_reads
 from stream.storage.object_stores import object_key, open_store
@@ -31,7 +31,8 @@ class RemoteFolder:
         root: Address of the converted root, which has the list of datasets of a web server; by default the same.
 
     Raises:
-        RemoteError: The URL is of another kind or has a name, key or query in it, or a library is not installed.
+        ArgumentError: The URL has a name, key or query in it.
+        RemoteError: The URL is of another kind, or a library is not installed.
     """
 
     schemes: ClassVar[dict[str, str]] = {
@@ -43,11 +44,8 @@ class RemoteFolder:
     timeout_s: ClassVar[float] = 0.8 * OPENING_S
 
     def __init__(self, url: str, *, root: str = "") -> None:
-        try:
-            # Folders below it, which somebody else named, may have any name.
-            checked_url(root or url)
-        except ArgumentError as error:
-            raise RemoteError(str(error), refused=True) from None
+        # Folders below the root, which somebody else named, may have any name.
+        checked_url(root or url)
         self.url, self._root = url.rstrip("/"), (root or url).rstrip("/")
         self.scheme, _, path = self.url.partition("://")
         self.bucket = path.partition("/")[0]

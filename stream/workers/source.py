@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from stream.base.errors import ArgumentError, FormatError, RecordError, StreamError, WorkerError
+from stream.base.errors import ArgumentError, RecordError, StreamError, WorkerError
 from stream.batch.assemble import PendingBatch, Timings
 from stream.batch.maker import BatchMaker
 from stream.batch.spec import Batch
@@ -173,7 +173,7 @@ class ProcessSource:
                 continue
             try:
                 self._finish(submitted, job, worker)
-            except (StreamError, FormatError) as error:
+            except StreamError as error:
                 self._ring.give(job.slot)
                 # The frames of a traceback would keep this source alive in a circle.
                 submitted.error = error.with_traceback(None)
@@ -248,7 +248,7 @@ class ThreadSource:
         try:
             found = None if begun is None else begun.result()
             return make_here(self._maker, self._replacer, step, rows, arrays, found)
-        except (StreamError, FormatError) as error:
+        except StreamError as error:
             # The frames of a traceback would keep the batch alive.
             return error.with_traceback(None)
         except Exception:

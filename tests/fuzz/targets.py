@@ -223,7 +223,7 @@ def _loader_json(root: Path, path: Path) -> Target:
         path.write_bytes(content)
         try:
             load_loader(path).batch_at(1)
-        except (StreamError, FormatError):
+        except StreamError:
             return
 
     return Target(read, (seed,), mutate_json)

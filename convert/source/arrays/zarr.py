@@ -11,7 +11,7 @@ from typing import Any
 
 from convert.errors import UsageError
 from convert.source.arrays.store import Facts, Store
-from stream.base.extras import imports_of, missing
+from stream.base.extras import missing
 
 _PIECE = 256 << 20
 """Most bytes of the chunks of one step that are read at once; larger chunks are read several times."""
@@ -21,10 +21,9 @@ _PIECE = 256 << 20
 def open_zarr(path: Path) -> Iterator[Store]:
     """Open a store. Raises OSError or ValueError if it cannot be read, UsageError if zarr is not installed."""
     try:
-        with imports_of("zarr", by=str(path)):
-            import zarr
-    except ModuleNotFoundError as error:
-        raise UsageError(str(error)) from None
+        import zarr
+    except ModuleNotFoundError:
+        raise UsageError(missing("zarr", "zarr", by=str(path))) from None
     # JPEG XL and other codecs of pictures, which Zarr finds by their names.
     with contextlib.suppress(ModuleNotFoundError):
         import imagecodecs.numcodecs

@@ -20,7 +20,7 @@ from pairstream.browse.histograms import SCALES, VECTORS, compare
 from pairstream.browse.opened import Opened, dataset_url, episode_url
 from pairstream.browse.pages.doctor import show_findings
 from pairstream.browse.shell import page_frame
-from stream.base.errors import FormatError, StreamError
+from stream.base.errors import StreamError
 from stream.order.filters import OPERATORS
 
 TABS = ("Episodes", "Histograms", "Lengths", "Instructions", "Findings")
@@ -152,7 +152,7 @@ class _Page:
                 await self._build_instructions()
             else:
                 show_findings(self.opened, self.doctor, [self.name], split=self.split)
-        except (StreamError, FormatError, OSError) as error:
+        except (StreamError, OSError) as error:
             ui.label(str(error)).classes("error")
 
     async def _build_episodes(self) -> None:
@@ -186,7 +186,7 @@ class _Page:
             query = self.view.query
             try:
                 found = await asyncio.to_thread(self.table.find, query)
-            except (StreamError, FormatError, OSError) as error:
+            except (StreamError, OSError) as error:
                 told.text = str(error)
                 told.classes("error")
                 return
@@ -320,7 +320,7 @@ class _Page:
                 found = await asyncio.to_thread(
                     compare, self.opened, (self.name, self.split), list(beside.value), vector.value, scale.value
                 )
-            except (StreamError, FormatError, OSError) as error:
+            except (StreamError, OSError) as error:
                 told.text = str(error)
                 return
             beside.props(f'display-value="{len(beside.value)} datasets"')

@@ -16,7 +16,7 @@ from nicegui import ui
 from pairstream.browse.drawing import draw_shares
 from pairstream.browse.opened import Opened, dataset_url
 from pairstream.browse.shell import page_frame
-from stream.base.errors import ArgumentError, FormatError, StreamError
+from stream.base.errors import ArgumentError, StreamError
 from stream.loader.open_mixture import open_mixture
 from stream.loader.sample_spec import SampleSpec
 from stream.order.filters import MISSING
@@ -141,7 +141,7 @@ def show(opened: Opened, asked: Asked) -> None:
             told.classes(remove="error")
             try:
                 found = await asyncio.to_thread(open_asked, opened, now)
-            except (StreamError, FormatError, OSError) as error:
+            except (StreamError, OSError) as error:
                 told.text = str(error)
                 told.classes("error")
                 content.clear()

@@ -18,7 +18,7 @@ from pairstream.browse.shell import page_frame
 from pairstream.replay.contact_sheet import ROWS_PER_PAGE, draw_cells
 from pairstream.replay.shown_step import ShownStep, marks_of, sheet_names, show_step, with_transforms
 from pairstream.view.window import window_of
-from stream.base.errors import ArgumentError, FormatError, StreamError
+from stream.base.errors import ArgumentError, StreamError
 from stream.loader.open_mixture import OpenMixture
 from stream.loader.rank_plan import RankPlan
 from stream.loader.run_config import RunConfig
@@ -124,7 +124,7 @@ def _read(opened: Opened, loader: str, overrides: dict[str, int]) -> tuple[OpenM
     except ArgumentError as error:
         try:
             return read_saved(loader, root=opened.catalog.place, overrides=overrides)
-        except (StreamError, FormatError):
+        except StreamError:
             raise error from None
 
 
@@ -154,7 +154,7 @@ def _episode_address(ref: SampleRef, data: OpenMixture, opened: Opened) -> str:
     name = data.members[data.names.index(ref.dataset)].dataset.partition(":")[0]
     try:
         episodes = opened.index(name, ref.split).episodes
-    except (StreamError, FormatError, OSError):
+    except (StreamError, OSError):
         return ""
     # The run may have read another conversion of the same source.
     if ref.episode >= len(episodes) or episodes.take_texts("episode_id", np.array([ref.episode])) != [ref.episode_id]:

@@ -10,36 +10,8 @@ from typing import Any
 import pytest
 
 from bench.measure.child import ChildFailed
-from bench.measure.command import run_command
 from bench.measure.points import Point, Prepared, Repeated, study
 from bench.measure.tables import figure, point_table
-from stream.base.errors import ArgumentError, RingError
-
-
-@pytest.mark.parametrize(
-    ("error", "code", "told"),
-    [
-        (ArgumentError("no dataset\n  'x'"), 2, "error: no dataset 'x'\n"),
-        (ChildFailed("ended with exit code 3"), 1, "error: ended with exit code 3\n"),
-        (RingError("no memory"), 1, "error: no memory\n"),
-        (PermissionError(13, "Permission denied", "/there/file"), 1, "error: /there/file: Permission denied\n"),
-        (OSError(28, "No space left on device"), 1, "error: out: No space left on device\n"),
-        (KeyError("of ours"), None, ""),
-        (KeyboardInterrupt(), 130, "interrupted; go on\n"),
-    ],
-)
-def test_what_goes_wrong_is_one_line_and_an_exit_code(
-    error: BaseException, code: int | None, told: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def work() -> int:
-        raise error
-
-    if code is None:
-        with pytest.raises(type(error)):
-            run_command(work, place="out")
-    else:
-        assert run_command(work, place="out", interrupted="interrupted; go on") == code
-    assert capsys.readouterr().err == told
 
 
 @pytest.mark.parametrize(("error", "code"), [(None, 0), ("ended with exit code 3", 1)])

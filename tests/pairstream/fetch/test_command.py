@@ -21,7 +21,7 @@ from convert.shard.images import FramePolicy
 from convert.verify.command import main as verify
 from pairstream.fetch.command import main
 from stream import ArgumentError, digest, make_loader
-from stream.base.arguments import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE
+from stream.base.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE
 from stream.format.manifest import Fetched, write_fetched
 from stream.format.names import FETCHED_NAME, TABLE_KINDS
 from tests.fixtures.command import flip, run, start, tree, wait_until

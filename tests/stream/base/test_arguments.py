@@ -31,12 +31,17 @@ def test_what_is_no_whole_number_or_too_small_is_refused(text: str, capsys: pyte
     ("error", "code", "told"),
     [
         (ArgumentError("no such\nsplit"), 2, "error: no such split\n"),
+        (
+            ArgumentError("my.yaml:\n  action\x1b: unknown\n  state"),
+            2,
+            "error: my.yaml:\n  action\\x1b: unknown\n  state\n",
+        ),
         (RemoteError("no such bucket", refused=True), 2, "error: no such bucket\n"),
         (RemoteError("a request failed"), 1, "error: a request failed\n"),
         (StreamError("a shard is damaged"), 1, "error: a shard is damaged\n"),
         (FormatError("a manifest is damaged"), 1, "error: a manifest is damaged\n"),
         (FileNotFoundError(2, "No such file", "/a"), 1, "error: /a: No such file\n"),
-        (OSError(28, "No space left on device"), 1, "error: [Errno 28] No space left on device\n"),
+        (OSError(28, "No space left on device"), 1, "error: out: No space left on device\n"),
         (KeyboardInterrupt(), 130, "stopped\n"),
     ],
 )
@@ -46,7 +51,7 @@ def test_an_error_is_one_line_and_an_exit_code(
     def work() -> None:
         raise error
 
-    assert run_command(work, interrupted="stopped") == code
+    assert run_command(work, path="out", interrupted="stopped") == code
     assert capsys.readouterr().err == told
 
 

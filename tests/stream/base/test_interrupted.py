@@ -21,10 +21,10 @@ sys.meta_path.insert(0, Interrupt())
 """
 
 
-@pytest.mark.parametrize("module", [*(module for module, _ in COMMANDS.values()), "convert.registry"])
-def test_ctrl_c_while_a_command_is_imported_is_one_line(tmp_path: Path, module: str) -> None:
+@pytest.mark.parametrize("command", [*(f"pairstream {name}" for name in COMMANDS), "convert.run", "convert.registry"])
+def test_ctrl_c_while_a_command_is_imported_is_one_line(tmp_path: Path, command: str) -> None:
     (tmp_path / "sitecustomize.py").write_text(_INTERRUPTED)
     paths = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
-    command, environment = [sys.executable, "-m", module, "--help"], {**os.environ, "PYTHONPATH": paths}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    arguments, variables = [sys.executable, "-m", *command.split(), "--help"], {**os.environ, "PYTHONPATH": paths}
+    done = subprocess.run(arguments, capture_output=True, text=True, env=variables)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
