@@ -263,4 +263,4 @@ def _build(model: type[_Model], content: object, *, file: str) -> _Model:
     try:
         return model.model_validate(content)
     except ValidationError as error:
-        raise ConfigError(list_faults(error, where=file)) from None
+        raise ConfigError(list_faults(error, context=file)) from None

@@ -59,17 +59,17 @@ def run_program(module: str) -> NoReturn:
 
 
 def run_command(
-    work: Callable[[], int | None], *, path: Path | str | None = None, interrupted: str = "interrupted"
+    command: Callable[[], int | None], *, path: Path | str | None = None, interrupted: str = "interrupted"
 ) -> int:
     """Run a command and return its exit code; an error becomes one line on standard error.
 
     Args:
-        work: Function that prints the result, and may return an exit code.
+        command: Function that prints the result, and may return an exit code.
         path: File or folder to name for an OSError that names none.
         interrupted: Line to print after Ctrl-C.
     """
     try:
-        exit_code = work()
+        exit_code = command()
         sys.stdout.flush()
         return exit_code or 0
     except KeyboardInterrupt:
@@ -81,8 +81,8 @@ def run_command(
         return EXIT_PIPE
     except StreamError as error:
         # Lists of faults are indented; other line breaks come from the texts of libraries.
-        lines = map(printable, str(error).split("\n  "))
-        print("error: " + "\n  ".join(lines), file=sys.stderr)
+        message_lines = map(printable, str(error).split("\n  "))
+        print("error: " + "\n  ".join(message_lines), file=sys.stderr)
         return EXIT_USAGE if error.refused else EXIT_FAILED
     except OSError as error:
         location = error.filename or path
@@ -107,11 +107,11 @@ def whole(least: int) -> Callable[[str], int]:
     64
     """
 
-    def read(text: str) -> int:
+    def read(argument: str) -> int:
         # int() alone would accept 1_000 and digits of other scripts.
-        if not (text.isascii() and text.isdigit() and len(text) < 19 and int(text) >= least):
-            raise argparse.ArgumentTypeError(f"found {text!r}, expected a whole number of at least {least}")
-        return int(text)
+        if not (argument.isascii() and argument.isdigit() and len(argument) < 19 and int(argument) >= least):
+            raise argparse.ArgumentTypeError(f"found {argument!r}, expected a whole number of at least {least}")
+        return int(argument)
 
     return read
 
@@ -126,9 +126,12 @@ def printable(text: str, *, latin: bool = False) -> str:
     >>> print(printable("put 红 there\x1b"), printable("put 红 there", latin=True))
     put 红 there\x1b put \u7ea2 there
     """
-    last = 0xFF if latin else sys.maxunicode
-    shown = (c if c.isprintable() and ord(c) <= last else ascii(c)[1:-1] for c in " ".join(text.split()))
-    return "".join(shown)
+    last_letter = 0xFF if latin else sys.maxunicode
+    printed_letters = (
+        letter if letter.isprintable() and ord(letter) <= last_letter else ascii(letter)[1:-1]
+        for letter in " ".join(text.split())
+    )
+    return "".join(printed_letters)
 
 
 def interrupt_on_kill() -> None:
@@ -136,28 +139,32 @@ def interrupt_on_kill() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
-def check_names(given: Iterable[str], known: Collection[str]) -> None:
+def check_names(names: Iterable[str], known_names: Collection[str]) -> None:
     """Raise ArgumentError for the first unknown name of an argument, with the closest known one, or a synonym."""
-    for name in given:
-        if name not in known:
-            synonyms = [repr(each) for each in _SYNONYMS.get(name, ()) if each in known]
-            hint = f"did you mean {' or '.join(synonyms)}?" if synonyms else closest(name, known, noun="arguments")
-            raise ArgumentError(f"unknown argument {name!r}; {_ADVICE.get(name, hint)}")
+    for argument in names:
+        if argument not in known_names:
+            synonyms = [repr(synonym) for synonym in _SYNONYMS.get(argument, ()) if synonym in known_names]
+            suggestion = (
+                f"did you mean {' or '.join(synonyms)}?"
+                if synonyms
+                else closest(argument, known_names, noun="arguments")
+            )
+            raise ArgumentError(f"unknown argument {argument!r}; {_ADVICE.get(argument, suggestion)}")
 
 
 def with_known_names(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """Make a function refuse an unknown keyword argument with the closest name of its signature."""
-    known = tuple(inspect.signature(function).parameters)
+    parameter_names = tuple(inspect.signature(function).parameters)
 
     @functools.wraps(function)
     def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        check_names(kwargs, known)
+        check_names(kwargs, parameter_names)
         return function(*args, **kwargs)
 
     return call
 
 
-def check_whole(name: str, value: Any, *, least: int | None) -> int:
+def check_whole(argument: str, value: Any, *, least: int | None) -> int:
     """Return a whole number of any type as int; raise ArgumentError if it is not one, or less than ``least``.
 
     >>> check_whole("seed", -3, least=None)
@@ -168,5 +175,7 @@ def check_whole(name: str, value: Any, *, least: int | None) -> int:
     except TypeError:
         number = None
     if number is None or isinstance(value, bool) or (least is not None and number < least):
-        raise ArgumentError(f"{name}={value!r:.100}; expected a whole number{'' if least is None else f' >= {least}'}")
+        raise ArgumentError(
+            f"{argument}={value!r:.100}; expected a whole number{'' if least is None else f' >= {least}'}"
+        )
     return number

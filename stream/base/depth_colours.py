@@ -23,18 +23,18 @@ def depth_range(depth: np.ndarray) -> tuple[float, float]:
     return float(near), float(max(far, near + 1))
 
 
-def colour_depth(depth: np.ndarray, ends: tuple[float, float]) -> np.ndarray:
+def colour_depth(depth: np.ndarray, depth_ends: tuple[float, float]) -> np.ndarray:
     """Return depth maps in colours, uint8 [..., H, W, 3]: red near, blue far, black where nothing was measured.
 
     The colours are the polynomials of Google's Turbo map (A. Mikhailov, 2019).
 
     Args:
         depth: uint16 [..., H, W], millimetres.
-        ends: Near and far depth, between which the colours change.
+        depth_ends: Near and far depth, between which the colours change.
     """
-    near, far = ends
+    near, far = depth_ends
     # Both ends of the map are nearly black, which is the colour of what was not measured.
-    place = 0.92 - 0.84 * np.clip((depth.astype(np.float32) - near) / (far - near), 0, 1)
-    powers = place[..., None] ** np.arange(6, dtype=np.float32)
+    map_position = 0.92 - 0.84 * np.clip((depth.astype(np.float32) - near) / (far - near), 0, 1)
+    powers = map_position[..., None] ** np.arange(6, dtype=np.float32)
     colours = np.clip(powers @ _TURBO.T, 0, 1) * 255
     return np.ascontiguousarray(np.where(depth[..., None] > 0, colours, 0).astype(np.uint8))

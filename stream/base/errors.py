@@ -100,7 +100,7 @@ class RecordError(StreamError, RuntimeError):
         )
 
 
-def closest(name: object, known: Iterable[str], *, noun: str) -> str:
+def closest(name: object, known_names: Iterable[str], *, noun: str) -> str:
     """Return a hint for an unknown name: the closest known names in any case, or else the list of known names.
 
     >>> closest("Brigde", ["bridge", "kuka"], noun="datasets")
@@ -108,16 +108,18 @@ def closest(name: object, known: Iterable[str], *, noun: str) -> str:
     >>> closest("xyz", ["bridge", "kuka"], noun="datasets")
     'datasets there: bridge, kuka'
     """
-    names = sorted(known)
+    names = sorted(known_names)
     lowered = {candidate.lower(): candidate for candidate in names}
-    near = [lowered[hit] for hit in difflib.get_close_matches(str(name)[:80].lower(), lowered, n=3)]
-    if near:
-        return f"did you mean {' or '.join(map(repr, near))}?"
+    close_names = [
+        lowered[close_name] for close_name in difflib.get_close_matches(str(name)[:80].lower(), lowered, n=3)
+    ]
+    if close_names:
+        return f"did you mean {' or '.join(map(repr, close_names))}?"
     return f"{noun} there: {', '.join(names[:40]) or 'none'}{' ...' if len(names) > 40 else ''}"
 
 
 def first_fault(error: ValidationError) -> str:
     """Return field, reason and value of the first fault."""
-    detail = error.errors(include_url=False)[0]
-    field = ".".join(str(part) for part in detail["loc"]) or "value"
-    return f"{field}: {detail['msg']} (found {detail['input']!r:.80})"
+    fault = error.errors(include_url=False)[0]
+    field_path = ".".join(str(part) for part in fault["loc"]) or "value"
+    return f"{field_path}: {fault['msg']} (found {fault['input']!r:.80})"

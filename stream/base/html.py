@@ -45,5 +45,5 @@ def html_picture(frame: np.ndarray, title: str) -> str:
     picture.thumbnail((4 * _HEIGHT, _HEIGHT))
     content = io.BytesIO()
     picture.save(content, "PNG")
-    data = base64.b64encode(content.getvalue()).decode()
-    return f'<img src="data:image/png;base64,{data}" title="{escape(title)}" style="display:inline;margin:1px">'
+    encoded = base64.b64encode(content.getvalue()).decode()
+    return f'<img src="data:image/png;base64,{encoded}" title="{escape(title)}" style="display:inline;margin:1px">'

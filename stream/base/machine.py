@@ -34,9 +34,12 @@ def available_memory(*, proc: Path = Path("/proc"), groups: Path = Path("/sys/fs
         proc: Mount point of ``/proc``.
         groups: Mount point of the control groups.
     """
-    own = own_groups("memory", proc=proc, groups=groups)
-    found = [_machine_memory(proc), *(_group_memory(folder, *(_V2 if is_v2 else _V1)) for folder, is_v2 in own)]
-    return min((size for size in found if size is not None), default=None)
+    control_groups = own_groups("memory", proc=proc, groups=groups)
+    available = [
+        _machine_memory(proc),
+        *(_group_memory(folder, *(_V2 if is_v2 else _V1)) for folder, is_v2 in control_groups),
+    ]
+    return min((size for size in available if size is not None), default=None)
 
 
 def _machine_memory(proc: Path) -> int | None:
@@ -49,13 +52,13 @@ def _machine_memory(proc: Path) -> int | None:
     return None
 
 
-def _group_memory(folder: Path, limit: str, used: str, inactive: str) -> int | None:
+def _group_memory(folder: Path, limit_file: str, usage_file: str, inactive_key: str) -> int | None:
     try:
-        cap = (folder / limit).read_text().strip()
-        if cap == "max":
+        limit_text = (folder / limit_file).read_text().strip()
+        if limit_text == "max":
             return None
-        stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
-        return max(0, int(cap) - int((folder / used).read_text()) + int(stat.get(inactive, 0)))
+        statistics = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+        return max(0, int(limit_text) - int((folder / usage_file).read_text()) + int(statistics.get(inactive_key, 0)))
     except (OSError, ValueError):
         return None
 
@@ -82,7 +85,11 @@ def own_groups(controller: str, *, proc: Path, groups: Path) -> Iterator[tuple[P
         mount = groups / controller if controllers else groups
         # A container may mount its own group as the root: then only the mount point itself has these files.
         folder = mount / path.strip("/")
-        yield from ((each, not controllers) for each in (folder, *folder.parents) if each.is_relative_to(mount))
+        yield from (
+            (group_folder, not controllers)
+            for group_folder in (folder, *folder.parents)
+            if group_folder.is_relative_to(mount)
+        )
 
 
 def usable_processors(
@@ -102,29 +109,29 @@ def usable_processors(
         proc: Mount point of ``/proc``.
         groups: Mount point of the control groups.
     """
-    own = len(os.sched_getaffinity(0))
-    ranks, shared = _local_ranks(environment)
+    own_processors = len(os.sched_getaffinity(0))
+    local_ranks, shared_processors = _local_ranks(environment)
     quotas = (_quota(folder, is_v2) for folder, is_v2 in own_groups("cpu", proc=proc, groups=groups))
-    together = min([shared or own, *(quota for quota in quotas if quota is not None)])
-    return max(1, min(own, int(together / ranks)))
+    available = min([shared_processors or own_processors, *(quota for quota in quotas if quota is not None)])
+    return max(1, min(own_processors, int(available / local_ranks)))
 
 
 def _local_ranks(environment: Mapping[str, str]) -> tuple[int, int]:
     """Return the ranks of this machine, and the processors that they share; 0 for this process's own."""
-    ranks = environment.get("LOCAL_WORLD_SIZE", "")
-    if ranks.isdecimal() and int(ranks):
+    world_size = environment.get("LOCAL_WORLD_SIZE", "")
+    if world_size.isdecimal() and int(world_size):
         try:
             # A rank may be bound to processors of its own; torchrun, its parent, has those of all.
-            return int(ranks), len(os.sched_getaffinity(os.getppid()))
+            return int(world_size), len(os.sched_getaffinity(os.getppid()))
         except OSError:
-            return int(ranks), 0
+            return int(world_size), 0
     # "4(x2),3" is 4 tasks on each of two nodes, and 3 on the third.
-    tasks = re.findall(r"(\d+)(?:\(x(\d+)\))?", environment.get("SLURM_STEP_TASKS_PER_NODE", ""))
-    nodes = [int(count) for count, times in tasks for _ in range(int(times or 1))]
-    node, processors = (environment.get(name, "") for name in ("SLURM_NODEID", "SLURM_CPUS_ON_NODE"))
-    if not (node.isdecimal() and int(node) < len(nodes) and nodes[int(node)]):
+    task_counts = re.findall(r"(\d+)(?:\(x(\d+)\))?", environment.get("SLURM_STEP_TASKS_PER_NODE", ""))
+    tasks_by_node = [int(num_tasks) for num_tasks, repeats in task_counts for _ in range(int(repeats or 1))]
+    node_number, processors = (environment.get(variable, "") for variable in ("SLURM_NODEID", "SLURM_CPUS_ON_NODE"))
+    if not (node_number.isdecimal() and int(node_number) < len(tasks_by_node) and tasks_by_node[int(node_number)]):
         return 1, 0
-    return nodes[int(node)], int(processors) if processors.isdecimal() else 0
+    return tasks_by_node[int(node_number)], int(processors) if processors.isdecimal() else 0
 
 
 def _quota(folder: Path, is_v2: bool) -> float | None:
@@ -133,7 +140,7 @@ def _quota(folder: Path, is_v2: bool) -> float | None:
         if is_v2:
             quota, period = (folder / "cpu.max").read_text().split()
         else:
-            quota, period = ((folder / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
+            quota, period = ((folder / f"cpu.cfs_{quantity}_us").read_text() for quantity in ("quota", "period"))
         return int(quota) / int(period) if int(quota) > 0 else None
     except (OSError, ValueError, ZeroDivisionError):
         return None  # "max" too
@@ -141,10 +148,10 @@ def _quota(folder: Path, is_v2: bool) -> float | None:
 
 def default_max_open() -> int:
     """Return the number of shards to keep open: half of the file descriptors left to this process, at most 32,768."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    soft = 4096 if soft == resource.RLIM_INFINITY else soft
-    used = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else soft // 2
-    return max(4, min(_MAX_OPEN, (soft - used) // 2))
+    soft_limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    soft_limit = 4096 if soft_limit == resource.RLIM_INFINITY else soft_limit
+    num_open = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else soft_limit // 2
+    return max(4, min(_MAX_OPEN, (soft_limit - num_open) // 2))
 
 
 def limit_of(error: Exception) -> LimitError | None:

@@ -18,12 +18,12 @@ def check_regular(path: str | Path) -> int:
     Raises:
         OSError: The file is missing, or it is a folder, a device or a pipe; reading a device might never end.
     """
-    found = os.stat(path)
-    if stat.S_ISDIR(found.st_mode):
+    file_status = os.stat(path)
+    if stat.S_ISDIR(file_status.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(file_status.st_mode):
         raise OSError(errno.EINVAL, "it is a device or pipe, expected a file", str(path))
-    return found.st_size
+    return file_status.st_size
 
 
 def read_whole(path: str | Path, limit: int) -> bytes:

@@ -122,7 +122,7 @@ class RemoteCatalog(Catalog):
         if folder.size(FETCHED_NAME) is not None:
             raise FetchError(f"{folder}: was itself fetched in part; give its source")
         content = folder.read(MANIFEST_NAME)
-        manifest = parse_manifest(content, where=f"{folder}/{MANIFEST_NAME}")
+        manifest = parse_manifest(content, context=f"{folder}/{MANIFEST_NAME}")
         dataset = Dataset.of(name, version, self.root / name / version, manifest)
         self.contents[dataset.folder] = content
         # The catalog drops the shards of a manifest; fetching needs them.
@@ -264,7 +264,7 @@ def _with_own_labels(target: Path, content: bytes) -> bytes:
     """Return the content of a manifest with the labels that were attached to the copy alone."""
     if not (target / MANIFEST_NAME).exists():
         return content
-    here, new = read_manifest(target), parse_manifest(content, where=str(target))
+    here, new = read_manifest(target), parse_manifest(content, context=str(target))
     labels = {
         split: {**(here.splits[split].labels if split in here.splits else {}), **entry.labels}
         for split, entry in new.splits.items()

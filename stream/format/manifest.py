@@ -119,14 +119,20 @@ class SplitEntry(_Model):
     def columns(self, kind: TableKind) -> dict[str, str]:
         """Return the XXH3 of each column of a table, with labels among those of ``steps``."""
         labels = self.labels.values() if kind == "steps" else ()
-        return {name: xxh3 for table in (self.index[kind], *labels) for name, xxh3 in table.columns.items()}
+        return {
+            column_name: column_hash
+            for table in (self.index[kind], *labels)
+            for column_name, column_hash in table.columns.items()
+        }
 
     @field_validator("index")
     @classmethod
-    def _all_kinds(cls, index: dict[TableKind, TableEntry]) -> dict[TableKind, TableEntry]:
-        if set(index) != set(TABLE_KINDS):
-            raise ValueError(f"has the tables {', '.join(sorted(index)) or 'none'}, expected {', '.join(TABLE_KINDS)}")
-        return index
+    def _all_kinds(cls, table_entries: dict[TableKind, TableEntry]) -> dict[TableKind, TableEntry]:
+        if set(table_entries) != set(TABLE_KINDS):
+            raise ValueError(
+                f"has the tables {', '.join(sorted(table_entries)) or 'none'}, expected {', '.join(TABLE_KINDS)}"
+            )
+        return table_entries
 
 
 class Statistics(_Model):
@@ -205,23 +211,27 @@ class Manifest(_Model):
     @property
     def nonfinite_episodes(self) -> dict[str, int]:
         """Count of the episodes with NaN or infinity in action or state, without those that have none."""
-        counts = {
-            name: sum(vectors[name].nonfinite_episodes for vectors in self.statistics.values() if name in vectors)
-            for name in VECTORS
+        counts_by_vector = {
+            vector_name: sum(
+                vectors[vector_name].nonfinite_episodes
+                for vectors in self.statistics.values()
+                if vector_name in vectors
+            )
+            for vector_name in VECTORS
         }
-        return {name: count for name, count in counts.items() if count}
+        return {vector_name: count for vector_name, count in counts_by_vector.items() if count}
 
     @property
     def instruction(self) -> str | None:
         """The only instruction of several episodes, empty where none has one; None where there are several."""
-        texts = {split.instruction for split in self.splits.values() if split.steps}
-        return texts.pop() if len(texts) == 1 and self.episodes > 1 else None
+        instructions = {split_entry.instruction for split_entry in self.splits.values() if split_entry.steps}
+        return instructions.pop() if len(instructions) == 1 and self.episodes > 1 else None
 
-    def with_labels(self, labels: Mapping[str, Mapping[str, TableEntry]]) -> Manifest:
+    def with_labels(self, labels_by_split: Mapping[str, Mapping[str, TableEntry]]) -> Manifest:
         """Return the manifest with other labels, by split and name; splits that are not named lose theirs."""
         splits = {
-            name: entry.model_copy(update={"labels": dict(sorted(labels.get(name, {}).items()))})
-            for name, entry in self.splits.items()
+            split_name: entry.model_copy(update={"labels": dict(sorted(labels_by_split.get(split_name, {}).items()))})
+            for split_name, entry in self.splits.items()
         }
         return self.model_copy(update={"splits": splits})
 
@@ -230,8 +240,8 @@ def describe_file(path: Path) -> FileEntry:
     """Return size and hash of a file; raise OSError if it cannot be read or is not a file."""
     check_regular(path)
     with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256")
-        return FileEntry(bytes=file.tell(), sha256=digest.hexdigest())
+        file_hash = hashlib.file_digest(file, "sha256")
+        return FileEntry(bytes=file.tell(), sha256=file_hash.hexdigest())
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
@@ -241,23 +251,25 @@ def encode_manifest(manifest: Manifest) -> bytes:
     A manifest without labels, a single instruction or values that are not finite says nothing of them.
     """
     unsigned = manifest.model_copy(update={"checksum": UNSIGNED}).model_dump(mode="json")
-    bare = [split for split in unsigned["splits"].values() if not split["labels"]]
-    for split in bare:
-        del split["labels"]
-    for split in unsigned["splits"].values():
-        if split["instruction"] is None:
-            del split["instruction"]
-    for statistics in (each for vectors in unsigned["statistics"].values() for each in vectors.values()):
+    unlabelled = [split_content for split_content in unsigned["splits"].values() if not split_content["labels"]]
+    for split_content in unlabelled:
+        del split_content["labels"]
+    for split_content in unsigned["splits"].values():
+        if split_content["instruction"] is None:
+            del split_content["instruction"]
+    for statistics in (
+        vector_statistics for vectors in unsigned["statistics"].values() for vector_statistics in vectors.values()
+    ):
         if not statistics["nonfinite_episodes"]:
             del statistics["nonfinite_episodes"]
-    if len(bare) == len(unsigned["splits"]):
+    if len(unlabelled) == len(unsigned["splits"]):
         del unsigned["unlabelled"]
     else:
         # The checksum is the last text in it.
         unsigned["unlabelled"] = encode_manifest(manifest.with_labels({})).rsplit(b'"', 2)[1].decode()
     content = (json.dumps(unsigned, indent=1, ensure_ascii=False) + "\n").encode()
-    before, zeros, after = content.rpartition(UNSIGNED.encode())
-    return before + hashlib.sha256(before + zeros + after).hexdigest().encode() + after
+    prefix, placeholder, suffix = content.rpartition(UNSIGNED.encode())
+    return prefix + hashlib.sha256(prefix + placeholder + suffix).hexdigest().encode() + suffix
 
 
 def read_manifest(path: str | Path) -> Manifest:
@@ -281,41 +293,41 @@ def read_manifest(path: str | Path) -> Manifest:
         raise FileNotFoundError(
             f"{path}: no manifest, so this conversion is not complete; run convert.run again to finish it"
         ) from None
-    return parse_manifest(content, where=str(path))
+    return parse_manifest(content, context=str(path))
 
 
-def parse_manifest(content: bytes, *, where: str) -> Manifest:
-    """Validate the content of a manifest; raise FormatError as ``read_manifest`` does, with ``where`` as the file."""
+def parse_manifest(content: bytes, *, context: str) -> Manifest:
+    """Validate the content of a manifest; raise FormatError as ``read_manifest`` does, with ``context`` as the file."""
     collects = gc.isenabled()
     # The objects of 20,000 shards make the garbage collector run, in vain, for a third of the time.
     gc.disable()
     try:
         manifest = Manifest.model_validate_json(content)
     except ValidationError as error:
-        raise FormatError(f"{where}: {_fault(content, error)}") from None
+        raise FormatError(f"{context}: {_fault(content, error)}") from None
     finally:
         if collects:
             gc.enable()
-    before, _, after = content.rpartition(manifest.checksum.encode())
-    if hashlib.sha256(before + UNSIGNED.encode() + after).hexdigest() != manifest.checksum:
+    prefix, _, suffix = content.rpartition(manifest.checksum.encode())
+    if hashlib.sha256(prefix + UNSIGNED.encode() + suffix).hexdigest() != manifest.checksum:
         raise FormatError(
-            f"{where}: its checksum is wrong, so it was changed or damaged; convert again with --overwrite"
+            f"{context}: its checksum is wrong, so it was changed or damaged; convert again with --overwrite"
         )
-    for fault in _inconsistencies(manifest):
-        raise FormatError(f"{where}: {fault}")
+    for inconsistency in _inconsistencies(manifest):
+        raise FormatError(f"{context}: {inconsistency}")
     return manifest
 
 
 def _fault(content: bytes, error: ValidationError) -> str:
     """Return the most telling fault: no JSON at all, another format version, or a wrong field."""
     try:
-        raw = json.loads(content)
+        manifest = json.loads(content)
     except (ValueError, RecursionError) as broken:
         return f"not a JSON file ({broken}); convert this dataset again"
-    found = raw.get("format_version") if isinstance(raw, dict) else None
-    if found != FORMAT_VERSION:
+    format_version = manifest.get("format_version") if isinstance(manifest, dict) else None
+    if format_version != FORMAT_VERSION:
         return (
-            f"format version {found!r}, this program reads version {FORMAT_VERSION}; convert it again with "
+            f"format version {format_version!r}, this program reads version {FORMAT_VERSION}; convert it again with "
             "`python -m convert.run ... --overwrite`"
         )
     return f"field {first_fault(error)}"
@@ -323,30 +335,32 @@ def _fault(content: bytes, error: ValidationError) -> str:
 
 def _inconsistencies(manifest: Manifest) -> Iterator[str]:
     """Yield the contradictions between fields."""
-    for name, split in manifest.splits.items():
-        tables = (split.index["steps"], *split.labels.values())
+    for split_name, split_entry in manifest.splits.items():
+        tables = (split_entry.index["steps"], *split_entry.labels.values())
         for column, count in Counter(column for table in tables for column in table.columns).items():
             if count > 1:
-                yield f"split {name} has the column {column!r} twice, among steps and labels"
-        yield from _wrong_totals(f"split {name}", split, split.shards)
-        for stem, count in Counter(shard.name for shard in split.shards).items():
+                yield f"split {split_name} has the column {column!r} twice, among steps and labels"
+        yield from _wrong_totals(f"split {split_name}", split_entry, split_entry.shards)
+        for stem, count in Counter(shard.name for shard in split_entry.shards).items():
             if count > 1:
-                yield f"split {name} lists shard {stem} twice"
-            if split_of(stem) != name:
-                yield f"shard {stem} is listed under split {name}, where it does not belong"
+                yield f"split {split_name} lists shard {stem} twice"
+            if split_of(stem) != split_name:
+                yield f"shard {stem} is listed under split {split_name}, where it does not belong"
     yield from _wrong_totals("the dataset", manifest, list(manifest.splits.values()))
-    for name, vectors in manifest.statistics.items():
+    for split_name, vectors in manifest.statistics.items():
         for vector, statistics in vectors.items():
             lengths = {key: len(value) for key, value in statistics if isinstance(value, tuple)}
             if len(set(lengths.values())) > 1:
-                yield f"statistics of {vector} in split {name} differ in length: {lengths}"
+                yield f"statistics of {vector} in split {split_name} differ in length: {lengths}"
 
 
-def _wrong_totals(what: str, whole: Manifest | SplitEntry, parts: Sequence[SplitEntry | ShardEntry]) -> Iterator[str]:
-    for key in ("episodes", "steps", "records"):
-        total = sum(getattr(part, key) for part in parts)
-        if total != getattr(whole, key):
-            yield f"{what} says {getattr(whole, key)} {key}, its parts add up to {total}"
+def _wrong_totals(
+    context: str, container: Manifest | SplitEntry, parts: Sequence[SplitEntry | ShardEntry]
+) -> Iterator[str]:
+    for count_name in ("episodes", "steps", "records"):
+        total = sum(getattr(part_entry, count_name) for part_entry in parts)
+        if total != getattr(container, count_name):
+            yield f"{context} says {getattr(container, count_name)} {count_name}, its parts add up to {total}"
 
 
 class Fetched(_Model):
@@ -368,13 +382,13 @@ class Fetched(_Model):
 
 def read_fetched(folder: Path) -> Fetched | None:
     """Read the file, None if the dataset is complete; raise FormatError if the file cannot be used."""
-    path = folder / FETCHED_NAME
+    fetched_path = folder / FETCHED_NAME
     try:
-        return Fetched.model_validate_json(path.read_bytes())
+        return Fetched.model_validate_json(fetched_path.read_bytes())
     except FileNotFoundError:
         return None
     except ValidationError as error:
-        raise FormatError(f"{path}: {first_fault(error)}; remove it, and fetch the dataset again") from None
+        raise FormatError(f"{fetched_path}: {first_fault(error)}; remove it, and fetch the dataset again") from None
 
 
 def write_fetched(folder: Path, fetched: Fetched) -> None:

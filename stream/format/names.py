@@ -96,13 +96,13 @@ def shard_file(stem: str) -> str:
     return f"{stem}.arrayrecord"
 
 
-def cached_copy(shard: Path) -> Path:
+def cached_copy(shard_path: Path) -> Path:
     """Return the sparse file with the records of a shard that were read in place.
 
     >>> cached_copy(Path("train/train-00007-of-01024.arrayrecord"))
     PosixPath('train/cached/train-00007-of-01024.arrayrecord')
     """
-    return shard.parent / "cached" / shard.name
+    return shard_path.parent / "cached" / shard_path.name
 
 
 def table_file(kind: TableKind) -> str:
@@ -114,32 +114,35 @@ def table_file(kind: TableKind) -> str:
     return f"{kind}.arrow"
 
 
-def label_file(name: str) -> str:
+def label_file(label_name: str) -> str:
     """Return the file name of a table of labels.
 
     >>> label_file("progress")
     'progress.arrow'
     """
-    return f"{name}.arrow"
+    return f"{label_name}.arrow"
 
 
-def waiting_label(name: str, sha256: str) -> str:
+def waiting_label(label_name: str, sha256: str) -> str:
     """Return the file name that a table of labels has before the manifest names it, and before it goes.
 
     >>> waiting_label("progress", "0f" * 32)
     '.progress.0f0f0f0f0f0f0f0f.arrow'
     """
-    return f".{name}.{sha256[:16]}.arrow"
+    return f".{label_name}.{sha256[:16]}.arrow"
 
 
-def tables_of(column: str, kinds: Sequence[TableKind] = SEARCHED) -> tuple[Sequence[TableKind], str]:
+def tables_of(column_path: str, searched_kinds: Sequence[TableKind] = SEARCHED) -> tuple[Sequence[TableKind], str]:
     """Return the tables in which to look up a column, and its name there.
 
     >>> tables_of("steps.language"), tables_of("language")
     ((('steps',), 'language'), (('steps', 'episodes', 'records'), 'language'))
     """
-    first, _, rest = column.partition(".")
-    return next((((kind,), rest) for kind in kinds if kind == first and rest), (kinds, column))
+    table_name, _, column_name = column_path.partition(".")
+    return next(
+        (((kind,), column_name) for kind in searched_kinds if kind == table_name and column_name),
+        (searched_kinds, column_path),
+    )
 
 
 def frame_views(record: bytes | memoryview) -> list[memoryview]:
@@ -148,22 +151,22 @@ def frame_views(record: bytes | memoryview) -> list[memoryview]:
     Raises:
         FormatError: The record does not start with the magic bytes, or its lengths do not add up to its size.
     """
-    view = memoryview(record)
-    size = len(view)
-    if size < RECORD_HEADER.size:
-        raise FormatError(f"record of {size} bytes is shorter than its {RECORD_HEADER.size}-byte header")
-    magic, count = RECORD_HEADER.unpack_from(view)
-    if magic != RECORD_MAGIC:
-        raise FormatError(f"record starts with {bytes(magic)!r}, expected {RECORD_MAGIC!r}")
-    start = RECORD_HEADER.size + 4 * count
-    if not 1 <= count <= MAX_FRAMES or start > size:
-        raise FormatError(f"record of {size} bytes says that it holds {count} frames")
+    record_view = memoryview(record)
+    record_size = len(record_view)
+    if record_size < RECORD_HEADER.size:
+        raise FormatError(f"record of {record_size} bytes is shorter than its {RECORD_HEADER.size}-byte header")
+    magic_bytes, num_frames = RECORD_HEADER.unpack_from(record_view)
+    if magic_bytes != RECORD_MAGIC:
+        raise FormatError(f"record starts with {bytes(magic_bytes)!r}, expected {RECORD_MAGIC!r}")
+    frame_start = RECORD_HEADER.size + 4 * num_frames
+    if not 1 <= num_frames <= MAX_FRAMES or frame_start > record_size:
+        raise FormatError(f"record of {record_size} bytes says that it holds {num_frames} frames")
     frames = []
-    for length in struct.unpack_from(f"<{count}I", view, RECORD_HEADER.size):
-        frames.append(view[start : start + length])
-        start += length
-    if start != size:
-        raise FormatError(f"record has {size} bytes, its header adds up to {start}")
+    for frame_size in struct.unpack_from(f"<{num_frames}I", record_view, RECORD_HEADER.size):
+        frames.append(record_view[frame_start : frame_start + frame_size])
+        frame_start += frame_size
+    if frame_start != record_size:
+        raise FormatError(f"record has {record_size} bytes, its header adds up to {frame_start}")
     return frames
 
 

@@ -43,10 +43,10 @@ class RecordFile:
                 f"{path}: missing, though the manifest names it; run the same `python -m convert.run` command "
                 "again, or copy it again"
             ) from None
-        found = os.fstat(self._fd).st_size
-        if size is not None and found != size:
+        actual_size = os.fstat(self._fd).st_size
+        if size is not None and actual_size != size:
             raise FormatError(
-                f"{path}: {found:,} bytes, the manifest says {size:,}; the file is damaged or belongs to another "
+                f"{path}: {actual_size:,} bytes, the manifest says {size:,}; the file is damaged or belongs to another "
                 "conversion"
             )
 
@@ -79,47 +79,63 @@ class RecordFile:
             FormatError: The bytes do not match the checksum.
             OSError: The disk cannot read them.
         """
-        sizes = list(map(stored_size, positions, num_bytes))
-        found: list[memoryview] = []
-        while len(found) < len(sizes):
-            start = stop = len(found)
-            begin = end = positions[start]
-            while stop < len(sizes) and 0 <= positions[stop] - end <= _GAP and end - begin < _MOST_AT_ONCE:
-                end = positions[stop] + sizes[stop]
-                stop += 1
-            run = memoryview(self.pread(end - begin, begin))
-            for number in range(start, stop):
-                first = positions[number] - begin
-                stored = run[first : first + sizes[number]]
-                found.append(cut_record(stored, sizes[number], positions[number], num_bytes[number], xxh3_64[number]))
-        return found
+        stored_sizes = list(map(stored_size, positions, num_bytes))
+        verified: list[memoryview] = []
+        while len(verified) < len(stored_sizes):
+            run_start = run_stop = len(verified)
+            begin = end = positions[run_start]
+            while (
+                run_stop < len(stored_sizes) and 0 <= positions[run_stop] - end <= _GAP and end - begin < _MOST_AT_ONCE
+            ):
+                end = positions[run_stop] + stored_sizes[run_stop]
+                run_stop += 1
+            run_bytes = memoryview(self.pread(end - begin, begin))
+            for record_index in range(run_start, run_stop):
+                record_start = positions[record_index] - begin
+                stored_record = run_bytes[record_start : record_start + stored_sizes[record_index]]
+                verified.append(
+                    cut_record(
+                        stored_record,
+                        stored_sizes[record_index],
+                        positions[record_index],
+                        num_bytes[record_index],
+                        xxh3_64[record_index],
+                    )
+                )
+        return verified
 
     def pread(self, num_bytes: int, position: int) -> bytes | memoryview:
         """Return bytes of the file, fewer at its end."""
         return os.pread(self._fd, num_bytes, position)
 
-    def read_into(self, position: int, num_bytes: int, xxh3_64: int, parts: Sequence[memoryview]) -> None:
+    def read_into(self, position: int, num_bytes: int, xxh3_64: int, frame_buffers: Sequence[memoryview]) -> None:
         """Read one record into buffers, which are filled one after the other; raises as ``read_all`` does."""
-        expected = sum(map(len, parts))
+        expected = sum(map(len, frame_buffers))
         if expected != num_bytes or position < 0:
             raise FormatError(f"has {num_bytes:,} bytes at {position:,}, expected {expected:,}")
         buffers: list[memoryview] = []
-        header = memoryview(bytearray(BLOCK_HEADER))
-        room, size = BLOCK - position % BLOCK, num_bytes
-        digest = xxhash.xxh3_64()
-        for part in parts:
-            start = 0
-            while len(part) - start > room:
-                buffers += (part[start : start + room], header)
-                start, room, size = start + room, BLOCK - BLOCK_HEADER, size + BLOCK_HEADER
-            buffers.append(part[start:] if start else part)
-            room -= len(part) - start
-        found = 0
-        for first in range(0, len(buffers), _MOST_BUFFERS):
-            found += os.preadv(self._fd, buffers[first : first + _MOST_BUFFERS], position + found)
-        for part in parts:
-            digest.update(part)
-        if found != size or digest.intdigest() != xxh3_64:
+        block_header = memoryview(bytearray(BLOCK_HEADER))
+        block_remaining, stored_bytes = BLOCK - position % BLOCK, num_bytes
+        record_hash = xxhash.xxh3_64()
+        for frame_buffer in frame_buffers:
+            split_at = 0
+            while len(frame_buffer) - split_at > block_remaining:
+                buffers += (frame_buffer[split_at : split_at + block_remaining], block_header)
+                split_at, block_remaining, stored_bytes = (
+                    split_at + block_remaining,
+                    BLOCK - BLOCK_HEADER,
+                    stored_bytes + BLOCK_HEADER,
+                )
+            buffers.append(frame_buffer[split_at:] if split_at else frame_buffer)
+            block_remaining -= len(frame_buffer) - split_at
+        bytes_read = 0
+        for first_buffer in range(0, len(buffers), _MOST_BUFFERS):
+            bytes_read += os.preadv(
+                self._fd, buffers[first_buffer : first_buffer + _MOST_BUFFERS], position + bytes_read
+            )
+        for frame_buffer in frame_buffers:
+            record_hash.update(frame_buffer)
+        if bytes_read != stored_bytes or record_hash.intdigest() != xxh3_64:
             raise FormatError(_CHANGED)
 
 
@@ -127,17 +143,20 @@ def stored_size(position: int, num_bytes: int) -> int:
     """Return the size of a record with the block headers inside of it."""
     if not 0 <= num_bytes < 1 << 31 or position < 0:
         raise FormatError(f"cannot be read (the index says {num_bytes:,} bytes at {position:,})")
-    first = min(num_bytes, BLOCK - position % BLOCK)
-    return num_bytes + BLOCK_HEADER * -((first - num_bytes) // (BLOCK - BLOCK_HEADER))
+    first_bytes = min(num_bytes, BLOCK - position % BLOCK)
+    return num_bytes + BLOCK_HEADER * -((first_bytes - num_bytes) // (BLOCK - BLOCK_HEADER))
 
 
-def cut_record(stored: memoryview, size: int, position: int, num_bytes: int, xxh3_64: int) -> memoryview:
+def cut_record(stored_record: memoryview, size: int, position: int, num_bytes: int, xxh3_64: int) -> memoryview:
     """Return a record without its block headers; raise FormatError if the checksum is another."""
-    record = stored
+    record = stored_record
     if size > num_bytes:
-        first = BLOCK - position % BLOCK
-        blocks = (stored[start + BLOCK_HEADER : start + BLOCK] for start in range(first, size, BLOCK))
-        record = memoryview(b"".join((stored[:first], *blocks)))
-    if len(stored) != size or xxhash.xxh3_64_intdigest(record) != xxh3_64:
+        first_bytes = BLOCK - position % BLOCK
+        block_contents = (
+            stored_record[block_start + BLOCK_HEADER : block_start + BLOCK]
+            for block_start in range(first_bytes, size, BLOCK)
+        )
+        record = memoryview(b"".join((stored_record[:first_bytes], *block_contents)))
+    if len(stored_record) != size or xxhash.xxh3_64_intdigest(record) != xxh3_64:
         raise FormatError(_CHANGED)
     return record

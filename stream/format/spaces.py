@@ -20,13 +20,13 @@ EEF_NAMES = ("x", "y", "z", "roll", "pitch", "yaw", "gripper")
 """Dimensions of every space but ``joint``. The gripper is 1 when open and 0 when closed."""
 
 
-def derived_column(which: VectorName, space: SpaceName | None) -> DerivedName:
+def derived_column(vector_name: VectorName, space: SpaceName | None) -> DerivedName:
     """Return the column of ``steps`` with a vector in a space, or as the registry has it.
 
     >>> derived_column("action", "oxe")
     'action_oxe'
     """
-    return cast(DerivedName, f"{which}_{space}" if space else which)
+    return cast(DerivedName, f"{vector_name}_{space}" if space else vector_name)
 
 
 class NamedTerm(Protocol):
@@ -45,10 +45,12 @@ def space_names(space: SpaceName, terms: Sequence[NamedTerm]) -> tuple[str, ...]
     """Return the names of the dimensions of a space, those of joints counted from 1."""
     if space != "joint":
         return EEF_NAMES
-    names: list[str] = []
+    dimension_names: list[str] = []
     for term in terms:
-        names += term.names or [f"joint_{len(names) + 1 + number}" for number in range(term.dims)]
-    return tuple(names)
+        dimension_names += term.names or [
+            f"joint_{len(dimension_names) + 1 + joint_number}" for joint_number in range(term.dims)
+        ]
+    return tuple(dimension_names)
 
 
 class SpaceTerm(BaseModel):
@@ -81,5 +83,5 @@ class Space(BaseModel):
 
     def names(self, space: SpaceName, vector: VectorName) -> tuple[str, ...]:
         """Return the names of the dimensions of a column, none if there is no column."""
-        terms = self.action if vector == "action" else self.state
-        return space_names(space, terms) if terms else ()
+        vector_terms = self.action if vector == "action" else self.state
+        return space_names(space, vector_terms) if vector_terms else ()

@@ -25,17 +25,17 @@ def describe_values(values: np.ndarray) -> dict[str, float | int | None]:
         of the others, None if there are none.
     """
     counted = np.isfinite(values)
-    finite = values if counted.all() else values[counted]
-    nonfinite = len(values) - len(finite)
-    if not len(finite):
+    finite_values = values if counted.all() else values[counted]
+    nonfinite = len(values) - len(finite_values)
+    if not len(finite_values):
         return {"nonfinite": nonfinite, **dict.fromkeys(NUMBERS)}
-    mean = _sum(finite, 0.0, power=1) / len(finite)
+    mean = _sum(finite_values, 0.0, exponent=1) / len(finite_values)
     numbers = {
         "mean": mean,
-        "std": math.sqrt(_sum(finite, mean, power=2) / len(finite)),
-        "min": float(finite.min()),
-        "max": float(finite.max()),
-        **_quantiles(finite),
+        "std": math.sqrt(_sum(finite_values, mean, exponent=2) / len(finite_values)),
+        "min": float(finite_values.min()),
+        "max": float(finite_values.max()),
+        **_quantiles(finite_values),
     }
     return {"nonfinite": nonfinite, **{key: float(f"{number:.{_DIGITS}g}") for key, number in numbers.items()}}
 
@@ -49,37 +49,44 @@ def describe_weighted(values: np.ndarray, weights: np.ndarray) -> dict[str, floa
         values: float32 [n].
         weights: float64 [n]; values of weight 0 do not count.
     """
-    finite = np.isfinite(values)
-    kept = finite & (weights > 0)
-    nonfinite = int((~finite).sum())
-    if not kept.any():
+    is_finite = np.isfinite(values)
+    is_counted = is_finite & (weights > 0)
+    nonfinite = int((~is_finite).sum())
+    if not is_counted.any():
         return {"nonfinite": nonfinite, **dict.fromkeys(NUMBERS)}
-    order = np.flatnonzero(kept)[np.argsort(values[kept], kind="stable")]
-    values, weights = values[order].astype(np.float64), weights[order] / weights[order].sum()
+    sorted_rows = np.flatnonzero(is_counted)[np.argsort(values[is_counted], kind="stable")]
+    values, weights = values[sorted_rows].astype(np.float64), weights[sorted_rows] / weights[sorted_rows].sum()
     mean = float(values @ weights)
-    place = weights.cumsum() - (weights + weights[0]) / 2
+    positions = weights.cumsum() - (weights + weights[0]) / 2
     numbers = {
         "mean": mean,
         "std": math.sqrt((values - mean) ** 2 @ weights),
         "min": float(values[0]),
         "max": float(values[-1]),
-        **{key: float(np.interp(share * place[-1], place, values)) for key, share in _QUANTILES.items()},
+        **{key: float(np.interp(quantile * positions[-1], positions, values)) for key, quantile in _QUANTILES.items()},
     }
     return {"nonfinite": nonfinite, **{key: float(f"{number:.{_DIGITS}g}") for key, number in numbers.items()}}
 
 
-def _sum(values: np.ndarray, less: float, *, power: int) -> float:
-    chunks = (values[start : start + _CHUNK].astype(np.float64) - less for start in range(0, len(values), _CHUNK))
-    return math.fsum(float((chunk**power).sum()) for chunk in chunks)
+def _sum(values: np.ndarray, subtracted: float, *, exponent: int) -> float:
+    chunks = (
+        values[chunk_start : chunk_start + _CHUNK].astype(np.float64) - subtracted
+        for chunk_start in range(0, len(values), _CHUNK)
+    )
+    return math.fsum(float((chunk**exponent).sum()) for chunk in chunks)
 
 
 def _quantiles(values: np.ndarray) -> dict[str, float]:
     """Return the quantiles as numpy interpolates them in float64; reorders the values."""
-    last = len(values) - 1
-    ranks = {key: share * last for key, share in _QUANTILES.items()}
-    values.partition(sorted({min(int(rank) + more, last) for rank in ranks.values() for more in (0, 1)}))
-    found = {}
-    for key, rank in ranks.items():
-        low, high = float(values[int(rank)]), float(values[min(int(rank) + 1, last)])
-        found[key] = low + (high - low) * (rank - int(rank))
-    return found
+    last_rank = len(values) - 1
+    exact_ranks = {key: quantile * last_rank for key, quantile in _QUANTILES.items()}
+    values.partition(
+        sorted(
+            {min(int(exact_rank) + neighbour, last_rank) for exact_rank in exact_ranks.values() for neighbour in (0, 1)}
+        )
+    )
+    quantiles = {}
+    for key, exact_rank in exact_ranks.items():
+        lower_value, upper_value = float(values[int(exact_rank)]), float(values[min(int(exact_rank) + 1, last_rank)])
+        quantiles[key] = lower_value + (upper_value - lower_value) * (exact_rank - int(exact_rank))
+    return quantiles

@@ -61,8 +61,8 @@ class AddedFile:
     @classmethod
     def of(cls, path: str) -> AddedFile:
         """Return the file that has a path now."""
-        found = os.stat(path)
-        return cls(path, found.st_ino, found.st_mtime_ns)
+        file_status = os.stat(path)
+        return cls(path, file_status.st_ino, file_status.st_mtime_ns)
 
     def check(self) -> None:
         """Raise FormatError if another file has the path now."""
@@ -97,9 +97,9 @@ class Column:
     spans: tuple[tuple[int, int], ...]
     file: AddedFile | None = None
 
-    def is_like(self, other: Column) -> bool:
+    def is_like(self, reference: Column) -> bool:
         """Return whether the columns have the same type."""
-        mine, its = ((each.dtype, each.width, each.bits, each.texts is None) for each in (self, other))
+        mine, its = ((column.dtype, column.width, column.bits, column.texts is None) for column in (self, reference))
         return mine == its
 
 
@@ -116,9 +116,9 @@ class Table:
         FormatError: A further file was replaced; any method may raise it.
     """
 
-    def __init__(self, path: str, rows: int, columns: Mapping[str, Column]) -> None:
+    def __init__(self, path: str, num_rows: int, columns: Mapping[str, Column]) -> None:
         self.path = path
-        self.rows = rows
+        self.rows = num_rows
         self.columns = dict(columns)
         self._added: dict[str, np.ndarray] = {}
 
@@ -133,22 +133,24 @@ class Table:
         """Mapped bytes of the file, uint8."""
         return map_file(self.path)
 
-    def with_columns(self, others: Iterable[Table]) -> Table:
+    def with_columns(self, added_tables: Iterable[Table]) -> Table:
         """Return the table with the columns of other tables of as many rows; raise FormatError for a name twice."""
         columns = dict(self.columns)
-        for other in others:
-            file = AddedFile.of(other.path)
-            for name, column in other.columns.items():
-                if name in columns:
-                    raise FormatError(f"{other.path}: column {name!r} is also in {self.file_of(name)}; remove one")
-                columns[name] = replace(column, file=file)
-        found = Table(self.path, self.rows, columns)
-        found.__dict__["content"] = self.content
-        return found
+        for added_table in added_tables:
+            added_file = AddedFile.of(added_table.path)
+            for column_name, column in added_table.columns.items():
+                if column_name in columns:
+                    raise FormatError(
+                        f"{added_table.path}: column {column_name!r} is also in {self.file_of(column_name)}; remove one"
+                    )
+                columns[column_name] = replace(column, file=added_file)
+        joined = Table(self.path, self.rows, columns)
+        joined.__dict__["content"] = self.content
+        return joined
 
-    def file_of(self, name: str) -> str:
+    def file_of(self, column_name: str) -> str:
         """Return the path of the file with a column; that of the table for a column that there is not."""
-        column = self.columns.get(name)
+        column = self.columns.get(column_name)
         return self.path if column is None or column.file is None else column.file.path
 
     def content_of(self, column: Column) -> np.ndarray:
@@ -167,69 +169,76 @@ class Table:
         import pyarrow as pa
 
         table = pa.Table.from_batches([_read_batch(self.path, self.content)])
-        for file, column in {each.file: each for each in self.columns.values() if each.file is not None}.items():
-            batch = _read_batch(file.path, self.content_of(column))
-            for field, array in zip(batch.schema, batch.columns, strict=True):
-                table = table.append_column(field, array)
+        for added_file, column in {
+            stored_column.file: stored_column
+            for stored_column in self.columns.values()
+            if stored_column.file is not None
+        }.items():
+            added_batch = _read_batch(added_file.path, self.content_of(column))
+            for added_field, added_values in zip(added_batch.schema, added_batch.columns, strict=True):
+                table = table.append_column(added_field, added_values)
         return table
 
-    def array(self, name: str) -> np.ndarray:
+    def array(self, column_name: str) -> np.ndarray:
         """Return a column of numbers, [rows] or [rows, width], over the mapped file; booleans are copied to uint8.
 
         The numbers of rows without a value are arbitrary, see ``valid``.
         """
-        column = self.columns[name]
+        column = self.columns[column_name]
         if column.bits:
-            return self.take(name, np.arange(self.rows))
+            return self.take(column_name, np.arange(self.rows))
         dtype = np.dtype(column.dtype)
         shape = (self.rows,) if column.width is None else (self.rows, column.width)
         return np.ndarray(shape, dtype, self.content_of(column), column.data)
 
-    def take(self, name: str, rows: np.ndarray) -> np.ndarray:
+    def take(self, column_name: str, rows: np.ndarray) -> np.ndarray:
         """Return rows of a column of numbers, [n] or [n, width], in the column's type; booleans as uint8."""
-        column = self.columns[name]
+        column = self.columns[column_name]
         if not column.bits:
-            return np.asarray(self.array(name)[rows])
-        place = rows if column.width is None else rows[:, None] * column.width + np.arange(column.width)
-        return self._bits(column, column.data, place)
+            return np.asarray(self.array(column_name)[rows])
+        number_indices = rows if column.width is None else rows[:, None] * column.width + np.arange(column.width)
+        return self._bits(column, column.data, number_indices)
 
-    def valid(self, name: str, rows: np.ndarray) -> np.ndarray | None:
+    def valid(self, column_name: str, rows: np.ndarray) -> np.ndarray | None:
         """Return which rows of a column have a value, bool [n]; None if every row of the table has."""
-        column = self.columns[name]
+        column = self.columns[column_name]
         return None if column.validity is None else self._bits(column, column.validity, rows).astype(bool)
 
-    def text(self, name: str, number: int) -> str:
+    def text(self, column_name: str, number: int) -> str:
         """Return a text by its number in the column's dictionary, or by its row in a column without a dictionary."""
-        texts, content = self.columns[name].texts, self.content_of(self.columns[name])
-        assert texts is not None, f"{name} is a column of texts"
+        texts, content = self.columns[column_name].texts, self.content_of(self.columns[column_name])
+        assert texts is not None, f"{column_name} is a column of texts"
         if not 0 <= number < texts.count:
             raise FormatError(
-                f"{self.file_of(name)}: column {name!r} has text {number} of {texts.count}; it is damaged"
+                f"{self.file_of(column_name)}: column {column_name!r} has text {number} of {texts.count}; it is damaged"
             )
         start, stop = np.ndarray(2, np.int64, content, texts.offsets + 8 * number).tolist()
         try:
             return content[texts.letters + start : texts.letters + stop].tobytes().decode()
         except UnicodeDecodeError:
             raise FormatError(
-                f"{self.file_of(name)}: column {name!r} has a text {number} that is not UTF-8; it is damaged"
+                f"{self.file_of(column_name)}: column {column_name!r} has a text {number} that is not UTF-8; it is damaged"
             ) from None
 
-    def take_texts(self, name: str, rows: np.ndarray) -> list[str]:
+    def take_texts(self, column_name: str, rows: np.ndarray) -> list[str]:
         """Return rows of a column of texts; the text of a row without a value is empty."""
-        valid = self.valid(name, rows)
-        numbers = self.take(name, rows) if self.columns[name].dtype is not None else rows
-        present = [True] * len(rows) if valid is None else valid.tolist()
-        return [self.text(name, number) if has else "" for number, has in zip(numbers.tolist(), present, strict=True)]
+        valid_rows = self.valid(column_name, rows)
+        text_numbers = self.take(column_name, rows) if self.columns[column_name].dtype is not None else rows
+        present = [True] * len(rows) if valid_rows is None else valid_rows.tolist()
+        return [
+            self.text(column_name, number) if has else ""
+            for number, has in zip(text_numbers.tolist(), present, strict=True)
+        ]
 
     def forget(self) -> None:
         """Take the pages that were read out of the memory of this process; the kernel's cache keeps them."""
         for content in (self.content, *self._added.values()):
-            mapped = getattr(content.base, "obj", None)
-            if isinstance(mapped, mmap.mmap):
-                mapped.madvise(mmap.MADV_DONTNEED)
+            memory_map = getattr(content.base, "obj", None)
+            if isinstance(memory_map, mmap.mmap):
+                memory_map.madvise(mmap.MADV_DONTNEED)
 
-    def _bits(self, column: Column, data: int, place: np.ndarray) -> np.ndarray:
-        return (self.content_of(column)[data + (place >> 3)] >> (place & 7).astype(np.uint8)) & 1
+    def _bits(self, column: Column, first_byte: int, bit_indices: np.ndarray) -> np.ndarray:
+        return (self.content_of(column)[first_byte + (bit_indices >> 3)] >> (bit_indices & 7).astype(np.uint8)) & 1
 
 
 def map_file(path: str) -> np.ndarray:
@@ -239,11 +248,11 @@ def map_file(path: str) -> np.ndarray:
         if not size:
             return np.zeros(0, np.uint8)
         try:
-            mapped = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
+            memory_map = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
         except OSError as error:
             error.filename = path
             raise
-    return np.frombuffer(mapped, np.uint8)
+    return np.frombuffer(memory_map, np.uint8)
 
 
 def open_table(
@@ -279,25 +288,27 @@ def open_table(
 
     batch = _read_batch(path, content)
     for position, expected in enumerate(() if kind is None else FIRST_FIELDS[kind]):
-        found = batch.schema.field(position) if position < len(batch.schema) else None
-        if found is None or not found.equals(expected):
-            raise FormatError(f"{path}: column {position} is {found}, expected {expected}; convert did not write it")
+        stored_field = batch.schema.field(position) if position < len(batch.schema) else None
+        if stored_field is None or not stored_field.equals(expected):
+            raise FormatError(
+                f"{path}: column {position} is {stored_field}, expected {expected}; convert did not write it"
+            )
         if batch.column(position).null_count:
-            raise FormatError(f"{path}: column {found.name!r} has nulls; convert did not write it")
+            raise FormatError(f"{path}: column {stored_field.name!r} has nulls; convert did not write it")
     if rows is not None and batch.num_rows != rows:
         raise FormatError(f"{path}: {batch.num_rows:,} rows, the manifest says {rows:,}")
-    opened = Table(path, batch.num_rows, _locate(path, content, batch))
-    opened.__dict__["content"] = content
-    return opened
+    table = Table(path, batch.num_rows, _locate(path, content, batch))
+    table.__dict__["content"] = content
+    return table
 
 
 def hash_column(content: np.ndarray, column: Column) -> str:
     """Return the XXH3 of a column's buffers, 64 bits in hex; ``content`` holds the bytes of the file."""
-    digest = xxhash.xxh3_64()
-    for start, stop in column.spans:
-        for begin in range(start, stop, _CHUNK):
-            digest.update(content[begin : min(stop, begin + _CHUNK)].data)
-    return digest.hexdigest()
+    column_hash = xxhash.xxh3_64()
+    for span_start, span_stop in column.spans:
+        for chunk_start in range(span_start, span_stop, _CHUNK):
+            column_hash.update(content[chunk_start : min(span_stop, chunk_start + _CHUNK)].data)
+    return column_hash.hexdigest()
 
 
 def write_table(path: Path, kind: TableKind | None, batches: Iterable[pa.RecordBatch]) -> TableEntry:
@@ -324,17 +335,17 @@ def describe_table(path: Path, kind: TableKind | None) -> TableEntry:
     """Return the manifest's entry of a table: its size and checksums. Raises FormatError if it is not one."""
     from stream.format.manifest import TableEntry, describe_file
 
-    whole = describe_file(path)
-    columns = {}
+    file_entry = describe_file(path)
+    column_hashes = {}
     # Read, not mapped as a loader does: the memory of a large table would count as this process's.
     with path.open("rb", buffering=0) as file:
-        for name, column in open_table(path, kind).columns.items():
-            digest = xxhash.xxh3_64()
-            for start, stop in column.spans:
-                for begin in range(start, stop, _CHUNK):
-                    digest.update(os.pread(file.fileno(), min(stop - begin, _CHUNK), begin))
-            columns[name] = digest.hexdigest()
-    return TableEntry(bytes=whole.bytes, sha256=whole.sha256, columns=columns)
+        for column_name, column in open_table(path, kind).columns.items():
+            column_hash = xxhash.xxh3_64()
+            for span_start, span_stop in column.spans:
+                for chunk_start in range(span_start, span_stop, _CHUNK):
+                    column_hash.update(os.pread(file.fileno(), min(span_stop - chunk_start, _CHUNK), chunk_start))
+            column_hashes[column_name] = column_hash.hexdigest()
+    return TableEntry(bytes=file_entry.bytes, sha256=file_entry.sha256, columns=column_hashes)
 
 
 def _read_batch(path: str, content: np.ndarray) -> pa.RecordBatch:
@@ -352,60 +363,64 @@ def _read_batch(path: str, content: np.ndarray) -> pa.RecordBatch:
     except (pa.ArrowException, OSError, ValueError) as error:
         if isinstance(error, FormatError):
             raise
-        told = " ".join(str(error).split())[:300]
-        raise FormatError(f"{path}: not a complete Arrow IPC file ({told})") from None
+        reason = " ".join(str(error).split())[:300]
+        raise FormatError(f"{path}: not a complete Arrow IPC file ({reason})") from None
     return batch
 
 
 def _locate(path: str, content: np.ndarray, batch: pa.RecordBatch) -> dict[str, Column]:
-    begin = content.ctypes.data
-    found: dict[str, Column] = {}
-    for name, array in zip(batch.schema.names, batch.columns, strict=True):
-        if name in found:
-            raise FormatError(f"{path}: two columns {name!r}")
-        found[name] = _column(array, begin)
-        if any(not 0 <= start <= stop <= content.size for start, stop in found[name].spans):
-            raise FormatError(f"{path}: column {name!r} is not stored plainly; it is compressed or damaged")
-    return found
+    file_address = content.ctypes.data
+    columns_by_name: dict[str, Column] = {}
+    for column_name, array in zip(batch.schema.names, batch.columns, strict=True):
+        if column_name in columns_by_name:
+            raise FormatError(f"{path}: two columns {column_name!r}")
+        columns_by_name[column_name] = _column(array, file_address)
+        if any(not 0 <= start <= stop <= content.size for start, stop in columns_by_name[column_name].spans):
+            raise FormatError(f"{path}: column {column_name!r} is not stored plainly; it is compressed or damaged")
+    return columns_by_name
 
 
-def number_type(kind: pa.DataType) -> np.dtype:
+def number_type(arrow_type: pa.DataType) -> np.dtype:
     """Return numpy's type of Arrow's numbers, without pandas, which Arrow itself would ask."""
-    return np.dtype(_FLOATS.get(str(kind), str(kind)))
+    return np.dtype(_FLOATS.get(str(arrow_type), str(arrow_type)))
 
 
-def _column(array: pa.Array, begin: int) -> Column:
+def _column(array: pa.Array, file_address: int) -> Column:
     import pyarrow as pa
 
-    kind, width, texts = array.type, None, None
+    value_type, width, text_location = array.type, None, None
     buffers: list[pa.Buffer | None] = array.buffers()
-    validity = buffers[0].address - begin if array.null_count and buffers[0] is not None else None
-    values = buffers[1:]
-    if isinstance(kind, pa.FixedSizeListType):
-        width, kind, values = kind.list_size, kind.value_type, buffers[2:]
-    if isinstance(array, pa.DictionaryArray) and pa.types.is_large_string(kind.value_type):
-        named = array.dictionary.buffers()
-        texts = _texts(named, len(array.dictionary), begin)
-        buffers = buffers[:2] + named
-        kind = kind.index_type
-    elif pa.types.is_large_string(kind) and width is None:
-        texts = _texts(buffers, len(array), begin)
-    spans = tuple((b.address - begin, b.address - begin + b.size) for b in buffers if b is not None and b.size)
-    number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
-    if not number or values[0] is None or width == 0 or (width is not None and array.values.null_count):
-        return Column(None, width, 0, False, validity, texts, spans)
+    validity = buffers[0].address - file_address if array.null_count and buffers[0] is not None else None
+    value_buffers = buffers[1:]
+    if isinstance(value_type, pa.FixedSizeListType):
+        width, value_type, value_buffers = value_type.list_size, value_type.value_type, buffers[2:]
+    if isinstance(array, pa.DictionaryArray) and pa.types.is_large_string(value_type.value_type):
+        dictionary_buffers = array.dictionary.buffers()
+        text_location = _texts(dictionary_buffers, len(array.dictionary), file_address)
+        buffers = buffers[:2] + dictionary_buffers
+        value_type = value_type.index_type
+    elif pa.types.is_large_string(value_type) and width is None:
+        text_location = _texts(buffers, len(array), file_address)
+    spans = tuple(
+        (buffer.address - file_address, buffer.address - file_address + buffer.size)
+        for buffer in buffers
+        if buffer is not None and buffer.size
+    )
+    is_number = pa.types.is_integer(value_type) or pa.types.is_floating(value_type) or pa.types.is_boolean(value_type)
+    if not is_number or value_buffers[0] is None or width == 0 or (width is not None and array.values.null_count):
+        return Column(None, width, 0, False, validity, text_location, spans)
     # The buffer of a column without rows has an arbitrary address.
-    data = values[0].address - begin if values[0].size else 0
-    bits = pa.types.is_boolean(kind)
-    dtype = "|u1" if bits else number_type(kind).str
-    return Column(dtype, width, data, bits, validity, texts, spans)
+    data_offset = value_buffers[0].address - file_address if value_buffers[0].size else 0
+    is_bits = pa.types.is_boolean(value_type)
+    dtype = "|u1" if is_bits else number_type(value_type).str
+    return Column(dtype, width, data_offset, is_bits, validity, text_location, spans)
 
 
-def _texts(buffers: Sequence[pa.Buffer | None], count: int, begin: int) -> Texts:
+def _texts(buffers: Sequence[pa.Buffer | None], num_texts: int, file_address: int) -> Texts:
     # Arrow omits both buffers of a column without texts, and the letters if all texts are empty.
-    _, offsets, letters = buffers
+    _, offsets_buffer, letters_buffer = buffers
     return Texts(
-        count,
-        offsets.address - begin if offsets is not None and offsets.size else 0,
-        letters.address - begin if letters is not None and letters.size else 0,
+        num_texts,
+        offsets_buffer.address - file_address if offsets_buffer is not None and offsets_buffer.size else 0,
+        letters_buffer.address - file_address if letters_buffer is not None and letters_buffer.size else 0,
     )

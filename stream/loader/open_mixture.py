@@ -214,7 +214,7 @@ class OpenMixture:
         for split in self.spec.splits:
             columns = [*self.views.members[split.member].used_columns(split), *self.spec.used_columns(split)]
             most = self.views.most_labelled(split.member)
-            found += used_columns(self.datasets[split.member], split, columns, first=most)
+            found += used_columns(self.datasets[split.member], split, columns, reference=most)
         return IndexCheck(found)
 
     def describe(self, rows: Rows) -> list[SampleRef]:

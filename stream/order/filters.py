@@ -219,8 +219,8 @@ def _condition(condition: Any) -> list[Any]:
     if how not in OPERATORS or not isinstance(column, str):
         raise ArgumentError(f"{where}; operators are {' '.join(OPERATORS)}")
     if how in ("in", "not in"):
-        return [column, how, plain_values(value, where=where)]
-    if how == IS_FINITE and kind_of(plain_scalar(value, where=where)) != "true or false":
+        return [column, how, plain_values(value, context=where)]
+    if how == IS_FINITE and kind_of(plain_scalar(value, context=where)) != "true or false":
         raise ArgumentError(f"{where}; {how} takes True, or False for what is not finite")
     if how in _MATCH and not isinstance(value, str):
         raise ArgumentError(f"{where}; {how} takes a text")
@@ -229,7 +229,7 @@ def _condition(condition: Any) -> list[Any]:
             re.compile(value)
         except re.error as error:
             raise ArgumentError(f"{where}; the regular expression has an error: {error}") from None
-    return [column, how, plain_scalar(value, where=where)]
+    return [column, how, plain_scalar(value, context=where)]
 
 
 def find_values(index: SplitIndex, column: str, samples: Samples, *, what: str) -> tuple[TableKind, str]:

@@ -170,7 +170,7 @@ def _read(content: Any, role: str, *, where: str, folder: Path | None = None) ->
     try:
         file = MixtureFile.model_validate(content)
     except ValidationError as error:
-        raise ArgumentError(list_faults(error, where=where)) from None
+        raise ArgumentError(list_faults(error, context=where)) from None
     members = []
     phases = file.phase_weights
     for name, entry in file.members.items():

@@ -31,11 +31,11 @@ def write_whole(path: Path, content: bytes | str, *, suffix: str = "", parents: 
     check_local(path)
     if parents:
         make_folder(path.parent)
-    data = content.encode() if isinstance(content, str) else content
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=suffix)
+    file_bytes = content.encode() if isinstance(content, str) else content
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=suffix)
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(file_bytes)
             file.flush()
             os.fsync(file.fileno())
         # mkstemp makes a file that only its owner can read.
@@ -46,34 +46,34 @@ def write_whole(path: Path, content: bytes | str, *, suffix: str = "", parents: 
         raise
 
 
-def place_file(path: Path, target: Path) -> None:
+def place_file(path: Path, target_path: Path) -> None:
     """Rename a file or folder that is on the disk, over a file of that name, and wait until its name is too."""
-    path.replace(target)
-    sync_folder(target.parent)
+    path.replace(target_path)
+    sync_folder(target_path.parent)
 
 
-def make_folder(path: Path) -> None:
+def make_folder(folder_path: Path) -> None:
     """Make a folder and those above it that are missing, and wait until their names are on the disk.
 
     Raises:
         OSError: A folder cannot be made.
     """
-    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
-    path.mkdir(parents=True, exist_ok=True)
+    missing_folders = [parent for parent in (folder_path, *folder_path.parents) if not parent.exists()]
+    folder_path.mkdir(parents=True, exist_ok=True)
     # A process that was killed may have made the folder itself without waiting.
-    for folder in reversed(missing or [path]):
-        sync_folder(folder.parent)
+    for parent in reversed(missing_folders or [folder_path]):
+        sync_folder(parent.parent)
 
 
 def sync_folder(folder: Path) -> None:
     """Wait until the names in a folder are on the disk: a power cut may undo a rename in one folder and keep others."""
     # Some network file systems refuse; they keep no names back.
     with contextlib.suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            os.fsync(handle)
+            os.fsync(descriptor)
         finally:
-            os.close(handle)
+            os.close(descriptor)
 
 
 @contextlib.contextmanager
@@ -84,59 +84,61 @@ def alone(folder: Path, *, doing: str) -> Iterator[None]:
         folder: Folder that exists.
         doing: What others with the lock do, for the line that tells that this one waits.
     """
-    held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         # Some file systems have no locks.
         with contextlib.suppress(OSError):
             try:
-                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 print(f"waiting: another process {doing} {folder}", file=sys.stderr)
-                fcntl.flock(held, fcntl.LOCK_EX)
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
-        os.close(held)
+        os.close(descriptor)
 
 
 @contextlib.contextmanager
-def new_folder(path: Path) -> Iterator[Path]:
-    """Give a hidden folder beside ``path`` to fill, which gets this name if the block ends without an error.
+def new_folder(folder_path: Path) -> Iterator[Path]:
+    """Give a hidden folder beside ``folder_path`` to fill, which gets this name if the block ends without an error.
 
     The name comes when all files are on the disk, so that a power cut leaves no folder with some of them.
 
     After an error or an interrupt nothing is left of it. A process that is killed leaves the hidden folder.
 
     Args:
-        path: Folder to make, in a folder that exists.
+        folder_path: Folder to make, in a folder that exists.
 
     Raises:
         ArgumentError: The path exists, or its parent does not, or it is an address.
         OSError: The folder cannot be made.
     """
-    check_local(path)
-    path = Path(os.path.abspath(path))
-    if os.path.lexists(path):
-        raise ArgumentError(f"{path}: exists already; choose another folder, or remove it")
-    if not path.parent.is_dir():
-        raise ArgumentError(f"{path.parent}: no such folder; make it first")
-    temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
+    check_local(folder_path)
+    folder_path = Path(os.path.abspath(folder_path))
+    if os.path.lexists(folder_path):
+        raise ArgumentError(f"{folder_path}: exists already; choose another folder, or remove it")
+    if not folder_path.parent.is_dir():
+        raise ArgumentError(f"{folder_path.parent}: no such folder; make it first")
+    temporary = Path(tempfile.mkdtemp(dir=folder_path.parent, prefix=f".{folder_path.name}."))
     try:
         # mkdtemp makes a folder that only its owner can open.
         temporary.chmod(0o755)
         yield temporary
-        if os.path.lexists(path):
-            raise ArgumentError(f"{path}: was made by another program meanwhile; choose another folder, or remove it")
+        if os.path.lexists(folder_path):
+            raise ArgumentError(
+                f"{folder_path}: was made by another program meanwhile; choose another folder, or remove it"
+            )
         _sync_tree(temporary)
-        place_file(temporary, path)
+        place_file(temporary, folder_path)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
 
 
-def _sync_tree(top: Path) -> None:
+def _sync_tree(top_folder: Path) -> None:
     """Wait until all files and names below a folder are on the disk."""
-    for folder, _, names in os.walk(top):
-        for name in names:
+    for folder, _, file_names in os.walk(top_folder):
+        for name in file_names:
             with open(os.path.join(folder, name), "rb") as file:
                 os.fsync(file.fileno())
         sync_folder(Path(folder))

@@ -95,8 +95,8 @@ class ObjectReads:
             RemoteError: The store did not fulfil the request before the deadline, or refuses it.
             StreamError: The process was forked after the first read.
         """
-        read = Read(url, begin, end, lambda begin, content: None, None, traffic)
-        return bytes(self.wait(self._read(read, time.monotonic(), late_s)))
+        range_read = Read(url, begin, end, lambda begin, content: None, None, traffic)
+        return bytes(self.wait(self._read(range_read, time.monotonic(), late_s)))
 
     async def repeat(
         self, send: Callable[[], Awaitable[_Answer]], left: Callable[[], float], *, late_s: float = math.inf
@@ -145,23 +145,23 @@ class ObjectReads:
             for request in pending:
                 request.cancel()
 
-    def wait(self, work: Coroutine[Any, Any, _Answer]) -> _Answer:
+    def wait(self, coroutine: Coroutine[Any, Any, _Answer]) -> _Answer:
         """Return the answer of a coroutine that runs in this thread; Ctrl-C ends both."""
-        future = self._run(work)
+        future = self._run(coroutine)
         try:
             return future.result()
         finally:
             future.cancel()
 
-    def wait_all(self, works: Iterable[Coroutine[Any, Any, _Answer]]) -> list[_Answer]:
+    def wait_all(self, coroutines: Iterable[Coroutine[Any, Any, _Answer]]) -> list[_Answer]:
         """Return the answers of coroutines that run at the same time."""
 
-        async def run(work: Coroutine[Any, Any, _Answer]) -> _Answer:
+        async def run(coroutine: Coroutine[Any, Any, _Answer]) -> _Answer:
             async with self._slots:
-                return await work
+                return await coroutine
 
         async def run_all() -> list[_Answer]:
-            return await asyncio.gather(*map(run, works))
+            return await asyncio.gather(*map(run, coroutines))
 
         return self.wait(run_all())
 
@@ -176,89 +176,89 @@ class ObjectReads:
             self._loop.call_soon_threadsafe(cancel)
             time.sleep(_LEAVE_S)
 
-    def _run(self, work: Coroutine[Any, Any, _Answer]) -> Future[_Answer]:
+    def _run(self, coroutine: Coroutine[Any, Any, _Answer]) -> Future[_Answer]:
         if os.getpid() != self._pid:
-            work.close()
+            coroutine.close()
             raise StreamError(
                 "an object store was opened before this process was forked, and its connections cannot be shared; "
                 "start processes with multiprocessing's 'spawn' or 'forkserver', or open the data after the fork"
             )
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     async def _read_all(self, reads: Sequence[Read]) -> list[Exception | None]:
         # One task a range: a gather or a timeout of asyncio would each add a tenth to its cost.
-        asked = self._loop.time()
-        begun = [self._begin(read, asked) for read in reads]
+        asked_at = self._loop.time()
+        shared_tasks = [self._begin(range_read, asked_at) for range_read in reads]
         errors = []
-        for read, (task, is_shared) in zip(reads, begun, strict=True):
+        for range_read, (task, is_shared) in zip(reads, shared_tasks, strict=True):
             error = await task
             if is_shared and error is not None:
                 # It was asked for before this read, and has ended before this one's deadline.
-                error = await self._begin(read, asked)[0]
+                error = await self._begin(range_read, asked_at)[0]
             errors.append(error)
         return errors
 
-    def _begin(self, read: Read, asked: float) -> tuple[asyncio.Task[Exception | None], bool]:
+    def _begin(self, range_read: Read, asked_at: float) -> tuple[asyncio.Task[Exception | None], bool]:
         """Return the task of a range, and whether another read began it."""
-        key = read[:3]
-        if task := self._under_way.get(key):
-            return task, True
-        task = self._under_way[key] = self._loop.create_task(self._bring(read, asked))
-        task.add_done_callback(lambda _: self._under_way.pop(key))
-        return task, False
+        range_key = range_read[:3]
+        if read_task := self._under_way.get(range_key):
+            return read_task, True
+        read_task = self._under_way[range_key] = self._loop.create_task(self._bring(range_read, asked_at))
+        read_task.add_done_callback(lambda _: self._under_way.pop(range_key))
+        return read_task, False
 
-    def _left(self, asked: float, began: float = math.inf) -> float:
+    def _left(self, asked_at: float, began_at: float = math.inf) -> float:
         """Return the seconds until the deadline of a range.
 
         It counts from the last answer to any range: where many wait for a slow store, none is late while answers come.
 
         Args:
-            asked: When the caller asked for it.
-            began: When its request began, which has no more time than the deadline.
+            asked_at: When the caller asked for it.
+            began_at: When its request began, which has no more time than the deadline.
         """
-        return min(began, max(asked, self._answered)) + DEADLINE_S - self._loop.time()
+        return min(began_at, max(asked_at, self._answered)) + DEADLINE_S - self._loop.time()
 
-    async def _bring(self, read: Read, asked: float) -> Exception | None:
-        url, begin, end, keep, claim, _ = read
-        while claim is not None and not (claimed := claim(begin, end, take=True)):
+    async def _bring(self, range_read: Read, asked_at: float) -> Exception | None:
+        url, begin, end, keep_bytes, claim_range, _ = range_read
+        while claim_range is not None and not (claimed := claim_range(begin, end, take=True)):
             if claimed is None:
                 return None
-            if self._left(asked) <= 0:
-                where = f"{url}, bytes {begin:,} to {end:,}"
+            if self._left(asked_at) <= 0:
+                context = f"{url}, bytes {begin:,} to {end:,}"
                 reason = f"another process of this machine reads it for {DEADLINE_S} seconds; end that one if it hangs"
-                return RemoteError(f"{where}: cannot be read: {reason}")
+                return RemoteError(f"{context}: cannot be read: {reason}")
             await asyncio.sleep(_LOOK_S)
         try:
-            keep(begin, await self._read(read, asked))
+            keep_bytes(begin, await self._read(range_read, asked_at))
         except (StreamError, OSError) as error:
             return error
         finally:
-            if claim is not None:
-                claim(begin, end, take=False)
+            if claim_range is not None:
+                claim_range(begin, end, take=False)
         return None
 
-    async def _read(self, read: Read, asked: float, late_s: float | None = None) -> memoryview:
+    async def _read(self, range_read: Read, asked_at: float, late_s: float | None = None) -> memoryview:
         from obstore import get_range_async
 
-        traffic = read.traffic or Traffic()
+        traffic = range_read.traffic or Traffic()
 
         def send() -> Awaitable[Any]:
             traffic.requests += 1
-            return get_range_async(store, key, start=read.begin, end=read.end)
+            return get_range_async(store, key, start=range_read.begin, end=range_read.end)
 
         async with self._slots:
-            began, usual_s = self._loop.time(), min(_LATE_S[1], max(_LATE_S[0], 2 * self._usual))
+            began_at, usual_s = self._loop.time(), min(_LATE_S[1], max(_LATE_S[0], 2 * self._usual))
             try:
-                store, key = locate(read.url)
-                answer = await self.repeat(send, partial(self._left, asked, began), late_s=late_s or usual_s)
+                store, key = locate(range_read.url)
+                answer = await self.repeat(send, partial(self._left, asked_at, began_at), late_s=late_s or usual_s)
             except Exception as error:
-                raise _explained(error, read) from None
+                raise _explained(error, range_read) from None
             content = memoryview(answer)
             traffic.num_bytes += len(content)
             self._answered = self._loop.time()
             if late_s is None:
                 # Towards the median, by small steps: a store that hangs for a moment does not make all answers late.
-                self._usual *= _STEP if self._answered - began > self._usual else 1 / _STEP
+                self._usual *= _STEP if self._answered - began_at > self._usual else 1 / _STEP
             return content
 
 
@@ -273,14 +273,14 @@ def object_reads() -> ObjectReads:
     return ObjectReads()
 
 
-def _explained(error: Exception, read: Read) -> Exception:
+def _explained(error: Exception, range_read: Read) -> Exception:
     """Return an error of a request as one that names the object and the bytes."""
     if isinstance(error, FileNotFoundError):
-        return FormatError(f"{read.url}: no such object")
+        return FormatError(f"{range_read.url}: no such object")
     if "status code: 416 " in str(error):
-        return FormatError(f"{read.url}: ends before byte {read.begin:,}; it was replaced or damaged")
+        return FormatError(f"{range_read.url}: ends before byte {range_read.begin:,}; it was replaced or damaged")
     if isinstance(error, StreamError):
         return error
     reason, refused = explain(error)
-    where = f"{read.url}, bytes {read.begin:,} to {read.end:,}"
-    return RemoteError(f"{where}: cannot be read: {reason}", refused=refused)
+    context = f"{range_read.url}, bytes {range_read.begin:,} to {range_read.end:,}"
+    return RemoteError(f"{context}: cannot be read: {reason}", refused=refused)

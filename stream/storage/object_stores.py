@@ -27,8 +27,8 @@ def object_key(url: str) -> str:
     >>> object_key("s3://bucket/oxe/a%20b"), object_key("https://host/a%20b")
     ('oxe/a%20b', 'a b')
     """
-    key = url.partition("://")[2].partition("/")[2]
-    return unquote(key) if url.startswith("http") else key
+    encoded_key = url.partition("://")[2].partition("/")[2]
+    return unquote(encoded_key) if url.startswith("http") else encoded_key
 
 
 def locate(url: str) -> tuple[Any, str]:
@@ -38,35 +38,35 @@ def locate(url: str) -> tuple[Any, str]:
 
 
 @cache
-def open_store(scheme: str, place: str, *, timeout_s: float = _TIMEOUT_S, repeats: int = 0) -> Any:
+def open_store(scheme: str, bucket: str, *, timeout_s: float = _TIMEOUT_S, repeats: int = 0) -> Any:
     """Return a store of obstore.
 
     Args:
         scheme: ``s3``, ``gs``, ``http`` or ``https``.
-        place: Bucket, or host and port.
+        bucket: Bucket, or host and port.
         timeout_s: Seconds that one request may take.
         repeats: Times that obstore repeats a request, which ``ObjectReads.repeat`` does better: for parts of an object.
     """
     from obstore.store import GCSStore, HTTPStore, S3Store
 
-    common: dict[str, Any] = {
+    store_options: dict[str, Any] = {
         "retry_config": {"max_retries": repeats},
         "client_options": {**_CLIENT, "timeout": timedelta(seconds=timeout_s)},
     }
     if scheme == "s3":
-        return S3Store(place, **common, **_s3_access(place))
+        return S3Store(bucket, **store_options, **_s3_access(bucket))
     if scheme == "gs":
-        return GCSStore(place, **common, **_google_access())
-    return HTTPStore.from_url(f"{scheme}://{place}", **common)
+        return GCSStore(bucket, **store_options, **_google_access())
+    return HTTPStore.from_url(f"{scheme}://{bucket}", **store_options)
 
 
-def _endpoint(name: str, given: str) -> str:
+def _endpoint(name: str, address: str) -> str:
     """Return an address as it is given; raise RemoteError, with its name, if it is something else."""
-    if not re.fullmatch(r"https?://[^\s/:]\S*", given):
+    if not re.fullmatch(r"https?://[^\s/:]\S*", address):
         # obstore would panic.
-        shown = given.rpartition("@")[2]
-        raise RemoteError(f"{name}={shown!r:.200}: expected an address such as https://HOST:PORT", refused=True)
-    return given
+        safe_address = address.rpartition("@")[2]
+        raise RemoteError(f"{name}={safe_address!r:.200}: expected an address such as https://HOST:PORT", refused=True)
+    return address
 
 
 def _s3_access(bucket: str) -> dict[str, Any]:
@@ -74,15 +74,15 @@ def _s3_access(bucket: str) -> dict[str, Any]:
     from botocore.session import Session
 
     session = Session()
-    config = {"region": os.environ.get("AWS_REGION") or session.get_config_variable("region") or "us-east-1"}
-    places = {name: os.environ.get(name) for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")}
-    places["endpoint_url of the profile"] = session.get_scoped_config().get("endpoint_url")
-    if endpoint := next((_endpoint(name, given) for name, given in places.items() if given), None):
-        config["endpoint"] = endpoint
+    store_config = {"region": os.environ.get("AWS_REGION") or session.get_config_variable("region") or "us-east-1"}
+    endpoint_settings = {name: os.environ.get(name) for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")}
+    endpoint_settings["endpoint_url of the profile"] = session.get_scoped_config().get("endpoint_url")
+    if endpoint := next((_endpoint(name, address) for name, address in endpoint_settings.items() if address), None):
+        store_config["endpoint"] = endpoint
     if os.environ.get("AWS_SKIP_SIGNATURE", "").lower() in ("1", "true"):
-        return {"config": {**config, "skip_signature": True}}
-    found = session.get_credentials()
-    if found is None:
+        return {"config": {**store_config, "skip_signature": True}}
+    session_credentials = session.get_credentials()
+    if session_credentials is None:
         raise RemoteError(
             f"s3://{bucket}: no credentials were found; set AWS_PROFILE or the other AWS_ variables, or "
             "AWS_SKIP_SIGNATURE=true for a public bucket",
@@ -90,29 +90,35 @@ def _s3_access(bucket: str) -> dict[str, Any]:
         )
 
     def credentials() -> Any:
-        now = found.get_frozen_credentials()
-        names = {"access_key_id": now.access_key, "secret_access_key": now.secret_key, "token": now.token}
-        is_fixed = type(found).__name__ == "Credentials"
-        return {**names, "expires_at": None if is_fixed else datetime.now(UTC) + _RENEW}
+        frozen_keys = session_credentials.get_frozen_credentials()
+        store_keys = {
+            "access_key_id": frozen_keys.access_key,
+            "secret_access_key": frozen_keys.secret_key,
+            "token": frozen_keys.token,
+        }
+        is_fixed = type(session_credentials).__name__ == "Credentials"
+        return {**store_keys, "expires_at": None if is_fixed else datetime.now(UTC) + _RENEW}
 
-    return {"config": config, "credential_provider": credentials}
+    return {"config": store_config, "credential_provider": credentials}
 
 
 def _google_access() -> dict[str, Any]:
     """Return endpoint and credentials, found by google.auth; without any, objects are public."""
-    if given := os.environ.get("STORAGE_EMULATOR_HOST"):
-        emulator = _endpoint("STORAGE_EMULATOR_HOST", given if "://" in given else f"http://{given}")
+    if emulator_host := os.environ.get("STORAGE_EMULATOR_HOST"):
+        emulator = _endpoint(
+            "STORAGE_EMULATOR_HOST", emulator_host if "://" in emulator_host else f"http://{emulator_host}"
+        )
         # Any credentials will do, but obstore writes with none.
-        token = {"token": "emulator", "expires_at": None}
-        return {"config": {"base_url": emulator.rstrip("/")}, "credential_provider": lambda: token}
+        fixed_token = {"token": "emulator", "expires_at": None}
+        return {"config": {"base_url": emulator.rstrip("/")}, "credential_provider": lambda: fixed_token}
     from google.auth import default
     from google.auth.exceptions import DefaultCredentialsError
     from obstore.auth.google import GoogleCredentialProvider
 
     try:
         # The key of a service account gives nothing without a scope.
-        found, _ = default(scopes=["https://www.googleapis.com/auth/devstorage.read_write"])
-        return {"credential_provider": GoogleCredentialProvider(found)}
+        google_credentials, _ = default(scopes=["https://www.googleapis.com/auth/devstorage.read_write"])
+        return {"credential_provider": GoogleCredentialProvider(google_credentials)}
     except DefaultCredentialsError:
         if os.environ.get("GOOGLE_APPLICATION_CREDENTIALS"):
             raise

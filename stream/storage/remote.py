@@ -36,19 +36,19 @@ class Traffic:
     num_bytes: int = 0
 
 
-def is_remote(path: str | Path) -> bool:
+def is_remote(location: str | Path) -> bool:
     """Return whether a path is a URL; a ``Path`` of a URL has lost one slash.
 
     >>> is_remote("s3://bucket/oxe"), is_remote(Path("gs://bucket")), is_remote("data/oxe")
     (True, True, False)
     """
-    return bool(_REMOTE.match(str(path)))
+    return bool(_REMOTE.match(str(location)))
 
 
-def check_local(path: str | Path) -> None:
+def check_local(location: str | Path) -> None:
     """Raise ArgumentError for an address: writing to it as a path would make a folder ``s3:`` on this machine."""
-    if is_remote(path):
-        raise ArgumentError(f"{checked_url(path)}: expected a local path; write it there, and copy it to the store")
+    if is_remote(location):
+        raise ArgumentError(f"{checked_url(location)}: expected a local path; write it there, and copy it to the store")
 
 
 def join(root: str | Path, *names: str) -> str:
@@ -101,13 +101,15 @@ class CachedRoot:
         return replace(self, url=url, below=f"{MEMBERS}/{name}-{hashlib.sha256(url.encode()).hexdigest()[:8]}")
 
 
-def checked_url(url: str | Path) -> str:
+def checked_url(address: str | Path) -> str:
     """Return an address as it is used; raise ArgumentError if it has a name, key or query in it."""
     # A Path has lost one slash.
-    url = re.sub(r":/+", "://", str(url), count=1).rstrip("/")
-    if re.search(r"[@?#]", url):
-        raise ArgumentError(f"{url.partition('://')[0]}://...: has a name, key or query in it; give the address alone")
-    return url
+    address = re.sub(r":/+", "://", str(address), count=1).rstrip("/")
+    if re.search(r"[@?#]", address):
+        raise ArgumentError(
+            f"{address.partition('://')[0]}://...: has a name, key or query in it; give the address alone"
+        )
+    return address
 
 
 def cached_root(
@@ -133,24 +135,35 @@ def cached_root(
         return root
     if is_local and not has_members:
         raise ArgumentError(f"cache={str(cache)!r:.200} is for roots like s3://BUCKET/...; leave it out for {root}")
-    url = str(Path(root).absolute()) if is_local else checked_url(root)
+    root_url = str(Path(root).absolute()) if is_local else checked_url(root)
     if cache is None:
         raise ArgumentError(
-            f"{url}: to read it in place, name a local folder for what was read, and a bound: "
+            f"{root_url}: to read it in place, name a local folder for what was read, and a bound: "
             "cache='/scratch/oxe:200GB' (--cache for a command); or copy what a mixture needs with "
-            f"`pairstream fetch {url} LOCAL --mixture MIXTURE`, and open LOCAL"
+            f"`pairstream fetch {root_url} LOCAL --mixture MIXTURE`, and open LOCAL"
         )
     if not isinstance(cache, str | Path):
         raise ArgumentError(f"cache={cache!r:.100}; expected a local folder, with a bound such as /scratch/oxe:200GB")
-    folder, bound = str(cache), re.fullmatch(r"(.+):([0-9]+(?:\.[0-9]+)?)\s*([KMGT])B?", str(cache), re.IGNORECASE)
-    most = None
-    if bound is not None:
-        folder, most = bound[1], int(float(bound[2]) * 1000 ** (1 + "KMGT".index(bound[3].upper())))
-    if is_remote(folder) or not folder.strip() or (":" in folder and bound is None) or most == 0:
+    cache_folder, bounded_cache = (
+        str(cache),
+        re.fullmatch(r"(.+):([0-9]+(?:\.[0-9]+)?)\s*([KMGT])B?", str(cache), re.IGNORECASE),
+    )
+    max_bytes = None
+    if bounded_cache is not None:
+        cache_folder, max_bytes = (
+            bounded_cache[1],
+            int(float(bounded_cache[2]) * 1000 ** (1 + "KMGT".index(bounded_cache[3].upper()))),
+        )
+    if (
+        is_remote(cache_folder)
+        or not cache_folder.strip()
+        or (":" in cache_folder and bounded_cache is None)
+        or max_bytes == 0
+    ):
         raise ArgumentError(
             f"cache={str(cache)!r:.200}; expected a local folder, with a bound such as /scratch/oxe:200GB"
         )
-    return CachedRoot(url, Path(os.path.expanduser(folder)).absolute(), most)
+    return CachedRoot(root_url, Path(os.path.expanduser(cache_folder)).absolute(), max_bytes)
 
 
 @dataclass(frozen=True)
@@ -205,9 +218,11 @@ def explain(error: Exception) -> tuple[str, bool]:
     # obstore appends its own structures.
     text = " ".join(str(error).partition("\n\nDebug source")[0].split())
     server = re.search(r" (https?://[^/@\s]+)", text)
-    if answer := re.search(r"non-2xx status code: ([^:]*)(.*)", text):
+    if status_answer := re.search(r"non-2xx status code: ([^:]*)(.*)", text):
         # The rest of an answer may repeat credentials.
-        text = ": ".join((f"the server answered {answer[1]}", *re.findall("<(?:Code|Message)>([^<]+)<", answer[2])))
+        text = ": ".join(
+            (f"the server answered {status_answer[1]}", *re.findall("<(?:Code|Message)>([^<]+)<", status_answer[2]))
+        )
     text = text[:300].rstrip(": ") or kind
     if re.search(r"credential provider: \w*(?:Connect|Timeout|Transport)", text):
         return f"no answer from the service of credentials ({text}); try again", False
@@ -220,6 +235,6 @@ def explain(error: Exception) -> tuple[str, bool]:
     if "incorrectly configured region" in text:
         return "the bucket lies in another region; set AWS_REGION to it", True
     if re.search("error sending request|body error", text) or isinstance(error, TimeoutError):
-        where = f" from {server[1]}" if server else ""
-        return f"no answer{where}; check the address, the network and the server, and try again", False
-    return text if answer else f"{kind}: {text}", False
+        sender = f" from {server[1]}" if server else ""
+        return f"no answer{sender}; check the address, the network and the server, and try again", False
+    return text if status_answer else f"{kind}: {text}", False

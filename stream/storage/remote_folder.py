@@ -51,8 +51,8 @@ class RemoteFolder:
         self.bucket = path.partition("/")[0]
         # obstore panics at others.
         if self.scheme not in self.schemes or not re.fullmatch(r"[\w.:\[\]-]+", self.bucket):
-            kinds = list(dict.fromkeys(self.schemes.values()))
-            expected = f"a folder, {', '.join(kinds[:-1])} or {kinds[-1]}"
+            url_patterns = list(dict.fromkeys(self.schemes.values()))
+            expected = f"a folder, {', '.join(url_patterns[:-1])} or {url_patterns[-1]}"
             raise RemoteError(f"{url}: expected {expected}", refused=True)
         object_reads()  # raises now
         with self.explained("opened"):
@@ -75,18 +75,28 @@ class RemoteFolder:
     def folders(self) -> list[str]:
         """Return the names of the subfolders; of a web server the datasets of the root, or the versions of one."""
         if self.scheme in _WEB:
-            below = self.url.removeprefix(self._root).strip("/")
-            return sorted({version if below else name for name, version in self._listed() if below in ("", name)})
+            dataset_path = self.url.removeprefix(self._root).strip("/")
+            return sorted(
+                {
+                    version if dataset_path else dataset_name
+                    for dataset_name, version in self._listed()
+                    if dataset_path in ("", dataset_name)
+                }
+            )
         return sorted(path.rsplit("/", 1)[-1] for path in self._list()[1])
 
     def _list(self) -> tuple[dict[str, int], list[str]]:
         """Return the size of each object by its key, and the keys of the subfolders."""
-        prefix = self.key("")
+        folder_key = self.key("")
         with self.explained("listed"):
-            found = self._wait(lambda: self.store.list_with_delimiter_async(prefix or None))
+            listing = self._wait(lambda: self.store.list_with_delimiter_async(folder_key or None))
         # A store may list an object with the folder's own name.
-        sizes = {str(each["path"]): int(each["size"]) for each in found["objects"] if each["path"] != prefix}
-        return sizes, list(map(str, found["common_prefixes"]))
+        object_sizes = {
+            str(listed_object["path"]): int(listed_object["size"])
+            for listed_object in listing["objects"]
+            if listed_object["path"] != folder_key
+        }
+        return object_sizes, list(map(str, listing["common_prefixes"]))
 
     def size(self, name: str) -> int | None:
         """Return the size of an object in bytes, or None if it does not exist."""
@@ -107,20 +117,20 @@ class RemoteFolder:
 
     async def _read(self, name: str) -> bytes:
         async def send() -> bytes:
-            answer = await self.store.get_async(self.key(name))
-            return bytes(await answer.bytes_async())
+            response = await self.store.get_async(self.key(name))
+            return bytes(await response.bytes_async())
 
         with self.explained("read", name):
             return await self._repeat(send)
 
-    def _repeat(self, send: Callable[[], Awaitable[Any]], *, num_bytes: int = 0) -> Coroutine[Any, Any, Any]:
+    def _repeat(self, send_request: Callable[[], Awaitable[Any]], *, num_bytes: int = 0) -> Coroutine[Any, Any, Any]:
         """Return the coroutine of a request that is repeated until the deadline, a second later for each MiB sent."""
         deadline = time.monotonic() + self.deadline_s + (num_bytes >> 20)
-        return object_reads().repeat(send, lambda: deadline - time.monotonic())
+        return object_reads().repeat(send_request, lambda: deadline - time.monotonic())
 
-    def _wait(self, send: Callable[[], Awaitable[Any]], *, num_bytes: int = 0) -> Any:
+    def _wait(self, send_request: Callable[[], Awaitable[Any]], *, num_bytes: int = 0) -> Any:
         """Return the answer of a request that is repeated until the deadline."""
-        return object_reads().wait(self._repeat(send, num_bytes=num_bytes))
+        return object_reads().wait(self._repeat(send_request, num_bytes=num_bytes))
 
     def read_range(self, name: str, start: int, stop: int) -> bytes:
         """Return the bytes [start, stop) of an object; raise RemoteError if it is shorter."""
@@ -138,32 +148,34 @@ class RemoteFolder:
         return object_key(f"{self.url}/{name}").rstrip("/")
 
     @contextlib.contextmanager
-    def explained(self, done: str, name: str = "") -> Iterator[None]:
+    def explained(self, operation: str, name: str = "") -> Iterator[None]:
         """Turn an exception of the libraries into one clear RemoteError, FileNotFoundError or FileExistsError."""
-        where = f"{self.url}/{name}" if name else self.url
+        context = f"{self.url}/{name}" if name else self.url
         try:
             yield
         except StreamError:
             raise
         except ImportError as error:
             library, extra = ("botocore", "s3") if self.scheme == "s3" else ("google-auth", "gcs")
-            raise RemoteError(f"{missing(library, extra, by=where)} ({error})", refused=True) from None
+            raise RemoteError(f"{missing(library, extra, by=context)} ({error})", refused=True) from None
         except Exception as error:
             if "NoSuchBucket" in str(error):
-                bucket = f"{self.scheme}://{self.bucket}"
-                raise RemoteError(f"{where}: no such bucket: {bucket}; check its name", refused=True) from None
+                bucket_url = f"{self.scheme}://{self.bucket}"
+                raise RemoteError(f"{context}: no such bucket: {bucket_url}; check its name", refused=True) from None
             if isinstance(error, FileNotFoundError):
-                raise FileNotFoundError(f"{where}: no such object") from None
+                raise FileNotFoundError(f"{context}: no such object") from None
             if type(error).__name__ == "AlreadyExistsError":
-                raise FileExistsError(f"{where}: exists already") from None
+                raise FileExistsError(f"{context}: exists already") from None
             reason, refused = explain(error)
-            raise RemoteError(f"{where}: cannot be {done}: {reason}", refused=refused or done == "opened") from None
+            raise RemoteError(
+                f"{context}: cannot be {operation}: {reason}", refused=refused or operation == "opened"
+            ) from None
 
     def _listed(self) -> list[tuple[str, str]]:
         """Return name and version of each dataset of the root."""
         try:
             content: Any = json.loads(RemoteFolder(self._root).read(LISTING))
-            return [(str(each["dataset"]), str(each["version"])) for each in content["datasets"]]
+            return [(str(dataset_row["dataset"]), str(dataset_row["version"])) for dataset_row in content["datasets"]]
         except (FileNotFoundError, KeyError, TypeError, ValueError):
             raise RemoteError(
                 f"{self._root}/{LISTING}: no list of datasets, which a web server cannot tell by itself; write it "

@@ -56,7 +56,7 @@ class TableWriter:
         """Add a batch; all batches have the same schema."""
         if self._schema is None:
             self._schema = batch.schema
-            self._columns = [_Column(field.type, self._spools, name=field.name) for field in batch.schema]
+            self._columns = [_Column(field.type, self._spools, column_name=field.name) for field in batch.schema]
         assert batch.schema.equals(self._schema, check_metadata=True)
         for column, array in zip(self._columns, batch.columns, strict=True):
             column.add(array)
@@ -64,10 +64,10 @@ class TableWriter:
     def finish(self) -> None:
         """Write the file, which is then on the disk."""
         assert self._schema is not None, "at least one batch"
-        whole = pa.RecordBatch.from_arrays([column.array() for column in self._columns], schema=self._schema)
+        record_batch = pa.RecordBatch.from_arrays([column.array() for column in self._columns], schema=self._schema)
         with self._path.open("wb") as file:
             with pa.ipc.new_file(pa.PythonFile(_Sink(file, self._spools), "w"), self._schema) as writer:
-                writer.write_batch(whole)
+                writer.write_batch(record_batch)
             file.flush()
             os.fsync(file.fileno())
 
@@ -75,9 +75,9 @@ class TableWriter:
 class _Spools:
     """Temporary files that collect buffers."""
 
-    def __init__(self, folder: Path, stack: ExitStack) -> None:
+    def __init__(self, folder: Path, exit_stack: ExitStack) -> None:
         self._folder = folder
-        self._stack = stack
+        self._stack = exit_stack
         self.files: dict[int, IO[bytes]] = {}
         """Files by the address of their buffer."""
 
@@ -102,11 +102,11 @@ class _Sink:
         self._spools = spools
         self.closed = False
 
-    def write(self, data: Any) -> int:
-        buffer = pa.py_buffer(data)
-        if spool := self._spools.files.get(buffer.address):
-            spool.seek(0)
-            shutil.copyfileobj(spool, self._file, _BLOCK)
+    def write(self, content: Any) -> int:
+        buffer = pa.py_buffer(content)
+        if spool_file := self._spools.files.get(buffer.address):
+            spool_file.seek(0)
+            shutil.copyfileobj(spool_file, self._file, _BLOCK)
         else:
             self._file.write(buffer)
         return buffer.size
@@ -124,9 +124,9 @@ class _Sink:
 class _Column:
     """A column, or the values within its lists, added batch by batch."""
 
-    def __init__(self, kind: pa.DataType, spools: _Spools, *, name: str) -> None:
-        types = pa.types
-        self._kind = kind
+    def __init__(self, arrow_type: pa.DataType, spools: _Spools, *, column_name: str) -> None:
+        arrow_types = pa.types
+        self._kind = arrow_type
         self._spools = spools
         self._rows = self._inside = 0
         self._valid: list[pa.Array] = []
@@ -135,16 +135,21 @@ class _Column:
         self._offsets: IO[bytes] | None = None
         self._data: IO[bytes] | None = None
         self._child: _Column | None = None
-        self._is_dictionary = kind == pa.dictionary(pa.int32(), pa.large_string())
-        if types.is_large_string(kind) or types.is_large_list(kind):
+        self._is_dictionary = arrow_type == pa.dictionary(pa.int32(), pa.large_string())
+        if arrow_types.is_large_string(arrow_type) or arrow_types.is_large_list(arrow_type):
             self._offsets = spools.open()
             self._offsets.write(bytes(8))
-        if types.is_large_list(kind) or types.is_fixed_size_list(kind):
-            self._child = _Column(kind.value_type, spools, name=name)
-        elif self._is_dictionary or types.is_large_string(kind) or types.is_integer(kind) or types.is_floating(kind):
+        if arrow_types.is_large_list(arrow_type) or arrow_types.is_fixed_size_list(arrow_type):
+            self._child = _Column(arrow_type.value_type, spools, column_name=column_name)
+        elif (
+            self._is_dictionary
+            or arrow_types.is_large_string(arrow_type)
+            or arrow_types.is_integer(arrow_type)
+            or arrow_types.is_floating(arrow_type)
+        ):
             self._data = spools.open()
-        elif not types.is_boolean(kind):
-            raise FormatError(f"column {name!r} is {kind}, which an index does not hold")
+        elif not arrow_types.is_boolean(arrow_type):
+            raise FormatError(f"column {column_name!r} is {arrow_type}, which an index does not hold")
 
     def add(self, array: pa.Array) -> None:
         """Add rows."""
@@ -180,9 +185,9 @@ class _Column:
 
     def array(self) -> pa.Array:
         """Return the whole column."""
-        valid = pa.concat_arrays([pa.array([], pa.bool_()), *self._valid])
-        nulls = valid.false_count
-        buffers = [valid.buffers()[1] if nulls else None]
+        valid_rows = pa.concat_arrays([pa.array([], pa.bool_()), *self._valid])
+        nulls = valid_rows.false_count
+        buffers = [valid_rows.buffers()[1] if nulls else None]
         buffers += [self._spools.buffer(file) for file in (self._offsets, self._data) if file is not None]
         if self._is_dictionary:
             texts = pa.array(list(self._texts), pa.large_string())

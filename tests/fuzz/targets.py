@@ -202,7 +202,7 @@ def _manifest(root: Path, path: Path) -> Target:
     def read(content: bytes) -> None:
         path.write_bytes(sign(content))
         try:
-            read_fields(read_manifest(path), where="fuzz")
+            read_fields(read_manifest(path), context="fuzz")
         except FormatError:
             return
 

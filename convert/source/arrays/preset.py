@@ -52,7 +52,7 @@ def load_preset(name: str) -> Preset:
     try:
         return Preset.model_validate(read_yaml(_FOLDER / f"{name}.yaml"))
     except ValidationError as error:
-        raise ConfigError(list_faults(error, where=where)) from None
+        raise ConfigError(list_faults(error, context=where)) from None
     except (OSError, ValueError) as error:
         raise ConfigError(f"{where}: {error}") from None
 

@@ -104,4 +104,4 @@ def parse_layout(content: Mapping[str, Any], *, where: str) -> Layout:
     try:
         return Layout.model_validate(content)
     except ValidationError as error:
-        raise ConfigError(list_faults(error, where=f"{where}: layout")) from None
+        raise ConfigError(list_faults(error, context=f"{where}: layout")) from None

@@ -32,7 +32,7 @@ class Colour(enum.StrEnum):
     ],
 )
 def test_a_scalar_of_any_library_is_pythons_own(value: Any, expected: Any) -> None:
-    found = plain_scalar(value, where="x")
+    found = plain_scalar(value, context="x")
     assert found == expected
     assert type(found) is type(expected)
 
@@ -40,13 +40,13 @@ def test_a_scalar_of_any_library_is_pythons_own(value: Any, expected: Any) -> No
 @pytest.mark.parametrize("value", [None, b"a", [1], {}, object(), np.arange(2), np.datetime64("2024-01-01"), np.nan])
 def test_what_is_no_scalar_is_refused(value: Any) -> None:
     with pytest.raises(ArgumentError, match="x: "):
-        plain_scalar(value, where="x")
+        plain_scalar(value, context="x")
 
 
 @pytest.mark.parametrize("values", [np.array([[1, 2]]), np.array(1), torch.tensor(1), "ab", b"ab", {1: 2}, 5, None])
 def test_what_is_no_list_of_scalars_is_refused(values: Any) -> None:
     with pytest.raises(ArgumentError, match="x: "):
-        plain_values(values, where="x")
+        plain_values(values, context="x")
 
 
 @pytest.mark.parametrize("value", [{"a": {1, 2}}, [b"a"], [np.nan], [object()]])

@@ -39,7 +39,7 @@ def folder(made: Path, tmp_path: Path) -> Path:
 def columns_of(folder: Path, columns: list[tuple[TableKind, str]], split: str = "train") -> list[UsedColumn]:
     dataset = Catalog(folder.parents[1]).open("arm")
     index = open_index(dataset, split)
-    return used_columns(dataset, index, columns, first=index)
+    return used_columns(dataset, index, columns, reference=index)
 
 
 def all_columns(folder: Path) -> list[UsedColumn]:
