@@ -126,12 +126,9 @@ def printable(text: str, *, latin: bool = False) -> str:
     >>> print(printable("put 红 there\x1b"), printable("put 红 there", latin=True))
     put 红 there\x1b put \u7ea2 there
     """
-    last_letter = 0xFF if latin else sys.maxunicode
-    printed_letters = (
-        letter if letter.isprintable() and ord(letter) <= last_letter else ascii(letter)[1:-1]
-        for letter in " ".join(text.split())
-    )
-    return "".join(printed_letters)
+    last = 0xFF if latin else sys.maxunicode
+    letters = " ".join(text.split())
+    return "".join(c if c.isprintable() and ord(c) <= last else ascii(c)[1:-1] for c in letters)
 
 
 def interrupt_on_kill() -> None:
@@ -139,17 +136,13 @@ def interrupt_on_kill() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
-def check_names(names: Iterable[str], known_names: Collection[str]) -> None:
+def check_names(arguments: Iterable[str], parameters: Collection[str]) -> None:
     """Raise ArgumentError for the first unknown name of an argument, with the closest known one, or a synonym."""
-    for argument in names:
-        if argument not in known_names:
-            synonyms = [repr(synonym) for synonym in _SYNONYMS.get(argument, ()) if synonym in known_names]
-            suggestion = (
-                f"did you mean {' or '.join(synonyms)}?"
-                if synonyms
-                else closest(argument, known_names, noun="arguments")
-            )
-            raise ArgumentError(f"unknown argument {argument!r}; {_ADVICE.get(argument, suggestion)}")
+    for argument in arguments:
+        if argument not in parameters:
+            synonyms = " or ".join(repr(name) for name in _SYNONYMS.get(argument, ()) if name in parameters)
+            hint = f"did you mean {synonyms}?" if synonyms else closest(argument, parameters, noun="arguments")
+            raise ArgumentError(f"unknown argument {argument!r}; {_ADVICE.get(argument, hint)}")
 
 
 def with_known_names(function: Callable[_P, _R]) -> Callable[_P, _R]:
@@ -175,7 +168,6 @@ def check_whole(argument: str, value: Any, *, least: int | None) -> int:
     except TypeError:
         number = None
     if number is None or isinstance(value, bool) or (least is not None and number < least):
-        raise ArgumentError(
-            f"{argument}={value!r:.100}; expected a whole number{'' if least is None else f' >= {least}'}"
-        )
+        bound = "" if least is None else f" >= {least}"
+        raise ArgumentError(f"{argument}={value!r:.100}; expected a whole number{bound}")
     return number

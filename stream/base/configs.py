@@ -38,12 +38,10 @@ class Entry(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _check_keys(cls, content: Any) -> Any:
-        known_keys = [field.alias or name for name, field in cls.model_fields.items()]
-        for content_key in content if isinstance(content, dict) else ():
-            if content_key not in known_keys:
-                raise ValueError(
-                    f"unknown key {content_key!r:.80}; {closest(str(content_key), known_keys, noun='keys')}"
-                )
+        allowed = [field.alias or field_name for field_name, field in cls.model_fields.items()]
+        for key in content if isinstance(content, dict) else ():
+            if key not in allowed:
+                raise ValueError(f"unknown key {key!r:.80}; {closest(str(key), allowed, noun='keys')}")
         return content
 
 

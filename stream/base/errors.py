@@ -100,21 +100,19 @@ class RecordError(StreamError, RuntimeError):
         )
 
 
-def closest(name: object, known_names: Iterable[str], *, noun: str) -> str:
-    """Return a hint for an unknown name: the closest known names in any case, or else the list of known names.
+def closest(name: object, candidates: Iterable[str], *, noun: str) -> str:
+    """Return a hint for an unknown name: the closest candidates in any case, or else the list of them.
 
     >>> closest("Brigde", ["bridge", "kuka"], noun="datasets")
     "did you mean 'bridge'?"
     >>> closest("xyz", ["bridge", "kuka"], noun="datasets")
     'datasets there: bridge, kuka'
     """
-    names = sorted(known_names)
-    lowered = {candidate.lower(): candidate for candidate in names}
-    close_names = [
-        lowered[close_name] for close_name in difflib.get_close_matches(str(name)[:80].lower(), lowered, n=3)
-    ]
-    if close_names:
-        return f"did you mean {' or '.join(map(repr, close_names))}?"
+    names = sorted(candidates)
+    by_lowercase = {candidate.lower(): candidate for candidate in names}
+    matches = [by_lowercase[match] for match in difflib.get_close_matches(str(name)[:80].lower(), by_lowercase, n=3)]
+    if matches:
+        return f"did you mean {' or '.join(map(repr, matches))}?"
     return f"{noun} there: {', '.join(names[:40]) or 'none'}{' ...' if len(names) > 40 else ''}"
 
 

@@ -26,20 +26,16 @@ _V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
 
 
 def available_memory(*, proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """Return the bytes available without swapping, or None if unknown.
-
-    The smallest of the kernel's figure and those of the control groups counts.
+    """Return the bytes available without swapping, or None if unknown: the kernel's figure or that of a control group.
 
     Args:
         proc: Mount point of ``/proc``.
         groups: Mount point of the control groups.
     """
-    control_groups = own_groups("memory", proc=proc, groups=groups)
-    available = [
-        _machine_memory(proc),
-        *(_group_memory(folder, *(_V2 if is_v2 else _V1)) for folder, is_v2 in control_groups),
-    ]
-    return min((size for size in available if size is not None), default=None)
+    available = [_machine_memory(proc)]
+    for folder, is_v2 in own_groups("memory", proc=proc, groups=groups):
+        available.append(_group_memory(folder, *(_V2 if is_v2 else _V1)))
+    return min((num_bytes for num_bytes in available if num_bytes is not None), default=None)
 
 
 def _machine_memory(proc: Path) -> int | None:
@@ -79,17 +75,13 @@ def own_groups(controller: str, *, proc: Path, groups: Path) -> Iterator[tuple[P
     except OSError:
         return
     for line in lines:
-        controllers, _, path = line.partition(":")[2].partition(":")
+        _, controllers, group = (*line.split(":", 2), "", "")[:3]
         if controllers and controller not in controllers.split(","):
             continue
         mount = groups / controller if controllers else groups
         # A container may mount its own group as the root: then only the mount point itself has these files.
-        folder = mount / path.strip("/")
-        yield from (
-            (group_folder, not controllers)
-            for group_folder in (folder, *folder.parents)
-            if group_folder.is_relative_to(mount)
-        )
+        folder = mount / group.strip("/")
+        yield from ((path, not controllers) for path in (folder, *folder.parents) if path.is_relative_to(mount))
 
 
 def usable_processors(

@@ -52,7 +52,7 @@ class Dataset:
     @classmethod
     def of(
         cls,
-        dataset_name: str,
+        name: str,
         version: str,
         folder: Path,
         manifest: Manifest,
@@ -60,17 +60,9 @@ class Dataset:
         remote: CachedRoot | None = None,
     ) -> Dataset:
         """Return the dataset of a complete manifest."""
-        shards_by_split = {split: SplitShards.of(entry.shards) for split, entry in manifest.splits.items()}
-        bare_splits = {split: entry.model_copy(update={"shards": ()}) for split, entry in manifest.splits.items()}
-        return cls(
-            dataset_name,
-            version,
-            folder,
-            manifest.model_copy(update={"splits": bare_splits}),
-            shards_by_split,
-            fetched,
-            remote,
-        )
+        shards = {split: SplitShards.of(entry.shards) for split, entry in manifest.splits.items()}
+        entries = {split: entry.model_copy(update={"shards": ()}) for split, entry in manifest.splits.items()}
+        return cls(name, version, folder, manifest.model_copy(update={"splits": entries}), shards, fetched, remote)
 
     @cached_property
     def fields(self) -> Fields:
@@ -142,18 +134,14 @@ class Catalog:
     @cached_property
     def versions(self) -> dict[str, list[str]]:
         """Versions of each dataset, oldest first, incomplete ones included."""
-        dataset_names = [dataset_name for dataset_name in self._source.folders() if not dataset_name.startswith(".")]
+        dataset_names = [name for name in self._source.folders() if not name.startswith(".")]
         with ThreadPoolExecutor(_THREADS) as executor:
-            subfolders = list(executor.map(lambda dataset_name: (self._source / dataset_name).folders(), dataset_names))
-        versions = {
-            dataset_name: [version for version in version_names if not version.startswith(".")]
-            for dataset_name, version_names in zip(dataset_names, subfolders, strict=True)
-        }
-        return {
-            dataset_name: sorted(version_names, key=version_key)
-            for dataset_name, version_names in versions.items()
-            if version_names
-        }
+            subfolders = executor.map(lambda dataset_name: (self._source / dataset_name).folders(), dataset_names)
+            versions = {
+                dataset_name: sorted((name for name in folders if not name.startswith(".")), key=version_key)
+                for dataset_name, folders in zip(dataset_names, subfolders, strict=True)
+            }
+        return {dataset_name: folders for dataset_name, folders in versions.items() if folders}
 
     def check_converted(self, *folders: str) -> None:
         """Raise ArgumentError if the root holds a TFDS dataset, the input of ``convert.run``, or is no root.
@@ -200,30 +188,28 @@ class Catalog:
             FormatError: The manifest cannot be used.
         """
         if reference not in self._open:
-            dataset_name, _, version = reference.partition(":")
-            if dataset_name not in self.versions:
+            name, _, version = reference.partition(":")
+            if name not in self.versions:
                 self.check_converted()
-                suggestion = closest(dataset_name, self.versions, noun="datasets")
+                hint = closest(name, self.versions, noun="datasets")
                 raise ArgumentError(
-                    f"{self._source}: no dataset {dataset_name!r}; {suggestion}{'' if suggestion.endswith('?') else '.'} Convert it with "
+                    f"{self._source}: no dataset {name!r}; {hint}{'' if hint.endswith('?') else '.'} Convert it with "
                     "`python -m convert.run`, or leave it out of a mixture with weight 0"
                 )
-            dataset_folder, versions = self._source / dataset_name, ", ".join(self.versions[dataset_name])
-            if version and version not in self.versions[dataset_name]:
-                raise ArgumentError(f"{dataset_folder}: no version {version!r}; versions there: {versions}")
-            version = version or self._newest(dataset_name)
-            if not version or not self._has(MANIFEST_NAME, dataset_name, version):
-                if any(self._has(FETCHED_NAME, dataset_name, candidate) for candidate in self.versions[dataset_name]):
-                    raise ArgumentError(
-                        f"{dataset_folder}: its fetch is not complete; run the same `pairstream fetch` "
-                        "command again to finish it"
-                    )
-                self.check_converted(f"{dataset_name}/{version or '*'}")
+            folder, versions = self._source / name, ", ".join(self.versions[name])
+            if version and version not in self.versions[name]:
+                raise ArgumentError(f"{folder}: no version {version!r}; versions there: {versions}")
+            version = version or self._newest(name)
+            if not version or not self._has(MANIFEST_NAME, name, version):
+                if any(self._has(FETCHED_NAME, name, candidate) for candidate in self.versions[name]):
+                    advice = "run the same `pairstream fetch` command again to finish it"
+                    raise ArgumentError(f"{folder}: its fetch is not complete; {advice}")
+                self.check_converted(f"{name}/{version or '*'}")
                 raise ArgumentError(
-                    f"{dataset_folder}: no {MANIFEST_NAME} in {version or versions}, so its conversion is not complete; run "
+                    f"{folder}: no {MANIFEST_NAME} in {version or versions}, so its conversion is not complete; run "
                     "the same `python -m convert.run` command again to finish it"
                 )
-            self._open[reference] = self._read(dataset_name, version)
+            self._open[reference] = self._read(name, version)
         return self._open[reference]
 
     def open_all(self, references: Sequence[str]) -> list[Dataset]:
@@ -247,11 +233,9 @@ class Catalog:
     def _has(self, file_name: str, dataset_name: str, version: str) -> bool:
         return (self._source / dataset_name / version).size(file_name) is not None
 
-    def _newest(self, dataset_name: str) -> str:
-        complete = [
-            version for version in self.versions[dataset_name] if self._has(MANIFEST_NAME, dataset_name, version)
-        ]
-        return complete[-1] if complete else ""
+    def _newest(self, name: str) -> str:
+        """Return the highest complete version of a dataset, empty if there is none."""
+        return next((v for v in reversed(self.versions[name]) if self._has(MANIFEST_NAME, name, v)), "")
 
 
 def version_key(version: str) -> tuple[list[int], str]:

@@ -38,9 +38,9 @@ class EpisodeList:
 
     @cached_property
     def patterns(self) -> tuple[re.Pattern[str], ...]:
-        """The names with ``*``, in which nothing else stands for other text."""
-        literals_by_name = (map(re.escape, name.split("*")) for name in self.names if "*" in name)
-        return tuple(re.compile(".*".join(literals), re.DOTALL) for literals in literals_by_name)
+        """Patterns of the names with ``*``; all other characters match only themselves."""
+        wildcards = (name.split("*") for name in self.names if "*" in name)
+        return tuple(re.compile(".*".join(map(re.escape, literals)), re.DOTALL) for literals in wildcards)
 
     def describe(self) -> str:
         """Return the kind and count of the names with their hash, for manifests."""
@@ -59,64 +59,61 @@ class EpisodeList:
         return is_listed == self.keeps
 
 
-def read_by_name(argument: Any, member_names: Sequence[str], argument_name: str) -> dict[str, Any]:
+def read_by_name(value: Any, allowed: Sequence[str], argument: str) -> dict[str, Any]:
     """Return a mapping by member or dataset, or that of a JSON file.
 
     Args:
-        argument: None, a mapping, or a file.
-        member_names: Names that the mapping may have.
-        argument_name: Name of the argument, for messages.
+        value: None, a mapping, or a file.
+        allowed: Names that the mapping may have.
+        argument: Name of the argument, for messages.
 
     Raises:
         ArgumentError: The argument is something else, or has an unknown name.
     """
-    content = {} if argument is None else read_value(argument, argument_name)
+    content = {} if value is None else read_value(value, argument)
     if not isinstance(content, Mapping):
-        raise ArgumentError(f"{argument_name}={argument!r:.100}; expected a mapping of members, or a JSON file of one")
-    for member_name in content:
-        if member_name not in member_names:
-            raise ArgumentError(
-                f"{argument_name}: no member {member_name!r:.80}; {closest(str(member_name), member_names, noun='members')}"
-            )
-    return {str(member_name): value for member_name, value in content.items() if value is not None}
+        raise ArgumentError(f"{argument}={value!r:.100}; expected a mapping of members, or a JSON file of one")
+    for name in content:
+        if name not in allowed:
+            raise ArgumentError(f"{argument}: no member {name!r:.80}; {closest(str(name), allowed, noun='members')}")
+    return {str(name): choice for name, choice in content.items() if choice is not None}
 
 
-def read_list(argument: Any, context: str) -> EpisodeList:
+def read_list(value: Any, context: str) -> EpisodeList:
     """Return a list of episodes.
 
     Args:
-        argument: Names to keep; ``{"keep": names}`` or ``{"leave_out": names}``; or a file of one of these.
-        context: Place of the argument, for messages.
+        value: Names to keep; ``{"keep": names}`` or ``{"leave_out": names}``; or a file with names or such a mapping.
+        context: Location of the value, for messages.
 
     Raises:
-        ArgumentError: The argument is something else, or a file cannot be read.
+        ArgumentError: The value is something else, or a file cannot be read.
     """
-    content = read_value(argument, context)
-    keeps_listed = True
+    content = read_value(value, context)
+    keeps = True
     if isinstance(content, Mapping):
         if len(content) != 1 or not set(content) <= {"keep", "leave_out"}:
             raise ArgumentError(f"{context}: keys {list(content)!r:.100}; expected `keep` or `leave_out`")
         ((list_kind, content),) = content.items()
-        keeps_listed = list_kind == "keep"
+        keeps = list_kind == "keep"
         content = read_value(content, context)
-    episode_names = list(content) if isinstance(content, Iterable) and not isinstance(content, Mapping | bytes) else []
-    if not episode_names or not all(isinstance(name, str) for name in episode_names):
+    names = list(content) if isinstance(content, Iterable) and not isinstance(content, Mapping | bytes) else []
+    if not names or not all(isinstance(name, str) for name in names):
         raise ArgumentError(f"{context}: {content!r:.100}; expected a list of texts, the ids of episodes")
-    return EpisodeList(tuple(sorted({str(name) for name in episode_names})), keeps_listed)
+    return EpisodeList(tuple(sorted({str(name) for name in names})), keeps)
 
 
-def read_value(argument: Any, context: str) -> Any:
+def read_value(value: Any, context: str) -> Any:
     """Return a value, or the content of the JSON file, or the lines of the text file, that it names."""
-    if not isinstance(argument, str | Path):
-        return argument
+    if not isinstance(value, str | Path):
+        return value
     try:
-        content = read_whole(argument, _MAX_BYTES).decode()
-        if not str(argument).endswith(".json"):
+        content = read_whole(value, _MAX_BYTES).decode()
+        if not str(value).endswith(".json"):
             return [line.strip() for line in content.splitlines() if line.strip()]
         return json.loads(content)
     except OSError as error:
-        raise ArgumentError(
-            f"{context}: {argument}: cannot be read ({error.strerror}); give a file, or the value"
-        ) from None
+        reason = f"cannot be read ({error.strerror}); give a file, or the value"
+        raise ArgumentError(f"{context}: {value}: {reason}") from None
     except (ValueError, RecursionError) as error:
-        raise ArgumentError(f"{context}: {argument}: not a JSON file ({error!s:.100})") from None
+        raise ArgumentError(f"{context}: {value}: not a JSON file ({error!s:.100})") from None

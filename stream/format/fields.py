@@ -99,46 +99,37 @@ class Fields(BaseModel):
         if self.layout == "frames":
             return tuple(
                 StoredCamera(
-                    camera_name,
-                    self.spec_cameras[camera_name].role,
-                    _pixels(self.camera_sizes[camera_name]),
-                    camera_name in self.depth,
-                    self.codec.get(camera_name, "jpeg"),
-                    self.gop.get(camera_name, 1),
+                    camera,
+                    self.spec_cameras[camera].role,
+                    _pixels(self.camera_sizes[camera]),
+                    camera in self.depth,
+                    self.codec.get(camera, "jpeg"),
+                    self.gop.get(camera, 1),
                 )
-                for camera_name in self.cameras
+                for camera in self.cameras
             )
-        camera_name = next(
-            (camera_name for camera_name, spec_camera in self.spec_cameras.items() if spec_camera.path == self.camera),
-            self.camera,
-        )
-        camera_role = self.spec_cameras[camera_name].role if camera_name in self.spec_cameras else ""
-        return (StoredCamera(camera_name, camera_role, _pixels(self.sizes), codec=self.codec.get(self.camera, "jpeg")),)
+        camera = next((name for name, spec in self.spec_cameras.items() if spec.path == self.camera), self.camera)
+        role = self.spec_cameras[camera].role if camera in self.spec_cameras else ""
+        return (StoredCamera(camera, role, _pixels(self.sizes), codec=self.codec.get(self.camera, "jpeg")),)
 
     @model_validator(mode="after")
     def _complete(self) -> Fields:
         if self.layout == "pairs" and not self.frame_offsets:
             raise ValueError("has no frame_offsets")
-        video_cameras = {camera_name for camera_name, codec in self.codec.items() if codec in VIDEO_CODECS}
-        if video_cameras != set(self.gop) or (video_cameras and self.layout == "pairs"):
-            raise ValueError(
-                f"codec: video of {', '.join(sorted(video_cameras)) or 'no camera'}, gop of {', '.join(self.gop)}"
-            )
-        undescribed = [
-            camera_name
-            for camera_name in self.cameras
-            if camera_name not in self.spec_cameras or camera_name not in self.camera_sizes
-        ]
-        if self.layout == "frames" and (not self.cameras or undescribed):
-            raise ValueError(f"cameras: {', '.join(undescribed) or 'none'} of spec.cameras and image.cameras")
+        videos = {camera for camera, codec in self.codec.items() if codec in VIDEO_CODECS}
+        if videos != set(self.gop) or (videos and self.layout == "pairs"):
+            names = ", ".join(sorted(videos)) or "no camera"
+            raise ValueError(f"codec: video of {names}, gop of {', '.join(self.gop)}")
+        missing = [name for name in self.cameras if name not in self.spec_cameras or name not in self.camera_sizes]
+        if self.layout == "frames" and (not self.cameras or missing):
+            raise ValueError(f"cameras: {', '.join(missing) or 'none'} of spec.cameras and image.cameras")
         return self
 
 
-def _pixels(size_names: dict[str, Any]) -> tuple[tuple[int, int], ...]:
+def _pixels(size_texts: dict[str, Any]) -> tuple[tuple[int, int], ...]:
     """Return sizes "HxW" as (height, width), sorted."""
-    return tuple(
-        sorted((int(height), int(width)) for height, _, width in (size_name.partition("x") for size_name in size_names))
-    )
+    sides = (text.split("x") for text in size_texts)
+    return tuple(sorted((int(height), int(width)) for height, width in sides))
 
 
 def read_fields(manifest: Manifest, *, context: str) -> Fields:

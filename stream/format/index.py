@@ -183,32 +183,30 @@ def find_episode(dataset: Dataset, index: SplitIndex, episode: int) -> EpisodeRo
 
     Raises:
         ArgumentError: The episode does not exist, or its shard was not fetched.
-        FormatError: Its rows lie outside of the tables.
+        FormatError: Its rows are outside of the tables.
     """
     context = f"dataset {dataset.name}, split {index.split}"
     episode = check_whole("episode", episode, least=None)
     if not 0 <= episode < len(index.episodes):
         raise ArgumentError(f"{context}: episode {episode} of {len(index.episodes):,}, counted from 0")
-    fetched, shard_number = dataset.fetched, int(index.episodes.array("shard")[episode])
-    if (
-        fetched is not None
-        and 0 <= shard_number < len(index.shards)
-        and index.shards.stem(shard_number) not in fetched.shards
-    ):
+    fetched, shard = dataset.fetched, int(index.episodes.array("shard")[episode])
+    if fetched is not None and 0 <= shard < len(index.shards) and index.shards.stem(shard) not in fetched.shards:
         raise ArgumentError(
-            f"{context}: episode {episode} lies in {index.shards.stem(shard_number)}, which was not fetched; bring it from "
+            f"{context}: episode {episode} is in {index.shards.stem(shard)}, which was not fetched; bring it from "
             f"{fetched.source} with `pairstream fetch`"
         )
-    first_record, num_records, first_step, num_steps = (
-        int(index.episodes.array(column_name)[episode])
-        for column_name in ("first_record", "num_records", "first_steps_row", "num_steps")
-    )
-    if not (
-        0 <= first_record <= first_record + num_records <= len(index.records)
-        and 0 <= first_step <= first_step + num_steps <= len(index.steps)
+    rows = []
+    for table, first_name, count_name in (
+        (index.records, "first_record", "num_records"),
+        (index.steps, "first_steps_row", "num_steps"),
     ):
-        raise FormatError(f"{index.episodes.path}: episode {episode} leads outside of records or steps; it is damaged")
-    return EpisodeRows(range(first_record, first_record + num_records), range(first_step, first_step + num_steps))
+        first, count = (int(index.episodes.array(name)[episode]) for name in (first_name, count_name))
+        if not 0 <= first <= first + count <= len(table):
+            raise FormatError(
+                f"{index.episodes.path}: episode {episode} leads outside of records or steps; it is damaged"
+            )
+        rows.append(range(first, first + count))
+    return EpisodeRows(*rows)
 
 
 @dataclass(frozen=True)
@@ -249,31 +247,24 @@ def used_columns(
     entry = dataset.manifest.splits[index.split]
     hashes_by_kind = {kind: entry.columns(kind) for kind in TABLE_KINDS}
     used = []
-    for kind, column_name in dict.fromkeys(columns):
-        table, reference_table = index.table(kind), reference.table(kind)
-        if (
-            column_name in reference.labels
-            and kind == "steps"
-            and column_name not in {*hashes_by_kind[kind], *table.columns}
-        ):
+    for kind, name in dict.fromkeys(columns):
+        table, expected = index.table(kind), reference.table(kind)
+        column_hash, column = hashes_by_kind[kind].get(name), table.columns.get(name)
+        if column_hash is None and column is None and kind == "steps" and name in reference.labels:
             raise ArgumentError(
-                f"dataset {index.dataset}, split {index.split}: has no label {column_name!r}, which split {reference.split} has; "
-                "attach it there too, or load one split at a time"
+                f"dataset {index.dataset}, split {index.split}: has no label {name!r}, which split {reference.split} "
+                "has; attach it there too, or load one split at a time"
             )
-        if column_name not in hashes_by_kind[kind] or column_name not in table.columns:
+        if column_hash is None or column is None:
             raise FormatError(
-                f"{table.path}: column {column_name!r} is not in both the file and the manifest; convert this dataset again"
+                f"{table.path}: column {name!r} is not in both the file and the manifest; convert this dataset again"
             )
-        if column_name not in reference_table.columns or not table.columns[column_name].is_like(
-            reference_table.columns[column_name]
-        ):
-            remedy = (
-                "convert this dataset again" if table.columns[column_name].file is None else "attach the labels again"
-            )
+        if name not in expected.columns or not column.is_like(expected.columns[name]):
+            remedy = "convert this dataset again" if column.file is None else "attach the labels again"
             raise FormatError(
-                f"{table.file_of(column_name)}: column {column_name!r} is of another type than in {reference_table.file_of(column_name)}; {remedy}"
+                f"{table.file_of(name)}: column {name!r} is of another type than in {expected.file_of(name)}; {remedy}"
             )
-        used.append(UsedColumn(table, column_name, hashes_by_kind[kind][column_name], index.remote is not None))
+        used.append(UsedColumn(table, name, column_hash, index.remote is not None))
     # Columns of a file together, so that it is opened once.
     return sorted(used, key=attrgetter("path"))
 

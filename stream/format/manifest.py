@@ -119,20 +119,14 @@ class SplitEntry(_Model):
     def columns(self, kind: TableKind) -> dict[str, str]:
         """Return the XXH3 of each column of a table, with labels among those of ``steps``."""
         labels = self.labels.values() if kind == "steps" else ()
-        return {
-            column_name: column_hash
-            for table in (self.index[kind], *labels)
-            for column_name, column_hash in table.columns.items()
-        }
+        return {name: xxh3 for table in (self.index[kind], *labels) for name, xxh3 in table.columns.items()}
 
     @field_validator("index")
     @classmethod
-    def _all_kinds(cls, table_entries: dict[TableKind, TableEntry]) -> dict[TableKind, TableEntry]:
-        if set(table_entries) != set(TABLE_KINDS):
-            raise ValueError(
-                f"has the tables {', '.join(sorted(table_entries)) or 'none'}, expected {', '.join(TABLE_KINDS)}"
-            )
-        return table_entries
+    def _all_kinds(cls, index: dict[TableKind, TableEntry]) -> dict[TableKind, TableEntry]:
+        if set(index) != set(TABLE_KINDS):
+            raise ValueError(f"has the tables {', '.join(sorted(index)) or 'none'}, expected {', '.join(TABLE_KINDS)}")
+        return index
 
 
 class Statistics(_Model):
@@ -211,15 +205,10 @@ class Manifest(_Model):
     @property
     def nonfinite_episodes(self) -> dict[str, int]:
         """Count of the episodes with NaN or infinity in action or state, without those that have none."""
-        counts_by_vector = {
-            vector_name: sum(
-                vectors[vector_name].nonfinite_episodes
-                for vectors in self.statistics.values()
-                if vector_name in vectors
-            )
-            for vector_name in VECTORS
-        }
-        return {vector_name: count for vector_name, count in counts_by_vector.items() if count}
+        counts: Counter[str] = Counter()
+        for vectors in self.statistics.values():
+            counts.update({name: vectors[name].nonfinite_episodes for name in VECTORS if name in vectors})
+        return {name: counts[name] for name in VECTORS if counts[name]}
 
     @property
     def instruction(self) -> str | None:
@@ -355,12 +344,12 @@ def _inconsistencies(manifest: Manifest) -> Iterator[str]:
 
 
 def _wrong_totals(
-    context: str, container: Manifest | SplitEntry, parts: Sequence[SplitEntry | ShardEntry]
+    context: str, entry: Manifest | SplitEntry, parts: Sequence[SplitEntry | ShardEntry]
 ) -> Iterator[str]:
     for count_name in ("episodes", "steps", "records"):
-        total = sum(getattr(part_entry, count_name) for part_entry in parts)
-        if total != getattr(container, count_name):
-            yield f"{context} says {getattr(container, count_name)} {count_name}, its parts add up to {total}"
+        stated, total = getattr(entry, count_name), sum(getattr(part, count_name) for part in parts)
+        if total != stated:
+            yield f"{context} says {stated} {count_name}, its parts add up to {total}"
 
 
 class Fetched(_Model):

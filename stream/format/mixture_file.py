@@ -119,36 +119,31 @@ class MixtureFile(Entry):
 
     @model_validator(mode="before")
     @classmethod
-    def _read_weights_alone(cls, content: Any) -> Any:
-        """Read a weight alone as ``{weight: ...}``."""
+    def _read_bare_weights(cls, content: Any) -> Any:
+        """Read a bare weight as ``{weight: ...}``."""
         members = content.get("members") if isinstance(content, dict) else None
         if not isinstance(members, Mapping):
             return content
-        return {
-            **content,
-            "members": {str(member_name): member_content(entry) for member_name, entry in members.items()},
-        }
+        return {**content, "members": {str(name): member_content(entry) for name, entry in members.items()}}
 
     @model_validator(mode="after")
     def _check_schedule(self) -> MixtureFile:
         phase_ends = [phase.until for phase in self.schedule]
-        for phase_number, (previous_end, phase_end) in enumerate(zip([0, *phase_ends], phase_ends, strict=False), 1):
-            if (phase_end is None) != (phase_number == len(phase_ends)) or (
-                phase_end is not None and phase_end <= (previous_end or 0)
-            ):
+        previous = 0
+        for number, phase_end in enumerate(phase_ends, 1):
+            is_last = number == len(phase_ends)
+            if is_last != (phase_end is None) or (phase_end is not None and phase_end <= previous):
                 raise ValueError(
-                    f"schedule: phase {phase_number} ends at step {phase_end}, the one before at {previous_end}; `until` grows from "
-                    "phase to phase, and only the last phase has none"
+                    f"schedule: phase {number} ends at step {phase_end}, the one before at {previous}; `until` grows "
+                    "from phase to phase, and only the last phase has none"
                 )
-        for phase in self.schedule:
-            for member_name in phase.weights:
-                if member_name not in self.members:
-                    raise ValueError(
-                        f"schedule: no member {member_name!r}; {closest(member_name, self.members, noun='members')}"
-                    )
-        for phase_number, weights in enumerate(self.phase_weights, 1):
-            if not any(weight != 0 for weight in weights.values()):
-                context = f"schedule: phase {phase_number}: " if self.schedule else ""
+            previous = phase_end or previous
+        for member in (member for phase in self.schedule for member in phase.weights):
+            if member not in self.members:
+                raise ValueError(f"schedule: no member {member!r}; {closest(member, self.members, noun='members')}")
+        for number, weights in enumerate(self.phase_weights, 1):
+            if all(weight == 0 for weight in weights.values()):
+                context = f"schedule: phase {number}: " if self.schedule else ""
                 raise ValueError(f"{context}no member has a weight above 0")
         return self
 
@@ -156,11 +151,8 @@ class MixtureFile(Entry):
     def phase_weights(self) -> list[dict[str, Weight]]:
         """Weight of each member in each phase."""
         if not self.schedule:
-            return [{member_name: member.weight for member_name, member in self.members.items()}]
-        return [
-            {member_name: phase.weights.get(member_name, 0.0) for member_name in self.members}
-            for phase in self.schedule
-        ]
+            return [{name: entry.weight for name, entry in self.members.items()}]
+        return [{name: phase.weights.get(name, 0.0) for name in self.members} for phase in self.schedule]
 
     @property
     def until(self) -> tuple[int, ...]:

@@ -132,17 +132,14 @@ def waiting_label(label_name: str, sha256: str) -> str:
     return f".{label_name}.{sha256[:16]}.arrow"
 
 
-def tables_of(column_path: str, searched_kinds: Sequence[TableKind] = SEARCHED) -> tuple[Sequence[TableKind], str]:
+def tables_of(column: str, kinds: Sequence[TableKind] = SEARCHED) -> tuple[Sequence[TableKind], str]:
     """Return the tables in which to look up a column, and its name there.
 
     >>> tables_of("steps.language"), tables_of("language")
     ((('steps',), 'language'), (('steps', 'episodes', 'records'), 'language'))
     """
-    table_name, _, column_name = column_path.partition(".")
-    return next(
-        (((kind,), column_name) for kind in searched_kinds if kind == table_name and column_name),
-        (searched_kinds, column_path),
-    )
+    prefix, _, suffix = column.partition(".")
+    return next((((kind,), suffix) for kind in kinds if kind == prefix and suffix), (kinds, column))
 
 
 def frame_views(record: bytes | memoryview) -> list[memoryview]:

@@ -68,9 +68,7 @@ class RecordFile:
         return self.read_all((position,), (num_bytes,), (xxh3_64,))[0]
 
     def read_all(self, positions: Sequence[int], num_bytes: Sequence[int], xxh3_64: Sequence[int]) -> list[memoryview]:
-        """Return some records; several threads may call this at the same time.
-
-        Records that lie one after the other are read at once.
+        """Return records, reading neighbours at once; several threads may call this at the same time.
 
         Args:
             positions, num_bytes, xxh3_64: Location and checksum of each record, see ``RECORD_FIELDS``.
@@ -79,63 +77,55 @@ class RecordFile:
             FormatError: The bytes do not match the checksum.
             OSError: The disk cannot read them.
         """
-        stored_sizes = list(map(stored_size, positions, num_bytes))
-        verified: list[memoryview] = []
-        while len(verified) < len(stored_sizes):
-            run_start = run_stop = len(verified)
-            begin = end = positions[run_start]
+        sizes = list(map(stored_size, positions, num_bytes))
+        records: list[memoryview] = []
+        while len(records) < len(sizes):
+            # One read spans the following records, as long as they are ascending, close together, and not too large.
+            run_stop = len(records)
+            run_start = run_end = positions[run_stop]
             while (
-                run_stop < len(stored_sizes) and 0 <= positions[run_stop] - end <= _GAP and end - begin < _MOST_AT_ONCE
+                run_stop < len(sizes)
+                and 0 <= positions[run_stop] - run_end <= _GAP
+                and run_end - run_start < _MOST_AT_ONCE
             ):
-                end = positions[run_stop] + stored_sizes[run_stop]
+                run_end = positions[run_stop] + sizes[run_stop]
                 run_stop += 1
-            run_bytes = memoryview(self.pread(end - begin, begin))
-            for record_index in range(run_start, run_stop):
-                record_start = positions[record_index] - begin
-                stored_record = run_bytes[record_start : record_start + stored_sizes[record_index]]
-                verified.append(
-                    cut_record(
-                        stored_record,
-                        stored_sizes[record_index],
-                        positions[record_index],
-                        num_bytes[record_index],
-                        xxh3_64[record_index],
-                    )
-                )
-        return verified
+            content = memoryview(self.pread(run_end - run_start, run_start))
+            for record in range(len(records), run_stop):
+                start, size = positions[record] - run_start, sizes[record]
+                stored = content[start : start + size]
+                records.append(cut_record(stored, size, positions[record], num_bytes[record], xxh3_64[record]))
+        return records
 
     def pread(self, num_bytes: int, position: int) -> bytes | memoryview:
         """Return bytes of the file, fewer at its end."""
         return os.pread(self._fd, num_bytes, position)
 
-    def read_into(self, position: int, num_bytes: int, xxh3_64: int, frame_buffers: Sequence[memoryview]) -> None:
-        """Read one record into buffers, which are filled one after the other; raises as ``read_all`` does."""
-        expected = sum(map(len, frame_buffers))
+    def read_into(self, position: int, num_bytes: int, xxh3_64: int, buffers: Sequence[memoryview]) -> None:
+        """Read one record into buffers, which are filled one after the other; raise as ``read_all`` does."""
+        expected = sum(map(len, buffers))
         if expected != num_bytes or position < 0:
             raise FormatError(f"has {num_bytes:,} bytes at {position:,}, expected {expected:,}")
-        buffers: list[memoryview] = []
-        block_header = memoryview(bytearray(BLOCK_HEADER))
-        block_remaining, stored_bytes = BLOCK - position % BLOCK, num_bytes
-        record_hash = xxhash.xxh3_64()
-        for frame_buffer in frame_buffers:
-            split_at = 0
-            while len(frame_buffer) - split_at > block_remaining:
-                buffers += (frame_buffer[split_at : split_at + block_remaining], block_header)
-                split_at, block_remaining, stored_bytes = (
-                    split_at + block_remaining,
-                    BLOCK - BLOCK_HEADER,
-                    stored_bytes + BLOCK_HEADER,
-                )
-            buffers.append(frame_buffer[split_at:] if split_at else frame_buffer)
-            block_remaining -= len(frame_buffer) - split_at
+        # The file has a header at each multiple of BLOCK, which one spare buffer takes whenever the record crosses one.
+        pieces: list[memoryview] = []
+        spare_header = memoryview(bytearray(BLOCK_HEADER))
+        block_left, stored_bytes = BLOCK - position % BLOCK, num_bytes
+        for buffer in buffers:
+            start = 0
+            while len(buffer) - start > block_left:
+                pieces += (buffer[start : start + block_left], spare_header)
+                start += block_left
+                stored_bytes += BLOCK_HEADER
+                block_left = BLOCK - BLOCK_HEADER
+            pieces.append(buffer[start:] if start else buffer)
+            block_left -= len(buffer) - start
         bytes_read = 0
-        for first_buffer in range(0, len(buffers), _MOST_BUFFERS):
-            bytes_read += os.preadv(
-                self._fd, buffers[first_buffer : first_buffer + _MOST_BUFFERS], position + bytes_read
-            )
-        for frame_buffer in frame_buffers:
-            record_hash.update(frame_buffer)
-        if bytes_read != stored_bytes or record_hash.intdigest() != xxh3_64:
+        for first in range(0, len(pieces), _MOST_BUFFERS):
+            bytes_read += os.preadv(self._fd, pieces[first : first + _MOST_BUFFERS], position + bytes_read)
+        digest = xxhash.xxh3_64()
+        for buffer in buffers:
+            digest.update(buffer)
+        if bytes_read != stored_bytes or digest.intdigest() != xxh3_64:
             raise FormatError(_CHANGED)
 
 
@@ -144,19 +134,18 @@ def stored_size(position: int, num_bytes: int) -> int:
     if not 0 <= num_bytes < 1 << 31 or position < 0:
         raise FormatError(f"cannot be read (the index says {num_bytes:,} bytes at {position:,})")
     first_bytes = min(num_bytes, BLOCK - position % BLOCK)
-    return num_bytes + BLOCK_HEADER * -((first_bytes - num_bytes) // (BLOCK - BLOCK_HEADER))
+    # Rounded up: each further block, also one that is not full, has a header.
+    num_headers = -((first_bytes - num_bytes) // (BLOCK - BLOCK_HEADER))
+    return num_bytes + BLOCK_HEADER * num_headers
 
 
-def cut_record(stored_record: memoryview, size: int, position: int, num_bytes: int, xxh3_64: int) -> memoryview:
+def cut_record(stored: memoryview, size: int, position: int, num_bytes: int, xxh3_64: int) -> memoryview:
     """Return a record without its block headers; raise FormatError if the checksum is another."""
-    record = stored_record
+    record = stored
     if size > num_bytes:
         first_bytes = BLOCK - position % BLOCK
-        block_contents = (
-            stored_record[block_start + BLOCK_HEADER : block_start + BLOCK]
-            for block_start in range(first_bytes, size, BLOCK)
-        )
-        record = memoryview(b"".join((stored_record[:first_bytes], *block_contents)))
-    if len(stored_record) != size or xxhash.xxh3_64_intdigest(record) != xxh3_64:
+        blocks = (stored[start + BLOCK_HEADER : start + BLOCK] for start in range(first_bytes, size, BLOCK))
+        record = memoryview(b"".join((stored[:first_bytes], *blocks)))
+    if len(stored) != size or xxhash.xxh3_64_intdigest(record) != xxh3_64:
         raise FormatError(_CHANGED)
     return record

@@ -45,12 +45,10 @@ def space_names(space: SpaceName, terms: Sequence[NamedTerm]) -> tuple[str, ...]
     """Return the names of the dimensions of a space, those of joints counted from 1."""
     if space != "joint":
         return EEF_NAMES
-    dimension_names: list[str] = []
+    names: list[str] = []
     for term in terms:
-        dimension_names += term.names or [
-            f"joint_{len(dimension_names) + 1 + joint_number}" for joint_number in range(term.dims)
-        ]
-    return tuple(dimension_names)
+        names += term.names or [f"joint_{len(names) + 1 + number}" for number in range(term.dims)]
+    return tuple(names)
 
 
 class SpaceTerm(BaseModel):

@@ -29,10 +29,10 @@ def describe_values(values: np.ndarray) -> dict[str, float | int | None]:
     nonfinite = len(values) - len(finite_values)
     if not len(finite_values):
         return {"nonfinite": nonfinite, **dict.fromkeys(NUMBERS)}
-    mean = _sum(finite_values, 0.0, exponent=1) / len(finite_values)
+    mean = _sum(finite_values, 0.0, power=1) / len(finite_values)
     numbers = {
         "mean": mean,
-        "std": math.sqrt(_sum(finite_values, mean, exponent=2) / len(finite_values)),
+        "std": math.sqrt(_sum(finite_values, mean, power=2) / len(finite_values)),
         "min": float(finite_values.min()),
         "max": float(finite_values.max()),
         **_quantiles(finite_values),
@@ -68,25 +68,20 @@ def describe_weighted(values: np.ndarray, weights: np.ndarray) -> dict[str, floa
     return {"nonfinite": nonfinite, **{key: float(f"{number:.{_DIGITS}g}") for key, number in numbers.items()}}
 
 
-def _sum(values: np.ndarray, subtracted: float, *, exponent: int) -> float:
-    chunks = (
-        values[chunk_start : chunk_start + _CHUNK].astype(np.float64) - subtracted
-        for chunk_start in range(0, len(values), _CHUNK)
-    )
-    return math.fsum(float((chunk**exponent).sum()) for chunk in chunks)
+def _sum(values: np.ndarray, center: float, *, power: int) -> float:
+    chunks = (values[start : start + _CHUNK].astype(np.float64) - center for start in range(0, len(values), _CHUNK))
+    return math.fsum(float((chunk**power).sum()) for chunk in chunks)
 
 
 def _quantiles(values: np.ndarray) -> dict[str, float]:
     """Return the quantiles as numpy interpolates them in float64; reorders the values."""
-    last_rank = len(values) - 1
-    exact_ranks = {key: quantile * last_rank for key, quantile in _QUANTILES.items()}
-    values.partition(
-        sorted(
-            {min(int(exact_rank) + neighbour, last_rank) for exact_rank in exact_ranks.values() for neighbour in (0, 1)}
-        )
-    )
+    last = len(values) - 1
+    positions = {name: share * last for name, share in _QUANTILES.items()}
+    lower_ranks = {int(position) for position in positions.values()}
+    values.partition(sorted(lower_ranks | {min(rank + 1, last) for rank in lower_ranks}))
     quantiles = {}
-    for key, exact_rank in exact_ranks.items():
-        lower_value, upper_value = float(values[int(exact_rank)]), float(values[min(int(exact_rank) + 1, last_rank)])
-        quantiles[key] = lower_value + (upper_value - lower_value) * (exact_rank - int(exact_rank))
+    for name, position in positions.items():
+        rank = int(position)
+        lower, upper = float(values[rank]), float(values[min(rank + 1, last)])
+        quantiles[name] = lower + (upper - lower) * (position - rank)
     return quantiles

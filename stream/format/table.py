@@ -136,14 +136,12 @@ class Table:
     def with_columns(self, added_tables: Iterable[Table]) -> Table:
         """Return the table with the columns of other tables of as many rows; raise FormatError for a name twice."""
         columns = dict(self.columns)
-        for added_table in added_tables:
-            added_file = AddedFile.of(added_table.path)
-            for column_name, column in added_table.columns.items():
-                if column_name in columns:
-                    raise FormatError(
-                        f"{added_table.path}: column {column_name!r} is also in {self.file_of(column_name)}; remove one"
-                    )
-                columns[column_name] = replace(column, file=added_file)
+        for table in added_tables:
+            file = AddedFile.of(table.path)
+            for name, column in table.columns.items():
+                if name in columns:
+                    raise FormatError(f"{table.path}: column {name!r} is also in {self.file_of(name)}; remove one")
+                columns[name] = replace(column, file=file)
         joined = Table(self.path, self.rows, columns)
         joined.__dict__["content"] = self.content
         return joined
@@ -168,16 +166,12 @@ class Table:
         """Return the table as an Arrow table over the mapped files."""
         import pyarrow as pa
 
-        table = pa.Table.from_batches([_read_batch(self.path, self.content)])
-        for added_file, column in {
-            stored_column.file: stored_column
-            for stored_column in self.columns.values()
-            if stored_column.file is not None
-        }.items():
-            added_batch = _read_batch(added_file.path, self.content_of(column))
-            for added_field, added_values in zip(added_batch.schema, added_batch.columns, strict=True):
-                table = table.append_column(added_field, added_values)
-        return table
+        batches = [_read_batch(self.path, self.content)]
+        added = {column.file.path: column for column in self.columns.values() if column.file is not None}
+        batches += [_read_batch(path, self.content_of(column)) for path, column in added.items()]
+        fields = [field for batch in batches for field in batch.schema]
+        schema = pa.schema(fields, metadata=batches[0].schema.metadata)
+        return pa.Table.from_arrays([array for batch in batches for array in batch.columns], schema=schema)
 
     def array(self, column_name: str) -> np.ndarray:
         """Return a column of numbers, [rows] or [rows, width], over the mapped file; booleans are copied to uint8.
@@ -204,31 +198,25 @@ class Table:
         column = self.columns[column_name]
         return None if column.validity is None else self._bits(column, column.validity, rows).astype(bool)
 
-    def text(self, column_name: str, number: int) -> str:
+    def text(self, name: str, number: int) -> str:
         """Return a text by its number in the column's dictionary, or by its row in a column without a dictionary."""
-        texts, content = self.columns[column_name].texts, self.content_of(self.columns[column_name])
-        assert texts is not None, f"{column_name} is a column of texts"
+        texts, content = self.columns[name].texts, self.content_of(self.columns[name])
+        assert texts is not None, f"{name} is a column of texts"
+        context = f"{self.file_of(name)}: column {name!r}"
         if not 0 <= number < texts.count:
-            raise FormatError(
-                f"{self.file_of(column_name)}: column {column_name!r} has text {number} of {texts.count}; it is damaged"
-            )
+            raise FormatError(f"{context} has text {number} of {texts.count}; it is damaged")
         start, stop = np.ndarray(2, np.int64, content, texts.offsets + 8 * number).tolist()
         try:
             return content[texts.letters + start : texts.letters + stop].tobytes().decode()
         except UnicodeDecodeError:
-            raise FormatError(
-                f"{self.file_of(column_name)}: column {column_name!r} has a text {number} that is not UTF-8; it is damaged"
-            ) from None
+            raise FormatError(f"{context} has a text {number} that is not UTF-8; it is damaged") from None
 
-    def take_texts(self, column_name: str, rows: np.ndarray) -> list[str]:
+    def take_texts(self, name: str, rows: np.ndarray) -> list[str]:
         """Return rows of a column of texts; the text of a row without a value is empty."""
-        valid_rows = self.valid(column_name, rows)
-        text_numbers = self.take(column_name, rows) if self.columns[column_name].dtype is not None else rows
-        present = [True] * len(rows) if valid_rows is None else valid_rows.tolist()
-        return [
-            self.text(column_name, number) if has else ""
-            for number, has in zip(text_numbers.tolist(), present, strict=True)
-        ]
+        valid = self.valid(name, rows)
+        numbers = self.take(name, rows) if self.columns[name].dtype is not None else rows
+        present = [True] * len(rows) if valid is None else valid.tolist()
+        return [self.text(name, number) if has else "" for number, has in zip(numbers.tolist(), present, strict=True)]
 
     def forget(self) -> None:
         """Take the pages that were read out of the memory of this process; the kernel's cache keeps them."""
@@ -332,20 +320,20 @@ def write_table(path: Path, kind: TableKind | None, batches: Iterable[pa.RecordB
 
 
 def describe_table(path: Path, kind: TableKind | None) -> TableEntry:
-    """Return the manifest's entry of a table: its size and checksums. Raises FormatError if it is not one."""
+    """Return the manifest's entry of a table: its size and checksums; raise FormatError if the file is not a table."""
     from stream.format.manifest import TableEntry, describe_file
 
     file_entry = describe_file(path)
-    column_hashes = {}
+    hashes = {}
     # Read, not mapped as a loader does: the memory of a large table would count as this process's.
     with path.open("rb", buffering=0) as file:
-        for column_name, column in open_table(path, kind).columns.items():
-            column_hash = xxhash.xxh3_64()
-            for span_start, span_stop in column.spans:
-                for chunk_start in range(span_start, span_stop, _CHUNK):
-                    column_hash.update(os.pread(file.fileno(), min(span_stop - chunk_start, _CHUNK), chunk_start))
-            column_hashes[column_name] = column_hash.hexdigest()
-    return TableEntry(bytes=file_entry.bytes, sha256=file_entry.sha256, columns=column_hashes)
+        for name, column in open_table(path, kind).columns.items():
+            digest = xxhash.xxh3_64()
+            for start, stop in column.spans:
+                for chunk_start in range(start, stop, _CHUNK):
+                    digest.update(os.pread(file.fileno(), min(stop - chunk_start, _CHUNK), chunk_start))
+            hashes[name] = digest.hexdigest()
+    return TableEntry(bytes=file_entry.bytes, sha256=file_entry.sha256, columns=hashes)
 
 
 def _read_batch(path: str, content: np.ndarray) -> pa.RecordBatch:
@@ -369,15 +357,14 @@ def _read_batch(path: str, content: np.ndarray) -> pa.RecordBatch:
 
 
 def _locate(path: str, content: np.ndarray, batch: pa.RecordBatch) -> dict[str, Column]:
-    file_address = content.ctypes.data
-    columns_by_name: dict[str, Column] = {}
-    for column_name, array in zip(batch.schema.names, batch.columns, strict=True):
-        if column_name in columns_by_name:
-            raise FormatError(f"{path}: two columns {column_name!r}")
-        columns_by_name[column_name] = _column(array, file_address)
-        if any(not 0 <= start <= stop <= content.size for start, stop in columns_by_name[column_name].spans):
-            raise FormatError(f"{path}: column {column_name!r} is not stored plainly; it is compressed or damaged")
-    return columns_by_name
+    columns: dict[str, Column] = {}
+    for name, array in zip(batch.schema.names, batch.columns, strict=True):
+        if name in columns:
+            raise FormatError(f"{path}: two columns {name!r}")
+        columns[name] = column = _column(array, content.ctypes.data)
+        if any(not 0 <= start <= stop <= content.size for start, stop in column.spans):
+            raise FormatError(f"{path}: column {name!r} is not stored plainly; it is compressed or damaged")
+    return columns
 
 
 def number_type(arrow_type: pa.DataType) -> np.dtype:
@@ -388,32 +375,30 @@ def number_type(arrow_type: pa.DataType) -> np.dtype:
 def _column(array: pa.Array, file_address: int) -> Column:
     import pyarrow as pa
 
-    value_type, width, text_location = array.type, None, None
+    value_type, width, texts = array.type, None, None
     buffers: list[pa.Buffer | None] = array.buffers()
     validity = buffers[0].address - file_address if array.null_count and buffers[0] is not None else None
     value_buffers = buffers[1:]
     if isinstance(value_type, pa.FixedSizeListType):
         width, value_type, value_buffers = value_type.list_size, value_type.value_type, buffers[2:]
     if isinstance(array, pa.DictionaryArray) and pa.types.is_large_string(value_type.value_type):
-        dictionary_buffers = array.dictionary.buffers()
-        text_location = _texts(dictionary_buffers, len(array.dictionary), file_address)
-        buffers = buffers[:2] + dictionary_buffers
+        text_buffers = array.dictionary.buffers()
+        texts = _texts(text_buffers, len(array.dictionary), file_address)
+        buffers = buffers[:2] + text_buffers
         value_type = value_type.index_type
     elif pa.types.is_large_string(value_type) and width is None:
-        text_location = _texts(buffers, len(array), file_address)
-    spans = tuple(
-        (buffer.address - file_address, buffer.address - file_address + buffer.size)
-        for buffer in buffers
-        if buffer is not None and buffer.size
-    )
-    is_number = pa.types.is_integer(value_type) or pa.types.is_floating(value_type) or pa.types.is_boolean(value_type)
-    if not is_number or value_buffers[0] is None or width == 0 or (width is not None and array.values.null_count):
-        return Column(None, width, 0, False, validity, text_location, spans)
-    # The buffer of a column without rows has an arbitrary address.
-    data_offset = value_buffers[0].address - file_address if value_buffers[0].size else 0
+        texts = _texts(buffers, len(array), file_address)
+    starts = [(buffer.address - file_address, buffer.size) for buffer in buffers if buffer is not None and buffer.size]
+    spans = tuple((start, start + num_bytes) for start, num_bytes in starts)
     is_bits = pa.types.is_boolean(value_type)
+    is_number = is_bits or pa.types.is_integer(value_type) or pa.types.is_floating(value_type)
+    has_nulls = width is not None and array.values.null_count
+    if not is_number or value_buffers[0] is None or width == 0 or has_nulls:
+        return Column(None, width, 0, False, validity, texts, spans)
+    # The buffer of a column without rows has an arbitrary address.
+    first_byte = value_buffers[0].address - file_address if value_buffers[0].size else 0
     dtype = "|u1" if is_bits else number_type(value_type).str
-    return Column(dtype, width, data_offset, is_bits, validity, text_location, spans)
+    return Column(dtype, width, first_byte, is_bits, validity, texts, spans)
 
 
 def _texts(buffers: Sequence[pa.Buffer | None], num_texts: int, file_address: int) -> Texts:

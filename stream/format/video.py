@@ -51,15 +51,14 @@ def coded_side(side_length: int) -> int:
 
 
 def coded_sizes(sizes: Sequence[tuple[int, int]]) -> dict[tuple[int, int], tuple[int, int]]:
-    """Return the size of frames by the one at which they are encoded; raise FormatError if two have the same."""
+    """Return the size of frames by the size of their encoding; raise FormatError if two sizes have the same."""
     size_by_coded: dict[tuple[int, int], tuple[int, int]] = {}
-    for size in sorted(set(sizes)):
-        same_coded = size_by_coded.setdefault((coded_side(size[0]), coded_side(size[1])), size)
-        if same_coded != size:
-            size_names = " and ".join(f"{height}x{width}" for height, width in (same_coded, size))
+    for height, width in sorted(set(sizes)):
+        first = size_by_coded.setdefault((coded_side(height), coded_side(width)), (height, width))
+        if first != (height, width):
             raise FormatError(
-                f"frames of {size_names} cannot be told apart as video; take cameras of one size, or convert them again with "
-                "--image-size"
+                f"frames of {first[0]}x{first[1]} and {height}x{width} cannot be told apart as video; take cameras of "
+                "one size, or convert them again with --image-size"
             )
     return size_by_coded
 

@@ -60,12 +60,14 @@ def open_store(scheme: str, bucket: str, *, timeout_s: float = _TIMEOUT_S, repea
     return HTTPStore.from_url(f"{scheme}://{bucket}", **store_options)
 
 
-def _endpoint(name: str, address: str) -> str:
-    """Return an address as it is given; raise RemoteError, with its name, if it is something else."""
+def _endpoint(setting: str, address: str) -> str:
+    """Return an address as it is; raise RemoteError, with the name of its setting, if it is something else."""
     if not re.fullmatch(r"https?://[^\s/:]\S*", address):
         # obstore would panic.
-        safe_address = address.rpartition("@")[2]
-        raise RemoteError(f"{name}={safe_address!r:.200}: expected an address such as https://HOST:PORT", refused=True)
+        without_password = address.rpartition("@")[2]
+        raise RemoteError(
+            f"{setting}={without_password!r:.200}: expected an address such as https://HOST:PORT", refused=True
+        )
     return address
 
 
@@ -74,51 +76,49 @@ def _s3_access(bucket: str) -> dict[str, Any]:
     from botocore.session import Session
 
     session = Session()
-    store_config = {"region": os.environ.get("AWS_REGION") or session.get_config_variable("region") or "us-east-1"}
-    endpoint_settings = {name: os.environ.get(name) for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")}
-    endpoint_settings["endpoint_url of the profile"] = session.get_scoped_config().get("endpoint_url")
-    if endpoint := next((_endpoint(name, address) for name, address in endpoint_settings.items() if address), None):
-        store_config["endpoint"] = endpoint
+    config = {"region": os.environ.get("AWS_REGION") or session.get_config_variable("region") or "us-east-1"}
+    endpoints = {name: os.environ.get(name) for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")}
+    endpoints["endpoint_url of the profile"] = session.get_scoped_config().get("endpoint_url")
+    if endpoint := next((_endpoint(name, address) for name, address in endpoints.items() if address), None):
+        config["endpoint"] = endpoint
     if os.environ.get("AWS_SKIP_SIGNATURE", "").lower() in ("1", "true"):
-        return {"config": {**store_config, "skip_signature": True}}
-    session_credentials = session.get_credentials()
-    if session_credentials is None:
+        return {"config": {**config, "skip_signature": True}}
+    credentials = session.get_credentials()
+    if credentials is None:
         raise RemoteError(
             f"s3://{bucket}: no credentials were found; set AWS_PROFILE or the other AWS_ variables, or "
             "AWS_SKIP_SIGNATURE=true for a public bucket",
             refused=True,
         )
 
-    def credentials() -> Any:
-        frozen_keys = session_credentials.get_frozen_credentials()
-        store_keys = {
-            "access_key_id": frozen_keys.access_key,
-            "secret_access_key": frozen_keys.secret_key,
-            "token": frozen_keys.token,
+    def provide() -> Any:
+        current = credentials.get_frozen_credentials()
+        is_fixed = type(credentials).__name__ == "Credentials"
+        return {
+            "access_key_id": current.access_key,
+            "secret_access_key": current.secret_key,
+            "token": current.token,
+            "expires_at": None if is_fixed else datetime.now(UTC) + _RENEW,
         }
-        is_fixed = type(session_credentials).__name__ == "Credentials"
-        return {**store_keys, "expires_at": None if is_fixed else datetime.now(UTC) + _RENEW}
 
-    return {"config": store_config, "credential_provider": credentials}
+    return {"config": config, "credential_provider": provide}
 
 
 def _google_access() -> dict[str, Any]:
     """Return endpoint and credentials, found by google.auth; without any, objects are public."""
-    if emulator_host := os.environ.get("STORAGE_EMULATOR_HOST"):
-        emulator = _endpoint(
-            "STORAGE_EMULATOR_HOST", emulator_host if "://" in emulator_host else f"http://{emulator_host}"
-        )
+    if host := os.environ.get("STORAGE_EMULATOR_HOST"):
+        emulator = _endpoint("STORAGE_EMULATOR_HOST", host if "://" in host else f"http://{host}")
         # Any credentials will do, but obstore writes with none.
-        fixed_token = {"token": "emulator", "expires_at": None}
-        return {"config": {"base_url": emulator.rstrip("/")}, "credential_provider": lambda: fixed_token}
+        token = {"token": "emulator", "expires_at": None}
+        return {"config": {"base_url": emulator.rstrip("/")}, "credential_provider": lambda: token}
     from google.auth import default
     from google.auth.exceptions import DefaultCredentialsError
     from obstore.auth.google import GoogleCredentialProvider
 
     try:
         # The key of a service account gives nothing without a scope.
-        google_credentials, _ = default(scopes=["https://www.googleapis.com/auth/devstorage.read_write"])
-        return {"credential_provider": GoogleCredentialProvider(google_credentials)}
+        credentials, _ = default(scopes=["https://www.googleapis.com/auth/devstorage.read_write"])
+        return {"credential_provider": GoogleCredentialProvider(credentials)}
     except DefaultCredentialsError:
         if os.environ.get("GOOGLE_APPLICATION_CREDENTIALS"):
             raise

@@ -102,14 +102,13 @@ class CachedRoot:
 
 
 def checked_url(address: str | Path) -> str:
-    """Return an address as it is used; raise ArgumentError if it has a name, key or query in it."""
+    """Return an address as a URL; raise ArgumentError if it has a name, key or query in it."""
     # A Path has lost one slash.
-    address = re.sub(r":/+", "://", str(address), count=1).rstrip("/")
-    if re.search(r"[@?#]", address):
-        raise ArgumentError(
-            f"{address.partition('://')[0]}://...: has a name, key or query in it; give the address alone"
-        )
-    return address
+    url = re.sub(r":/+", "://", str(address), count=1).rstrip("/")
+    if re.search(r"[@?#]", url):
+        scheme = url.partition("://")[0]
+        raise ArgumentError(f"{scheme}://...: has a name, key or query in it; give only the address")
+    return url
 
 
 def cached_root(
@@ -120,7 +119,7 @@ def cached_root(
     Args:
         root: Local folder, or an address.
         cache: ``DIR`` or ``DIR:200GB`` (KB to TB).
-        has_members: Whether members of a mixture, with roots of their own, may need the cache of a local root.
+        has_members: Whether members of a mixture, with separate roots, may need the cache of a local root.
 
     Raises:
         ArgumentError: The address has no cache, or the cache no address; or either cannot be used.
@@ -135,35 +134,23 @@ def cached_root(
         return root
     if is_local and not has_members:
         raise ArgumentError(f"cache={str(cache)!r:.200} is for roots like s3://BUCKET/...; leave it out for {root}")
-    root_url = str(Path(root).absolute()) if is_local else checked_url(root)
+    url = str(Path(root).absolute()) if is_local else checked_url(root)
     if cache is None:
         raise ArgumentError(
-            f"{root_url}: to read it in place, name a local folder for what was read, and a bound: "
+            f"{url}: to read it in place, name a local folder for what was read, and a bound: "
             "cache='/scratch/oxe:200GB' (--cache for a command); or copy what a mixture needs with "
-            f"`pairstream fetch {root_url} LOCAL --mixture MIXTURE`, and open LOCAL"
+            f"`pairstream fetch {url} LOCAL --mixture MIXTURE`, and open LOCAL"
         )
+    expected = "expected a local folder, with a bound such as /scratch/oxe:200GB"
     if not isinstance(cache, str | Path):
-        raise ArgumentError(f"cache={cache!r:.100}; expected a local folder, with a bound such as /scratch/oxe:200GB")
-    cache_folder, bounded_cache = (
-        str(cache),
-        re.fullmatch(r"(.+):([0-9]+(?:\.[0-9]+)?)\s*([KMGT])B?", str(cache), re.IGNORECASE),
-    )
-    max_bytes = None
-    if bounded_cache is not None:
-        cache_folder, max_bytes = (
-            bounded_cache[1],
-            int(float(bounded_cache[2]) * 1000 ** (1 + "KMGT".index(bounded_cache[3].upper()))),
-        )
-    if (
-        is_remote(cache_folder)
-        or not cache_folder.strip()
-        or (":" in cache_folder and bounded_cache is None)
-        or max_bytes == 0
-    ):
-        raise ArgumentError(
-            f"cache={str(cache)!r:.200}; expected a local folder, with a bound such as /scratch/oxe:200GB"
-        )
-    return CachedRoot(root_url, Path(os.path.expanduser(cache_folder)).absolute(), max_bytes)
+        raise ArgumentError(f"cache={cache!r:.100}; {expected}")
+    folder, max_bytes = str(cache), None
+    if bound := re.fullmatch(r"(.+):([0-9]+(?:\.[0-9]+)?)\s*([KMGT])B?", folder, re.IGNORECASE):
+        folder, amount, prefix = bound.groups()
+        max_bytes = int(float(amount) * 1000 ** (1 + "KMGT".index(prefix.upper())))
+    if is_remote(folder) or not folder.strip() or (":" in folder and bound is None) or max_bytes == 0:
+        raise ArgumentError(f"cache={str(cache)!r:.200}; {expected}")
+    return CachedRoot(url, Path(os.path.expanduser(folder)).absolute(), max_bytes)
 
 
 @dataclass(frozen=True)
@@ -216,25 +203,24 @@ def explain(error: Exception) -> tuple[str, bool]:
     """Return the reason of an error of the libraries, and whether retrying cannot help."""
     kind = type(error).__name__
     # obstore appends its own structures.
-    text = " ".join(str(error).partition("\n\nDebug source")[0].split())
-    server = re.search(r" (https?://[^/@\s]+)", text)
-    if status_answer := re.search(r"non-2xx status code: ([^:]*)(.*)", text):
+    reason = " ".join(str(error).partition("\n\nDebug source")[0].split())
+    server = re.search(r" (https?://[^/@\s]+)", reason)
+    if answer := re.search(r"non-2xx status code: ([^:]*)(.*)", reason):
         # The rest of an answer may repeat credentials.
-        text = ": ".join(
-            (f"the server answered {status_answer[1]}", *re.findall("<(?:Code|Message)>([^<]+)<", status_answer[2]))
-        )
-    text = text[:300].rstrip(": ") or kind
-    if re.search(r"credential provider: \w*(?:Connect|Timeout|Transport)", text):
-        return f"no answer from the service of credentials ({text}); try again", False
-    if _NO_CREDENTIALS.fullmatch(kind) or re.search("answered 401|: ExpiredToken|: InvalidToken", text):
-        return f"no credentials that are valid ({text}); docs/object-stores.md says how to set them", True
-    if kind == "PermissionDeniedError" or isinstance(error, PermissionError) or "answered 403" in text:
-        return f"not allowed with these credentials ({text}); docs/object-stores.md says how to set others", True
-    if "Range request not supported" in text:
+        details = re.findall("<(?:Code|Message)>([^<]+)<", answer[2])
+        reason = ": ".join((f"the server answered {answer[1]}", *details))
+    reason = reason[:300].rstrip(": ") or kind
+    if re.search(r"credential provider: \w*(?:Connect|Timeout|Transport)", reason):
+        return f"no answer from the service of credentials ({reason}); try again", False
+    if _NO_CREDENTIALS.fullmatch(kind) or re.search("answered 401|: ExpiredToken|: InvalidToken", reason):
+        return f"no credentials that are valid ({reason}); docs/object-stores.md says how to set them", True
+    if kind == "PermissionDeniedError" or isinstance(error, PermissionError) or "answered 403" in reason:
+        return f"not allowed with these credentials ({reason}); docs/object-stores.md says how to set others", True
+    if "Range request not supported" in reason:
         return "the server does not answer requests for ranges of a file; use one that does, such as nginx", True
-    if "incorrectly configured region" in text:
-        return "the bucket lies in another region; set AWS_REGION to it", True
-    if re.search("error sending request|body error", text) or isinstance(error, TimeoutError):
+    if "incorrectly configured region" in reason:
+        return "the bucket is in another region; set AWS_REGION to it", True
+    if re.search("error sending request|body error", reason) or isinstance(error, TimeoutError):
         sender = f" from {server[1]}" if server else ""
         return f"no answer{sender}; check the address, the network and the server, and try again", False
-    return text if status_answer else f"{kind}: {text}", False
+    return reason if answer else f"{kind}: {reason}", False

@@ -74,29 +74,21 @@ class RemoteFolder:
 
     def folders(self) -> list[str]:
         """Return the names of the subfolders; of a web server the datasets of the root, or the versions of one."""
-        if self.scheme in _WEB:
-            dataset_path = self.url.removeprefix(self._root).strip("/")
-            return sorted(
-                {
-                    version if dataset_path else dataset_name
-                    for dataset_name, version in self._listed()
-                    if dataset_path in ("", dataset_name)
-                }
-            )
-        return sorted(path.rsplit("/", 1)[-1] for path in self._list()[1])
+        if self.scheme not in _WEB:
+            return sorted(key.rsplit("/", 1)[-1] for key in self._list()[1])
+        if name := self.url.removeprefix(self._root).strip("/"):
+            return sorted({version for dataset_name, version in self._listed() if dataset_name == name})
+        return sorted({dataset_name for dataset_name, _ in self._listed()})
 
     def _list(self) -> tuple[dict[str, int], list[str]]:
         """Return the size of each object by its key, and the keys of the subfolders."""
         folder_key = self.key("")
         with self.explained("listed"):
             listing = self._wait(lambda: self.store.list_with_delimiter_async(folder_key or None))
+        sizes = {str(entry["path"]): int(entry["size"]) for entry in listing["objects"]}
         # A store may list an object with the folder's own name.
-        object_sizes = {
-            str(listed_object["path"]): int(listed_object["size"])
-            for listed_object in listing["objects"]
-            if listed_object["path"] != folder_key
-        }
-        return object_sizes, list(map(str, listing["common_prefixes"]))
+        sizes.pop(folder_key, None)
+        return sizes, list(map(str, listing["common_prefixes"]))
 
     def size(self, name: str) -> int | None:
         """Return the size of an object in bytes, or None if it does not exist."""
@@ -148,7 +140,7 @@ class RemoteFolder:
         return object_key(f"{self.url}/{name}").rstrip("/")
 
     @contextlib.contextmanager
-    def explained(self, operation: str, name: str = "") -> Iterator[None]:
+    def explained(self, done: str, name: str = "") -> Iterator[None]:
         """Turn an exception of the libraries into one clear RemoteError, FileNotFoundError or FileExistsError."""
         context = f"{self.url}/{name}" if name else self.url
         try:
@@ -160,16 +152,14 @@ class RemoteFolder:
             raise RemoteError(f"{missing(library, extra, by=context)} ({error})", refused=True) from None
         except Exception as error:
             if "NoSuchBucket" in str(error):
-                bucket_url = f"{self.scheme}://{self.bucket}"
-                raise RemoteError(f"{context}: no such bucket: {bucket_url}; check its name", refused=True) from None
+                bucket = f"{self.scheme}://{self.bucket}"
+                raise RemoteError(f"{context}: no such bucket: {bucket}; check its name", refused=True) from None
             if isinstance(error, FileNotFoundError):
                 raise FileNotFoundError(f"{context}: no such object") from None
             if type(error).__name__ == "AlreadyExistsError":
                 raise FileExistsError(f"{context}: exists already") from None
             reason, refused = explain(error)
-            raise RemoteError(
-                f"{context}: cannot be {operation}: {reason}", refused=refused or operation == "opened"
-            ) from None
+            raise RemoteError(f"{context}: cannot be {done}: {reason}", refused=refused or done == "opened") from None
 
     def _listed(self) -> list[tuple[str, str]]:
         """Return name and version of each dataset of the root."""
