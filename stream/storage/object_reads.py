@@ -32,7 +32,7 @@ _PAUSE_S = (0.02, 2.0)
 DEADLINE_S, OPENING_S = 100, 10
 """Seconds for which a request is repeated, while training runs and when a root is opened."""
 _LOOK_S = 0.005
-"""Time after which a range that another process reads is looked at again."""
+"""Seconds between two looks at a range that another process reads."""
 _LEAVE_S = 0.1
 """Time for the threads of obstore to leave Python."""
 
@@ -47,7 +47,8 @@ class Read(NamedTuple):
 
     Attributes:
         url: Address of the object.
-        begin, end: Bytes of the object.
+        begin: First byte.
+        end: Byte after the last one.
         keep: Called with ``begin`` and the bytes, in the thread of the reads.
         claim: Claims the range against other processes, and releases it; None if they do not share ranges.
         traffic: Counts the requests and their bytes.
@@ -60,6 +61,9 @@ class Read(NamedTuple):
     claim: Claim | None = None
     traffic: Traffic | None = None
 
+    def __str__(self) -> str:
+        return f"{self.url}, bytes {self.begin:,} to {self.end:,}"
+
 
 class ObjectReads:
     """A thread that reads ranges of objects, one for each process; ``object_reads()`` returns it."""
@@ -68,14 +72,14 @@ class ObjectReads:
         self._pid = os.getpid()
         self._loop = asyncio.new_event_loop()
         self._slots = asyncio.Semaphore(_IN_FLIGHT)
-        self._usual, self._answered = 0.1, 0.0
+        self._usual_s, self._answered_at = 0.1, 0.0
         self._hedges: set[asyncio.Future[Any]] = set()
-        self._under_way: dict[tuple[Any, ...], asyncio.Task[Exception | None]] = {}
+        self._tasks: dict[tuple[Any, ...], asyncio.Task[Exception | None]] = {}
         threading.Thread(target=self._loop.run_forever, name="stream-objects", daemon=True).start()
         atexit.register(self._leave)
 
     def start(self, reads: Sequence[Read]) -> Future[list[Exception | None]]:
-        """Start reads that go on while this process does something else; the result has the error of each."""
+        """Start reads in the background; the result has the error of each read."""
         return self._run(self._read_all(reads))
 
     def read(
@@ -101,7 +105,7 @@ class ObjectReads:
     async def repeat(
         self, send: Callable[[], Awaitable[_Answer]], left: Callable[[], float], *, late_s: float = math.inf
     ) -> _Answer:
-        """Return the answer to a request, which is repeated until it comes.
+        """Return the answer to a request, which is repeated until the deadline.
 
         Args:
             send: Sends the request, and returns its answer.
@@ -111,39 +115,60 @@ class ObjectReads:
         Raises:
             Exception: The error of a request that would fail again, or the last one before the deadline.
         """
+        last_error: Exception | None = None
+        pause_s = _PAUSE_S[0]
+        while left() > 0:
+            try:
+                return await self._first_answer(send, left, late_s)
+            except Exception as error:
+                if is_final(error):
+                    raise
+                # A request that the deadline ended has no reason of its own.
+                last_error = error if left() > 0 else last_error or error
+            # Requests that failed together are not repeated together.
+            await asyncio.sleep(min(pause_s * random.uniform(0.5, 1), max(0, left())))
+            pause_s = min(2 * pause_s, _PAUSE_S[1])
+        raise last_error or TimeoutError()
+
+    async def _first_answer(
+        self, send: Callable[[], Awaitable[_Answer]], left: Callable[[], float], late_s: float
+    ) -> _Answer:
+        """Send a request, and the same request again if the answer is late; return the first answer.
+
+        Raises:
+            Exception: An error that repeating cannot mend, or the last error; TimeoutError at the deadline.
+        """
+        pending: set[asyncio.Future[_Answer]] = {asyncio.ensure_future(send())}
         reason: BaseException = TimeoutError()
-        pause, wait_s = _PAUSE_S[0], late_s
-        pending: set[asyncio.Future[_Answer]] = set()
+        wait_s = late_s
         try:
-            while (seconds := left()) > 0:
-                if not pending:
-                    pending, wait_s = {asyncio.ensure_future(send())}, late_s
+            while pending and (seconds := left()) > 0:
                 done, pending = await asyncio.wait(
                     pending, timeout=min(seconds, wait_s), return_when=asyncio.FIRST_COMPLETED
                 )
                 errors = [request.exception() for request in done]
                 if None in errors:
                     return next(request.result() for request in done if request.exception() is None)
-                for error in filter(None, errors):
-                    if is_final(error):
-                        raise error
-                    reason = error
-                if not pending:
-                    # Requests that failed together are not repeated together.
-                    await asyncio.sleep(min(pause * random.uniform(0.5, 1), max(0, left())))
-                    pause = min(2 * pause, _PAUSE_S[1])
-                elif not done and seconds > wait_s:
-                    if len(self._hedges) < _MOST_HEDGES:
-                        hedge, wait_s = asyncio.ensure_future(send()), math.inf
-                        pending.add(hedge)
-                        self._hedges.add(hedge)
-                        hedge.add_done_callback(self._hedges.discard)
-                    else:
-                        wait_s *= 2
+                for reason in filter(None, errors):
+                    if is_final(reason):
+                        raise reason
+                if not done and seconds > wait_s:
+                    hedge = self._hedge(send)
+                    pending |= {hedge} if hedge else set()
+                    wait_s = math.inf if hedge else 2 * wait_s
             raise reason
         finally:
             for request in pending:
                 request.cancel()
+
+    def _hedge(self, send: Callable[[], Awaitable[_Answer]]) -> asyncio.Future[_Answer] | None:
+        """Send a request for a second time, unless there are many of such requests already."""
+        if len(self._hedges) >= _MOST_HEDGES:
+            return None
+        hedge = asyncio.ensure_future(send())
+        self._hedges.add(hedge)
+        hedge.add_done_callback(self._hedges.discard)
+        return hedge
 
     def wait(self, coroutine: Coroutine[Any, Any, _Answer]) -> _Answer:
         """Return the answer of a coroutine that runs in this thread; Ctrl-C ends both."""
@@ -188,77 +213,74 @@ class ObjectReads:
     async def _read_all(self, reads: Sequence[Read]) -> list[Exception | None]:
         # One task a range: a gather or a timeout of asyncio would each add a tenth to its cost.
         asked_at = self._loop.time()
-        shared_tasks = [self._begin(range_read, asked_at) for range_read in reads]
+        tasks = [self._task(read, asked_at) for read in reads]
         errors = []
-        for range_read, (task, is_shared) in zip(reads, shared_tasks, strict=True):
+        for read, (task, is_shared) in zip(reads, tasks, strict=True):
             error = await task
             if is_shared and error is not None:
-                # It was asked for before this read, and has ended before this one's deadline.
-                error = await self._begin(range_read, asked_at)[0]
+                # An earlier caller started this task, whose deadline came before that of this read.
+                error = await self._task(read, asked_at)[0]
             errors.append(error)
         return errors
 
-    def _begin(self, range_read: Read, asked_at: float) -> tuple[asyncio.Task[Exception | None], bool]:
-        """Return the task of a range, and whether another read began it."""
-        range_key = range_read[:3]
-        if read_task := self._under_way.get(range_key):
-            return read_task, True
-        read_task = self._under_way[range_key] = self._loop.create_task(self._bring(range_read, asked_at))
-        read_task.add_done_callback(lambda _: self._under_way.pop(range_key))
-        return read_task, False
+    def _task(self, read: Read, asked_at: float) -> tuple[asyncio.Task[Exception | None], bool]:
+        """Return the task of a range, and whether another read started it."""
+        range_key = read[:3]
+        if task := self._tasks.get(range_key):
+            return task, True
+        task = self._tasks[range_key] = self._loop.create_task(self._try_read(read, asked_at))
+        task.add_done_callback(lambda _: self._tasks.pop(range_key))
+        return task, False
 
-    def _left(self, asked_at: float, began_at: float = math.inf) -> float:
+    def _left(self, asked_at: float, sent_at: float = math.inf) -> float:
         """Return the seconds until the deadline of a range.
 
-        It counts from the last answer to any range: where many wait for a slow store, none is late while answers come.
-
-        Args:
-            asked_at: When the caller asked for it.
-            began_at: When its request began, which has no more time than the deadline.
+        The deadline counts from the last answer to any range: while a slow store answers others, no range is late. A
+        request itself, sent at ``sent_at``, has no more time than the deadline.
         """
-        return min(began_at, max(asked_at, self._answered)) + DEADLINE_S - self._loop.time()
+        return min(sent_at, max(asked_at, self._answered_at)) + DEADLINE_S - self._loop.time()
 
-    async def _bring(self, range_read: Read, asked_at: float) -> Exception | None:
-        url, begin, end, keep_bytes, claim_range, _ = range_read
-        while claim_range is not None and not (claimed := claim_range(begin, end, take=True)):
-            if claimed is None:
+    async def _try_read(self, read: Read, asked_at: float) -> Exception | None:
+        """Read a range unless another process has read it, and return the error."""
+        begin, end, claim = read.begin, read.end, read.claim
+        while claim is not None and not (is_claimed := claim(begin, end, take=True)):
+            if is_claimed is None:
                 return None
             if self._left(asked_at) <= 0:
-                context = f"{url}, bytes {begin:,} to {end:,}"
                 reason = f"another process of this machine reads it for {DEADLINE_S} seconds; end that one if it hangs"
-                return RemoteError(f"{context}: cannot be read: {reason}")
+                return RemoteError(f"{read}: cannot be read: {reason}")
             await asyncio.sleep(_LOOK_S)
         try:
-            keep_bytes(begin, await self._read(range_read, asked_at))
+            read.keep(begin, await self._read(read, asked_at))
         except (StreamError, OSError) as error:
             return error
         finally:
-            if claim_range is not None:
-                claim_range(begin, end, take=False)
+            if claim is not None:
+                claim(begin, end, take=False)
         return None
 
-    async def _read(self, range_read: Read, asked_at: float, late_s: float | None = None) -> memoryview:
+    async def _read(self, read: Read, asked_at: float, late_s: float | None = None) -> memoryview:
         from obstore import get_range_async
 
-        traffic = range_read.traffic or Traffic()
+        traffic = read.traffic or Traffic()
 
         def send() -> Awaitable[Any]:
             traffic.requests += 1
-            return get_range_async(store, key, start=range_read.begin, end=range_read.end)
+            return get_range_async(store, object_key, start=read.begin, end=read.end)
 
         async with self._slots:
-            began_at, usual_s = self._loop.time(), min(_LATE_S[1], max(_LATE_S[0], 2 * self._usual))
+            sent_at, usual_late_s = self._loop.time(), min(_LATE_S[1], max(_LATE_S[0], 2 * self._usual_s))
             try:
-                store, key = locate(range_read.url)
-                answer = await self.repeat(send, partial(self._left, asked_at, began_at), late_s=late_s or usual_s)
+                store, object_key = locate(read.url)
+                answer = await self.repeat(send, partial(self._left, asked_at, sent_at), late_s=late_s or usual_late_s)
             except Exception as error:
-                raise _explained(error, range_read) from None
+                raise _explained(error, read) from None
             content = memoryview(answer)
             traffic.num_bytes += len(content)
-            self._answered = self._loop.time()
+            self._answered_at = self._loop.time()
             if late_s is None:
                 # Towards the median, by small steps: a store that hangs for a moment does not make all answers late.
-                self._usual *= _STEP if self._answered - began_at > self._usual else 1 / _STEP
+                self._usual_s *= _STEP if self._answered_at - sent_at > self._usual_s else 1 / _STEP
             return content
 
 
@@ -268,19 +290,18 @@ def object_reads() -> ObjectReads:
     try:
         import obstore  # noqa: F401
     except ImportError as error:
-        message = f"{missing('obstore', 'remote', by='reading from afar')} ({error})"
+        message = f"{missing('obstore', 'remote', by='reading from a store')} ({error})"
         raise RemoteError(message, refused=True) from None
     return ObjectReads()
 
 
-def _explained(error: Exception, range_read: Read) -> Exception:
+def _explained(error: Exception, read: Read) -> Exception:
     """Return an error of a request as one that names the object and the bytes."""
     if isinstance(error, FileNotFoundError):
-        return FormatError(f"{range_read.url}: no such object")
+        return FormatError(f"{read.url}: no such object")
     if "status code: 416 " in str(error):
-        return FormatError(f"{range_read.url}: ends before byte {range_read.begin:,}; it was replaced or damaged")
+        return FormatError(f"{read.url}: ends before byte {read.begin:,}; it was replaced or damaged")
     if isinstance(error, StreamError):
         return error
     reason, refused = explain(error)
-    context = f"{range_read.url}, bytes {range_read.begin:,} to {range_read.end:,}"
-    return RemoteError(f"{context}: cannot be read: {reason}", refused=refused)
+    return RemoteError(f"{read}: cannot be read: {reason}", refused=refused)
