@@ -12,7 +12,7 @@ EXIT_DAMAGED = 3
 
 
 class ConvertError(StreamError):
-    """Base class of the errors of the conversion; the message is one sentence that a user can act on."""
+    """Base class of the errors of the conversion; each message is one sentence that a user can act on."""
 
 
 class UsageError(ConvertError):
@@ -38,7 +38,7 @@ class ShardError(ConvertError):
 
 
 class DamagedRecord(ConvertError):
-    """A TFRecord entry that cannot be read; ``rest`` is True if no further entry of the file can be read."""
+    """A record that cannot be read; ``rest`` is True if no further record of the file can be read."""
 
     def __init__(self, message: str, *, rest: bool) -> None:
         super().__init__(message)
@@ -50,7 +50,7 @@ class DamagedEpisode(ConvertError):
 
     Attributes:
         reason: Word for it in the manifest: ``unreadable``, ``malformed``, ``missing_frames``, ``unmatched_frames``, or
-            ``undeclared`` for what a file has beyond its declared episodes.
+            ``undeclared`` for data of a file beyond its declared episodes.
     """
 
     def __init__(self, message: str, *, reason: str) -> None:

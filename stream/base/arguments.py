@@ -33,9 +33,9 @@ _SYNONYMS = {
     **dict.fromkeys(("dataset", "datasets"), ("mixture",)),
     **dict.fromkeys(("epochs", "num_epochs"), ("passes",)),
 }
-"""Names of our arguments, by those that other programs have for them."""
+"""Our names of arguments, by the names in other programs."""
 _ADVICE = {"device": "stream.torch.to_device(loader, device) moves batches to a device"}
-"""Advice for arguments that only other programs have."""
+"""Advice for arguments that exist only in other programs."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -96,7 +96,7 @@ def add_cache(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cache",
         metavar="DIR:SIZE",
-        help="for s3://, gs:// and https://: folder of what was read, such as /tmp/oxe:9GB",
+        help="for s3://, gs:// and https://: folder for the data that were read, such as /tmp/oxe:9GB",
     )
 
 
@@ -108,7 +108,7 @@ def whole(least: int) -> Callable[[str], int]:
     """
 
     def read(argument: str) -> int:
-        # int() alone would accept 1_000 and digits of other scripts.
+        # int() would also accept 1_000 and digits of other scripts.
         if not (argument.isascii() and argument.isdigit() and len(argument) < 19 and int(argument) >= least):
             raise argparse.ArgumentTypeError(f"found {argument!r}, expected a whole number of at least {least}")
         return int(argument)

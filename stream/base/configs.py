@@ -1,4 +1,4 @@
-"""Configurations: the folder of those that the package brings, the reader of YAML files, the base of their models."""
+"""Configurations: their folder in the package, the reader of YAML files, and the base of their models."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ def list_faults(error: ValidationError, *, context: str) -> str:
     return "\n  ".join(faults)
 
 
-# libyaml, where PyYAML has it: every command reads the registry, which takes a quarter of the time with it.
+# libyaml where PyYAML has it, because every command reads the registry.
 class _YamlLoader(getattr(yaml, "CBaseLoader", yaml.BaseLoader), Composer):  # type: ignore[misc]
     """A YAML loader of texts, numbers, truth values, nulls, lists and mappings, without aliases and repeated keys."""
 
-    # That of libyaml does not call ``compose_node``.
+    # libyaml's method does not call ``compose_node``.
     get_single_node = Composer.get_single_node
 
     def __init__(self, stream: str) -> None:

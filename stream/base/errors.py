@@ -22,7 +22,7 @@ EXIT_PIPE = 141
 
 
 class StreamError(Exception):
-    """Base class of all errors of this project, those of the conversion included.
+    """Base class of all errors of this project, including the conversion.
 
     Attributes:
         refused: True if the same call would fail again: the caller has to change something first. Commands then end

@@ -96,7 +96,7 @@ def usable_processors(
     process's own affinity. A control group's quota is rounded down.
 
     Args:
-        environment: Environment, which tells the ranks of this machine: ``LOCAL_WORLD_SIZE`` of ``torchrun``, or
+        environment: Environment with the ranks of this machine: ``LOCAL_WORLD_SIZE`` of ``torchrun``, or
             ``SLURM_STEP_TASKS_PER_NODE`` of ``srun``.
         proc: Mount point of ``/proc``.
         groups: Mount point of the control groups.
@@ -113,7 +113,7 @@ def _local_ranks(environment: Mapping[str, str]) -> tuple[int, int]:
     world_size = environment.get("LOCAL_WORLD_SIZE", "")
     if world_size.isdecimal() and int(world_size):
         try:
-            # A rank may be bound to processors of its own; torchrun, its parent, has those of all.
+            # A rank may be bound to some processors; torchrun, its parent, has the processors of all ranks.
             return int(world_size), len(os.sched_getaffinity(os.getppid()))
         except OSError:
             return int(world_size), 0
@@ -147,7 +147,7 @@ def default_max_open() -> int:
 
 
 def limit_of(error: Exception) -> LimitError | None:
-    """Return the error of a limit of this process, None if the error is another."""
+    """Return the LimitError of an error that a limit of this process caused, else None."""
     if not isinstance(error, OSError) or error.errno not in _LIMITS:
         return None
     return LimitError(f"{error.filename or 'a shard'} cannot be opened: {error.strerror}; {_LIMITS[error.errno]}")

@@ -48,7 +48,7 @@ def plain_values(values: Any, *, context: str) -> list[Scalar]:
     """Return the distinct values of a collection or iterator, sorted; all are floats if any is.
 
     Raises:
-        ArgumentError: The argument is no collection, or its values are of several kinds.
+        ArgumentError: The argument is not a collection, or its values are of several kinds.
 
     >>> plain_values((3, 1, 3), context="step"), plain_values({2, 0.5}, context="step")
     ([1, 3], [0.5, 2.0])

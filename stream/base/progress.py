@@ -18,7 +18,7 @@ _PAUSE_OF_LINES = 30.0
 class Progress:
     """A context manager that shows a line while a command works.
 
-    A terminal gets one line that is renewed in place and removed at the end; another stream, such as a log, gets a
+    A terminal gets one line that is updated in place and removed at the end. Another stream, such as a log, gets a
     plain line every 30 seconds.
 
     Args:
@@ -85,19 +85,19 @@ class Progress:
             self.failed += failed
 
     def look(self) -> None:
-        """Find out what is done, before each line; by default ``advance`` has told it."""
+        """Update ``done`` before each line; nothing to do where ``advance`` is called."""
 
     def look_at_all(self) -> None:
-        """Find out what is done before the last line, however long it takes."""
+        """Update ``done`` before the last line, however long it takes."""
 
     def figures(self) -> str:
-        """Return the work done of all of it."""
+        """Return the work done and the total."""
         if self._unit == "B":
             return f"{human_bytes(self.done)} of {human_bytes(self._total)}"
         return f"{self.done:,.0f}/{self._total:,.0f} {self._unit}"
 
     def rate(self, seconds: float) -> str:
-        """Return the work of a second."""
+        """Return the work per second."""
         rate = self.done / seconds
         return f"{human_bytes(rate)}/s" if self._unit == "B" else f"{rate:,.{0 if rate >= 10 else 1}f} {self._unit}/s"
 

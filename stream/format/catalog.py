@@ -1,4 +1,4 @@
-"""Catalog of a converted root: its datasets, versions, splits and shards, read from the manifests alone."""
+"""Catalog of a converted root: its datasets, versions, splits and shards, read from the manifests."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Dataset:
         manifest: Manifest without its lists of shards, which take much memory as objects.
         shards: Shards by split.
         fetched: Shards that are present, or None if all are.
-        remote: Place of the shards if they are read in place, else None.
+        remote: Location of the shards if they are read in place, else None.
     """
 
     name: str
@@ -75,7 +75,7 @@ class Dataset:
         return {split: shards.episodes.tolist() for split, shards in self.shards.items()}
 
     def fingerprint(self, columns: Iterable[tuple[str, TableKind, str]]) -> str:
-        """Return a hash of the content of some columns, which nothing else in the manifest changes.
+        """Return a hash of the content of some columns, independent of the rest of the manifest.
 
         Args:
             columns: Split, table and name of each column.
@@ -103,8 +103,8 @@ class Catalog:
 
     Attributes:
         root: Local folder of manifests and indexes.
-        place: Root to open again: this folder, also with a cache for members, or the remote root that it is the cache
-            of.
+        place: Root to open again: this folder, with or without a cache for members, or the remote root that this folder
+            caches.
 
     Raises:
         ArgumentError: The folder does not exist.

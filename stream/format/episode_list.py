@@ -25,8 +25,8 @@ class EpisodeList:
     """Episodes to keep, or to leave out.
 
     Attributes:
-        names: Names of episodes: ``episode_id``, or openpi's key of a DROID episode. ``*`` stands for any text.
-        keeps: True to keep them alone, False to leave them out.
+        names: Names of episodes: ``episode_id``, or openpi's key of a DROID episode. ``*`` matches any text.
+        keeps: True to keep only these episodes, False to leave them out.
     """
 
     names: tuple[str, ...]

@@ -65,8 +65,8 @@ class Fields(BaseModel):
     """A loader's fields of ``parameters``, ``spec`` and ``image``; the keys of ``sizes`` are "HxW".
 
     The layout ``pairs`` has ``camera`` and ``frame_offsets``, the layout ``frames`` has ``cameras``, ``camera_sizes``
-    and, for the cameras of depth, the millimetres of a 1 in the source. ``codec`` has the cameras that are no JPEGs,
-    ``gop`` those that are video.
+    and, for the depth cameras, the millimetres of a 1 in the source. ``codec`` has the cameras without JPEGs, ``gop``
+    the video cameras.
     """
 
     layout: Layout

@@ -1,11 +1,11 @@
-"""Frames that are stored one by one: a JPEG, raw pixels, or a depth map. The first bytes tell which.
+"""Frames that are stored one by one: a JPEG, raw pixels, or a depth map. The first bytes give the kind.
 
 Raw pixels and depth maps have a header: ``b"RAW1"`` or ``b"DPT1"``, the height and the width (uint16 each,
 little-endian). Of raw pixels uint8 [H, W, 3], RGB, row by row, follows.
 
 The values of a depth map are compressed without loss, as one zstd frame: uint16 [H, W], little-endian, row by row, in
 millimetres. 0 means that nothing was measured. Differences to neighbours would save up to a third of the bytes, but
-summing them takes longer than all of the rest.
+summing them takes longer than all other steps of decoding.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ _MOST = (1 << 16) - 1
 
 
 def frame_shape(encoded: bytes | memoryview) -> tuple[int, int]:
-    """Return height and width of a stored frame of colour; raise FormatError if it is none."""
+    """Return height and width of a stored colour frame; raise FormatError if it is not one."""
     if encoded[: len(RAW_MAGIC)] == RAW_MAGIC:
         return _raw(encoded)[0]
     try:
         height, width, _, _ = simplejpeg.decode_jpeg_header(encoded)
     except ValueError as error:
-        raise FormatError(f"{len(encoded)} bytes that are no JPEG: {error}") from None
+        raise FormatError(f"{len(encoded)} bytes that are not a JPEG: {error}") from None
     return height, width
 
 
 def decode_frame(encoded: StoredFrame, out: np.ndarray | None = None) -> np.ndarray:
-    """Decode a stored frame of colour.
+    """Decode a stored colour frame.
 
     Args:
         encoded: Frame, or its place in a chunk of video.
@@ -55,7 +55,7 @@ def decode_frame(encoded: StoredFrame, out: np.ndarray | None = None) -> np.ndar
         uint8 [H, W, 3], RGB.
 
     Raises:
-        FormatError: It is damaged, or has another size than ``out``.
+        FormatError: The frame is damaged, or has another size than ``out``.
     """
     if isinstance(encoded, ChunkFrame) or encoded[: len(RAW_MAGIC)] == RAW_MAGIC:
         if isinstance(encoded, ChunkFrame):
@@ -95,7 +95,7 @@ def as_jpeg(data: StoredFrame, quality: int = 95) -> bytes | memoryview:
 
 @lru_cache(64)
 def _raw_headers(num_frames: int, height: int, width: int) -> list[bytes]:
-    """Return what is in front of each frame of a raw record."""
+    """Return the bytes before each frame of a raw record."""
     frame_header = RAW_HEADER.pack(RAW_MAGIC, height, width)
     num_bytes = len(frame_header) + height * width * 3
     record_header = RECORD_HEADER.pack(RECORD_MAGIC, num_frames) + struct.pack("<I", num_bytes) * num_frames
@@ -119,7 +119,7 @@ class RawRecord:
             self.parts += (memoryview(buffer), frame.reshape(-1).data)
 
     def check(self) -> None:
-        """Raise FormatError if what was read is no record of such frames."""
+        """Raise FormatError if the bytes that were read are not a record of these frames."""
         if self._found != self._expected:
             height, width = self._shape
             raise FormatError(f"does not hold {len(self._expected)} raw frames of {height}x{width}")
@@ -145,12 +145,12 @@ def _codec() -> Any:
 
 
 def depth_shape(encoded: bytes | memoryview) -> tuple[int, int]:
-    """Return height and width of a stored depth map; raise FormatError if it is none."""
+    """Return height and width of a stored depth map; raise FormatError if it is something else."""
     if len(encoded) < DEPTH_HEADER.size:
-        raise FormatError(f"{len(encoded)} bytes are no depth map")
+        raise FormatError(f"{len(encoded)} bytes are not a depth map")
     magic_bytes, height, width = DEPTH_HEADER.unpack_from(encoded)
     if magic_bytes != DEPTH_MAGIC:
-        raise FormatError(f"no depth map: it starts with {bytes(magic_bytes)!r}, expected {DEPTH_MAGIC!r}")
+        raise FormatError(f"not a depth map: it starts with {bytes(magic_bytes)!r}, expected {DEPTH_MAGIC!r}")
     return height, width
 
 
@@ -165,7 +165,7 @@ def decode_depth(encoded: bytes | memoryview, out: np.ndarray | None = None) -> 
         uint16 [H, W], millimetres.
 
     Raises:
-        FormatError: It is no depth map, is damaged, or has another size than ``out``.
+        FormatError: It is not a depth map, is damaged, or has another size than ``out``.
     """
     depth_size = depth_shape(encoded)
     out = np.empty(depth_size, np.uint16) if out is None else out
@@ -184,11 +184,12 @@ class StoredCamera:
     """A camera with stored frames.
 
     Attributes:
-        name, role: Name and role in the registry.
+        name: Name in the registry.
+        role: Role in the registry.
         sizes: Sizes of its frames, (height, width) in pixels.
-        is_depth: Whether they are depth maps.
-        codec: Codec of frames of colour.
-        gop: Frames of a record, 1 but for chunks of video. The frame of step t has the number t % gop in its record.
+        is_depth: Whether the frames are depth maps.
+        codec: Codec of colour frames.
+        gop: Frames of a record, 1 except for chunks of video. The frame of step t has the number t % gop in its record.
     """
 
     name: str
@@ -200,14 +201,14 @@ class StoredCamera:
 
     @property
     def keys(self) -> tuple[str, str]:
-        """The names by which ``cameras`` of a loader knows it: its name, and its role, of depth as ``depth/<role>``."""
+        """Names of the camera in the argument ``cameras``: its name, and its role (``depth/<role>`` for depth)."""
         return self.name, f"depth/{self.role}" if self.is_depth else self.role
 
     def frame(self, record: bytes | memoryview, frame_number: int) -> memoryview | ChunkFrame:
-        """Return a frame of a record by its number; raise FormatError if there is none."""
+        """Return a frame of a record by its number; raise FormatError if the record does not have it."""
         if self.codec in VIDEO_CODECS:
             if video_codec(record) != self.codec:
-                raise FormatError(f"{len(record)} bytes that are no chunk of {self.codec}")
+                raise FormatError(f"{len(record)} bytes that are not a chunk of {self.codec}")
             return ChunkFrame(record, frame_number, self.sizes, self.gop)
         stored_frames = frame_views(record)
         if frame_number >= len(stored_frames):

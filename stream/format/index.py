@@ -28,7 +28,7 @@ from stream.storage.remote import CachedRoot
 if TYPE_CHECKING:
     from stream.format.catalog import Dataset
 
-    # At run time it would bring pydantic into every worker.
+    # At run time this import would load pydantic in every worker.
     from stream.format.manifest import SplitEntry, TableEntry
 
 _CHUNK = 4 << 20
@@ -43,11 +43,12 @@ class SplitIndex:
 
     Attributes:
         member: Number of the dataset in the mixture.
-        dataset, split: Names of dataset and split.
+        dataset: Name of the dataset.
+        split: Name of the split.
         folder: Folder of the split.
-        remote: Place of the split's shards if they are read in place, else None.
+        remote: Location of the split's shards if they are read in place, else None.
         shards: Shards of the split.
-        episodes, steps, records: Tables of the index; ``steps`` has the columns of labels too.
+        episodes, steps, records: Tables of the index; ``steps`` includes the columns of labels.
     """
 
     member: int
@@ -83,7 +84,7 @@ class SplitIndex:
 
 
 def record_number(positions: np.ndarray, shard_row: int) -> int:
-    """Return the number in its ArrayRecord file of the record of a row; rows of a chunk of video share theirs.
+    """Return the number in its ArrayRecord file of the record of a row; rows of a chunk of video share a number.
 
     Args:
         positions: Position of the record of each row of the shard, int64 [rows].
@@ -126,7 +127,7 @@ def open_index(dataset: Dataset, split: str, *, member: int = 0) -> SplitIndex:
 
 
 def _drop_cached(path: str | Path) -> str:
-    """Remove a damaged file of a cache, and return the words that say so."""
+    """Remove a damaged file of a cache, and return the sentence that reports it."""
     with contextlib.suppress(OSError):
         os.unlink(path)
     return "it was removed from the cache: open the data again to fetch it again"
@@ -135,7 +136,7 @@ def _drop_cached(path: str | Path) -> str:
 def label_path(folder: Path, label_name: str, label_entry: TableEntry) -> Path:
     """Return the file with the labels of an entry of the manifest.
 
-    A process that was killed, or is at work, may have written the manifest and not given the file its name yet.
+    A process that was killed, or still runs, may have written the manifest without having renamed the file yet.
 
     Args:
         folder: Folder of the split.
@@ -147,12 +148,7 @@ def label_path(folder: Path, label_name: str, label_entry: TableEntry) -> Path:
 
 
 def open_labels(folder: Path, entry: SplitEntry) -> list[Table]:
-    """Open the tables of labels of a split; raise as ``open_index`` does.
-
-    Args:
-        folder: Folder of the split.
-        entry: Its entry in the manifest.
-    """
+    """Open the tables of labels of a split; raise as ``open_index`` does."""
 
     def opened(path: Path, label_entry: TableEntry) -> Table:
         return open_table(path, None, entry=label_entry, rows=entry.steps)
@@ -163,7 +159,7 @@ def open_labels(folder: Path, entry: SplitEntry) -> list[Table]:
         try:
             label_tables.append(opened(path, label_entry))
         except FormatError:
-            # It may have got its name in between.
+            # Another process may have renamed the file in between.
             if (renamed_path := label_path(folder, label_name, label_entry)) == path:
                 raise
             label_tables.append(opened(renamed_path, label_entry))
@@ -270,7 +266,7 @@ def used_columns(
 
 
 class IndexCheck:
-    """A comparison of columns with their checksums, which also brings them into the kernel's cache.
+    """A comparison of columns with their checksums, which also loads them into the kernel's cache.
 
     A small index is read at once. ``start`` reads a larger one in a thread, up to half of the memory available. The
     thread reads from the disk at full speed, and pauses after cached bytes, to leave the processors to the workers.
@@ -314,7 +310,7 @@ class IndexCheck:
 
 
 def _check(columns: Iterable[UsedColumn], *, pause_s: float = 0.0) -> None:
-    """Compare columns with their checksums; those of a file, one after the other, open it once."""
+    """Compare columns with their checksums; successive columns of a file open it once."""
     for path, file_columns in groupby(columns, attrgetter("path")):
         try:
             with open(path, "rb", buffering=0) as file:
@@ -322,7 +318,7 @@ def _check(columns: Iterable[UsedColumn], *, pause_s: float = 0.0) -> None:
                     if _hash(file.fileno(), column, pause_s) != column.xxh3:
                         what_to_do = "Check it with `pairstream verify`, or copy it again"
                         raise FormatError(
-                            f"{path}: column {column.name!r} is not the one that the manifest describes; the file is "
+                            f"{path}: column {column.name!r} differs from the manifest; the file is "
                             "damaged or belongs to another conversion. "
                             + (_drop_cached(path) if column.is_cached else what_to_do)
                         )
@@ -350,5 +346,5 @@ def _read_cached(descriptor: int, chunk_view: memoryview, chunk_start: int) -> b
     try:
         return os.preadv(descriptor, [chunk_view], chunk_start, os.RWF_NOWAIT) == len(chunk_view)
     except OSError:
-        # EAGAIN, or a file system without this.
+        # EAGAIN, or a file system without RWF_NOWAIT.
         return False

@@ -73,8 +73,9 @@ class ShardEntry(_Model):
 
     Attributes:
         name: File name without its ending.
-        source_file, source_bytes: Source file of the shard, or the first and how many more, and their size. The file of
-            each episode is in ``episodes``.
+        source_file: Source file of the shard, or the first one and the count of the others. The file of each episode
+            is in ``episodes``.
+        source_bytes: Size of the source files.
         source_digest: SHA-256 over the lengths and checksums that the source file stores.
         paired_episodes: Count of the episodes with records.
         left_out: Count of the episodes left out, by reason.
@@ -130,7 +131,7 @@ class SplitEntry(_Model):
 
 
 class Statistics(_Model):
-    """Statistics of one vector over all steps of a split, one number a dimension.
+    """Statistics of one vector over all steps of a split, one number per dimension.
 
     Attributes:
         count: Count of the steps.
@@ -237,7 +238,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
     """Return the content of ``dataset.json``.
 
     The ``checksum`` in it is the SHA-256 of the same content with 64 zeros as checksum, so any changed byte shows.
-    A manifest without labels, a single instruction or values that are not finite says nothing of them.
+    Keys of labels, of a single instruction and of nonfinite values are omitted where there are none.
     """
     unsigned = manifest.model_copy(update={"checksum": UNSIGNED}).model_dump(mode="json")
     unlabelled = [split_content for split_content in unsigned["splits"].values() if not split_content["labels"]]
@@ -308,7 +309,7 @@ def parse_manifest(content: bytes, *, context: str) -> Manifest:
 
 
 def _fault(content: bytes, error: ValidationError) -> str:
-    """Return the most telling fault: no JSON at all, another format version, or a wrong field."""
+    """Return the most informative fault: not JSON, another format version, or a wrong field."""
     try:
         manifest = json.loads(content)
     except (ValueError, RecursionError) as broken:
@@ -370,7 +371,7 @@ class Fetched(_Model):
 
 
 def read_fetched(folder: Path) -> Fetched | None:
-    """Read the file, None if the dataset is complete; raise FormatError if the file cannot be used."""
+    """Read the file; return None if the dataset is complete. Raise FormatError if the file cannot be used."""
     fetched_path = folder / FETCHED_NAME
     try:
         return Fetched.model_validate_json(fetched_path.read_bytes())

@@ -10,7 +10,7 @@ A converted dataset has these files::
     ROOT/<dataset>/<version>/<split>/records.arrow                        one row per record of the split
     ROOT/<dataset>/<version>/<split>/labels/<name>.arrow                  columns added later, one row per step
     ROOT/<dataset>/<version>/<split>/<split>-00007-of-01024.arrayrecord   the frames
-    ROOT/<dataset>/<version>/<split>/cached/<split>-00007...arrayrecord   those that were read in place, in a cache
+    ROOT/<dataset>/<version>/<split>/cached/<split>-00007...arrayrecord   records that were read in place, in a cache
 
 The three tables are the index of a split, and labels are further columns of ``steps``. Each table is an uncompressed
 Arrow IPC file of one record batch, so every column is one contiguous array that can be mapped. Rows follow the order of
@@ -20,8 +20,8 @@ The layout says what a record of an ArrayRecord file is:
 
 - ``pairs``: the frames of one pair (t, t + offset) of one camera.
 - ``frames``: one frame of one camera, a JPEG or a depth map (``stream.format.frame``). An episode of n steps and k
-  cameras has n * k records, camera after camera, each from step 0 to n - 1. A frame that the source lacks, or that is
-  damaged, is a hole: a record without frames.
+  cameras has n * k records, camera after camera, each from step 0 to n - 1. A missing or damaged frame of the source is
+  a hole: a record without frames.
 """
 
 from __future__ import annotations
@@ -65,13 +65,13 @@ DERIVED: tuple[DerivedName, ...] = get_args(DerivedName)
 The default vectors and those in canonical spaces are float32 lists of a fixed size. A dataset without an action, a
 state or a space lacks the column. A number in a space that a step does not have is NaN.
 
-``motion`` is one float32: how far the robot moves from this step to the next, NaN where the dataset does not tell.
+``motion`` is one float32: how far the robot moves from this step to the next, NaN where the dataset does not say.
 """
 
 RECORD_MAGIC = b"FRM1"
 RECORD_HEADER = struct.Struct("<4sI")
 HOLE = RECORD_HEADER.pack(RECORD_MAGIC, 0)
-"""Record without frames, of the ``frames`` layout alone."""
+"""Record without frames, only in the ``frames`` layout."""
 MAX_FRAMES = 1 << 16
 """Largest number of frames in a record."""
 MAX_PIXELS = 1 << 26
@@ -124,7 +124,7 @@ def label_file(label_name: str) -> str:
 
 
 def waiting_label(label_name: str, sha256: str) -> str:
-    """Return the file name that a table of labels has before the manifest names it, and before it goes.
+    """Return the file name of a table of labels before the manifest names it, and before it is removed.
 
     >>> waiting_label("progress", "0f" * 32)
     '.progress.0f0f0f0f0f0f0f0f.arrow'
@@ -133,7 +133,7 @@ def waiting_label(label_name: str, sha256: str) -> str:
 
 
 def tables_of(column: str, kinds: Sequence[TableKind] = SEARCHED) -> tuple[Sequence[TableKind], str]:
-    """Return the tables in which to look up a column, and its name there.
+    """Return the tables in which to look up a column, and its name in them.
 
     >>> tables_of("steps.language"), tables_of("language")
     ((('steps',), 'language'), (('steps', 'episodes', 'records'), 'language'))

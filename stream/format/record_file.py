@@ -56,7 +56,7 @@ class RecordFile:
             _close(self._fd)
 
     def ahead(self, records: Iterable[tuple[int, int]]) -> list[Read]:
-        """Return the reads that bring records from afar, none for a local file.
+        """Return the remote reads of records, none for a local file.
 
         Args:
             records: Position and size of each record.

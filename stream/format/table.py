@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from stream.format.manifest import TableEntry
 
 _CHUNK = 4 << 20
-_LABEL = "copy it again, or take it away with `pairstream label ROOT DATASET --remove NAME`"
+_LABEL = "copy it again, or remove it with `pairstream label ROOT DATASET --remove NAME`"
 _OTHER = "the file is damaged or belongs to another conversion"
 _FLOATS = {"halffloat": "float16", "float": "float32", "double": "float64"}
 """numpy's names of the types that Arrow names differently."""
@@ -51,7 +51,8 @@ class AddedFile:
 
     Attributes:
         path: File.
-        inode, modified: Number of the file, and the time of its content in nanoseconds.
+        inode: Number of the file.
+        modified: Time of the file's content in nanoseconds.
     """
 
     path: str
@@ -68,7 +69,7 @@ class AddedFile:
         """Raise FormatError if another file has the path now."""
         if self != AddedFile.of(self.path):
             raise FormatError(
-                f"{self.path}: was replaced since this was opened; what has it open goes on, but other processes "
+                f"{self.path}: was replaced since it was opened; processes that have it open continue, others "
                 "cannot: open the data again"
             )
 
@@ -82,10 +83,10 @@ class Column:
         width: Numbers in a row, None for a single one.
         data: Byte offset of the numbers.
         bits: True for booleans, which are stored eight to a byte.
-        validity: Byte offset of the bitmap of rows that have a value, None if all have.
+        validity: Byte offset of the bitmap of rows with a value, None if all rows have one.
         texts: Texts that the numbers stand for, or with ``dtype`` None one text a row.
         spans: (start, stop) in bytes of each buffer, for checksums.
-        file: File that holds the column, None for that of the table.
+        file: File that holds the column, None for the file of the table.
     """
 
     dtype: str | None
@@ -104,12 +105,12 @@ class Column:
 
 
 class Table:
-    """A table of an index. Its pickle holds the location alone: the process that unpickles it maps the files again.
+    """A table of an index. Its pickle holds only the location: the process that unpickles it maps the files again.
 
     Args:
         path: File.
         rows: Number of rows.
-        columns: Columns by name, those of further files included.
+        columns: Columns by name, including columns of further files.
 
     Raises:
         OSError: A file cannot be mapped; any method may raise it.
@@ -147,7 +148,7 @@ class Table:
         return joined
 
     def file_of(self, column_name: str) -> str:
-        """Return the path of the file with a column; that of the table for a column that there is not."""
+        """Return the path of the file with a column, or the path of the table for an unknown column."""
         column = self.columns.get(column_name)
         return self.path if column is None or column.file is None else column.file.path
 
@@ -219,7 +220,7 @@ class Table:
         return [self.text(name, number) if has else "" for number, has in zip(numbers.tolist(), present, strict=True)]
 
     def forget(self) -> None:
-        """Take the pages that were read out of the memory of this process; the kernel's cache keeps them."""
+        """Release the pages that this process has read; the kernel's cache keeps them."""
         for content in (self.content, *self._added.values()):
             memory_map = getattr(content.base, "obj", None)
             if isinstance(memory_map, mmap.mmap):
@@ -368,7 +369,7 @@ def _locate(path: str, content: np.ndarray, batch: pa.RecordBatch) -> dict[str, 
 
 
 def number_type(arrow_type: pa.DataType) -> np.dtype:
-    """Return numpy's type of Arrow's numbers, without pandas, which Arrow itself would ask."""
+    """Return numpy's type of Arrow's numbers; Arrow's own conversion would import pandas."""
     return np.dtype(_FLOATS.get(str(arrow_type), str(arrow_type)))
 
 

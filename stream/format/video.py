@@ -1,6 +1,6 @@
 """Chunks of video: successive frames of one camera as an elementary stream of H.264 (Annex B) or AV1 (OBUs).
 
-A chunk is a record of its own, without a header of this format. It begins with a key frame, and each of its frames is
+A chunk is a separate record, without a header of this format. It begins with a key frame, and each of its frames is
 shown in the order in which it is stored. Pixels are 4:2:0 in BT.601's limited range, as the stream itself says. Odd
 heights and widths are stored with the last row or column again (see ``coded_side``), and cut when they are decoded.
 """
@@ -31,13 +31,13 @@ _LOW_DELAY = 1 << 19
 """FFmpeg's flag: a frame is returned for its packet, without waiting for more."""
 _DELIMITER = 2
 _SLICE = re.compile(rb"\x00\x00\x01[\x01\x05\x21\x25\x41\x45\x61\x65]")
-"""Begin of a NAL unit with a part of a frame."""
+"""Start of a NAL unit with a part of a frame."""
 _Sizes = Sequence[tuple[int, int]]
 _local = threading.local()
 
 
 def video_codec(record: bytes | memoryview) -> VideoCodec | None:
-    """Return the codec of a record that is a chunk, None for any other record; its first bytes tell."""
+    """Return the codec of a chunk by its first bytes, None for any other record."""
     return next((codec for magic_bytes, codec in _STARTS.items() if record[: len(magic_bytes)] == magic_bytes), None)
 
 
@@ -99,7 +99,7 @@ class ChunkFrame:
 def decode_chunk(chunk: bytes | memoryview, frame_number: int, sizes: _Sizes) -> np.ndarray:
     """Decode a frame of a chunk.
 
-    Decoding goes on from the frame of the same chunk that this thread decoded last, if it is an earlier one.
+    Decoding continues from the last frame that this thread decoded, if it is an earlier frame of the same chunk.
 
     Args:
         chunk: Chunk.
@@ -107,14 +107,15 @@ def decode_chunk(chunk: bytes | memoryview, frame_number: int, sizes: _Sizes) ->
         sizes: Heights and widths that the frame may have.
 
     Returns:
-        uint8 [H, W, 3], RGB, not contiguous, over memory of its own.
+        uint8 [H, W, 3], RGB, not contiguous, in newly allocated memory.
 
     Raises:
-        FormatError: It is no chunk, is damaged, has too few frames or another size, or PyAV is not installed.
+        FormatError: The bytes are not a chunk, are damaged, have too few frames or another size, or PyAV is not
+            installed.
     """
     codec = video_codec(chunk)
     if codec is None:
-        raise FormatError(f"{len(chunk)} bytes that are no chunk of video, starting with {bytes(chunk[:4])!r}")
+        raise FormatError(f"{len(chunk)} bytes that are not a chunk of video, starting with {bytes(chunk[:4])!r}")
     decoders = _local.__dict__.setdefault("decoders", {})
     decoder_key = codec, tuple(sizes)
     if decoder_key not in decoders:
@@ -165,7 +166,7 @@ class _Decoder:
                 if self._next > frame_number:
                     return self._pixels(frame)
         except BaseException as error:
-            # Frames that an error ended are not continued, so the same chunk gives the same error again.
+            # Decoding is not continued after an error, so the same chunk gives the same error again.
             self._chunk = self._contexts = None
             if isinstance(error, self._av.FFmpegError):
                 text = f"chunk of {len(chunk)} bytes: frame {self._next}: {error.strerror}"
@@ -192,7 +193,7 @@ class _Decoder:
                 yield frame
 
     def _open(self, chunk: bytes) -> tuple[Any, Any]:
-        """Return a decoder and a parser for a chunk: those of the last one, if it has the same parameter sets."""
+        """Return a decoder and a parser for a chunk, reused from the last chunk if the parameter sets are the same."""
         parameter_sets = _head(chunk)
         if self._contexts is not None and self._contexts[0] == parameter_sets:
             _, context, parser = self._contexts
@@ -213,7 +214,7 @@ class _Decoder:
             size_names = " or ".join(f"{height}x{width}" for height, width in self._sizes.values())
             raise FormatError(f"a frame is {coded_size[0]}x{coded_size[1]}, the manifest says {size_names}")
         height, width = self._sizes[coded_size]
-        # One thread, because a thread of FFmpeg's own would be started for each stripe.
+        # One thread: FFmpeg would start a thread for each stripe.
         plane: Any = self._reformatter.reformat(frame, format="rgb24", threads=1).planes[0]
         pixel_rows = np.frombuffer(plane, np.uint8).reshape(coded_size[0], plane.line_size)
         # FFmpeg's fast conversion rounds down, which makes pixels darker by one on average.
@@ -241,7 +242,7 @@ def _temporal_units(chunk: bytes) -> Iterator[bytes]:
         obu_header, obu_start = chunk[position], position
         position += 2 if obu_header & 4 else 1
         obu_size = size_shift = 0
-        # Without a size, an OBU goes on to the end.
+        # An OBU without a size extends to the end.
         while obu_header & 2 and position < len(chunk) and size_shift < 56:
             obu_size |= (chunk[position] & 127) << size_shift
             size_shift += 7

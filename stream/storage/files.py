@@ -47,13 +47,13 @@ def write_whole(path: Path, content: bytes | str, *, suffix: str = "", parents: 
 
 
 def place_file(path: Path, target_path: Path) -> None:
-    """Rename a file or folder that is on the disk, over a file of that name, and wait until its name is too."""
+    """Rename a file or folder, replacing a file of that name, and wait until the new name is on the disk."""
     path.replace(target_path)
     sync_folder(target_path.parent)
 
 
 def make_folder(folder_path: Path) -> None:
-    """Make a folder and those above it that are missing, and wait until their names are on the disk.
+    """Make a folder and its missing parents, and wait until their names are on the disk.
 
     Raises:
         OSError: A folder cannot be made.
@@ -67,7 +67,7 @@ def make_folder(folder_path: Path) -> None:
 
 def sync_folder(folder: Path) -> None:
     """Wait until the names in a folder are on the disk: a power cut may undo a rename in one folder and keep others."""
-    # Some network file systems refuse; they keep no names back.
+    # Some network file systems refuse; they do not delay names.
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -82,7 +82,7 @@ def alone(folder: Path, *, doing: str) -> Iterator[None]:
 
     Args:
         folder: Folder that exists.
-        doing: What others with the lock do, for the line that tells that this one waits.
+        doing: Activity of the process that has the lock, for the message of a process that waits.
     """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -100,11 +100,10 @@ def alone(folder: Path, *, doing: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def new_folder(folder_path: Path) -> Iterator[Path]:
-    """Give a hidden folder beside ``folder_path`` to fill, which gets this name if the block ends without an error.
+    """Give a hidden folder to fill, which is renamed to ``folder_path`` if the block ends without an error.
 
-    The name comes when all files are on the disk, so that a power cut leaves no folder with some of them.
-
-    After an error or an interrupt nothing is left of it. A process that is killed leaves the hidden folder.
+    The folder is renamed when all files are on the disk, so a power cut leaves no incomplete folder. After an error or
+    an interrupt the hidden folder is removed. A process that is killed leaves it.
 
     Args:
         folder_path: Folder to make, in a folder that exists.

@@ -1,6 +1,4 @@
-"""Requests to the Hugging Face Hub, by ``huggingface_hub``: ``HF_HOME``, ``HF_TOKEN``, ``HF_HUB_OFFLINE`` and
-``HF_ENDPOINT`` mean what they mean there.
-"""
+"""Requests to the Hugging Face Hub by ``huggingface_hub``, which reads ``HF_HOME``, ``HF_TOKEN`` and the like."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ from stream.base.extras import missing
 from stream.storage.remote import RemoteError
 
 SCHEME = "hf://datasets/"
-"""Begin of the URL of a dataset: ``hf://datasets/ORG/NAME@REVISION``."""
+"""Start of the URL of a dataset: ``hf://datasets/ORG/NAME@REVISION``."""
 _LOG_IN = "set HF_TOKEN or run `hf auth login`"
 _RETRIED = (408, 429)
 """Answers of 4xx after which the same request may succeed."""
@@ -23,7 +21,7 @@ def hub_requests(context: str, *, done: str) -> Iterator[None]:
 
     Args:
         context: The dataset, or a file of it.
-        done: What the request does: ``read`` or ``written``.
+        done: Participle of the request, ``read`` or ``written``.
     """
     try:
         from huggingface_hub import constants, errors

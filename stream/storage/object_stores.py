@@ -1,6 +1,6 @@
 """Stores of obstore: their endpoints and credentials.
 
-They are found where the tools of each store find them, for example in ``AWS_PROFILE``, ``AWS_ENDPOINT_URL``,
+Both are read from where the tools of each store keep them, for example ``AWS_PROFILE``, ``AWS_ENDPOINT_URL``,
 ``GOOGLE_APPLICATION_CREDENTIALS`` and ``STORAGE_EMULATOR_HOST``.
 """
 
@@ -18,7 +18,7 @@ from stream.storage.remote import RemoteError
 _TIMEOUT_S = 20
 _CLIENT: dict[str, Any] = {"connect_timeout": timedelta(seconds=5), "allow_http": True}
 _RENEW = timedelta(minutes=5)
-"""Time after which credentials that end are asked for again."""
+"""Lifetime of credentials that expire; then they are requested again."""
 
 
 def object_key(url: str) -> str:
@@ -45,7 +45,7 @@ def open_store(scheme: str, bucket: str, *, timeout_s: float = _TIMEOUT_S, repea
         scheme: ``s3``, ``gs``, ``http`` or ``https``.
         bucket: Bucket, or host and port.
         timeout_s: Seconds that one request may take.
-        repeats: Times that obstore repeats a request, which ``ObjectReads.repeat`` does better: for parts of an object.
+        repeats: Retries of obstore, for parts of an object; ``ObjectReads.repeat`` retries all other requests better.
     """
     from obstore.store import GCSStore, HTTPStore, S3Store
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from stream.base.errors import ArgumentError, StreamError
 
 MEMBERS = ".members"
-"""Folder of a cache with the members of a mixture that lie elsewhere than its root."""
+"""Folder of a cache with the members of a mixture that have another root."""
 _NO_CREDENTIALS = re.compile("(NoCredentials|DefaultCredentials|Refresh|Unauthenticated)Error|ProfileNotFound")
 _REMOTE = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(/|$)")
 
@@ -64,13 +64,13 @@ def join(root: str | Path, *names: str) -> str:
 
 @dataclass(frozen=True)
 class CachedRoot:
-    """A root whose records are read in place, or a folder of it; or a local root with members that are.
+    """A root, or a folder of a root, whose records are read in place; or a local root with remote members.
 
     Attributes:
         url: Address, or the local folder.
         cache: Local folder of the index, and of the records that were read.
-        most: Most bytes of records in the cache, None for no bound.
-        below: Folder below the cache, of a member that lies elsewhere than the root.
+        most: Largest number of bytes of records in the cache, None for no bound.
+        below: Folder below the cache, for a member with another root.
     """
 
     url: str
@@ -85,7 +85,7 @@ class CachedRoot:
         return replace(self, url=f"{self.url}/{name}")
 
     def resolve(self) -> CachedRoot:
-        """Return the root that no link leads to."""
+        """Return the root with links resolved."""
         return self if is_remote(self.url) else replace(self, url=str(Path(self.url).resolve()))
 
     @property
@@ -94,7 +94,7 @@ class CachedRoot:
         return self.cache / self.below
 
     def member(self, url: str) -> CachedRoot:
-        """Return the root of a member of a mixture; the same dataset of another root has a folder of its own."""
+        """Return the root of a member of a mixture; the same dataset of another root has a separate folder."""
         if (url := checked_url(url)) == self.url:
             return self
         name = re.sub(r"[^A-Za-z0-9.-]+", "-", url)[:60]
@@ -119,7 +119,7 @@ def cached_root(
     Args:
         root: Local folder, or an address.
         cache: ``DIR`` or ``DIR:200GB`` (KB to TB).
-        has_members: Whether members of a mixture, with separate roots, may need the cache of a local root.
+        has_members: Whether members of a mixture with separate roots may need the cache of a local root.
 
     Raises:
         ArgumentError: The address has no cache, or the cache no address; or either cannot be used.

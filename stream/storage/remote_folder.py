@@ -16,10 +16,10 @@ from stream.storage.object_stores import object_key, open_store
 from stream.storage.remote import LocalFolder, RemoteError, checked_url, explain
 
 LISTING = "info.json"
-"""List of the datasets of a root, which a web server has no other way to tell: that of ``pairstream info``."""
+"""File with the datasets of a root on a web server, which cannot list folders; ``pairstream info`` prints it."""
 _WEB = ("http", "https")
 _LATE_S, _SLOW = 2, 128 << 10
-"""Seconds after which an answer is late, and bytes a second of a slow one: a thin link is not asked for files twice."""
+"""Seconds after which an answer is late, and bytes per second of a slow link, over which no file is requested twice."""
 
 
 class RemoteFolder:
@@ -28,7 +28,7 @@ class RemoteFolder:
     Args:
         url: ``s3://bucket/folder``, ``gs://bucket/folder``, or the address of a web server that answers requests for
             ranges.
-        root: Address of the converted root, which has the list of datasets of a web server; by default the same.
+        root: Address of the converted root, where a web server has the list of datasets; by default ``url``.
 
     Raises:
         ArgumentError: The URL has a name, key or query in it.
@@ -44,17 +44,17 @@ class RemoteFolder:
     timeout_s: ClassVar[float] = 0.8 * OPENING_S
 
     def __init__(self, url: str, *, root: str = "") -> None:
-        # Folders below the root, which somebody else named, may have any name.
+        # Only the root: the folders below it may have any name.
         checked_url(root or url)
         self.url, self._root = url.rstrip("/"), (root or url).rstrip("/")
         self.scheme, _, path = self.url.partition("://")
         self.bucket = path.partition("/")[0]
-        # obstore panics at others.
+        # obstore panics at other names.
         if self.scheme not in self.schemes or not re.fullmatch(r"[\w.:\[\]-]+", self.bucket):
             url_patterns = list(dict.fromkeys(self.schemes.values()))
             expected = f"a folder, {', '.join(url_patterns[:-1])} or {url_patterns[-1]}"
             raise RemoteError(f"{url}: expected {expected}", refused=True)
-        object_reads()  # raises now
+        object_reads()  # raises if obstore is missing
         with self.explained("opened"):
             self.store = open_store(self.scheme, self.bucket, timeout_s=self.timeout_s)
 
@@ -98,7 +98,7 @@ class RemoteFolder:
         except FileNotFoundError:
             return None
         except RemoteError as error:
-            # A bucket behind a web address answers this of a missing object to those who may not list it.
+            # A bucket behind a web address answers 403 for a missing object to a user who may not list the bucket.
             if self.scheme in _WEB and "answered 403" in str(error):
                 return None
             raise
@@ -168,7 +168,7 @@ class RemoteFolder:
             return [(str(dataset_row["dataset"]), str(dataset_row["version"])) for dataset_row in content["datasets"]]
         except (FileNotFoundError, KeyError, TypeError, ValueError):
             raise RemoteError(
-                f"{self._root}/{LISTING}: no list of datasets, which a web server cannot tell by itself; write it "
+                f"{self._root}/{LISTING}: no list of datasets, which a web server needs; write it "
                 f"with `pairstream info ROOT --json > ROOT/{LISTING}`",
                 refused=True,
             ) from None

@@ -30,10 +30,10 @@ def one_batch(table: pa.Table) -> pa.RecordBatch:
 
 
 class TableWriter:
-    """A table that is written batch by batch; a context manager that frees what it took.
+    """A context manager that writes a table batch by batch.
 
-    Memory holds one batch, the texts of dictionaries, and one bit a row and column. The file depends on the rows alone,
-    not on how they are divided into batches. Texts of a dictionary are in the order of the first row that has them.
+    Memory holds one batch, the texts of dictionaries, and one bit per row and column. The file depends only on
+    the rows, not on their division into batches. Texts of a dictionary are in the order of the first row that has them.
 
     Args:
         path: File to write. Its disk has room for the table twice.
@@ -85,7 +85,7 @@ class _Spools:
         return self._stack.enter_context(tempfile.TemporaryFile(dir=self._folder))
 
     def buffer(self, file: IO[bytes]) -> pa.Buffer:
-        """Return the content of a file as a buffer; memory holds only what is read of it."""
+        """Return the content of a file as a buffer; memory holds only the pages that are read."""
         if not file.tell():
             return pa.py_buffer(b"")
         file.flush()
@@ -155,7 +155,7 @@ class _Column:
         """Add rows."""
         if not len(array):
             return
-        # A join copies, so that the buffers hold these rows alone.
+        # Joining copies, so the buffers hold only these rows.
         array = pa.concat_arrays([array, array.slice(0, 0)])
         self._rows += len(array)
         self._valid.append(array.is_valid())

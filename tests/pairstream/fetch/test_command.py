@@ -156,9 +156,7 @@ def test_an_episode_that_was_not_fetched_is_refused(root: Path, local: Path) -> 
     assert fetch(root, local, split="train[:4]") == 0
     loader = make_loader(local, "demo", split="train[:4]", batch_size=4)
     assert len(loader.episode("demo", 0).frames)
-    with pytest.raises(
-        ArgumentError, match=r"episode 15 lies in train-0000.-of-00008, which was not fetched; bring it"
-    ):
+    with pytest.raises(ArgumentError, match=r"episode 15 is in train-0000.-of-00008, which was not fetched; bring it"):
         loader.episode("demo", 15)
 
 

@@ -16,19 +16,19 @@ def _refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[
 
 
 def test_an_unknown_option_is_one_line_that_names_the_help(capsys: pytest.CaptureFixture[str]) -> None:
-    wanted = "error: unrecognized arguments: --row-count; see python -m thing --help\n"
-    assert _refused(["--row-count"], capsys) == (2, wanted)
+    expected = "error: unrecognized arguments: --row-count; see python -m thing --help\n"
+    assert _refused(["--row-count"], capsys) == (2, expected)
 
 
 @pytest.mark.parametrize("text", ["1", "-2", "2.0", "1_000", "٣", "", "9" * 19])
 def test_what_is_no_whole_number_or_too_small_is_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    code, told = _refused([f"--rows={text}"], capsys)
+    code, message = _refused([f"--rows={text}"], capsys)
     assert code == 2
-    assert told.startswith(f"error: argument --rows: found {text!r}, expected a whole number of at least 2; see ")
+    assert message.startswith(f"error: argument --rows: found {text!r}, expected a whole number of at least 2; see ")
 
 
 @pytest.mark.parametrize(
-    ("error", "code", "told"),
+    ("error", "code", "message"),
     [
         (ArgumentError("no such\nsplit"), 2, "error: no such split\n"),
         (
@@ -46,13 +46,13 @@ def test_what_is_no_whole_number_or_too_small_is_refused(text: str, capsys: pyte
     ],
 )
 def test_an_error_is_one_line_and_an_exit_code(
-    error: BaseException, code: int, told: str, capsys: pytest.CaptureFixture[str]
+    error: BaseException, code: int, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def work() -> None:
         raise error
 
     assert run_command(work, path="out", interrupted="stopped") == code
-    assert capsys.readouterr().err == told
+    assert capsys.readouterr().err == message
 
 
 def test_characters_that_move_the_cursor_and_letters_that_a_font_lacks_are_escaped() -> None:

@@ -352,7 +352,7 @@ def test_the_doctor_of_the_browser_names_the_bucket(bucket: str, cache: Path, tm
 def test_a_web_server_without_a_list_is_told_how_to_make_one(tmp_path: Path, cache: Path) -> None:
     with (
         web_server(tmp_path) as url,
-        pytest.raises(RemoteError, match=rf"{url}/info.json: no list .* pairstream.info ROOT --json > ROOT/info.json"),
+        pytest.raises(RemoteError, match=rf"{url}/info.json: no list .*`pairstream info ROOT --json > ROOT/info.json"),
     ):
         make_loader(url, "demo", **OPTIONS, cache=cache)
 

@@ -75,10 +75,10 @@ def test_the_key_of_a_google_service_account_asks_for_a_scope(google_key: Path) 
         def do_POST(self) -> None:
             body = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
             claims = json.loads(base64.urlsafe_b64decode(body["assertion"][0].split(".")[1] + "=="))
-            given = claims.get("scope") == "https://www.googleapis.com/auth/devstorage.read_write"
-            answer = {"access_token": "given", "expires_in": 3600} if given else {"error": "invalid_scope"}
+            form = claims.get("scope") == "https://www.googleapis.com/auth/devstorage.read_write"
+            answer = {"access_token": "given", "expires_in": 3600} if form else {"error": "invalid_scope"}
             content = json.dumps(answer).encode()
-            self.send_response(200 if given else 400)
+            self.send_response(200 if form else 400)
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
             self.wfile.write(content)
@@ -183,8 +183,8 @@ def test_what_a_web_server_refuses_to_those_who_may_not_list_is_missing(tmp_path
 
 
 def test_a_bucket_of_another_region_is_said() -> None:
-    told = "Received redirect without LOCATION, this normally indicates an incorrectly configured region"
-    assert explain(RuntimeError(told)) == ("the bucket lies in another region; set AWS_REGION to it", True)
+    message = "Received redirect without LOCATION, this normally indicates an incorrectly configured region"
+    assert explain(RuntimeError(message)) == ("the bucket is in another region; set AWS_REGION to it", True)
 
 
 @pytest.mark.parametrize("kind", ["ConnectTimeoutError", "EndpointConnectionError", "TransportError"])
@@ -199,9 +199,9 @@ def test_a_service_of_credentials_that_does_not_answer_is_asked_again(kind: str)
 
 
 def test_an_answer_is_told_without_its_page() -> None:
-    told = "Server returned non-2xx status code: 403 Forbidden: <html>\n<h1>Nothing\nhere</h1></html>"
-    wanted = "not allowed with these credentials (the server answered 403 Forbidden); docs/object-stores.md says"
-    assert explain(RuntimeError(told))[0].startswith(wanted)
+    message = "Server returned non-2xx status code: 403 Forbidden: <html>\n<h1>Nothing\nhere</h1></html>"
+    expected = "not allowed with these credentials (the server answered 403 Forbidden); docs/object-stores.md says"
+    assert explain(RuntimeError(message))[0].startswith(expected)
 
 
 @pytest.mark.parametrize("endpoint", ["127.0.0.1:9000", "http://", "htp://me:word@host", "http://a b"])
