@@ -18,7 +18,7 @@ from convert.report import fault
 from convert.shard.counts import count_frames, total_counts
 from convert.shard.pairs import record_offsets
 from stream.base.errors import FormatError, first_fault
-from stream.base.reading import FileTooLarge, read_whole
+from stream.base.reading import read_whole
 from stream.format.manifest import Manifest, ShardEntry, read_manifest
 from stream.format.names import (
     LABELS,
@@ -171,7 +171,7 @@ def _check_quarantine(path: Path, manifest: Manifest, journal: bool, findings: N
         if counted:
             findings.add_file(path, f"is not there, the manifest left out {dict(manifest.left_out)}")
         return
-    except (OSError, FileTooLarge) as error:
+    except (OSError, FormatError) as error:
         findings.add_file(path, fault(error, path))
         return
     if manifest.quarantine is not None and not journal:

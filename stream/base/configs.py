@@ -46,12 +46,7 @@ class Entry(BaseModel):
 
 
 def list_faults(error: ValidationError, *, context: str) -> str:
-    """Return a line for each fault of a configuration: file, field, reason and the value found.
-
-    Args:
-        error: Error of a model.
-        context: Name of the file or argument.
-    """
+    """Return a line for each fault of a configuration: ``context`` (file or argument), field, reason and value."""
     faults = []
     for fault in error.errors(include_url=False):
         input_text = "" if fault["type"] in ("missing", "value_error") else f", found {fault['input']!r:.80}"
@@ -100,10 +95,10 @@ for _kind, (_pattern, _read) in _SCALARS.items():
     _YamlLoader.add_constructor(_tag, partial(_construct, _read))
 
 
-def read_yaml(path: Path) -> Any:
+def read_yaml(config_path: Path) -> Any:
     """Return the content of a YAML file; raise OSError if it cannot be read, ValueError if it is not YAML."""
     try:
-        return yaml.load(read_whole(path, MAX_BYTES).decode(), _YamlLoader)
+        return yaml.load(read_whole(config_path, MAX_BYTES).decode(), _YamlLoader)
     # RecursionError: nested too deeply. ValueError: too large, not UTF-8, or a path that no file can have.
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ValueError(f"not a YAML file ({' '.join(str(error).split())[:200]})") from None

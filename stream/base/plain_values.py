@@ -28,9 +28,9 @@ def plain_scalar(value: Any, *, context: str) -> Scalar:
         with contextlib.suppress(TypeError, ValueError, RuntimeError):
             value = convert()
     # Also converts subclasses, such as numpy's float64 and enumerations of texts.
-    for kind in (bool, int, float, str):
-        if isinstance(value, kind):
-            value = kind(value)
+    for scalar_type in (bool, int, float, str):
+        if isinstance(value, scalar_type):
+            value = scalar_type(value)
             if value != value:
                 raise ArgumentError(f"{context}: NaN equals nothing; compare with a number")
             return value

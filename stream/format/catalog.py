@@ -233,9 +233,10 @@ class Catalog:
     def _has(self, file_name: str, dataset_name: str, version: str) -> bool:
         return (self._source / dataset_name / version).size(file_name) is not None
 
-    def _newest(self, name: str) -> str:
-        """Return the highest complete version of a dataset, empty if there is none."""
-        return next((v for v in reversed(self.versions[name]) if self._has(MANIFEST_NAME, name, v)), "")
+    def _newest(self, dataset_name: str) -> str:
+        """Return the highest complete version of a dataset, empty if it has none."""
+        versions = reversed(self.versions[dataset_name])
+        return next((version for version in versions if self._has(MANIFEST_NAME, dataset_name, version)), "")
 
 
 def version_key(version: str) -> tuple[list[int], str]:

@@ -39,7 +39,7 @@ class EpisodeList:
     @cached_property
     def patterns(self) -> tuple[re.Pattern[str], ...]:
         """Patterns of the names with ``*``; all other characters match only themselves."""
-        wildcards = (name.split("*") for name in self.names if "*" in name)
+        wildcards = (episode_id.split("*") for episode_id in self.names if "*" in episode_id)
         return tuple(re.compile(".*".join(map(re.escape, literals)), re.DOTALL) for literals in wildcards)
 
     def describe(self) -> str:
@@ -97,10 +97,10 @@ def read_list(value: Any, context: str) -> EpisodeList:
         ((list_kind, content),) = content.items()
         keeps = list_kind == "keep"
         content = read_value(content, context)
-    names = list(content) if isinstance(content, Iterable) and not isinstance(content, Mapping | bytes) else []
-    if not names or not all(isinstance(name, str) for name in names):
+    episode_ids = list(content) if isinstance(content, Iterable) and not isinstance(content, Mapping | bytes) else []
+    if not episode_ids or not all(isinstance(episode_id, str) for episode_id in episode_ids):
         raise ArgumentError(f"{context}: {content!r:.100}; expected a list of texts, the ids of episodes")
-    return EpisodeList(tuple(sorted({str(name) for name in names})), keeps)
+    return EpisodeList(tuple(sorted({str(episode_id) for episode_id in episode_ids})), keeps)
 
 
 def read_value(value: Any, context: str) -> Any:

@@ -15,14 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import xxhash
 
 from stream.base.arguments import check_whole
 from stream.base.errors import ArgumentError, FormatError
 from stream.base.machine import available_memory
 from stream.format.names import LABELS, TABLE_KINDS, TableKind, label_file, shard_file, table_file, waiting_label
 from stream.format.shards import SplitShards
-from stream.format.table import Column, Table, open_table
+from stream.format.table import CHUNK, Column, Table, hash_spans, open_table
 from stream.storage.remote import CachedRoot
 
 if TYPE_CHECKING:
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     # At run time this import would load pydantic in every worker.
     from stream.format.manifest import SplitEntry, TableEntry
 
-_CHUNK = 4 << 20
 _PAUSE_S = 0.1
 _AT_ONCE = 64 << 20
 """Bytes of the largest index that is checked when a mixture is opened, not while training runs."""
@@ -102,65 +100,65 @@ def open_index(dataset: Dataset, split: str, *, member: int = 0) -> SplitIndex:
         FormatError: A table is missing or damaged, or differs from the manifest.
         OSError: A table cannot be read.
     """
-    folder = dataset.folder / split
+    split_folder = dataset.folder / split
     entry = dataset.manifest.splits[split]
     tables_by_kind: dict[str, Table] = {}
     for kind in TABLE_KINDS:
-        path = folder / table_file(kind)
+        table_path = split_folder / table_file(kind)
         try:
-            tables_by_kind[kind] = open_table(path, kind, entry=entry.index[kind], rows=getattr(entry, kind))
+            tables_by_kind[kind] = open_table(table_path, kind, entry=entry.index[kind], rows=getattr(entry, kind))
         except FormatError as error:
             if dataset.remote is None:
                 raise
-            raise FormatError(f"{error}; {_drop_cached(path)}") from None
+            raise FormatError(f"{error}; {_drop_cached(table_path)}") from None
     if entry.labels:
-        tables_by_kind["steps"] = tables_by_kind["steps"].with_columns(open_labels(folder, entry))
+        tables_by_kind["steps"] = tables_by_kind["steps"].with_columns(open_labels(split_folder, entry))
     return SplitIndex(
         member=member,
         dataset=dataset.name,
         split=split,
-        folder=str(folder),
+        folder=str(split_folder),
         remote=dataset.remote and dataset.remote / split,
         shards=dataset.shards[split],
         **tables_by_kind,
     )
 
 
-def _drop_cached(path: str | Path) -> str:
+def _drop_cached(file_path: str | Path) -> str:
     """Remove a damaged file of a cache, and return the sentence that reports it."""
     with contextlib.suppress(OSError):
-        os.unlink(path)
+        os.unlink(file_path)
     return "it was removed from the cache: open the data again to fetch it again"
 
 
-def label_path(folder: Path, label_name: str, label_entry: TableEntry) -> Path:
+def label_path(split_folder: Path, label_name: str, label_entry: TableEntry) -> Path:
     """Return the file with the labels of an entry of the manifest.
 
     A process that was killed, or still runs, may have written the manifest without having renamed the file yet.
 
     Args:
-        folder: Folder of the split.
+        split_folder: Folder of the split.
         label_name: Name of the labels.
         label_entry: Entry in the manifest.
     """
-    waiting_path = folder / LABELS / waiting_label(label_name, label_entry.sha256)
-    return waiting_path if waiting_path.exists() else folder / LABELS / label_file(label_name)
+    waiting_path = split_folder / LABELS / waiting_label(label_name, label_entry.sha256)
+    return waiting_path if waiting_path.exists() else split_folder / LABELS / label_file(label_name)
 
 
-def open_labels(folder: Path, entry: SplitEntry) -> list[Table]:
+def open_labels(split_folder: Path, entry: SplitEntry) -> list[Table]:
     """Open the tables of labels of a split; raise as ``open_index`` does."""
 
-    def opened(path: Path, label_entry: TableEntry) -> Table:
-        return open_table(path, None, entry=label_entry, rows=entry.steps)
+    def opened(label_file: Path, label_entry: TableEntry) -> Table:
+        return open_table(label_file, None, entry=label_entry, rows=entry.steps)
 
     label_tables = []
     for label_name, label_entry in entry.labels.items():
-        path = label_path(folder, label_name, label_entry)
+        label_file = label_path(split_folder, label_name, label_entry)
         try:
-            label_tables.append(opened(path, label_entry))
+            label_tables.append(opened(label_file, label_entry))
         except FormatError:
             # Another process may have renamed the file in between.
-            if (renamed_path := label_path(folder, label_name, label_entry)) == path:
+            if (renamed_path := label_path(split_folder, label_name, label_entry)) == label_file:
                 raise
             label_tables.append(opened(renamed_path, label_entry))
     return label_tables
@@ -311,40 +309,40 @@ class IndexCheck:
 
 def _check(columns: Iterable[UsedColumn], *, pause_s: float = 0.0) -> None:
     """Compare columns with their checksums; successive columns of a file open it once."""
-    for path, file_columns in groupby(columns, attrgetter("path")):
+    for file_path, file_columns in groupby(columns, attrgetter("path")):
         try:
-            with open(path, "rb", buffering=0) as file:
+            with open(file_path, "rb", buffering=0) as file:
                 for column in file_columns:
                     if _hash(file.fileno(), column, pause_s) != column.xxh3:
                         what_to_do = "Check it with `pairstream verify`, or copy it again"
                         raise FormatError(
-                            f"{path}: column {column.name!r} differs from the manifest; the file is "
+                            f"{file_path}: column {column.name!r} differs from the manifest; the file is "
                             "damaged or belongs to another conversion. "
-                            + (_drop_cached(path) if column.is_cached else what_to_do)
+                            + (_drop_cached(file_path) if column.is_cached else what_to_do)
                         )
         except OSError as error:
-            raise FormatError(f"{path}: cannot be read ({error.strerror})") from None
+            raise FormatError(f"{file_path}: cannot be read ({error.strerror})") from None
 
 
 def _hash(descriptor: int, column: UsedColumn, pause_s: float) -> str:
     """Return the XXH3 of a column, read from its file; mapped bytes would count as memory of this process."""
-    digest = xxhash.xxh3_64()
-    read_buffer = memoryview(bytearray(min(_CHUNK, column.bytes)))
-    for span_start, span_stop in column.table.columns[column.name].spans:
-        for chunk_start in range(span_start, span_stop, _CHUNK):
-            chunk_view = read_buffer[: min(_CHUNK, span_stop - chunk_start)]
-            if pause_s and _read_cached(descriptor, chunk_view, chunk_start):
-                time.sleep(pause_s)
-            elif os.preadv(descriptor, [chunk_view], chunk_start) != len(chunk_view):
-                raise FormatError(f"{column.path}: ends before column {column.name!r} does; copy it again")
-            digest.update(chunk_view)
-    return digest.hexdigest()
+    read_buffer = memoryview(bytearray(min(CHUNK, column.bytes)))
+
+    def read(start: int, stop: int) -> memoryview:
+        chunk = read_buffer[: stop - start]
+        if pause_s and _read_cached(descriptor, chunk, start):
+            time.sleep(pause_s)
+        elif os.preadv(descriptor, [chunk], start) != len(chunk):
+            raise FormatError(f"{column.path}: ends before column {column.name!r} does; copy it again")
+        return chunk
+
+    return hash_spans(column.table.columns[column.name], read)
 
 
-def _read_cached(descriptor: int, chunk_view: memoryview, chunk_start: int) -> bool:
+def _read_cached(descriptor: int, chunk: memoryview, start: int) -> bool:
     """Read bytes of a file if the page cache holds all of them, and return whether it does."""
     try:
-        return os.preadv(descriptor, [chunk_view], chunk_start, os.RWF_NOWAIT) == len(chunk_view)
+        return os.preadv(descriptor, [chunk], start, os.RWF_NOWAIT) == len(chunk)
     except OSError:
         # EAGAIN, or a file system without RWF_NOWAIT.
         return False

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from stream.base.errors import FormatError, first_fault
-from stream.base.reading import FileTooLarge, check_regular, read_whole
+from stream.base.reading import check_regular, read_whole
 from stream.format.names import (
     FETCHED_NAME,
     FORMAT_VERSION,
@@ -226,10 +226,10 @@ class Manifest(_Model):
         return self.model_copy(update={"splits": splits})
 
 
-def describe_file(path: Path) -> FileEntry:
+def describe_file(file_path: Path) -> FileEntry:
     """Return size and hash of a file; raise OSError if it cannot be read or is not a file."""
-    check_regular(path)
-    with path.open("rb") as file:
+    check_regular(file_path)
+    with file_path.open("rb") as file:
         file_hash = hashlib.file_digest(file, "sha256")
         return FileEntry(bytes=file.tell(), sha256=file_hash.hexdigest())
 
@@ -262,28 +262,28 @@ def encode_manifest(manifest: Manifest) -> bytes:
     return prefix + hashlib.sha256(prefix + placeholder + suffix).hexdigest().encode() + suffix
 
 
-def read_manifest(path: str | Path) -> Manifest:
+def read_manifest(manifest_path: str | Path) -> Manifest:
     """Read and validate a manifest.
 
     Args:
-        path: ``dataset.json`` or its folder.
+        manifest_path: ``dataset.json`` or its folder.
 
     Raises:
         FormatError: The file is not JSON, has another format version, or a wrong field; the message names the field.
         FileNotFoundError: The file does not exist, so the conversion is not complete.
     """
-    path = Path(path)
-    if path.is_dir():
-        path = path / MANIFEST_NAME
+    manifest_path = Path(manifest_path)
+    if manifest_path.is_dir():
+        manifest_path = manifest_path / MANIFEST_NAME
     try:
-        content = read_whole(path, _MAX_BYTES)
-    except FileTooLarge as error:
-        raise FormatError(f"{path}: {error}, so not a manifest; convert this dataset again") from None
+        content = read_whole(manifest_path, _MAX_BYTES)
+    except FormatError as error:
+        raise FormatError(f"{manifest_path}: {error}, so not a manifest; convert this dataset again") from None
     except FileNotFoundError:
         raise FileNotFoundError(
-            f"{path}: no manifest, so this conversion is not complete; run convert.run again to finish it"
+            f"{manifest_path}: no manifest, so this conversion is not complete; run convert.run again to finish it"
         ) from None
-    return parse_manifest(content, context=str(path))
+    return parse_manifest(content, context=str(manifest_path))
 
 
 def parse_manifest(content: bytes, *, context: str) -> Manifest:
@@ -338,10 +338,10 @@ def _inconsistencies(manifest: Manifest) -> Iterator[str]:
                 yield f"shard {stem} is listed under split {split_name}, where it does not belong"
     yield from _wrong_totals("the dataset", manifest, list(manifest.splits.values()))
     for split_name, vectors in manifest.statistics.items():
-        for vector, statistics in vectors.items():
+        for vector_name, statistics in vectors.items():
             lengths = {key: len(value) for key, value in statistics if isinstance(value, tuple)}
             if len(set(lengths.values())) > 1:
-                yield f"statistics of {vector} in split {split_name} differ in length: {lengths}"
+                yield f"statistics of {vector_name} in split {split_name} differ in length: {lengths}"
 
 
 def _wrong_totals(
@@ -370,9 +370,9 @@ class Fetched(_Model):
     shards: tuple[str, ...]
 
 
-def read_fetched(folder: Path) -> Fetched | None:
+def read_fetched(dataset_folder: Path) -> Fetched | None:
     """Read the file; return None if the dataset is complete. Raise FormatError if the file cannot be used."""
-    fetched_path = folder / FETCHED_NAME
+    fetched_path = dataset_folder / FETCHED_NAME
     try:
         return Fetched.model_validate_json(fetched_path.read_bytes())
     except FileNotFoundError:
@@ -381,6 +381,6 @@ def read_fetched(folder: Path) -> Fetched | None:
         raise FormatError(f"{fetched_path}: {first_fault(error)}; remove it, and fetch the dataset again") from None
 
 
-def write_fetched(folder: Path, fetched: Fetched) -> None:
+def write_fetched(dataset_folder: Path, fetched: Fetched) -> None:
     """Write the file atomically."""
-    write_whole(folder / FETCHED_NAME, fetched.model_dump_json(indent=1) + "\n", suffix=PARTIAL)
+    write_whole(dataset_folder / FETCHED_NAME, fetched.model_dump_json(indent=1) + "\n", suffix=PARTIAL)

@@ -173,8 +173,8 @@ def member_content(entry: Any) -> Any:
 def in_folder(entry: MemberEntry, config_folder: Path) -> MemberEntry:
     """Return a member whose relative paths count from the folder of its file."""
     absolute_paths = {
-        name: str(config_folder / value)
-        for name in ("root", "episodes", "keep_ranges")
-        if isinstance(value := getattr(entry, name), str)
+        field_name: str(config_folder / location)
+        for field_name in ("root", "episodes", "keep_ranges")
+        if isinstance(location := getattr(entry, field_name), str)
     }
     return entry.model_copy(update=absolute_paths)

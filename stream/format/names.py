@@ -79,47 +79,27 @@ MAX_PIXELS = 1 << 26
 
 
 def split_of(stem: str) -> str:
-    """Return the split of a shard.
-
-    >>> split_of("train-00007-of-01024")
-    'train'
-    """
+    """Return the split of a shard: ``train`` for ``train-00007-of-01024``."""
     return stem.rsplit("-", 3)[0]
 
 
 def shard_file(stem: str) -> str:
-    """Return the file name of a shard.
-
-    >>> shard_file("train-00007-of-01024")
-    'train-00007-of-01024.arrayrecord'
-    """
+    """Return the file name of a shard, such as ``train-00007-of-01024.arrayrecord``."""
     return f"{stem}.arrayrecord"
 
 
 def cached_copy(shard_path: Path) -> Path:
-    """Return the sparse file with the records of a shard that were read in place.
-
-    >>> cached_copy(Path("train/train-00007-of-01024.arrayrecord"))
-    PosixPath('train/cached/train-00007-of-01024.arrayrecord')
-    """
+    """Return the sparse file with the records of a shard that were read in place, in the folder ``cached``."""
     return shard_path.parent / "cached" / shard_path.name
 
 
 def table_file(kind: TableKind) -> str:
-    """Return the file name of a table of the index.
-
-    >>> table_file("steps")
-    'steps.arrow'
-    """
+    """Return the file name of a table of the index, such as ``steps.arrow``."""
     return f"{kind}.arrow"
 
 
 def label_file(label_name: str) -> str:
-    """Return the file name of a table of labels.
-
-    >>> label_file("progress")
-    'progress.arrow'
-    """
+    """Return the file name of a table of labels, such as ``progress.arrow``."""
     return f"{label_name}.arrow"
 
 

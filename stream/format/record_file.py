@@ -56,11 +56,7 @@ class RecordFile:
             _close(self._fd)
 
     def ahead(self, records: Iterable[tuple[int, int]]) -> list[Read]:
-        """Return the remote reads of records, none for a local file.
-
-        Args:
-            records: Position and size of each record.
-        """
+        """Return the remote reads of records, by position and size; none for a local file."""
         return []
 
     def read(self, position: int, num_bytes: int, xxh3_64: int) -> memoryview:

@@ -22,7 +22,7 @@ def describe_values(values: np.ndarray) -> dict[str, float | int | None]:
 
     Returns:
         ``nonfinite``, the count of values left out; ``mean``, ``std`` (ddof 0), ``min``, ``max``, ``q01`` and ``q99``
-        of the others, None if there are none.
+        of the other values, None if there are no others.
     """
     counted = np.isfinite(values)
     finite_values = values if counted.all() else values[counted]
@@ -30,20 +30,13 @@ def describe_values(values: np.ndarray) -> dict[str, float | int | None]:
     if not len(finite_values):
         return {"nonfinite": nonfinite, **dict.fromkeys(NUMBERS)}
     mean = _sum(finite_values, 0.0, power=1) / len(finite_values)
-    numbers = {
-        "mean": mean,
-        "std": math.sqrt(_sum(finite_values, mean, power=2) / len(finite_values)),
-        "min": float(finite_values.min()),
-        "max": float(finite_values.max()),
-        **_quantiles(finite_values),
-    }
-    return {"nonfinite": nonfinite, **{key: float(f"{number:.{_DIGITS}g}") for key, number in numbers.items()}}
+    std = math.sqrt(_sum(finite_values, mean, power=2) / len(finite_values))
+    extremes = {"min": float(finite_values.min()), "max": float(finite_values.max())}
+    return {"nonfinite": nonfinite, **_rounded({"mean": mean, "std": std, **extremes, **_quantiles(finite_values)})}
 
 
 def describe_weighted(values: np.ndarray, weights: np.ndarray) -> dict[str, float | int | None]:
     """Return the statistics of values with weights, as ``describe_values`` does; equal weights give the same.
-
-    The quantiles interpolate between the middles of the weights that values have on the line of all weights.
 
     Args:
         values: float32 [n].
@@ -57,15 +50,21 @@ def describe_weighted(values: np.ndarray, weights: np.ndarray) -> dict[str, floa
     sorted_rows = np.flatnonzero(is_counted)[np.argsort(values[is_counted], kind="stable")]
     values, weights = values[sorted_rows].astype(np.float64), weights[sorted_rows] / weights[sorted_rows].sum()
     mean = float(values @ weights)
-    positions = weights.cumsum() - (weights + weights[0]) / 2
     numbers = {
         "mean": mean,
         "std": math.sqrt((values - mean) ** 2 @ weights),
         "min": float(values[0]),
         "max": float(values[-1]),
-        **{key: float(np.interp(quantile * positions[-1], positions, values)) for key, quantile in _QUANTILES.items()},
     }
-    return {"nonfinite": nonfinite, **{key: float(f"{number:.{_DIGITS}g}") for key, number in numbers.items()}}
+    # On a line of all weights, each value stands in the middle of its weight; quantiles interpolate between the values.
+    positions = weights.cumsum() - (weights + weights[0]) / 2
+    for name, quantile in _QUANTILES.items():
+        numbers[name] = float(np.interp(quantile * positions[-1], positions, values))
+    return {"nonfinite": nonfinite, **_rounded(numbers)}
+
+
+def _rounded(numbers: dict[str, float]) -> dict[str, float]:
+    return {name: float(f"{number:.{_DIGITS}g}") for name, number in numbers.items()}
 
 
 def _sum(values: np.ndarray, center: float, *, power: int) -> float:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
     from stream.format.manifest import TableEntry
 
-_CHUNK = 4 << 20
+CHUNK = 4 << 20
+"""Bytes of a file that are hashed at once."""
 _LABEL = "copy it again, or remove it with `pairstream label ROOT DATASET --remove NAME`"
 _OTHER = "the file is damaged or belongs to another conversion"
 _FLOATS = {"halffloat": "float16", "float": "float32", "double": "float64"}
@@ -60,10 +61,10 @@ class AddedFile:
     modified: int
 
     @classmethod
-    def of(cls, path: str) -> AddedFile:
+    def of(cls, file_path: str) -> AddedFile:
         """Return the file that has a path now."""
-        file_status = os.stat(path)
-        return cls(path, file_status.st_ino, file_status.st_mtime_ns)
+        file_status = os.stat(file_path)
+        return cls(file_path, file_status.st_ino, file_status.st_mtime_ns)
 
     def check(self) -> None:
         """Raise FormatError if another file has the path now."""
@@ -156,12 +157,12 @@ class Table:
         """Return the mapped bytes of the file with a column, uint8."""
         if column.file is None:
             return self.content
-        path = column.file.path
-        if path not in self._added:
-            content = map_file(path)
+        file_path = column.file.path
+        if file_path not in self._added:
+            content = map_file(file_path)
             column.file.check()
-            self._added[path] = content
-        return self._added[path]
+            self._added[file_path] = content
+        return self._added[file_path]
 
     def arrow(self) -> pa.Table:
         """Return the table as an Arrow table over the mapped files."""
@@ -186,24 +187,26 @@ class Table:
         shape = (self.rows,) if column.width is None else (self.rows, column.width)
         return np.ndarray(shape, dtype, self.content_of(column), column.data)
 
-    def take(self, column_name: str, rows: np.ndarray) -> np.ndarray:
+    def take(self, name: str, row_numbers: np.ndarray) -> np.ndarray:
         """Return rows of a column of numbers, [n] or [n, width], in the column's type; booleans as uint8."""
-        column = self.columns[column_name]
+        column = self.columns[name]
         if not column.bits:
-            return np.asarray(self.array(column_name)[rows])
-        number_indices = rows if column.width is None else rows[:, None] * column.width + np.arange(column.width)
-        return self._bits(column, column.data, number_indices)
+            return np.asarray(self.array(name)[row_numbers])
+        bit_indices = row_numbers
+        if column.width is not None:
+            bit_indices = row_numbers[:, None] * column.width + np.arange(column.width)
+        return self._bits(column, column.data, bit_indices)
 
     def valid(self, column_name: str, rows: np.ndarray) -> np.ndarray | None:
         """Return which rows of a column have a value, bool [n]; None if every row of the table has."""
         column = self.columns[column_name]
         return None if column.validity is None else self._bits(column, column.validity, rows).astype(bool)
 
-    def text(self, name: str, number: int) -> str:
+    def text(self, column_name: str, number: int) -> str:
         """Return a text by its number in the column's dictionary, or by its row in a column without a dictionary."""
-        texts, content = self.columns[name].texts, self.content_of(self.columns[name])
-        assert texts is not None, f"{name} is a column of texts"
-        context = f"{self.file_of(name)}: column {name!r}"
+        texts, content = self.columns[column_name].texts, self.content_of(self.columns[column_name])
+        assert texts is not None, f"{column_name} is a column of texts"
+        context = f"{self.file_of(column_name)}: column {column_name!r}"
         if not 0 <= number < texts.count:
             raise FormatError(f"{context} has text {number} of {texts.count}; it is damaged")
         start, stop = np.ndarray(2, np.int64, content, texts.offsets + 8 * number).tolist()
@@ -212,12 +215,15 @@ class Table:
         except UnicodeDecodeError:
             raise FormatError(f"{context} has a text {number} that is not UTF-8; it is damaged") from None
 
-    def take_texts(self, name: str, rows: np.ndarray) -> list[str]:
+    def take_texts(self, column_name: str, row_numbers: np.ndarray) -> list[str]:
         """Return rows of a column of texts; the text of a row without a value is empty."""
-        valid = self.valid(name, rows)
-        numbers = self.take(name, rows) if self.columns[name].dtype is not None else rows
-        present = [True] * len(rows) if valid is None else valid.tolist()
-        return [self.text(name, number) if has else "" for number, has in zip(numbers.tolist(), present, strict=True)]
+        valid = self.valid(column_name, row_numbers)
+        is_dictionary = self.columns[column_name].dtype is not None
+        text_numbers = (self.take(column_name, row_numbers) if is_dictionary else row_numbers).tolist()
+        if valid is None:
+            return [self.text(column_name, number) for number in text_numbers]
+        numbered = zip(text_numbers, valid.tolist(), strict=True)
+        return [self.text(column_name, number) if is_valid else "" for number, is_valid in numbered]
 
     def forget(self) -> None:
         """Release the pages that this process has read; the kernel's cache keeps them."""
@@ -230,16 +236,16 @@ class Table:
         return (self.content_of(column)[first_byte + (bit_indices >> 3)] >> (bit_indices & 7).astype(np.uint8)) & 1
 
 
-def map_file(path: str) -> np.ndarray:
+def map_file(file_path: str) -> np.ndarray:
     """Map a file and return its bytes, uint8; raise OSError with the path."""
-    with open(path, "rb") as file:
+    with open(file_path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         if not size:
             return np.zeros(0, np.uint8)
         try:
             memory_map = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
         except OSError as error:
-            error.filename = path
+            error.filename = file_path
             raise
     return np.frombuffer(memory_map, np.uint8)
 
@@ -293,18 +299,23 @@ def open_table(
 
 def hash_column(content: np.ndarray, column: Column) -> str:
     """Return the XXH3 of a column's buffers, 64 bits in hex; ``content`` holds the bytes of the file."""
-    column_hash = xxhash.xxh3_64()
-    for span_start, span_stop in column.spans:
-        for chunk_start in range(span_start, span_stop, _CHUNK):
-            column_hash.update(content[chunk_start : min(span_stop, chunk_start + _CHUNK)].data)
-    return column_hash.hexdigest()
+    return hash_spans(column, lambda start, stop: content[start:stop].data)
 
 
-def write_table(path: Path, kind: TableKind | None, batches: Iterable[pa.RecordBatch]) -> TableEntry:
+def hash_spans(column: Column, read: Callable[[int, int], bytes | memoryview]) -> str:
+    """Return the XXH3 of a column's buffers, 64 bits in hex; ``read`` returns the bytes [start, stop) of the file."""
+    digest = xxhash.xxh3_64()
+    for start, stop in column.spans:
+        for chunk_start in range(start, stop, CHUNK):
+            digest.update(read(chunk_start, min(stop, chunk_start + CHUNK)))
+    return digest.hexdigest()
+
+
+def write_table(table_path: Path, kind: TableKind | None, batches: Iterable[pa.RecordBatch]) -> TableEntry:
     """Write a table of an index as ``TableWriter`` does.
 
     Args:
-        path: File to write. Its disk has room for the table twice.
+        table_path: File to write. Its disk has room for the table twice.
         kind: Table of the index that it is, None for a table of labels.
         batches: At least one batch. All batches have the same schema.
 
@@ -313,37 +324,36 @@ def write_table(path: Path, kind: TableKind | None, batches: Iterable[pa.RecordB
     """
     from stream.storage.table_writer import TableWriter
 
-    with TableWriter(path) as writer:
+    with TableWriter(table_path) as writer:
         for batch in batches:
             writer.add(batch)
         writer.finish()
-    return describe_table(path, kind)
+    return describe_table(table_path, kind)
 
 
-def describe_table(path: Path, kind: TableKind | None) -> TableEntry:
+def describe_table(table_path: Path, kind: TableKind | None) -> TableEntry:
     """Return the manifest's entry of a table: its size and checksums; raise FormatError if the file is not a table."""
     from stream.format.manifest import TableEntry, describe_file
 
-    file_entry = describe_file(path)
-    hashes = {}
+    file_entry = describe_file(table_path)
     # Read, not mapped as a loader does: the memory of a large table would count as this process's.
-    with path.open("rb", buffering=0) as file:
-        for name, column in open_table(path, kind).columns.items():
-            digest = xxhash.xxh3_64()
-            for start, stop in column.spans:
-                for chunk_start in range(start, stop, _CHUNK):
-                    digest.update(os.pread(file.fileno(), min(stop - chunk_start, _CHUNK), chunk_start))
-            hashes[name] = digest.hexdigest()
+    with table_path.open("rb", buffering=0) as table_file:
+
+        def read(start: int, stop: int) -> bytes:
+            return os.pread(table_file.fileno(), stop - start, start)
+
+        columns = open_table(table_path, kind).columns
+        hashes = {name: hash_spans(column, read) for name, column in columns.items()}
     return TableEntry(bytes=file_entry.bytes, sha256=file_entry.sha256, columns=hashes)
 
 
-def _read_batch(path: str, content: np.ndarray) -> pa.RecordBatch:
+def _read_batch(table_path: str, content: np.ndarray) -> pa.RecordBatch:
     import pyarrow as pa
 
     try:
         reader = pa.ipc.open_file(pa.BufferReader(pa.py_buffer(content)))
         if reader.num_record_batches != 1:
-            raise FormatError(f"{path}: {reader.num_record_batches} record batches, expected one")
+            raise FormatError(f"{table_path}: {reader.num_record_batches} record batches, expected one")
         batch = reader.get_batch(0)
         # Checks the lengths of buffers, not their content.
         batch.validate()
@@ -353,18 +363,18 @@ def _read_batch(path: str, content: np.ndarray) -> pa.RecordBatch:
         if isinstance(error, FormatError):
             raise
         reason = " ".join(str(error).split())[:300]
-        raise FormatError(f"{path}: not a complete Arrow IPC file ({reason})") from None
+        raise FormatError(f"{table_path}: not a complete Arrow IPC file ({reason})") from None
     return batch
 
 
-def _locate(path: str, content: np.ndarray, batch: pa.RecordBatch) -> dict[str, Column]:
+def _locate(table_path: str, content: np.ndarray, batch: pa.RecordBatch) -> dict[str, Column]:
     columns: dict[str, Column] = {}
     for name, array in zip(batch.schema.names, batch.columns, strict=True):
         if name in columns:
-            raise FormatError(f"{path}: two columns {name!r}")
+            raise FormatError(f"{table_path}: two columns {name!r}")
         columns[name] = column = _column(array, content.ctypes.data)
         if any(not 0 <= start <= stop <= content.size for start, stop in column.spans):
-            raise FormatError(f"{path}: column {name!r} is not stored plainly; it is compressed or damaged")
+            raise FormatError(f"{table_path}: column {name!r} is not stored plainly; it is compressed or damaged")
     return columns
 
 

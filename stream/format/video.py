@@ -176,20 +176,20 @@ class _Decoder:
 
     def _decoded(self, chunk: bytes) -> Iterator[Any]:
         context, parser = self._open(chunk)
-        size: tuple[int, int] | None = None
+        chunk_size: tuple[int, int] | None = None
         if self._codec == "h264":
             packets = [*parser.parse(chunk), *parser.parse()]
-            size = parser.height, parser.width
+            chunk_size = parser.height, parser.width
         else:
             packets = [self._av.Packet(unit) for unit in _temporal_units(chunk)]
         for packet in (*packets, None):
             for frame in context.decode(packet):
                 if frame.is_corrupt:
                     raise FormatError(f"chunk of {len(chunk)} bytes: frame {self._next} is damaged")
-                frame_size = frame.height, frame.width
-                size = size or frame_size
-                if frame_size != size:
-                    raise FormatError(f"a frame is {frame_size[0]}x{frame_size[1]}, its chunk says {size[0]}x{size[1]}")
+                height, width = frame.height, frame.width
+                chunk_size = chunk_size or (height, width)
+                if (height, width) != chunk_size:
+                    raise FormatError(f"a frame is {height}x{width}, its chunk says {chunk_size[0]}x{chunk_size[1]}")
                 yield frame
 
     def _open(self, chunk: bytes) -> tuple[Any, Any]:
@@ -208,14 +208,14 @@ class _Decoder:
         self._contexts = parameter_sets, context, parser
         return context, parser
 
-    def _pixels(self, frame: Any) -> np.ndarray:
-        coded_size = frame.height, frame.width
+    def _pixels(self, decoded: Any) -> np.ndarray:
+        coded_size = decoded.height, decoded.width
         if coded_size not in self._sizes:
             size_names = " or ".join(f"{height}x{width}" for height, width in self._sizes.values())
             raise FormatError(f"a frame is {coded_size[0]}x{coded_size[1]}, the manifest says {size_names}")
         height, width = self._sizes[coded_size]
         # One thread: FFmpeg would start a thread for each stripe.
-        plane: Any = self._reformatter.reformat(frame, format="rgb24", threads=1).planes[0]
+        plane: Any = self._reformatter.reformat(decoded, format="rgb24", threads=1).planes[0]
         pixel_rows = np.frombuffer(plane, np.uint8).reshape(coded_size[0], plane.line_size)
         # FFmpeg's fast conversion rounds down, which makes pixels darker by one on average.
         np.minimum(pixel_rows, 254, out=pixel_rows)

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from stream.base.arguments import check_whole
-from stream.base.errors import ArgumentError, StateError
-from stream.base.reading import FileTooLarge, read_whole
+from stream.base.errors import ArgumentError, FormatError, StateError
+from stream.base.reading import read_whole
 from stream.storage.files import write_whole
 
 STATE_VERSION = 2
@@ -211,7 +211,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """Return the content of ``loader.json``; raises StateError if it is missing or something else."""
     try:
         content = json.loads(read_whole(path, _MAX_BYTES))
-    except FileTooLarge as error:
+    except FormatError as error:
         raise StateError(f"{path}: {error}, so not a loader.json") from None
     except OSError as error:
         raise StateError(f"{path}: cannot be read ({error.strerror}); give the loader.json of a run") from None

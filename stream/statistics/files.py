@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from stream.base.errors import ArgumentError
-from stream.base.reading import FileTooLarge, read_whole
+from stream.base.reading import read_whole
 from stream.format.statistics import NUMBERS
 from stream.statistics.vectors import VectorStatistics
 from stream.storage.files import write_whole
@@ -85,7 +85,7 @@ def read_json(path: str | Path) -> dict[str, Any]:
     """Return the object of a JSON file; raise ArgumentError if it cannot be read or is none."""
     try:
         content = json.loads(read_whole(path, _MAX_BYTES))
-    except (FileTooLarge, ValueError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise ArgumentError(f"{path}: not a JSON file of statistics ({error!s:.100})") from None
     except OSError as error:
         raise ArgumentError(f"{path}: cannot be read ({error.strerror})") from None

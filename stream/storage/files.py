@@ -34,10 +34,10 @@ def write_whole(path: Path, content: bytes | str, *, suffix: str = "", parents: 
     file_bytes = content.encode() if isinstance(content, str) else content
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=suffix)
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(file_bytes)
-            file.flush()
-            os.fsync(file.fileno())
+        with os.fdopen(descriptor, "wb") as temporary_file:
+            temporary_file.write(file_bytes)
+            temporary_file.flush()
+            os.fsync(temporary_file.fileno())
         # mkstemp makes a file that only its owner can read.
         os.chmod(temporary, 0o644)
         place_file(Path(temporary), path)
@@ -80,9 +80,7 @@ def sync_folder(folder: Path) -> None:
 def alone(folder: Path, *, doing: str) -> Iterator[None]:
     """Lock a folder against other processes on this machine that ask; the kernel releases the lock with the process.
 
-    Args:
-        folder: Folder that exists.
-        doing: Activity of the process that has the lock, for the message of a process that waits.
+    ``doing`` is the activity of the process with the lock, for the message of a process that waits.
     """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -137,7 +135,7 @@ def new_folder(folder_path: Path) -> Iterator[Path]:
 def _sync_tree(top_folder: Path) -> None:
     """Wait until all files and names below a folder are on the disk."""
     for folder, _, file_names in os.walk(top_folder):
-        for name in file_names:
-            with open(os.path.join(folder, name), "rb") as file:
+        for file_name in file_names:
+            with open(os.path.join(folder, file_name), "rb") as file:
                 os.fsync(file.fileno())
         sync_folder(Path(folder))

@@ -99,8 +99,8 @@ class ObjectReads:
             RemoteError: The store did not fulfil the request before the deadline, or refuses it.
             StreamError: The process was forked after the first read.
         """
-        range_read = Read(url, begin, end, lambda begin, content: None, None, traffic)
-        return bytes(self.wait(self._read(range_read, time.monotonic(), late_s)))
+        request = Read(url, begin, end, lambda begin, content: None, None, traffic)
+        return bytes(self.wait(self._read(request, time.monotonic(), late_s)))
 
     async def repeat(
         self, send: Callable[[], Awaitable[_Answer]], left: Callable[[], float], *, late_s: float = math.inf

@@ -81,8 +81,8 @@ class CachedRoot:
     def __str__(self) -> str:
         return self.url
 
-    def __truediv__(self, name: str) -> CachedRoot:
-        return replace(self, url=f"{self.url}/{name}")
+    def __truediv__(self, folder_name: str) -> CachedRoot:
+        return replace(self, url=f"{self.url}/{folder_name}")
 
     def resolve(self) -> CachedRoot:
         """Return the root with links resolved."""
@@ -97,8 +97,8 @@ class CachedRoot:
         """Return the root of a member of a mixture; the same dataset of another root has a separate folder."""
         if (url := checked_url(url)) == self.url:
             return self
-        name = re.sub(r"[^A-Za-z0-9.-]+", "-", url)[:60]
-        return replace(self, url=url, below=f"{MEMBERS}/{name}-{hashlib.sha256(url.encode()).hexdigest()[:8]}")
+        folder_name = re.sub(r"[^A-Za-z0-9.-]+", "-", url)[:60]
+        return replace(self, url=url, below=f"{MEMBERS}/{folder_name}-{hashlib.sha256(url.encode()).hexdigest()[:8]}")
 
 
 def checked_url(address: str | Path) -> str:
@@ -162,8 +162,8 @@ class LocalFolder:
     def __str__(self) -> str:
         return str(self.path)
 
-    def __truediv__(self, name: str) -> LocalFolder:
-        return LocalFolder(self.path / name)
+    def __truediv__(self, folder_name: str) -> LocalFolder:
+        return LocalFolder(self.path / folder_name)
 
     def folders(self) -> list[str]:
         """Return the names of the subfolders."""
@@ -175,18 +175,18 @@ class LocalFolder:
             return {}
         return {entry.name: entry.stat().st_size for entry in self.path.iterdir() if entry.is_file()}
 
-    def size(self, name: str) -> int | None:
+    def size(self, file_name: str) -> int | None:
         """Return the size of a file in bytes, or None if it does not exist."""
-        path = self.path / name
-        return path.stat().st_size if path.is_file() else None
+        file_path = self.path / file_name
+        return file_path.stat().st_size if file_path.is_file() else None
 
-    def read(self, name: str) -> bytes:
+    def read(self, file_name: str) -> bytes:
         """Return the content of a file; raise FileNotFoundError if it does not exist."""
-        return (self.path / name).read_bytes()
+        return (self.path / file_name).read_bytes()
 
-    def read_range(self, name: str, start: int, stop: int) -> bytes:
+    def read_range(self, file_name: str, start: int, stop: int) -> bytes:
         """Return the bytes [start, stop) of a file, or fewer if it is shorter."""
-        with (self.path / name).open("rb") as file:
+        with (self.path / file_name).open("rb") as file:
             file.seek(start)
             return file.read(stop - start)
 

@@ -61,8 +61,8 @@ class RemoteFolder:
     def __str__(self) -> str:
         return self.url
 
-    def __truediv__(self, name: str) -> Self:
-        return type(self)(f"{self.url}/{name}", root=self._root)
+    def __truediv__(self, folder_name: str) -> Self:
+        return type(self)(f"{self.url}/{folder_name}", root=self._root)
 
     def check(self) -> None:
         """Raise RemoteError unless the bucket exists and can be listed, or a web server has its list."""
@@ -70,7 +70,7 @@ class RemoteFolder:
 
     def sizes(self) -> dict[str, int]:
         """Return the size of each object directly in the folder, by name."""
-        return {path.rsplit("/", 1)[-1]: size for path, size in self._list()[0].items()}
+        return {object_key.rsplit("/", 1)[-1]: num_bytes for object_key, num_bytes in self._list()[0].items()}
 
     def folders(self) -> list[str]:
         """Return the names of the subfolders; of a web server the datasets of the root, or the versions of one."""
@@ -90,11 +90,11 @@ class RemoteFolder:
         sizes.pop(folder_key, None)
         return sizes, list(map(str, listing["common_prefixes"]))
 
-    def size(self, name: str) -> int | None:
+    def size(self, object_name: str) -> int | None:
         """Return the size of an object in bytes, or None if it does not exist."""
         try:
-            with self.explained("read", name):
-                return int(self._wait(lambda: self.store.head_async(self.key(name)))["size"])
+            with self.explained("read", object_name):
+                return int(self._wait(lambda: self.store.head_async(self.key(object_name)))["size"])
         except FileNotFoundError:
             return None
         except RemoteError as error:
@@ -103,16 +103,16 @@ class RemoteFolder:
                 return None
             raise
 
-    def read(self, name: str) -> bytes:
+    def read(self, object_name: str) -> bytes:
         """Return the content of an object; raise FileNotFoundError if it does not exist."""
-        return object_reads().wait(self._read(name))
+        return object_reads().wait(self._read(object_name))
 
-    async def _read(self, name: str) -> bytes:
+    async def _read(self, object_name: str) -> bytes:
         async def send() -> bytes:
-            response = await self.store.get_async(self.key(name))
+            response = await self.store.get_async(self.key(object_name))
             return bytes(await response.bytes_async())
 
-        with self.explained("read", name):
+        with self.explained("read", object_name):
             return await self._repeat(send)
 
     def _repeat(self, send_request: Callable[[], Awaitable[Any]], *, num_bytes: int = 0) -> Coroutine[Any, Any, Any]:
@@ -124,20 +124,20 @@ class RemoteFolder:
         """Return the answer of a request that is repeated until the deadline."""
         return object_reads().wait(self._repeat(send_request, num_bytes=num_bytes))
 
-    def read_range(self, name: str, start: int, stop: int) -> bytes:
+    def read_range(self, object_name: str, start: int, stop: int) -> bytes:
         """Return the bytes [start, stop) of an object; raise RemoteError if it is shorter."""
         try:
             late_s = _LATE_S + (stop - start) / _SLOW
-            content = object_reads().read(f"{self.url}/{name}", start, stop, late_s=late_s)
+            content = object_reads().read(f"{self.url}/{object_name}", start, stop, late_s=late_s)
         except FormatError as error:
             raise RemoteError(str(error)) from None
         if len(content) != stop - start:
-            raise RemoteError(f"{self.url}/{name}: {len(content):,} bytes came for {stop - start:,}; try again")
+            raise RemoteError(f"{self.url}/{object_name}: {len(content):,} bytes came for {stop - start:,}; try again")
         return content
 
-    def key(self, name: str) -> str:
+    def key(self, object_name: str) -> str:
         """Return the key of an object in the bucket."""
-        return object_key(f"{self.url}/{name}").rstrip("/")
+        return object_key(f"{self.url}/{object_name}").rstrip("/")
 
     @contextlib.contextmanager
     def explained(self, done: str, name: str = "") -> Iterator[None]:

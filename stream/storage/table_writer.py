@@ -39,10 +39,10 @@ class TableWriter:
         path: File to write. Its disk has room for the table twice.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, table_path: Path) -> None:
+        self._path = table_path
         self._stack = ExitStack()
-        self._spools = _Spools(path.parent, self._stack)
+        self._spools = _Spools(table_path.parent, self._stack)
         self._schema: pa.Schema | None = None
         self._columns: list[_Column] = []
 
@@ -56,7 +56,7 @@ class TableWriter:
         """Add a batch; all batches have the same schema."""
         if self._schema is None:
             self._schema = batch.schema
-            self._columns = [_Column(field.type, self._spools, column_name=field.name) for field in batch.schema]
+            self._columns = [_Column(field.type, self._spools, name=field.name) for field in batch.schema]
         assert batch.schema.equals(self._schema, check_metadata=True)
         for column, array in zip(self._columns, batch.columns, strict=True):
             column.add(array)
@@ -64,12 +64,12 @@ class TableWriter:
     def finish(self) -> None:
         """Write the file, which is then on the disk."""
         assert self._schema is not None, "at least one batch"
-        record_batch = pa.RecordBatch.from_arrays([column.array() for column in self._columns], schema=self._schema)
-        with self._path.open("wb") as file:
-            with pa.ipc.new_file(pa.PythonFile(_Sink(file, self._spools), "w"), self._schema) as writer:
-                writer.write_batch(record_batch)
-            file.flush()
-            os.fsync(file.fileno())
+        batch = pa.RecordBatch.from_arrays([column.array() for column in self._columns], schema=self._schema)
+        with self._path.open("wb") as table_file:
+            with pa.ipc.new_file(pa.PythonFile(_Sink(table_file, self._spools), "w"), self._schema) as writer:
+                writer.write_batch(batch)
+            table_file.flush()
+            os.fsync(table_file.fileno())
 
 
 class _Spools:
@@ -84,21 +84,21 @@ class _Spools:
     def open(self) -> IO[bytes]:
         return self._stack.enter_context(tempfile.TemporaryFile(dir=self._folder))
 
-    def buffer(self, file: IO[bytes]) -> pa.Buffer:
+    def buffer(self, spool_file: IO[bytes]) -> pa.Buffer:
         """Return the content of a file as a buffer; memory holds only the pages that are read."""
-        if not file.tell():
+        if not spool_file.tell():
             return pa.py_buffer(b"")
-        file.flush()
-        buffer = pa.py_buffer(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
-        self.files[buffer.address] = file
+        spool_file.flush()
+        buffer = pa.py_buffer(mmap.mmap(spool_file.fileno(), 0, prot=mmap.PROT_READ))
+        self.files[buffer.address] = spool_file
         return buffer
 
 
 class _Sink:
     """A file that copies the buffers of spools from their files."""
 
-    def __init__(self, file: IO[bytes], spools: _Spools) -> None:
-        self._file = file
+    def __init__(self, table_file: IO[bytes], spools: _Spools) -> None:
+        self._file = table_file
         self._spools = spools
         self.closed = False
 
@@ -124,9 +124,10 @@ class _Sink:
 class _Column:
     """A column, or the values within its lists, added batch by batch."""
 
-    def __init__(self, arrow_type: pa.DataType, spools: _Spools, *, column_name: str) -> None:
-        arrow_types = pa.types
-        self._kind = arrow_type
+    def __init__(self, kind: pa.DataType, spools: _Spools, *, name: str) -> None:
+        is_text, is_list = pa.types.is_large_string(kind), pa.types.is_large_list(kind)
+        is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
+        self._kind = kind
         self._spools = spools
         self._rows = self._inside = 0
         self._valid: list[pa.Array] = []
@@ -135,21 +136,16 @@ class _Column:
         self._offsets: IO[bytes] | None = None
         self._data: IO[bytes] | None = None
         self._child: _Column | None = None
-        self._is_dictionary = arrow_type == pa.dictionary(pa.int32(), pa.large_string())
-        if arrow_types.is_large_string(arrow_type) or arrow_types.is_large_list(arrow_type):
+        self._is_dictionary = kind == pa.dictionary(pa.int32(), pa.large_string())
+        if is_text or is_list:
             self._offsets = spools.open()
             self._offsets.write(bytes(8))
-        if arrow_types.is_large_list(arrow_type) or arrow_types.is_fixed_size_list(arrow_type):
-            self._child = _Column(arrow_type.value_type, spools, column_name=column_name)
-        elif (
-            self._is_dictionary
-            or arrow_types.is_large_string(arrow_type)
-            or arrow_types.is_integer(arrow_type)
-            or arrow_types.is_floating(arrow_type)
-        ):
+        if is_list or pa.types.is_fixed_size_list(kind):
+            self._child = _Column(kind.value_type, spools, name=name)
+        elif self._is_dictionary or is_text or is_number:
             self._data = spools.open()
-        elif not arrow_types.is_boolean(arrow_type):
-            raise FormatError(f"column {column_name!r} is {arrow_type}, which an index does not hold")
+        elif not pa.types.is_boolean(kind):
+            raise FormatError(f"column {name!r} is {kind}, which an index does not hold")
 
     def add(self, array: pa.Array) -> None:
         """Add rows."""
@@ -160,22 +156,22 @@ class _Column:
         self._rows += len(array)
         self._valid.append(array.is_valid())
         content = array.buffers()[-1]
-        size = 0
+        num_bytes = 0
         if self._offsets is not None:
             offsets = np.frombuffer(array.buffers()[1], np.int64, len(array) + 1)
             self._offsets.write((offsets[1:] + self._inside).data)
-            size = int(offsets[-1])
-            self._inside += size
+            num_bytes = int(offsets[-1])
+            self._inside += num_bytes
         elif self._is_dictionary:
-            content, size = self._numbered(array), 4 * len(array)
+            content, num_bytes = self._numbered(array), 4 * len(array)
         elif self._data is not None:
-            size = len(array) * self._kind.bit_width // 8
+            num_bytes = len(array) * self._kind.bit_width // 8
         if self._child is not None:
             self._child.add(array.values)
         elif self._data is None:
             self._bits.append(pa.Array.from_buffers(self._kind, len(array), [None, content]))
-        elif size:
-            self._data.write(content.slice(0, size))
+        elif num_bytes:
+            self._data.write(content.slice(0, num_bytes))
 
     def _numbered(self, array: pa.DictionaryArray) -> pa.Buffer:
         """Return the numbers of texts in the dictionary of the whole column, 0 for rows without a text."""
@@ -184,17 +180,17 @@ class _Column:
         return pa.array(numbers, pa.int32()).take(texts.indices).fill_null(0).buffers()[1]
 
     def array(self) -> pa.Array:
-        """Return the whole column."""
+        """Return the complete column."""
         valid_rows = pa.concat_arrays([pa.array([], pa.bool_()), *self._valid])
-        nulls = valid_rows.false_count
-        buffers = [valid_rows.buffers()[1] if nulls else None]
+        num_nulls = valid_rows.false_count
+        buffers = [valid_rows.buffers()[1] if num_nulls else None]
         buffers += [self._spools.buffer(file) for file in (self._offsets, self._data) if file is not None]
         if self._is_dictionary:
             texts = pa.array(list(self._texts), pa.large_string())
-            return pa.DictionaryArray.from_buffers(self._kind, self._rows, buffers, texts, nulls)
+            return pa.DictionaryArray.from_buffers(self._kind, self._rows, buffers, texts, num_nulls)
         if self._child is not None:
             children = [self._child.array()]
-            return pa.Array.from_buffers(self._kind, self._rows, buffers, nulls, children=children)
+            return pa.Array.from_buffers(self._kind, self._rows, buffers, num_nulls, children=children)
         if self._data is None:
             buffers.append(pa.concat_arrays([pa.array([], pa.bool_()), *self._bits]).buffers()[1])
-        return pa.Array.from_buffers(self._kind, self._rows, buffers, nulls)
+        return pa.Array.from_buffers(self._kind, self._rows, buffers, num_nulls)
