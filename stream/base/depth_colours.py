@@ -28,9 +28,7 @@ def colour_depth(depth: np.ndarray, depth_ends: tuple[float, float]) -> np.ndarr
 
     The colours are the polynomials of Google's Turbo map (A. Mikhailov, 2019).
 
-    Args:
-        depth: uint16 [..., H, W], millimetres.
-        depth_ends: Near and far depth, between which the colours change.
+    ``depth`` is uint16 [..., H, W] in millimetres; the colours change between the near and far depth of ``depth_ends``.
     """
     near, far = depth_ends
     # Both ends of the map are nearly black, which is the colour of pixels without a depth.

@@ -116,8 +116,8 @@ def closest(name: object, candidates: Iterable[str], *, noun: str) -> str:
     return f"{noun} there: {', '.join(names[:40]) or 'none'}{' ...' if len(names) > 40 else ''}"
 
 
-def first_fault(error: ValidationError) -> str:
+def first_fault(validation_error: ValidationError) -> str:
     """Return field, reason and value of the first fault."""
-    fault = error.errors(include_url=False)[0]
-    field_path = ".".join(str(part) for part in fault["loc"]) or "value"
+    fault = validation_error.errors(include_url=False)[0]
+    field_path = ".".join(str(location_part) for location_part in fault["loc"]) or "value"
     return f"{field_path}: {fault['msg']} (found {fault['input']!r:.80})"

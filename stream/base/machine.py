@@ -28,9 +28,7 @@ _V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
 def available_memory(*, proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> int | None:
     """Return the bytes available without swapping, or None if unknown: the kernel's figure or that of a control group.
 
-    Args:
-        proc: Mount point of ``/proc``.
-        groups: Mount point of the control groups.
+    ``proc`` and ``groups`` are the mount points of ``/proc`` and of the control groups.
     """
     available = [_machine_memory(proc)]
     for folder, is_v2 in own_groups("memory", proc=proc, groups=groups):
@@ -64,8 +62,6 @@ def own_groups(controller: str, *, proc: Path, groups: Path) -> Iterator[tuple[P
 
     Args:
         controller: ``memory`` or ``cpu``.
-        proc: Mount point of ``/proc``.
-        groups: Mount point of the control groups.
 
     Yields:
         Folder, and whether it is of version 2 of the control groups.
@@ -75,13 +71,13 @@ def own_groups(controller: str, *, proc: Path, groups: Path) -> Iterator[tuple[P
     except OSError:
         return
     for line in lines:
-        _, controllers, group = (*line.split(":", 2), "", "")[:3]
+        _, controllers, group_path = (*line.split(":", 2), "", "")[:3]
         if controllers and controller not in controllers.split(","):
             continue
         mount = groups / controller if controllers else groups
         # A container may mount its own group as the root: then only the mount point itself has these files.
-        folder = mount / group.strip("/")
-        yield from ((path, not controllers) for path in (folder, *folder.parents) if path.is_relative_to(mount))
+        folder = mount / group_path.strip("/")
+        yield from ((group, not controllers) for group in (folder, *folder.parents) if group.is_relative_to(mount))
 
 
 def usable_processors(
@@ -98,8 +94,6 @@ def usable_processors(
     Args:
         environment: Environment with the ranks of this machine: ``LOCAL_WORLD_SIZE`` of ``torchrun``, or
             ``SLURM_STEP_TASKS_PER_NODE`` of ``srun``.
-        proc: Mount point of ``/proc``.
-        groups: Mount point of the control groups.
     """
     own_processors = len(os.sched_getaffinity(0))
     local_ranks, shared_processors = _local_ranks(environment)

@@ -71,12 +71,8 @@ def plain_values(values: Any, *, context: str) -> list[Scalar]:
 def canonical_columns(argument: str, columns: Any) -> dict[str, list[Any]] | None:
     """Return ``action_columns`` or ``state_columns`` in JSON form; ranges and arrays of indices become lists.
 
-    Args:
-        argument: Name of the argument, for messages.
-        columns: None, or a mapping of dataset names to lists of columns, as ``make_loader`` takes it.
-
     Raises:
-        ArgumentError: The argument is something else.
+        ArgumentError: The argument is neither None nor a mapping of dataset names to lists of columns.
 
     >>> canonical_columns("action_columns", {"bridge": [("state", range(3))]})
     {'bridge': [['state', [0, 1, 2]]]}

@@ -75,10 +75,7 @@ class Dataset:
         return {split: shards.episodes.tolist() for split, shards in self.shards.items()}
 
     def fingerprint(self, columns: Iterable[tuple[str, TableKind, str]]) -> str:
-        """Return a hash of the content of some columns, independent of the rest of the manifest.
-
-        Args:
-            columns: Split, table and name of each column.
+        """Return a hash of columns (split, table, name), independent of the rest of the manifest.
 
         Raises:
             FormatError: The manifest has no such column.

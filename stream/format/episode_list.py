@@ -60,15 +60,10 @@ class EpisodeList:
 
 
 def read_by_name(value: Any, allowed: Sequence[str], argument: str) -> dict[str, Any]:
-    """Return a mapping by member or dataset, or that of a JSON file.
-
-    Args:
-        value: None, a mapping, or a file.
-        allowed: Names that the mapping may have.
-        argument: Name of the argument, for messages.
+    """Return a mapping by member or dataset, empty for None, or read from a JSON file.
 
     Raises:
-        ArgumentError: The argument is something else, or has an unknown name.
+        ArgumentError: The argument is something else, or has a name that is not allowed.
     """
     content = {} if value is None else read_value(value, argument)
     if not isinstance(content, Mapping):

@@ -48,7 +48,7 @@ def decode_frame(encoded: StoredFrame, out: np.ndarray | None = None) -> np.ndar
     """Decode a stored colour frame.
 
     Args:
-        encoded: Frame, or its place in a chunk of video.
+        encoded: Frame, or its location in a chunk of video.
         out: uint8 [H, W, 3] to fill, or None for a new array.
 
     Returns:
@@ -158,7 +158,6 @@ def decode_depth(encoded: bytes | memoryview, out: np.ndarray | None = None) -> 
     """Decode a stored depth map.
 
     Args:
-        encoded: Depth map.
         out: uint16 [H, W] to fill, or None for a new array.
 
     Returns:

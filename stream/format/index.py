@@ -84,9 +84,7 @@ class SplitIndex:
 def record_number(positions: np.ndarray, shard_row: int) -> int:
     """Return the number in its ArrayRecord file of the record of a row; rows of a chunk of video share a number.
 
-    Args:
-        positions: Position of the record of each row of the shard, int64 [rows].
-        shard_row: Row of the shard.
+    ``positions`` are the positions of the records of all rows of the shard, int64 [rows].
     """
     if (positions[1:] > positions[:-1]).all():
         return shard_row
@@ -135,11 +133,6 @@ def label_path(split_folder: Path, label_name: str, label_entry: TableEntry) -> 
     """Return the file with the labels of an entry of the manifest.
 
     A process that was killed, or still runs, may have written the manifest without having renamed the file yet.
-
-    Args:
-        split_folder: Folder of the split.
-        label_name: Name of the labels.
-        label_entry: Entry in the manifest.
     """
     waiting_path = split_folder / LABELS / waiting_label(label_name, label_entry.sha256)
     return waiting_path if waiting_path.exists() else split_folder / LABELS / label_file(label_name)
@@ -226,12 +219,9 @@ class UsedColumn:
 def used_columns(
     dataset: Dataset, index: SplitIndex, columns: Iterable[tuple[TableKind, str]], *, reference: SplitIndex
 ) -> list[UsedColumn]:
-    """Return columns of an index with their checksums.
+    """Return columns of an index, given by table and name, with their checksums.
 
     Args:
-        dataset: Dataset of the index.
-        index: Split of the dataset.
-        columns: Table and name of each column.
         reference: Split of the same dataset to compare the types of columns with.
 
     Raises:
@@ -268,9 +258,6 @@ class IndexCheck:
 
     A small index is read at once. ``start`` reads a larger one in a thread, up to half of the memory available. The
     thread reads from the disk at full speed, and pauses after cached bytes, to leave the processors to the workers.
-
-    Args:
-        columns: Columns in the order in which they are needed.
 
     Raises:
         FormatError: A small index differs from the manifest.
@@ -311,9 +298,9 @@ def _check(columns: Iterable[UsedColumn], *, pause_s: float = 0.0) -> None:
     """Compare columns with their checksums; successive columns of a file open it once."""
     for file_path, file_columns in groupby(columns, attrgetter("path")):
         try:
-            with open(file_path, "rb", buffering=0) as file:
+            with open(file_path, "rb", buffering=0) as table_file:
                 for column in file_columns:
-                    if _hash(file.fileno(), column, pause_s) != column.xxh3:
+                    if _hash(table_file.fileno(), column, pause_s) != column.xxh3:
                         what_to_do = "Check it with `pairstream verify`, or copy it again"
                         raise FormatError(
                             f"{file_path}: column {column.name!r} differs from the manifest; the file is "

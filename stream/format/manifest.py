@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import itertools
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -229,9 +230,9 @@ class Manifest(_Model):
 def describe_file(file_path: Path) -> FileEntry:
     """Return size and hash of a file; raise OSError if it cannot be read or is not a file."""
     check_regular(file_path)
-    with file_path.open("rb") as file:
-        file_hash = hashlib.file_digest(file, "sha256")
-        return FileEntry(bytes=file.tell(), sha256=file_hash.hexdigest())
+    with file_path.open("rb") as opened_file:
+        file_hash = hashlib.file_digest(opened_file, "sha256")
+        return FileEntry(bytes=opened_file.tell(), sha256=file_hash.hexdigest())
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
@@ -241,24 +242,23 @@ def encode_manifest(manifest: Manifest) -> bytes:
     Keys of labels, of a single instruction and of nonfinite values are omitted where there are none.
     """
     unsigned = manifest.model_copy(update={"checksum": UNSIGNED}).model_dump(mode="json")
-    unlabelled = [split_content for split_content in unsigned["splits"].values() if not split_content["labels"]]
-    for split_content in unlabelled:
-        del split_content["labels"]
-    for split_content in unsigned["splits"].values():
-        if split_content["instruction"] is None:
-            del split_content["instruction"]
-    for statistics in (
-        vector_statistics for vectors in unsigned["statistics"].values() for vector_statistics in vectors.values()
-    ):
+    split_contents = unsigned["splits"].values()
+    unlabelled = [content for content in split_contents if not content["labels"]]
+    for content in unlabelled:
+        del content["labels"]
+    for content in split_contents:
+        if content["instruction"] is None:
+            del content["instruction"]
+    for statistics in itertools.chain(*(vectors.values() for vectors in unsigned["statistics"].values())):
         if not statistics["nonfinite_episodes"]:
             del statistics["nonfinite_episodes"]
-    if len(unlabelled) == len(unsigned["splits"]):
+    if len(unlabelled) == len(split_contents):
         del unsigned["unlabelled"]
     else:
         # The checksum is the last text in it.
         unsigned["unlabelled"] = encode_manifest(manifest.with_labels({})).rsplit(b'"', 2)[1].decode()
-    content = (json.dumps(unsigned, indent=1, ensure_ascii=False) + "\n").encode()
-    prefix, placeholder, suffix = content.rpartition(UNSIGNED.encode())
+    encoded = (json.dumps(unsigned, indent=1, ensure_ascii=False) + "\n").encode()
+    prefix, placeholder, suffix = encoded.rpartition(UNSIGNED.encode())
     return prefix + hashlib.sha256(prefix + placeholder + suffix).hexdigest().encode() + suffix
 
 
@@ -327,12 +327,12 @@ def _inconsistencies(manifest: Manifest) -> Iterator[str]:
     """Yield the contradictions between fields."""
     for split_name, split_entry in manifest.splits.items():
         tables = (split_entry.index["steps"], *split_entry.labels.values())
-        for column, count in Counter(column for table in tables for column in table.columns).items():
-            if count > 1:
+        for column, num_uses in Counter(column for table in tables for column in table.columns).items():
+            if num_uses > 1:
                 yield f"split {split_name} has the column {column!r} twice, among steps and labels"
         yield from _wrong_totals(f"split {split_name}", split_entry, split_entry.shards)
-        for stem, count in Counter(shard.name for shard in split_entry.shards).items():
-            if count > 1:
+        for stem, num_uses in Counter(shard.name for shard in split_entry.shards).items():
+            if num_uses > 1:
                 yield f"split {split_name} lists shard {stem} twice"
             if split_of(stem) != split_name:
                 yield f"shard {stem} is listed under split {split_name}, where it does not belong"

@@ -160,14 +160,14 @@ class MixtureFile(Entry):
         return tuple(phase.until for phase in self.schedule if phase.until is not None)
 
 
-def member_content(entry: Any) -> Any:
+def member_content(member_entry: Any) -> Any:
     """Return the content of a member; a weight alone stands for ``{weight: ...}``.
 
     >>> member_content(2), member_content({"size_power": 0.5}), member_content({"root": "/data/mine"})
     ({'weight': 2}, {'weight': {'size_power': 0.5}}, {'root': '/data/mine'})
     """
-    is_weight = not isinstance(entry, Mapping) or "size_power" in entry
-    return {"weight": entry} if is_weight else dict(entry)
+    is_weight = not isinstance(member_entry, Mapping) or "size_power" in member_entry
+    return {"weight": member_entry} if is_weight else dict(member_entry)
 
 
 def in_folder(entry: MemberEntry, config_folder: Path) -> MemberEntry:

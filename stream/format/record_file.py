@@ -26,7 +26,6 @@ class RecordFile:
     """An open ArrayRecord file, closed with the last reference to it.
 
     Args:
-        path: File.
         size: Size in bytes that the manifest gives, or None for any.
 
     Raises:

@@ -36,12 +36,7 @@ def describe_values(values: np.ndarray) -> dict[str, float | int | None]:
 
 
 def describe_weighted(values: np.ndarray, weights: np.ndarray) -> dict[str, float | int | None]:
-    """Return the statistics of values with weights, as ``describe_values`` does; equal weights give the same.
-
-    Args:
-        values: float32 [n].
-        weights: float64 [n]; values of weight 0 do not count.
-    """
+    """Return the statistics of float32 [n] with weights, float64 [n], as ``describe_values`` does; 0 does not count."""
     is_finite = np.isfinite(values)
     is_counted = is_finite & (weights > 0)
     nonfinite = int((~is_finite).sum())
@@ -67,9 +62,9 @@ def _rounded(numbers: dict[str, float]) -> dict[str, float]:
     return {name: float(f"{number:.{_DIGITS}g}") for name, number in numbers.items()}
 
 
-def _sum(values: np.ndarray, center: float, *, power: int) -> float:
-    chunks = (values[start : start + _CHUNK].astype(np.float64) - center for start in range(0, len(values), _CHUNK))
-    return math.fsum(float((chunk**power).sum()) for chunk in chunks)
+def _sum(finite_values: np.ndarray, center: float, *, power: int) -> float:
+    chunks = (finite_values[start : start + _CHUNK] for start in range(0, len(finite_values), _CHUNK))
+    return math.fsum(float(((chunk.astype(np.float64) - center) ** power).sum()) for chunk in chunks)
 
 
 def _quantiles(values: np.ndarray) -> dict[str, float]:

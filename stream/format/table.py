@@ -108,11 +108,6 @@ class Column:
 class Table:
     """A table of an index. Its pickle holds only the location: the process that unpickles it maps the files again.
 
-    Args:
-        path: File.
-        rows: Number of rows.
-        columns: Columns by name, including columns of further files.
-
     Raises:
         OSError: A file cannot be mapped; any method may raise it.
         FormatError: A further file was replaced; any method may raise it.
@@ -312,15 +307,9 @@ def hash_spans(column: Column, read: Callable[[int, int], bytes | memoryview]) -
 
 
 def write_table(table_path: Path, kind: TableKind | None, batches: Iterable[pa.RecordBatch]) -> TableEntry:
-    """Write a table of an index as ``TableWriter`` does.
+    """Write a table as ``TableWriter`` does, from at least one batch, and return its entry in the manifest.
 
-    Args:
-        table_path: File to write. Its disk has room for the table twice.
-        kind: Table of the index that it is, None for a table of labels.
-        batches: At least one batch. All batches have the same schema.
-
-    Returns:
-        The entry of the table in the manifest. The file is on the disk.
+    ``kind`` is None for a table of labels.
     """
     from stream.storage.table_writer import TableWriter
 

@@ -102,7 +102,6 @@ def decode_chunk(chunk: bytes | memoryview, frame_number: int, sizes: _Sizes) ->
     Decoding continues from the last frame that this thread decoded, if it is an earlier frame of the same chunk.
 
     Args:
-        chunk: Chunk.
         frame_number: Number of the frame, from 0.
         sizes: Heights and widths that the frame may have.
 

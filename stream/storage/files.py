@@ -15,11 +15,11 @@ from stream.base.errors import ArgumentError
 from stream.storage.remote import check_local
 
 
-def write_whole(path: Path, content: bytes | str, *, suffix: str = "", parents: bool = False) -> None:
+def write_whole(file_path: Path, content: bytes | str, *, suffix: str = "", parents: bool = False) -> None:
     """Replace a file atomically, and wait until content and name are on the disk.
 
     Args:
-        path: File to write, in a folder that exists.
+        file_path: File to write, in a folder that exists.
         content: Complete content; text is encoded as UTF-8.
         suffix: End of the temporary file's name.
         parents: Make the folder if it does not exist.
@@ -28,11 +28,11 @@ def write_whole(path: Path, content: bytes | str, *, suffix: str = "", parents: 
         ArgumentError: The path is an address.
         OSError: The file cannot be written; the old file stays.
     """
-    check_local(path)
+    check_local(file_path)
     if parents:
-        make_folder(path.parent)
+        make_folder(file_path.parent)
     file_bytes = content.encode() if isinstance(content, str) else content
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=suffix)
+    descriptor, temporary = tempfile.mkstemp(dir=file_path.parent, prefix=f".{file_path.name}.", suffix=suffix)
     try:
         with os.fdopen(descriptor, "wb") as temporary_file:
             temporary_file.write(file_bytes)
@@ -40,7 +40,7 @@ def write_whole(path: Path, content: bytes | str, *, suffix: str = "", parents: 
             os.fsync(temporary_file.fileno())
         # mkstemp makes a file that only its owner can read.
         os.chmod(temporary, 0o644)
-        place_file(Path(temporary), path)
+        place_file(Path(temporary), file_path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise

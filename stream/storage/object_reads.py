@@ -194,8 +194,8 @@ class ObjectReads:
         """Cancel what is under way, and let the threads of obstore leave Python: its end would abort the process."""
 
         def cancel() -> None:
-            for task in asyncio.all_tasks(self._loop):
-                task.cancel()
+            for read_task in asyncio.all_tasks(self._loop):
+                read_task.cancel()
 
         if os.getpid() == self._pid:
             self._loop.call_soon_threadsafe(cancel)

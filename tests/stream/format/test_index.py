@@ -177,7 +177,7 @@ def _spans(column: UsedColumn) -> tuple[tuple[int, int], ...]:
 
 @pytest.mark.parametrize("chunk", [1, 7, 64])
 def test_columns_are_hashed_in_pieces(folder: Path, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream.format.index, "_CHUNK", chunk)
+    monkeypatch.setattr(stream.format.table, "CHUNK", chunk)
     IndexCheck(all_columns(folder))
     flip(folder, "steps", "count")
     with pytest.raises(FormatError, match=fault_of(folder, "steps", "count")):

@@ -305,11 +305,3 @@ def test_any_json_in_any_field_is_a_manifest_or_refused(tmp_path: Path, path: st
         assert isinstance(read_manifest(tmp_path), Manifest)
     except FormatError as error:
         assert "dataset.json: " in str(error)
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.binary(max_size=100))
-def test_arbitrary_bytes_are_refused(tmp_path: Path, content: bytes) -> None:
-    write(tmp_path, content)
-    with pytest.raises(FormatError):
-        read_manifest(tmp_path)

@@ -351,11 +351,6 @@ def test_a_file_is_mapped_as_long_as_anything_made_of_it(path: Path) -> None:
     assert not is_mapped(path)
 
 
-def test_an_empty_file_has_no_bytes(tmp_path: Path) -> None:
-    (tmp_path / "x").touch()
-    assert map_file(str(tmp_path / "x")).tobytes() == b""
-
-
 @pytest.mark.parametrize(("name", "code"), [("missing", errno.ENOENT), (".", errno.EISDIR)])
 def test_what_cannot_be_mapped_is_named(tmp_path: Path, name: str, code: int) -> None:
     with pytest.raises(OSError) as raised:
