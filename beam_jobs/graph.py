@@ -118,7 +118,7 @@ def _name_job(error: Exception, job: Job) -> ConvertError:
     job_names = (job.shard.name, job.stem) if isinstance(job, ShardJob) else (job.split,)
     if not any(name in message for name in job_names):
         message = f"{message} (in {job.dataset} {job.name})"
-    refused = isinstance(error, UsageError) or (isinstance(error, RemoteError) and error.refused)
+    refused = isinstance(error, StreamError) and error.refused
     return (UsageError if refused else ShardError)(message)
 
 

@@ -7,12 +7,10 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
-from convert.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, ConvertError, UsageError
-from stream.base.arguments import Parser, interrupt_on_kill
-from stream.storage.remote import RemoteError
+from convert.errors import EXIT_FAILED, UsageError
+from stream.base.arguments import Parser, interrupt_on_kill, run_command
 
 
 def root_parser(command: str, *, description: str, epilog: str) -> Parser:

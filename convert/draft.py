@@ -21,14 +21,14 @@ from typing import Any
 import yaml
 
 from convert.chosen_features import notation
-from convert.command import print_result, run_command
+from convert.command import print_result
 from convert.errors import SourceError
 from convert.registry.registry import Registry
 from convert.source.describe import valid_name
 from convert.source.features import Feature
 from convert.source.kinds import dataset_name, find_source, split_source, suggest_layout
 from convert.source.protocol import Source
-from stream.base.arguments import Parser
+from stream.base.arguments import Parser, run_command
 from stream.storage.remote import is_remote
 
 _MEANING = (

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-EXIT_FAILED = 1
-"""The conversion stopped; finished shards stay, and the same command goes on."""
-EXIT_USAGE = 2
-"""Nothing was started: a wrong name, path, option or configuration."""
+from stream.base.errors import EXIT_FAILED as EXIT_FAILED
+from stream.base.errors import EXIT_INTERRUPTED as EXIT_INTERRUPTED
+from stream.base.errors import EXIT_USAGE as EXIT_USAGE
+from stream.base.errors import StreamError
+
 EXIT_DAMAGED = 3
-"""The conversion is complete without some damaged input; see quarantine.jsonl."""
-EXIT_INTERRUPTED = 130
-"""Ctrl-C."""
+"""Exit code of a conversion that is complete without some damaged input; see quarantine.jsonl."""
 
 
-class ConvertError(Exception):
-    """Base of all errors of ours; the message is one sentence that a user can act on."""
-
-    exit_code = EXIT_FAILED
+class ConvertError(StreamError):
+    """Base class of the errors of the conversion; each message is one sentence that a user can act on."""
 
 
 class UsageError(ConvertError):
     """A request that cannot be started; nothing was written."""
 
-    exit_code = EXIT_USAGE
+    refused = True
 
 
 class ConfigError(UsageError, ValueError):
@@ -41,7 +38,7 @@ class ShardError(ConvertError):
 
 
 class DamagedRecord(ConvertError):
-    """A TFRecord entry that cannot be read; ``rest`` is True if no further entry of the file can be read."""
+    """A record that cannot be read; ``rest`` is True if no further record of the file can be read."""
 
     def __init__(self, message: str, *, rest: bool) -> None:
         super().__init__(message)
@@ -53,7 +50,7 @@ class DamagedEpisode(ConvertError):
 
     Attributes:
         reason: Word for it in the manifest: ``unreadable``, ``malformed``, ``missing_frames``, ``unmatched_frames``, or
-            ``undeclared`` for what a file has beyond its declared episodes.
+            ``undeclared`` for data of a file beyond its declared episodes.
     """
 
     def __init__(self, message: str, *, reason: str) -> None:

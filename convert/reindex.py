@@ -30,7 +30,7 @@ from convert.registry.dataset import DatasetSpec
 from convert.registry.registry import Registry, load_registry
 from convert.report import format_table
 from convert.storage.durable import writing
-from stream.base.errors import FormatError, closest
+from stream.base.errors import closest
 from stream.base.progress import Progress
 from stream.format.manifest import Manifest, SplitEntry, TableEntry, describe_file, encode_manifest
 from stream.format.names import DERIVED, MANIFEST_NAME, table_file
@@ -72,7 +72,8 @@ def reindex_root(
 
     Raises:
         UsageError: A dataset or its registry entry is missing, not complete, or takes a column that was not converted.
-        ConvertError: A file is damaged, or cannot be written.
+        FormatError: A file is damaged.
+        ConvertError: A file cannot be written.
     """
     if is_remote(output_root):
         raise UsageError(

@@ -17,7 +17,6 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from stream import StreamError, make_loader
-from stream.base.errors import FormatError
 from stream.torch import ranks, to_device
 
 
@@ -53,7 +52,7 @@ def run(args: argparse.Namespace, make: Callable[[], tuple[nn.Module, dict[str, 
     """
     try:
         sys.exit(_train(args, make, baseline))
-    except (StreamError, FormatError, FileNotFoundError) as error:
+    except (StreamError, FileNotFoundError) as error:
         sys.exit(f"error: {error}")
 
 

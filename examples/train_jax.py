@@ -29,7 +29,6 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from stream import StreamError, make_loader
-from stream.base.errors import FormatError
 from stream.jax import ranks, to_devices
 
 SIZE = 32  # frames are made this small, so that the model trains on a CPU
@@ -182,7 +181,7 @@ def main() -> None:
     args = parser.parse_args()
     try:
         sys.exit(train(args))
-    except (StreamError, FormatError, FileNotFoundError) as error:
+    except (StreamError, FileNotFoundError) as error:
         sys.exit(f"error: {error}")
 
 

@@ -6,8 +6,8 @@ import sys
 from collections.abc import Sequence
 
 from convert import __version__
-from stream.base.arguments import EXIT_USAGE, run_program
-from stream.base.errors import closest
+from stream.base.arguments import run_program
+from stream.base.errors import EXIT_USAGE, closest
 
 COMMANDS = {
     "convert": ("convert.run.command", "convert datasets"),

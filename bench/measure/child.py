@@ -27,13 +27,14 @@ from typing import IO, Any
 
 from bench.measure.machine import busy_seconds
 from bench.measure.session import REPOSITORY, end
+from stream.base.errors import StreamError
 
 _DIE_WITH_PARENT = 1
 """PR_SET_PDEATHSIG of prctl(2)."""
 _barrier: threading.Barrier
 
 
-class BenchFailed(RuntimeError):
+class BenchFailed(StreamError):
     """A benchmark that cannot go on; the message is complete."""
 
 

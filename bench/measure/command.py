@@ -15,12 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.measure.child import BenchFailed
 from bench.measure.machine import describe_machine
 from bench.measure.options import option, options_of, parameters_of
-from convert.errors import ConvertError
-from stream.base.arguments import Parser, interrupt_on_kill
-from stream.base.errors import ArgumentError, FormatError, StreamError
+from stream.base.arguments import Parser, interrupt_on_kill, run_command
+from stream.base.errors import ArgumentError
 from stream.storage.files import write_whole
 
 Result = Mapping[str, Any]

@@ -73,7 +73,7 @@ class OpenSplit:
         self.dimensions = dict[str, list[tuple[str, Part]]]()
         for vector in VECTORS:
             self.dimensions[vector] = dimensions(getattr(self.vectors, vector))
-        fields = read_fields(manifest, where=str(folder))
+        fields = read_fields(manifest, context=str(folder))
         self._cameras, self._last = fields.stored_cameras, max(len(fields.frame_offsets), 1) - 1
         self.shards = list_shards(folder, manifest.splits[self.name])
         self.broken = set[int]()

@@ -289,7 +289,7 @@ class Journal:
 
     def _manifest(self, name: str) -> Manifest | None:
         content = self._get(name)
-        return None if content is None else parse_manifest(content, where=f"{self.output}/{name}")
+        return None if content is None else parse_manifest(content, context=f"{self.output}/{name}")
 
     def withdraw(self, owner: str = MANIFEST) -> None:
         """Take the manifest out of the output before a file that it describes gets another content.
@@ -303,7 +303,7 @@ class Journal:
     def write_manifest(self, manifest: Manifest) -> None:
         """Write the manifest, which makes the conversion complete."""
         content = encode_manifest(manifest)
-        parse_manifest(content, where=f"{self.output}/{MANIFEST_NAME}")
+        parse_manifest(content, context=f"{self.output}/{MANIFEST_NAME}")
         self._store.put(MANIFEST_NAME, content, owner=MANIFEST)
 
     def quarantine(self) -> bytes:

@@ -10,10 +10,10 @@ if __name__ == "__main__":
 
 from collections.abc import Iterable, Sequence
 
-from convert.command import print_result, run_command, split_names
+from convert.command import print_result, split_names
 from convert.registry.dataset import DatasetSpec, Part, motion_of
 from convert.registry.registry import load_registry
-from stream.base.arguments import Parser
+from stream.base.arguments import Parser, run_command
 
 _HEADS = (
     *("dataset, robot, Hz", "cameras", "action as stored", "state as stored"),

@@ -36,7 +36,7 @@ from convert.run.status import ConversionStatus, empty_split, read_status
 from convert.run.work import find_work, overwriting_work
 from convert.storage.object_store import StoreFolder
 from stream.format.manifest import Manifest
-from stream.storage.remote import RemoteError, is_remote, join
+from stream.storage.remote import is_remote, join
 from stream.storage.remote_folder import RemoteFolder
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from convert.command import print_result, run_command
+from convert.command import print_result
 from convert.registry.registry import load_registry
 from convert.report import format_table
 from convert.sample.writer import SampleReport, make_sample

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 
-from convert.errors import ConvertError, ShardError
+from convert.errors import ShardError
 from convert.index.shards import Shard, list_shards
 from convert.index.statistics import only_instruction, split_statistics
 from convert.index.tables import extract_part, merge_index
@@ -19,7 +19,7 @@ from convert.journal.journal import INDEX, Journal
 from convert.journal.status import IndexStatus, QuarantineEntry, ShardStatus, parse_quarantine
 from convert.plan import DatasetPlan
 from convert.storage.durable import describe_durably, writing
-from stream.base.errors import FormatError
+from stream.base.errors import StreamError
 from stream.format.manifest import SplitEntry
 from stream.format.names import TABLE_KINDS, table_file
 from stream.format.table import open_table
@@ -48,10 +48,9 @@ def merge_split(split_job: SplitJob, plan: DatasetPlan) -> IndexStatus | None:
         # Without locks another process may finish the dataset, and remove the journal, meanwhile.
         if not journal.exists():
             return None
-        if isinstance(error, ConvertError):
-            raise
-        message = f"{error.filename or plan.output}: {error.strerror}" if isinstance(error, OSError) else str(error)
-        raise ShardError(message) from error
+        if isinstance(error, OSError):
+            raise ShardError(f"{error.filename or plan.output}: {error.strerror}") from error
+        raise
 
 
 def _merge_split(split_job: SplitJob, plan: DatasetPlan, journal: Journal) -> IndexStatus:

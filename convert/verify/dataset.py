@@ -18,7 +18,7 @@ from convert.report import fault
 from convert.shard.counts import count_frames, total_counts
 from convert.shard.pairs import record_offsets
 from stream.base.errors import FormatError, first_fault
-from stream.base.reading import FileTooLarge, read_whole
+from stream.base.reading import read_whole
 from stream.format.manifest import Manifest, ShardEntry, read_manifest
 from stream.format.names import (
     LABELS,

@@ -32,7 +32,7 @@ Record = tuple[str, list[dict[str, int]], bytes]
 def stored_cameras(manifest: Manifest) -> tuple[StoredCamera, ...]:
     """Return the stored cameras of a dataset, none if the manifest does not say."""
     try:
-        return read_fields(manifest, where=MANIFEST_NAME).stored_cameras
+        return read_fields(manifest, context=MANIFEST_NAME).stored_cameras
     except (FormatError, KeyError):
         return ()
 

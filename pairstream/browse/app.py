@@ -24,7 +24,7 @@ from pairstream.browse.pages import doctor as doctor_page
 from pairstream.browse.pages import episode, marks, mixture, overview, run
 from pairstream.browse.shell import error_page
 from pairstream.view.player import PLAYER_FILE
-from stream.base.errors import ArgumentError, FormatError, StateError, StreamError
+from stream.base.errors import ArgumentError, StateError, StreamError
 
 _KEPT_FOR = "private, max-age=86400, immutable"
 _BUILDING_S = 120

@@ -11,9 +11,18 @@ import signal
 import sys
 from collections.abc import Callable, Collection, Iterable
 from importlib import import_module
+from pathlib import Path
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
-from stream.base.errors import ArgumentError, FormatError, StreamError, closest
+from stream.base.errors import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_PIPE,
+    EXIT_USAGE,
+    ArgumentError,
+    StreamError,
+    closest,
+)
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -24,14 +33,9 @@ _SYNONYMS = {
     **dict.fromkeys(("dataset", "datasets"), ("mixture",)),
     **dict.fromkeys(("epochs", "num_epochs"), ("passes",)),
 }
-"""Names of our arguments, by those that other programs have for them."""
+"""Our names of arguments, by the names in other programs."""
 _ADVICE = {"device": "stream.torch.to_device(loader, device) moves batches to a device"}
-"""Advice for arguments that only other programs have."""
-
-EXIT_FAILED = 1
-EXIT_USAGE = 2
-EXIT_INTERRUPTED = 130
-EXIT_PIPE = 141
+"""Advice for arguments that exist only in other programs."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -54,17 +58,20 @@ def run_program(module: str) -> NoReturn:
         sys.exit(EXIT_INTERRUPTED)
 
 
-def run_command(work: Callable[[], None], *, interrupted: str) -> int:
+def run_command(
+    command: Callable[[], int | None], *, path: Path | str | None = None, interrupted: str = "interrupted"
+) -> int:
     """Run a command and return its exit code; an error becomes one line on standard error.
 
     Args:
-        work: Function that prints the result.
+        command: Function that prints the result, and may return an exit code.
+        path: File or folder to name for an OSError that names none.
         interrupted: Line to print after Ctrl-C.
     """
     try:
-        work()
+        exit_code = command()
         sys.stdout.flush()
-        return 0
+        return exit_code or 0
     except KeyboardInterrupt:
         print(interrupted, file=sys.stderr)
         return EXIT_INTERRUPTED
@@ -72,12 +79,16 @@ def run_command(work: Callable[[], None], *, interrupted: str) -> int:
         # Flushing the rest of the buffer at exit must not fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_PIPE
-    except (StreamError, FormatError, OSError) as error:
-        text = str(error)
-        if isinstance(error, OSError) and error.filename and error.strerror:
-            text = f"{error.filename}: {error.strerror}"
-        print(f"error: {printable(text)}", file=sys.stderr)
-        return EXIT_USAGE if isinstance(error, StreamError) and error.refused else EXIT_FAILED
+    except StreamError as error:
+        # Lists of faults are indented; other line breaks come from the texts of libraries.
+        message_lines = map(printable, str(error).split("\n  "))
+        print("error: " + "\n  ".join(message_lines), file=sys.stderr)
+        return EXIT_USAGE if error.refused else EXIT_FAILED
+    except OSError as error:
+        location = error.filename or path
+        message = f"{location}: {error.strerror or error}" if location else str(error)
+        print(f"error: {printable(message)}", file=sys.stderr)
+        return EXIT_FAILED
 
 
 def add_cache(parser: argparse.ArgumentParser) -> None:
@@ -85,7 +96,7 @@ def add_cache(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cache",
         metavar="DIR:SIZE",
-        help="for s3://, gs:// and https://: folder of what was read, such as /tmp/oxe:9GB",
+        help="for s3://, gs:// and https://: folder for the data that were read, such as /tmp/oxe:9GB",
     )
 
 
@@ -96,11 +107,11 @@ def whole(least: int) -> Callable[[str], int]:
     64
     """
 
-    def read(text: str) -> int:
-        # int() alone would accept 1_000 and digits of other scripts.
-        if not (text.isascii() and text.isdigit() and len(text) < 19 and int(text) >= least):
-            raise argparse.ArgumentTypeError(f"found {text!r}, expected a whole number of at least {least}")
-        return int(text)
+    def read(argument: str) -> int:
+        # int() would also accept 1_000 and digits of other scripts.
+        if not (argument.isascii() and argument.isdigit() and len(argument) < 19 and int(argument) >= least):
+            raise argparse.ArgumentTypeError(f"found {argument!r}, expected a whole number of at least {least}")
+        return int(argument)
 
     return read
 
@@ -116,8 +127,8 @@ def printable(text: str, *, latin: bool = False) -> str:
     put 红 there\x1b put \u7ea2 there
     """
     last = 0xFF if latin else sys.maxunicode
-    shown = (c if c.isprintable() and ord(c) <= last else ascii(c)[1:-1] for c in " ".join(text.split()))
-    return "".join(shown)
+    letters = " ".join(text.split())
+    return "".join(c if c.isprintable() and ord(c) <= last else ascii(c)[1:-1] for c in letters)
 
 
 def interrupt_on_kill() -> None:
@@ -125,28 +136,28 @@ def interrupt_on_kill() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
-def check_names(given: Iterable[str], known: Collection[str]) -> None:
+def check_names(arguments: Iterable[str], parameters: Collection[str]) -> None:
     """Raise ArgumentError for the first unknown name of an argument, with the closest known one, or a synonym."""
-    for name in given:
-        if name not in known:
-            synonyms = [repr(each) for each in _SYNONYMS.get(name, ()) if each in known]
-            hint = f"did you mean {' or '.join(synonyms)}?" if synonyms else closest(name, known, noun="arguments")
-            raise ArgumentError(f"unknown argument {name!r}; {_ADVICE.get(name, hint)}")
+    for argument in arguments:
+        if argument not in parameters:
+            synonyms = " or ".join(repr(name) for name in _SYNONYMS.get(argument, ()) if name in parameters)
+            hint = f"did you mean {synonyms}?" if synonyms else closest(argument, parameters, noun="arguments")
+            raise ArgumentError(f"unknown argument {argument!r}; {_ADVICE.get(argument, hint)}")
 
 
 def with_known_names(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """Make a function refuse an unknown keyword argument with the closest name of its signature."""
-    known = tuple(inspect.signature(function).parameters)
+    parameter_names = tuple(inspect.signature(function).parameters)
 
     @functools.wraps(function)
     def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        check_names(kwargs, known)
+        check_names(kwargs, parameter_names)
         return function(*args, **kwargs)
 
     return call
 
 
-def check_whole(name: str, value: Any, *, least: int | None) -> int:
+def check_whole(argument: str, value: Any, *, least: int | None) -> int:
     """Return a whole number of any type as int; raise ArgumentError if it is not one, or less than ``least``.
 
     >>> check_whole("seed", -3, least=None)
@@ -157,5 +168,6 @@ def check_whole(name: str, value: Any, *, least: int | None) -> int:
     except TypeError:
         number = None
     if number is None or isinstance(value, bool) or (least is not None and number < least):
-        raise ArgumentError(f"{name}={value!r:.100}; expected a whole number{'' if least is None else f' >= {least}'}")
+        bound = "" if least is None else f" >= {least}"
+        raise ArgumentError(f"{argument}={value!r:.100}; expected a whole number{bound}")
     return number

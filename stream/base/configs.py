@@ -1,4 +1,4 @@
-"""Configurations: the folder of those that the package brings, the reader of YAML files, the base of their models."""
+"""Configurations: their folder in the package, the reader of YAML files, and the base of their models."""
 
 from __future__ import annotations
 
@@ -38,33 +38,28 @@ class Entry(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _check_keys(cls, content: Any) -> Any:
-        known = [field.alias or name for name, field in cls.model_fields.items()]
+        allowed = [field.alias or field_name for field_name, field in cls.model_fields.items()]
         for key in content if isinstance(content, dict) else ():
-            if key not in known:
-                raise ValueError(f"unknown key {key!r:.80}; {closest(str(key), known, noun='keys')}")
+            if key not in allowed:
+                raise ValueError(f"unknown key {key!r:.80}; {closest(str(key), allowed, noun='keys')}")
         return content
 
 
-def list_faults(error: ValidationError, *, where: str) -> str:
-    """Return a line for each fault of a configuration: file, field, reason and the value found.
-
-    Args:
-        error: Error of a model.
-        where: Name of the file or argument.
-    """
+def list_faults(error: ValidationError, *, context: str) -> str:
+    """Return a line for each fault of a configuration: ``context`` (file or argument), field, reason and value."""
     faults = []
-    for detail in error.errors(include_url=False):
-        found = "" if detail["type"] in ("missing", "value_error") else f", found {detail['input']!r:.80}"
-        message = detail["msg"].removeprefix("Value error, ") + found
-        faults.append(": ".join(filter(None, (where, ".".join(map(str, detail["loc"])), message))))
+    for fault in error.errors(include_url=False):
+        input_text = "" if fault["type"] in ("missing", "value_error") else f", found {fault['input']!r:.80}"
+        message = fault["msg"].removeprefix("Value error, ") + input_text
+        faults.append(": ".join(filter(None, (context, ".".join(map(str, fault["loc"])), message))))
     return "\n  ".join(faults)
 
 
-# libyaml, where PyYAML has it: every command reads the registry, which takes a quarter of the time with it.
+# libyaml where PyYAML has it, because every command reads the registry.
 class _YamlLoader(getattr(yaml, "CBaseLoader", yaml.BaseLoader), Composer):  # type: ignore[misc]
     """A YAML loader of texts, numbers, truth values, nulls, lists and mappings, without aliases and repeated keys."""
 
-    # That of libyaml does not call ``compose_node``.
+    # libyaml's method does not call ``compose_node``.
     get_single_node = Composer.get_single_node
 
     def __init__(self, stream: str) -> None:
@@ -74,8 +69,8 @@ class _YamlLoader(getattr(yaml, "CBaseLoader", yaml.BaseLoader), Composer):  # t
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         """Compose a node; raise YAMLError at an alias: a few can expand beyond any memory."""
         if self.check_event(yaml.AliasEvent):
-            line = self.peek_event().start_mark.line + 1
-            raise yaml.YAMLError(f"aliases (*) are not allowed (line {line}); write the value out")
+            line_number = self.peek_event().start_mark.line + 1
+            raise yaml.YAMLError(f"aliases (*) are not allowed (line {line_number}); write the value out")
         return super().compose_node(parent, index)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
@@ -84,14 +79,14 @@ class _YamlLoader(getattr(yaml, "CBaseLoader", yaml.BaseLoader), Composer):  # t
             if isinstance(key, yaml.ScalarNode):
                 key.tag = self.DEFAULT_SCALAR_TAG
         content = super().construct_mapping(node, deep)
-        for key, count in Counter(key.value for key, _ in node.value).most_common(1):
-            if count > 1:
+        for key, num_uses in Counter(key.value for key, _ in node.value).most_common(1):
+            if num_uses > 1:
                 raise yaml.YAMLError(f"the mapping of line {node.start_mark.line + 1} has the key {key!r:.80} twice")
         return content
 
 
-def _construct(read: Callable[[str], Any], loader: _YamlLoader, node: yaml.ScalarNode) -> Any:
-    return read(node.value)
+def _construct(read_scalar: Callable[[str], Any], loader: _YamlLoader, node: yaml.ScalarNode) -> Any:
+    return read_scalar(node.value)
 
 
 for _kind, (_pattern, _read) in _SCALARS.items():
@@ -100,10 +95,10 @@ for _kind, (_pattern, _read) in _SCALARS.items():
     _YamlLoader.add_constructor(_tag, partial(_construct, _read))
 
 
-def read_yaml(path: Path) -> Any:
+def read_yaml(config_path: Path) -> Any:
     """Return the content of a YAML file; raise OSError if it cannot be read, ValueError if it is not YAML."""
     try:
-        return yaml.load(read_whole(path, MAX_BYTES).decode(), _YamlLoader)
+        return yaml.load(read_whole(config_path, MAX_BYTES).decode(), _YamlLoader)
     # RecursionError: nested too deeply. ValueError: too large, not UTF-8, or a path that no file can have.
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ValueError(f"not a YAML file ({' '.join(str(error).split())[:200]})") from None

@@ -15,7 +15,7 @@ _TURBO = np.array(
 
 
 def depth_range(depth: np.ndarray) -> tuple[float, float]:
-    """Return near and far end of what depth maps measured, without the outermost hundredths; (0, 1) for nothing."""
+    """Return the 1st and 99th percentile of the measured depths; (0, 1) for maps without any."""
     measured = depth[depth > 0]
     if not measured.size:
         return 0.0, 1.0
@@ -23,18 +23,16 @@ def depth_range(depth: np.ndarray) -> tuple[float, float]:
     return float(near), float(max(far, near + 1))
 
 
-def colour_depth(depth: np.ndarray, ends: tuple[float, float]) -> np.ndarray:
+def colour_depth(depth: np.ndarray, depth_ends: tuple[float, float]) -> np.ndarray:
     """Return depth maps in colours, uint8 [..., H, W, 3]: red near, blue far, black where nothing was measured.
 
     The colours are the polynomials of Google's Turbo map (A. Mikhailov, 2019).
 
-    Args:
-        depth: uint16 [..., H, W], millimetres.
-        ends: Near and far depth, between which the colours change.
+    ``depth`` is uint16 [..., H, W] in millimetres; the colours change between the near and far depth of ``depth_ends``.
     """
-    near, far = ends
-    # Both ends of the map are nearly black, which is the colour of what was not measured.
-    place = 0.92 - 0.84 * np.clip((depth.astype(np.float32) - near) / (far - near), 0, 1)
-    powers = place[..., None] ** np.arange(6, dtype=np.float32)
+    near, far = depth_ends
+    # Both ends of the map are nearly black, which is the colour of pixels without a depth.
+    map_position = 0.92 - 0.84 * np.clip((depth.astype(np.float32) - near) / (far - near), 0, 1)
+    powers = map_position[..., None] ** np.arange(6, dtype=np.float32)
     colours = np.clip(powers @ _TURBO.T, 0, 1) * 255
     return np.ascontiguousarray(np.where(depth[..., None] > 0, colours, 0).astype(np.uint8))

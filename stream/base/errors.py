@@ -1,4 +1,4 @@
-"""Errors of streaming; each message says what was found, where, and what to do."""
+"""Errors of this project; each message says what was found, where, and what to do."""
 
 from __future__ import annotations
 
@@ -11,17 +11,28 @@ if TYPE_CHECKING:
     from pydantic import ValidationError
 
 
+EXIT_FAILED = 1
+"""Exit code of a command that stopped half-way."""
+EXIT_USAGE = 2
+"""Exit code of a command that was refused: a wrong name, path, option or configuration."""
+EXIT_INTERRUPTED = 130
+"""Exit code after Ctrl-C."""
+EXIT_PIPE = 141
+"""Exit code after the reader of the output has left."""
+
+
 class StreamError(Exception):
-    """Base class of the errors of streaming.
+    """Base class of all errors of this project, including the conversion.
 
     Attributes:
-        refused: True if the same call would fail again: the caller has to change something first.
+        refused: True if the same call would fail again: the caller has to change something first. Commands then end
+            with exit code 2 instead of 1.
     """
 
     refused = False
 
 
-class FormatError(ValueError):
+class FormatError(StreamError, ValueError):
     """Bytes or names that break the on-disk format."""
 
 
@@ -89,24 +100,24 @@ class RecordError(StreamError, RuntimeError):
         )
 
 
-def closest(name: object, known: Iterable[str], *, noun: str) -> str:
-    """Return a hint for an unknown name: the closest known names in any case, or else the list of known names.
+def closest(name: object, candidates: Iterable[str], *, noun: str) -> str:
+    """Return a hint for an unknown name: the closest candidates in any case, or else the list of them.
 
     >>> closest("Brigde", ["bridge", "kuka"], noun="datasets")
     "did you mean 'bridge'?"
     >>> closest("xyz", ["bridge", "kuka"], noun="datasets")
     'datasets there: bridge, kuka'
     """
-    names = sorted(known)
-    lowered = {candidate.lower(): candidate for candidate in names}
-    near = [lowered[hit] for hit in difflib.get_close_matches(str(name)[:80].lower(), lowered, n=3)]
-    if near:
-        return f"did you mean {' or '.join(map(repr, near))}?"
+    names = sorted(candidates)
+    by_lowercase = {candidate.lower(): candidate for candidate in names}
+    matches = [by_lowercase[match] for match in difflib.get_close_matches(str(name)[:80].lower(), by_lowercase, n=3)]
+    if matches:
+        return f"did you mean {' or '.join(map(repr, matches))}?"
     return f"{noun} there: {', '.join(names[:40]) or 'none'}{' ...' if len(names) > 40 else ''}"
 
 
-def first_fault(error: ValidationError) -> str:
+def first_fault(validation_error: ValidationError) -> str:
     """Return field, reason and value of the first fault."""
-    detail = error.errors(include_url=False)[0]
-    field = ".".join(str(part) for part in detail["loc"]) or "value"
-    return f"{field}: {detail['msg']} (found {detail['input']!r:.80})"
+    fault = validation_error.errors(include_url=False)[0]
+    field_path = ".".join(str(location_part) for location_part in fault["loc"]) or "value"
+    return f"{field_path}: {fault['msg']} (found {fault['input']!r:.80})"

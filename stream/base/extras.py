@@ -10,8 +10,8 @@ def missing(module: str, extra: str, *, by: str) -> str:
     >>> missing("jax", "jax", by="stream.jax")
     "stream.jax needs jax, which is not installed; install pairstream[jax]: pip install -c constraints.txt -e '.[jax]'"
     """
-    how = f"pip install -c constraints.txt -e '.[{extra}]'"
-    return f"{by} needs {module}, which is not installed; install pairstream[{extra}]: {how}"
+    install_command = f"pip install -c constraints.txt -e '.[{extra}]'"
+    return f"{by} needs {module}, which is not installed; install pairstream[{extra}]: {install_command}"
 
 
 @contextlib.contextmanager

@@ -19,31 +19,30 @@ class Markup(str):
     """A text that is HTML already."""
 
 
-def html_table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+def html_table(column_titles: Sequence[str], table_rows: Iterable[Sequence[Any]]) -> str:
     """Return a table; all cells are escaped but ``Markup``.
 
     >>> html_table(["a"], [["<b>"]])
     '<table><tr><th>a</th></tr><tr><td style="text-align:left">&lt;b&gt;</td></tr></table>'
     """
-    head = "".join(f"<th>{escape(name)}</th>" for name in header)
-    lines = [f"<tr>{head}</tr>"] if header else []
-    for row in rows:
-        cells = (cell if isinstance(cell, Markup) else escape(str(cell)) for cell in row)
-        lines.append("<tr>" + "".join(f'<td style="text-align:left">{cell}</td>' for cell in cells) + "</tr>")
-    return f"<table>{''.join(lines)}</table>"
+    html_rows = ["".join(f"<th>{escape(title)}</th>" for title in column_titles)] if column_titles else []
+    for values in table_rows:
+        cells = (value if isinstance(value, Markup) else escape(str(value)) for value in values)
+        html_rows.append("".join(f'<td style="text-align:left">{cell}</td>' for cell in cells))
+    return f"<table>{''.join(f'<tr>{row}</tr>' for row in html_rows)}</table>"
 
 
-def html_picture(frame: np.ndarray, title: str) -> str:
+def html_picture(picture_array: np.ndarray, title: str) -> str:
     """Return a small picture of a frame, uint8 [H, W, 3] or of depth uint16 [H, W]."""
     from PIL import Image
 
     from stream.base.depth_colours import colour_depth, depth_range
 
-    if frame.ndim == 2:
-        frame = colour_depth(frame, depth_range(frame))
-    picture = Image.fromarray(frame)
+    if picture_array.ndim == 2:
+        picture_array = colour_depth(picture_array, depth_range(picture_array))
+    picture = Image.fromarray(picture_array)
     picture.thumbnail((4 * _HEIGHT, _HEIGHT))
     content = io.BytesIO()
     picture.save(content, "PNG")
-    data = base64.b64encode(content.getvalue()).decode()
-    return f'<img src="data:image/png;base64,{data}" title="{escape(title)}" style="display:inline;margin:1px">'
+    encoded = base64.b64encode(content.getvalue()).decode()
+    return f'<img src="data:image/png;base64,{encoded}" title="{escape(title)}" style="display:inline;margin:1px">'

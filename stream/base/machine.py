@@ -26,17 +26,14 @@ _V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
 
 
 def available_memory(*, proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """Return the bytes available without swapping, or None if unknown.
+    """Return the bytes available without swapping, or None if unknown: the kernel's figure or that of a control group.
 
-    The smallest of the kernel's figure and those of the control groups counts.
-
-    Args:
-        proc: Mount point of ``/proc``.
-        groups: Mount point of the control groups.
+    ``proc`` and ``groups`` are the mount points of ``/proc`` and of the control groups.
     """
-    own = own_groups("memory", proc=proc, groups=groups)
-    found = [_machine_memory(proc), *(_group_memory(folder, *(_V2 if is_v2 else _V1)) for folder, is_v2 in own)]
-    return min((size for size in found if size is not None), default=None)
+    available = [_machine_memory(proc)]
+    for folder, is_v2 in own_groups("memory", proc=proc, groups=groups):
+        available.append(_group_memory(folder, *(_V2 if is_v2 else _V1)))
+    return min((num_bytes for num_bytes in available if num_bytes is not None), default=None)
 
 
 def _machine_memory(proc: Path) -> int | None:
@@ -49,13 +46,13 @@ def _machine_memory(proc: Path) -> int | None:
     return None
 
 
-def _group_memory(folder: Path, limit: str, used: str, inactive: str) -> int | None:
+def _group_memory(folder: Path, limit_file: str, usage_file: str, inactive_key: str) -> int | None:
     try:
-        cap = (folder / limit).read_text().strip()
-        if cap == "max":
+        limit_text = (folder / limit_file).read_text().strip()
+        if limit_text == "max":
             return None
-        stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
-        return max(0, int(cap) - int((folder / used).read_text()) + int(stat.get(inactive, 0)))
+        statistics = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+        return max(0, int(limit_text) - int((folder / usage_file).read_text()) + int(statistics.get(inactive_key, 0)))
     except (OSError, ValueError):
         return None
 
@@ -65,8 +62,6 @@ def own_groups(controller: str, *, proc: Path, groups: Path) -> Iterator[tuple[P
 
     Args:
         controller: ``memory`` or ``cpu``.
-        proc: Mount point of ``/proc``.
-        groups: Mount point of the control groups.
 
     Yields:
         Folder, and whether it is of version 2 of the control groups.
@@ -76,13 +71,13 @@ def own_groups(controller: str, *, proc: Path, groups: Path) -> Iterator[tuple[P
     except OSError:
         return
     for line in lines:
-        controllers, _, path = line.partition(":")[2].partition(":")
+        _, controllers, group_path = (*line.split(":", 2), "", "")[:3]
         if controllers and controller not in controllers.split(","):
             continue
         mount = groups / controller if controllers else groups
         # A container may mount its own group as the root: then only the mount point itself has these files.
-        folder = mount / path.strip("/")
-        yield from ((each, not controllers) for each in (folder, *folder.parents) if each.is_relative_to(mount))
+        folder = mount / group_path.strip("/")
+        yield from ((group, not controllers) for group in (folder, *folder.parents) if group.is_relative_to(mount))
 
 
 def usable_processors(
@@ -97,34 +92,32 @@ def usable_processors(
     process's own affinity. A control group's quota is rounded down.
 
     Args:
-        environment: Environment, which tells the ranks of this machine: ``LOCAL_WORLD_SIZE`` of ``torchrun``, or
+        environment: Environment with the ranks of this machine: ``LOCAL_WORLD_SIZE`` of ``torchrun``, or
             ``SLURM_STEP_TASKS_PER_NODE`` of ``srun``.
-        proc: Mount point of ``/proc``.
-        groups: Mount point of the control groups.
     """
-    own = len(os.sched_getaffinity(0))
-    ranks, shared = _local_ranks(environment)
+    own_processors = len(os.sched_getaffinity(0))
+    local_ranks, shared_processors = _local_ranks(environment)
     quotas = (_quota(folder, is_v2) for folder, is_v2 in own_groups("cpu", proc=proc, groups=groups))
-    together = min([shared or own, *(quota for quota in quotas if quota is not None)])
-    return max(1, min(own, int(together / ranks)))
+    available = min([shared_processors or own_processors, *(quota for quota in quotas if quota is not None)])
+    return max(1, min(own_processors, int(available / local_ranks)))
 
 
 def _local_ranks(environment: Mapping[str, str]) -> tuple[int, int]:
     """Return the ranks of this machine, and the processors that they share; 0 for this process's own."""
-    ranks = environment.get("LOCAL_WORLD_SIZE", "")
-    if ranks.isdecimal() and int(ranks):
+    world_size = environment.get("LOCAL_WORLD_SIZE", "")
+    if world_size.isdecimal() and int(world_size):
         try:
-            # A rank may be bound to processors of its own; torchrun, its parent, has those of all.
-            return int(ranks), len(os.sched_getaffinity(os.getppid()))
+            # A rank may be bound to some processors; torchrun, its parent, has the processors of all ranks.
+            return int(world_size), len(os.sched_getaffinity(os.getppid()))
         except OSError:
-            return int(ranks), 0
+            return int(world_size), 0
     # "4(x2),3" is 4 tasks on each of two nodes, and 3 on the third.
-    tasks = re.findall(r"(\d+)(?:\(x(\d+)\))?", environment.get("SLURM_STEP_TASKS_PER_NODE", ""))
-    nodes = [int(count) for count, times in tasks for _ in range(int(times or 1))]
-    node, processors = (environment.get(name, "") for name in ("SLURM_NODEID", "SLURM_CPUS_ON_NODE"))
-    if not (node.isdecimal() and int(node) < len(nodes) and nodes[int(node)]):
+    task_counts = re.findall(r"(\d+)(?:\(x(\d+)\))?", environment.get("SLURM_STEP_TASKS_PER_NODE", ""))
+    tasks_by_node = [int(num_tasks) for num_tasks, repeats in task_counts for _ in range(int(repeats or 1))]
+    node_number, processors = (environment.get(variable, "") for variable in ("SLURM_NODEID", "SLURM_CPUS_ON_NODE"))
+    if not (node_number.isdecimal() and int(node_number) < len(tasks_by_node) and tasks_by_node[int(node_number)]):
         return 1, 0
-    return nodes[int(node)], int(processors) if processors.isdecimal() else 0
+    return tasks_by_node[int(node_number)], int(processors) if processors.isdecimal() else 0
 
 
 def _quota(folder: Path, is_v2: bool) -> float | None:
@@ -133,7 +126,7 @@ def _quota(folder: Path, is_v2: bool) -> float | None:
         if is_v2:
             quota, period = (folder / "cpu.max").read_text().split()
         else:
-            quota, period = ((folder / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
+            quota, period = ((folder / f"cpu.cfs_{quantity}_us").read_text() for quantity in ("quota", "period"))
         return int(quota) / int(period) if int(quota) > 0 else None
     except (OSError, ValueError, ZeroDivisionError):
         return None  # "max" too
@@ -141,14 +134,14 @@ def _quota(folder: Path, is_v2: bool) -> float | None:
 
 def default_max_open() -> int:
     """Return the number of shards to keep open: half of the file descriptors left to this process, at most 32,768."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    soft = 4096 if soft == resource.RLIM_INFINITY else soft
-    used = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else soft // 2
-    return max(4, min(_MAX_OPEN, (soft - used) // 2))
+    soft_limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    soft_limit = 4096 if soft_limit == resource.RLIM_INFINITY else soft_limit
+    num_open = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else soft_limit // 2
+    return max(4, min(_MAX_OPEN, (soft_limit - num_open) // 2))
 
 
 def limit_of(error: Exception) -> LimitError | None:
-    """Return the error of a limit of this process, None if the error is another."""
+    """Return the LimitError of an error that a limit of this process caused, else None."""
     if not isinstance(error, OSError) or error.errno not in _LIMITS:
         return None
     return LimitError(f"{error.filename or 'a shard'} cannot be opened: {error.strerror}; {_LIMITS[error.errno]}")

@@ -14,13 +14,13 @@ from stream.base.errors import ArgumentError
 Scalar = bool | int | float | str
 
 
-def plain_scalar(value: Any, *, where: str) -> Scalar:
+def plain_scalar(value: Any, *, context: str) -> Scalar:
     """Return a number, text or truth value of any library as Python's own type.
 
     Raises:
         ArgumentError: The value is something else, or NaN, which equals nothing.
 
-    >>> plain_scalar(__import__("numpy").int64(3), where="step")
+    >>> plain_scalar(__import__("numpy").int64(3), context="step")
     3
     """
     convert = getattr(value, "item", None) or getattr(value, "as_py", None)
@@ -28,13 +28,13 @@ def plain_scalar(value: Any, *, where: str) -> Scalar:
         with contextlib.suppress(TypeError, ValueError, RuntimeError):
             value = convert()
     # Also converts subclasses, such as numpy's float64 and enumerations of texts.
-    for kind in (bool, int, float, str):
-        if isinstance(value, kind):
-            value = kind(value)
+    for scalar_type in (bool, int, float, str):
+        if isinstance(value, scalar_type):
+            value = scalar_type(value)
             if value != value:
-                raise ArgumentError(f"{where}: NaN equals nothing; compare with a number")
+                raise ArgumentError(f"{context}: NaN equals nothing; compare with a number")
             return value
-    raise ArgumentError(f"{where}: {value!r:.60}; expected a number, a text, or true or false")
+    raise ArgumentError(f"{context}: {value!r:.60}; expected a number, a text, or true or false")
 
 
 def kind_of(value: Scalar) -> str:
@@ -44,39 +44,35 @@ def kind_of(value: Scalar) -> str:
     return "a text" if isinstance(value, str) else "a number"
 
 
-def plain_values(values: Any, *, where: str) -> list[Scalar]:
+def plain_values(values: Any, *, context: str) -> list[Scalar]:
     """Return the distinct values of a collection or iterator, sorted; all are floats if any is.
 
     Raises:
-        ArgumentError: The argument is no collection, or its values are of several kinds.
+        ArgumentError: The argument is not a collection, or its values are of several kinds.
 
-    >>> plain_values((3, 1, 3), where="step"), plain_values({2, 0.5}, where="step")
+    >>> plain_values((3, 1, 3), context="step"), plain_values({2, 0.5}, context="step")
     ([1, 3], [0.5, 2.0])
     """
     try:
-        listed = None if isinstance(values, str | bytes | Mapping) else list(values)
+        value_list = None if isinstance(values, str | bytes | Mapping) else list(values)
     except TypeError:
-        listed = None
-    if listed is None:
-        raise ArgumentError(f"{where}: {values!r:.100}; expected a list of values")
-    found = [plain_scalar(value, where=where) for value in listed]
-    kinds = sorted({kind_of(value) for value in found})
+        value_list = None
+    if value_list is None:
+        raise ArgumentError(f"{context}: {values!r:.100}; expected a list of values")
+    scalars = [plain_scalar(value, context=context) for value in value_list]
+    kinds = sorted({kind_of(value) for value in scalars})
     if len(kinds) > 1:
-        raise ArgumentError(f"{where}: {' and '.join(kinds)} in one list; expected values of one type")
-    if any(isinstance(value, float) for value in found):
-        found = [float(value) for value in found]
-    return sorted(set(found))
+        raise ArgumentError(f"{context}: {' and '.join(kinds)} in one list; expected values of one type")
+    if any(isinstance(value, float) for value in scalars):
+        scalars = [float(value) for value in scalars]
+    return sorted(set(scalars))
 
 
-def canonical_columns(name: str, columns: Any) -> dict[str, list[Any]] | None:
+def canonical_columns(argument: str, columns: Any) -> dict[str, list[Any]] | None:
     """Return ``action_columns`` or ``state_columns`` in JSON form; ranges and arrays of indices become lists.
 
-    Args:
-        name: Name of the argument, for messages.
-        columns: None, or a mapping of dataset names to lists of columns, as ``make_loader`` takes it.
-
     Raises:
-        ArgumentError: The argument is something else.
+        ArgumentError: The argument is neither None nor a mapping of dataset names to lists of columns.
 
     >>> canonical_columns("action_columns", {"bridge": [("state", range(3))]})
     {'bridge': [['state', [0, 1, 2]]]}
@@ -84,11 +80,11 @@ def canonical_columns(name: str, columns: Any) -> dict[str, list[Any]] | None:
     if columns is None:
         return None
     if not isinstance(columns, Mapping):
-        raise ArgumentError(f"{name}={columns!r:.100}; expected a mapping of dataset names to lists of columns")
-    return {dataset: value for dataset, value in _as_json(name, columns).items() if value is not None}
+        raise ArgumentError(f"{argument}={columns!r:.100}; expected a mapping of dataset names to lists of columns")
+    return {dataset: selection for dataset, selection in _as_json(argument, columns).items() if selection is not None}
 
 
-def canonical_choice(name: str, value: Any) -> Any:
+def canonical_choice(argument: str, value: Any) -> Any:
     """Return ``episodes`` or ``keep_ranges`` in JSON form: arrays and tuples become lists, paths absolute texts.
 
     Raises:
@@ -99,18 +95,18 @@ def canonical_choice(name: str, value: Any) -> Any:
     if isinstance(value, str | Path):
         return os.path.abspath(value)
     if not isinstance(value, Mapping):
-        raise ArgumentError(f"{name}={value!r:.100}; expected a mapping of members, or a JSON file of one")
+        raise ArgumentError(f"{argument}={value!r:.100}; expected a mapping of members, or a JSON file of one")
     # A loader.json is opened in other folders too.
-    found = _as_json(name, value).items()
-    return {key: os.path.abspath(each) if isinstance(each, str) else each for key, each in found}
+    member_choices = _as_json(argument, value).items()
+    return {key: os.path.abspath(choice) if isinstance(choice, str) else choice for key, choice in member_choices}
 
 
-def _as_json(name: str, value: Mapping[str, Any]) -> dict[str, Any]:
+def _as_json(argument: str, value: Mapping[str, Any]) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = json.loads(json.dumps(dict(value), default=_plain, allow_nan=False))
+        json_values: dict[str, Any] = json.loads(json.dumps(dict(value), default=_plain, allow_nan=False))
     except (TypeError, ValueError, RecursionError) as error:
-        raise ArgumentError(f"{name}={value!r:.100}: {error}; expected names and lists of numbers") from None
-    return found
+        raise ArgumentError(f"{argument}={value!r:.100}: {error}; expected names and lists of numbers") from None
+    return json_values
 
 
 def _plain(value: Any) -> Any:

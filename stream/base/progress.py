@@ -18,7 +18,7 @@ _PAUSE_OF_LINES = 30.0
 class Progress:
     """A context manager that shows a line while a command works.
 
-    A terminal gets one line that is renewed in place and removed at the end; another stream, such as a log, gets a
+    A terminal gets one line that is updated in place and removed at the end. Another stream, such as a log, gets a
     plain line every 30 seconds.
 
     Args:
@@ -85,19 +85,19 @@ class Progress:
             self.failed += failed
 
     def look(self) -> None:
-        """Find out what is done, before each line; by default ``advance`` has told it."""
+        """Update ``done`` before each line; nothing to do where ``advance`` is called."""
 
     def look_at_all(self) -> None:
-        """Find out what is done before the last line, however long it takes."""
+        """Update ``done`` before the last line, however long it takes."""
 
     def figures(self) -> str:
-        """Return the work done of all of it."""
+        """Return the work done and the total."""
         if self._unit == "B":
             return f"{human_bytes(self.done)} of {human_bytes(self._total)}"
         return f"{self.done:,.0f}/{self._total:,.0f} {self._unit}"
 
     def rate(self, seconds: float) -> str:
-        """Return the work of a second."""
+        """Return the work per second."""
         rate = self.done / seconds
         return f"{human_bytes(rate)}/s" if self._unit == "B" else f"{rate:,.{0 if rate >= 10 else 1}f} {self._unit}/s"
 
@@ -129,17 +129,17 @@ class Progress:
         return f"{self._label}: {', '.join(parts)}" if self._label else ", ".join(parts)
 
 
-def human_bytes(count: float) -> str:
+def human_bytes(num_bytes: float) -> str:
     """Return a size in decimal units.
 
     >>> human_bytes(1_234_567), human_bytes(12)
     ('1.2 MB', '12 B')
     """
     for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.2f} TB"
+        if num_bytes < 1000:
+            return f"{num_bytes:.0f} {unit}" if unit == "B" else f"{num_bytes:.1f} {unit}"
+        num_bytes /= 1000
+    return f"{num_bytes:.2f} TB"
 
 
 def human_seconds(seconds: float) -> str:
@@ -148,8 +148,8 @@ def human_seconds(seconds: float) -> str:
     >>> human_seconds(42), human_seconds(3723)
     ('42s', '1:02:03')
     """
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole}s"
-    hours, rest = divmod(whole, 3600)
-    return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"
+    num_seconds = round(seconds)
+    if num_seconds < 60:
+        return f"{num_seconds}s"
+    hours, remainder = divmod(num_seconds, 3600)
+    return f"{hours}:{remainder // 60:02d}:{remainder % 60:02d}" if hours else f"{remainder // 60}:{remainder % 60:02d}"

@@ -7,32 +7,30 @@ import os
 import stat
 from pathlib import Path
 
-
-class FileTooLarge(ValueError):
-    """A file with more bytes than the limit; the message gives the limit."""
+from stream.base.errors import FormatError
 
 
-def check_regular(path: str | Path) -> int:
+def check_regular(file_path: str | Path) -> int:
     """Return the size of a file in bytes; symbolic links are followed.
 
     Raises:
         OSError: The file is missing, or it is a folder, a device or a pipe; reading a device might never end.
     """
-    found = os.stat(path)
-    if stat.S_ISDIR(found.st_mode):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    if not stat.S_ISREG(found.st_mode):
-        raise OSError(errno.EINVAL, "it is a device or pipe, expected a file", str(path))
-    return found.st_size
+    file_status = os.stat(file_path)
+    if stat.S_ISDIR(file_status.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(file_path))
+    if not stat.S_ISREG(file_status.st_mode):
+        raise OSError(errno.EINVAL, "it is a device or pipe, expected a file", str(file_path))
+    return file_status.st_size
 
 
-def read_whole(path: str | Path, limit: int) -> bytes:
+def read_whole(file_path: str | Path, limit: int) -> bytes:
     """Return the content of a file of at most ``limit`` bytes; symbolic links are followed.
 
     Raises:
-        FileTooLarge: The file has more bytes.
+        FormatError: The file has more bytes.
         OSError: The file cannot be read, or ``check_regular`` refuses it.
     """
-    if check_regular(path) > limit:
-        raise FileTooLarge(f"larger than {limit:,} bytes")
-    return Path(path).read_bytes()
+    if check_regular(file_path) > limit:
+        raise FormatError(f"larger than {limit:,} bytes")
+    return Path(file_path).read_bytes()

@@ -122,7 +122,7 @@ class RemoteCatalog(Catalog):
         if folder.size(FETCHED_NAME) is not None:
             raise FetchError(f"{folder}: was itself fetched in part; give its source")
         content = folder.read(MANIFEST_NAME)
-        manifest = parse_manifest(content, where=f"{folder}/{MANIFEST_NAME}")
+        manifest = parse_manifest(content, context=f"{folder}/{MANIFEST_NAME}")
         dataset = Dataset.of(name, version, self.root / name / version, manifest)
         self.contents[dataset.folder] = content
         # The catalog drops the shards of a manifest; fetching needs them.

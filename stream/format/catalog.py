@@ -1,4 +1,4 @@
-"""Catalog of a converted root: its datasets, versions, splits and shards, read from the manifests alone."""
+"""Catalog of a converted root: its datasets, versions, splits and shards, read from the manifests."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Dataset:
         manifest: Manifest without its lists of shards, which take much memory as objects.
         shards: Shards by split.
         fetched: Shards that are present, or None if all are.
-        remote: Place of the shards if they are read in place, else None.
+        remote: Location of the shards if they are read in place, else None.
     """
 
     name: str
@@ -61,13 +61,13 @@ class Dataset:
     ) -> Dataset:
         """Return the dataset of a complete manifest."""
         shards = {split: SplitShards.of(entry.shards) for split, entry in manifest.splits.items()}
-        splits = {split: entry.model_copy(update={"shards": ()}) for split, entry in manifest.splits.items()}
-        return cls(name, version, folder, manifest.model_copy(update={"splits": splits}), shards, fetched, remote)
+        entries = {split: entry.model_copy(update={"shards": ()}) for split, entry in manifest.splits.items()}
+        return cls(name, version, folder, manifest.model_copy(update={"splits": entries}), shards, fetched, remote)
 
     @cached_property
     def fields(self) -> Fields:
         """Fields of the manifest's free-form parts that a loader uses; raise FormatError if one is wrong."""
-        return read_fields(self.manifest, where=str(self.folder / MANIFEST_NAME))
+        return read_fields(self.manifest, context=str(self.folder / MANIFEST_NAME))
 
     @property
     def shard_lengths(self) -> dict[str, list[int]]:
@@ -75,24 +75,21 @@ class Dataset:
         return {split: shards.episodes.tolist() for split, shards in self.shards.items()}
 
     def fingerprint(self, columns: Iterable[tuple[str, TableKind, str]]) -> str:
-        """Return a hash of the content of some columns, which nothing else in the manifest changes.
-
-        Args:
-            columns: Split, table and name of each column.
+        """Return a hash of columns (split, table, name), independent of the rest of the manifest.
 
         Raises:
             FormatError: The manifest has no such column.
         """
-        found = []
-        for split, kind, name in sorted(set(columns)):
+        column_entries = []
+        for split, kind, column_name in sorted(set(columns)):
             entry = self.manifest.splits[split]
-            stored = entry.columns(kind)
-            if name not in stored:
+            column_hashes = entry.columns(kind)
+            if column_name not in column_hashes:
                 raise FormatError(
-                    f"{self.folder / MANIFEST_NAME}: no column {name!r} of {kind}; convert this dataset again"
+                    f"{self.folder / MANIFEST_NAME}: no column {column_name!r} of {kind}; convert this dataset again"
                 )
-            found.append((split, kind, name, getattr(entry, kind), stored[name]))
-        return hashlib.sha256(json.dumps(found).encode()).hexdigest()[:16]
+            column_entries.append((split, kind, column_name, getattr(entry, kind), column_hashes[column_name]))
+        return hashlib.sha256(json.dumps(column_entries).encode()).hexdigest()[:16]
 
 
 class Catalog:
@@ -103,8 +100,8 @@ class Catalog:
 
     Attributes:
         root: Local folder of manifests and indexes.
-        place: Root to open again: this folder, also with a cache for members, or the remote root that it is the cache
-            of.
+        place: Root to open again: this folder, with or without a cache for members, or the remote root that this folder
+            caches.
 
     Raises:
         ArgumentError: The folder does not exist.
@@ -122,10 +119,10 @@ class Catalog:
         # Files are opened later too, also by processes with another current folder.
         self.root = Path(os.path.abspath(root))
         try:
-            found = self.root.is_dir()
+            is_folder = self.root.is_dir()
         except OSError as error:
             raise ArgumentError(f"{self.root!s:.200}: cannot be opened ({error.strerror})") from None
-        if not found:
+        if not is_folder:
             raise ArgumentError(f"{self.root}: no such folder; give the --output of a conversion")
         self.place: Path | CachedRoot = self.root
         self._source: Folder = LocalFolder(self.root)
@@ -134,11 +131,14 @@ class Catalog:
     @cached_property
     def versions(self) -> dict[str, list[str]]:
         """Versions of each dataset, oldest first, incomplete ones included."""
-        names = [name for name in self._source.folders() if not name.startswith(".")]
-        with ThreadPoolExecutor(_THREADS) as pool:
-            found = list(pool.map(lambda name: (self._source / name).folders(), names))
-        versions = {name: [v for v in inner if not v.startswith(".")] for name, inner in zip(names, found, strict=True)}
-        return {name: sorted(inner, key=version_key) for name, inner in versions.items() if inner}
+        dataset_names = [name for name in self._source.folders() if not name.startswith(".")]
+        with ThreadPoolExecutor(_THREADS) as executor:
+            subfolders = executor.map(lambda dataset_name: (self._source / dataset_name).folders(), dataset_names)
+            versions = {
+                dataset_name: sorted((name for name in folders if not name.startswith(".")), key=version_key)
+                for dataset_name, folders in zip(dataset_names, subfolders, strict=True)
+            }
+        return {dataset_name: folders for dataset_name, folders in versions.items() if folders}
 
     def check_converted(self, *folders: str) -> None:
         """Raise ArgumentError if the root holds a TFDS dataset, the input of ``convert.run``, or is no root.
@@ -149,8 +149,8 @@ class Catalog:
         """
         if not folders and self.complete:
             return
-        for folder in folders or ("*/*", "*", "."):
-            for file in self.root.glob(f"{folder}/{_TFDS_FILE}"):
+        for pattern in folders or ("*/*", "*", "."):
+            for file in self.root.glob(f"{pattern}/{_TFDS_FILE}"):
                 raise ArgumentError(
                     f"{file.parent}: is a TFDS dataset that is not converted; convert it with `python -m convert.run "
                     f"--datasets NAMES --source {file.parent.parent.parent} --output OUTPUT`, and open OUTPUT"
@@ -160,10 +160,10 @@ class Catalog:
         if (self.root / MANIFEST_NAME).exists() or any(self.root.glob(f"*/{MANIFEST_NAME}")):
             raise ArgumentError(f"{self.root}: is the folder of one dataset; give the root that holds all of them")
         manifests = self.root.glob(f"[!.]*/*/*/{MANIFEST_NAME}")
-        if roots := sorted({str(manifest.parents[2]) for manifest in manifests}):
-            more = f" and {len(roots) - _MOST_LISTED} more" if len(roots) > _MOST_LISTED else ""
+        if nested_roots := sorted({str(manifest.parents[2]) for manifest in manifests}):
+            ellipsis = f" and {len(nested_roots) - _MOST_LISTED} more" if len(nested_roots) > _MOST_LISTED else ""
             raise ArgumentError(
-                f"{self.root}: holds roots, not datasets; give {' or '.join(roots[:_MOST_LISTED])}{more}"
+                f"{self.root}: holds roots, not datasets; give {' or '.join(nested_roots[:_MOST_LISTED])}{ellipsis}"
             )
         raise ArgumentError(
             f"{self.root}: holds no complete conversion; expected <dataset>/<version>/{MANIFEST_NAME} below the root"
@@ -172,69 +172,68 @@ class Catalog:
     @property
     def complete(self) -> list[str]:
         """Names of the datasets with a complete conversion, that is, with a manifest."""
-        return [name for name in self.versions if self._newest(name)]
+        return [dataset_name for dataset_name in self.versions if self._newest(dataset_name)]
 
-    def open(self, name: str) -> Dataset:
+    def open(self, reference: str) -> Dataset:
         """Open a dataset.
 
         Args:
-            name: ``bridge`` for its highest complete version, or ``bridge:0.1.0``.
+            reference: ``bridge`` for its highest complete version, or ``bridge:0.1.0``.
 
         Raises:
             ArgumentError: The dataset does not exist or is not complete; the message lists the closest names.
             FormatError: The manifest cannot be used.
         """
-        if name not in self._open:
-            base, _, version = name.partition(":")
-            if base not in self.versions:
+        if reference not in self._open:
+            name, _, version = reference.partition(":")
+            if name not in self.versions:
                 self.check_converted()
-                hint = closest(base, self.versions, noun="datasets")
+                hint = closest(name, self.versions, noun="datasets")
                 raise ArgumentError(
-                    f"{self._source}: no dataset {base!r}; {hint}{'' if hint.endswith('?') else '.'} Convert it with "
+                    f"{self._source}: no dataset {name!r}; {hint}{'' if hint.endswith('?') else '.'} Convert it with "
                     "`python -m convert.run`, or leave it out of a mixture with weight 0"
                 )
-            place, versions = self._source / base, ", ".join(self.versions[base])
-            if version and version not in self.versions[base]:
-                raise ArgumentError(f"{place}: no version {version!r}; versions there: {versions}")
-            version = version or self._newest(base)
-            if not version or not self._has(MANIFEST_NAME, base, version):
-                if any(self._has(FETCHED_NAME, base, each) for each in self.versions[base]):
-                    raise ArgumentError(
-                        f"{place}: its fetch is not complete; run the same `pairstream fetch` "
-                        "command again to finish it"
-                    )
-                self.check_converted(f"{base}/{version or '*'}")
+            folder, versions = self._source / name, ", ".join(self.versions[name])
+            if version and version not in self.versions[name]:
+                raise ArgumentError(f"{folder}: no version {version!r}; versions there: {versions}")
+            version = version or self._newest(name)
+            if not version or not self._has(MANIFEST_NAME, name, version):
+                if any(self._has(FETCHED_NAME, name, candidate) for candidate in self.versions[name]):
+                    advice = "run the same `pairstream fetch` command again to finish it"
+                    raise ArgumentError(f"{folder}: its fetch is not complete; {advice}")
+                self.check_converted(f"{name}/{version or '*'}")
                 raise ArgumentError(
-                    f"{place}: no {MANIFEST_NAME} in {version or versions}, so its conversion is not complete; run "
+                    f"{folder}: no {MANIFEST_NAME} in {version or versions}, so its conversion is not complete; run "
                     "the same `python -m convert.run` command again to finish it"
                 )
-            self._open[name] = self._read(base, version)
-        return self._open[name]
+            self._open[reference] = self._read(name, version)
+        return self._open[reference]
 
-    def open_all(self, names: Sequence[str]) -> list[Dataset]:
+    def open_all(self, references: Sequence[str]) -> list[Dataset]:
         """Open several datasets, see ``open``."""
-        return list(map(self.open, names))
+        return list(map(self.open, references))
 
-    def forget(self, name: str) -> None:
+    def forget(self, reference: str) -> None:
         """Read the manifest of a dataset again when it is opened next."""
-        self._open.pop(name, None)
+        self._open.pop(reference, None)
 
-    def _read(self, name: str, version: str) -> Dataset:
-        folder = self.root / name / version
+    def _read(self, dataset_name: str, version: str) -> Dataset:
+        folder = self.root / dataset_name / version
         manifest, fetched = read_manifest(folder), read_fetched(folder)
         if fetched is not None and fetched.data != manifest.data:
             raise FormatError(
                 f"{folder}: {FETCHED_NAME} belongs to another conversion than {MANIFEST_NAME}; remove this folder, "
                 "and fetch the dataset again"
             )
-        return Dataset.of(name, version, folder, manifest, fetched)
+        return Dataset.of(dataset_name, version, folder, manifest, fetched)
 
-    def _has(self, file: str, name: str, version: str) -> bool:
-        return (self._source / name / version).size(file) is not None
+    def _has(self, file_name: str, dataset_name: str, version: str) -> bool:
+        return (self._source / dataset_name / version).size(file_name) is not None
 
-    def _newest(self, name: str) -> str:
-        complete = [version for version in self.versions[name] if self._has(MANIFEST_NAME, name, version)]
-        return complete[-1] if complete else ""
+    def _newest(self, dataset_name: str) -> str:
+        """Return the highest complete version of a dataset, empty if it has none."""
+        versions = reversed(self.versions[dataset_name])
+        return next((version for version in versions if self._has(MANIFEST_NAME, dataset_name, version)), "")
 
 
 def version_key(version: str) -> tuple[list[int], str]:

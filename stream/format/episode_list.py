@@ -25,8 +25,8 @@ class EpisodeList:
     """Episodes to keep, or to leave out.
 
     Attributes:
-        names: Names of episodes: ``episode_id``, or openpi's key of a DROID episode. ``*`` stands for any text.
-        keeps: True to keep them alone, False to leave them out.
+        names: Names of episodes: ``episode_id``, or openpi's key of a DROID episode. ``*`` matches any text.
+        keeps: True to keep only these episodes, False to leave them out.
     """
 
     names: tuple[str, ...]
@@ -38,79 +38,77 @@ class EpisodeList:
 
     @cached_property
     def patterns(self) -> tuple[re.Pattern[str], ...]:
-        """The names with ``*``, in which nothing else stands for other text."""
-        parts = (map(re.escape, name.split("*")) for name in self.names if "*" in name)
-        return tuple(re.compile(".*".join(each), re.DOTALL) for each in parts)
+        """Patterns of the names with ``*``; all other characters match only themselves."""
+        wildcards = (episode_id.split("*") for episode_id in self.names if "*" in episode_id)
+        return tuple(re.compile(".*".join(map(re.escape, literals)), re.DOTALL) for literals in wildcards)
 
     def describe(self) -> str:
         """Return the kind and count of the names with their hash, for manifests."""
-        digest = hashlib.sha256("\0".join(self.names).encode()).hexdigest()[:16]
-        return f"{'keep' if self.keeps else 'leave out'} {len(self.names):,} names, {digest}"
+        names_hash = hashlib.sha256("\0".join(self.names).encode()).hexdigest()[:16]
+        return f"{'keep' if self.keeps else 'leave out'} {len(self.names):,} names, {names_hash}"
 
-    def chooses(self, names: Iterable[str]) -> bool:
+    def chooses(self, episode_names: Iterable[str]) -> bool:
         """Return whether an episode with any of these names is kept.
 
         >>> EpisodeList(("a", "*failure*"), keeps=False).chooses(["b", "/data/success/1"])
         True
         """
-        listed = any(name in self._exact or any(pattern.fullmatch(name) for pattern in self.patterns) for name in names)
-        return listed == self.keeps
+        is_listed = any(
+            name in self._exact or any(pattern.fullmatch(name) for pattern in self.patterns) for name in episode_names
+        )
+        return is_listed == self.keeps
 
 
-def read_by_name(given: Any, known: Sequence[str], what: str) -> dict[str, Any]:
-    """Return a mapping by member or dataset, or that of a JSON file.
-
-    Args:
-        given: None, a mapping, or a file.
-        known: Names that the mapping may have.
-        what: Name of the argument, for messages.
+def read_by_name(value: Any, allowed: Sequence[str], argument: str) -> dict[str, Any]:
+    """Return a mapping by member or dataset, empty for None, or read from a JSON file.
 
     Raises:
-        ArgumentError: The argument is something else, or has an unknown name.
+        ArgumentError: The argument is something else, or has a name that is not allowed.
     """
-    content = {} if given is None else read_value(given, what)
+    content = {} if value is None else read_value(value, argument)
     if not isinstance(content, Mapping):
-        raise ArgumentError(f"{what}={given!r:.100}; expected a mapping of members, or a JSON file of one")
+        raise ArgumentError(f"{argument}={value!r:.100}; expected a mapping of members, or a JSON file of one")
     for name in content:
-        if name not in known:
-            raise ArgumentError(f"{what}: no member {name!r:.80}; {closest(str(name), known, noun='members')}")
-    return {str(name): value for name, value in content.items() if value is not None}
+        if name not in allowed:
+            raise ArgumentError(f"{argument}: no member {name!r:.80}; {closest(str(name), allowed, noun='members')}")
+    return {str(name): choice for name, choice in content.items() if choice is not None}
 
 
-def read_list(given: Any, where: str) -> EpisodeList:
+def read_list(value: Any, context: str) -> EpisodeList:
     """Return a list of episodes.
 
     Args:
-        given: Names to keep; ``{"keep": names}`` or ``{"leave_out": names}``; or a file of one of these.
-        where: Place of the argument, for messages.
+        value: Names to keep; ``{"keep": names}`` or ``{"leave_out": names}``; or a file with names or such a mapping.
+        context: Location of the value, for messages.
 
     Raises:
-        ArgumentError: The argument is something else, or a file cannot be read.
+        ArgumentError: The value is something else, or a file cannot be read.
     """
-    content = read_value(given, where)
+    content = read_value(value, context)
     keeps = True
     if isinstance(content, Mapping):
         if len(content) != 1 or not set(content) <= {"keep", "leave_out"}:
-            raise ArgumentError(f"{where}: keys {list(content)!r:.100}; expected `keep` or `leave_out`")
-        ((how, content),) = content.items()
-        keeps = how == "keep"
-        content = read_value(content, where)
-    names = list(content) if isinstance(content, Iterable) and not isinstance(content, Mapping | bytes) else []
-    if not names or not all(isinstance(name, str) for name in names):
-        raise ArgumentError(f"{where}: {content!r:.100}; expected a list of texts, the ids of episodes")
-    return EpisodeList(tuple(sorted({str(name) for name in names})), keeps)
+            raise ArgumentError(f"{context}: keys {list(content)!r:.100}; expected `keep` or `leave_out`")
+        ((list_kind, content),) = content.items()
+        keeps = list_kind == "keep"
+        content = read_value(content, context)
+    episode_ids = list(content) if isinstance(content, Iterable) and not isinstance(content, Mapping | bytes) else []
+    if not episode_ids or not all(isinstance(episode_id, str) for episode_id in episode_ids):
+        raise ArgumentError(f"{context}: {content!r:.100}; expected a list of texts, the ids of episodes")
+    return EpisodeList(tuple(sorted({str(episode_id) for episode_id in episode_ids})), keeps)
 
 
-def read_value(given: Any, where: str) -> Any:
+def read_value(value: Any, context: str) -> Any:
     """Return a value, or the content of the JSON file, or the lines of the text file, that it names."""
-    if not isinstance(given, str | Path):
-        return given
+    if not isinstance(value, str | Path):
+        return value
     try:
-        content = read_whole(given, _MAX_BYTES).decode()
-        if not str(given).endswith(".json"):
+        content = read_whole(value, _MAX_BYTES).decode()
+        if not str(value).endswith(".json"):
             return [line.strip() for line in content.splitlines() if line.strip()]
         return json.loads(content)
     except OSError as error:
-        raise ArgumentError(f"{where}: {given}: cannot be read ({error.strerror}); give a file, or the value") from None
+        reason = f"cannot be read ({error.strerror}); give a file, or the value"
+        raise ArgumentError(f"{context}: {value}: {reason}") from None
     except (ValueError, RecursionError) as error:
-        raise ArgumentError(f"{where}: {given}: not a JSON file ({error!s:.100})") from None
+        raise ArgumentError(f"{context}: {value}: not a JSON file ({error!s:.100})") from None

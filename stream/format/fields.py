@@ -43,11 +43,11 @@ class Part(BaseModel):
 
     @model_validator(mode="after")
     def _consistent(self) -> Part:
-        size = len(self.indices)
-        if not size:
+        num_values = len(self.indices)
+        if not num_values:
             raise ValueError("has neither dims nor select")
-        if self.names is not None and len(self.names) != size:
-            raise ValueError(f"has {len(self.names)} names for {size} values")
+        if self.names is not None and len(self.names) != num_values:
+            raise ValueError(f"has {len(self.names)} names for {num_values} values")
         return self
 
 
@@ -65,8 +65,8 @@ class Fields(BaseModel):
     """A loader's fields of ``parameters``, ``spec`` and ``image``; the keys of ``sizes`` are "HxW".
 
     The layout ``pairs`` has ``camera`` and ``frame_offsets``, the layout ``frames`` has ``cameras``, ``camera_sizes``
-    and, for the cameras of depth, the millimetres of a 1 in the source. ``codec`` has the cameras that are no JPEGs,
-    ``gop`` those that are video.
+    and, for the depth cameras, the millimetres of a 1 in the source. ``codec`` has the cameras without JPEGs, ``gop``
+    the video cameras.
     """
 
     layout: Layout
@@ -99,44 +99,46 @@ class Fields(BaseModel):
         if self.layout == "frames":
             return tuple(
                 StoredCamera(
-                    name,
-                    self.spec_cameras[name].role,
-                    _pixels(self.camera_sizes[name]),
-                    name in self.depth,
-                    self.codec.get(name, "jpeg"),
-                    self.gop.get(name, 1),
+                    camera,
+                    self.spec_cameras[camera].role,
+                    _pixels(self.camera_sizes[camera]),
+                    camera in self.depth,
+                    self.codec.get(camera, "jpeg"),
+                    self.gop.get(camera, 1),
                 )
-                for name in self.cameras
+                for camera in self.cameras
             )
-        name = next((name for name, each in self.spec_cameras.items() if each.path == self.camera), self.camera)
-        role = self.spec_cameras[name].role if name in self.spec_cameras else ""
-        return (StoredCamera(name, role, _pixels(self.sizes), codec=self.codec.get(self.camera, "jpeg")),)
+        camera = next((name for name, spec in self.spec_cameras.items() if spec.path == self.camera), self.camera)
+        role = self.spec_cameras[camera].role if camera in self.spec_cameras else ""
+        return (StoredCamera(camera, role, _pixels(self.sizes), codec=self.codec.get(self.camera, "jpeg")),)
 
     @model_validator(mode="after")
     def _complete(self) -> Fields:
         if self.layout == "pairs" and not self.frame_offsets:
             raise ValueError("has no frame_offsets")
-        video = {name for name, codec in self.codec.items() if codec in VIDEO_CODECS}
-        if video != set(self.gop) or (video and self.layout == "pairs"):
-            raise ValueError(f"codec: video of {', '.join(sorted(video)) or 'no camera'}, gop of {', '.join(self.gop)}")
+        videos = {camera for camera, codec in self.codec.items() if codec in VIDEO_CODECS}
+        if videos != set(self.gop) or (videos and self.layout == "pairs"):
+            names = ", ".join(sorted(videos)) or "no camera"
+            raise ValueError(f"codec: video of {names}, gop of {', '.join(self.gop)}")
         missing = [name for name in self.cameras if name not in self.spec_cameras or name not in self.camera_sizes]
         if self.layout == "frames" and (not self.cameras or missing):
             raise ValueError(f"cameras: {', '.join(missing) or 'none'} of spec.cameras and image.cameras")
         return self
 
 
-def _pixels(sizes: dict[str, Any]) -> tuple[tuple[int, int], ...]:
+def _pixels(size_texts: dict[str, Any]) -> tuple[tuple[int, int], ...]:
     """Return sizes "HxW" as (height, width), sorted."""
-    return tuple(sorted((int(height), int(width)) for height, _, width in (size.partition("x") for size in sizes)))
+    sides = (text.split("x") for text in size_texts)
+    return tuple(sorted((int(height), int(width)) for height, width in sides))
 
 
-def read_fields(manifest: Manifest, *, where: str) -> Fields:
+def read_fields(manifest: Manifest, *, context: str) -> Fields:
     """Return a loader's fields of a manifest.
 
     Raises:
-        FormatError: A field is wrong; the message names ``where``, the field and its value.
+        FormatError: A field is wrong; the message names ``context``, the field and its value.
     """
     try:
         return Fields.model_validate({key: getattr(manifest, key) for key in ("layout", "parameters", "spec", "image")})
     except ValidationError as error:
-        raise FormatError(f"{where}: field {first_fault(error)}; convert this dataset again") from None
+        raise FormatError(f"{context}: field {first_fault(error)}; convert this dataset again") from None

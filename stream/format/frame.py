@@ -1,11 +1,11 @@
-"""Frames that are stored one by one: a JPEG, raw pixels, or a depth map. The first bytes tell which.
+"""Frames that are stored one by one: a JPEG, raw pixels, or a depth map. The first bytes give the kind.
 
 Raw pixels and depth maps have a header: ``b"RAW1"`` or ``b"DPT1"``, the height and the width (uint16 each,
 little-endian). Of raw pixels uint8 [H, W, 3], RGB, row by row, follows.
 
 The values of a depth map are compressed without loss, as one zstd frame: uint16 [H, W], little-endian, row by row, in
 millimetres. 0 means that nothing was measured. Differences to neighbours would save up to a third of the bytes, but
-summing them takes longer than all of the rest.
+summing them takes longer than all other steps of decoding.
 """
 
 from __future__ import annotations
@@ -33,35 +33,35 @@ DEPTH_HEADER = struct.Struct("<4sHH")
 _MOST = (1 << 16) - 1
 
 
-def frame_shape(data: bytes | memoryview) -> tuple[int, int]:
-    """Return height and width of a stored frame of colour; raise FormatError if it is none."""
-    if data[: len(RAW_MAGIC)] == RAW_MAGIC:
-        return _raw(data)[0]
+def frame_shape(encoded: bytes | memoryview) -> tuple[int, int]:
+    """Return height and width of a stored colour frame; raise FormatError if it is not one."""
+    if encoded[: len(RAW_MAGIC)] == RAW_MAGIC:
+        return _raw(encoded)[0]
     try:
-        height, width, _, _ = simplejpeg.decode_jpeg_header(data)
+        height, width, _, _ = simplejpeg.decode_jpeg_header(encoded)
     except ValueError as error:
-        raise FormatError(f"{len(data)} bytes that are no JPEG: {error}") from None
+        raise FormatError(f"{len(encoded)} bytes that are not a JPEG: {error}") from None
     return height, width
 
 
-def decode_frame(data: StoredFrame, out: np.ndarray | None = None) -> np.ndarray:
-    """Decode a stored frame of colour.
+def decode_frame(encoded: StoredFrame, out: np.ndarray | None = None) -> np.ndarray:
+    """Decode a stored colour frame.
 
     Args:
-        data: Frame, or its place in a chunk of video.
+        encoded: Frame, or its location in a chunk of video.
         out: uint8 [H, W, 3] to fill, or None for a new array.
 
     Returns:
         uint8 [H, W, 3], RGB.
 
     Raises:
-        FormatError: It is damaged, or has another size than ``out``.
+        FormatError: The frame is damaged, or has another size than ``out``.
     """
-    if isinstance(data, ChunkFrame) or data[: len(RAW_MAGIC)] == RAW_MAGIC:
-        if isinstance(data, ChunkFrame):
-            decoded = data.decode()
+    if isinstance(encoded, ChunkFrame) or encoded[: len(RAW_MAGIC)] == RAW_MAGIC:
+        if isinstance(encoded, ChunkFrame):
+            decoded = encoded.decode()
         else:
-            shape, pixels = _raw(data)
+            shape, pixels = _raw(encoded)
             decoded = np.frombuffer(pixels, np.uint8).reshape(*shape, 3)
         if out is None:
             return decoded.copy()
@@ -69,9 +69,9 @@ def decode_frame(data: StoredFrame, out: np.ndarray | None = None) -> np.ndarray
             out[...] = decoded
     else:
         try:
-            decoded = simplejpeg.decode_jpeg(data, buffer=out)
+            decoded = simplejpeg.decode_jpeg(encoded, buffer=out)
         except ValueError as error:
-            raise FormatError(f"JPEG of {len(data)} bytes: {error}") from None
+            raise FormatError(f"JPEG of {len(encoded)} bytes: {error}") from None
     if out is not None and decoded.shape != out.shape:
         raise FormatError(f"it is {decoded.shape}, the manifest says {out.shape}")
     return decoded
@@ -94,12 +94,12 @@ def as_jpeg(data: StoredFrame, quality: int = 95) -> bytes | memoryview:
 
 
 @lru_cache(64)
-def _raw_headers(count: int, height: int, width: int) -> list[bytes]:
-    """Return what is in front of each frame of a raw record."""
-    header = RAW_HEADER.pack(RAW_MAGIC, height, width)
-    length = len(header) + height * width * 3
-    head = RECORD_HEADER.pack(RECORD_MAGIC, count) + struct.pack("<I", length) * count
-    return [head + header, *[header] * (count - 1)]
+def _raw_headers(num_frames: int, height: int, width: int) -> list[bytes]:
+    """Return the bytes before each frame of a raw record."""
+    frame_header = RAW_HEADER.pack(RAW_MAGIC, height, width)
+    num_bytes = len(frame_header) + height * width * 3
+    record_header = RECORD_HEADER.pack(RECORD_MAGIC, num_frames) + struct.pack("<I", num_bytes) * num_frames
+    return [record_header + frame_header, *[frame_header] * (num_frames - 1)]
 
 
 class RawRecord:
@@ -112,28 +112,28 @@ class RawRecord:
     def __init__(self, frames: Sequence[np.ndarray]) -> None:
         height, width, _ = frames[0].shape
         self._expected = _raw_headers(len(frames), height, width)
-        self._found = [bytearray(len(each)) for each in self._expected]
+        self._found = [bytearray(len(expected)) for expected in self._expected]
         self._shape = height, width
         self.parts: list[memoryview] = []
-        for header, frame in zip(self._found, frames, strict=True):
-            self.parts += (memoryview(header), frame.reshape(-1).data)
+        for buffer, frame in zip(self._found, frames, strict=True):
+            self.parts += (memoryview(buffer), frame.reshape(-1).data)
 
     def check(self) -> None:
-        """Raise FormatError if what was read is no record of such frames."""
+        """Raise FormatError if the bytes that were read are not a record of these frames."""
         if self._found != self._expected:
             height, width = self._shape
             raise FormatError(f"does not hold {len(self._expected)} raw frames of {height}x{width}")
 
 
-def _raw(data: bytes | memoryview) -> tuple[tuple[int, int], memoryview]:
+def _raw(encoded: bytes | memoryview) -> tuple[tuple[int, int], memoryview]:
     """Return the size and the pixels of a raw frame."""
-    view = memoryview(data)
-    if len(view) < RAW_HEADER.size:
-        raise FormatError(f"raw frame of {len(view)} bytes is shorter than its header")
-    _, height, width = RAW_HEADER.unpack_from(view)
-    if len(view) != RAW_HEADER.size + height * width * 3:
-        raise FormatError(f"raw frame of {len(view)} bytes says that it is {height}x{width}")
-    return (height, width), view[RAW_HEADER.size :]
+    frame_bytes = memoryview(encoded)
+    if len(frame_bytes) < RAW_HEADER.size:
+        raise FormatError(f"raw frame of {len(frame_bytes)} bytes is shorter than its header")
+    _, height, width = RAW_HEADER.unpack_from(frame_bytes)
+    if len(frame_bytes) != RAW_HEADER.size + height * width * 3:
+        raise FormatError(f"raw frame of {len(frame_bytes)} bytes says that it is {height}x{width}")
+    return (height, width), frame_bytes[RAW_HEADER.size :]
 
 
 @cache
@@ -144,38 +144,37 @@ def _codec() -> Any:
     return pa.Codec("zstd")
 
 
-def depth_shape(data: bytes | memoryview) -> tuple[int, int]:
-    """Return height and width of a stored depth map; raise FormatError if it is none."""
-    if len(data) < DEPTH_HEADER.size:
-        raise FormatError(f"{len(data)} bytes are no depth map")
-    magic, height, width = DEPTH_HEADER.unpack_from(data)
-    if magic != DEPTH_MAGIC:
-        raise FormatError(f"no depth map: it starts with {bytes(magic)!r}, expected {DEPTH_MAGIC!r}")
+def depth_shape(encoded: bytes | memoryview) -> tuple[int, int]:
+    """Return height and width of a stored depth map; raise FormatError if it is something else."""
+    if len(encoded) < DEPTH_HEADER.size:
+        raise FormatError(f"{len(encoded)} bytes are not a depth map")
+    magic_bytes, height, width = DEPTH_HEADER.unpack_from(encoded)
+    if magic_bytes != DEPTH_MAGIC:
+        raise FormatError(f"not a depth map: it starts with {bytes(magic_bytes)!r}, expected {DEPTH_MAGIC!r}")
     return height, width
 
 
-def decode_depth(data: bytes | memoryview, out: np.ndarray | None = None) -> np.ndarray:
+def decode_depth(encoded: bytes | memoryview, out: np.ndarray | None = None) -> np.ndarray:
     """Decode a stored depth map.
 
     Args:
-        data: Depth map.
         out: uint16 [H, W] to fill, or None for a new array.
 
     Returns:
         uint16 [H, W], millimetres.
 
     Raises:
-        FormatError: It is no depth map, is damaged, or has another size than ``out``.
+        FormatError: It is not a depth map, is damaged, or has another size than ``out``.
     """
-    shape = depth_shape(data)
-    out = np.empty(shape, np.uint16) if out is None else out
-    if shape != out.shape:
-        raise FormatError(f"the depth map is {shape}, the manifest says {out.shape}")
+    depth_size = depth_shape(encoded)
+    out = np.empty(depth_size, np.uint16) if out is None else out
+    if depth_size != out.shape:
+        raise FormatError(f"the depth map is {depth_size}, the manifest says {out.shape}")
     try:
-        values = _codec().decompress(memoryview(data)[DEPTH_HEADER.size :], decompressed_size=out.nbytes)
+        depth_bytes = _codec().decompress(memoryview(encoded)[DEPTH_HEADER.size :], decompressed_size=out.nbytes)
     except (ValueError, OSError) as error:
-        raise FormatError(f"depth map of {len(data)} bytes: {' '.join(str(error).split())[:200]}") from None
-    out[...] = np.frombuffer(values, "<u2").reshape(shape)
+        raise FormatError(f"depth map of {len(encoded)} bytes: {' '.join(str(error).split())[:200]}") from None
+    out[...] = np.frombuffer(depth_bytes, "<u2").reshape(depth_size)
     return out
 
 
@@ -184,11 +183,12 @@ class StoredCamera:
     """A camera with stored frames.
 
     Attributes:
-        name, role: Name and role in the registry.
+        name: Name in the registry.
+        role: Role in the registry.
         sizes: Sizes of its frames, (height, width) in pixels.
-        is_depth: Whether they are depth maps.
-        codec: Codec of frames of colour.
-        gop: Frames of a record, 1 but for chunks of video. The frame of step t has the number t % gop in its record.
+        is_depth: Whether the frames are depth maps.
+        codec: Codec of colour frames.
+        gop: Frames of a record, 1 except for chunks of video. The frame of step t has the number t % gop in its record.
     """
 
     name: str
@@ -200,16 +200,16 @@ class StoredCamera:
 
     @property
     def keys(self) -> tuple[str, str]:
-        """The names by which ``cameras`` of a loader knows it: its name, and its role, of depth as ``depth/<role>``."""
+        """Names of the camera in the argument ``cameras``: its name, and its role (``depth/<role>`` for depth)."""
         return self.name, f"depth/{self.role}" if self.is_depth else self.role
 
-    def frame(self, record: bytes | memoryview, number: int) -> memoryview | ChunkFrame:
-        """Return a frame of a record by its number; raise FormatError if there is none."""
+    def frame(self, record: bytes | memoryview, frame_number: int) -> memoryview | ChunkFrame:
+        """Return a frame of a record by its number; raise FormatError if the record does not have it."""
         if self.codec in VIDEO_CODECS:
             if video_codec(record) != self.codec:
-                raise FormatError(f"{len(record)} bytes that are no chunk of {self.codec}")
-            return ChunkFrame(record, number, self.sizes, self.gop)
-        frames = frame_views(record)
-        if number >= len(frames):
-            raise FormatError(f"it holds {len(frames)} frames, expected {number + 1}")
-        return frames[number]
+                raise FormatError(f"{len(record)} bytes that are not a chunk of {self.codec}")
+            return ChunkFrame(record, frame_number, self.sizes, self.gop)
+        stored_frames = frame_views(record)
+        if frame_number >= len(stored_frames):
+            raise FormatError(f"it holds {len(stored_frames)} frames, expected {frame_number + 1}")
+        return stored_frames[frame_number]

@@ -15,23 +15,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import xxhash
 
 from stream.base.arguments import check_whole
 from stream.base.errors import ArgumentError, FormatError
 from stream.base.machine import available_memory
 from stream.format.names import LABELS, TABLE_KINDS, TableKind, label_file, shard_file, table_file, waiting_label
 from stream.format.shards import SplitShards
-from stream.format.table import Column, Table, open_table
+from stream.format.table import CHUNK, Column, Table, hash_spans, open_table
 from stream.storage.remote import CachedRoot
 
 if TYPE_CHECKING:
     from stream.format.catalog import Dataset
 
-    # At run time it would bring pydantic into every worker.
+    # At run time this import would load pydantic in every worker.
     from stream.format.manifest import SplitEntry, TableEntry
 
-_CHUNK = 4 << 20
 _PAUSE_S = 0.1
 _AT_ONCE = 64 << 20
 """Bytes of the largest index that is checked when a mixture is opened, not while training runs."""
@@ -43,11 +41,12 @@ class SplitIndex:
 
     Attributes:
         member: Number of the dataset in the mixture.
-        dataset, split: Names of dataset and split.
+        dataset: Name of the dataset.
+        split: Name of the split.
         folder: Folder of the split.
-        remote: Place of the split's shards if they are read in place, else None.
+        remote: Location of the split's shards if they are read in place, else None.
         shards: Shards of the split.
-        episodes, steps, records: Tables of the index; ``steps`` has the columns of labels too.
+        episodes, steps, records: Tables of the index; ``steps`` includes the columns of labels.
     """
 
     member: int
@@ -68,30 +67,28 @@ class SplitIndex:
     @property
     def labels(self) -> dict[str, Column]:
         """Columns of ``steps`` that were added after the conversion, by name."""
-        return {name: column for name, column in self.steps.columns.items() if column.file is not None}
+        return {column_name: column for column_name, column in self.steps.columns.items() if column.file is not None}
 
-    def record_number(self, row: int) -> int:
+    def record_number(self, record_row: int) -> int:
         """Return the number in its ArrayRecord file of the record of a row."""
-        firsts = self.shards.first_records
-        shard = int(np.clip(np.searchsorted(firsts, row, side="right") - 1, 0, len(firsts) - 2))
-        first, stop = firsts[shard : shard + 2].tolist()
-        return record_number(self.records.array("position")[first:stop], row - first)
+        first_rows = self.shards.first_records
+        shard_number = int(np.clip(np.searchsorted(first_rows, record_row, side="right") - 1, 0, len(first_rows) - 2))
+        start_row, stop_row = first_rows[shard_number : shard_number + 2].tolist()
+        return record_number(self.records.array("position")[start_row:stop_row], record_row - start_row)
 
-    def record_path(self, shard: int) -> str:
+    def record_path(self, shard_number: int) -> str:
         """Return the path of a shard's ArrayRecord file."""
-        return os.path.join(self.folder, shard_file(self.shards.stem(shard)))
+        return os.path.join(self.folder, shard_file(self.shards.stem(shard_number)))
 
 
-def record_number(positions: np.ndarray, row: int) -> int:
-    """Return the number in its ArrayRecord file of the record of a row; rows of a chunk of video share theirs.
+def record_number(positions: np.ndarray, shard_row: int) -> int:
+    """Return the number in its ArrayRecord file of the record of a row; rows of a chunk of video share a number.
 
-    Args:
-        positions: Position of the record of each row of the shard, int64 [rows].
-        row: Row of the shard.
+    ``positions`` are the positions of the records of all rows of the shard, int64 [rows].
     """
     if (positions[1:] > positions[:-1]).all():
-        return row
-    return len(np.unique(positions[positions < positions[row]]))
+        return shard_row
+    return len(np.unique(positions[positions < positions[shard_row]]))
 
 
 def open_index(dataset: Dataset, split: str, *, member: int = 0) -> SplitIndex:
@@ -101,73 +98,63 @@ def open_index(dataset: Dataset, split: str, *, member: int = 0) -> SplitIndex:
         FormatError: A table is missing or damaged, or differs from the manifest.
         OSError: A table cannot be read.
     """
-    folder = dataset.folder / split
+    split_folder = dataset.folder / split
     entry = dataset.manifest.splits[split]
-    tables: dict[str, Table] = {}
+    tables_by_kind: dict[str, Table] = {}
     for kind in TABLE_KINDS:
-        path = folder / table_file(kind)
+        table_path = split_folder / table_file(kind)
         try:
-            tables[kind] = open_table(path, kind, entry=entry.index[kind], rows=getattr(entry, kind))
+            tables_by_kind[kind] = open_table(table_path, kind, entry=entry.index[kind], rows=getattr(entry, kind))
         except FormatError as error:
             if dataset.remote is None:
                 raise
-            raise FormatError(f"{error}; {_drop_cached(path)}") from None
+            raise FormatError(f"{error}; {_drop_cached(table_path)}") from None
     if entry.labels:
-        tables["steps"] = tables["steps"].with_columns(open_labels(folder, entry))
+        tables_by_kind["steps"] = tables_by_kind["steps"].with_columns(open_labels(split_folder, entry))
     return SplitIndex(
         member=member,
         dataset=dataset.name,
         split=split,
-        folder=str(folder),
+        folder=str(split_folder),
         remote=dataset.remote and dataset.remote / split,
         shards=dataset.shards[split],
-        **tables,
+        **tables_by_kind,
     )
 
 
-def _drop_cached(path: str | Path) -> str:
-    """Remove a damaged file of a cache, and return the words that say so."""
+def _drop_cached(file_path: str | Path) -> str:
+    """Remove a damaged file of a cache, and return the sentence that reports it."""
     with contextlib.suppress(OSError):
-        os.unlink(path)
+        os.unlink(file_path)
     return "it was removed from the cache: open the data again to fetch it again"
 
 
-def label_path(folder: Path, name: str, entry: TableEntry) -> Path:
+def label_path(split_folder: Path, label_name: str, label_entry: TableEntry) -> Path:
     """Return the file with the labels of an entry of the manifest.
 
-    A process that was killed, or is at work, may have written the manifest and not given the file its name yet.
-
-    Args:
-        folder: Folder of the split.
-        name: Name of the labels.
-        entry: Entry in the manifest.
+    A process that was killed, or still runs, may have written the manifest without having renamed the file yet.
     """
-    waiting = folder / LABELS / waiting_label(name, entry.sha256)
-    return waiting if waiting.exists() else folder / LABELS / label_file(name)
+    waiting_path = split_folder / LABELS / waiting_label(label_name, label_entry.sha256)
+    return waiting_path if waiting_path.exists() else split_folder / LABELS / label_file(label_name)
 
 
-def open_labels(folder: Path, entry: SplitEntry) -> list[Table]:
-    """Open the tables of labels of a split; raise as ``open_index`` does.
+def open_labels(split_folder: Path, entry: SplitEntry) -> list[Table]:
+    """Open the tables of labels of a split; raise as ``open_index`` does."""
 
-    Args:
-        folder: Folder of the split.
-        entry: Its entry in the manifest.
-    """
+    def opened(label_file: Path, label_entry: TableEntry) -> Table:
+        return open_table(label_file, None, entry=label_entry, rows=entry.steps)
 
-    def opened(path: Path, table: TableEntry) -> Table:
-        return open_table(path, None, entry=table, rows=entry.steps)
-
-    found = []
-    for name, table in entry.labels.items():
-        path = label_path(folder, name, table)
+    label_tables = []
+    for label_name, label_entry in entry.labels.items():
+        label_file = label_path(split_folder, label_name, label_entry)
         try:
-            found.append(opened(path, table))
+            label_tables.append(opened(label_file, label_entry))
         except FormatError:
-            # It may have got its name in between.
-            if (again := label_path(folder, name, table)) == path:
+            # Another process may have renamed the file in between.
+            if (renamed_path := label_path(split_folder, label_name, label_entry)) == label_file:
                 raise
-            found.append(opened(again, table))
-    return found
+            label_tables.append(opened(renamed_path, label_entry))
+    return label_tables
 
 
 @dataclass(frozen=True)
@@ -183,27 +170,30 @@ def find_episode(dataset: Dataset, index: SplitIndex, episode: int) -> EpisodeRo
 
     Raises:
         ArgumentError: The episode does not exist, or its shard was not fetched.
-        FormatError: Its rows lie outside of the tables.
+        FormatError: Its rows are outside of the tables.
     """
-    where = f"dataset {dataset.name}, split {index.split}"
+    context = f"dataset {dataset.name}, split {index.split}"
     episode = check_whole("episode", episode, least=None)
     if not 0 <= episode < len(index.episodes):
-        raise ArgumentError(f"{where}: episode {episode} of {len(index.episodes):,}, counted from 0")
+        raise ArgumentError(f"{context}: episode {episode} of {len(index.episodes):,}, counted from 0")
     fetched, shard = dataset.fetched, int(index.episodes.array("shard")[episode])
     if fetched is not None and 0 <= shard < len(index.shards) and index.shards.stem(shard) not in fetched.shards:
         raise ArgumentError(
-            f"{where}: episode {episode} lies in {index.shards.stem(shard)}, which was not fetched; bring it from "
+            f"{context}: episode {episode} is in {index.shards.stem(shard)}, which was not fetched; bring it from "
             f"{fetched.source} with `pairstream fetch`"
         )
-    first, count, steps_row, steps = (
-        int(index.episodes.array(name)[episode])
-        for name in ("first_record", "num_records", "first_steps_row", "num_steps")
-    )
-    if not (
-        0 <= first <= first + count <= len(index.records) and 0 <= steps_row <= steps_row + steps <= len(index.steps)
+    rows = []
+    for table, first_name, count_name in (
+        (index.records, "first_record", "num_records"),
+        (index.steps, "first_steps_row", "num_steps"),
     ):
-        raise FormatError(f"{index.episodes.path}: episode {episode} leads outside of records or steps; it is damaged")
-    return EpisodeRows(range(first, first + count), range(steps_row, steps_row + steps))
+        first, count = (int(index.episodes.array(name)[episode]) for name in (first_name, count_name))
+        if not 0 <= first <= first + count <= len(table):
+            raise FormatError(
+                f"{index.episodes.path}: episode {episode} leads outside of records or steps; it is damaged"
+            )
+        rows.append(range(first, first + count))
+    return EpisodeRows(*rows)
 
 
 @dataclass(frozen=True)
@@ -227,52 +217,47 @@ class UsedColumn:
 
 
 def used_columns(
-    dataset: Dataset, index: SplitIndex, columns: Iterable[tuple[TableKind, str]], *, first: SplitIndex
+    dataset: Dataset, index: SplitIndex, columns: Iterable[tuple[TableKind, str]], *, reference: SplitIndex
 ) -> list[UsedColumn]:
-    """Return columns of an index with their checksums.
+    """Return columns of an index, given by table and name, with their checksums.
 
     Args:
-        dataset: Dataset of the index.
-        index: Split of the dataset.
-        columns: Table and name of each column.
-        first: Split of the same dataset to compare the types of columns with.
+        reference: Split of the same dataset to compare the types of columns with.
 
     Raises:
-        ArgumentError: The split lacks a label that ``first`` has.
-        FormatError: A column is missing, or its type differs from ``first``.
+        ArgumentError: The split lacks a label that ``reference`` has.
+        FormatError: A column is missing, or its type differs from ``reference``.
     """
     entry = dataset.manifest.splits[index.split]
-    stored = {kind: entry.columns(kind) for kind in TABLE_KINDS}
-    found = []
+    hashes_by_kind = {kind: entry.columns(kind) for kind in TABLE_KINDS}
+    used = []
     for kind, name in dict.fromkeys(columns):
-        table, other = index.table(kind), first.table(kind)
-        if name in first.labels and kind == "steps" and name not in {*stored[kind], *table.columns}:
+        table, expected = index.table(kind), reference.table(kind)
+        column_hash, column = hashes_by_kind[kind].get(name), table.columns.get(name)
+        if column_hash is None and column is None and kind == "steps" and name in reference.labels:
             raise ArgumentError(
-                f"dataset {index.dataset}, split {index.split}: has no label {name!r}, which split {first.split} has; "
-                "attach it there too, or load one split at a time"
+                f"dataset {index.dataset}, split {index.split}: has no label {name!r}, which split {reference.split} "
+                "has; attach it there too, or load one split at a time"
             )
-        if name not in stored[kind] or name not in table.columns:
+        if column_hash is None or column is None:
             raise FormatError(
                 f"{table.path}: column {name!r} is not in both the file and the manifest; convert this dataset again"
             )
-        if name not in other.columns or not table.columns[name].is_like(other.columns[name]):
-            again = "convert this dataset again" if table.columns[name].file is None else "attach the labels again"
+        if name not in expected.columns or not column.is_like(expected.columns[name]):
+            remedy = "convert this dataset again" if column.file is None else "attach the labels again"
             raise FormatError(
-                f"{table.file_of(name)}: column {name!r} is of another type than in {other.file_of(name)}; {again}"
+                f"{table.file_of(name)}: column {name!r} is of another type than in {expected.file_of(name)}; {remedy}"
             )
-        found.append(UsedColumn(table, name, stored[kind][name], index.remote is not None))
+        used.append(UsedColumn(table, name, column_hash, index.remote is not None))
     # Columns of a file together, so that it is opened once.
-    return sorted(found, key=attrgetter("path"))
+    return sorted(used, key=attrgetter("path"))
 
 
 class IndexCheck:
-    """A comparison of columns with their checksums, which also brings them into the kernel's cache.
+    """A comparison of columns with their checksums, which also loads them into the kernel's cache.
 
     A small index is read at once. ``start`` reads a larger one in a thread, up to half of the memory available. The
     thread reads from the disk at full speed, and pauses after cached bytes, to leave the processors to the workers.
-
-    Args:
-        columns: Columns in the order in which they are needed.
 
     Raises:
         FormatError: A small index differs from the manifest.
@@ -300,51 +285,51 @@ class IndexCheck:
 
     def _run(self) -> None:
         available = available_memory()
-        room = math.inf if available is None else available // 2
-        used = accumulate(column.bytes for column in self._columns)
-        columns = [column for column, size in zip(self._columns, used, strict=True) if size <= room]
+        max_bytes = math.inf if available is None else available // 2
+        total_bytes = accumulate(column.bytes for column in self._columns)
+        columns = [column for column, size in zip(self._columns, total_bytes, strict=True) if size <= max_bytes]
         try:
-            _check(columns, pause=_PAUSE_S)
+            _check(columns, pause_s=_PAUSE_S)
         except FormatError as error:
             self.error = error
 
 
-def _check(columns: Iterable[UsedColumn], *, pause: float = 0.0) -> None:
-    """Compare columns with their checksums; those of a file, one after the other, open it once."""
-    for path, same in groupby(columns, attrgetter("path")):
+def _check(columns: Iterable[UsedColumn], *, pause_s: float = 0.0) -> None:
+    """Compare columns with their checksums; successive columns of a file open it once."""
+    for file_path, file_columns in groupby(columns, attrgetter("path")):
         try:
-            with open(path, "rb", buffering=0) as file:
-                for column in same:
-                    if _hash(file.fileno(), column, pause) != column.xxh3:
+            with open(file_path, "rb", buffering=0) as table_file:
+                for column in file_columns:
+                    if _hash(table_file.fileno(), column, pause_s) != column.xxh3:
                         what_to_do = "Check it with `pairstream verify`, or copy it again"
                         raise FormatError(
-                            f"{path}: column {column.name!r} is not the one that the manifest describes; the file is "
+                            f"{file_path}: column {column.name!r} differs from the manifest; the file is "
                             "damaged or belongs to another conversion. "
-                            + (_drop_cached(path) if column.is_cached else what_to_do)
+                            + (_drop_cached(file_path) if column.is_cached else what_to_do)
                         )
         except OSError as error:
-            raise FormatError(f"{path}: cannot be read ({error.strerror})") from None
+            raise FormatError(f"{file_path}: cannot be read ({error.strerror})") from None
 
 
-def _hash(file: int, column: UsedColumn, pause: float) -> str:
+def _hash(descriptor: int, column: UsedColumn, pause_s: float) -> str:
     """Return the XXH3 of a column, read from its file; mapped bytes would count as memory of this process."""
-    digest = xxhash.xxh3_64()
-    view = memoryview(bytearray(min(_CHUNK, column.bytes)))
-    for start, stop in column.table.columns[column.name].spans:
-        for begin in range(start, stop, _CHUNK):
-            part = view[: min(_CHUNK, stop - begin)]
-            if pause and _read_cached(file, part, begin):
-                time.sleep(pause)
-            elif os.preadv(file, [part], begin) != len(part):
-                raise FormatError(f"{column.path}: ends before column {column.name!r} does; copy it again")
-            digest.update(part)
-    return digest.hexdigest()
+    read_buffer = memoryview(bytearray(min(CHUNK, column.bytes)))
+
+    def read(start: int, stop: int) -> memoryview:
+        chunk = read_buffer[: stop - start]
+        if pause_s and _read_cached(descriptor, chunk, start):
+            time.sleep(pause_s)
+        elif os.preadv(descriptor, [chunk], start) != len(chunk):
+            raise FormatError(f"{column.path}: ends before column {column.name!r} does; copy it again")
+        return chunk
+
+    return hash_spans(column.table.columns[column.name], read)
 
 
-def _read_cached(file: int, part: memoryview, begin: int) -> bool:
+def _read_cached(descriptor: int, chunk: memoryview, start: int) -> bool:
     """Read bytes of a file if the page cache holds all of them, and return whether it does."""
     try:
-        return os.preadv(file, [part], begin, os.RWF_NOWAIT) == len(part)
+        return os.preadv(descriptor, [chunk], start, os.RWF_NOWAIT) == len(chunk)
     except OSError:
-        # EAGAIN, or a file system without this.
+        # EAGAIN, or a file system without RWF_NOWAIT.
         return False

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import itertools
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +17,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from stream.base.errors import FormatError, first_fault
-from stream.base.reading import FileTooLarge, check_regular, read_whole
+from stream.base.reading import check_regular, read_whole
 from stream.format.names import (
     FETCHED_NAME,
     FORMAT_VERSION,
@@ -73,8 +74,9 @@ class ShardEntry(_Model):
 
     Attributes:
         name: File name without its ending.
-        source_file, source_bytes: Source file of the shard, or the first and how many more, and their size. The file of
-            each episode is in ``episodes``.
+        source_file: Source file of the shard, or the first one and the count of the others. The file of each episode
+            is in ``episodes``.
+        source_bytes: Size of the source files.
         source_digest: SHA-256 over the lengths and checksums that the source file stores.
         paired_episodes: Count of the episodes with records.
         left_out: Count of the episodes left out, by reason.
@@ -130,7 +132,7 @@ class SplitEntry(_Model):
 
 
 class Statistics(_Model):
-    """Statistics of one vector over all steps of a split, one number a dimension.
+    """Statistics of one vector over all steps of a split, one number per dimension.
 
     Attributes:
         count: Count of the steps.
@@ -205,117 +207,117 @@ class Manifest(_Model):
     @property
     def nonfinite_episodes(self) -> dict[str, int]:
         """Count of the episodes with NaN or infinity in action or state, without those that have none."""
-        counts = {
-            name: sum(vectors[name].nonfinite_episodes for vectors in self.statistics.values() if name in vectors)
-            for name in VECTORS
-        }
-        return {name: count for name, count in counts.items() if count}
+        counts: Counter[str] = Counter()
+        for vectors in self.statistics.values():
+            counts.update({name: vectors[name].nonfinite_episodes for name in VECTORS if name in vectors})
+        return {name: counts[name] for name in VECTORS if counts[name]}
 
     @property
     def instruction(self) -> str | None:
         """The only instruction of several episodes, empty where none has one; None where there are several."""
-        texts = {split.instruction for split in self.splits.values() if split.steps}
-        return texts.pop() if len(texts) == 1 and self.episodes > 1 else None
+        instructions = {split_entry.instruction for split_entry in self.splits.values() if split_entry.steps}
+        return instructions.pop() if len(instructions) == 1 and self.episodes > 1 else None
 
-    def with_labels(self, labels: Mapping[str, Mapping[str, TableEntry]]) -> Manifest:
+    def with_labels(self, labels_by_split: Mapping[str, Mapping[str, TableEntry]]) -> Manifest:
         """Return the manifest with other labels, by split and name; splits that are not named lose theirs."""
         splits = {
-            name: entry.model_copy(update={"labels": dict(sorted(labels.get(name, {}).items()))})
-            for name, entry in self.splits.items()
+            split_name: entry.model_copy(update={"labels": dict(sorted(labels_by_split.get(split_name, {}).items()))})
+            for split_name, entry in self.splits.items()
         }
         return self.model_copy(update={"splits": splits})
 
 
-def describe_file(path: Path) -> FileEntry:
+def describe_file(file_path: Path) -> FileEntry:
     """Return size and hash of a file; raise OSError if it cannot be read or is not a file."""
-    check_regular(path)
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256")
-        return FileEntry(bytes=file.tell(), sha256=digest.hexdigest())
+    check_regular(file_path)
+    with file_path.open("rb") as opened_file:
+        file_hash = hashlib.file_digest(opened_file, "sha256")
+        return FileEntry(bytes=opened_file.tell(), sha256=file_hash.hexdigest())
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
     """Return the content of ``dataset.json``.
 
     The ``checksum`` in it is the SHA-256 of the same content with 64 zeros as checksum, so any changed byte shows.
-    A manifest without labels, a single instruction or values that are not finite says nothing of them.
+    Keys of labels, of a single instruction and of nonfinite values are omitted where there are none.
     """
     unsigned = manifest.model_copy(update={"checksum": UNSIGNED}).model_dump(mode="json")
-    bare = [split for split in unsigned["splits"].values() if not split["labels"]]
-    for split in bare:
-        del split["labels"]
-    for split in unsigned["splits"].values():
-        if split["instruction"] is None:
-            del split["instruction"]
-    for statistics in (each for vectors in unsigned["statistics"].values() for each in vectors.values()):
+    split_contents = unsigned["splits"].values()
+    unlabelled = [content for content in split_contents if not content["labels"]]
+    for content in unlabelled:
+        del content["labels"]
+    for content in split_contents:
+        if content["instruction"] is None:
+            del content["instruction"]
+    for statistics in itertools.chain(*(vectors.values() for vectors in unsigned["statistics"].values())):
         if not statistics["nonfinite_episodes"]:
             del statistics["nonfinite_episodes"]
-    if len(bare) == len(unsigned["splits"]):
+    if len(unlabelled) == len(split_contents):
         del unsigned["unlabelled"]
     else:
         # The checksum is the last text in it.
         unsigned["unlabelled"] = encode_manifest(manifest.with_labels({})).rsplit(b'"', 2)[1].decode()
-    content = (json.dumps(unsigned, indent=1, ensure_ascii=False) + "\n").encode()
-    before, zeros, after = content.rpartition(UNSIGNED.encode())
-    return before + hashlib.sha256(before + zeros + after).hexdigest().encode() + after
+    encoded = (json.dumps(unsigned, indent=1, ensure_ascii=False) + "\n").encode()
+    prefix, placeholder, suffix = encoded.rpartition(UNSIGNED.encode())
+    return prefix + hashlib.sha256(prefix + placeholder + suffix).hexdigest().encode() + suffix
 
 
-def read_manifest(path: str | Path) -> Manifest:
+def read_manifest(manifest_path: str | Path) -> Manifest:
     """Read and validate a manifest.
 
     Args:
-        path: ``dataset.json`` or its folder.
+        manifest_path: ``dataset.json`` or its folder.
 
     Raises:
         FormatError: The file is not JSON, has another format version, or a wrong field; the message names the field.
         FileNotFoundError: The file does not exist, so the conversion is not complete.
     """
-    path = Path(path)
-    if path.is_dir():
-        path = path / MANIFEST_NAME
+    manifest_path = Path(manifest_path)
+    if manifest_path.is_dir():
+        manifest_path = manifest_path / MANIFEST_NAME
     try:
-        content = read_whole(path, _MAX_BYTES)
-    except FileTooLarge as error:
-        raise FormatError(f"{path}: {error}, so not a manifest; convert this dataset again") from None
+        content = read_whole(manifest_path, _MAX_BYTES)
+    except FormatError as error:
+        raise FormatError(f"{manifest_path}: {error}, so not a manifest; convert this dataset again") from None
     except FileNotFoundError:
         raise FileNotFoundError(
-            f"{path}: no manifest, so this conversion is not complete; run convert.run again to finish it"
+            f"{manifest_path}: no manifest, so this conversion is not complete; run convert.run again to finish it"
         ) from None
-    return parse_manifest(content, where=str(path))
+    return parse_manifest(content, context=str(manifest_path))
 
 
-def parse_manifest(content: bytes, *, where: str) -> Manifest:
-    """Validate the content of a manifest; raise FormatError as ``read_manifest`` does, with ``where`` as the file."""
+def parse_manifest(content: bytes, *, context: str) -> Manifest:
+    """Validate the content of a manifest; raise FormatError as ``read_manifest`` does, with ``context`` as the file."""
     collects = gc.isenabled()
     # The objects of 20,000 shards make the garbage collector run, in vain, for a third of the time.
     gc.disable()
     try:
         manifest = Manifest.model_validate_json(content)
     except ValidationError as error:
-        raise FormatError(f"{where}: {_fault(content, error)}") from None
+        raise FormatError(f"{context}: {_fault(content, error)}") from None
     finally:
         if collects:
             gc.enable()
-    before, _, after = content.rpartition(manifest.checksum.encode())
-    if hashlib.sha256(before + UNSIGNED.encode() + after).hexdigest() != manifest.checksum:
+    prefix, _, suffix = content.rpartition(manifest.checksum.encode())
+    if hashlib.sha256(prefix + UNSIGNED.encode() + suffix).hexdigest() != manifest.checksum:
         raise FormatError(
-            f"{where}: its checksum is wrong, so it was changed or damaged; convert again with --overwrite"
+            f"{context}: its checksum is wrong, so it was changed or damaged; convert again with --overwrite"
         )
-    for fault in _inconsistencies(manifest):
-        raise FormatError(f"{where}: {fault}")
+    for inconsistency in _inconsistencies(manifest):
+        raise FormatError(f"{context}: {inconsistency}")
     return manifest
 
 
 def _fault(content: bytes, error: ValidationError) -> str:
-    """Return the most telling fault: no JSON at all, another format version, or a wrong field."""
+    """Return the most informative fault: not JSON, another format version, or a wrong field."""
     try:
-        raw = json.loads(content)
+        manifest = json.loads(content)
     except (ValueError, RecursionError) as broken:
         return f"not a JSON file ({broken}); convert this dataset again"
-    found = raw.get("format_version") if isinstance(raw, dict) else None
-    if found != FORMAT_VERSION:
+    format_version = manifest.get("format_version") if isinstance(manifest, dict) else None
+    if format_version != FORMAT_VERSION:
         return (
-            f"format version {found!r}, this program reads version {FORMAT_VERSION}; convert it again with "
+            f"format version {format_version!r}, this program reads version {FORMAT_VERSION}; convert it again with "
             "`python -m convert.run ... --overwrite`"
         )
     return f"field {first_fault(error)}"
@@ -323,30 +325,32 @@ def _fault(content: bytes, error: ValidationError) -> str:
 
 def _inconsistencies(manifest: Manifest) -> Iterator[str]:
     """Yield the contradictions between fields."""
-    for name, split in manifest.splits.items():
-        tables = (split.index["steps"], *split.labels.values())
-        for column, count in Counter(column for table in tables for column in table.columns).items():
-            if count > 1:
-                yield f"split {name} has the column {column!r} twice, among steps and labels"
-        yield from _wrong_totals(f"split {name}", split, split.shards)
-        for stem, count in Counter(shard.name for shard in split.shards).items():
-            if count > 1:
-                yield f"split {name} lists shard {stem} twice"
-            if split_of(stem) != name:
-                yield f"shard {stem} is listed under split {name}, where it does not belong"
+    for split_name, split_entry in manifest.splits.items():
+        tables = (split_entry.index["steps"], *split_entry.labels.values())
+        for column, num_uses in Counter(column for table in tables for column in table.columns).items():
+            if num_uses > 1:
+                yield f"split {split_name} has the column {column!r} twice, among steps and labels"
+        yield from _wrong_totals(f"split {split_name}", split_entry, split_entry.shards)
+        for stem, num_uses in Counter(shard.name for shard in split_entry.shards).items():
+            if num_uses > 1:
+                yield f"split {split_name} lists shard {stem} twice"
+            if split_of(stem) != split_name:
+                yield f"shard {stem} is listed under split {split_name}, where it does not belong"
     yield from _wrong_totals("the dataset", manifest, list(manifest.splits.values()))
-    for name, vectors in manifest.statistics.items():
-        for vector, statistics in vectors.items():
+    for split_name, vectors in manifest.statistics.items():
+        for vector_name, statistics in vectors.items():
             lengths = {key: len(value) for key, value in statistics if isinstance(value, tuple)}
             if len(set(lengths.values())) > 1:
-                yield f"statistics of {vector} in split {name} differ in length: {lengths}"
+                yield f"statistics of {vector_name} in split {split_name} differ in length: {lengths}"
 
 
-def _wrong_totals(what: str, whole: Manifest | SplitEntry, parts: Sequence[SplitEntry | ShardEntry]) -> Iterator[str]:
-    for key in ("episodes", "steps", "records"):
-        total = sum(getattr(part, key) for part in parts)
-        if total != getattr(whole, key):
-            yield f"{what} says {getattr(whole, key)} {key}, its parts add up to {total}"
+def _wrong_totals(
+    context: str, entry: Manifest | SplitEntry, parts: Sequence[SplitEntry | ShardEntry]
+) -> Iterator[str]:
+    for count_name in ("episodes", "steps", "records"):
+        stated, total = getattr(entry, count_name), sum(getattr(part, count_name) for part in parts)
+        if total != stated:
+            yield f"{context} says {stated} {count_name}, its parts add up to {total}"
 
 
 class Fetched(_Model):
@@ -366,17 +370,17 @@ class Fetched(_Model):
     shards: tuple[str, ...]
 
 
-def read_fetched(folder: Path) -> Fetched | None:
-    """Read the file, None if the dataset is complete; raise FormatError if the file cannot be used."""
-    path = folder / FETCHED_NAME
+def read_fetched(dataset_folder: Path) -> Fetched | None:
+    """Read the file; return None if the dataset is complete. Raise FormatError if the file cannot be used."""
+    fetched_path = dataset_folder / FETCHED_NAME
     try:
-        return Fetched.model_validate_json(path.read_bytes())
+        return Fetched.model_validate_json(fetched_path.read_bytes())
     except FileNotFoundError:
         return None
     except ValidationError as error:
-        raise FormatError(f"{path}: {first_fault(error)}; remove it, and fetch the dataset again") from None
+        raise FormatError(f"{fetched_path}: {first_fault(error)}; remove it, and fetch the dataset again") from None
 
 
-def write_fetched(folder: Path, fetched: Fetched) -> None:
+def write_fetched(dataset_folder: Path, fetched: Fetched) -> None:
     """Write the file atomically."""
-    write_whole(folder / FETCHED_NAME, fetched.model_dump_json(indent=1) + "\n", suffix=PARTIAL)
+    write_whole(dataset_folder / FETCHED_NAME, fetched.model_dump_json(indent=1) + "\n", suffix=PARTIAL)

@@ -40,20 +40,20 @@ def _plain_number(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else value
 
 
-def _read_weight(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
+def _read_weight(weight: Any, validate: ValidatorFunctionWrapHandler) -> Any:
     try:
-        return validate(_plain_number(value))
+        return validate(_plain_number(weight))
     except ValidationError:
         raise ValueError(
-            f"found {value!r:.80}; expected a finite number >= 0 (0 leaves the member out), 'size', or "
+            f"found {weight!r:.80}; expected a finite number >= 0 (0 leaves the member out), 'size', or "
             "{size_power: p, factor: f} with p from 0 (all equal) to 1 (by size) and beyond"
         ) from None
 
 
-def _read_offset(value: Any) -> Any:
-    if not OFFSET.fullmatch(str(value).strip()):
-        raise ValueError(f"offset {value!r:.80} is neither a number of steps (5) nor seconds (0.6s)")
-    return int(value) if str(value).isdecimal() else value
+def _read_offset(offset: Any) -> Any:
+    if not OFFSET.fullmatch(str(offset).strip()):
+        raise ValueError(f"offset {offset!r:.80} is neither a number of steps (5) nor seconds (0.6s)")
+    return int(offset) if str(offset).isdecimal() else offset
 
 
 Offset = Annotated[int | str, BeforeValidator(_read_offset)]
@@ -119,8 +119,8 @@ class MixtureFile(Entry):
 
     @model_validator(mode="before")
     @classmethod
-    def _read_weights_alone(cls, content: Any) -> Any:
-        """Read a weight alone as ``{weight: ...}``."""
+    def _read_bare_weights(cls, content: Any) -> Any:
+        """Read a bare weight as ``{weight: ...}``."""
         members = content.get("members") if isinstance(content, dict) else None
         if not isinstance(members, Mapping):
             return content
@@ -128,28 +128,30 @@ class MixtureFile(Entry):
 
     @model_validator(mode="after")
     def _check_schedule(self) -> MixtureFile:
-        untils = [phase.until for phase in self.schedule]
-        for number, (before, until) in enumerate(zip([0, *untils], untils, strict=False), 1):
-            if (until is None) != (number == len(untils)) or (until is not None and until <= (before or 0)):
+        phase_ends = [phase.until for phase in self.schedule]
+        previous = 0
+        for number, phase_end in enumerate(phase_ends, 1):
+            is_last = number == len(phase_ends)
+            if is_last != (phase_end is None) or (phase_end is not None and phase_end <= previous):
                 raise ValueError(
-                    f"schedule: phase {number} ends at step {until}, the one before at {before}; `until` grows from "
-                    "phase to phase, and only the last phase has none"
+                    f"schedule: phase {number} ends at step {phase_end}, the one before at {previous}; `until` grows "
+                    "from phase to phase, and only the last phase has none"
                 )
-        for phase in self.schedule:
-            for name in phase.weights:
-                if name not in self.members:
-                    raise ValueError(f"schedule: no member {name!r}; {closest(name, self.members, noun='members')}")
+            previous = phase_end or previous
+        for member in (member for phase in self.schedule for member in phase.weights):
+            if member not in self.members:
+                raise ValueError(f"schedule: no member {member!r}; {closest(member, self.members, noun='members')}")
         for number, weights in enumerate(self.phase_weights, 1):
-            if not any(weight != 0 for weight in weights.values()):
-                where = f"schedule: phase {number}: " if self.schedule else ""
-                raise ValueError(f"{where}no member has a weight above 0")
+            if all(weight == 0 for weight in weights.values()):
+                context = f"schedule: phase {number}: " if self.schedule else ""
+                raise ValueError(f"{context}no member has a weight above 0")
         return self
 
     @property
     def phase_weights(self) -> list[dict[str, Weight]]:
         """Weight of each member in each phase."""
         if not self.schedule:
-            return [{name: member.weight for name, member in self.members.items()}]
+            return [{name: entry.weight for name, entry in self.members.items()}]
         return [{name: phase.weights.get(name, 0.0) for name in self.members} for phase in self.schedule]
 
     @property
@@ -158,21 +160,21 @@ class MixtureFile(Entry):
         return tuple(phase.until for phase in self.schedule if phase.until is not None)
 
 
-def member_content(entry: Any) -> Any:
+def member_content(member_entry: Any) -> Any:
     """Return the content of a member; a weight alone stands for ``{weight: ...}``.
 
     >>> member_content(2), member_content({"size_power": 0.5}), member_content({"root": "/data/mine"})
     ({'weight': 2}, {'weight': {'size_power': 0.5}}, {'root': '/data/mine'})
     """
-    alone = not isinstance(entry, Mapping) or "size_power" in entry
-    return {"weight": entry} if alone else dict(entry)
+    is_weight = not isinstance(member_entry, Mapping) or "size_power" in member_entry
+    return {"weight": member_entry} if is_weight else dict(member_entry)
 
 
-def in_folder(entry: MemberEntry, folder: Path) -> MemberEntry:
+def in_folder(entry: MemberEntry, config_folder: Path) -> MemberEntry:
     """Return a member whose relative paths count from the folder of its file."""
-    paths = {
-        name: str(folder / value)
-        for name in ("root", "episodes", "keep_ranges")
-        if isinstance(value := getattr(entry, name), str)
+    absolute_paths = {
+        field_name: str(config_folder / location)
+        for field_name in ("root", "episodes", "keep_ranges")
+        if isinstance(location := getattr(entry, field_name), str)
     }
-    return entry.model_copy(update=paths)
+    return entry.model_copy(update=absolute_paths)

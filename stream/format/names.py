@@ -10,7 +10,7 @@ A converted dataset has these files::
     ROOT/<dataset>/<version>/<split>/records.arrow                        one row per record of the split
     ROOT/<dataset>/<version>/<split>/labels/<name>.arrow                  columns added later, one row per step
     ROOT/<dataset>/<version>/<split>/<split>-00007-of-01024.arrayrecord   the frames
-    ROOT/<dataset>/<version>/<split>/cached/<split>-00007...arrayrecord   those that were read in place, in a cache
+    ROOT/<dataset>/<version>/<split>/cached/<split>-00007...arrayrecord   records that were read in place, in a cache
 
 The three tables are the index of a split, and labels are further columns of ``steps``. Each table is an uncompressed
 Arrow IPC file of one record batch, so every column is one contiguous array that can be mapped. Rows follow the order of
@@ -20,8 +20,8 @@ The layout says what a record of an ArrayRecord file is:
 
 - ``pairs``: the frames of one pair (t, t + offset) of one camera.
 - ``frames``: one frame of one camera, a JPEG or a depth map (``stream.format.frame``). An episode of n steps and k
-  cameras has n * k records, camera after camera, each from step 0 to n - 1. A frame that the source lacks, or that is
-  damaged, is a hole: a record without frames.
+  cameras has n * k records, camera after camera, each from step 0 to n - 1. A missing or damaged frame of the source is
+  a hole: a record without frames.
 """
 
 from __future__ import annotations
@@ -65,13 +65,13 @@ DERIVED: tuple[DerivedName, ...] = get_args(DerivedName)
 The default vectors and those in canonical spaces are float32 lists of a fixed size. A dataset without an action, a
 state or a space lacks the column. A number in a space that a step does not have is NaN.
 
-``motion`` is one float32: how far the robot moves from this step to the next, NaN where the dataset does not tell.
+``motion`` is one float32: how far the robot moves from this step to the next, NaN where the dataset does not say.
 """
 
 RECORD_MAGIC = b"FRM1"
 RECORD_HEADER = struct.Struct("<4sI")
 HOLE = RECORD_HEADER.pack(RECORD_MAGIC, 0)
-"""Record without frames, of the ``frames`` layout alone."""
+"""Record without frames, only in the ``frames`` layout."""
 MAX_FRAMES = 1 << 16
 """Largest number of frames in a record."""
 MAX_PIXELS = 1 << 26
@@ -79,67 +79,47 @@ MAX_PIXELS = 1 << 26
 
 
 def split_of(stem: str) -> str:
-    """Return the split of a shard.
-
-    >>> split_of("train-00007-of-01024")
-    'train'
-    """
+    """Return the split of a shard: ``train`` for ``train-00007-of-01024``."""
     return stem.rsplit("-", 3)[0]
 
 
 def shard_file(stem: str) -> str:
-    """Return the file name of a shard.
-
-    >>> shard_file("train-00007-of-01024")
-    'train-00007-of-01024.arrayrecord'
-    """
+    """Return the file name of a shard, such as ``train-00007-of-01024.arrayrecord``."""
     return f"{stem}.arrayrecord"
 
 
-def cached_copy(shard: Path) -> Path:
-    """Return the sparse file with the records of a shard that were read in place.
-
-    >>> cached_copy(Path("train/train-00007-of-01024.arrayrecord"))
-    PosixPath('train/cached/train-00007-of-01024.arrayrecord')
-    """
-    return shard.parent / "cached" / shard.name
+def cached_copy(shard_path: Path) -> Path:
+    """Return the sparse file with the records of a shard that were read in place, in the folder ``cached``."""
+    return shard_path.parent / "cached" / shard_path.name
 
 
 def table_file(kind: TableKind) -> str:
-    """Return the file name of a table of the index.
-
-    >>> table_file("steps")
-    'steps.arrow'
-    """
+    """Return the file name of a table of the index, such as ``steps.arrow``."""
     return f"{kind}.arrow"
 
 
-def label_file(name: str) -> str:
-    """Return the file name of a table of labels.
-
-    >>> label_file("progress")
-    'progress.arrow'
-    """
-    return f"{name}.arrow"
+def label_file(label_name: str) -> str:
+    """Return the file name of a table of labels, such as ``progress.arrow``."""
+    return f"{label_name}.arrow"
 
 
-def waiting_label(name: str, sha256: str) -> str:
-    """Return the file name that a table of labels has before the manifest names it, and before it goes.
+def waiting_label(label_name: str, sha256: str) -> str:
+    """Return the file name of a table of labels before the manifest names it, and before it is removed.
 
     >>> waiting_label("progress", "0f" * 32)
     '.progress.0f0f0f0f0f0f0f0f.arrow'
     """
-    return f".{name}.{sha256[:16]}.arrow"
+    return f".{label_name}.{sha256[:16]}.arrow"
 
 
 def tables_of(column: str, kinds: Sequence[TableKind] = SEARCHED) -> tuple[Sequence[TableKind], str]:
-    """Return the tables in which to look up a column, and its name there.
+    """Return the tables in which to look up a column, and its name in them.
 
     >>> tables_of("steps.language"), tables_of("language")
     ((('steps',), 'language'), (('steps', 'episodes', 'records'), 'language'))
     """
-    first, _, rest = column.partition(".")
-    return next((((kind,), rest) for kind in kinds if kind == first and rest), (kinds, column))
+    prefix, _, suffix = column.partition(".")
+    return next((((kind,), suffix) for kind in kinds if kind == prefix and suffix), (kinds, column))
 
 
 def frame_views(record: bytes | memoryview) -> list[memoryview]:
@@ -148,22 +128,22 @@ def frame_views(record: bytes | memoryview) -> list[memoryview]:
     Raises:
         FormatError: The record does not start with the magic bytes, or its lengths do not add up to its size.
     """
-    view = memoryview(record)
-    size = len(view)
-    if size < RECORD_HEADER.size:
-        raise FormatError(f"record of {size} bytes is shorter than its {RECORD_HEADER.size}-byte header")
-    magic, count = RECORD_HEADER.unpack_from(view)
-    if magic != RECORD_MAGIC:
-        raise FormatError(f"record starts with {bytes(magic)!r}, expected {RECORD_MAGIC!r}")
-    start = RECORD_HEADER.size + 4 * count
-    if not 1 <= count <= MAX_FRAMES or start > size:
-        raise FormatError(f"record of {size} bytes says that it holds {count} frames")
+    record_view = memoryview(record)
+    record_size = len(record_view)
+    if record_size < RECORD_HEADER.size:
+        raise FormatError(f"record of {record_size} bytes is shorter than its {RECORD_HEADER.size}-byte header")
+    magic_bytes, num_frames = RECORD_HEADER.unpack_from(record_view)
+    if magic_bytes != RECORD_MAGIC:
+        raise FormatError(f"record starts with {bytes(magic_bytes)!r}, expected {RECORD_MAGIC!r}")
+    frame_start = RECORD_HEADER.size + 4 * num_frames
+    if not 1 <= num_frames <= MAX_FRAMES or frame_start > record_size:
+        raise FormatError(f"record of {record_size} bytes says that it holds {num_frames} frames")
     frames = []
-    for length in struct.unpack_from(f"<{count}I", view, RECORD_HEADER.size):
-        frames.append(view[start : start + length])
-        start += length
-    if start != size:
-        raise FormatError(f"record has {size} bytes, its header adds up to {start}")
+    for frame_size in struct.unpack_from(f"<{num_frames}I", record_view, RECORD_HEADER.size):
+        frames.append(record_view[frame_start : frame_start + frame_size])
+        frame_start += frame_size
+    if frame_start != record_size:
+        raise FormatError(f"record has {record_size} bytes, its header adds up to {frame_start}")
     return frames
 
 

@@ -26,7 +26,6 @@ class RecordFile:
     """An open ArrayRecord file, closed with the last reference to it.
 
     Args:
-        path: File.
         size: Size in bytes that the manifest gives, or None for any.
 
     Raises:
@@ -43,10 +42,10 @@ class RecordFile:
                 f"{path}: missing, though the manifest names it; run the same `python -m convert.run` command "
                 "again, or copy it again"
             ) from None
-        found = os.fstat(self._fd).st_size
-        if size is not None and found != size:
+        actual_size = os.fstat(self._fd).st_size
+        if size is not None and actual_size != size:
             raise FormatError(
-                f"{path}: {found:,} bytes, the manifest says {size:,}; the file is damaged or belongs to another "
+                f"{path}: {actual_size:,} bytes, the manifest says {size:,}; the file is damaged or belongs to another "
                 "conversion"
             )
 
@@ -56,11 +55,7 @@ class RecordFile:
             _close(self._fd)
 
     def ahead(self, records: Iterable[tuple[int, int]]) -> list[Read]:
-        """Return the reads that bring records from afar, none for a local file.
-
-        Args:
-            records: Position and size of each record.
-        """
+        """Return the remote reads of records, by position and size; none for a local file."""
         return []
 
     def read(self, position: int, num_bytes: int, xxh3_64: int) -> memoryview:
@@ -68,9 +63,7 @@ class RecordFile:
         return self.read_all((position,), (num_bytes,), (xxh3_64,))[0]
 
     def read_all(self, positions: Sequence[int], num_bytes: Sequence[int], xxh3_64: Sequence[int]) -> list[memoryview]:
-        """Return some records; several threads may call this at the same time.
-
-        Records that lie one after the other are read at once.
+        """Return records, reading neighbours at once; several threads may call this at the same time.
 
         Args:
             positions, num_bytes, xxh3_64: Location and checksum of each record, see ``RECORD_FIELDS``.
@@ -80,46 +73,54 @@ class RecordFile:
             OSError: The disk cannot read them.
         """
         sizes = list(map(stored_size, positions, num_bytes))
-        found: list[memoryview] = []
-        while len(found) < len(sizes):
-            start = stop = len(found)
-            begin = end = positions[start]
-            while stop < len(sizes) and 0 <= positions[stop] - end <= _GAP and end - begin < _MOST_AT_ONCE:
-                end = positions[stop] + sizes[stop]
-                stop += 1
-            run = memoryview(self.pread(end - begin, begin))
-            for number in range(start, stop):
-                first = positions[number] - begin
-                stored = run[first : first + sizes[number]]
-                found.append(cut_record(stored, sizes[number], positions[number], num_bytes[number], xxh3_64[number]))
-        return found
+        records: list[memoryview] = []
+        while len(records) < len(sizes):
+            # One read spans the following records, as long as they are ascending, close together, and not too large.
+            run_stop = len(records)
+            run_start = run_end = positions[run_stop]
+            while (
+                run_stop < len(sizes)
+                and 0 <= positions[run_stop] - run_end <= _GAP
+                and run_end - run_start < _MOST_AT_ONCE
+            ):
+                run_end = positions[run_stop] + sizes[run_stop]
+                run_stop += 1
+            content = memoryview(self.pread(run_end - run_start, run_start))
+            for record in range(len(records), run_stop):
+                start, size = positions[record] - run_start, sizes[record]
+                stored = content[start : start + size]
+                records.append(cut_record(stored, size, positions[record], num_bytes[record], xxh3_64[record]))
+        return records
 
     def pread(self, num_bytes: int, position: int) -> bytes | memoryview:
         """Return bytes of the file, fewer at its end."""
         return os.pread(self._fd, num_bytes, position)
 
-    def read_into(self, position: int, num_bytes: int, xxh3_64: int, parts: Sequence[memoryview]) -> None:
-        """Read one record into buffers, which are filled one after the other; raises as ``read_all`` does."""
-        expected = sum(map(len, parts))
+    def read_into(self, position: int, num_bytes: int, xxh3_64: int, buffers: Sequence[memoryview]) -> None:
+        """Read one record into buffers, which are filled one after the other; raise as ``read_all`` does."""
+        expected = sum(map(len, buffers))
         if expected != num_bytes or position < 0:
             raise FormatError(f"has {num_bytes:,} bytes at {position:,}, expected {expected:,}")
-        buffers: list[memoryview] = []
-        header = memoryview(bytearray(BLOCK_HEADER))
-        room, size = BLOCK - position % BLOCK, num_bytes
-        digest = xxhash.xxh3_64()
-        for part in parts:
+        # The file has a header at each multiple of BLOCK, which one spare buffer takes whenever the record crosses one.
+        pieces: list[memoryview] = []
+        spare_header = memoryview(bytearray(BLOCK_HEADER))
+        block_left, stored_bytes = BLOCK - position % BLOCK, num_bytes
+        for buffer in buffers:
             start = 0
-            while len(part) - start > room:
-                buffers += (part[start : start + room], header)
-                start, room, size = start + room, BLOCK - BLOCK_HEADER, size + BLOCK_HEADER
-            buffers.append(part[start:] if start else part)
-            room -= len(part) - start
-        found = 0
-        for first in range(0, len(buffers), _MOST_BUFFERS):
-            found += os.preadv(self._fd, buffers[first : first + _MOST_BUFFERS], position + found)
-        for part in parts:
-            digest.update(part)
-        if found != size or digest.intdigest() != xxh3_64:
+            while len(buffer) - start > block_left:
+                pieces += (buffer[start : start + block_left], spare_header)
+                start += block_left
+                stored_bytes += BLOCK_HEADER
+                block_left = BLOCK - BLOCK_HEADER
+            pieces.append(buffer[start:] if start else buffer)
+            block_left -= len(buffer) - start
+        bytes_read = 0
+        for first in range(0, len(pieces), _MOST_BUFFERS):
+            bytes_read += os.preadv(self._fd, pieces[first : first + _MOST_BUFFERS], position + bytes_read)
+        digest = xxhash.xxh3_64()
+        for buffer in buffers:
+            digest.update(buffer)
+        if bytes_read != stored_bytes or digest.intdigest() != xxh3_64:
             raise FormatError(_CHANGED)
 
 
@@ -127,17 +128,19 @@ def stored_size(position: int, num_bytes: int) -> int:
     """Return the size of a record with the block headers inside of it."""
     if not 0 <= num_bytes < 1 << 31 or position < 0:
         raise FormatError(f"cannot be read (the index says {num_bytes:,} bytes at {position:,})")
-    first = min(num_bytes, BLOCK - position % BLOCK)
-    return num_bytes + BLOCK_HEADER * -((first - num_bytes) // (BLOCK - BLOCK_HEADER))
+    first_bytes = min(num_bytes, BLOCK - position % BLOCK)
+    # Rounded up: each further block, also one that is not full, has a header.
+    num_headers = -((first_bytes - num_bytes) // (BLOCK - BLOCK_HEADER))
+    return num_bytes + BLOCK_HEADER * num_headers
 
 
 def cut_record(stored: memoryview, size: int, position: int, num_bytes: int, xxh3_64: int) -> memoryview:
     """Return a record without its block headers; raise FormatError if the checksum is another."""
     record = stored
     if size > num_bytes:
-        first = BLOCK - position % BLOCK
-        blocks = (stored[start + BLOCK_HEADER : start + BLOCK] for start in range(first, size, BLOCK))
-        record = memoryview(b"".join((stored[:first], *blocks)))
+        first_bytes = BLOCK - position % BLOCK
+        blocks = (stored[start + BLOCK_HEADER : start + BLOCK] for start in range(first_bytes, size, BLOCK))
+        record = memoryview(b"".join((stored[:first_bytes], *blocks)))
     if len(stored) != size or xxhash.xxh3_64_intdigest(record) != xxh3_64:
         raise FormatError(_CHANGED)
     return record

@@ -10,8 +10,8 @@ TEXT = pa.dictionary(pa.int32(), pa.large_string())
 """Type of texts that repeat."""
 
 
-def _fields(**types: pa.DataType) -> tuple[pa.Field, ...]:
-    return tuple(pa.field(name, kind, nullable=False) for name, kind in types.items())
+def _fields(**types_by_name: pa.DataType) -> tuple[pa.Field, ...]:
+    return tuple(pa.field(name, field_type, nullable=False) for name, field_type in types_by_name.items())
 
 
 RECORD_FIELDS = _fields(
@@ -70,10 +70,10 @@ _TAKEN: dict[TableKind, frozenset[str]] = {
 }
 
 
-def feature_column(kind: TableKind, name: str) -> str:
+def feature_column(kind: TableKind, feature_name: str) -> str:
     """Return the column of a feature: its name, followed by an underscore if a column of the format has that name.
 
     >>> feature_column("steps", "observation/state"), feature_column("steps", "action")
     ('observation/state', 'action_')
     """
-    return f"{name}_" if name in _TAKEN[kind] else name
+    return f"{feature_name}_" if feature_name in _TAKEN[kind] else feature_name

@@ -29,20 +29,20 @@ class SplitShards:
     sizes: np.ndarray
 
     @classmethod
-    def of(cls, shards: Sequence[ShardEntry]) -> SplitShards:
+    def of(cls, shard_entries: Sequence[ShardEntry]) -> SplitShards:
         """Return the shards of a manifest's list."""
-        records = np.array([shard.records for shard in shards], np.int64)
+        records = np.array([shard_entry.records for shard_entry in shard_entries], np.int64)
         return cls(
-            stems=np.array([shard.name.encode() for shard in shards], "S"),
-            episodes=np.array([shard.episodes for shard in shards], np.int64),
+            stems=np.array([shard_entry.name.encode() for shard_entry in shard_entries], "S"),
+            episodes=np.array([shard_entry.episodes for shard_entry in shard_entries], np.int64),
             first_records=np.concatenate([np.zeros(1, np.int64), np.cumsum(records)]),
-            sizes=np.array([shard.file.bytes for shard in shards], np.int64),
+            sizes=np.array([shard_entry.file.bytes for shard_entry in shard_entries], np.int64),
         )
 
     def __len__(self) -> int:
         return len(self.stems)
 
-    def stem(self, shard: int) -> str:
+    def stem(self, shard_number: int) -> str:
         """Return the name of a shard."""
-        name: bytes = self.stems[shard]
-        return name.decode()
+        encoded_name: bytes = self.stems[shard_number]
+        return encoded_name.decode()

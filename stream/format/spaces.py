@@ -1,6 +1,6 @@
 """Canonical spaces of action and state, as the manifest's ``spec`` declares them for a dataset.
 
-Each space that a dataset maps to is a derived column of ``steps``, such as ``action_oxe``. A NaN in it is a number that
+Each space that a dataset maps to is a derived column of ``steps``, such as ``action_oxe``. NaN marks a number that
 the dataset does not have.
 """
 
@@ -20,13 +20,13 @@ EEF_NAMES = ("x", "y", "z", "roll", "pitch", "yaw", "gripper")
 """Dimensions of every space but ``joint``. The gripper is 1 when open and 0 when closed."""
 
 
-def derived_column(which: VectorName, space: SpaceName | None) -> DerivedName:
+def derived_column(vector_name: VectorName, space: SpaceName | None) -> DerivedName:
     """Return the column of ``steps`` with a vector in a space, or as the registry has it.
 
     >>> derived_column("action", "oxe")
     'action_oxe'
     """
-    return cast(DerivedName, f"{which}_{space}" if space else which)
+    return cast(DerivedName, f"{vector_name}_{space}" if space else vector_name)
 
 
 class NamedTerm(Protocol):
@@ -42,7 +42,7 @@ class NamedTerm(Protocol):
 
 
 def space_names(space: SpaceName, terms: Sequence[NamedTerm]) -> tuple[str, ...]:
-    """Return the names of the dimensions of a space, those of joints counted from 1."""
+    """Return the names of the dimensions of a space; joints are counted from 1."""
     if space != "joint":
         return EEF_NAMES
     names: list[str] = []
@@ -63,13 +63,15 @@ _Terms = Annotated[tuple[SpaceTerm, ...], Field(max_length=100)]
 
 
 class Space(BaseModel):
-    """A loader's fields of a space; without terms there is no column.
+    """A loader's fields of a space; a vector without terms has no column.
 
     Attributes:
-        action, state: Terms of the columns ``action_<space>`` and ``state_<space>``.
+        action: Terms of the column ``action_<space>``.
+        state: Terms of the column ``state_<space>``.
         unknown_units: Names of the dimensions whose unit is not known.
         unmapped: Reason why the dataset does not map to this space.
-        drop_first, drop_last: Count of steps at either end of an episode without an action.
+        drop_first: Count of steps without an action at the start of an episode.
+        drop_last: The same at its end.
     """
 
     action: _Terms = ()
@@ -80,6 +82,6 @@ class Space(BaseModel):
     drop_last: _Count = 0
 
     def names(self, space: SpaceName, vector: VectorName) -> tuple[str, ...]:
-        """Return the names of the dimensions of a column, none if there is no column."""
-        terms = self.action if vector == "action" else self.state
-        return space_names(space, terms) if terms else ()
+        """Return the names of the dimensions of a column, empty if the column does not exist."""
+        vector_terms = self.action if vector == "action" else self.state
+        return space_names(space, vector_terms) if vector_terms else ()

@@ -22,64 +22,60 @@ def describe_values(values: np.ndarray) -> dict[str, float | int | None]:
 
     Returns:
         ``nonfinite``, the count of values left out; ``mean``, ``std`` (ddof 0), ``min``, ``max``, ``q01`` and ``q99``
-        of the others, None if there are none.
+        of the other values, None if there are no others.
     """
     counted = np.isfinite(values)
-    finite = values if counted.all() else values[counted]
-    nonfinite = len(values) - len(finite)
-    if not len(finite):
+    finite_values = values if counted.all() else values[counted]
+    nonfinite = len(values) - len(finite_values)
+    if not len(finite_values):
         return {"nonfinite": nonfinite, **dict.fromkeys(NUMBERS)}
-    mean = _sum(finite, 0.0, power=1) / len(finite)
-    numbers = {
-        "mean": mean,
-        "std": math.sqrt(_sum(finite, mean, power=2) / len(finite)),
-        "min": float(finite.min()),
-        "max": float(finite.max()),
-        **_quantiles(finite),
-    }
-    return {"nonfinite": nonfinite, **{key: float(f"{number:.{_DIGITS}g}") for key, number in numbers.items()}}
+    mean = _sum(finite_values, 0.0, power=1) / len(finite_values)
+    std = math.sqrt(_sum(finite_values, mean, power=2) / len(finite_values))
+    extremes = {"min": float(finite_values.min()), "max": float(finite_values.max())}
+    return {"nonfinite": nonfinite, **_rounded({"mean": mean, "std": std, **extremes, **_quantiles(finite_values)})}
 
 
 def describe_weighted(values: np.ndarray, weights: np.ndarray) -> dict[str, float | int | None]:
-    """Return the statistics of values with weights, as ``describe_values`` does; equal weights give the same.
-
-    The quantiles interpolate between the middles of the weights that values have on the line of all weights.
-
-    Args:
-        values: float32 [n].
-        weights: float64 [n]; values of weight 0 do not count.
-    """
-    finite = np.isfinite(values)
-    kept = finite & (weights > 0)
-    nonfinite = int((~finite).sum())
-    if not kept.any():
+    """Return the statistics of float32 [n] with weights, float64 [n], as ``describe_values`` does; 0 does not count."""
+    is_finite = np.isfinite(values)
+    is_counted = is_finite & (weights > 0)
+    nonfinite = int((~is_finite).sum())
+    if not is_counted.any():
         return {"nonfinite": nonfinite, **dict.fromkeys(NUMBERS)}
-    order = np.flatnonzero(kept)[np.argsort(values[kept], kind="stable")]
-    values, weights = values[order].astype(np.float64), weights[order] / weights[order].sum()
+    sorted_rows = np.flatnonzero(is_counted)[np.argsort(values[is_counted], kind="stable")]
+    values, weights = values[sorted_rows].astype(np.float64), weights[sorted_rows] / weights[sorted_rows].sum()
     mean = float(values @ weights)
-    place = weights.cumsum() - (weights + weights[0]) / 2
     numbers = {
         "mean": mean,
         "std": math.sqrt((values - mean) ** 2 @ weights),
         "min": float(values[0]),
         "max": float(values[-1]),
-        **{key: float(np.interp(share * place[-1], place, values)) for key, share in _QUANTILES.items()},
     }
-    return {"nonfinite": nonfinite, **{key: float(f"{number:.{_DIGITS}g}") for key, number in numbers.items()}}
+    # On a line of all weights, each value stands in the middle of its weight; quantiles interpolate between the values.
+    positions = weights.cumsum() - (weights + weights[0]) / 2
+    for name, quantile in _QUANTILES.items():
+        numbers[name] = float(np.interp(quantile * positions[-1], positions, values))
+    return {"nonfinite": nonfinite, **_rounded(numbers)}
 
 
-def _sum(values: np.ndarray, less: float, *, power: int) -> float:
-    chunks = (values[start : start + _CHUNK].astype(np.float64) - less for start in range(0, len(values), _CHUNK))
-    return math.fsum(float((chunk**power).sum()) for chunk in chunks)
+def _rounded(numbers: dict[str, float]) -> dict[str, float]:
+    return {name: float(f"{number:.{_DIGITS}g}") for name, number in numbers.items()}
+
+
+def _sum(finite_values: np.ndarray, center: float, *, power: int) -> float:
+    chunks = (finite_values[start : start + _CHUNK] for start in range(0, len(finite_values), _CHUNK))
+    return math.fsum(float(((chunk.astype(np.float64) - center) ** power).sum()) for chunk in chunks)
 
 
 def _quantiles(values: np.ndarray) -> dict[str, float]:
     """Return the quantiles as numpy interpolates them in float64; reorders the values."""
     last = len(values) - 1
-    ranks = {key: share * last for key, share in _QUANTILES.items()}
-    values.partition(sorted({min(int(rank) + more, last) for rank in ranks.values() for more in (0, 1)}))
-    found = {}
-    for key, rank in ranks.items():
-        low, high = float(values[int(rank)]), float(values[min(int(rank) + 1, last)])
-        found[key] = low + (high - low) * (rank - int(rank))
-    return found
+    positions = {name: share * last for name, share in _QUANTILES.items()}
+    lower_ranks = {int(position) for position in positions.values()}
+    values.partition(sorted(lower_ranks | {min(rank + 1, last) for rank in lower_ranks}))
+    quantiles = {}
+    for name, position in positions.items():
+        rank = int(position)
+        lower, upper = float(values[rank]), float(values[min(rank + 1, last)])
+        quantiles[name] = lower + (upper - lower) * (position - rank)
+    return quantiles

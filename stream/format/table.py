@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
     from stream.format.manifest import TableEntry
 
-_CHUNK = 4 << 20
-_LABEL = "copy it again, or take it away with `pairstream label ROOT DATASET --remove NAME`"
+CHUNK = 4 << 20
+"""Bytes of a file that are hashed at once."""
+_LABEL = "copy it again, or remove it with `pairstream label ROOT DATASET --remove NAME`"
 _OTHER = "the file is damaged or belongs to another conversion"
 _FLOATS = {"halffloat": "float16", "float": "float32", "double": "float64"}
 """numpy's names of the types that Arrow names differently."""
@@ -51,7 +52,8 @@ class AddedFile:
 
     Attributes:
         path: File.
-        inode, modified: Number of the file, and the time of its content in nanoseconds.
+        inode: Number of the file.
+        modified: Time of the file's content in nanoseconds.
     """
 
     path: str
@@ -59,16 +61,16 @@ class AddedFile:
     modified: int
 
     @classmethod
-    def of(cls, path: str) -> AddedFile:
+    def of(cls, file_path: str) -> AddedFile:
         """Return the file that has a path now."""
-        found = os.stat(path)
-        return cls(path, found.st_ino, found.st_mtime_ns)
+        file_status = os.stat(file_path)
+        return cls(file_path, file_status.st_ino, file_status.st_mtime_ns)
 
     def check(self) -> None:
         """Raise FormatError if another file has the path now."""
         if self != AddedFile.of(self.path):
             raise FormatError(
-                f"{self.path}: was replaced since this was opened; what has it open goes on, but other processes "
+                f"{self.path}: was replaced since it was opened; processes that have it open continue, others "
                 "cannot: open the data again"
             )
 
@@ -82,10 +84,10 @@ class Column:
         width: Numbers in a row, None for a single one.
         data: Byte offset of the numbers.
         bits: True for booleans, which are stored eight to a byte.
-        validity: Byte offset of the bitmap of rows that have a value, None if all have.
+        validity: Byte offset of the bitmap of rows with a value, None if all rows have one.
         texts: Texts that the numbers stand for, or with ``dtype`` None one text a row.
         spans: (start, stop) in bytes of each buffer, for checksums.
-        file: File that holds the column, None for that of the table.
+        file: File that holds the column, None for the file of the table.
     """
 
     dtype: str | None
@@ -97,28 +99,23 @@ class Column:
     spans: tuple[tuple[int, int], ...]
     file: AddedFile | None = None
 
-    def is_like(self, other: Column) -> bool:
+    def is_like(self, reference: Column) -> bool:
         """Return whether the columns have the same type."""
-        mine, its = ((each.dtype, each.width, each.bits, each.texts is None) for each in (self, other))
+        mine, its = ((column.dtype, column.width, column.bits, column.texts is None) for column in (self, reference))
         return mine == its
 
 
 class Table:
-    """A table of an index. Its pickle holds the location alone: the process that unpickles it maps the files again.
-
-    Args:
-        path: File.
-        rows: Number of rows.
-        columns: Columns by name, those of further files included.
+    """A table of an index. Its pickle holds only the location: the process that unpickles it maps the files again.
 
     Raises:
         OSError: A file cannot be mapped; any method may raise it.
         FormatError: A further file was replaced; any method may raise it.
     """
 
-    def __init__(self, path: str, rows: int, columns: Mapping[str, Column]) -> None:
+    def __init__(self, path: str, num_rows: int, columns: Mapping[str, Column]) -> None:
         self.path = path
-        self.rows = rows
+        self.rows = num_rows
         self.columns = dict(columns)
         self._added: dict[str, np.ndarray] = {}
 
@@ -133,117 +130,119 @@ class Table:
         """Mapped bytes of the file, uint8."""
         return map_file(self.path)
 
-    def with_columns(self, others: Iterable[Table]) -> Table:
+    def with_columns(self, added_tables: Iterable[Table]) -> Table:
         """Return the table with the columns of other tables of as many rows; raise FormatError for a name twice."""
         columns = dict(self.columns)
-        for other in others:
-            file = AddedFile.of(other.path)
-            for name, column in other.columns.items():
+        for table in added_tables:
+            file = AddedFile.of(table.path)
+            for name, column in table.columns.items():
                 if name in columns:
-                    raise FormatError(f"{other.path}: column {name!r} is also in {self.file_of(name)}; remove one")
+                    raise FormatError(f"{table.path}: column {name!r} is also in {self.file_of(name)}; remove one")
                 columns[name] = replace(column, file=file)
-        found = Table(self.path, self.rows, columns)
-        found.__dict__["content"] = self.content
-        return found
+        joined = Table(self.path, self.rows, columns)
+        joined.__dict__["content"] = self.content
+        return joined
 
-    def file_of(self, name: str) -> str:
-        """Return the path of the file with a column; that of the table for a column that there is not."""
-        column = self.columns.get(name)
+    def file_of(self, column_name: str) -> str:
+        """Return the path of the file with a column, or the path of the table for an unknown column."""
+        column = self.columns.get(column_name)
         return self.path if column is None or column.file is None else column.file.path
 
     def content_of(self, column: Column) -> np.ndarray:
         """Return the mapped bytes of the file with a column, uint8."""
         if column.file is None:
             return self.content
-        path = column.file.path
-        if path not in self._added:
-            content = map_file(path)
+        file_path = column.file.path
+        if file_path not in self._added:
+            content = map_file(file_path)
             column.file.check()
-            self._added[path] = content
-        return self._added[path]
+            self._added[file_path] = content
+        return self._added[file_path]
 
     def arrow(self) -> pa.Table:
         """Return the table as an Arrow table over the mapped files."""
         import pyarrow as pa
 
-        table = pa.Table.from_batches([_read_batch(self.path, self.content)])
-        for file, column in {each.file: each for each in self.columns.values() if each.file is not None}.items():
-            batch = _read_batch(file.path, self.content_of(column))
-            for field, array in zip(batch.schema, batch.columns, strict=True):
-                table = table.append_column(field, array)
-        return table
+        batches = [_read_batch(self.path, self.content)]
+        added = {column.file.path: column for column in self.columns.values() if column.file is not None}
+        batches += [_read_batch(path, self.content_of(column)) for path, column in added.items()]
+        fields = [field for batch in batches for field in batch.schema]
+        schema = pa.schema(fields, metadata=batches[0].schema.metadata)
+        return pa.Table.from_arrays([array for batch in batches for array in batch.columns], schema=schema)
 
-    def array(self, name: str) -> np.ndarray:
+    def array(self, column_name: str) -> np.ndarray:
         """Return a column of numbers, [rows] or [rows, width], over the mapped file; booleans are copied to uint8.
 
         The numbers of rows without a value are arbitrary, see ``valid``.
         """
-        column = self.columns[name]
+        column = self.columns[column_name]
         if column.bits:
-            return self.take(name, np.arange(self.rows))
+            return self.take(column_name, np.arange(self.rows))
         dtype = np.dtype(column.dtype)
         shape = (self.rows,) if column.width is None else (self.rows, column.width)
         return np.ndarray(shape, dtype, self.content_of(column), column.data)
 
-    def take(self, name: str, rows: np.ndarray) -> np.ndarray:
+    def take(self, name: str, row_numbers: np.ndarray) -> np.ndarray:
         """Return rows of a column of numbers, [n] or [n, width], in the column's type; booleans as uint8."""
         column = self.columns[name]
         if not column.bits:
-            return np.asarray(self.array(name)[rows])
-        place = rows if column.width is None else rows[:, None] * column.width + np.arange(column.width)
-        return self._bits(column, column.data, place)
+            return np.asarray(self.array(name)[row_numbers])
+        bit_indices = row_numbers
+        if column.width is not None:
+            bit_indices = row_numbers[:, None] * column.width + np.arange(column.width)
+        return self._bits(column, column.data, bit_indices)
 
-    def valid(self, name: str, rows: np.ndarray) -> np.ndarray | None:
+    def valid(self, column_name: str, rows: np.ndarray) -> np.ndarray | None:
         """Return which rows of a column have a value, bool [n]; None if every row of the table has."""
-        column = self.columns[name]
+        column = self.columns[column_name]
         return None if column.validity is None else self._bits(column, column.validity, rows).astype(bool)
 
-    def text(self, name: str, number: int) -> str:
+    def text(self, column_name: str, number: int) -> str:
         """Return a text by its number in the column's dictionary, or by its row in a column without a dictionary."""
-        texts, content = self.columns[name].texts, self.content_of(self.columns[name])
-        assert texts is not None, f"{name} is a column of texts"
+        texts, content = self.columns[column_name].texts, self.content_of(self.columns[column_name])
+        assert texts is not None, f"{column_name} is a column of texts"
+        context = f"{self.file_of(column_name)}: column {column_name!r}"
         if not 0 <= number < texts.count:
-            raise FormatError(
-                f"{self.file_of(name)}: column {name!r} has text {number} of {texts.count}; it is damaged"
-            )
+            raise FormatError(f"{context} has text {number} of {texts.count}; it is damaged")
         start, stop = np.ndarray(2, np.int64, content, texts.offsets + 8 * number).tolist()
         try:
             return content[texts.letters + start : texts.letters + stop].tobytes().decode()
         except UnicodeDecodeError:
-            raise FormatError(
-                f"{self.file_of(name)}: column {name!r} has a text {number} that is not UTF-8; it is damaged"
-            ) from None
+            raise FormatError(f"{context} has a text {number} that is not UTF-8; it is damaged") from None
 
-    def take_texts(self, name: str, rows: np.ndarray) -> list[str]:
+    def take_texts(self, column_name: str, row_numbers: np.ndarray) -> list[str]:
         """Return rows of a column of texts; the text of a row without a value is empty."""
-        valid = self.valid(name, rows)
-        numbers = self.take(name, rows) if self.columns[name].dtype is not None else rows
-        present = [True] * len(rows) if valid is None else valid.tolist()
-        return [self.text(name, number) if has else "" for number, has in zip(numbers.tolist(), present, strict=True)]
+        valid = self.valid(column_name, row_numbers)
+        is_dictionary = self.columns[column_name].dtype is not None
+        text_numbers = (self.take(column_name, row_numbers) if is_dictionary else row_numbers).tolist()
+        if valid is None:
+            return [self.text(column_name, number) for number in text_numbers]
+        numbered = zip(text_numbers, valid.tolist(), strict=True)
+        return [self.text(column_name, number) if is_valid else "" for number, is_valid in numbered]
 
     def forget(self) -> None:
-        """Take the pages that were read out of the memory of this process; the kernel's cache keeps them."""
+        """Release the pages that this process has read; the kernel's cache keeps them."""
         for content in (self.content, *self._added.values()):
-            mapped = getattr(content.base, "obj", None)
-            if isinstance(mapped, mmap.mmap):
-                mapped.madvise(mmap.MADV_DONTNEED)
+            memory_map = getattr(content.base, "obj", None)
+            if isinstance(memory_map, mmap.mmap):
+                memory_map.madvise(mmap.MADV_DONTNEED)
 
-    def _bits(self, column: Column, data: int, place: np.ndarray) -> np.ndarray:
-        return (self.content_of(column)[data + (place >> 3)] >> (place & 7).astype(np.uint8)) & 1
+    def _bits(self, column: Column, first_byte: int, bit_indices: np.ndarray) -> np.ndarray:
+        return (self.content_of(column)[first_byte + (bit_indices >> 3)] >> (bit_indices & 7).astype(np.uint8)) & 1
 
 
-def map_file(path: str) -> np.ndarray:
+def map_file(file_path: str) -> np.ndarray:
     """Map a file and return its bytes, uint8; raise OSError with the path."""
-    with open(path, "rb") as file:
+    with open(file_path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         if not size:
             return np.zeros(0, np.uint8)
         try:
-            mapped = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
+            memory_map = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
         except OSError as error:
-            error.filename = path
+            error.filename = file_path
             raise
-    return np.frombuffer(mapped, np.uint8)
+    return np.frombuffer(memory_map, np.uint8)
 
 
 def open_table(
@@ -279,71 +278,71 @@ def open_table(
 
     batch = _read_batch(path, content)
     for position, expected in enumerate(() if kind is None else FIRST_FIELDS[kind]):
-        found = batch.schema.field(position) if position < len(batch.schema) else None
-        if found is None or not found.equals(expected):
-            raise FormatError(f"{path}: column {position} is {found}, expected {expected}; convert did not write it")
+        stored_field = batch.schema.field(position) if position < len(batch.schema) else None
+        if stored_field is None or not stored_field.equals(expected):
+            raise FormatError(
+                f"{path}: column {position} is {stored_field}, expected {expected}; convert did not write it"
+            )
         if batch.column(position).null_count:
-            raise FormatError(f"{path}: column {found.name!r} has nulls; convert did not write it")
+            raise FormatError(f"{path}: column {stored_field.name!r} has nulls; convert did not write it")
     if rows is not None and batch.num_rows != rows:
         raise FormatError(f"{path}: {batch.num_rows:,} rows, the manifest says {rows:,}")
-    opened = Table(path, batch.num_rows, _locate(path, content, batch))
-    opened.__dict__["content"] = content
-    return opened
+    table = Table(path, batch.num_rows, _locate(path, content, batch))
+    table.__dict__["content"] = content
+    return table
 
 
 def hash_column(content: np.ndarray, column: Column) -> str:
     """Return the XXH3 of a column's buffers, 64 bits in hex; ``content`` holds the bytes of the file."""
+    return hash_spans(column, lambda start, stop: content[start:stop].data)
+
+
+def hash_spans(column: Column, read: Callable[[int, int], bytes | memoryview]) -> str:
+    """Return the XXH3 of a column's buffers, 64 bits in hex; ``read`` returns the bytes [start, stop) of the file."""
     digest = xxhash.xxh3_64()
     for start, stop in column.spans:
-        for begin in range(start, stop, _CHUNK):
-            digest.update(content[begin : min(stop, begin + _CHUNK)].data)
+        for chunk_start in range(start, stop, CHUNK):
+            digest.update(read(chunk_start, min(stop, chunk_start + CHUNK)))
     return digest.hexdigest()
 
 
-def write_table(path: Path, kind: TableKind | None, batches: Iterable[pa.RecordBatch]) -> TableEntry:
-    """Write a table of an index as ``TableWriter`` does.
+def write_table(table_path: Path, kind: TableKind | None, batches: Iterable[pa.RecordBatch]) -> TableEntry:
+    """Write a table as ``TableWriter`` does, from at least one batch, and return its entry in the manifest.
 
-    Args:
-        path: File to write. Its disk has room for the table twice.
-        kind: Table of the index that it is, None for a table of labels.
-        batches: At least one batch. All batches have the same schema.
-
-    Returns:
-        The entry of the table in the manifest. The file is on the disk.
+    ``kind`` is None for a table of labels.
     """
     from stream.storage.table_writer import TableWriter
 
-    with TableWriter(path) as writer:
+    with TableWriter(table_path) as writer:
         for batch in batches:
             writer.add(batch)
         writer.finish()
-    return describe_table(path, kind)
+    return describe_table(table_path, kind)
 
 
-def describe_table(path: Path, kind: TableKind | None) -> TableEntry:
-    """Return the manifest's entry of a table: its size and checksums. Raises FormatError if it is not one."""
+def describe_table(table_path: Path, kind: TableKind | None) -> TableEntry:
+    """Return the manifest's entry of a table: its size and checksums; raise FormatError if the file is not a table."""
     from stream.format.manifest import TableEntry, describe_file
 
-    whole = describe_file(path)
-    columns = {}
+    file_entry = describe_file(table_path)
     # Read, not mapped as a loader does: the memory of a large table would count as this process's.
-    with path.open("rb", buffering=0) as file:
-        for name, column in open_table(path, kind).columns.items():
-            digest = xxhash.xxh3_64()
-            for start, stop in column.spans:
-                for begin in range(start, stop, _CHUNK):
-                    digest.update(os.pread(file.fileno(), min(stop - begin, _CHUNK), begin))
-            columns[name] = digest.hexdigest()
-    return TableEntry(bytes=whole.bytes, sha256=whole.sha256, columns=columns)
+    with table_path.open("rb", buffering=0) as table_file:
+
+        def read(start: int, stop: int) -> bytes:
+            return os.pread(table_file.fileno(), stop - start, start)
+
+        columns = open_table(table_path, kind).columns
+        hashes = {name: hash_spans(column, read) for name, column in columns.items()}
+    return TableEntry(bytes=file_entry.bytes, sha256=file_entry.sha256, columns=hashes)
 
 
-def _read_batch(path: str, content: np.ndarray) -> pa.RecordBatch:
+def _read_batch(table_path: str, content: np.ndarray) -> pa.RecordBatch:
     import pyarrow as pa
 
     try:
         reader = pa.ipc.open_file(pa.BufferReader(pa.py_buffer(content)))
         if reader.num_record_batches != 1:
-            raise FormatError(f"{path}: {reader.num_record_batches} record batches, expected one")
+            raise FormatError(f"{table_path}: {reader.num_record_batches} record batches, expected one")
         batch = reader.get_batch(0)
         # Checks the lengths of buffers, not their content.
         batch.validate()
@@ -352,60 +351,61 @@ def _read_batch(path: str, content: np.ndarray) -> pa.RecordBatch:
     except (pa.ArrowException, OSError, ValueError) as error:
         if isinstance(error, FormatError):
             raise
-        told = " ".join(str(error).split())[:300]
-        raise FormatError(f"{path}: not a complete Arrow IPC file ({told})") from None
+        reason = " ".join(str(error).split())[:300]
+        raise FormatError(f"{table_path}: not a complete Arrow IPC file ({reason})") from None
     return batch
 
 
-def _locate(path: str, content: np.ndarray, batch: pa.RecordBatch) -> dict[str, Column]:
-    begin = content.ctypes.data
-    found: dict[str, Column] = {}
+def _locate(table_path: str, content: np.ndarray, batch: pa.RecordBatch) -> dict[str, Column]:
+    columns: dict[str, Column] = {}
     for name, array in zip(batch.schema.names, batch.columns, strict=True):
-        if name in found:
-            raise FormatError(f"{path}: two columns {name!r}")
-        found[name] = _column(array, begin)
-        if any(not 0 <= start <= stop <= content.size for start, stop in found[name].spans):
-            raise FormatError(f"{path}: column {name!r} is not stored plainly; it is compressed or damaged")
-    return found
+        if name in columns:
+            raise FormatError(f"{table_path}: two columns {name!r}")
+        columns[name] = column = _column(array, content.ctypes.data)
+        if any(not 0 <= start <= stop <= content.size for start, stop in column.spans):
+            raise FormatError(f"{table_path}: column {name!r} is not stored plainly; it is compressed or damaged")
+    return columns
 
 
-def number_type(kind: pa.DataType) -> np.dtype:
-    """Return numpy's type of Arrow's numbers, without pandas, which Arrow itself would ask."""
-    return np.dtype(_FLOATS.get(str(kind), str(kind)))
+def number_type(arrow_type: pa.DataType) -> np.dtype:
+    """Return numpy's type of Arrow's numbers; Arrow's own conversion would import pandas."""
+    return np.dtype(_FLOATS.get(str(arrow_type), str(arrow_type)))
 
 
-def _column(array: pa.Array, begin: int) -> Column:
+def _column(array: pa.Array, file_address: int) -> Column:
     import pyarrow as pa
 
-    kind, width, texts = array.type, None, None
+    value_type, width, texts = array.type, None, None
     buffers: list[pa.Buffer | None] = array.buffers()
-    validity = buffers[0].address - begin if array.null_count and buffers[0] is not None else None
-    values = buffers[1:]
-    if isinstance(kind, pa.FixedSizeListType):
-        width, kind, values = kind.list_size, kind.value_type, buffers[2:]
-    if isinstance(array, pa.DictionaryArray) and pa.types.is_large_string(kind.value_type):
-        named = array.dictionary.buffers()
-        texts = _texts(named, len(array.dictionary), begin)
-        buffers = buffers[:2] + named
-        kind = kind.index_type
-    elif pa.types.is_large_string(kind) and width is None:
-        texts = _texts(buffers, len(array), begin)
-    spans = tuple((b.address - begin, b.address - begin + b.size) for b in buffers if b is not None and b.size)
-    number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
-    if not number or values[0] is None or width == 0 or (width is not None and array.values.null_count):
+    validity = buffers[0].address - file_address if array.null_count and buffers[0] is not None else None
+    value_buffers = buffers[1:]
+    if isinstance(value_type, pa.FixedSizeListType):
+        width, value_type, value_buffers = value_type.list_size, value_type.value_type, buffers[2:]
+    if isinstance(array, pa.DictionaryArray) and pa.types.is_large_string(value_type.value_type):
+        text_buffers = array.dictionary.buffers()
+        texts = _texts(text_buffers, len(array.dictionary), file_address)
+        buffers = buffers[:2] + text_buffers
+        value_type = value_type.index_type
+    elif pa.types.is_large_string(value_type) and width is None:
+        texts = _texts(buffers, len(array), file_address)
+    starts = [(buffer.address - file_address, buffer.size) for buffer in buffers if buffer is not None and buffer.size]
+    spans = tuple((start, start + num_bytes) for start, num_bytes in starts)
+    is_bits = pa.types.is_boolean(value_type)
+    is_number = is_bits or pa.types.is_integer(value_type) or pa.types.is_floating(value_type)
+    has_nulls = width is not None and array.values.null_count
+    if not is_number or value_buffers[0] is None or width == 0 or has_nulls:
         return Column(None, width, 0, False, validity, texts, spans)
     # The buffer of a column without rows has an arbitrary address.
-    data = values[0].address - begin if values[0].size else 0
-    bits = pa.types.is_boolean(kind)
-    dtype = "|u1" if bits else number_type(kind).str
-    return Column(dtype, width, data, bits, validity, texts, spans)
+    first_byte = value_buffers[0].address - file_address if value_buffers[0].size else 0
+    dtype = "|u1" if is_bits else number_type(value_type).str
+    return Column(dtype, width, first_byte, is_bits, validity, texts, spans)
 
 
-def _texts(buffers: Sequence[pa.Buffer | None], count: int, begin: int) -> Texts:
+def _texts(buffers: Sequence[pa.Buffer | None], num_texts: int, file_address: int) -> Texts:
     # Arrow omits both buffers of a column without texts, and the letters if all texts are empty.
-    _, offsets, letters = buffers
+    _, offsets_buffer, letters_buffer = buffers
     return Texts(
-        count,
-        offsets.address - begin if offsets is not None and offsets.size else 0,
-        letters.address - begin if letters is not None and letters.size else 0,
+        num_texts,
+        offsets_buffer.address - file_address if offsets_buffer is not None and offsets_buffer.size else 0,
+        letters_buffer.address - file_address if letters_buffer is not None and letters_buffer.size else 0,
     )

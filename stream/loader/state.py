@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from stream.base.arguments import check_whole
-from stream.base.errors import ArgumentError, StateError
-from stream.base.reading import FileTooLarge, read_whole
+from stream.base.errors import ArgumentError, FormatError, StateError
+from stream.base.reading import read_whole
 from stream.storage.files import write_whole
 
 STATE_VERSION = 2

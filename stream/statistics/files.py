@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from stream.base.errors import ArgumentError
-from stream.base.reading import FileTooLarge, read_whole
+from stream.base.reading import read_whole
 from stream.format.statistics import NUMBERS
 from stream.statistics.vectors import VectorStatistics
 from stream.storage.files import write_whole

@@ -1,1 +1,1 @@
-"""Local and remote files, memory, errors and command-line parts, on which every other package stands."""
+"""Local and remote files: atomic writes, object stores, and the writer of tables."""

@@ -1,6 +1,4 @@
-"""Requests to the Hugging Face Hub, by ``huggingface_hub``: ``HF_HOME``, ``HF_TOKEN``, ``HF_HUB_OFFLINE`` and
-``HF_ENDPOINT`` mean what they mean there.
-"""
+"""Requests to the Hugging Face Hub by ``huggingface_hub``, which reads ``HF_HOME``, ``HF_TOKEN`` and the like."""
 
 from __future__ import annotations
 
@@ -11,24 +9,24 @@ from stream.base.extras import missing
 from stream.storage.remote import RemoteError
 
 SCHEME = "hf://datasets/"
-"""Begin of the URL of a dataset: ``hf://datasets/ORG/NAME@REVISION``."""
+"""Start of the URL of a dataset: ``hf://datasets/ORG/NAME@REVISION``."""
 _LOG_IN = "set HF_TOKEN or run `hf auth login`"
 _RETRIED = (408, 429)
 """Answers of 4xx after which the same request may succeed."""
 
 
 @contextlib.contextmanager
-def hub_requests(where: str, *, done: str) -> Iterator[None]:
+def hub_requests(context: str, *, done: str) -> Iterator[None]:
     """Turn any exception of the library, and its absence, into one clear RemoteError.
 
     Args:
-        where: The dataset, or a file of it.
-        done: What the request does: ``read`` or ``written``.
+        context: The dataset, or a file of it.
+        done: Participle of the request, ``read`` or ``written``.
     """
     try:
         from huggingface_hub import constants, errors
     except ImportError as error:
-        raise RemoteError(f"{missing('huggingface_hub', 'hub', by=where)} ({error})", refused=True) from None
+        raise RemoteError(f"{missing('huggingface_hub', 'hub', by=context)} ({error})", refused=True) from None
     # Subclasses come before their bases.
     sentences: dict[type[Exception], str] = {
         errors.GatedRepoError: f"its owners grant access on request; ask on its page, then {_LOG_IN}",
@@ -42,16 +40,20 @@ def hub_requests(where: str, *, done: str) -> Iterator[None]:
         raise
     except errors.LocalEntryNotFoundError as error:
         offline = constants.is_offline_mode()
-        why = "HF_HUB_OFFLINE is set" if offline else f"{constants.ENDPOINT} does not give it: {_line(error.__cause__)}"
-        raise RemoteError(f"{where}: is not in {constants.HF_HUB_CACHE}, and {why}", refused=offline) from error
+        explanation = (
+            "HF_HUB_OFFLINE is set" if offline else f"{constants.ENDPOINT} does not give it: {_line(error.__cause__)}"
+        )
+        raise RemoteError(
+            f"{context}: is not in {constants.HF_HUB_CACHE}, and {explanation}", refused=offline
+        ) from error
     except Exception as error:
-        for kind, sentence in sentences.items():
-            if isinstance(error, kind):
-                raise RemoteError(f"{where}: {sentence}", refused=True) from error
-        status = getattr(getattr(error, "response", None), "status_code", 0)
-        refused = isinstance(error, ValueError) or (400 <= status < 500 and status not in _RETRIED)
-        hint = f"; {_LOG_IN} with a token that allows it" if status in (401, 403) else ""
-        raise RemoteError(f"{where}: cannot be {done}: {_line(error)}{hint}", refused=refused) from error
+        for error_type, sentence in sentences.items():
+            if isinstance(error, error_type):
+                raise RemoteError(f"{context}: {sentence}", refused=True) from error
+        status_code = getattr(getattr(error, "response", None), "status_code", 0)
+        refused = isinstance(error, ValueError) or (400 <= status_code < 500 and status_code not in _RETRIED)
+        advice = f"; {_LOG_IN} with a token that allows it" if status_code in (401, 403) else ""
+        raise RemoteError(f"{context}: cannot be {done}: {_line(error)}{advice}", refused=refused) from error
 
 
 def _line(error: BaseException | None) -> str:

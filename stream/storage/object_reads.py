@@ -32,7 +32,7 @@ _PAUSE_S = (0.02, 2.0)
 DEADLINE_S, OPENING_S = 100, 10
 """Seconds for which a request is repeated, while training runs and when a root is opened."""
 _LOOK_S = 0.005
-"""Time after which a range that another process reads is looked at again."""
+"""Seconds between two looks at a range that another process reads."""
 _LEAVE_S = 0.1
 """Time for the threads of obstore to leave Python."""
 
@@ -47,7 +47,8 @@ class Read(NamedTuple):
 
     Attributes:
         url: Address of the object.
-        begin, end: Bytes of the object.
+        begin: First byte.
+        end: Byte after the last one.
         keep: Called with ``begin`` and the bytes, in the thread of the reads.
         claim: Claims the range against other processes, and releases it; None if they do not share ranges.
         traffic: Counts the requests and their bytes.
@@ -60,6 +61,9 @@ class Read(NamedTuple):
     claim: Claim | None = None
     traffic: Traffic | None = None
 
+    def __str__(self) -> str:
+        return f"{self.url}, bytes {self.begin:,} to {self.end:,}"
+
 
 class ObjectReads:
     """A thread that reads ranges of objects, one for each process; ``object_reads()`` returns it."""
@@ -68,14 +72,14 @@ class ObjectReads:
         self._pid = os.getpid()
         self._loop = asyncio.new_event_loop()
         self._slots = asyncio.Semaphore(_IN_FLIGHT)
-        self._usual, self._answered = 0.1, 0.0
+        self._usual_s, self._answered_at = 0.1, 0.0
         self._hedges: set[asyncio.Future[Any]] = set()
-        self._under_way: dict[tuple[Any, ...], asyncio.Task[Exception | None]] = {}
+        self._tasks: dict[tuple[Any, ...], asyncio.Task[Exception | None]] = {}
         threading.Thread(target=self._loop.run_forever, name="stream-objects", daemon=True).start()
         atexit.register(self._leave)
 
     def start(self, reads: Sequence[Read]) -> Future[list[Exception | None]]:
-        """Start reads that go on while this process does something else; the result has the error of each."""
+        """Start reads in the background; the result has the error of each read."""
         return self._run(self._read_all(reads))
 
     def read(
@@ -95,13 +99,13 @@ class ObjectReads:
             RemoteError: The store did not fulfil the request before the deadline, or refuses it.
             StreamError: The process was forked after the first read.
         """
-        read = Read(url, begin, end, lambda begin, content: None, None, traffic)
-        return bytes(self.wait(self._read(read, time.monotonic(), late_s)))
+        request = Read(url, begin, end, lambda begin, content: None, None, traffic)
+        return bytes(self.wait(self._read(request, time.monotonic(), late_s)))
 
     async def repeat(
         self, send: Callable[[], Awaitable[_Answer]], left: Callable[[], float], *, late_s: float = math.inf
     ) -> _Answer:
-        """Return the answer to a request, which is repeated until it comes.
+        """Return the answer to a request, which is repeated until the deadline.
 
         Args:
             send: Sends the request, and returns its answer.
@@ -111,57 +115,78 @@ class ObjectReads:
         Raises:
             Exception: The error of a request that would fail again, or the last one before the deadline.
         """
+        last_error: Exception | None = None
+        pause_s = _PAUSE_S[0]
+        while left() > 0:
+            try:
+                return await self._first_answer(send, left, late_s)
+            except Exception as error:
+                if is_final(error):
+                    raise
+                # A request that the deadline ended has no reason of its own.
+                last_error = error if left() > 0 else last_error or error
+            # Requests that failed together are not repeated together.
+            await asyncio.sleep(min(pause_s * random.uniform(0.5, 1), max(0, left())))
+            pause_s = min(2 * pause_s, _PAUSE_S[1])
+        raise last_error or TimeoutError()
+
+    async def _first_answer(
+        self, send: Callable[[], Awaitable[_Answer]], left: Callable[[], float], late_s: float
+    ) -> _Answer:
+        """Send a request, and the same request again if the answer is late; return the first answer.
+
+        Raises:
+            Exception: An error that repeating cannot mend, or the last error; TimeoutError at the deadline.
+        """
+        pending: set[asyncio.Future[_Answer]] = {asyncio.ensure_future(send())}
         reason: BaseException = TimeoutError()
-        pause, wait_s = _PAUSE_S[0], late_s
-        pending: set[asyncio.Future[_Answer]] = set()
+        wait_s = late_s
         try:
-            while (seconds := left()) > 0:
-                if not pending:
-                    pending, wait_s = {asyncio.ensure_future(send())}, late_s
+            while pending and (seconds := left()) > 0:
                 done, pending = await asyncio.wait(
                     pending, timeout=min(seconds, wait_s), return_when=asyncio.FIRST_COMPLETED
                 )
                 errors = [request.exception() for request in done]
                 if None in errors:
                     return next(request.result() for request in done if request.exception() is None)
-                for error in filter(None, errors):
-                    if is_final(error):
-                        raise error
-                    reason = error
-                if not pending:
-                    # Requests that failed together are not repeated together.
-                    await asyncio.sleep(min(pause * random.uniform(0.5, 1), max(0, left())))
-                    pause = min(2 * pause, _PAUSE_S[1])
-                elif not done and seconds > wait_s:
-                    if len(self._hedges) < _MOST_HEDGES:
-                        hedge, wait_s = asyncio.ensure_future(send()), math.inf
-                        pending.add(hedge)
-                        self._hedges.add(hedge)
-                        hedge.add_done_callback(self._hedges.discard)
-                    else:
-                        wait_s *= 2
+                for reason in filter(None, errors):
+                    if is_final(reason):
+                        raise reason
+                if not done and seconds > wait_s:
+                    hedge = self._hedge(send)
+                    pending |= {hedge} if hedge else set()
+                    wait_s = math.inf if hedge else 2 * wait_s
             raise reason
         finally:
             for request in pending:
                 request.cancel()
 
-    def wait(self, work: Coroutine[Any, Any, _Answer]) -> _Answer:
+    def _hedge(self, send: Callable[[], Awaitable[_Answer]]) -> asyncio.Future[_Answer] | None:
+        """Send a request for a second time, unless there are many of such requests already."""
+        if len(self._hedges) >= _MOST_HEDGES:
+            return None
+        hedge = asyncio.ensure_future(send())
+        self._hedges.add(hedge)
+        hedge.add_done_callback(self._hedges.discard)
+        return hedge
+
+    def wait(self, coroutine: Coroutine[Any, Any, _Answer]) -> _Answer:
         """Return the answer of a coroutine that runs in this thread; Ctrl-C ends both."""
-        future = self._run(work)
+        future = self._run(coroutine)
         try:
             return future.result()
         finally:
             future.cancel()
 
-    def wait_all(self, works: Iterable[Coroutine[Any, Any, _Answer]]) -> list[_Answer]:
+    def wait_all(self, coroutines: Iterable[Coroutine[Any, Any, _Answer]]) -> list[_Answer]:
         """Return the answers of coroutines that run at the same time."""
 
-        async def run(work: Coroutine[Any, Any, _Answer]) -> _Answer:
+        async def run(coroutine: Coroutine[Any, Any, _Answer]) -> _Answer:
             async with self._slots:
-                return await work
+                return await coroutine
 
         async def run_all() -> list[_Answer]:
-            return await asyncio.gather(*map(run, works))
+            return await asyncio.gather(*map(run, coroutines))
 
         return self.wait(run_all())
 
@@ -169,96 +194,93 @@ class ObjectReads:
         """Cancel what is under way, and let the threads of obstore leave Python: its end would abort the process."""
 
         def cancel() -> None:
-            for task in asyncio.all_tasks(self._loop):
-                task.cancel()
+            for read_task in asyncio.all_tasks(self._loop):
+                read_task.cancel()
 
         if os.getpid() == self._pid:
             self._loop.call_soon_threadsafe(cancel)
             time.sleep(_LEAVE_S)
 
-    def _run(self, work: Coroutine[Any, Any, _Answer]) -> Future[_Answer]:
+    def _run(self, coroutine: Coroutine[Any, Any, _Answer]) -> Future[_Answer]:
         if os.getpid() != self._pid:
-            work.close()
+            coroutine.close()
             raise StreamError(
                 "an object store was opened before this process was forked, and its connections cannot be shared; "
                 "start processes with multiprocessing's 'spawn' or 'forkserver', or open the data after the fork"
             )
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     async def _read_all(self, reads: Sequence[Read]) -> list[Exception | None]:
         # One task a range: a gather or a timeout of asyncio would each add a tenth to its cost.
-        asked = self._loop.time()
-        begun = [self._begin(read, asked) for read in reads]
+        asked_at = self._loop.time()
+        tasks = [self._task(read, asked_at) for read in reads]
         errors = []
-        for read, (task, is_shared) in zip(reads, begun, strict=True):
+        for read, (task, is_shared) in zip(reads, tasks, strict=True):
             error = await task
             if is_shared and error is not None:
-                # It was asked for before this read, and has ended before this one's deadline.
-                error = await self._begin(read, asked)[0]
+                # An earlier caller started this task, whose deadline came before that of this read.
+                error = await self._task(read, asked_at)[0]
             errors.append(error)
         return errors
 
-    def _begin(self, read: Read, asked: float) -> tuple[asyncio.Task[Exception | None], bool]:
-        """Return the task of a range, and whether another read began it."""
-        key = read[:3]
-        if task := self._under_way.get(key):
+    def _task(self, read: Read, asked_at: float) -> tuple[asyncio.Task[Exception | None], bool]:
+        """Return the task of a range, and whether another read started it."""
+        range_key = read[:3]
+        if task := self._tasks.get(range_key):
             return task, True
-        task = self._under_way[key] = self._loop.create_task(self._bring(read, asked))
-        task.add_done_callback(lambda _: self._under_way.pop(key))
+        task = self._tasks[range_key] = self._loop.create_task(self._try_read(read, asked_at))
+        task.add_done_callback(lambda _: self._tasks.pop(range_key))
         return task, False
 
-    def _left(self, asked: float, began: float = math.inf) -> float:
+    def _left(self, asked_at: float, sent_at: float = math.inf) -> float:
         """Return the seconds until the deadline of a range.
 
-        It counts from the last answer to any range: where many wait for a slow store, none is late while answers come.
-
-        Args:
-            asked: When the caller asked for it.
-            began: When its request began, which has no more time than the deadline.
+        The deadline counts from the last answer to any range: while a slow store answers others, no range is late. A
+        request itself, sent at ``sent_at``, has no more time than the deadline.
         """
-        return min(began, max(asked, self._answered)) + DEADLINE_S - self._loop.time()
+        return min(sent_at, max(asked_at, self._answered_at)) + DEADLINE_S - self._loop.time()
 
-    async def _bring(self, read: Read, asked: float) -> Exception | None:
-        url, begin, end, keep, claim, _ = read
-        while claim is not None and not (claimed := claim(begin, end, take=True)):
-            if claimed is None:
+    async def _try_read(self, read: Read, asked_at: float) -> Exception | None:
+        """Read a range unless another process has read it, and return the error."""
+        begin, end, claim = read.begin, read.end, read.claim
+        while claim is not None and not (is_claimed := claim(begin, end, take=True)):
+            if is_claimed is None:
                 return None
-            if self._left(asked) <= 0:
-                where = f"{url}, bytes {begin:,} to {end:,}"
+            if self._left(asked_at) <= 0:
                 reason = f"another process of this machine reads it for {DEADLINE_S} seconds; end that one if it hangs"
-                return RemoteError(f"{where}: cannot be read: {reason}")
+                return RemoteError(f"{read}: cannot be read: {reason}")
             await asyncio.sleep(_LOOK_S)
         try:
-            keep(begin, await self._read(read, asked))
-        except (FormatError, StreamError, OSError) as error:
+            read.keep(begin, await self._read(read, asked_at))
+        except (StreamError, OSError) as error:
             return error
         finally:
             if claim is not None:
                 claim(begin, end, take=False)
         return None
 
-    async def _read(self, read: Read, asked: float, late_s: float | None = None) -> memoryview:
+    async def _read(self, read: Read, asked_at: float, late_s: float | None = None) -> memoryview:
         from obstore import get_range_async
 
         traffic = read.traffic or Traffic()
 
         def send() -> Awaitable[Any]:
             traffic.requests += 1
-            return get_range_async(store, key, start=read.begin, end=read.end)
+            return get_range_async(store, object_key, start=read.begin, end=read.end)
 
         async with self._slots:
-            began, usual_s = self._loop.time(), min(_LATE_S[1], max(_LATE_S[0], 2 * self._usual))
+            sent_at, usual_late_s = self._loop.time(), min(_LATE_S[1], max(_LATE_S[0], 2 * self._usual_s))
             try:
-                store, key = locate(read.url)
-                answer = await self.repeat(send, partial(self._left, asked, began), late_s=late_s or usual_s)
+                store, object_key = locate(read.url)
+                answer = await self.repeat(send, partial(self._left, asked_at, sent_at), late_s=late_s or usual_late_s)
             except Exception as error:
                 raise _explained(error, read) from None
             content = memoryview(answer)
             traffic.num_bytes += len(content)
-            self._answered = self._loop.time()
+            self._answered_at = self._loop.time()
             if late_s is None:
                 # Towards the median, by small steps: a store that hangs for a moment does not make all answers late.
-                self._usual *= _STEP if self._answered - began > self._usual else 1 / _STEP
+                self._usual_s *= _STEP if self._answered_at - sent_at > self._usual_s else 1 / _STEP
             return content
 
 
@@ -268,7 +290,7 @@ def object_reads() -> ObjectReads:
     try:
         import obstore  # noqa: F401
     except ImportError as error:
-        message = f"{missing('obstore', 'remote', by='reading from afar')} ({error})"
+        message = f"{missing('obstore', 'remote', by='reading from a store')} ({error})"
         raise RemoteError(message, refused=True) from None
     return ObjectReads()
 
@@ -282,5 +304,4 @@ def _explained(error: Exception, read: Read) -> Exception:
     if isinstance(error, StreamError):
         return error
     reason, refused = explain(error)
-    where = f"{read.url}, bytes {read.begin:,} to {read.end:,}"
-    return RemoteError(f"{where}: cannot be read: {reason}", refused=refused)
+    return RemoteError(f"{read}: cannot be read: {reason}", refused=refused)

@@ -1,6 +1,6 @@
 """Stores of obstore: their endpoints and credentials.
 
-They are found where the tools of each store find them, for example in ``AWS_PROFILE``, ``AWS_ENDPOINT_URL``,
+Both are read from where the tools of each store keep them, for example ``AWS_PROFILE``, ``AWS_ENDPOINT_URL``,
 ``GOOGLE_APPLICATION_CREDENTIALS`` and ``STORAGE_EMULATOR_HOST``.
 """
 
@@ -18,7 +18,7 @@ from stream.storage.remote import RemoteError
 _TIMEOUT_S = 20
 _CLIENT: dict[str, Any] = {"connect_timeout": timedelta(seconds=5), "allow_http": True}
 _RENEW = timedelta(minutes=5)
-"""Time after which credentials that end are asked for again."""
+"""Lifetime of credentials that expire; then they are requested again."""
 
 
 def object_key(url: str) -> str:
@@ -27,8 +27,8 @@ def object_key(url: str) -> str:
     >>> object_key("s3://bucket/oxe/a%20b"), object_key("https://host/a%20b")
     ('oxe/a%20b', 'a b')
     """
-    key = url.partition("://")[2].partition("/")[2]
-    return unquote(key) if url.startswith("http") else key
+    encoded_key = url.partition("://")[2].partition("/")[2]
+    return unquote(encoded_key) if url.startswith("http") else encoded_key
 
 
 def locate(url: str) -> tuple[Any, str]:
@@ -38,35 +38,37 @@ def locate(url: str) -> tuple[Any, str]:
 
 
 @cache
-def open_store(scheme: str, place: str, *, timeout_s: float = _TIMEOUT_S, repeats: int = 0) -> Any:
+def open_store(scheme: str, bucket: str, *, timeout_s: float = _TIMEOUT_S, repeats: int = 0) -> Any:
     """Return a store of obstore.
 
     Args:
         scheme: ``s3``, ``gs``, ``http`` or ``https``.
-        place: Bucket, or host and port.
+        bucket: Bucket, or host and port.
         timeout_s: Seconds that one request may take.
-        repeats: Times that obstore repeats a request, which ``ObjectReads.repeat`` does better: for parts of an object.
+        repeats: Retries of obstore, for parts of an object; ``ObjectReads.repeat`` retries all other requests better.
     """
     from obstore.store import GCSStore, HTTPStore, S3Store
 
-    common: dict[str, Any] = {
+    store_options: dict[str, Any] = {
         "retry_config": {"max_retries": repeats},
         "client_options": {**_CLIENT, "timeout": timedelta(seconds=timeout_s)},
     }
     if scheme == "s3":
-        return S3Store(place, **common, **_s3_access(place))
+        return S3Store(bucket, **store_options, **_s3_access(bucket))
     if scheme == "gs":
-        return GCSStore(place, **common, **_google_access())
-    return HTTPStore.from_url(f"{scheme}://{place}", **common)
+        return GCSStore(bucket, **store_options, **_google_access())
+    return HTTPStore.from_url(f"{scheme}://{bucket}", **store_options)
 
 
-def _endpoint(name: str, given: str) -> str:
-    """Return an address as it is given; raise RemoteError, with its name, if it is something else."""
-    if not re.fullmatch(r"https?://[^\s/:]\S*", given):
+def _endpoint(setting: str, address: str) -> str:
+    """Return an address as it is; raise RemoteError, with the name of its setting, if it is something else."""
+    if not re.fullmatch(r"https?://[^\s/:]\S*", address):
         # obstore would panic.
-        shown = given.rpartition("@")[2]
-        raise RemoteError(f"{name}={shown!r:.200}: expected an address such as https://HOST:PORT", refused=True)
-    return given
+        without_password = address.rpartition("@")[2]
+        raise RemoteError(
+            f"{setting}={without_password!r:.200}: expected an address such as https://HOST:PORT", refused=True
+        )
+    return address
 
 
 def _s3_access(bucket: str) -> dict[str, Any]:
@@ -75,33 +77,37 @@ def _s3_access(bucket: str) -> dict[str, Any]:
 
     session = Session()
     config = {"region": os.environ.get("AWS_REGION") or session.get_config_variable("region") or "us-east-1"}
-    places = {name: os.environ.get(name) for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")}
-    places["endpoint_url of the profile"] = session.get_scoped_config().get("endpoint_url")
-    if endpoint := next((_endpoint(name, given) for name, given in places.items() if given), None):
+    endpoints = {name: os.environ.get(name) for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")}
+    endpoints["endpoint_url of the profile"] = session.get_scoped_config().get("endpoint_url")
+    if endpoint := next((_endpoint(name, address) for name, address in endpoints.items() if address), None):
         config["endpoint"] = endpoint
     if os.environ.get("AWS_SKIP_SIGNATURE", "").lower() in ("1", "true"):
         return {"config": {**config, "skip_signature": True}}
-    found = session.get_credentials()
-    if found is None:
+    credentials = session.get_credentials()
+    if credentials is None:
         raise RemoteError(
             f"s3://{bucket}: no credentials were found; set AWS_PROFILE or the other AWS_ variables, or "
             "AWS_SKIP_SIGNATURE=true for a public bucket",
             refused=True,
         )
 
-    def credentials() -> Any:
-        now = found.get_frozen_credentials()
-        names = {"access_key_id": now.access_key, "secret_access_key": now.secret_key, "token": now.token}
-        is_fixed = type(found).__name__ == "Credentials"
-        return {**names, "expires_at": None if is_fixed else datetime.now(UTC) + _RENEW}
+    def provide() -> Any:
+        current = credentials.get_frozen_credentials()
+        is_fixed = type(credentials).__name__ == "Credentials"
+        return {
+            "access_key_id": current.access_key,
+            "secret_access_key": current.secret_key,
+            "token": current.token,
+            "expires_at": None if is_fixed else datetime.now(UTC) + _RENEW,
+        }
 
-    return {"config": config, "credential_provider": credentials}
+    return {"config": config, "credential_provider": provide}
 
 
 def _google_access() -> dict[str, Any]:
     """Return endpoint and credentials, found by google.auth; without any, objects are public."""
-    if given := os.environ.get("STORAGE_EMULATOR_HOST"):
-        emulator = _endpoint("STORAGE_EMULATOR_HOST", given if "://" in given else f"http://{given}")
+    if host := os.environ.get("STORAGE_EMULATOR_HOST"):
+        emulator = _endpoint("STORAGE_EMULATOR_HOST", host if "://" in host else f"http://{host}")
         # Any credentials will do, but obstore writes with none.
         token = {"token": "emulator", "expires_at": None}
         return {"config": {"base_url": emulator.rstrip("/")}, "credential_provider": lambda: token}
@@ -111,8 +117,8 @@ def _google_access() -> dict[str, Any]:
 
     try:
         # The key of a service account gives nothing without a scope.
-        found, _ = default(scopes=["https://www.googleapis.com/auth/devstorage.read_write"])
-        return {"credential_provider": GoogleCredentialProvider(found)}
+        credentials, _ = default(scopes=["https://www.googleapis.com/auth/devstorage.read_write"])
+        return {"credential_provider": GoogleCredentialProvider(credentials)}
     except DefaultCredentialsError:
         if os.environ.get("GOOGLE_APPLICATION_CREDENTIALS"):
             raise

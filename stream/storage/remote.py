@@ -11,7 +11,7 @@ from pathlib import Path
 from stream.base.errors import ArgumentError, StreamError
 
 MEMBERS = ".members"
-"""Folder of a cache with the members of a mixture that lie elsewhere than its root."""
+"""Folder of a cache with the members of a mixture that have another root."""
 _NO_CREDENTIALS = re.compile("(NoCredentials|DefaultCredentials|Refresh|Unauthenticated)Error|ProfileNotFound")
 _REMOTE = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(/|$)")
 
@@ -36,19 +36,19 @@ class Traffic:
     num_bytes: int = 0
 
 
-def is_remote(path: str | Path) -> bool:
+def is_remote(location: str | Path) -> bool:
     """Return whether a path is a URL; a ``Path`` of a URL has lost one slash.
 
     >>> is_remote("s3://bucket/oxe"), is_remote(Path("gs://bucket")), is_remote("data/oxe")
     (True, True, False)
     """
-    return bool(_REMOTE.match(str(path)))
+    return bool(_REMOTE.match(str(location)))
 
 
-def check_local(path: str | Path) -> None:
+def check_local(location: str | Path) -> None:
     """Raise ArgumentError for an address: writing to it as a path would make a folder ``s3:`` on this machine."""
-    if is_remote(path):
-        raise ArgumentError(f"{checked_url(path)}: expected a local path; write it there, and copy it to the store")
+    if is_remote(location):
+        raise ArgumentError(f"{checked_url(location)}: expected a local path; write it there, and copy it to the store")
 
 
 def join(root: str | Path, *names: str) -> str:
@@ -64,13 +64,13 @@ def join(root: str | Path, *names: str) -> str:
 
 @dataclass(frozen=True)
 class CachedRoot:
-    """A root whose records are read in place, or a folder of it; or a local root with members that are.
+    """A root, or a folder of a root, whose records are read in place; or a local root with remote members.
 
     Attributes:
         url: Address, or the local folder.
         cache: Local folder of the index, and of the records that were read.
-        most: Most bytes of records in the cache, None for no bound.
-        below: Folder below the cache, of a member that lies elsewhere than the root.
+        most: Largest number of bytes of records in the cache, None for no bound.
+        below: Folder below the cache, for a member with another root.
     """
 
     url: str
@@ -81,11 +81,11 @@ class CachedRoot:
     def __str__(self) -> str:
         return self.url
 
-    def __truediv__(self, name: str) -> CachedRoot:
-        return replace(self, url=f"{self.url}/{name}")
+    def __truediv__(self, folder_name: str) -> CachedRoot:
+        return replace(self, url=f"{self.url}/{folder_name}")
 
     def resolve(self) -> CachedRoot:
-        """Return the root that no link leads to."""
+        """Return the root with links resolved."""
         return self if is_remote(self.url) else replace(self, url=str(Path(self.url).resolve()))
 
     @property
@@ -94,19 +94,20 @@ class CachedRoot:
         return self.cache / self.below
 
     def member(self, url: str) -> CachedRoot:
-        """Return the root of a member of a mixture; the same dataset of another root has a folder of its own."""
+        """Return the root of a member of a mixture; the same dataset of another root has a separate folder."""
         if (url := checked_url(url)) == self.url:
             return self
-        name = re.sub(r"[^A-Za-z0-9.-]+", "-", url)[:60]
-        return replace(self, url=url, below=f"{MEMBERS}/{name}-{hashlib.sha256(url.encode()).hexdigest()[:8]}")
+        folder_name = re.sub(r"[^A-Za-z0-9.-]+", "-", url)[:60]
+        return replace(self, url=url, below=f"{MEMBERS}/{folder_name}-{hashlib.sha256(url.encode()).hexdigest()[:8]}")
 
 
-def checked_url(url: str | Path) -> str:
-    """Return an address as it is used; raise ArgumentError if it has a name, key or query in it."""
+def checked_url(address: str | Path) -> str:
+    """Return an address as a URL; raise ArgumentError if it has a name, key or query in it."""
     # A Path has lost one slash.
-    url = re.sub(r":/+", "://", str(url), count=1).rstrip("/")
+    url = re.sub(r":/+", "://", str(address), count=1).rstrip("/")
     if re.search(r"[@?#]", url):
-        raise ArgumentError(f"{url.partition('://')[0]}://...: has a name, key or query in it; give the address alone")
+        scheme = url.partition("://")[0]
+        raise ArgumentError(f"{scheme}://...: has a name, key or query in it; give only the address")
     return url
 
 
@@ -118,7 +119,7 @@ def cached_root(
     Args:
         root: Local folder, or an address.
         cache: ``DIR`` or ``DIR:200GB`` (KB to TB).
-        has_members: Whether members of a mixture, with roots of their own, may need the cache of a local root.
+        has_members: Whether members of a mixture with separate roots may need the cache of a local root.
 
     Raises:
         ArgumentError: The address has no cache, or the cache no address; or either cannot be used.
@@ -140,17 +141,16 @@ def cached_root(
             "cache='/scratch/oxe:200GB' (--cache for a command); or copy what a mixture needs with "
             f"`pairstream fetch {url} LOCAL --mixture MIXTURE`, and open LOCAL"
         )
+    expected = "expected a local folder, with a bound such as /scratch/oxe:200GB"
     if not isinstance(cache, str | Path):
-        raise ArgumentError(f"cache={cache!r:.100}; expected a local folder, with a bound such as /scratch/oxe:200GB")
-    folder, bound = str(cache), re.fullmatch(r"(.+):([0-9]+(?:\.[0-9]+)?)\s*([KMGT])B?", str(cache), re.IGNORECASE)
-    most = None
-    if bound is not None:
-        folder, most = bound[1], int(float(bound[2]) * 1000 ** (1 + "KMGT".index(bound[3].upper())))
-    if is_remote(folder) or not folder.strip() or (":" in folder and bound is None) or most == 0:
-        raise ArgumentError(
-            f"cache={str(cache)!r:.200}; expected a local folder, with a bound such as /scratch/oxe:200GB"
-        )
-    return CachedRoot(url, Path(os.path.expanduser(folder)).absolute(), most)
+        raise ArgumentError(f"cache={cache!r:.100}; {expected}")
+    folder, max_bytes = str(cache), None
+    if bound := re.fullmatch(r"(.+):([0-9]+(?:\.[0-9]+)?)\s*([KMGT])B?", folder, re.IGNORECASE):
+        folder, amount, prefix = bound.groups()
+        max_bytes = int(float(amount) * 1000 ** (1 + "KMGT".index(prefix.upper())))
+    if is_remote(folder) or not folder.strip() or (":" in folder and bound is None) or max_bytes == 0:
+        raise ArgumentError(f"cache={str(cache)!r:.200}; {expected}")
+    return CachedRoot(url, Path(os.path.expanduser(folder)).absolute(), max_bytes)
 
 
 @dataclass(frozen=True)
@@ -162,8 +162,8 @@ class LocalFolder:
     def __str__(self) -> str:
         return str(self.path)
 
-    def __truediv__(self, name: str) -> LocalFolder:
-        return LocalFolder(self.path / name)
+    def __truediv__(self, folder_name: str) -> LocalFolder:
+        return LocalFolder(self.path / folder_name)
 
     def folders(self) -> list[str]:
         """Return the names of the subfolders."""
@@ -175,18 +175,18 @@ class LocalFolder:
             return {}
         return {entry.name: entry.stat().st_size for entry in self.path.iterdir() if entry.is_file()}
 
-    def size(self, name: str) -> int | None:
+    def size(self, file_name: str) -> int | None:
         """Return the size of a file in bytes, or None if it does not exist."""
-        path = self.path / name
-        return path.stat().st_size if path.is_file() else None
+        file_path = self.path / file_name
+        return file_path.stat().st_size if file_path.is_file() else None
 
-    def read(self, name: str) -> bytes:
+    def read(self, file_name: str) -> bytes:
         """Return the content of a file; raise FileNotFoundError if it does not exist."""
-        return (self.path / name).read_bytes()
+        return (self.path / file_name).read_bytes()
 
-    def read_range(self, name: str, start: int, stop: int) -> bytes:
+    def read_range(self, file_name: str, start: int, stop: int) -> bytes:
         """Return the bytes [start, stop) of a file, or fewer if it is shorter."""
-        with (self.path / name).open("rb") as file:
+        with (self.path / file_name).open("rb") as file:
             file.seek(start)
             return file.read(stop - start)
 
@@ -203,23 +203,24 @@ def explain(error: Exception) -> tuple[str, bool]:
     """Return the reason of an error of the libraries, and whether retrying cannot help."""
     kind = type(error).__name__
     # obstore appends its own structures.
-    text = " ".join(str(error).partition("\n\nDebug source")[0].split())
-    server = re.search(r" (https?://[^/@\s]+)", text)
-    if answer := re.search(r"non-2xx status code: ([^:]*)(.*)", text):
+    reason = " ".join(str(error).partition("\n\nDebug source")[0].split())
+    server = re.search(r" (https?://[^/@\s]+)", reason)
+    if answer := re.search(r"non-2xx status code: ([^:]*)(.*)", reason):
         # The rest of an answer may repeat credentials.
-        text = ": ".join((f"the server answered {answer[1]}", *re.findall("<(?:Code|Message)>([^<]+)<", answer[2])))
-    text = text[:300].rstrip(": ") or kind
-    if re.search(r"credential provider: \w*(?:Connect|Timeout|Transport)", text):
-        return f"no answer from the service of credentials ({text}); try again", False
-    if _NO_CREDENTIALS.fullmatch(kind) or re.search("answered 401|: ExpiredToken|: InvalidToken", text):
-        return f"no credentials that are valid ({text}); docs/object-stores.md says how to set them", True
-    if kind == "PermissionDeniedError" or isinstance(error, PermissionError) or "answered 403" in text:
-        return f"not allowed with these credentials ({text}); docs/object-stores.md says how to set others", True
-    if "Range request not supported" in text:
+        details = re.findall("<(?:Code|Message)>([^<]+)<", answer[2])
+        reason = ": ".join((f"the server answered {answer[1]}", *details))
+    reason = reason[:300].rstrip(": ") or kind
+    if re.search(r"credential provider: \w*(?:Connect|Timeout|Transport)", reason):
+        return f"no answer from the service of credentials ({reason}); try again", False
+    if _NO_CREDENTIALS.fullmatch(kind) or re.search("answered 401|: ExpiredToken|: InvalidToken", reason):
+        return f"no credentials that are valid ({reason}); docs/object-stores.md says how to set them", True
+    if kind == "PermissionDeniedError" or isinstance(error, PermissionError) or "answered 403" in reason:
+        return f"not allowed with these credentials ({reason}); docs/object-stores.md says how to set others", True
+    if "Range request not supported" in reason:
         return "the server does not answer requests for ranges of a file; use one that does, such as nginx", True
-    if "incorrectly configured region" in text:
-        return "the bucket lies in another region; set AWS_REGION to it", True
-    if re.search("error sending request|body error", text) or isinstance(error, TimeoutError):
-        where = f" from {server[1]}" if server else ""
-        return f"no answer{where}; check the address, the network and the server, and try again", False
-    return text if answer else f"{kind}: {text}", False
+    if "incorrectly configured region" in reason:
+        return "the bucket is in another region; set AWS_REGION to it", True
+    if re.search("error sending request|body error", reason) or isinstance(error, TimeoutError):
+        sender = f" from {server[1]}" if server else ""
+        return f"no answer{sender}; check the address, the network and the server, and try again", False
+    return reason if answer else f"{kind}: {reason}", False

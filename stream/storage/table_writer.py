@@ -30,19 +30,19 @@ def one_batch(table: pa.Table) -> pa.RecordBatch:
 
 
 class TableWriter:
-    """A table that is written batch by batch; a context manager that frees what it took.
+    """A context manager that writes a table batch by batch.
 
-    Memory holds one batch, the texts of dictionaries, and one bit a row and column. The file depends on the rows alone,
-    not on how they are divided into batches. Texts of a dictionary are in the order of the first row that has them.
+    Memory holds one batch, the texts of dictionaries, and one bit per row and column. The file depends only on
+    the rows, not on their division into batches. Texts of a dictionary are in the order of the first row that has them.
 
     Args:
         path: File to write. Its disk has room for the table twice.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, table_path: Path) -> None:
+        self._path = table_path
         self._stack = ExitStack()
-        self._spools = _Spools(path.parent, self._stack)
+        self._spools = _Spools(table_path.parent, self._stack)
         self._schema: pa.Schema | None = None
         self._columns: list[_Column] = []
 
@@ -64,49 +64,49 @@ class TableWriter:
     def finish(self) -> None:
         """Write the file, which is then on the disk."""
         assert self._schema is not None, "at least one batch"
-        whole = pa.RecordBatch.from_arrays([column.array() for column in self._columns], schema=self._schema)
-        with self._path.open("wb") as file:
-            with pa.ipc.new_file(pa.PythonFile(_Sink(file, self._spools), "w"), self._schema) as writer:
-                writer.write_batch(whole)
-            file.flush()
-            os.fsync(file.fileno())
+        batch = pa.RecordBatch.from_arrays([column.array() for column in self._columns], schema=self._schema)
+        with self._path.open("wb") as table_file:
+            with pa.ipc.new_file(pa.PythonFile(_Sink(table_file, self._spools), "w"), self._schema) as writer:
+                writer.write_batch(batch)
+            table_file.flush()
+            os.fsync(table_file.fileno())
 
 
 class _Spools:
     """Temporary files that collect buffers."""
 
-    def __init__(self, folder: Path, stack: ExitStack) -> None:
+    def __init__(self, folder: Path, exit_stack: ExitStack) -> None:
         self._folder = folder
-        self._stack = stack
+        self._stack = exit_stack
         self.files: dict[int, IO[bytes]] = {}
         """Files by the address of their buffer."""
 
     def open(self) -> IO[bytes]:
         return self._stack.enter_context(tempfile.TemporaryFile(dir=self._folder))
 
-    def buffer(self, file: IO[bytes]) -> pa.Buffer:
-        """Return the content of a file as a buffer; memory holds only what is read of it."""
-        if not file.tell():
+    def buffer(self, spool_file: IO[bytes]) -> pa.Buffer:
+        """Return the content of a file as a buffer; memory holds only the pages that are read."""
+        if not spool_file.tell():
             return pa.py_buffer(b"")
-        file.flush()
-        buffer = pa.py_buffer(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
-        self.files[buffer.address] = file
+        spool_file.flush()
+        buffer = pa.py_buffer(mmap.mmap(spool_file.fileno(), 0, prot=mmap.PROT_READ))
+        self.files[buffer.address] = spool_file
         return buffer
 
 
 class _Sink:
     """A file that copies the buffers of spools from their files."""
 
-    def __init__(self, file: IO[bytes], spools: _Spools) -> None:
-        self._file = file
+    def __init__(self, table_file: IO[bytes], spools: _Spools) -> None:
+        self._file = table_file
         self._spools = spools
         self.closed = False
 
-    def write(self, data: Any) -> int:
-        buffer = pa.py_buffer(data)
-        if spool := self._spools.files.get(buffer.address):
-            spool.seek(0)
-            shutil.copyfileobj(spool, self._file, _BLOCK)
+    def write(self, content: Any) -> int:
+        buffer = pa.py_buffer(content)
+        if spool_file := self._spools.files.get(buffer.address):
+            spool_file.seek(0)
+            shutil.copyfileobj(spool_file, self._file, _BLOCK)
         else:
             self._file.write(buffer)
         return buffer.size
@@ -125,7 +125,8 @@ class _Column:
     """A column, or the values within its lists, added batch by batch."""
 
     def __init__(self, kind: pa.DataType, spools: _Spools, *, name: str) -> None:
-        types = pa.types
+        is_text, is_list = pa.types.is_large_string(kind), pa.types.is_large_list(kind)
+        is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
         self._kind = kind
         self._spools = spools
         self._rows = self._inside = 0
@@ -136,41 +137,41 @@ class _Column:
         self._data: IO[bytes] | None = None
         self._child: _Column | None = None
         self._is_dictionary = kind == pa.dictionary(pa.int32(), pa.large_string())
-        if types.is_large_string(kind) or types.is_large_list(kind):
+        if is_text or is_list:
             self._offsets = spools.open()
             self._offsets.write(bytes(8))
-        if types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        if is_list or pa.types.is_fixed_size_list(kind):
             self._child = _Column(kind.value_type, spools, name=name)
-        elif self._is_dictionary or types.is_large_string(kind) or types.is_integer(kind) or types.is_floating(kind):
+        elif self._is_dictionary or is_text or is_number:
             self._data = spools.open()
-        elif not types.is_boolean(kind):
+        elif not pa.types.is_boolean(kind):
             raise FormatError(f"column {name!r} is {kind}, which an index does not hold")
 
     def add(self, array: pa.Array) -> None:
         """Add rows."""
         if not len(array):
             return
-        # A join copies, so that the buffers hold these rows alone.
+        # Joining copies, so the buffers hold only these rows.
         array = pa.concat_arrays([array, array.slice(0, 0)])
         self._rows += len(array)
         self._valid.append(array.is_valid())
         content = array.buffers()[-1]
-        size = 0
+        num_bytes = 0
         if self._offsets is not None:
             offsets = np.frombuffer(array.buffers()[1], np.int64, len(array) + 1)
             self._offsets.write((offsets[1:] + self._inside).data)
-            size = int(offsets[-1])
-            self._inside += size
+            num_bytes = int(offsets[-1])
+            self._inside += num_bytes
         elif self._is_dictionary:
-            content, size = self._numbered(array), 4 * len(array)
+            content, num_bytes = self._numbered(array), 4 * len(array)
         elif self._data is not None:
-            size = len(array) * self._kind.bit_width // 8
+            num_bytes = len(array) * self._kind.bit_width // 8
         if self._child is not None:
             self._child.add(array.values)
         elif self._data is None:
             self._bits.append(pa.Array.from_buffers(self._kind, len(array), [None, content]))
-        elif size:
-            self._data.write(content.slice(0, size))
+        elif num_bytes:
+            self._data.write(content.slice(0, num_bytes))
 
     def _numbered(self, array: pa.DictionaryArray) -> pa.Buffer:
         """Return the numbers of texts in the dictionary of the whole column, 0 for rows without a text."""
@@ -179,17 +180,17 @@ class _Column:
         return pa.array(numbers, pa.int32()).take(texts.indices).fill_null(0).buffers()[1]
 
     def array(self) -> pa.Array:
-        """Return the whole column."""
-        valid = pa.concat_arrays([pa.array([], pa.bool_()), *self._valid])
-        nulls = valid.false_count
-        buffers = [valid.buffers()[1] if nulls else None]
+        """Return the complete column."""
+        valid_rows = pa.concat_arrays([pa.array([], pa.bool_()), *self._valid])
+        num_nulls = valid_rows.false_count
+        buffers = [valid_rows.buffers()[1] if num_nulls else None]
         buffers += [self._spools.buffer(file) for file in (self._offsets, self._data) if file is not None]
         if self._is_dictionary:
             texts = pa.array(list(self._texts), pa.large_string())
-            return pa.DictionaryArray.from_buffers(self._kind, self._rows, buffers, texts, nulls)
+            return pa.DictionaryArray.from_buffers(self._kind, self._rows, buffers, texts, num_nulls)
         if self._child is not None:
             children = [self._child.array()]
-            return pa.Array.from_buffers(self._kind, self._rows, buffers, nulls, children=children)
+            return pa.Array.from_buffers(self._kind, self._rows, buffers, num_nulls, children=children)
         if self._data is None:
             buffers.append(pa.concat_arrays([pa.array([], pa.bool_()), *self._bits]).buffers()[1])
-        return pa.Array.from_buffers(self._kind, self._rows, buffers, nulls)
+        return pa.Array.from_buffers(self._kind, self._rows, buffers, num_nulls)

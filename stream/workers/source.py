@@ -159,7 +159,7 @@ class ProcessSource:
                 continue
             try:
                 self._finish(submitted, job, worker)
-            except (StreamError, FormatError) as error:
+            except StreamError as error:
                 self._ring.give(job.slot)
                 # The frames of a traceback would keep this source alive in a circle.
                 submitted.error = error.with_traceback(None)

@@ -171,7 +171,9 @@ def test_cameras_with_red_and_blue_swapped_are_marked() -> None:
 
 
 def test_colours_that_nobody_knows_are_marked() -> None:
-    unknown = {name for name in NAMES for each in REGISTRY.dataset(name).cameras.values() if each.channels == "unknown"}
+    unknown = {
+        name for name in NAMES for camera in REGISTRY.dataset(name).cameras.values() if camera.channels == "unknown"
+    }
     assert unknown == {"fmb"}
 
 
@@ -184,8 +186,8 @@ def test_a_space_that_only_repeats_another_is_inherited() -> None:
 
 
 def action_of(name: str, space: SpaceName) -> object:
-    found = REGISTRY.dataset(name).spaces[space]
-    return found.action, found.drop_first, found.drop_last
+    parts = REGISTRY.dataset(name).spaces[space]
+    return parts.action, parts.drop_first, parts.drop_last
 
 
 def test_steps_at_the_end_without_a_change_to_the_next_are_dropped() -> None:
@@ -277,11 +279,13 @@ def without_source(spec: DatasetSpec) -> list[str]:
     missing = []
     for part in (*spec.action, *spec.state):
         for fact in part.facts:
-            found = getattr(part, fact) or ("unknown" if fact == "gripper" else None)
+            fact_value = getattr(part, fact) or ("unknown" if fact == "gripper" else None)
             source = part.sources.get(fact, spec.sources.get(fact, ""))
             looked = source.startswith("unknown: ") and len(source) > 30
-            if found is None or not source or (found == "unknown") != looked:
-                missing.append(f"{spec.name} {part.path}{list(part.select or ())}: {fact} {found}, source {source!r}")
+            if fact_value is None or not source or (fact_value == "unknown") != looked:
+                missing.append(
+                    f"{spec.name} {part.path}{list(part.select or ())}: {fact} {fact_value}, source {source!r}"
+                )
     return missing
 
 
@@ -292,9 +296,9 @@ def test_every_part_says_what_its_numbers_are_and_who_says_so(name: str) -> None
 
 def test_a_part_without_a_fact_or_its_source_is_found() -> None:
     bridge = REGISTRY.dataset("bridge")
-    world, *others = bridge.action
+    world, *parts = bridge.action
     for update in ({"frame": None}, {"unit": "unknown"}, {"sources": {"kind": "unknown: sought in every known place"}}):
-        changed = bridge.model_copy(update={"action": (world.model_copy(update=update), *others)})
+        changed = bridge.model_copy(update={"action": (world.model_copy(update=update), *parts)})
         assert len(without_source(changed)) == 1
 
 
@@ -326,16 +330,16 @@ def test_dimensions_of_unknown_unit_are_those_whose_parts_have_none(name: str, s
         names = list(vector.names)
         for term in vector.terms:
             chosen, names = names[: term.size], names[term.size :]
-            for place, index in enumerate(term.select or range(term.dims)):
+            for offset, index in enumerate(term.select or range(term.dims)):
                 for part in (*spec.action, *spec.state):
                     if part.path != term.path or index not in (part.select or range(part.dims)):
                         continue
                     if term.size != term.dims or "turned" in {operation.name for operation in term.then}:
                         assert part.order != "unknown", part
                     elif part.quantity == "gripper":
-                        unknown |= set() if part.gripper else {chosen[place]}
+                        unknown |= set() if part.gripper else {chosen[offset]}
                     elif part.unit == "unknown" or (part.unit == "normalised" and part.scale is None):
-                        unknown.add(chosen[place])
+                        unknown.add(chosen[offset])
     assert unknown == set(spec.spaces[space].unknown_units)
 
 

@@ -10,8 +10,8 @@ NAMES = sorted(REGISTRY.datasets)
 
 def test_oxe29_has_all_datasets_but_bridge_dataset_with_equal_weights() -> None:
     members = REGISTRY.mixtures["oxe29"].members
-    wanted = dict.fromkeys(set(NAMES) - {"bridge_dataset"}, 0.03)
-    assert {name: member.weight for name, member in members.items()} == wanted
+    expected = dict.fromkeys(set(NAMES) - {"bridge_dataset"}, 0.03)
+    assert {name: member.weight for name, member in members.items()} == expected
 
 
 def test_oxe29_has_the_offsets_of_the_source_project() -> None:
@@ -24,7 +24,7 @@ def test_oxe29_has_the_offsets_of_the_source_project() -> None:
 
 
 def test_oxe29_offsets_are_those_of_the_datasets() -> None:
-    assert all(each.offset == each.spec.offset for each in REGISTRY.resolve("oxe29"))
+    assert all(member.offset == member.spec.offset for member in REGISTRY.resolve("oxe29"))
 
 
 def test_oxe29_validates_on_the_last_tenth() -> None:

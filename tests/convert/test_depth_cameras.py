@@ -255,8 +255,8 @@ def test_deep_verification_compares_kinds_with_the_manifest(
     edit_manifest(copy / FOLDER, lambda manifest: manifest["parameters"].update(depth=changed))
     assert verify([str(copy), "--deep"]) == 1
     said = capsys.readouterr().out
-    assert ("no JPEG" in said) == ("near" not in changed)
-    assert ("no depth map" in said) == ("wide" in changed)
+    assert ("not a JPEG" in said) == ("near" not in changed)
+    assert ("not a depth map" in said) == ("wide" in changed)
 
 
 def test_the_picture_of_a_batch_shows_depth(root: Path) -> None:

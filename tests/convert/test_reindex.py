@@ -111,7 +111,7 @@ def test_another_mapping_to_a_space_becomes_a_column_with_statistics(folder: Pat
         assert statistics.names == ("joint_1", "joint_2", "joint_3")
         assert (statistics.count, statistics.nonfinite[2], statistics.mean[2]) == (entry.steps, entry.steps, None)
         assert manifest.statistics[split]["state"] == old.statistics[split]["state"]
-    space = read_fields(manifest, where="").spaces["joint"]
+    space = read_fields(manifest, context="").spaces["joint"]
     assert space.names("joint", "action") == ("joint_1", "joint_2", "joint_3")
     assert (space.names("joint", "state"), space.unknown_units) == ((), ("joint_2",))
 
@@ -120,7 +120,7 @@ def test_a_space_that_is_not_mapped_any_more_loses_its_column(folder: Path, rein
     result = reindex("--json", spaces={"joint": {"unmapped": "Nobody knows the joints."}})
     assert json.loads(result.out)[0]["changed"] == ["registry entry", "statistics", "action_joint"]
     assert "action_joint" not in steps_of(folder, "train").column_names
-    assert read_fields(read_manifest(folder), where="").spaces["joint"].unmapped == "Nobody knows the joints."
+    assert read_fields(read_manifest(folder), context="").spaces["joint"].unmapped == "Nobody knows the joints."
 
 
 def test_a_second_run_touches_no_file(folder: Path, reindex: Command) -> None:

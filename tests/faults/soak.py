@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 import psutil
 
-from bench.measure.child import ChildFailed, ask
+from bench.measure.child import ask
 from bench.measure.command import Command, Output, Result, say, work_folder
 from bench.measure.machine import MemoryLog, own_set, slope
 from bench.measure.options import number, option
@@ -36,7 +36,7 @@ from bench.measure.tables import markdown_table, new_figure, save_figure
 from bench.remote import WebServer, served
 from stream import WorkerError, digest, make_loader
 from stream.base.arguments import whole
-from stream.base.errors import FormatError, StreamError
+from stream.base.errors import StreamError
 from stream.base.progress import human_seconds
 from stream.cache.quota import sparse_copies
 from tests.fixtures.command import is_mapped_elsewhere, shared_memory, wait_until
@@ -150,7 +150,7 @@ class Soak:
                 megabytes = (self._own.totals[-1] or 0) / 1e6
                 say(f"{self._elapsed() / 60:.1f} min, {self._batches:,} batches, {megabytes:,.0f} MB; {kind}")
             self._check()
-        except (StreamError, FormatError, ChildFailed) as error:
+        except StreamError as error:
             self._problems.append(f"{type(error).__name__}: {' '.join(str(error).split())}")
         finally:
             self._iterator.close()

@@ -203,7 +203,7 @@ def _manifest(root: Path, path: Path) -> Target:
     def read(content: bytes) -> None:
         path.write_bytes(sign(content))
         try:
-            read_fields(read_manifest(path), where="fuzz")
+            read_fields(read_manifest(path), context="fuzz")
         except FormatError:
             return
 
@@ -224,7 +224,7 @@ def _loader_json(root: Path, path: Path) -> Target:
         path.write_bytes(content)
         try:
             load_loader(path).batch_at(1)
-        except (StreamError, FormatError):
+        except StreamError:
             return
 
     return Target(read, (seed,), mutate_json)

@@ -21,7 +21,7 @@ from convert.shard.images import FramePolicy
 from convert.verify.command import main as verify
 from pairstream.fetch import main
 from stream import ArgumentError, digest, make_loader
-from stream.base.arguments import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE
+from stream.base.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE
 from stream.format.manifest import Fetched, write_fetched
 from stream.format.names import FETCHED_NAME, TABLE_KINDS
 from tests.fixtures.command import flip, run, start, tree, wait_until
@@ -160,9 +160,7 @@ def test_an_episode_that_was_not_fetched_is_refused(root: Path, local: Path) -> 
     assert fetch(root, local, split="train[:4]") == 0
     loader = make_loader(local, "demo", split="train[:4]", batch_size=4)
     assert len(loader.episode("demo", 0).frames)
-    with pytest.raises(
-        ArgumentError, match=r"episode 15 lies in train-0000.-of-00008, which was not fetched; bring it"
-    ):
+    with pytest.raises(ArgumentError, match=r"episode 15 is in train-0000.-of-00008, which was not fetched; bring it"):
         loader.episode("demo", 15)
 
 

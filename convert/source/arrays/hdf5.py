@@ -24,10 +24,9 @@ _PIECE = 256 << 20
 def open_hdf5(path: Path) -> Iterator[Store]:
     """Open a file. Raises OSError if it cannot be read, UsageError if h5py is not installed."""
     try:
-        with imports_of("hdf5", by=str(path)):
-            import h5py
-    except ModuleNotFoundError as error:
-        raise UsageError(str(error)) from None
+        import h5py
+    except ModuleNotFoundError:
+        raise UsageError(missing("h5py", "hdf5", by=str(path))) from None
     if path.exists() and not is_hdf5(path):
         raise DamagedEpisode("is not an HDF5 file", reason="unreadable")
     with h5py.File(path, "r", locking=False) as file, contextlib.closing(_Hdf5(h5py, file)) as library:

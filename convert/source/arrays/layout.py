@@ -152,4 +152,4 @@ def read_layout(content: Mapping[str, Any]) -> Layout:
     try:
         return Layout.model_validate(dict(content))
     except ValidationError as error:
-        raise ConfigError(list_faults(error, where="layout")) from None
+        raise ConfigError(list_faults(error, context="layout")) from None

@@ -21,10 +21,9 @@ _MAX_READ_BYTES = 256 << 20
 def open_zarr(path: Path) -> Iterator[Store]:
     """Open a store. Raises OSError or ValueError if it cannot be read, UsageError if zarr is not installed."""
     try:
-        with imports_of("zarr", by=str(path)):
-            import zarr
-    except ModuleNotFoundError as error:
-        raise UsageError(str(error)) from None
+        import zarr
+    except ModuleNotFoundError:
+        raise UsageError(missing("zarr", "zarr", by=str(path))) from None
     # JPEG XL and other codecs of pictures, which Zarr finds by their names.
     with contextlib.suppress(ModuleNotFoundError):
         import imagecodecs.numcodecs

@@ -68,7 +68,7 @@ class RootReader:
         self._prefix = prefix
         manifest = read_manifest(folder)
         entry = manifest.splits[split]
-        fields = read_fields(manifest, where=f"{folder}/{MANIFEST_NAME}")
+        fields = read_fields(manifest, context=f"{folder}/{MANIFEST_NAME}")
         tables = open_split(folder, split, entry)
         shard_entry = entry.shards[shard]
         first_episode = sum(preceding.episodes for preceding in entry.shards[:shard])

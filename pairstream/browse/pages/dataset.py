@@ -20,7 +20,7 @@ from pairstream.browse.facts import DatasetFacts
 from pairstream.browse.histograms import SCALES, VECTORS, compare
 from pairstream.browse.pages.doctor import show_findings
 from pairstream.browse.shell import page_frame
-from stream.base.errors import FormatError, StreamError
+from stream.base.errors import StreamError
 from stream.order.filters import OPERATORS
 
 TABS = ("Episodes", "Histograms", "Lengths", "Instructions", "Findings")

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from bench.measure.child import ChildFailed
-from bench.measure.command import run_command
 from bench.measure.points import Point, Prepared, Repeated, study
 from bench.measure.tables import figure, point_table
 from stream.base.errors import ArgumentError, RingError

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from convert.errors import EXIT_USAGE, ConflictError, ConvertError, ShardError
+from convert.errors import ConflictError, ConvertError, ShardError
 from convert.journal.journal import FOLDER, Journal, check_parameters, part_file
 from convert.journal.status import QuarantineEntry, ShardStatus
 from convert.storage.durable import write_durably, writing
@@ -386,7 +386,7 @@ def test_a_file_in_the_place_of_a_folder_is_named_with_what_to_do(tmp_path: Path
     (tmp_path / "out").write_text("a file")
     with pytest.raises(ConvertError, match=r"/out/demo cannot be written: .*; choose another --output") as caught:
         Journal(tmp_path / "out" / "demo").begin(PARAMETERS)
-    assert caught.value.exit_code == EXIT_USAGE
+    assert caught.value.refused
 
 
 def test_a_full_disk_says_so_and_that_the_same_command_goes_on(tmp_path: Path) -> None:

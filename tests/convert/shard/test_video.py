@@ -132,7 +132,7 @@ def test_another_frame_than_there_is_is_an_error(
 
 
 def test_what_is_no_chunk_is_an_error() -> None:
-    with pytest.raises(FormatError, match="4 bytes that are no chunk of video, starting with b'FRM1'"):
+    with pytest.raises(FormatError, match="4 bytes that are not a chunk of video, starting with b'FRM1'"):
         decode_chunk(b"FRM1", 0, [SIZE])
 
 

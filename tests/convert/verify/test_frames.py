@@ -66,9 +66,9 @@ def another_order(records: list[bytes]) -> list[bytes]:
 
 RECORD_EDITS: list[tuple[Callable[[list[bytes]], list[bytes]], str]] = [
     (with_frame(0, end_early), "frame 0 of 4: JPEG of"),
-    (with_frame(0, lambda frame: b""), "frame 0 of 4: 0 bytes that are no JPEG"),
+    (with_frame(0, lambda frame: b""), "frame 0 of 4: 0 bytes that are not a JPEG"),
     (with_frame(3, enlarge), "frame 3 of 4: is 80x64, the manifest says 64x64"),
-    (with_frame(1, as_png), "that are no JPEG"),
+    (with_frame(1, as_png), "that are not a JPEG"),
     (with_frame(1, another_picture), "its frame of step 1 is not the frame of an earlier record"),
     (another_magic, "step 0): record starts with b'FRM2'"),
     (one_frame_less, "holds 3 frames, the manifest says 4"),

@@ -23,7 +23,7 @@ from convert.registry.registry import load_registry
 from convert.run.command import main as convert
 from convert.sample.command import make_sample
 from convert.verify.command import verify_root
-from stream.base.errors import FormatError, StreamError
+from stream.base.errors import StreamError
 from stream.format.catalog import Catalog
 from stream.format.frame import CODECS, Codec
 from stream.format.names import MANIFEST_NAME, TABLE_KINDS, shard_file, table_file

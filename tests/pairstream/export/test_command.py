@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pairstream.export.command import main
-from stream.base.arguments import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE
+from stream.base.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE
 from tests.fixtures.command import flip, is_written, start, wait_until
 from tests.stream.index_root import write_dataset
 

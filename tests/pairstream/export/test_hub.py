@@ -10,7 +10,7 @@ import pytest
 
 from convert.run.command import main as convert
 from pairstream.export.command import main
-from stream.base.arguments import EXIT_FAILED, EXIT_USAGE
+from stream.base.errors import EXIT_FAILED, EXIT_USAGE
 from stream.base.extras import missing
 from tests.fixtures.command import tree
 from tests.fixtures.hub_server import TOKEN, Hub, hub_server

@@ -16,38 +16,43 @@ def _refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[
 
 
 def test_an_unknown_option_is_one_line_that_names_the_help(capsys: pytest.CaptureFixture[str]) -> None:
-    wanted = "error: unrecognized arguments: --row-count; see python -m thing --help\n"
-    assert _refused(["--row-count"], capsys) == (2, wanted)
+    expected = "error: unrecognized arguments: --row-count; see python -m thing --help\n"
+    assert _refused(["--row-count"], capsys) == (2, expected)
 
 
 @pytest.mark.parametrize("text", ["1", "-2", "2.0", "1_000", "٣", "", "9" * 19])
 def test_what_is_no_whole_number_or_too_small_is_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    code, told = _refused([f"--rows={text}"], capsys)
+    code, message = _refused([f"--rows={text}"], capsys)
     assert code == 2
-    assert told.startswith(f"error: argument --rows: found {text!r}, expected a whole number of at least 2; see ")
+    assert message.startswith(f"error: argument --rows: found {text!r}, expected a whole number of at least 2; see ")
 
 
 @pytest.mark.parametrize(
-    ("error", "code", "told"),
+    ("error", "code", "message"),
     [
         (ArgumentError("no such\nsplit"), 2, "error: no such split\n"),
+        (
+            ArgumentError("my.yaml:\n  action\x1b: unknown\n  state"),
+            2,
+            "error: my.yaml:\n  action\\x1b: unknown\n  state\n",
+        ),
         (RemoteError("no such bucket", refused=True), 2, "error: no such bucket\n"),
         (RemoteError("a request failed"), 1, "error: a request failed\n"),
         (StreamError("a shard is damaged"), 1, "error: a shard is damaged\n"),
         (FormatError("a manifest is damaged"), 1, "error: a manifest is damaged\n"),
         (FileNotFoundError(2, "No such file", "/a"), 1, "error: /a: No such file\n"),
-        (OSError(28, "No space left on device"), 1, "error: [Errno 28] No space left on device\n"),
+        (OSError(28, "No space left on device"), 1, "error: out: No space left on device\n"),
         (KeyboardInterrupt(), 130, "stopped\n"),
     ],
 )
 def test_an_error_is_one_line_and_an_exit_code(
-    error: BaseException, code: int, told: str, capsys: pytest.CaptureFixture[str]
+    error: BaseException, code: int, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def work() -> None:
         raise error
 
-    assert run_command(work, interrupted="stopped") == code
-    assert capsys.readouterr().err == told
+    assert run_command(work, path="out", interrupted="stopped") == code
+    assert capsys.readouterr().err == message
 
 
 def test_characters_that_move_the_cursor_and_letters_that_a_font_lacks_are_escaped() -> None:

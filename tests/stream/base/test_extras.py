@@ -35,13 +35,18 @@ LIBRARIES = ("apache_beam", "google_crc32c", "psutil", "tensorflow_datasets")
 
 @pytest.mark.parametrize(
     ("command", "library"),
-    [*((command, "cv2") for command in ("run", "verify", "doctor", "sample")), *(("run", each) for each in LIBRARIES)],
+    [
+        *((command, "cv2") for command in ("run", "verify", "doctor", "sample")),
+        *(("run", module) for module in LIBRARIES),
+    ],
 )
 def test_a_command_without_its_extra_says_so_in_one_line(tmp_path: Path, command: str, library: str) -> None:
-    code, told = python(tmp_path, library, "-m", f"convert.{command}", "--help")
+    code, message = python(tmp_path, library, "-m", f"convert.{command}", "--help")
     assert code == 2
-    assert told.startswith(f"error: this command needs {library}, which is not installed; install pairstream[convert]:")
-    assert told.count("\n") == 1
+    assert message.startswith(
+        f"error: this command needs {library}, which is not installed; install pairstream[convert]:"
+    )
+    assert message.count("\n") == 1
 
 
 @pytest.mark.long
@@ -57,9 +62,9 @@ def test_a_command_without_its_extra_says_so_in_one_line(tmp_path: Path, command
 def test_importing_a_module_without_its_extra_names_the_extra(
     tmp_path: Path, module: str, library: str, extra: str
 ) -> None:
-    code, told = python(tmp_path, library, "-c", f"import {module}")
+    code, message = python(tmp_path, library, "-c", f"import {module}")
     assert code == 1
-    last = told.strip().splitlines()[-1]
+    last = message.strip().splitlines()[-1]
     assert last.startswith("ModuleNotFoundError: ")
     assert f"needs {library.partition(',')[0]}, which is not installed; install pairstream[{extra}]:" in last
 
@@ -69,15 +74,15 @@ def test_importing_a_module_without_its_extra_names_the_extra(
     [("s3://b/oxe", "botocore", "s3"), ("gs://b/oxe", "google-auth", "gcs"), ("https://b/oxe", "obstore", "remote")],
 )
 def test_an_object_store_without_its_extra_names_the_extra(tmp_path: Path, url: str, library: str, extra: str) -> None:
-    code, told = python(
+    code, message = python(
         tmp_path, library.partition("-")[0], "-m", "pairstream", "fetch", url, "local", "--mixture", "bridge"
     )
     assert code == 2
-    assert f"needs {library}, which is not installed; install pairstream[{extra}]:" in told
-    assert told.count("\n") == 1
+    assert f"needs {library}, which is not installed; install pairstream[{extra}]:" in message
+    assert message.count("\n") == 1
 
 
 def test_streaming_needs_none_of_the_extras(tmp_path: Path) -> None:
     without = "cv2,apache_beam,tensorflow_datasets,google_crc32c,psutil,torch,jax,lightning,obstore,botocore"
-    code, told = python(tmp_path, without, "-c", "import stream as s; s.make_loader, s.PairSource, s.Normalize")
-    assert code == 0, told
+    code, message = python(tmp_path, without, "-c", "import stream as s; s.make_loader, s.PairSource, s.Normalize")
+    assert code == 0, message

@@ -32,21 +32,21 @@ class Colour(enum.StrEnum):
     ],
 )
 def test_a_scalar_of_any_library_is_pythons_own(value: Any, expected: Any) -> None:
-    found = plain_scalar(value, where="x")
-    assert found == expected
-    assert type(found) is type(expected)
+    scalar = plain_scalar(value, context="x")
+    assert scalar == expected
+    assert type(scalar) is type(expected)
 
 
 @pytest.mark.parametrize("value", [None, b"a", [1], {}, object(), np.arange(2), np.datetime64("2024-01-01"), np.nan])
 def test_what_is_no_scalar_is_refused(value: Any) -> None:
     with pytest.raises(ArgumentError, match="x: "):
-        plain_scalar(value, where="x")
+        plain_scalar(value, context="x")
 
 
 @pytest.mark.parametrize("values", [np.array([[1, 2]]), np.array(1), torch.tensor(1), "ab", b"ab", {1: 2}, 5, None])
 def test_what_is_no_list_of_scalars_is_refused(values: Any) -> None:
     with pytest.raises(ArgumentError, match="x: "):
-        plain_values(values, where="x")
+        plain_values(values, context="x")
 
 
 @pytest.mark.parametrize("value", [{"a": {1, 2}}, [b"a"], [np.nan], [object()]])
@@ -73,9 +73,9 @@ def test_a_loader_with_any_indices_of_columns_is_saved_and_goes_on(oxe_root: Pat
     assert json.loads((tmp_path / "loader.json").read_text())["options"]["state_columns"] == {
         "bridge": [["observation/state", [0, 1, 2]]]
     }
-    again = load_loader(tmp_path / "loader.json")
-    np.testing.assert_array_equal(again.batch_at(3)["state"], loader.batch_at(3)["state"])
-    assert again.batch_at(3)["state"].shape == (4, 3)
+    restored = load_loader(tmp_path / "loader.json")
+    np.testing.assert_array_equal(restored.batch_at(3)["state"], loader.batch_at(3)["state"])
+    assert restored.batch_at(3)["state"].shape == (4, 3)
 
 
 def test_a_relative_root_holds_when_the_current_folder_changes(

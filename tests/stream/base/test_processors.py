@@ -14,7 +14,7 @@ from stream.base.machine import usable_processors
 OWN = len(os.sched_getaffinity(0))
 
 
-def told(before: str = "", **environment: str) -> int:
+def processors(before: str = "", **environment: str) -> int:
     """Return the number that a process of its own finds."""
     code = f"{before}\nfrom stream.base.machine import usable_processors; print(usable_processors())"
     done = subprocess.run(
@@ -26,8 +26,8 @@ def told(before: str = "", **environment: str) -> int:
 @pytest.fixture
 def many(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine of 96 processors, 12 of which are this process's; its parent has all."""
-    own = os.getpid()
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(12 if pid in (0, own) else 96)))
+    affinity = os.getpid()
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(12 if pid in (0, affinity) else 96)))
 
 
 def count(tmp_path: Path, **environment: str) -> int:
@@ -43,12 +43,12 @@ def limit(tmp_path: Path, line: str, files: dict[str, str]) -> None:
 
 
 def test_it_is_the_affinity_of_the_process() -> None:
-    assert told(f"import os; os.sched_setaffinity(0, {{{min(os.sched_getaffinity(0))}}})") == 1
-    assert told() <= OWN
+    assert processors(f"import os; os.sched_setaffinity(0, {{{min(os.sched_getaffinity(0))}}})") == 1
+    assert processors() <= OWN
 
 
 def test_ranks_of_one_machine_share_its_processors() -> None:
-    assert told(LOCAL_WORLD_SIZE=str(OWN)) == 1
+    assert processors(LOCAL_WORLD_SIZE=str(OWN)) == 1
 
 
 @pytest.mark.usefixtures("many")

@@ -32,10 +32,10 @@ def test_a_dataset_has_its_manifest_and_the_episodes_of_its_shards(oxe_root: Pat
     dataset = Catalog(oxe_root).open("bridge")
     assert (dataset.name, dataset.version) == ("bridge", "0.1.0")
     assert dataset.folder == oxe_root / "bridge" / "0.1.0"
-    whole = read_manifest(dataset.folder).model_dump()
-    for split in whole["splits"].values():
+    full_manifest = read_manifest(dataset.folder).model_dump()
+    for split in full_manifest["splits"].values():
         split["shards"] = ()
-    assert dataset.manifest.model_dump() == whole
+    assert dataset.manifest.model_dump() == full_manifest
     assert dataset.shard_lengths == {"test": [1, 1], "train": [2, 2]}
 
 

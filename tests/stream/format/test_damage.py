@@ -104,11 +104,11 @@ def test_a_damaged_record_is_named(root: Path, num_workers: int) -> None:
 
 @pytest.mark.parametrize("damage", [cut, zero_middle, Path.unlink], ids=["cut", "zeroed", "missing"])
 def test_a_damaged_shard_never_gives_wrong_data(root: Path, damage: Callable[[Path], None]) -> None:
-    whole = [digest(loader_of(root).batch_at(step)) for step in range(12)]
+    intact = [digest(loader_of(root).batch_at(step)) for step in range(12)]
     damage(file_of(root))
     loader = loader_of(root)
     failed = 0
-    for step, expected in enumerate(whole):
+    for step, expected in enumerate(intact):
         try:
             batch = loader.batch_at(step)
         except RecordError as error:
@@ -144,21 +144,21 @@ def test_replacements_are_the_same_for_all_and_are_counted(root: Path) -> None:
     file_of(root).unlink()
     reference = loader_of(root, on_error="replace")
     expected = [digest(reference.batch_at(step)) for step in range(6)]
-    whole = loader_of(root, on_error="replace", num_workers=2)
-    found = [batch for _, batch in zip(range(6), whole, strict=False)]
-    assert [digest(batch) for batch in found] == expected
-    stats = whole.stats()
-    drawn = [ref for step in range(6) for ref in whole.describe(step)]
+    intact = loader_of(root, on_error="replace", num_workers=2)
+    replaced = [batch for _, batch in zip(range(6), intact, strict=False)]
+    assert [digest(batch) for batch in replaced] == expected
+    stats = intact.stats()
+    drawn = [ref for step in range(6) for ref in intact.describe(step)]
     lost = [ref for ref in drawn if ref.dataset == "bridge" and ref.shard == "train-00001-of-00002"]
     assert stats["replaced"] >= len(lost) > 0
     assert "train-00001-of-00002" in stats["replaced_records"][0]
-    for step, batch in enumerate(found):
+    for step, batch in enumerate(replaced):
         assert batch["sample"].tolist() == list(range(step * BATCH, (step + 1) * BATCH))
-        assert batch["dataset"].tolist() == [MIXTURE_NAMES.index(ref.dataset) for ref in whole.describe(step)]
+        assert batch["dataset"].tolist() == [MIXTURE_NAMES.index(ref.dataset) for ref in intact.describe(step)]
     ranks = [loader_of(root, on_error="replace", rank=rank, world_size=2).batch_at(4) for rank in (0, 1)]
-    np.testing.assert_array_equal(np.concatenate([rank["frames"] for rank in ranks]), found[4]["frames"])
+    np.testing.assert_array_equal(np.concatenate([rank["frames"] for rank in ranks]), replaced[4]["frames"])
     sample = pairs(root, MIXTURE, seed=3, on_error="replace")[4 * BATCH + 1]
-    np.testing.assert_array_equal(sample["frames"], found[4]["frames"][1])
+    np.testing.assert_array_equal(sample["frames"], replaced[4]["frames"][1])
 
 
 MIXTURE_NAMES = list(MIXTURE)
@@ -186,9 +186,9 @@ def test_a_file_that_was_repaired_is_read_again(root: Path, oxe_root: Path) -> N
 
 def test_changed_data_are_not_those_of_a_saved_loader(root: Path, oxe_root: Path, tmp_path: Path) -> None:
     loader_of(root).save(tmp_path / "loader.json")
-    other = make_loader(oxe_root, {"bridge": 1, "droid": 1}, batch_size=BATCH, seed=3)
+    changed_root = make_loader(oxe_root, {"bridge": 1, "droid": 1}, batch_size=BATCH, seed=3)
     with pytest.raises(StateError, match="samples: mixture: 'kuka' is new; mixture: 'droid' is in the state only"):
-        iter(loader_of(root)).set_state(other.state_at(3))
+        iter(loader_of(root)).set_state(changed_root.state_at(3))
     with pytest.raises(StateError, match="seed: 4 was 3"):
         iter(loader_of(root, seed=4)).set_state(loader_of(root).state_at(3))
     manifest = next((root / "kuka").glob("*/dataset.json"))

@@ -16,9 +16,9 @@ PATTERNS = ["*run[1]*", "lab/a?*", "*50%", "a_*", "a\\*", "two*lines", "*", "lab
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = write_dataset(tmp_path_factory.mktemp("episodes"), "demo", {"train": [[4] * len(IDS)]})
-    change_table(made, "episodes", lambda table: with_values(table, "episode_id", IDS))
-    return made
+    folder_path = write_dataset(tmp_path_factory.mktemp("episodes"), "demo", {"train": [[4] * len(IDS)]})
+    change_table(folder_path, "episodes", lambda table: with_values(table, "episode_id", IDS))
+    return folder_path
 
 
 @pytest.mark.parametrize("keeps", [True, False])

@@ -78,6 +78,6 @@ def test_the_parts_of_a_raw_record_fill_its_frames() -> None:
 
 
 def test_a_record_of_other_frames_is_no_raw_record() -> None:
-    other = encode_raw(np.zeros((10, 6, 3), np.uint8))
+    frames = encode_raw(np.zeros((10, 6, 3), np.uint8))
     with pytest.raises(FormatError, match="does not hold 2 raw frames of 6x10"):
-        _filled(encode_record([RAW, other]), 2)
+        _filled(encode_record([RAW, frames]), 2)

@@ -42,8 +42,8 @@ def test_the_layout_is_a_header_and_one_zstd_frame() -> None:
 def test_threads_may_decode_at_the_same_time() -> None:
     maps = [np.full((64, 64), number, np.uint16) + np.arange(64, dtype=np.uint16) for number in range(40)]
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda depth: decode(encode_depth(depth), (64, 64)), maps))
-    np.testing.assert_array_equal(found, maps)
+        decoded = list(pool.map(lambda depth: decode(encode_depth(depth), (64, 64)), maps))
+    np.testing.assert_array_equal(decoded, maps)
 
 
 @pytest.mark.parametrize("kept", [0, 3, 7, 8, 9, 30, -1])
@@ -73,8 +73,8 @@ def test_what_is_no_such_depth_map_is_an_error(data: bytes, message: str) -> Non
 
 
 @given(st.integers(0, len(encode_depth(DEPTH)) - 1), st.integers(1, 255))
-def test_a_changed_byte_is_an_error_or_other_values_of_the_same_size(place: int, change: int) -> None:
+def test_a_changed_byte_is_an_error_or_other_values_of_the_same_size(offset: int, change: int) -> None:
     data = bytearray(encode_depth(DEPTH))
-    data[place] ^= change
+    data[offset] ^= change
     with contextlib.suppress(FormatError):
         assert decode(bytes(data)).shape == DEPTH.shape

@@ -80,8 +80,8 @@ def test_counts_beyond_any_dataset_are_refused(crafted: CraftedRoot, count: int,
         shard = split["shards"][0]
         for key in ("episodes", "steps", "records"):
             more = count - shard[key]
-            for place in (shard, split, content):
-                place[key] += more
+            for parent in (shard, split, content):
+                parent[key] += more
         shard["paired_episodes"] = count
 
     crafted.edit(edit)
@@ -95,12 +95,12 @@ def test_a_member_that_leads_elsewhere_is_refused(crafted: CraftedRoot, name: st
         PairSource(crafted.root, {name: 1})
 
 
-@pytest.mark.parametrize("what", ["a pipe", "endless", "larger than any"])
-def test_a_manifest_that_never_ends_is_refused(crafted: CraftedRoot, what: str) -> None:
+@pytest.mark.parametrize("reason", ["a pipe", "endless", "larger than any"])
+def test_a_manifest_that_never_ends_is_refused(crafted: CraftedRoot, reason: str) -> None:
     crafted.manifest.unlink()
-    if what == "a pipe":
+    if reason == "a pipe":
         os.mkfifo(crafted.manifest)
-    elif what == "endless":
+    elif reason == "endless":
         crafted.manifest.symlink_to("/dev/zero")
     else:
         with crafted.manifest.open("wb") as file:

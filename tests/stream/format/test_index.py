@@ -23,23 +23,23 @@ from tests.stream.index_root import change_table, open_data, open_split, read_ta
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def converted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of a dataset; tests do not write to it."""
     root = tmp_path_factory.mktemp("index")
     return write_dataset(root, "arm", {"train": [[5, 1, 4], [], [6]], "test": [[4], [3, 7]]})
 
 
 @pytest.fixture
-def folder(made: Path, tmp_path: Path) -> Path:
+def folder(converted: Path, tmp_path: Path) -> Path:
     """Copy the dataset, for tests that damage it."""
-    shutil.copytree(made, tmp_path / "arm" / "1.0.0")
+    shutil.copytree(converted, tmp_path / "arm" / "1.0.0")
     return tmp_path / "arm" / "1.0.0"
 
 
 def columns_of(folder: Path, columns: list[tuple[TableKind, str]], split: str = "train") -> list[UsedColumn]:
     dataset = Catalog(folder.parents[1]).open("arm")
     index = open_index(dataset, split)
-    return used_columns(dataset, index, columns, first=index)
+    return used_columns(dataset, index, columns, reference=index)
 
 
 def all_columns(folder: Path) -> list[UsedColumn]:
@@ -57,26 +57,26 @@ def flip(folder: Path, kind: TableKind, name: str, *, span: int = -1, split: str
     path.write_bytes(content)
 
 
-def told(folder: Path, kind: TableKind, name: str, split: str = "train") -> str:
-    return rf"^{folder}/{split}/{kind}\.arrow: column '{name}' is not the one that the manifest describes"
+def fault_of(folder: Path, kind: TableKind, name: str, split: str = "train") -> str:
+    return rf"^{folder}/{split}/{kind}\.arrow: column '{name}' differs from the manifest"
 
 
-def test_a_split_is_opened_with_its_tables_and_shards(made: Path) -> None:
+def test_a_split_is_opened_with_its_tables_and_shards(converted: Path) -> None:
     for split in ("train", "test"):
-        index = open_split(made, split)
-        assert (index.dataset, index.split, index.folder) == ("arm", split, str(made / split))
+        index = open_split(converted, split)
+        assert (index.dataset, index.split, index.folder) == ("arm", split, str(converted / split))
         for kind in TABLE_KINDS:
-            assert index.table(kind).arrow().equals(read_table(made, kind, split))
+            assert index.table(kind).arrow().equals(read_table(converted, kind, split))
         for shard in range(len(index.shards)):
             path = Path(index.record_path(shard))
-            assert path.parent == made / split
+            assert path.parent == converted / split
             assert path.stat().st_size == index.shards.sizes[shard]
             assert path.stem == index.shards.stem(shard)
 
 
-def test_the_records_of_a_shard_are_the_rows_between_its_first_and_the_next(made: Path) -> None:
+def test_the_records_of_a_shard_are_the_rows_between_its_first_and_the_next(converted: Path) -> None:
     for split in ("train", "test"):
-        index = open_split(made, split)
+        index = open_split(converted, split)
         shards, firsts = index.records.array("shard"), index.shards.first_records
         expected = np.repeat(np.arange(len(index.shards)), np.diff(firsts))
         np.testing.assert_array_equal(shards, expected)
@@ -106,19 +106,19 @@ def test_a_table_of_fewer_rows_than_the_manifest_says_is_refused(folder: Path, k
         open_split(folder)
 
 
-def test_each_column_is_used_once_and_has_its_checksum_and_size(made: Path) -> None:
+def test_each_column_is_used_once_and_has_its_checksum_and_size(converted: Path) -> None:
     asked: list[tuple[TableKind, str]] = [("records", "step"), ("steps", "note"), ("records", "step")]
-    step, note = columns_of(made, asked)
+    step, note = columns_of(converted, asked)
     assert (step.name, note.name) == ("step", "note")
-    assert step.bytes == 4 * len(open_split(made).records)
+    assert step.bytes == 4 * len(open_split(converted).records)
     assert note.bytes == sum(stop - start for start, stop in note.table.columns["note"].spans) > 0
-    manifest = Catalog(made.parents[1]).open("arm").manifest
+    manifest = Catalog(converted.parents[1]).open("arm").manifest
     assert note.xxh3 == manifest.splits["train"].index["steps"].columns["note"]
 
 
-def test_a_column_that_is_not_there_is_an_error_that_names_it(made: Path) -> None:
+def test_a_column_that_is_not_there_is_an_error_that_names_it(converted: Path) -> None:
     with pytest.raises(FormatError, match=r"steps\.arrow: column 'missing' is not in both the file and the manifest"):
-        columns_of(made, [("steps", "missing")])
+        columns_of(converted, [("steps", "missing")])
 
 
 def other_type(table: pa.Table, name: str, values: pa.Array) -> pa.Table:
@@ -145,8 +145,8 @@ def test_splits_whose_columns_differ_in_type_are_refused(
         _ = data.check
 
 
-def test_a_sound_index_is_checked_without_a_word(made: Path) -> None:
-    check = IndexCheck(all_columns(made))
+def test_a_sound_index_is_checked_without_a_word(converted: Path) -> None:
+    check = IndexCheck(all_columns(converted))
     check.start()
     check.raise_error()
     assert check._thread is None
@@ -158,13 +158,13 @@ def test_every_column_of_a_small_index_is_checked_at_once(folder: Path) -> None:
     for column in columns:
         path = Path(column.table.path)
         content = path.read_bytes()
-        others = [other for other in columns if other is not column]
+        intact = [reference for reference in columns if reference is not column]
         for start, stop in _spans(column):
             path.unlink()
             path.write_bytes(content[:start] + bytes([content[start] ^ 4]) + content[start + 1 :])
-            with pytest.raises(FormatError, match=rf"^{path}: column '{column.name}' is not the one"):
+            with pytest.raises(FormatError, match=rf"^{path}: column '{column.name}' differs from the manifest"):
                 IndexCheck(columns)
-            IndexCheck(others)
+            IndexCheck(intact)
             assert stop > start
         path.unlink()
         path.write_bytes(content)
@@ -177,10 +177,10 @@ def _spans(column: UsedColumn) -> tuple[tuple[int, int], ...]:
 
 @pytest.mark.parametrize("chunk", [1, 7, 64])
 def test_columns_are_hashed_in_pieces(folder: Path, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream.format.index, "_CHUNK", chunk)
+    monkeypatch.setattr(stream.format.table, "CHUNK", chunk)
     IndexCheck(all_columns(folder))
     flip(folder, "steps", "count")
-    with pytest.raises(FormatError, match=told(folder, "steps", "count")):
+    with pytest.raises(FormatError, match=fault_of(folder, "steps", "count")):
         IndexCheck(all_columns(folder))
 
 
@@ -223,7 +223,7 @@ def test_a_large_index_is_checked_in_the_background(folder: Path) -> None:
     flip(folder, "steps", "reward")
     check = checked(all_columns(folder))
     for _ in range(2):
-        with pytest.raises(FormatError, match=told(folder, "steps", "reward")):
+        with pytest.raises(FormatError, match=fault_of(folder, "steps", "reward")):
             check.raise_error()
 
 
@@ -236,15 +236,15 @@ def test_a_file_that_goes_while_it_is_checked_is_an_error(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("_large")
-@pytest.mark.parametrize(("room", "found"), [(0, 0), (1, 1), (2, 2), (3, 3), (100, 3), (None, 3)])
+@pytest.mark.parametrize(("free_bytes", "num_checked"), [(0, 0), (1, 1), (2, 2), (3, 3), (100, 3), (None, 3)])
 def test_reading_ahead_takes_at_most_half_of_the_memory_available(
-    folder: Path, room: int | None, found: int, monkeypatch: pytest.MonkeyPatch
+    folder: Path, free_bytes: int | None, num_checked: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Three columns have the same size; ``room`` is the count of columns that fit in half of the memory."""
+    """Three columns have the same size; ``free_bytes`` is the count of columns that fit in half of the memory."""
     names = ("position", "xxh3_64", "steps_row")
     asked: list[tuple[TableKind, str]] = [("records", name) for name in names]
     size = columns_of(folder, asked)[0].bytes
-    available = None if room is None else 2 * room * size + 1
+    available = None if free_bytes is None else 2 * free_bytes * size + 1
     monkeypatch.setattr(stream.format.index, "available_memory", lambda: available)
     original = (folder / "train" / "records.arrow").read_bytes()
     seen = 0
@@ -253,7 +253,7 @@ def test_reading_ahead_takes_at_most_half_of_the_memory_available(
         seen += checked(columns_of(folder, asked)).error is not None
         (folder / "train" / "records.arrow").unlink()
         (folder / "train" / "records.arrow").write_bytes(original)
-    assert seen == found
+    assert seen == num_checked
 
 
 @pytest.mark.usefixtures("_large")
@@ -261,7 +261,7 @@ def test_an_iterator_raises_what_the_background_finds(folder: Path) -> None:
     flip(folder, "steps", "action")
     iterator = iter(make_loader(folder.parents[1], {"arm": 1}, batch_size=2, num_workers=0))
     end = time.monotonic() + 60
-    with pytest.raises(FormatError, match=told(folder, "steps", "action")):
+    with pytest.raises(FormatError, match=fault_of(folder, "steps", "action")):
         while time.monotonic() < end:
             next(iterator)
     with pytest.raises(FormatError):
@@ -323,9 +323,9 @@ def test_episodes_that_lead_outside_of_the_records_are_an_error(
         open_data(folder.parents[1], {"arm": 1}, split="train[2:]+train[1:2]", samples_per_episode=samples_per_episode)
 
 
-def test_an_index_takes_little_to_send_to_a_worker(made: Path) -> None:
-    index: SplitIndex = open_split(made)
+def test_an_index_takes_little_to_send_to_a_worker(converted: Path) -> None:
+    index: SplitIndex = open_split(converted)
     _ = index.steps.content
-    again: SplitIndex = pickle.loads(pickle.dumps(index))
+    unpickled: SplitIndex = pickle.loads(pickle.dumps(index))
     assert len(pickle.dumps(index)) < 20_000
-    assert again.steps.arrow().equals(index.steps.arrow())
+    assert unpickled.steps.arrow().equals(index.steps.arrow())

@@ -49,12 +49,12 @@ def test_a_record_cut_short_or_made_longer_is_refused(frames: list[bytes], data:
 
 
 @given(st.sampled_from([b"", b"FRM1"]), st.binary(max_size=100))
-def test_arbitrary_bytes_are_a_record_or_refused(start: bytes, rest: bytes) -> None:
+def test_arbitrary_bytes_are_a_record_or_refused(start: bytes, tail: bytes) -> None:
     try:
-        frames = decode_record(start + rest)
+        frames = decode_record(start + tail)
     except FormatError:
         return
-    assert encode_record(frames) == start + rest
+    assert encode_record(frames) == start + tail
 
 
 @pytest.mark.parametrize("count", [0, 3, 2**16 + 1, 2**31, 2**32 - 1])
@@ -78,9 +78,9 @@ def test_a_length_beyond_the_record_is_refused() -> None:
 
 @pytest.mark.parametrize("read", [decode_record, frame_views])
 def test_other_bytes_are_named_by_how_they_start(read: Callable[[bytes], object]) -> None:
-    for rest in (bytes(20), encode_record([b"one", b"three"])[4:]):
+    for tail in (bytes(20), encode_record([b"one", b"three"])[4:]):
         with pytest.raises(FormatError, match=r"record starts with b'JFIF', expected b'FRM1'"):
-            read(b"JFIF" + rest)
+            read(b"JFIF" + tail)
 
 
 @pytest.mark.parametrize("count", [0, 2**16 + 1])
@@ -108,9 +108,9 @@ def test_the_files_of_a_split_have_the_names_of_the_contract() -> None:
 
 @pytest.mark.parametrize("kind", TABLE_KINDS)
 def test_no_feature_has_the_name_of_a_column_of_the_format(kind: TableKind) -> None:
-    taken = {field.name for field in FIRST_FIELDS[kind]} | (set(DERIVED) if kind == "steps" else set())
-    columns = {feature_column(kind, name) for name in (*taken, "observation/state", "reward")}
-    assert columns == {f"{name}_" for name in taken} | {"observation/state", "reward"}
+    reserved = {field.name for field in FIRST_FIELDS[kind]} | (set(DERIVED) if kind == "steps" else set())
+    columns = {feature_column(kind, name) for name in (*reserved, "observation/state", "reward")}
+    assert columns == {f"{name}_" for name in reserved} | {"observation/state", "reward"}
 
 
 @pytest.mark.parametrize("kind", TABLE_KINDS)

@@ -21,11 +21,11 @@ from stream.format.record_file import RecordFile
 from tests.fixtures.faults.open_files import open_files
 
 SIZES = [10, 50_000, 70_000, 200_000, 0, 65_536]
-Place = tuple[int, int, int]
+Location = tuple[int, int, int]
 """Position, size and checksum of a record."""
 
 
-def write_records(path: Path, records: list[bytes]) -> list[Place]:
+def write_records(path: Path, records: list[bytes]) -> list[Location]:
     """Write records, and return the place of each."""
     with RecordWriter(path, output=path.parent) as writer:
         for record in records:
@@ -56,10 +56,10 @@ def handles(path: Path) -> int:
     return open_files().count(str(path))
 
 
-def test_records_are_read_in_any_order(path: Path, places: list[Place], records: list[bytes]) -> None:
+def test_records_are_read_in_any_order(path: Path, locations: list[Location], records: list[bytes]) -> None:
     file = RecordFile(str(path), path.stat().st_size)
     for record in [5, 0, 3, 3, 1, 4, 2]:
-        assert file.read(*places[record]) == records[record]
+        assert file.read(*locations[record]) == records[record]
 
 
 @settings(max_examples=30)
@@ -72,52 +72,52 @@ def test_records_of_any_size_are_those_of_array_record(
     records = [random.bytes(size) for size in sizes]
     file_places = write_records(path, records)
     file = RecordFile(str(path))
-    assert [bytes(file.read(*place)) for place in file_places] == records
+    assert [bytes(file.read(*location)) for location in file_places] == records
     reader = ArrayRecordReader(str(path))
     assert reader.read_all() == records
     reader.close()
 
 
-def test_threads_read_at_the_same_time(path: Path, places: list[Place], records: list[bytes]) -> None:
+def test_threads_read_at_the_same_time(path: Path, locations: list[Location], records: list[bytes]) -> None:
     file = RecordFile(str(path))
     chosen = np.random.default_rng(1).integers(0, len(records), 2000).tolist()
     with ThreadPoolExecutor(8) as pool:
-        found = pool.map(lambda record: file.read(*places[record]), chosen)
-        assert all(data == records[record] for record, data in zip(chosen, found, strict=True))
+        results = pool.map(lambda record: file.read(*locations[record]), chosen)
+        assert all(data == records[record] for record, data in zip(chosen, results, strict=True))
 
 
-def test_every_byte_of_a_record_is_looked_at(path: Path, places: list[Place], records: list[bytes]) -> None:
+def test_every_byte_of_a_record_is_looked_at(path: Path, locations: list[Location], records: list[bytes]) -> None:
     content = path.read_bytes()
     file = RecordFile(str(path))
-    start, size, _ = places[0]
-    for place in range(start, start + size):
-        path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+    start, size, _ = locations[0]
+    for location in range(start, start + size):
+        path.write_bytes(content[:location] + bytes([content[location] ^ 1]) + content[location + 1 :])
         with pytest.raises(FormatError, match="its bytes are not those that were written"):
-            file.read(*places[0])
-        assert file.read(*places[1]) == records[1]
+            file.read(*locations[0])
+        assert file.read(*locations[1]) == records[1]
 
 
 def test_the_headers_of_blocks_in_a_record_are_no_part_of_it(
-    path: Path, places: list[Place], records: list[bytes]
+    path: Path, locations: list[Location], records: list[bytes]
 ) -> None:
     content = bytearray(path.read_bytes())
     content[2 * BLOCK : 2 * BLOCK + 24] = bytes(24)
     path.write_bytes(content)
     file = RecordFile(str(path))
-    assert [file.read(*place) for place in places] == records
+    assert [file.read(*location) for location in locations] == records
 
 
-def test_a_file_that_ends_in_a_record_is_an_error(path: Path, places: list[Place], records: list[bytes]) -> None:
-    os.truncate(path, places[3][0] + 100_000)
+def test_a_file_that_ends_in_a_record_is_an_error(path: Path, locations: list[Location], records: list[bytes]) -> None:
+    os.truncate(path, locations[3][0] + 100_000)
     file = RecordFile(str(path))
-    assert file.read(*places[2]) == records[2]
+    assert file.read(*locations[2]) == records[2]
     for record in (3, 5):
         with pytest.raises(FormatError, match="cannot be read"):
-            file.read(*places[record])
+            file.read(*locations[record])
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"position": -1}, r"cannot be read \(the index says 70,000 bytes at -1\)"),
         ({"num_bytes": -5}, r"cannot be read \(the index says -5 bytes"),
@@ -129,21 +129,23 @@ def test_a_file_that_ends_in_a_record_is_an_error(path: Path, places: list[Place
         ({"xxh3_64": 7}, "its bytes are not those that were written"),
     ],
 )
-def test_a_wrong_place_is_an_error(path: Path, places: list[Place], change: dict[str, int], told: str) -> None:
-    place = dict(zip(("position", "num_bytes", "xxh3_64"), places[2], strict=True)) | change
-    with pytest.raises(FormatError, match=told):
-        RecordFile(str(path)).read(**place)
+def test_a_wrong_place_is_an_error(path: Path, locations: list[Location], change: dict[str, int], message: str) -> None:
+    location = dict(zip(("position", "num_bytes", "xxh3_64"), locations[2], strict=True)) | change
+    with pytest.raises(FormatError, match=message):
+        RecordFile(str(path)).read(**location)
 
 
 @pytest.mark.parametrize("position", [(1 << 63) - 1, (1 << 63) - 70_000, 1 << 62])
-def test_a_place_beyond_what_the_disk_can_hold_is_an_error(path: Path, places: list[Place], position: int) -> None:
+def test_a_place_beyond_what_the_disk_can_hold_is_an_error(
+    path: Path, locations: list[Location], position: int
+) -> None:
     with pytest.raises((FormatError, OSError)):
         RecordFile(str(path)).read(position, 70_000, 0)
 
 
-def test_it_closes_with_its_last_user(path: Path, places: list[Place]) -> None:
+def test_it_closes_with_its_last_user(path: Path, locations: list[Location]) -> None:
     files = [RecordFile(str(path)) for _ in range(3)]
-    data = files[0].read(*places[1])
+    data = files[0].read(*locations[1])
     assert handles(path) == 3
     del files[1:]
     assert handles(path) == 1
@@ -152,7 +154,7 @@ def test_it_closes_with_its_last_user(path: Path, places: list[Place]) -> None:
     assert len(data) == SIZES[1]
 
 
-def test_the_end_of_the_interpreter_is_silent(path: Path, places: list[Place]) -> None:
+def test_the_end_of_the_interpreter_is_silent(path: Path, locations: list[Location]) -> None:
     # Modules are emptied in reverse order of import, so this module's file goes after `os`.
     code = "import sys, numpy, stream.format.record_file as m; numpy.kept = m, m.RecordFile(sys.argv[1])"
     done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True)
@@ -165,7 +167,9 @@ def test_a_file_that_is_not_there_is_named_with_what_to_do(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("change", [-1, 1])
-def test_a_file_of_another_size_than_the_manifest_says_is_refused(path: Path, places: list[Place], change: int) -> None:
+def test_a_file_of_another_size_than_the_manifest_says_is_refused(
+    path: Path, locations: list[Location], change: int
+) -> None:
     size = path.stat().st_size
     with pytest.raises(FormatError, match=rf"^{path}: {size:,} bytes, the manifest says {size + change:,}"):
         RecordFile(str(path), size + change)

@@ -193,20 +193,20 @@ def test_pickled_it_is_its_location(tmp_path: Path) -> None:
     assert table.array("numbers").sum() == 4_999_950_000
     pickled = pickle.dumps(table)
     assert len(pickled) < 2_000
-    again = pickle.loads(pickled)
-    assert again.columns == table.columns
-    np.testing.assert_array_equal(again.array("numbers"), numbers)
+    unpickled = pickle.loads(pickled)
+    assert unpickled.columns == table.columns
+    np.testing.assert_array_equal(unpickled.array("numbers"), numbers)
 
 
 def test_a_table_of_no_rows_says_the_same_wherever_it_is_mapped(tmp_path: Path) -> None:
     path = written(tmp_path, step_table(0, vector=pa.nulls(0, pa.list_(pa.float32(), 2))))
     code = "import sys; from stream.format.table import open_table; print(open_table(sys.argv[1], 'steps').columns)"
-    told = {subprocess.check_output([sys.executable, "-c", code, str(path)]) for _ in range(2)}
-    assert told == {f"{open_table(path, 'steps').columns}\n".encode()}
+    described = {subprocess.check_output([sys.executable, "-c", code, str(path)]) for _ in range(2)}
+    assert described == {f"{open_table(path, 'steps').columns}\n".encode()}
 
 
-@pytest.mark.parametrize("what", ["cut by a byte", "cut in half", "empty", "of zeros", "something else"])
-def test_a_file_that_is_no_table_is_named(sample: Path, what: str) -> None:
+@pytest.mark.parametrize("reason", ["cut by a byte", "cut in half", "empty", "of zeros", "something else"])
+def test_a_file_that_is_no_table_is_named(sample: Path, reason: str) -> None:
     content = sample.read_bytes()
     new = {
         "cut by a byte": content[:-1],
@@ -215,7 +215,7 @@ def test_a_file_that_is_no_table_is_named(sample: Path, what: str) -> None:
         "of zeros": bytes(len(content)),
         "something else": b"something else",
     }
-    sample.write_bytes(new[what])
+    sample.write_bytes(new[reason])
     with pytest.raises(FormatError, match=rf"^{sample}: not a complete Arrow IPC file \("):
         open_table(sample, "steps")
 
@@ -229,9 +229,11 @@ def test_a_file_that_is_missing_is_named_with_what_to_do(tmp_path: Path) -> None
 def test_a_file_of_another_size_than_the_manifest_says_is_refused(sample: Path, change: int) -> None:
     entry = describe_table(sample, "steps")
     assert len(open_table(sample, "steps", entry=entry)) == 9
-    other = entry.model_copy(update={"bytes": entry.bytes + change})
-    with pytest.raises(FormatError, match=rf"^{sample}: {entry.bytes:,} bytes, the manifest says {other.bytes:,}"):
-        open_table(sample, "steps", entry=other)
+    table_entry = entry.model_copy(update={"bytes": entry.bytes + change})
+    with pytest.raises(
+        FormatError, match=rf"^{sample}: {entry.bytes:,} bytes, the manifest says {table_entry.bytes:,}"
+    ):
+        open_table(sample, "steps", entry=table_entry)
 
 
 def test_a_table_of_another_number_of_rows_is_refused(sample: Path) -> None:
@@ -280,20 +282,20 @@ def test_a_table_that_is_not_of_one_batch_is_refused(tmp_path: Path, batches: in
 
 @pytest.mark.parametrize("value", long_but([0x01], [0x01, 0xFF]))
 def test_a_changed_byte_leads_nowhere_but_to_a_format_error(sample: Path, value: int) -> None:
-    sound, refused = sample.read_bytes(), 0
-    for place in range(len(sound)):
+    content, refused = sample.read_bytes(), 0
+    for offset in range(len(content)):
         # The old file is mapped, so it is not overwritten.
         sample.unlink()
-        sample.write_bytes(sound[:place] + bytes([value]) + sound[place + 1 :])
+        sample.write_bytes(content[:offset] + bytes([value]) + content[offset + 1 :])
         try:
             table = open_table(sample, "steps")
             rows = np.arange(min(9, len(table)))
-            for name, found in table.columns.items():
+            for name, damaged in table.columns.items():
                 table.valid(name, rows)
-                if found.dtype is not None:
+                if damaged.dtype is not None:
                     table.array(name)
                     table.take(name, rows)
-                if found.texts is not None:
+                if damaged.texts is not None:
                     table.take_texts(name, rows)
         except FormatError as error:
             assert str(error).startswith(str(sample))
@@ -303,20 +305,22 @@ def test_a_changed_byte_leads_nowhere_but_to_a_format_error(sample: Path, value:
 
 def test_the_hash_of_a_column_is_that_of_its_bytes_and_of_no_others(sample: Path) -> None:
     table, content = open_table(sample, "steps"), sample.read_bytes()
-    hashes = {name: hash_column(table.content, found) for name, found in table.columns.items()}
-    for name, found in table.columns.items():
-        whole = b"".join(content[start:stop] for start, stop in found.spans)
-        assert hashes[name] == xxhash.xxh3_64_hexdigest(whole)
+    hashes = {name: hash_column(table.content, column) for name, column in table.columns.items()}
+    for name, column in table.columns.items():
+        column_bytes = b"".join(content[start:stop] for start, stop in column.spans)
+        assert hashes[name] == xxhash.xxh3_64_hexdigest(column_bytes)
     seen = set()
-    for place in range(len(content)):
+    for offset in range(len(content)):
         changed = np.frombuffer(content, np.uint8).copy()
-        changed[place] ^= 1
-        other = {name for name, found in table.columns.items() if hash_column(changed, found) != hashes[name]}
-        inside = {
-            name for name, found in table.columns.items() if any(start <= place < stop for start, stop in found.spans)
-        }
-        assert other == inside
-        seen |= other
+        changed[offset] ^= 1
+        differing, inside = set(), set()
+        for name, column in table.columns.items():
+            if hash_column(changed, column) != hashes[name]:
+                differing.add(name)
+            if any(start <= offset < stop for start, stop in column.spans):
+                inside.add(name)
+        assert differing == inside
+        seen |= differing
     assert seen == set(table.columns)
 
 
@@ -345,11 +349,6 @@ def test_a_file_is_mapped_as_long_as_anything_made_of_it(path: Path) -> None:
     assert part.tolist() == [0x07060504, 0x0B0A0908]
     del part
     assert not is_mapped(path)
-
-
-def test_an_empty_file_has_no_bytes(tmp_path: Path) -> None:
-    (tmp_path / "x").touch()
-    assert map_file(str(tmp_path / "x")).tobytes() == b""
 
 
 @pytest.mark.parametrize(("name", "code"), [("missing", errno.ENOENT), (".", errno.EISDIR)])

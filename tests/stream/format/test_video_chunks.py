@@ -55,10 +55,10 @@ def test_frames_of_chunks_in_any_order_are_of_the_size_of_their_chunk(codec: Cod
     order = np.random.default_rng(0).permutation([(n, t) for n in range(len(SIZES)) for t in range(COUNT)] * 3)
     # The smaller of two sizes that are the same in macroblocks comes first.
     for number, step in [[0, 0], *order.tolist()]:
-        place = step if codec in VIDEO_CODECS else 0
-        pixels = decode_frame(camera.frame(records[number][step], place))
+        position = step if codec in VIDEO_CODECS else 0
+        pixels = decode_frame(camera.frame(records[number][step], position))
         assert pixels.shape == (*SIZES[number], 3)
-        likeness = [psnr(pixels, each) for each in pictures[number]]
+        likeness = [psnr(pixels, chunk) for chunk in pictures[number]]
         assert likeness[step] == max(likeness) > 30
         if codec in VIDEO_CODECS:
             np.testing.assert_array_equal(pixels, decode_alone(records[number][step], SIZES[number])[step])
@@ -86,12 +86,12 @@ def test_a_damaged_chunk_gives_the_same_after_any_other_chunk_and_again(codec: V
 
 def outcome(chunk: bytes) -> list[str | bytes]:
     """Return the frames of a chunk, and the error that ends them."""
-    found: list[str | bytes] = []
+    decoded: list[str | bytes] = []
     try:
-        found += [pixels.tobytes() for pixels in decode_all(chunk, SIZES)]
+        decoded += [pixels.tobytes() for pixels in decode_all(chunk, SIZES)]
     except FormatError as error:
-        found.append(str(error))
-    return found
+        decoded.append(str(error))
+    return decoded
 
 
 def test_a_frame_that_cannot_be_decoded_gives_the_same_error_again() -> None:
@@ -101,9 +101,9 @@ def test_a_frame_that_cannot_be_decoded_gives_the_same_error_again() -> None:
     with pytest.raises(FormatError) as first:
         decode_chunk(damaged, 3, [(64, 80)])
     for _ in range(2):
-        with pytest.raises(FormatError) as again:
+        with pytest.raises(FormatError) as repeated:
             decode_chunk(damaged, 3, [(64, 80)])
-        assert str(again.value) == str(first.value)
+        assert str(repeated.value) == str(first.value)
 
 
 def test_a_chunk_without_the_parameters_of_its_stream_is_an_error_after_a_complete_one() -> None:

@@ -13,12 +13,12 @@ from stream.storage.files import new_folder, write_whole
 from tests.fixtures.faults.disk import Disk
 
 
-@pytest.mark.parametrize(("content", "wanted"), [("größer\n", "größer\n".encode()), (b"\x00\xff", b"\x00\xff")])
-def test_a_file_is_replaced_by_text_or_bytes(tmp_path: Path, content: str | bytes, wanted: bytes) -> None:
+@pytest.mark.parametrize(("content", "expected"), [("größer\n", "größer\n".encode()), (b"\x00\xff", b"\x00\xff")])
+def test_a_file_is_replaced_by_text_or_bytes(tmp_path: Path, content: str | bytes, expected: bytes) -> None:
     path = tmp_path / "file"
     path.write_text("old")
     write_whole(path, content)
-    assert path.read_bytes() == wanted
+    assert path.read_bytes() == expected
     assert list(tmp_path.iterdir()) == [path]
 
 

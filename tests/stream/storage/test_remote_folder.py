@@ -18,6 +18,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
+from stream.base.errors import ArgumentError
 from stream.storage import object_reads, object_stores, remote_folder
 from stream.storage.remote import RemoteError, explain, is_final
 from stream.storage.remote_folder import RemoteFolder
@@ -74,10 +75,10 @@ def test_the_key_of_a_google_service_account_asks_for_a_scope(google_key: Path) 
         def do_POST(self) -> None:
             body = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
             claims = json.loads(base64.urlsafe_b64decode(body["assertion"][0].split(".")[1] + "=="))
-            given = claims.get("scope") == "https://www.googleapis.com/auth/devstorage.read_write"
-            answer = {"access_token": "given", "expires_in": 3600} if given else {"error": "invalid_scope"}
+            form = claims.get("scope") == "https://www.googleapis.com/auth/devstorage.read_write"
+            answer = {"access_token": "given", "expires_in": 3600} if form else {"error": "invalid_scope"}
             content = json.dumps(answer).encode()
-            self.send_response(200 if given else 400)
+            self.send_response(200 if form else 400)
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
             self.wfile.write(content)
@@ -182,8 +183,8 @@ def test_what_a_web_server_refuses_to_those_who_may_not_list_is_missing(tmp_path
 
 
 def test_a_bucket_of_another_region_is_said() -> None:
-    told = "Received redirect without LOCATION, this normally indicates an incorrectly configured region"
-    assert explain(RuntimeError(told)) == ("the bucket lies in another region; set AWS_REGION to it", True)
+    message = "Received redirect without LOCATION, this normally indicates an incorrectly configured region"
+    assert explain(RuntimeError(message)) == ("the bucket is in another region; set AWS_REGION to it", True)
 
 
 @pytest.mark.parametrize("kind", ["ConnectTimeoutError", "EndpointConnectionError", "TransportError"])
@@ -198,9 +199,9 @@ def test_a_service_of_credentials_that_does_not_answer_is_asked_again(kind: str)
 
 
 def test_an_answer_is_told_without_its_page() -> None:
-    told = "Server returned non-2xx status code: 403 Forbidden: <html>\n<h1>Nothing\nhere</h1></html>"
-    wanted = "not allowed with these credentials (the server answered 403 Forbidden); docs/object-stores.md says"
-    assert explain(RuntimeError(told))[0].startswith(wanted)
+    message = "Server returned non-2xx status code: 403 Forbidden: <html>\n<h1>Nothing\nhere</h1></html>"
+    expected = "not allowed with these credentials (the server answered 403 Forbidden); docs/object-stores.md says"
+    assert explain(RuntimeError(message))[0].startswith(expected)
 
 
 @pytest.mark.parametrize("endpoint", ["127.0.0.1:9000", "http://", "htp://me:word@host", "http://a b"])
@@ -233,7 +234,7 @@ def test_an_address_of_another_kind_names_those_that_are_taken(url: str) -> None
 
 @pytest.mark.parametrize("url", ["s3://name:word@bucket/oxe", "gs://bucket/a#word", "https://host/oxe?key=word"])
 def test_an_address_with_a_secret_is_refused_without_repeating_it(url: str) -> None:
-    with pytest.raises(RemoteError, match="has a name, key or query in it") as caught:
+    with pytest.raises(ArgumentError, match="has a name, key or query in it") as caught:
         RemoteFolder(url)
     assert "word" not in str(caught.value) and caught.value.refused
 

@@ -3,14 +3,15 @@ from pathlib import Path
 
 import pytest
 
-from stream.base.reading import FileTooLarge, read_whole
+from stream.base.errors import FormatError
+from stream.base.reading import read_whole
 
 
 def test_a_file_is_read_up_to_the_limit(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"12345")
     assert read_whole(path, 5) == b"12345"
-    with pytest.raises(FileTooLarge, match="larger than 4 bytes"):
+    with pytest.raises(FormatError, match="larger than 4 bytes"):
         read_whole(path, 4)
 
 
