@@ -20,6 +20,7 @@ from convert.journal.status import IndexStatus, ShardFailure, ShardStatus
 from convert.plan import DatasetPlan
 from convert.tasks.merge import merge_split
 from convert.tasks.shard import convert_shard
+from stream.base.errors import StreamError
 from stream.format.names import Layout
 from stream.storage.remote import RemoteError
 

@@ -34,7 +34,7 @@ from bench.measure.session import wait_until
 from bench.measure.tables import markdown_table
 from pairstream.info.overview import describe, open_root
 from stream import make_loader
-from stream.base.arguments import whole
+from stream.base.arguments import whole_number
 
 SHUFFLES = ("global", "block:64")
 S3_GET = 0.0004 / 1000
@@ -50,9 +50,9 @@ class RemoteOptions(Output):
 
     root: str = option("build/demo/oxe", str, "converted data")
     mixture: str = option("oxe29", str, "name of a mixture or dataset, or a YAML file")
-    batch_size: int = option(64, whole(1), "rows of a batch")
-    num_workers: int = option(2, whole(1), "worker processes")
-    rounds: int = option(5, whole(1), "passes of each kind")
+    batch_size: int = option(64, whole_number(1), "rows of a batch")
+    num_workers: int = option(2, whole_number(1), "worker processes")
+    rounds: int = option(5, whole_number(1), "passes of each kind")
     latency: float = option(0.03, number(0), "latency that the proxy adds", metavar="S")
     failing: float = option(0.01, number(0), "share of requests that fail or never end", metavar="SHARE")
     compute: float = option(0.05, number(0), "time of a training step without waiting", metavar="S")

@@ -28,7 +28,7 @@ from bench.measure.options import known, option, several
 from bench.measure.session import start
 from bench.measure.tables import colors, new_figure, save_figure
 from bench.peers.table import comparison_table
-from stream.storage.files import write_whole
+from stream.storage.files import write_atomically
 
 Kind = Literal["loader", "loader.train", "peers", "convert"]
 
@@ -231,7 +231,7 @@ def run_study(study: Study, command: list[str], folder: Path, *, fresh: bool) ->
                 error_lines[-1].removeprefix("error: ") if error_lines else f"ended with exit code {done.code}"
             )
             return outcome
-        write_whole(folder / _COMMAND, json.dumps({**asked, "date": time.strftime("%Y-%m-%d")}))
+        write_atomically(folder / _COMMAND, json.dumps({**asked, "date": time.strftime("%Y-%m-%d")}))
     outcome.result = _read(folder / _RESULT)
     outcome.date = _read(folder / _COMMAND)["date"]
     return outcome
@@ -262,7 +262,9 @@ def _work(options: ReportOptions) -> Iterator[dict[str, Any]]:
         if outcome.error is not None:
             print(f"error: {study.key}: {outcome.error}", file=sys.stderr)
         options.page.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(options.page, format_page(outcomes, options.page.read_text() if options.page.is_file() else ""))
+        write_atomically(
+            options.page, format_page(outcomes, options.page.read_text() if options.page.is_file() else "")
+        )
     yield {
         "page": None if options.list else str(options.page),
         "commands": [shlex.join(["python", "-m", study.module, *commands[study.key]]) for study in STUDIES],

@@ -119,10 +119,8 @@ def convert_shards(source: Source, output: Path) -> Conversion:
     (selected,) = load_registry(config=[str(source.config)]).resolve(source.name)
     dataset = find_dataset([str(source.root)], source.name, VERSION)
     options = ConvertConfig(policy=FramePolicy(size=None), on_error="fail")
-    conversion = plan_conversion(selected, found, options, output_folder=str(output / source.name / VERSION))
-    Journal(conversion.plan.output).begin(conversion.parameters)
-    for job in conversion.jobs:
-        convert_shard(job, conversion.plan)
+    conversion = plan_conversion(selected, dataset, options, output_folder=str(output / source.name / VERSION))
+    convert_jobs(conversion)
     return conversion
 
 

@@ -68,7 +68,7 @@ def run_report(
         print_result(json.dumps(json_content, indent=1) if parsed.json else report_text)
         return EXIT_FAILED if is_bad else 0
 
-    return run_command(report, default_path=parsed.root, interrupt_message=interrupt_message)
+    return run_command(report, path=parsed.root, interrupted=interrupt_message)
 
 
 def print_result(text: str) -> None:
@@ -78,27 +78,3 @@ def print_result(text: str) -> None:
     except BrokenPipeError:
         # Python would complain again when it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def run_command(run_work: Callable[[], int], *, default_path: Path | str, interrupt_message: str) -> int:
-    """Do the work of a command and return its exit code; an error is one line on standard error.
-
-    Args:
-        run_work: Returns the exit code if all goes well.
-        default_path: Path to name for an OSError that names no file.
-        interrupt_message: Line to print after Ctrl-C.
-    """
-    try:
-        return run_work()
-    except KeyboardInterrupt:
-        print(interrupt_message, file=sys.stderr)
-        return EXIT_INTERRUPTED
-    except ConvertError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    except RemoteError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return EXIT_USAGE if error.refused else EXIT_FAILED
-    except OSError as error:
-        print(f"error: {error.filename or default_path}: {error.strerror or error}", file=sys.stderr)
-        return EXIT_FAILED

@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print_result("\n".join(_lines(entry_name, yaml_entry, source)))
         return 0
 
-    return run_command(work, default_path=parsed.dataset, interrupt_message="interrupted")
+    return run_command(work, path=parsed.dataset, interrupted="interrupted")
 
 
 def _lines(entry_name: str, yaml_entry: Mapping[str, Any], source: Source) -> Iterator[str]:

@@ -72,8 +72,7 @@ def reindex_root(
 
     Raises:
         UsageError: A dataset or its registry entry is missing, not complete, or takes a column that was not converted.
-        FormatError: A file is damaged.
-        ConvertError: A file cannot be written.
+        ConvertError: A file is damaged, or cannot be written.
     """
     if is_remote(output_root):
         raise UsageError(
@@ -82,16 +81,13 @@ def reindex_root(
         )
     registry = load_registry(config=config)
     folders = find_datasets(output_root, datasets)
-    try:
-        manifests = [_check(folder, registry)[0] for folder in folders]
-        results = []
-        num_steps = sum(manifest.steps for manifest in manifests)
-        with Progress(num_steps, "steps", stream=sys.stderr, label="reindex") as progress:
-            for folder, manifest in zip(folders, manifests, strict=True):
-                results.append(_reindex(folder, registry))
-                progress.advance(manifest.steps)
-    except FormatError as error:
-        raise ConvertError(str(error)) from None
+    manifests = [_check(folder, registry)[0] for folder in folders]
+    results = []
+    num_steps = sum(manifest.steps for manifest in manifests)
+    with Progress(num_steps, "steps", stream=sys.stderr, label="reindex") as progress:
+        for folder, manifest in zip(folders, manifests, strict=True):
+            results.append(_reindex(folder, registry))
+            progress.advance(manifest.steps)
     return results
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pairstream.command import command_parser
-from stream.base.arguments import interrupt_on_kill, run_command, whole
+from stream.base.arguments import interrupt_on_kill, run_command, whole_number
 from stream.base.errors import ArgumentError
 from stream.base.progress import human_bytes
 from stream.cache.copies import RemoteCatalog
@@ -81,7 +81,7 @@ def fetch(
                 "dataset": copy_order.dataset.name,
                 "version": copy_order.dataset.version,
                 "shards_needed": len(copy_order.needed),
-                "shards_here": len(copy_order.known | copy_order.needed),
+                "shards_here": len(copy_order.fetched | copy_order.needed),
                 "shards": len(copy_order.names),
             }
             for copy_order in copy_orders
@@ -138,6 +138,6 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--split", action="append", help="split as for make_loader; repeat the option for several (default: train)"
     )
-    parser.add_argument("--jobs", type=whole(1), default=8, help="files to copy at the same time (default: 8)")
+    parser.add_argument("--jobs", type=whole_number(1), default=8, help="files to copy at the same time (default: 8)")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     return parser.parse_args(arguments)

@@ -39,7 +39,7 @@ from bench.measure.options import known, option, several
 from bench.measure.tables import Table
 from bench.synthetic import VERSION
 from convert.jobs import shard_stem
-from stream.base.arguments import whole
+from stream.base.arguments import whole_number
 from stream.base.errors import ArgumentError
 from stream.format.names import decode_record, shard_file
 
@@ -118,10 +118,12 @@ _QUIET = 0.05
 class ConvertOptions(Output):
     """Options of the command, and the fixed parameters of the conversion."""
 
-    pairs: int | None = option(None, whole(1), "least number of pairs in each case; by default about 20 s of work")
-    steps: int = option(60, whole(OFFSET + 1), "steps of each episode")
-    num_workers: int = option(2, whole(1), "processes of both")
-    repeat: int = option(3, whole(1), "measurements of each")
+    pairs: int | None = option(
+        None, whole_number(1), "least number of pairs in each case; by default about 20 s of work"
+    )
+    steps: int = option(60, whole_number(OFFSET + 1), "steps of each episode")
+    num_workers: int = option(2, whole_number(1), "processes of both")
+    repeat: int = option(3, whole_number(1), "measurements of each")
     cases: tuple[str, ...] = option(tuple(CASES), several(known(CASES, "case")), "cases", metavar="A,B")
     keep: Path | None = option(None, Path, "empty or new folder in which sources and outputs stay", metavar="DIR")
     offset: int = field(default=OFFSET, init=False)

@@ -37,7 +37,7 @@ from convert.sample.scene import Scene
 from convert.shard.images import FramePolicy
 from convert.source.kinds import find_source
 from convert.tasks.shard import convert_shard
-from stream.base.arguments import whole
+from stream.base.arguments import whole_number
 
 _HEIGHT, _WIDTH, _FPS = 480, 640, 30
 _CAMERA = "obs/front_image"
@@ -57,14 +57,14 @@ class FilesOptions(Output):
 
     kind: str = option("lerobot", one_of(tuple(_READERS)), "lerobot or hdf5")
     codec: str = option("av1", one_of(tuple(_ENCODERS)), "codec of the videos: av1, h264 or hevc")
-    cameras: int = option(1, whole(1), "cameras of the LeRobot dataset")
+    cameras: int = option(1, whole_number(1), "cameras of the LeRobot dataset")
     chunk: str = option("frame", one_of(("frame", "episode")), "content of a chunk of HDF5: frame or episode")
     compression: str = option("gzip", one_of(("gzip", "none")), "compression of the chunks: gzip or none")
-    size: int = option(256, whole(0), "side of the stored frames, 0 for 480x640")
-    episodes: int = option(8, whole(1), "episodes, each a video file of each camera")
-    steps: int = option(300, whole(10), "steps of an episode")
-    num_workers: int = option(2, whole(1), "processes of both")
-    repeat: int = option(3, whole(1), "measurements of each")
+    size: int = option(256, whole_number(0), "side of the stored frames, 0 for 480x640")
+    episodes: int = option(8, whole_number(1), "episodes, each a video file of each camera")
+    steps: int = option(300, whole_number(10), "steps of an episode")
+    num_workers: int = option(2, whole_number(1), "processes of both")
+    repeat: int = option(3, whole_number(1), "measurements of each")
 
 
 def make_hdf5(path: Path, options: FilesOptions) -> None:
@@ -143,7 +143,7 @@ def plan(source_path: Path, output: Path, options: FilesOptions) -> Conversion:
     size = (options.size, options.size) if options.size else None
     policy = FramePolicy(size=size, quality=QUALITY)
     config = ConvertConfig(layout="frames", cameras=("all",), policy=policy)
-    return plan_conversion(selected, source, config, output=str(output))
+    return plan_conversion(selected, source, config, output_folder=str(output))
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from bench.measure.command import Command, Output, Result, tell, work_folder
 from bench.measure.options import number, option, usable_device
 from bench.measure.session import run
 from bench.measure.tables import markdown_table
-from stream.base.arguments import whole
+from stream.base.arguments import whole_number
 from stream.base.machine import usable_processors
 
 DATASETS = "viola,droid"
@@ -53,12 +53,12 @@ class GpuOptions(Output):
     """Options of the command."""
 
     device: str | None = option(None, str, "cuda, cuda:1 or cpu; by default cuda if there is one")
-    batch_size: int = option(256, whole(1), "rows of a batch in the figures")
-    num_workers: int | None = option(None, whole(1), "worker processes; by default one per processor")
-    image_size: int = option(256, whole(16), "height and width of the frames")
-    episodes: int = option(8, whole(2), "episodes of each dataset of the sample")
-    steps: int = option(40, whole(12), "steps of an episode")
-    batches: int = option(100, whole(1), "batches of each figure")
+    batch_size: int = option(256, whole_number(1), "rows of a batch in the figures")
+    num_workers: int | None = option(None, whole_number(1), "worker processes; by default one per processor")
+    image_size: int = option(256, whole_number(16), "height and width of the frames")
+    episodes: int = option(8, whole_number(2), "episodes of each dataset of the sample")
+    steps: int = option(40, whole_number(12), "steps of an episode")
+    batches: int = option(100, whole_number(1), "batches of each figure")
     step_ms: tuple[float, ...] = option(
         (20.0, 50.0), lambda text: tuple(map(number(0), text.split(","))), "lengths of a training step", metavar="A,B"
     )

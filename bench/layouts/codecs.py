@@ -52,9 +52,7 @@ def encode_root(root: Path, output: Path, codec: str, *, gop: int) -> None:
         options = ConvertConfig(layout="frames", policy=policy, gop=gop, crf=int(number) if is_video else None)
         spec = selected.spec
         conversion = plan_conversion(selected, source, options, output_folder=str(output / spec.name / spec.version))
-        conversion.journal.begin(conversion.journal_parameters)
-        for job in conversion.jobs:
-            convert_shard(job, conversion.plan)
+        convert_jobs(conversion)
         finish(conversion)
 
 

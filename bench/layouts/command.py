@@ -29,7 +29,7 @@ from convert.plan import Conversion, ConvertConfig, plan_conversion
 from convert.registry.registry import Selected, load_registry
 from convert.shard.images import FramePolicy
 from convert.source.rlds.dataset import find_dataset
-from stream.base.arguments import whole
+from stream.base.arguments import whole_number
 from stream.base.errors import ArgumentError
 from stream.format.catalog import Catalog
 from stream.format.frame import CODECS as CODEC_NAMES
@@ -51,7 +51,7 @@ def _codec(option_text: str) -> str:
     name, colon, quality = option_text.partition(":")
     known(CODEC_NAMES, "codec")(name)
     if colon:
-        whole(1)(quality)
+        whole_number(1)(quality)
     return option_text
 
 
@@ -64,15 +64,15 @@ class LayoutOptions(Output):
     )
     source: str = option("build/demo/source", str, "sample or real datasets, as convert.run takes them", metavar="DIR")
     datasets: str = option("oxe29", str, "mixture, or names separated by commas")
-    size: int = option(256, whole(8), "height and width of the stored frames and maps")
+    size: int = option(256, whole_number(8), "height and width of the stored frames and maps")
     root: str = option("", str, "root of --layout frames --codec raw to encode, instead of the sample", metavar="DIR")
     codecs: tuple[str, ...] = option(CODECS, several(_codec), "codecs with their quality or crf", metavar="A,B")
-    gop: int = option(8, whole(1), "frames of a chunk of video")
-    batches: int = option(4, whole(1), "batches of 64 samples of each window")
-    repeat: int = option(5, whole(1), "times that samples and maps are read")
+    gop: int = option(8, whole_number(1), "frames of a chunk of video")
+    batches: int = option(4, whole_number(1), "batches of 64 samples of each window")
+    repeat: int = option(5, whole_number(1), "times that samples and maps are read")
     maps: Path | None = option(None, Path, "folder of real depth as PNG of 16 bits, in millimetres", metavar="DIR")
-    count: int = option(40, whole(1), "depth maps of each kind")
-    level: int = option(3, whole(0), "compression of the PNGs, 0 to 9")
+    count: int = option(40, whole_number(1), "depth maps of each kind")
+    level: int = option(3, whole_number(0), "compression of the PNGs, 0 to 9")
 
 
 def _work(options: LayoutOptions) -> Iterator[dict[str, Any]]:
@@ -129,7 +129,7 @@ def _measure_layouts(options: LayoutOptions, folder: Path, raw_root: Path) -> di
 
 def _plan(selected: Selected, source: str, config: ConvertConfig, output: Path) -> Conversion:
     dataset = find_dataset([source], selected.spec.tfds_name, selected.spec.version)
-    return plan_conversion(selected, dataset, config, output=str(output))
+    return plan_conversion(selected, dataset, config, output_folder=str(output))
 
 
 def format_result(result: Result) -> str:

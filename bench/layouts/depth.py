@@ -84,7 +84,7 @@ def _compare(depths: Sequence[np.ndarray], folder: Path, *, repeat: int, level: 
         with RecordWriter(path, output=folder) as writer:
             for content in encoded:
                 writer.write(encode_record([content]))
-        positions = list(zip(*(column.tolist() for column in writer.places().values()), strict=True))
+        positions = list(zip(*(column.tolist() for column in writer.locations().values()), strict=True))
         file = RecordFile(str(path))
         readers[name] = partial(_read, file, [positions[number] for number in order], decode, decoded)
         readers[name]()

@@ -36,7 +36,7 @@ from bench.measure.child import ask
 from bench.measure.options import option
 from bench.measure.points import Point, Prepared, Repeated, prepare_sweep, study, sweep_over
 from bench.measure.tables import Column, Table, colors, figure, new_figure, point_table, save_figure, spread
-from stream.storage.files import write_whole
+from stream.storage.files import write_atomically
 
 OVER_TIME = "mixture_over_time.svg"
 WINDOWS = "mixture_windows_every_stride.svg"
@@ -192,7 +192,7 @@ def write_point(folder: Path, names: Sequence[str], log_lines: Sequence[dict[str
         + "\n"
         for entry, counts in zip(log_lines, rows.tolist(), strict=True)
     ]
-    write_whole(folder / BATCHES_FILE, "".join(lines))
+    write_atomically(folder / BATCHES_FILE, "".join(lines))
     plot_mixture(folder, rows, names)
 
 

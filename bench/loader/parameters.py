@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bench.measure.options import number, one_of, option
-from stream.base.arguments import whole
+from stream.base.arguments import whole_number
 from stream.base.errors import ArgumentError, closest
 from stream.batch.spaces import SPACES
 from stream.batch.spec import METADATA
@@ -46,27 +46,29 @@ class Parameters:
 
     root: str = option("build/demo/oxe", str, "converted root, for example that of `make demo`")
     mixture: str = option("oxe29", str, "name of a mixture or dataset, or a YAML file")
-    datasets: int | None = option(None, whole(1), "use only the first N members of the mixture, with equal weights")
+    datasets: int | None = option(
+        None, whole_number(1), "use only the first N members of the mixture, with equal weights"
+    )
     weight: str = option("none", _weights, "other weights of members: name:weight, several with + between")
     split: str = option("train", str, "role of the mixture, or split expression of a dataset")
-    batch_size: int = option(64, whole(1), "rows of a batch")
-    num_workers: int = option(2, whole(0), "worker processes; 0 makes batches in threads")
-    threads: int | None = option(None, whole(1), "threads of a worker, or of the trainer without workers")
-    prefetch: int = option(2, whole(1), "batches that are ready or in progress while the trainer works on one")
+    batch_size: int = option(64, whole_number(1), "rows of a batch")
+    num_workers: int = option(2, whole_number(0), "worker processes; 0 makes batches in threads")
+    threads: int | None = option(None, whole_number(1), "threads of a worker, or of the trainer without workers")
+    prefetch: int = option(2, whole_number(1), "batches that are ready or in progress while the trainer works on one")
     cameras: str = option("primary", str, "cameras, with + between")
     frames: str = option("none", str, "frames of a sample, with + between (-1+0, 0+offset); none: those of a pair")
     bounds: str = option("inside", one_of(BOUNDS), f"one of {', '.join(BOUNDS)}")
-    horizon: int | None = option(None, whole(1), "steps of the action windows")
+    horizon: int | None = option(None, whole_number(1), "steps of the action windows")
     space: str = option("none", one_of(("none", *SPACES["action"])), "canonical space of actions, with poses as state")
     metadata: str = option("full", one_of(METADATA), f"one of {', '.join(METADATA)}")
-    samples_per_episode: int = option(0, whole(0), "pairs of each episode in an epoch, 0 for all")
+    samples_per_episode: int = option(0, whole_number(0), "pairs of each episode in an epoch, 0 for all")
     shuffle: str = option("global", str, "global, block:N or none")
     transform: str = option("none", one_of(("none", "normalize")), "transform of each batch: none or normalize")
     decode: str = option("host", str, "location where JPEG is decoded: host, or device (nvJPEG on CUDA)")
-    warmup: int = option(8, whole(1), "batches that are not measured, the first one included")
-    steps: int = option(160, whole(1), "batches that are measured")
+    warmup: int = option(8, whole_number(1), "batches that are not measured, the first one included")
+    steps: int = option(160, whole_number(1), "batches that are measured")
     compute_sleep_ms: float = option(0.0, number(0), "milliseconds that the trainer sleeps after each batch")
-    seed: int = option(0, whole(0), "seed of the order of samples")
+    seed: int = option(0, whole_number(0), "seed of the order of samples")
     limit_s: float = option(1.0, number(0), "seconds of each slice of decoding alone; 0 is the same as --no-limit")
 
 

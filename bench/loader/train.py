@@ -25,7 +25,7 @@ from bench.measure.command import Result
 from bench.measure.options import number, option, usable_device
 from bench.measure.points import Prepared, Repeated, prepare_sweep, study, sweep_over
 from bench.measure.tables import Table, figure, point_table, spread
-from stream.base.arguments import whole
+from stream.base.arguments import whole_number
 from stream.base.errors import ArgumentError
 from stream.loader.loader import Loader
 
@@ -56,8 +56,8 @@ class TrainParameters(Parameters):
     """Parameters of a training run: those of the loader, and those of validation and the step."""
 
     val_split: str = option("val", str, "split or role of validation; of a packaged mixture `val` is train[90%:]")
-    val_every: int = option(80, whole(0), "steps between validations, 0 for none")
-    val_steps: int = option(10, whole(1), "batches of a validation")
+    val_every: int = option(80, whole_number(0), "steps between validations, 0 for none")
+    val_steps: int = option(10, whole_number(1), "batches of a validation")
     device: str | None = option(None, str, "cpu, cuda, cuda:1 and so on; by default cuda if there is one")
     step_ms: float | None = option(None, number(0), "milliseconds of a sleep that replaces the model's step")
 

@@ -19,7 +19,7 @@ from bench.measure.machine import describe_machine
 from bench.measure.options import option, options_of, parameters_of
 from stream.base.arguments import Parser, interrupt_on_kill, run_command
 from stream.base.errors import ArgumentError
-from stream.storage.files import write_whole
+from stream.storage.files import write_atomically
 
 Result = Mapping[str, Any]
 
@@ -88,7 +88,7 @@ class Command:
         options = self.parse(arguments)
         interrupt_on_kill()
         location = getattr(options, "work", None) or options.out or tempfile.gettempdir()
-        return run_command(lambda: self._run(options), location=location, interrupted=self.interrupted)
+        return run_command(lambda: self._run(options), path=location, interrupted=self.interrupted)
 
     def _run(self, options: Any) -> int:
         if options.out is not None:
@@ -101,30 +101,11 @@ class Command:
         for part in self.work(options):
             result = {**recorded, **part}
             if options.out is not None:
-                write_whole(options.out / (self.file or f"{self.name}.json"), json.dumps(result, indent=1) + "\n")
+                write_atomically(options.out / (self.file or f"{self.name}.json"), json.dumps(result, indent=1) + "\n")
         if options.out is not None:
             self.files(result, options.out)
         print(json.dumps(result, indent=1) if options.json else self.show(result))
         return int(self.failed(result))
-
-
-def run_command(work: Callable[[], int], *, location: Path | str, interrupted: str = "interrupted") -> int:
-    """Do the work of a command and return the exit code; an error is one line on standard error.
-
-    Returns:
-        The exit code of ``work``, 1 after an error, 2 for an argument that does not exist, 130 after Ctrl-C.
-    """
-    try:
-        return work()
-    except KeyboardInterrupt:
-        print(interrupted, file=sys.stderr)
-        return 130
-    except OSError as error:
-        message, exit_code = f"{error.filename or location}: {error.strerror or error}", 1
-    except (BenchFailed, ConvertError, FormatError, StreamError) as error:
-        message, exit_code = str(error), 2 if isinstance(error, ArgumentError) else 1
-    print(f"error: {' '.join(message.split())}", file=sys.stderr)
-    return exit_code
 
 
 @contextlib.contextmanager

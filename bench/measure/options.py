@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from stream.base.arguments import whole
+from stream.base.arguments import whole_number
 from stream.base.errors import ArgumentError, closest
 
 
@@ -55,7 +55,7 @@ def wholes(least: int) -> Callable[[str], tuple[int, ...]]:
     >>> wholes(1)("64, 1_000")
     (64, 1000)
     """
-    return several(lambda option_text: whole(least)(option_text.replace("_", "")))
+    return several(lambda option_text: whole_number(least)(option_text.replace("_", "")))
 
 
 def known(names: Collection[str], noun: str) -> Callable[[str], str]:

@@ -21,7 +21,7 @@ from bench.measure.child import BenchFailed, ChildFailed
 from bench.measure.command import Command, Output, Result, tell
 from bench.measure.options import option, options_of
 from bench.measure.tables import Table
-from stream.base.arguments import whole
+from stream.base.arguments import whole_number
 from stream.base.errors import ArgumentError, closest
 from stream.base.progress import human_seconds
 
@@ -123,7 +123,7 @@ def step_times(seconds: Sequence[float] | np.ndarray) -> dict[str, float]:
 class Repeated(Output):
     """Options of commands that measure points."""
 
-    repeat: int = option(3, whole(1), "measurements of each point")
+    repeat: int = option(3, whole_number(1), "measurements of each point")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.loader.parameters import Parameters
-from bench.measure.command import Result, run_command, tell, work_folder
+from bench.measure.command import Result, tell, work_folder
 from bench.measure.options import number, one_of, option, several, wholes
 from bench.measure.points import Prepared, Repeated, study
 from bench.peers.comparison import RAW_FIGURES, Comparison, make_points
@@ -42,9 +42,9 @@ from bench.peers.list import PEERS, STUDIES, VENVS, InstallFailed
 from bench.peers.protocol import ORDERS
 from bench.peers.table import comparison_table, plot
 from bench.peers.windows import export_windows
-from stream.base.arguments import whole
+from stream.base.arguments import run_command, whole_number
 from stream.base.errors import ArgumentError, closest
-from stream.storage.files import write_whole
+from stream.storage.files import write_atomically
 
 METADATA = {"pairs": ("full",), "formats": ("none",), "windows": ("full",)}
 """Metadata of the batches of each study, by default."""
@@ -64,20 +64,22 @@ class PeersOptions(Repeated):
     mixture: str = option("oxe29", str, "name of a mixture or dataset, or a YAML file; one dataset for windows")
     split: str = option("train", str, "role of the mixture, or split expression")
     source: Path | None = option(None, Path, "RLDS datasets of the root, for tfdata", metavar="DIR")
-    pairs: int | None = option(None, whole(1), "number of pairs for formats, spread over the mixture; by default all")
+    pairs: int | None = option(
+        None, whole_number(1), "number of pairs for formats, spread over the mixture; by default all"
+    )
     camera: str = option("primary", str, "role or name of the camera of windows")
-    window: int = option(8, whole(1), "frames of a window, the last one of step t")
-    horizon: int = option(16, whole(1), "actions of a window, the first one of step t")
-    max_samples: int = option(20_000, whole(1), "refuse data with more samples, because each peer makes a copy")
+    window: int = option(8, whole_number(1), "frames of a window, the last one of step t")
+    horizon: int = option(16, whole_number(1), "actions of a window, the first one of step t")
+    max_samples: int = option(20_000, whole_number(1), "refuse data with more samples, because each peer makes a copy")
     metadata: tuple[str, ...] | None = option(None, several(one_of(("full", "none"))), "full, none or full,none")
     orders: tuple[str, ...] = option(("shuffled",), several(one_of(ORDERS)), "orders of samples", metavar="A,B")
     batch_size: tuple[int, ...] = option((64,), wholes(1), "rows of a batch", metavar="A,B")
     num_workers: tuple[int, ...] = option((2,), wholes(0), "worker processes, or threads of tf.data", metavar="A,B")
-    warmup: int = option(8, whole(1), "batches that are not measured")
-    steps: int = option(160, whole(2), "batches that are measured")
+    warmup: int = option(8, whole_number(1), "batches that are not measured")
+    steps: int = option(160, whole_number(2), "batches that are measured")
     limit_s: float = option(60.0, number(0), "seconds after which measuring stops")
     slice_s: float = option(1.0, number(0), "seconds of decoding alone between points")
-    seed: int = option(0, whole(0), "seed of the order of samples")
+    seed: int = option(0, whole_number(0), "seed of the order of samples")
     work: Path = option(Path("build"), Path, "folder for copies", metavar="DIR")
     keep: bool = option(False, bool, "do not remove the copies")
 
@@ -122,7 +124,7 @@ def _prepare(options: PeersOptions) -> Iterator[Prepared]:
 
 
 def _write(result: Result, folder: Path) -> None:
-    write_whole(folder / "peers.md", comparison_table(result).markdown() + "\n")
+    write_atomically(folder / "peers.md", comparison_table(result).markdown() + "\n")
     plot(result, folder / "peers")
 
 
@@ -162,5 +164,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return the exit code."""
     options = COMMAND.parse(arguments)
     if options.install:
-        return run_command(lambda: _install(options), location=options.venvs)
+        return run_command(lambda: _install(options), path=options.venvs)
     return COMMAND.main(arguments)

@@ -23,7 +23,7 @@ from bench.measure.options import known, option, several, wholes
 from bench.measure.points import Point, Prepared, Repeated, study
 from bench.measure.tables import Column, Table, figure, point_table
 from bench.synthetic import Scale, make_parts, make_root
-from stream.base.arguments import whole
+from stream.base.arguments import whole_number
 
 SUBJECTS = ("loader", "labels", "index", "pages")
 _COLUMNS: dict[str, Column] = {
@@ -74,10 +74,10 @@ class ScaleOptions(Repeated):
         ("labels", "loader"), several(known(SUBJECTS, "subject")), f"subjects: {', '.join(SUBJECTS)}", metavar="A,B"
     )
     records: tuple[int, ...] = option((100_000, 1_000_000, 10_000_000, 60_000_000), wholes(1), "sizes", metavar="A,B")
-    batch_size: int = option(64, whole(1), "rows of a batch")
-    num_workers: int = option(2, whole(0), "worker processes")
-    batches: int = option(400, whole(2), "batches of a measurement")
-    frames: int = option(300, whole(1), "stored frames that the pages request one after the other")
+    batch_size: int = option(64, whole_number(1), "rows of a batch")
+    num_workers: int = option(2, whole_number(0), "worker processes")
+    batches: int = option(400, whole_number(2), "batches of a measurement")
+    frames: int = option(300, whole_number(1), "stored frames that the pages request one after the other")
     work: Path | None = option(None, Path, "folder for the roots; by default the temporary one", metavar="DIR")
 
 

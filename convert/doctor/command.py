@@ -22,7 +22,7 @@ from convert.errors import UsageError
 from convert.findings import Report, count_severities
 from convert.pool import Crashed, ProcessPool
 from convert.rules import RULES, SEVERITIES
-from stream.base.arguments import whole
+from stream.base.arguments import whole_number
 from stream.base.progress import Progress
 
 _RULES = "\n".join(f"  {rule.severity:<8} {rule.name:<21} {rule.meaning}" for rule in RULES.values())
@@ -107,10 +107,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     description = "Look for what makes converted data bad to train on."
     parser = root_parser("doctor", description=description, epilog=_EPILOG)
     parser.add_argument(
-        "--frames", type=whole(2), default=64, help="frames of each dataset to decode, two a pair (default: 64)"
+        "--frames", type=whole_number(2), default=64, help="frames of each dataset to decode, two a pair (default: 64)"
     )
-    parser.add_argument("--seed", type=whole(0), default=0, help="seed of the choice of frames (default: 0)")
-    parser.add_argument("--jobs", type=whole(1), default=1, help="number of processes (default: 1)")
+    parser.add_argument("--seed", type=whole_number(0), default=0, help="seed of the choice of frames (default: 0)")
+    parser.add_argument("--jobs", type=whole_number(1), default=1, help="number of processes (default: 1)")
     parser.add_argument("--strict", action="store_true", help="exit with 1 for warnings too")
     return run_report(parser, arguments, make_report=_examine, interrupt_message="interrupted")
 

@@ -34,7 +34,7 @@ from stream.format.names import (
     split_of,
     table_file,
 )
-from stream.storage.files import alone
+from stream.storage.files import lock_folder
 from stream.storage.remote import RemoteError, is_remote
 
 MANIFEST = "manifest"
@@ -81,7 +81,7 @@ class Journal:
 
     def alone(self) -> AbstractContextManager[None]:
         """Lock the folder against processes that change its labels; an object store has no labels."""
-        return contextlib.nullcontext() if is_remote(self.output) else alone(Path(self.output), doing="changes")
+        return contextlib.nullcontext() if is_remote(self.output) else lock_folder(Path(self.output), doing="changes")
 
     @contextlib.contextmanager
     def stage(self, owner: str) -> Iterator[Path]:

@@ -21,7 +21,7 @@ from convert.storage.durable import write_durably, writing
 from convert.storage.object_store import StoreFolder
 from convert.storage.staging import stage, staging_base, sweep
 from stream.format.manifest import FileEntry, describe_file
-from stream.storage.files import make_folder, place_file, sync_folder
+from stream.storage.files import make_folder, rename_durably, sync_folder
 from stream.storage.remote import LocalFolder, is_remote
 
 FOLDER = ".convert"
@@ -96,7 +96,7 @@ class LocalStore:
                     os.link(temporary, target)
                 if target.exists():
                     return
-            place_file(temporary, target)
+            rename_durably(temporary, target)
 
     def place(self, stage_path: Path, name: str) -> None:
         """Move a complete file of a stage to its name, durably."""
@@ -105,7 +105,7 @@ class LocalStore:
             # A journal that another process removed must not come back.
             if target.parent != self._journal:
                 target.parent.mkdir(exist_ok=True)
-            place_file(stage_path, target)
+            rename_durably(stage_path, target)
             sync_folder(self.scratch)
 
     def fetch(self, name: str, file_entry: FileEntry, folder: Path) -> Path:

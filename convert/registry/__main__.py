@@ -1,4 +1,4 @@
-"""``pairstream registry``: print the table of docs/from-data-to-a-policy.md."""
+"""``python -m convert.registry``: print the table of docs/from-data-to-a-policy.md."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _unknown(spec: DatasetSpec) -> list[str]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
     parser = Parser(
-        prog="pairstream registry",
+        prog="python -m convert.registry",
         description="Print a table of the datasets of the registry in Markdown.",
         allow_abbrev=False,
     )
@@ -114,4 +114,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print_result(to_markdown(registry.dataset(name) for name in dataset_names))
         return 0
 
-    return run_command(work, default_path="registry", interrupt_message="interrupted")
+    return run_command(work, path="registry", interrupted="interrupted")

@@ -293,4 +293,4 @@ def _build(model_class: type[_Model], content: object, *, name: str) -> _Model:
     try:
         return model_class.model_validate(content)
     except ValidationError as error:
-        raise ConfigError(list_faults(error, where=name)) from None
+        raise ConfigError(list_faults(error, context=name)) from None

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from convert.command import print_result, run_command
+from convert.command import print_result
 from convert.errors import EXIT_FAILED, ConvertError, ShardError, UsageError
 from convert.jobs import ShardJob, SplitJob
 from convert.journal.journal import Journal
@@ -35,6 +35,8 @@ from convert.run.request import ConvertRequest, parse_request
 from convert.run.status import ConversionStatus, empty_split, read_status
 from convert.run.work import find_work, overwriting_work
 from convert.storage.object_store import StoreFolder
+from stream.base.arguments import run_command
+from stream.base.errors import StreamError
 from stream.format.manifest import Manifest
 from stream.storage.remote import is_remote, join
 from stream.storage.remote_folder import RemoteFolder
@@ -61,8 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         signal.signal(signal.SIGINT, _interrupt)
     return run_command(
         partial(_run, request),
-        default_path=request.output,
-        interrupt_message="interrupted; run the same command again to continue",
+        path=request.output,
+        interrupted="interrupted; run the same command again to continue",
     )
 
 
@@ -296,6 +298,6 @@ def _write_manifest(status: ConversionStatus) -> Manifest | None:
         if manifest is not None and conversion.target != conversion.plan.output:
             Journal(conversion.target).adopt(conversion.journal, manifest)
         return manifest
-    except (ConvertError, RemoteError):
+    except StreamError:
         conversion.journal.remove_stale()
         raise

@@ -15,7 +15,7 @@ from convert.command import print_result
 from convert.registry.registry import load_registry
 from convert.report import format_table
 from convert.sample.writer import SampleReport, make_sample
-from stream.base.arguments import Parser, whole
+from stream.base.arguments import Parser, run_command, whole_number
 
 __all__ = ["SampleReport", "main", "make_sample"]
 
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print_result(json.dumps(list(map(dataclasses.asdict, reports)), indent=1) if as_json else _table(reports))
         return 0
 
-    return run_command(work, default_path=output, interrupt_message="interrupted; complete datasets stay")
+    return run_command(work, path=output, interrupted="interrupted; complete datasets stay")
 
 
 def _table(reports: Sequence[SampleReport]) -> str:
@@ -51,18 +51,20 @@ def _table(reports: Sequence[SampleReport]) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     description = "Generate small TFDS datasets with the true features of the published ones."
-    parser = argparse.ArgumentParser(prog="pairstream sample", description=description)
+    parser = Parser(prog="pairstream sample", description=description)
     add_argument = parser.add_argument
     add_argument("--datasets", required=True, help="mixture, dataset names separated by commas, or a YAML file")
     add_argument(
         "--output", required=True, type=Path, help="root; the datasets are written to <tfds_name>/<version> below it"
     )
-    add_argument("--episodes", type=whole(1), default=4, help="episodes of the train split; other splits get half [4]")
-    add_argument("--steps", type=whole(1), default=30, help="steps of each episode [30]")
+    add_argument(
+        "--episodes", type=whole_number(1), default=4, help="episodes of the train split; other splits get half [4]"
+    )
+    add_argument("--steps", type=whole_number(1), default=30, help="steps of each episode [30]")
     add_argument("--vary-steps", action="store_true", help="vary the length of episodes from 0 to --steps")
-    add_argument("--seed", type=whole(0), default=0, help="other seeds give other scenes [0]")
-    add_argument("--shards", type=whole(1), default=2, help="files of each split [2]")
-    add_argument("--jobs", type=whole(1), help="datasets that are written at the same time [one per CPU]")
+    add_argument("--seed", type=whole_number(0), default=0, help="other seeds give other scenes [0]")
+    add_argument("--shards", type=whole_number(1), default=2, help="files of each split [2]")
+    add_argument("--jobs", type=whole_number(1), help="datasets that are written at the same time [one per CPU]")
     add_argument("--config", action="append", default=[], help="YAML file with further datasets; repeatable")
     add_argument("--overwrite", action="store_true", help="replace samples made with other parameters")
     add_argument("--json", action="store_true", help="print reports as JSON instead of a table")

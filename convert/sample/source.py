@@ -46,7 +46,7 @@ class SampleSource:
             ) from None
         self.spec = spec
         self.tree: Any = tfds.features.FeaturesDict.from_json(json.loads(declared))
-        self.features = tuple(flatten_features(self.tree, context=f"configs/features/{name}.json").values())
+        self.features = tuple(flatten_features(self.tree, context=f"configs/features/{dataset_name}.json").values())
         for feature in self.features:
             if None in feature.shape:
                 raise UsageError(

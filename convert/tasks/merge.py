@@ -44,7 +44,7 @@ def merge_split(split_job: SplitJob, plan: DatasetPlan) -> IndexStatus | None:
             return None
         with journal.lock(split_job.split + INDEX) as is_locked:
             return _merge_split(split_job, plan, journal) if is_locked else None
-    except (ConvertError, FormatError, OSError) as error:
+    except (StreamError, OSError) as error:
         # Without locks another process may finish the dataset, and remove the journal, meanwhile.
         if not journal.exists():
             return None

@@ -134,7 +134,7 @@ class _ShardWriter:
         if episode is not None:
             write_records = self._write_frames if self._plan.layout == "frames" else self._write_pairs
             start_steps, cameras = write_records(position, episode, writer)
-            for detail in episode.spare:
+            for detail in episode.extra_frames:
                 self._left_out.add("spare_frames", position, detail)
             for detail in episode.dropped:
                 self._left_out.add("unknown_feature", position, detail)

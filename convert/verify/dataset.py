@@ -18,7 +18,7 @@ from convert.report import fault
 from convert.shard.counts import count_frames, total_counts
 from convert.shard.pairs import record_offsets
 from stream.base.errors import FormatError, first_fault
-from stream.base.reading import read_whole
+from stream.base.reading import read_limited
 from stream.format.manifest import Manifest, ShardEntry, read_manifest
 from stream.format.names import (
     LABELS,
@@ -190,12 +190,12 @@ def _check_quarantine(quarantine_path: Path, manifest: Manifest, has_journal: bo
         for reason in {*entry.left_out} - _UNLISTED:
             counted[entry.name, reason] = entry.left_out[reason]
     try:
-        json_lines = read_whole(quarantine_path, _MAX_QUARANTINE).splitlines()
+        json_lines = read_limited(quarantine_path, _MAX_QUARANTINE).splitlines()
     except FileNotFoundError:
         if counted:
             findings.add_file(quarantine_path, f"is not there, the manifest left out {dict(manifest.left_out)}")
         return
-    except (OSError, FileTooLarge) as error:
+    except (OSError, FormatError) as error:
         findings.add_file(quarantine_path, fault(error, quarantine_path))
         return
     if manifest.quarantine is not None and not has_journal:

@@ -82,7 +82,7 @@ def make_app(root: BrowsedRoot) -> FastAPI:
     def show_episode(dataset: str, split: str, number: int, step: int = 0, window: int = 0) -> Response:
         try:
             return episode.show(root, dataset, split, number, step=step, window=window)
-        except (StreamError, FormatError, OSError) as error:
+        except (StreamError, OSError) as error:
             return error_page(root, error, status=_status(error))
 
     @register_page("/run")
@@ -113,7 +113,7 @@ def _page(root: BrowsedRoot, address: str) -> Callable[[Callable[..., Any]], Non
             try:
                 result = build_page(*args, **kwargs)
                 return await result if inspect.isawaitable(result) else result
-            except (StreamError, FormatError, OSError) as error:
+            except (StreamError, OSError) as error:
                 return error_page(root, error, status=_status(error))
 
         ui.page(address, response_timeout=_BUILDING_S)(guarded)
@@ -125,7 +125,7 @@ def _frame(root: BrowsedRoot, dataset: str, split: str, number: int, camera: int
     """Return the JPEG of a stored frame; FastAPI calls this in a thread."""
     try:
         picture = root.episode(dataset, split, number).camera(camera).read_picture(step)
-    except (StreamError, FormatError, OSError) as error:
+    except (StreamError, OSError) as error:
         return PlainTextResponse(str(error), status_code=_status(error))
     return Response(picture, media_type="image/jpeg", headers={"Cache-Control": _KEPT_FOR})
 
@@ -136,7 +136,7 @@ def _mark(
     """Mark an episode, or take its mark away."""
     try:
         root.marks.set(dataset, root.episode(dataset, split, number).facts["episode_id"], marked)
-    except (StreamError, FormatError, OSError) as error:
+    except (StreamError, OSError) as error:
         return PlainTextResponse(str(error), status_code=_status(error))
     return JSONResponse({"marked": marked})
 

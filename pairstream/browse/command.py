@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pairstream.browse.browsed_root import LOOPBACK, BrowsedRoot
 from pairstream.command import command_parser
-from stream.base.arguments import add_cache, interrupt_on_kill, run_command, whole
+from stream.base.arguments import add_cache, interrupt_on_kill, run_command, whole_number
 from stream.base.errors import ArgumentError
 from stream.base.extras import imports_of
 from stream.storage.remote import cached_root
@@ -49,7 +49,7 @@ def _browse(options: argparse.Namespace) -> None:
         transforms=options.transforms,
     )
     if root.marks.others:
-        foreign = f"marks of {', '.join(root.marks.others)}, which {root.catalog.place} does not hold"
+        foreign = f"marks of {', '.join(root.marks.others)}, which {root.catalog.location} does not hold"
         print(f"{options.marks} also has {foreign}; they stay in the file", file=sys.stderr)
     if options.static is not None:
         from pairstream.browse.static import write_static
@@ -72,7 +72,7 @@ def _browse(options: argparse.Namespace) -> None:
         address = f"http://{host}:{listening.getsockname()[1]}/"
 
         def started() -> None:
-            print(f"{root.catalog.place} is at {address} (Ctrl-C ends it)", flush=True)
+            print(f"{root.catalog.location} is at {address} (Ctrl-C ends it)", flush=True)
             if not options.no_open:
                 threading.Thread(target=webbrowser.open, args=[address], daemon=True).start()
 
@@ -129,7 +129,11 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     files.add_argument("--doctor", action="store_true", help="with --static: the findings of `pairstream doctor` too")
     files.add_argument(
-        "--megabytes", type=whole(1), default=100, metavar="N", help="with --static: most MB of pictures (default: 100)"
+        "--megabytes",
+        type=whole_number(1),
+        default=100,
+        metavar="N",
+        help="with --static: most MB of pictures (default: 100)",
     )
     options = parser.parse_args(arguments)
     if options.static is None and (options.episodes is not None or options.doctor):

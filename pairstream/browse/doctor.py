@@ -92,7 +92,7 @@ class Doctor:
             return
         self.began, self.error = time.monotonic(), ""
         try:
-            command = doctor_command(self.root.catalog.place, dataset_names)
+            command = doctor_command(self.root.catalog.location, dataset_names)
             self._process = await asyncio.create_subprocess_exec(
                 *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
             )

@@ -165,7 +165,7 @@ def _normalise(dataset: Dataset, split_name: str, vector_name: DerivedName, raw_
     if len(component_kinds) == len(is_unscaled):
         is_unscaled |= np.array([quantity == "gripper" for _, quantity in component_kinds])
         is_flag |= np.array([kind == "flag" for kind, _ in component_kinds])
-    statistics = replace(statistics, mask=_METHOD.mask(statistics, left=is_unscaled, flags=is_flag))
+    statistics = replace(statistics, mask=_METHOD.mask(statistics, kept_dims=is_unscaled, flag_dims=is_flag))
     affine = Affine.identity(1, raw_values.shape[1])
     _METHOD.fill(affine, 0, statistics, clip=_METHOD.clip)
     return np.asarray(affine.apply(raw_values))

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from stream.base.errors import ArgumentError, StreamError
 from stream.format.episode_list import read_list, read_value
-from stream.storage.files import write_whole
+from stream.storage.files import write_atomically
 from stream.storage.remote import check_local
 
 Use = Literal["leave_out", "keep"]
@@ -105,6 +105,6 @@ class Marks:
 
     def _write(self) -> None:
         try:
-            write_whole(self.path, self.to_json(with_others=True))
+            write_atomically(self.path, self.to_json(with_others=True))
         except OSError as error:
             raise StreamError(f"{self.path}: cannot be written ({error.strerror})") from None

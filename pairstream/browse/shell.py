@@ -29,7 +29,7 @@ def page_frame(root: BrowsedRoot, title: str) -> Iterator[None]:
         for label, address in LINKS:
             ui.link(label, address).classes("text-white no-underline")
         ui.space()
-        ui.label(str(root.catalog.place)).classes("text-white opacity-70 text-sm").mark("root")
+        ui.label(str(root.catalog.location)).classes("text-white opacity-70 text-sm").mark("root")
     with ui.column().classes("w-full gap-2"):
         ui.html(f"<h1>{escape(title)}</h1>", sanitize=False)
         yield
@@ -39,7 +39,7 @@ def plain_page(root: BrowsedRoot, title: str, content: str, *, status: int = 200
     """Return a page of HTML with the same header, without NiceGUI, whose scripts load slowly."""
     style = 'style="color: white; text-decoration: none; margin-right: 1.5rem"'
     links_html = "".join(f'<a href="{url}" {style}>{label}</a>' for label, url in (("pairstream", "/"), *LINKS))
-    root_html = f'<span style="margin-left: auto; opacity: 0.7">{escape(str(root.catalog.place))}</span>'
+    root_html = f'<span style="margin-left: auto; opacity: 0.7">{escape(str(root.catalog.location))}</span>'
     return HTMLResponse(
         f"<!DOCTYPE html><html lang='en'><meta charset='utf-8'><title>{escape(title)} · pairstream</title>"
         f"<style>body {{ margin: 0; font: 15px/1.5 Roboto, system-ui, sans-serif; }} {STYLE}</style>"

@@ -88,12 +88,12 @@ def _choose(root: BrowsedRoot, episodes: Sequence[Chosen] | str | None) -> list[
         for number in root.table(name, split).find_ids(root.marks.ids(name)).values()
     ]
     if not marked_episodes:
-        raise ArgumentError(f"--episodes marked: {root.marks.path} marks no episode of {root.catalog.place}")
+        raise ArgumentError(f"--episodes marked: {root.marks.path} marks no episode of {root.catalog.location}")
     return marked_episodes
 
 
 def _look(root: BrowsedRoot) -> list[Finding]:
-    command = doctor_command(root.catalog.place, list(root.names))
+    command = doctor_command(root.catalog.location, list(root.names))
     finished_process = subprocess.run(command, capture_output=True, check=False)
     return read_findings(root, read_report(finished_process.stdout, finished_process.stderr))
 
@@ -112,7 +112,7 @@ class _Writer:
             f'<li><a class="plain" href="{_page((name, split, number))}">{name}, {split}, episode {number}</a></li>'
             for name, split, number in self.chosen
         )
-        head = f"<h1>{escape(str(self.root.catalog.place))}</h1><p class='faint'>{totals(all_facts)}</p>"
+        head = f"<h1>{escape(str(self.root.catalog.location))}</h1><p class='faint'>{totals(all_facts)}</p>"
         if findings is not None:
             head += f'<p><a class="plain" href="findings.html">{len(findings)} findings</a></p>'
 

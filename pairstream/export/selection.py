@@ -118,7 +118,7 @@ def select(
     is_frames = fields.layout == "frames"
     colour_cameras = [camera.name for camera in fields.stored_cameras if is_frames and not camera.is_depth]
     sample_spec = SampleSpec(cameras=list(cameras or colour_cameras) or None, frames=[0] if is_frames else None)
-    mixture = open_mixture(root, {dataset: 1}, split=split, options=sample_spec)
+    mixture = open_mixture(root, {dataset: 1}, split=split, spec=sample_spec)
     if depth := ", ".join(camera.frames for camera in mixture.cameras if camera.is_depth):
         raise ArgumentError(f"dataset {open_dataset.name}: {depth} cannot be exported; choose --cameras of colour")
     keys = _keys([fields.stored_cameras[camera.stored[0][0]] for camera in mixture.cameras])

@@ -16,7 +16,7 @@ from stream.base.arguments import add_cache, run_command
 from stream.base.errors import ArgumentError, FormatError
 from stream.base.progress import human_bytes
 from stream.order.filters import OPERATORS
-from stream.storage.files import write_whole
+from stream.storage.files import write_atomically
 from stream.storage.remote import cached_root
 
 _EPILOG = """\
@@ -95,7 +95,7 @@ def _print(options: argparse.Namespace) -> None:
             kept = kept_by_dataset[summary["dataset"]]
             summary["kept"] = kept and {"episodes": len(kept.episode_ids), "samples": kept.samples}
     if options.episodes_out is not None:
-        write_whole(options.episodes_out, (json.dumps(list_episodes(kept_by_dataset), indent=1) + "\n").encode())
+        write_atomically(options.episodes_out, (json.dumps(list_episodes(kept_by_dataset), indent=1) + "\n").encode())
     if options.json:
         print(json.dumps({"root": options.root, "datasets": datasets, "incomplete": overview.incomplete}, indent=1))
     else:

@@ -18,7 +18,7 @@ from pairstream.command import command_parser, plain_table, print_table
 from pairstream.replay.contact_sheet import write_sheets
 from pairstream.replay.shown_step import ShownStep, marks_of, sheet_names, show_step, with_transforms
 from pairstream.view.window import open_run
-from stream.base.arguments import add_cache, printable, run_command, whole
+from stream.base.arguments import add_cache, printable, run_command, whole_number
 from stream.base.errors import ArgumentError
 from stream.base.progress import Progress
 from stream.loader.comparison import digest
@@ -73,7 +73,7 @@ def _show(plan: RankPlan, options: argparse.Namespace) -> None:
         print(json.dumps(report) if options.json else f"{step} {report['digest']}")
         return
     if options.json:
-        report |= {"rank": plan.rank, "world_size": plan.world_size, "batch_size": plan.running.batch_size}
+        report |= {"rank": plan.rank, "world_size": plan.world_size, "batch_size": plan.run_config.batch_size}
         report["rows"] = [
             {"row": row, **asdict(ref), "replaced": row in replaced, "faults": faults.get(row, [])}
             for row, ref in enumerate(refs)
@@ -103,7 +103,7 @@ def _draw(plan: RankPlan, shown: ShownStep, folder: Path) -> list[Path]:
     rank, suffix = "", ""
     if plan.world_size > 1:
         rank, suffix = f", rank {plan.rank} of {plan.world_size}", f"-rank{plan.rank}"
-    refs, further = shown.refs, sheet_names(plan.data) | marks_of(shown)
+    refs, further = shown.refs, sheet_names(plan.mixture) | marks_of(shown)
     title = f"step {shown.step}{rank}, {len(refs)} rows, samples {refs[0].sample} to {refs[-1].sample}"
     try:
         return write_sheets(folder, f"step-{shown.step:08d}{suffix}", shown.seen, refs, title=title, **further)
@@ -152,7 +152,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--loader", type=Path, required=True, metavar="FILE", help="the run's loader.json")
     step_group = parser.add_mutually_exclusive_group(required=True)
-    step_group.add_argument("--step", type=whole(0), metavar="N", help="the step to show, from 0")
+    step_group.add_argument("--step", type=whole_number(0), metavar="N", help="the step to show, from 0")
     step_group.add_argument(
         "--range", type=_range, metavar="A:B", help="with --digest: one line for each step from A to B, without B"
     )
@@ -175,7 +175,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def _range(option_text: str) -> range:
     try:
-        first_step, end_step = map(whole(0), option_text.split(":"))
+        first_step, end_step = map(whole_number(0), option_text.split(":"))
     except ValueError:
         first_step = end_step = 0
     if first_step >= end_step:

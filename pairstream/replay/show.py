@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pairstream.replay.contact_sheet import ROWS_PER_PAGE, draw_sheets
-from stream.base.arguments import check_whole
+from stream.base.arguments import check_whole_number
 from stream.base.errors import ArgumentError
 from stream.order.reference import SampleRef
 
@@ -39,7 +39,7 @@ def show(batch: Mapping[str, Any], loader: Loader | None = None, *, rows: int = 
     """
     if not isinstance(batch, Mapping):
         raise ArgumentError(f"show: {batch!s:.100}; expected a batch, such as loader.batch_at(0) or next(iter(loader))")
-    num_rows = min(check_whole("rows", rows, least=1), ROWS_PER_PAGE)
+    num_rows = min(check_whole_number("rows", rows, least=1), ROWS_PER_PAGE)
     if not any(batch_key.partition("/")[0] in ("frames", "depth") for batch_key in batch):
         hint = "; take the batch of loader.batch_on_host(step)" if "frames_jpeg" in batch else ""
         raise ArgumentError(f"show: the batch has no frames, its keys are {', '.join(batch)}{hint}")

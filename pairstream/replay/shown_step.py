@@ -53,16 +53,16 @@ def show_step(rank_plan: RankPlan, step: int) -> ShownStep:
     """Make the batch of a step, and look for faults in it; raise as ``RankPlan.make`` does."""
     batch_result = rank_plan.make(step)
     trained = batch_result.batch
-    if rank_plan.running.decode == "device":
+    if rank_plan.run_config.decode == "device":
         # Decoded frames, and the rows that replace damaged ones.
         batch_result = rank_plan.on_host().make(step)
     seen = plain = batch_result
-    if rank_plan.running.transforms:
-        plain = RankPlan(rank_plan.data, replace(rank_plan.running, transforms=(), decode="host")).make(step)
-    refs = rank_plan.data.describe(batch_result.rows)
+    if rank_plan.run_config.transforms:
+        plain = RankPlan(rank_plan.mixture, replace(rank_plan.run_config, transforms=(), decode="host")).make(step)
+    refs = rank_plan.mixture.describe(batch_result.rows)
     by_sample = {sample_ref.sample: row for row, sample_ref in enumerate(refs)}
-    faults = find_faults(plain.batch, refs, rank_plan.data)
-    if rank_plan.running.transforms:
+    faults = find_faults(plain.batch, refs, rank_plan.mixture)
+    if rank_plan.run_config.transforms:
         for row, messages in find_nonfinite(seen.batch, len(refs)).items():
             faults.setdefault(row, []).extend(f"after the transforms: {message}" for message in messages)
     replaced = [(by_sample[error.sample], error) for error in batch_result.replaced]
@@ -111,13 +111,13 @@ def with_transforms(rank_plan: RankPlan, name: str, saved: SavedTransforms) -> R
     imported = find_transforms(name)
     try:
         if callable(imported) and not _is_transform(imported):
-            imported = imported(rank_plan.data)
+            imported = imported(rank_plan.mixture)
     except Exception as error:  # code of others: any of its errors is this one argument's
         raise ArgumentError(f"--transforms {name}: {type(error).__name__}: {error}") from None
     transforms: Sequence[Any] = [imported] if _is_transform(imported) else imported
-    run_config = replace(rank_plan.running, transforms=transforms)
-    bound_transforms = bind_transforms(saved.restore(run_config.transforms), rank_plan.data)
-    return RankPlan(rank_plan.data, replace(run_config, transforms=bound_transforms))
+    run_config = replace(rank_plan.run_config, transforms=transforms)
+    bound_transforms = bind_transforms(saved.restore(run_config.transforms), rank_plan.mixture)
+    return RankPlan(rank_plan.mixture, replace(run_config, transforms=bound_transforms))
 
 
 def _is_transform(candidate: Any) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 from pairstream.command import command_parser
 from pairstream.view.tracks import Tracks, open_tracks
 from pairstream.view.window import SampleWindow, open_run
-from stream.base.arguments import add_cache, run_command, whole
+from stream.base.arguments import add_cache, run_command, whole_number
 from stream.base.errors import ArgumentError
 from stream.base.extras import imports_of
 from stream.cache.in_place import open_catalog
@@ -92,8 +92,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--split", help="split of the episode; default: the only one, or train")
     parser.add_argument("--save", type=Path, metavar="FILE.rrd", help="write a recording instead of showing it")
     parser.add_argument("--loader", type=Path, metavar="FILE", help="a run's loader.json: show a row's episode")
-    parser.add_argument("--step", type=whole(0), metavar="N", help="with --loader: step of the run, from 0")
-    parser.add_argument("--row", type=whole(0), metavar="R", help="with --loader: row of the batch (default: 0)")
+    parser.add_argument("--step", type=whole_number(0), metavar="N", help="with --loader: step of the run, from 0")
+    parser.add_argument("--row", type=whole_number(0), metavar="R", help="with --loader: row of the batch (default: 0)")
     parser.add_argument("--rank", type=int, metavar="R", help="with --loader: rank of the run (default: the file's)")
     parser.add_argument("--root", type=Path, metavar="DIR", help="with --loader: root, if the data were moved")
     add_cache(parser)
@@ -107,7 +107,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         parser.error("give ROOT DATASET EPISODE, or --loader FILE --step N")
     options.root, options.dataset, episode = options.place
     try:
-        options.episode = whole(0)(episode)
+        options.episode = whole_number(0)(episode)
     except argparse.ArgumentTypeError as error:
         parser.error(f"EPISODE: {error}")
     return options

@@ -38,18 +38,18 @@ class SampleWindow:
     @classmethod
     def find(cls, rank_plan: RankPlan, run_step: int, row: int) -> tuple[Tracks, SampleWindow]:
         """Return the episode of a row of a batch, and the row's window in it."""
-        sample_refs = rank_plan.data.describe(rank_plan.rows_of([run_step]))
+        sample_refs = rank_plan.mixture.describe(rank_plan.rows_of([run_step]))
         if not 0 <= row < len(sample_refs):
             raise ArgumentError(f"row {row}: step {run_step} has {len(sample_refs)} rows, counted from 0")
         sample_ref = sample_refs[row]
-        member_number = rank_plan.data.names.index(sample_ref.dataset)
+        member_number = rank_plan.mixture.names.index(sample_ref.dataset)
         split_index = next(
             split
-            for split in rank_plan.data.views.splits
+            for split in rank_plan.mixture.views.splits
             if (split.member, split.split) == (member_number, sample_ref.split)
         )
-        tracks = open_tracks(rank_plan.data.datasets[member_number], split_index, sample_ref.episode)
-        start, stop = window_of(sample_ref, rank_plan.data)
+        tracks = open_tracks(rank_plan.mixture.datasets[member_number], split_index, sample_ref.episode)
+        start, stop = window_of(sample_ref, rank_plan.mixture)
         return tracks, cls(run_step, row, sample_ref, start, min(stop, tracks.steps))
 
 

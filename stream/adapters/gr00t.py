@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stream.adapters.opening import SIZE, check_mapping, conversion, open_loader
-from stream.base.arguments import check_whole
+from stream.base.arguments import check_whole_number
 from stream.base.errors import ArgumentError, closest
 from stream.statistics.vectors import mixture_statistics
 
@@ -59,7 +59,7 @@ def loader(
     """
     if not isinstance(frames, list | tuple | range):
         raise ArgumentError(f"frames={frames!r:.100}; expected a list of steps from t, such as [-1, 0]")
-    action_horizon = check_whole("action_horizon", action_horizon, least=1)
+    action_horizon = check_whole_number("action_horizon", action_horizon, least=1)
     views = check_mapping("views", views or {"primary": "primary"}, example="{'front': 'primary'}")
 
     def convert(opened: Any) -> ToGr00t:

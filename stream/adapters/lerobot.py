@@ -12,7 +12,7 @@ import numpy as np
 from stream.adapters.chunks import repeat_edges
 from stream.adapters.images import as_float
 from stream.adapters.opening import SIZE, check_mapping, conversion, open_loader
-from stream.base.arguments import check_whole
+from stream.base.arguments import check_whole_number
 from stream.base.errors import ArgumentError
 from stream.statistics.vectors import mixture_statistics
 
@@ -40,9 +40,9 @@ class Window:
 
     def __post_init__(self) -> None:
         if self.history is not None:
-            check_whole("history", self.history, least=1)
-        check_whole("actions", self.actions, least=1)
-        check_whole("drop_last", self.drop_last, least=0)
+            check_whole_number("history", self.history, least=1)
+        check_whole_number("actions", self.actions, least=1)
+        check_whole_number("drop_last", self.drop_last, least=0)
 
 
 WINDOWS: dict[Policy, Window] = {

@@ -11,7 +11,7 @@ import numpy as np
 
 from stream.adapters.chunks import repeat_edges, take_steps
 from stream.adapters.opening import check_mapping, open_loader
-from stream.base.arguments import check_whole
+from stream.base.arguments import check_whole_number
 from stream.base.errors import ArgumentError
 from stream.batch.resize import check_size
 from stream.order.random_numbers import row_random
@@ -78,8 +78,8 @@ def loader(
     Raises:
         ArgumentError: As for ``make_loader``.
     """
-    window_size = check_whole("window_size", window_size, least=1)
-    action_horizon = check_whole("action_horizon", action_horizon, least=1)
+    window_size = check_whole_number("window_size", window_size, least=1)
+    action_horizon = check_whole_number("action_horizon", action_horizon, least=1)
     if not isinstance(keep_image_prob, float | int | np.floating) or not 0 <= keep_image_prob <= 1:
         raise ArgumentError(f"keep_image_prob={keep_image_prob!r:.100}; expected a number from 0 to 1")
     optional = tuple(SIZES) if sizes is None else ()

@@ -11,7 +11,7 @@ import numpy as np
 
 from stream.adapters.chunks import check_dims, pad_dims, repeat_edges
 from stream.adapters.opening import check_mapping, open_loader
-from stream.base.arguments import check_whole
+from stream.base.arguments import check_whole_number
 from stream.base.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -84,8 +84,8 @@ def loader(
         raise ArgumentError(
             "tokenizer: pi0_fast tokenises actions too; take the prompt, and openpi's TokenizeFASTInputs"
         )
-    action_horizon = check_whole("action_horizon", action_horizon, least=1)
-    action_dim = check_whole("action_dim", action_dim, least=1)
+    action_horizon = check_whole_number("action_horizon", action_horizon, least=1)
+    action_dim = check_whole_number("action_dim", action_dim, least=1)
     camera_by_image = dict(CAMERAS[model])
     if cameras is not None:
         camera_by_image = check_mapping(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stream.adapters.opening import open_loader
-from stream.base.arguments import check_whole
+from stream.base.arguments import check_whole_number
 
 if TYPE_CHECKING:
     from stream.batch.spec import Batch
@@ -62,7 +62,7 @@ def loader(
     Raises:
         ArgumentError: As for ``make_loader``.
     """
-    chunk = check_whole("chunk", chunk, least=1)
+    chunk = check_whole_number("chunk", chunk, least=1)
     preset = {
         "cameras": ["primary", "wrist"] if wrist else ["primary"],
         "image_size": image_size,

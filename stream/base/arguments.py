@@ -100,10 +100,10 @@ def add_cache(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def whole(least: int) -> Callable[[str], int]:
+def whole_number(least: int) -> Callable[[str], int]:
     """Return a ``type`` of argparse for whole numbers of at least ``least``.
 
-    >>> whole(1)("64")
+    >>> whole_number(1)("64")
     64
     """
 
@@ -157,10 +157,10 @@ def with_known_names(function: Callable[_P, _R]) -> Callable[_P, _R]:
     return call
 
 
-def check_whole(argument: str, value: Any, *, least: int | None) -> int:
+def check_whole_number(argument: str, value: Any, *, least: int | None) -> int:
     """Return a whole number of any type as int; raise ArgumentError if it is not one, or less than ``least``.
 
-    >>> check_whole("seed", -3, least=None)
+    >>> check_whole_number("seed", -3, least=None)
     -3
     """
     try:

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from yaml.composer import Composer
 
 from stream.base.errors import closest
-from stream.base.reading import read_whole
+from stream.base.reading import read_limited
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 """Folder of the configurations; in the repository it is a link to ``configs``."""
@@ -98,7 +98,7 @@ for _kind, (_pattern, _read) in _SCALARS.items():
 def read_yaml(config_path: Path) -> Any:
     """Return the content of a YAML file; raise OSError if it cannot be read, ValueError if it is not YAML."""
     try:
-        return yaml.load(read_whole(config_path, MAX_BYTES).decode(), _YamlLoader)
+        return yaml.load(read_limited(config_path, MAX_BYTES).decode(), _YamlLoader)
     # RecursionError: nested too deeply. ValueError: too large, not UTF-8, or a path that no file can have.
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ValueError(f"not a YAML file ({' '.join(str(error).split())[:200]})") from None

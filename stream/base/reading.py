@@ -24,7 +24,7 @@ def check_regular(file_path: str | Path) -> int:
     return file_status.st_size
 
 
-def read_whole(file_path: str | Path, limit: int) -> bytes:
+def read_limited(file_path: str | Path, limit: int) -> bytes:
     """Return the content of a file of at most ``limit`` bytes; symbolic links are followed.
 
     Raises:

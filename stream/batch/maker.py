@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from stream.base.errors import FormatError, StreamError
+from stream.base.errors import StreamError
 from stream.batch.assemble import Assembler, BatchResult, PendingBatch
 from stream.batch.layout import Layout
 from stream.batch.spec import Batch, BatchSpec, Decode
@@ -61,7 +61,7 @@ class BatchMaker:
         """Begin a batch in ``arrays``, or return None if it fails; ``make`` then raises the error."""
         try:
             return self.assembler.begin(rows, arrays) if self.asks_ahead else None
-        except (StreamError, FormatError, OSError):
+        except (StreamError, OSError):
             return None
 
     def make(

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from stream.base.arguments import check_whole
+from stream.base.arguments import check_whole_number
 from stream.base.errors import ArgumentError
 from stream.format.names import MAX_PIXELS
 
@@ -70,7 +70,7 @@ def check_size(argument: str, size: Any) -> tuple[int, int]:
     (224, 224)
     """
     try:
-        height, width = (check_whole(argument, pixels, least=1) for pixels in size)
+        height, width = (check_whole_number(argument, pixels, least=1) for pixels in size)
     except (TypeError, ValueError):
         height, width = 0, 0
     if not height * width:

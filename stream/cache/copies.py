@@ -43,7 +43,7 @@ from stream.format.names import (
     waiting_label,
 )
 from stream.label.commit import settle_labels
-from stream.storage.files import alone, make_folder, write_whole
+from stream.storage.files import lock_folder, make_folder, write_atomically
 from stream.storage.remote import LocalFolder, checked_url, is_remote
 from stream.storage.remote_folder import Folder, RemoteFolder
 
@@ -85,7 +85,7 @@ class RemoteCatalog(Catalog):
             make_folder(local)
         except OSError as error:
             raise ArgumentError(f"{local}: cannot be created: {error.strerror}; choose another folder") from None
-        with alone(local, doing="fetches into"), ExitStack() as stack:
+        with lock_folder(local, doing="fetches into"), ExitStack() as stack:
             copies = [
                 _plan_copy(dataset, frozenset(shard_names), self._source, local, whole_index=whole_index)
                 for dataset, shard_names in needed
@@ -102,7 +102,7 @@ class RemoteCatalog(Catalog):
             for copy in incomplete:
                 # fetched.json names the conversion before the first file is copied.
                 make_folder(copy.target)
-                stack.enter_context(alone(copy.target, doing="changes"))
+                stack.enter_context(lock_folder(copy.target, doing="changes"))
                 copy.write_fetched(source, copy.fetched)
             download(files, jobs=jobs)
             for copy in incomplete:
@@ -323,7 +323,7 @@ def _with_local_labels(target: Path, content: bytes) -> bytes:
     """Return the content of a manifest with the labels that were attached only to the copy."""
     if not (target / MANIFEST_NAME).exists():
         return content
-    old_manifest, manifest = read_manifest(target), parse_manifest(content, where=str(target))
+    old_manifest, manifest = read_manifest(target), parse_manifest(content, context=str(target))
     labels = {split: {**_labels_of(old_manifest, split), **entry.labels} for split, entry in manifest.splits.items()}
     has_more = any(len(labels[split]) > len(entry.labels) for split, entry in manifest.splits.items())
     return encode_manifest(manifest.with_labels(labels)) if has_more else content
@@ -337,10 +337,10 @@ def _finish(copy: DatasetCopy, source: str, content: bytes) -> None:
         quarantine_content = copy.folder.read(QUARANTINE_NAME)
         if hashlib.sha256(quarantine_content).hexdigest() != quarantine.sha256:
             raise FetchError(f"{copy.folder}/{QUARANTINE_NAME}: its SHA-256 is not that of its manifest")
-        write_whole(copy.target / QUARANTINE_NAME, quarantine_content, suffix=PARTIAL)
+        write_atomically(copy.target / QUARANTINE_NAME, quarantine_content, suffix=PARTIAL)
     if not copy.mirrors:
         content = _with_local_labels(copy.target, content)
-    write_whole(copy.target / MANIFEST_NAME, content, suffix=PARTIAL)
+    write_atomically(copy.target / MANIFEST_NAME, content, suffix=PARTIAL)
     settle_labels(copy.target, read_manifest(copy.target))
     if len(fetched) == len(copy.names):
         (copy.target / FETCHED_NAME).unlink()

@@ -17,7 +17,7 @@ from stream.base.errors import StreamError
 from stream.base.progress import Progress
 from stream.format.manifest import PARTIAL, FileEntry
 from stream.format.names import cached_copy
-from stream.storage.files import make_folder, place_file
+from stream.storage.files import make_folder, rename_durably
 from stream.storage.remote import RemoteError
 from stream.storage.remote_folder import Folder
 
@@ -110,7 +110,7 @@ def _copy(file: Download, readers: ThreadPoolExecutor, progress: Progress, stop:
                 f"{file.folder}/{source_name}: its SHA-256 is not that of its manifest; fetch again, and if that does "
                 "not help, the root is damaged: check it with `pairstream verify`"
             )
-        place_file(temporary, file.target)
+        rename_durably(temporary, file.target)
         cached_copy(file.target).unlink(missing_ok=True)
     except (FileNotFoundError, RemoteError):
         with contextlib.suppress(RemoteError):

@@ -32,7 +32,7 @@ class InPlaceCatalog(RemoteCatalog):
     def __init__(self, root: CachedRoot) -> None:
         object_reads()  # raises here, not at the first read
         super().__init__(root.url)
-        self.root, self.place, self._remote = root.folder, root, root
+        self.root, self.location, self._remote = root.folder, root, root
 
     def open(self, name: str) -> Dataset:
         """Open a dataset, see ``Catalog``; also raises what copying its index raises."""
@@ -67,7 +67,7 @@ def open_catalog(root: str | Path | CachedRoot) -> Catalog:
     if is_remote(root.url):
         return InPlaceCatalog(root)
     catalog = Catalog(root.url)
-    catalog.place = root
+    catalog.location = root
     return catalog
 
 

@@ -100,8 +100,8 @@ class Catalog:
 
     Attributes:
         root: Local folder of manifests and indexes.
-        place: Root to open again: this folder, with or without a cache for members, or the remote root that this folder
-            caches.
+        location: Root to open again: this folder, with or without a cache for members, or the remote root that this
+            folder caches.
 
     Raises:
         ArgumentError: The folder does not exist.
@@ -124,7 +124,7 @@ class Catalog:
             raise ArgumentError(f"{self.root!s:.200}: cannot be opened ({error.strerror})") from None
         if not is_folder:
             raise ArgumentError(f"{self.root}: no such folder; give the --output of a conversion")
-        self.place: Path | CachedRoot = self.root
+        self.location: Path | CachedRoot = self.root
         self._source: Folder = LocalFolder(self.root)
         self._open: dict[str, Dataset] = {}
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from stream.base.errors import ArgumentError, closest
-from stream.base.reading import read_whole
+from stream.base.reading import read_limited
 
 OPENPI = ("episode_metadata/recording_folderpath", "episode_metadata/file_path")
 """Features of a DROID episode that openpi joins with ``--`` to its key
@@ -103,7 +103,7 @@ def read_value(value: Any, context: str) -> Any:
     if not isinstance(value, str | Path):
         return value
     try:
-        content = read_whole(value, _MAX_BYTES).decode()
+        content = read_limited(value, _MAX_BYTES).decode()
         if not str(value).endswith(".json"):
             return [line.strip() for line in content.splitlines() if line.strip()]
         return json.loads(content)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from stream.base.arguments import check_whole
+from stream.base.arguments import check_whole_number
 from stream.base.errors import ArgumentError, FormatError
 from stream.base.machine import available_memory
 from stream.format.names import LABELS, TABLE_KINDS, TableKind, label_file, shard_file, table_file, waiting_label
@@ -173,7 +173,7 @@ def find_episode(dataset: Dataset, index: SplitIndex, episode: int) -> EpisodeRo
         FormatError: Its rows are outside of the tables.
     """
     context = f"dataset {dataset.name}, split {index.split}"
-    episode = check_whole("episode", episode, least=None)
+    episode = check_whole_number("episode", episode, least=None)
     if not 0 <= episode < len(index.episodes):
         raise ArgumentError(f"{context}: episode {episode} of {len(index.episodes):,}, counted from 0")
     fetched, shard = dataset.fetched, int(index.episodes.array("shard")[episode])

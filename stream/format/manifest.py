@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from stream.base.errors import FormatError, first_fault
-from stream.base.reading import check_regular, read_whole
+from stream.base.reading import check_regular, read_limited
 from stream.format.names import (
     FETCHED_NAME,
     FORMAT_VERSION,
@@ -29,7 +29,7 @@ from stream.format.names import (
     TableKind,
     split_of,
 )
-from stream.storage.files import write_whole
+from stream.storage.files import write_atomically
 
 NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.+-]*$"
 """Pattern of the names of datasets, splits and labels."""
@@ -276,7 +276,7 @@ def read_manifest(manifest_path: str | Path) -> Manifest:
     if manifest_path.is_dir():
         manifest_path = manifest_path / MANIFEST_NAME
     try:
-        content = read_whole(manifest_path, _MAX_BYTES)
+        content = read_limited(manifest_path, _MAX_BYTES)
     except FormatError as error:
         raise FormatError(f"{manifest_path}: {error}, so not a manifest; convert this dataset again") from None
     except FileNotFoundError:
@@ -383,4 +383,4 @@ def read_fetched(dataset_folder: Path) -> Fetched | None:
 
 def write_fetched(dataset_folder: Path, fetched: Fetched) -> None:
     """Write the file atomically."""
-    write_whole(dataset_folder / FETCHED_NAME, fetched.model_dump_json(indent=1) + "\n", suffix=PARTIAL)
+    write_atomically(dataset_folder / FETCHED_NAME, fetched.model_dump_json(indent=1) + "\n", suffix=PARTIAL)

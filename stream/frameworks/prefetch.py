@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from stream.base.arguments import check_whole
+from stream.base.arguments import check_whole_number
 from stream.base.errors import ArgumentError
 from stream.batch.spec import Batch
 from stream.loader.iterator import LoaderIterator, StepIterator
@@ -54,7 +54,7 @@ class PrefetchIterator(StepIterator):
         super().__init__(source.loader, source.step)
         self._source = source
         self._carrier = carrier
-        self._prefetch = check_whole("prefetch", prefetch, least=0)
+        self._prefetch = check_whole_number("prefetch", prefetch, least=0)
         self._note = note
         self._queue: deque[Any] = deque()
         self._failed: Exception | None = None

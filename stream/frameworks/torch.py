@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from stream.base.arguments import check_whole
+from stream.base.arguments import check_whole_number
 from stream.base.errors import ArgumentError
 from stream.base.extras import imports_of
 from stream.batch.spec import Batch
@@ -120,14 +120,14 @@ class PairDataset(torch.utils.data.IterableDataset[Batch]):
 
     def seek(self, step: int) -> None:
         """Begin the next iteration at a step; it ends with the pass of the step."""
-        self.step = self._start = check_whole("step", step, least=0)
+        self.step = self._start = check_whole_number("step", step, least=0)
 
     def set_epoch(self, epoch: int) -> None:
         """Begin the next iteration with a pass, from 0; raises ArgumentError if passes have no end."""
         # Accelerate's loaders call this before their first batch, and would lose a restored step.
         _check_callers(sys._getframe(1))
         pass_length = self.loader.num_steps
-        if check_whole("epoch", epoch, least=0) and pass_length is None:
+        if check_whole_number("epoch", epoch, least=0) and pass_length is None:
             raise ArgumentError(f"epoch {epoch}: the first pass has no end; give PairDataset num_steps")
         self.seek(epoch * (pass_length or 0))
 

@@ -27,7 +27,7 @@ from stream.label.columns import LabelColumn, blocks
 from stream.label.commit import commit_labels, settle_labels
 from stream.label.step_positions import StepPositions
 from stream.label.table import LabelTable, open_label_table
-from stream.storage.files import alone, make_folder, place_file
+from stream.storage.files import lock_folder, make_folder, rename_durably
 from stream.storage.remote import is_remote
 
 _PREFIXES = tuple(f"{kind}." for kind in TABLE_KINDS)
@@ -98,7 +98,7 @@ def add_labels(
         for split_name, (start, stop) in zip(label_folders, pairwise(positions.starts.tolist()), strict=True):
             temporary = label_folders[split_name] / f".{name}.{os.getpid()}.new"
             table_entry = write_table(temporary, None, blocks(filled_columns, start, stop, has_value))
-            place_file(temporary, temporary.with_name(waiting_label(name, table_entry.sha256)))
+            rename_durably(temporary, temporary.with_name(waiting_label(name, table_entry.sha256)))
             labels[split_name][name] = table_entry
         commit_labels(open_dataset.folder, labels)
         listed = _listed(_catalog(root).open(f"{open_dataset.folder.parent.name}:{open_dataset.version}"))
@@ -142,7 +142,7 @@ def remove_labels(root: str | Path, dataset: str, name: str, *, split: str | Non
         for split_name in changed_splits:
             folder, table_entry = open_dataset.folder / split_name / LABELS, labels[split_name].pop(name)
             with contextlib.suppress(FileNotFoundError):
-                place_file(folder / label_file(name), folder / waiting_label(name, table_entry.sha256))
+                rename_durably(folder / label_file(name), folder / waiting_label(name, table_entry.sha256))
         commit_labels(open_dataset.folder, labels)
     return {"dataset": open_dataset.name, "version": open_dataset.version, "name": name, "splits": changed_splits}
 
@@ -193,7 +193,7 @@ def _catalog(root: str | Path) -> Catalog:
 def _changing(root: str | Path, dataset: str) -> Iterator[Dataset]:
     """Open a dataset while no other process changes its labels; file names left by a killed process are corrected."""
     folder = _catalog(root).open(dataset).folder
-    with alone(folder, doing="changes"):
+    with lock_folder(folder, doing="changes"):
         # Another process may have changed it before the lock was free.
         open_dataset = _catalog(root).open(dataset)
         try:

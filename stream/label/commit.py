@@ -13,13 +13,13 @@ from pathlib import Path
 
 from stream.format.manifest import Manifest, TableEntry, encode_manifest, read_manifest
 from stream.format.names import LABELS, MANIFEST_NAME, label_file, waiting_label
-from stream.storage.files import write_whole
+from stream.storage.files import write_atomically
 
 
 def commit_labels(folder: Path, labels: Mapping[str, Mapping[str, TableEntry]]) -> None:
     """Write a manifest with labels, by split and name, which makes them valid."""
     content = encode_manifest(read_manifest(folder).with_labels(labels))
-    write_whole(folder / MANIFEST_NAME, content)
+    write_atomically(folder / MANIFEST_NAME, content)
 
 
 def settle_labels(folder: Path, manifest: Manifest) -> None:

@@ -37,12 +37,12 @@ class Counters:
         self._batches = self.replaced = 0
         self._work = Timings()
         self.waited = 0.0
-        self._errors: deque[str] = deque(maxlen=_KEPT)
+        self._errors: deque[str] = deque(maxlen=_MAX_LISTED_ERRORS)
         self.watchers: list[Callable[[int, BatchResult], None]] = []
         self.ring: Ring | None = None
 
-    def add(self, step: int, made: BatchResult, waited: float) -> None:
-        """Count the batch of a step, which was returned after ``waited`` seconds."""
+    def add(self, step: int, result: BatchResult, wait_seconds: float) -> None:
+        """Count the batch of a step, for which ``next`` waited ``wait_seconds``."""
         with self._lock:
             self._counts += np.bincount(result.rows.member, minlength=len(self._names))
             self._batches += 1

@@ -122,7 +122,7 @@ class _Location:
         records = np.arange(samples.start, samples.stop)
         return Rows.of(sample=zeros, member=zeros + self.member, epoch=zeros, split=zeros + self.split, record=records)
 
-    def check(self, samples: range, result: Assembled) -> None:
+    def check(self, samples: range, result: BatchResult) -> None:
         """Raise FormatError if a row of some samples failed."""
         for row, error in result.failed[:1]:
             raise FormatError(f"{self.context}, row {samples[row]} of {self.table_name}: {error.reason}")
@@ -238,28 +238,4 @@ def _camera_spec(mixture: OpenMixture, camera: LoadedCamera) -> BatchSpec:
         window if dataset.layout == "pairs" else window.first
         for window, dataset in zip(resolve_windows(None, fields, mixture.names), fields, strict=True)
     ]
-    return replace(data.spec, metadata="none", windows=tuple(windows), cameras=(camera,), chooses_frames=True)
-
-
-def _assemble(assembler: Assembler, place: _Place, samples: range) -> dict[str, np.ndarray]:
-    """Return the arrays of some samples of an episode."""
-    arrays = assembler.empty(len(samples))
-    _check(assembler, place, samples, assembler.assemble(_rows(place, samples), arrays))
-    return arrays
-
-
-def _rows(place: _Place, samples: range) -> Rows:
-    zero = np.zeros(len(samples), np.int64)
-    records = np.arange(samples.start, samples.stop)
-    return Rows.of(sample=zero, member=zero + place.member, epoch=zero, split=zero + place.split, record=records)
-
-
-def _check(assembler: Assembler, place: _Place, samples: range, done: BatchResult) -> None:
-    """Raise FormatError if a row failed."""
-    kind = "steps" if assembler.spec.layouts[place.member] == "frames" else "records"
-    for row, error in done.failed[:1]:
-        raise FormatError(f"{place.where}, row {samples[row]} of {kind}: {error.reason}")
-
-
-def _table(place: _Place) -> pa.Table:
-    return place.index.steps.arrow().slice(place.steps.start, len(place.steps))
+    return replace(mixture.spec, metadata="none", windows=tuple(windows), cameras=(camera,), chooses_frames=True)

@@ -10,7 +10,7 @@ import traceback
 import weakref
 from typing import Any
 
-from stream.base.arguments import check_whole
+from stream.base.arguments import check_whole_number
 from stream.base.errors import ArgumentError
 from stream.batch.spec import Batch
 from stream.loader.quiet_grain import grain
@@ -120,7 +120,7 @@ class LoaderIterator(StepIterator):
         if self._source is not None:
             self._source.forget()
         self._error = None
-        self._step = self._submitted = check_whole("step", step, least=0)
+        self._step = self._submitted = check_whole_number("step", step, least=0)
 
     def start_prefetch(self) -> None:
         """Start workers and the first batches now, instead of with the first ``next``."""

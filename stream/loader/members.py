@@ -30,8 +30,8 @@ def read_mixture_fields(root: str | Path | CachedRoot, mixture: Any, *, split: s
 
 def _member_root(member_root: str, catalog: Catalog) -> str | Path | CachedRoot:
     """Return the root of a member; a remote root shares the cache of the mixture's root."""
-    if isinstance(catalog.place, CachedRoot) and is_remote(member_root):
-        return catalog.place.member(member_root)
+    if isinstance(catalog.location, CachedRoot) and is_remote(member_root):
+        return catalog.location.member(member_root)
     return cached_root(member_root, None)
 
 
@@ -46,7 +46,7 @@ def open_datasets(members: Sequence[Member], catalog: Catalog) -> tuple[Dataset,
     if len(missing) > 1:
         catalog.check_converted()
         raise ArgumentError(
-            f"{catalog.place}: {len(missing)} of {len(members)} datasets of the mixture are missing: "
+            f"{catalog.location}: {len(missing)} of {len(members)} datasets of the mixture are missing: "
             f"{', '.join(missing)}; convert them, or give a mapping of names to weights without them"
         )
     opened: dict[str | None, Iterator[Dataset]] = {}

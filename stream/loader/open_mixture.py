@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from stream.base.arguments import check_whole
+from stream.base.arguments import check_whole_number
 from stream.base.errors import ArgumentError, closest
 from stream.batch.cameras import find_cameras
 from stream.batch.columns import draw_texts, find_column, find_texts
@@ -71,7 +71,7 @@ class OpenMixture:
         batch_size: int | None = None,
     ) -> None:
         catalog = catalog or open_catalog(root)
-        self.root = catalog.place
+        self.root = catalog.location
         self.datasets = open_datasets(mixture.members, catalog)
         # Drop datasets that do not map to a space first: their columns need not exist for the filters.
         keeps = check_spaces(
@@ -139,7 +139,7 @@ class OpenMixture:
 
     def weights_at(self, step: int) -> dict[str, float]:
         """Return the share of each dataset in the samples at a step, a multiple of 2^-20."""
-        step = check_whole("step", step, least=0)
+        step = check_whole_number("step", step, least=0)
         phase = sum(until <= step for until in self.mixture.until)
         return dict(zip(self.names, self.phase_weights[phase], strict=True))
 
@@ -212,7 +212,7 @@ class OpenMixture:
         for split in self.spec.splits:
             columns = [*self.views.members[split.member].used_columns(split), *self.spec.used_columns(split)]
             labelled_split = self.views.most_labelled(split.member)
-            needed_columns += used_columns(self.datasets[split.member], split, columns, first=labelled_split)
+            needed_columns += used_columns(self.datasets[split.member], split, columns, reference=labelled_split)
         return IndexCheck(needed_columns)
 
     def describe(self, rows: Rows) -> list[SampleRef]:

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from stream.base.arguments import check_whole
+from stream.base.arguments import check_whole_number
 from stream.base.errors import ArgumentError
 from stream.batch.assemble import BatchResult
 from stream.batch.maker import BatchMaker, Setup
@@ -75,7 +75,7 @@ class RankPlan:
 
     def samples(self, step: int) -> np.ndarray:
         """Return the global sample numbers of a step, int64 [rows]."""
-        step = check_whole("step", step, least=0)
+        step = check_whole_number("step", step, least=0)
         return self.mixture.plan.batch_samples(step, self.run_config.batch_size, self.rank, self.world_size)
 
     def rows_of(self, steps: Sequence[int]) -> Rows:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from stream.base.arguments import check_whole
+from stream.base.arguments import check_whole_number
 from stream.base.errors import ArgumentError
 from stream.base.machine import usable_processors
 from stream.batch.spec import DECODE, Decode
@@ -49,7 +49,7 @@ class RunConfig:
         for field_name, minimum in _MINIMUMS.items():
             setting: Any = getattr(self, field_name)
             if setting is not None or field_name not in _MAY_BE_NONE:
-                object.__setattr__(self, field_name, check_whole(field_name, setting, least=minimum))
+                object.__setattr__(self, field_name, check_whole_number(field_name, setting, least=minimum))
         if self.batch_size > MAX_BATCH_SIZE:
             raise ArgumentError(f"batch_size={self.batch_size}; expected at most {MAX_BATCH_SIZE:,}")
         if (self.rank is None) != (self.world_size is None):

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from stream.base.arguments import check_whole
+from stream.base.arguments import check_whole_number
 from stream.base.errors import ArgumentError
 from stream.batch.assemble import BatchResult
 from stream.loader.rank_plan import RankPlan
@@ -36,7 +36,7 @@ class RunLog:
 
     def __init__(self, rank_plan: RankPlan, target: Any, *, every: int) -> None:
         self.target = target
-        self.every = check_whole("every", every, least=1)
+        self.every = check_whole_number("every", every, least=1)
         self._send: Send | None = _sender(target)
         self._plan = rank_plan
         self._masked = 0
@@ -46,8 +46,8 @@ class RunLog:
         self._began = 0.0
         self._waited = 0.0
 
-    def __call__(self, step: int, made: BatchResult) -> None:
-        """Note the batch of a step, and send the figures if they are due.
+    def __call__(self, step: int, result: BatchResult) -> None:
+        """Count the batch of a step, and send the figures if they are due.
 
         A failing target is reported once, and gets no further figures: training continues.
         """
@@ -90,12 +90,12 @@ class RunLog:
                 yield f"loader/epoch/{dataset_name}", self._epochs[dataset_name]
 
 
-def _masked_rows(made: BatchResult) -> int:
-    """Return how many rows have a frame that is not real, or pad the batch."""
-    masked = np.zeros(len(made.rows), bool)
-    for key, value in made.batch.items():
-        # A transform may have put anything in its place.
-        if key.partition("/")[0] in _MASKS and isinstance(value, np.ndarray) and len(value) == len(masked):
+def _masked_rows(result: BatchResult) -> int:
+    """Return the count of rows that have a frame with mask False, or pad the batch."""
+    masked = np.zeros(len(result.rows), bool)
+    for batch_key, value in result.batch.items():
+        # A transform may have replaced the mask by anything.
+        if batch_key.partition("/")[0] in _MASKS and isinstance(value, np.ndarray) and len(value) == len(masked):
             masked |= ~value.reshape(len(masked), -1).all(axis=1)
     return int(masked.sum())
 

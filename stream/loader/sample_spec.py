@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from stream.base.arguments import check_whole
+from stream.base.arguments import check_whole_number
 from stream.base.errors import ArgumentError
 from stream.base.plain_values import canonical_choice, canonical_columns
 from stream.batch.cameras import Cameras, canonical_cameras
@@ -120,7 +120,7 @@ class SampleSpec:
         for argument, (minimum, maximum) in _NUMBER_LIMITS.items():
             if argument == "passes" and self.passes is None:
                 continue
-            number = check_whole(argument, getattr(self, argument), least=minimum)
+            number = check_whole_number(argument, getattr(self, argument), least=minimum)
             if maximum is not None and number > maximum:
                 raise ArgumentError(f"{argument}={number}; at most {maximum:,}")
             self._set(**{argument: number})

@@ -116,12 +116,7 @@ def read_saved(
         data_root: Any = root or _text(content["root"])
         fingerprint = content["fingerprint"]
         data_hashes = dict(content["data"])
-        saved = SavedTransforms(
-            tuple(
-                Normalize.from_json(entry, context=path) if isinstance(entry, Mapping) else _text(entry)
-                for entry in content["transforms"]
-            )
-        )
+        saved_transforms = SavedTransforms(tuple(_decode_transform(entry, path) for entry in content["transforms"]))
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise StateError(f"{path}: field missing or of the wrong type ({error!r:.100})") from None
     settings |= overrides or {}
@@ -166,7 +161,7 @@ def _decode_member(content: Any) -> Member:
 
 
 def _decode_transform(content: Any, path: str | Path) -> Normalize | str:
-    return Normalize.from_json(content, where=path) if isinstance(content, Mapping) else _text(content)
+    return Normalize.from_json(content, context=path) if isinstance(content, Mapping) else _text(content)
 
 
 def _text(value: Any) -> str:

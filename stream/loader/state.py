@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from stream.base.arguments import check_whole
+from stream.base.arguments import check_whole_number
 from stream.base.errors import ArgumentError, FormatError, StateError
-from stream.base.reading import read_whole
-from stream.storage.files import write_whole
+from stream.base.reading import read_limited
+from stream.storage.files import write_atomically
 
 STATE_VERSION = 2
 _MAX_FILE_BYTES = 1 << 30
@@ -48,7 +48,11 @@ def make_state(
         content: Everything else that defines the batches (``Loader.content``).
         random_ranks: Number of ranks, if a transform draws random numbers by rank (``RunConfig.random_ranks``).
     """
-    state = {"version": STATE_VERSION, "step": check_whole("step", step, least=0), "fingerprint": dict(fingerprint)}
+    state = {
+        "version": STATE_VERSION,
+        "step": check_whole_number("step", step, least=0),
+        "fingerprint": dict(fingerprint),
+    }
     optional = {"content": None if content is None else dict(content), "random_ranks": random_ranks}
     return {**state, **{name: value for name, value in optional.items() if value is not None}}
 
@@ -227,14 +231,14 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
             f"{path}: would have {len(json_text):,} bytes, at most {_MAX_FILE_BYTES:,}; give episodes and keep_ranges "
             "as files"
         )
-    write_whole(path, json_text, parents=True)
+    write_atomically(path, json_text, parents=True)
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """Return the content of ``loader.json``; raises StateError if it is missing or something else."""
     try:
-        content = json.loads(read_whole(path, _MAX_FILE_BYTES))
-    except FileTooLarge as error:
+        content = json.loads(read_limited(path, _MAX_FILE_BYTES))
+    except FormatError as error:
         raise StateError(f"{path}: {error}, so not a loader.json") from None
     except OSError as error:
         raise StateError(f"{path}: cannot be read ({error.strerror}); give the loader.json of a run") from None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from stream.base.arguments import check_whole
+from stream.base.arguments import check_whole_number
 from stream.base.errors import ArgumentError, FormatError
 from stream.format.episode_list import OPENPI, EpisodeList, read_by_name, read_list, read_value
 
@@ -256,7 +256,7 @@ def _sort_ranges(value: Any, context: str) -> tuple[tuple[int, int], ...]:
     step_ranges: list[tuple[int, int]] = []
     try:
         for start, stop in value:
-            step_ranges.append((check_whole("start", start, least=0), check_whole("stop", stop, least=1)))
+            step_ranges.append((check_whole_number("start", start, least=0), check_whole_number("stop", stop, least=1)))
     except (TypeError, ValueError, ArgumentError) as error:
         raise ArgumentError(f"{context}: {value!r:.100}; expected a list of [start, stop) in steps ({error})") from None
     step_ranges.sort()

@@ -226,8 +226,8 @@ def _condition(condition: Any) -> list[Any]:
     if how not in OPERATORS or not isinstance(column, str):
         raise ArgumentError(f"{context}; operators are {' '.join(OPERATORS)}")
     if how in ("in", "not in"):
-        return [column, how, plain_values(value, where=context)]
-    if how == IS_FINITE and kind_of(plain_scalar(value, where=context)) != "true or false":
+        return [column, how, plain_values(value, context=context)]
+    if how == IS_FINITE and kind_of(plain_scalar(value, context=context)) != "true or false":
         raise ArgumentError(f"{context}; {how} takes True, or False for what is not finite")
     if how in _MATCH and not isinstance(value, str):
         raise ArgumentError(f"{context}; {how} takes a text")
@@ -236,7 +236,7 @@ def _condition(condition: Any) -> list[Any]:
             re.compile(value)
         except re.error as error:
             raise ArgumentError(f"{context}; the regular expression has an error: {error}") from None
-    return [column, how, plain_scalar(value, where=context)]
+    return [column, how, plain_scalar(value, context=context)]
 
 
 def find_values(split_index: SplitIndex, column: str, samples: Samples, *, argument: str) -> tuple[TableKind, str]:

@@ -170,7 +170,7 @@ def _read(content: Any, role: str, *, context: str, folder: Path | None = None) 
     try:
         mixture_file = MixtureFile.model_validate(content)
     except ValidationError as error:
-        raise ArgumentError(list_faults(error, where=context)) from None
+        raise ArgumentError(list_faults(error, context=context)) from None
     members = []
     phase_weights = mixture_file.phase_weights
     for name, entry in mixture_file.members.items():

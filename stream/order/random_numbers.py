@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from stream.base.arguments import check_whole
+from stream.base.arguments import check_whole_number
 from stream.base.errors import ArgumentError
 from stream.order.shuffle import derive_keys, make_key
 
@@ -43,7 +43,7 @@ def row_random(batch: Mapping[str, Any], seed: int = 0, size: int = 1) -> np.nda
     array([[0.178, 0.448],
            [0.409, 0.387]])
     """
-    seed, size = check_whole("seed", seed, least=None), check_whole("size", size, least=1)
+    seed, size = check_whole_number("seed", seed, least=None), check_whole_number("size", size, least=1)
     samples: Any = batch.get("sample")
     if hasattr(samples, "cpu"):  # numpy cannot read a tensor on another device
         samples = samples.cpu()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from stream.base.arguments import check_whole
+from stream.base.arguments import check_whole_number
 from stream.base.errors import ArgumentError
 from stream.order.random_numbers import uniform
 from stream.order.shuffle import make_key
@@ -100,7 +100,7 @@ def canonical_steps(argument: str, value: Any, *, least: int, most: int) -> int 
     ('1.5s', 4)
     """
     if not isinstance(value, str):
-        num_steps = check_whole(argument, value, least=least)
+        num_steps = check_whole_number(argument, value, least=least)
         if num_steps > most:
             raise ArgumentError(f"{argument}={num_steps}; at most {most:,}")
         return num_steps
@@ -168,7 +168,7 @@ def _canonical_frame(frame: Any) -> int | str:
     context = f"frames: {frame!r:.60}"
     if not isinstance(frame, str):
         try:
-            steps = check_whole("frames", frame, least=None)
+            steps = check_whole_number("frames", frame, least=None)
         except ArgumentError:
             raise ArgumentError(f"{context}; expected {_FORMS}") from None
         if abs(steps) > _FARTHEST:

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from stream.base.errors import ArgumentError
-from stream.base.reading import read_whole
+from stream.base.errors import ArgumentError, FormatError
+from stream.base.reading import read_limited
 from stream.format.statistics import NUMBERS
 from stream.statistics.vectors import VectorStatistics
-from stream.storage.files import write_whole
+from stream.storage.files import write_atomically
 
 _MAX_BYTES = 50_000_000
 _HEAD = {"format": "stream-normalize", "version": 1}
@@ -81,14 +81,14 @@ def _to_json(statistics: VectorStatistics) -> dict[str, Any]:
 
 def write_json(json_path: str | Path, content: Mapping[str, Any]) -> None:
     """Write a JSON file atomically, and make its folder."""
-    write_whole(Path(json_path), json.dumps(content, indent=1) + "\n", parents=True)
+    write_atomically(Path(json_path), json.dumps(content, indent=1) + "\n", parents=True)
 
 
 def read_json(json_path: str | Path) -> dict[str, Any]:
     """Return the object of a JSON file; raise ArgumentError if it cannot be read or is not an object."""
     try:
-        content = json.loads(read_whole(json_path, _MAX_BYTES))
-    except (FileTooLarge, ValueError, RecursionError) as error:
+        content = json.loads(read_limited(json_path, _MAX_BYTES))
+    except (FormatError, ValueError, RecursionError) as error:
         raise ArgumentError(f"{json_path}: not a JSON file of statistics ({error!s:.100})") from None
     except OSError as error:
         raise ArgumentError(f"{json_path}: cannot be read ({error.strerror})") from None

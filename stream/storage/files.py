@@ -15,7 +15,7 @@ from stream.base.errors import ArgumentError
 from stream.storage.remote import check_local
 
 
-def write_whole(file_path: Path, content: bytes | str, *, suffix: str = "", parents: bool = False) -> None:
+def write_atomically(file_path: Path, content: bytes | str, *, suffix: str = "", parents: bool = False) -> None:
     """Replace a file atomically, and wait until content and name are on the disk.
 
     Args:
@@ -40,13 +40,13 @@ def write_whole(file_path: Path, content: bytes | str, *, suffix: str = "", pare
             os.fsync(temporary_file.fileno())
         # mkstemp makes a file that only its owner can read.
         os.chmod(temporary, 0o644)
-        place_file(Path(temporary), file_path)
+        rename_durably(Path(temporary), file_path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
 
 
-def place_file(path: Path, target_path: Path) -> None:
+def rename_durably(path: Path, target_path: Path) -> None:
     """Rename a file or folder, replacing a file of that name, and wait until the new name is on the disk."""
     path.replace(target_path)
     sync_folder(target_path.parent)
@@ -77,7 +77,7 @@ def sync_folder(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def alone(folder: Path, *, doing: str) -> Iterator[None]:
+def lock_folder(folder: Path, *, doing: str) -> Iterator[None]:
     """Lock a folder against other processes on this machine that ask; the kernel releases the lock with the process.
 
     ``doing`` is the activity of the process with the lock, for the message of a process that waits.
@@ -126,7 +126,7 @@ def new_folder(folder_path: Path) -> Iterator[Path]:
                 f"{folder_path}: was made by another program meanwhile; choose another folder, or remove it"
             )
         _sync_tree(temporary)
-        place_file(temporary, folder_path)
+        rename_durably(temporary, folder_path)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise

@@ -104,7 +104,7 @@ class SlotWriter:
         """Make a batch in the slot, which grows if the batch does not fit."""
         try:
             return self._make(request, pending)
-        except (StreamError, FormatError) as error:
+        except StreamError as error:
             return Reply(error=error)
         except Exception:
             return Reply(error=traceback.format_exc())

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from stream.base.errors import ArgumentError, FormatError, RecordError, StreamError, WorkerError
+from stream.base.errors import ArgumentError, RecordError, StreamError, WorkerError
 from stream.batch.assemble import BatchResult, PendingBatch
 from stream.batch.maker import BatchMaker
 from stream.order.plan import Plan
@@ -234,7 +234,7 @@ class ThreadSource:
         try:
             pending_batch = None if pending is None else pending.result()
             return make_here(self._maker, self._replacer, step, rows, arrays, pending_batch)
-        except (StreamError, FormatError) as error:
+        except StreamError as error:
             # The frames of a traceback would keep the batch alive.
             return error.with_traceback(None)
         except Exception:

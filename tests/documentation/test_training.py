@@ -59,7 +59,7 @@ def test_a_loop_of_accelerate(oxe_root: Path) -> None:
 def test_lightning(oxe_root: Path, halves: str, tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="torch is not installed")
     pl = pytest.importorskip("lightning.pytorch", reason="lightning is not installed")
-    from tests.stream.frameworks.test_lightning import _Model
+    from tests.stream.frameworks.test_lightning import _model
 
     quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu"}
     names = {
@@ -69,10 +69,10 @@ def test_lightning(oxe_root: Path, halves: str, tmp_path: Path) -> None:
     shorter = {"batch_size=64": "batch_size=16", "val_steps=20": "val_steps=2", "100_000": "4", "1000": "2"}
     code = block_with(oxe_root, "PairDataModule", **shorter, **{'"oxe29"': halves, "runs/one": str(tmp_path)})
     (later,) = re.findall(r"# later: (.*)", code)
-    model = _Model()
+    model = _model()
     run_block(code, {**names, "model": model})
     assert len(model.trained) == 4
-    resumed = _Model()
+    resumed = _model()
     code = code.replace("max_steps=4", "max_steps=6").replace("trainer.fit(model, datamodule=data)  #", f"{later}  #")
     run_block(code, {**names, "model": resumed})
     # Its own numbers are of batches of 4.

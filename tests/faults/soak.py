@@ -35,7 +35,7 @@ from bench.measure.options import number, option
 from bench.measure.tables import markdown_table, new_figure, save_figure
 from bench.remote import WebServer, served
 from stream import WorkerError, digest, make_loader
-from stream.base.arguments import whole
+from stream.base.arguments import whole_number
 from stream.base.errors import StreamError
 from stream.base.progress import human_seconds
 from stream.cache.quota import sparse_copies
@@ -69,11 +69,11 @@ class SoakOptions(Output):
     minutes: float = option(60, number(1e-9), "time to run")
     root: str = option("build/demo/oxe", str, "converted data")
     mixture: str = option("oxe29", str, "name of a mixture or dataset, or a YAML file")
-    val_steps: int = option(20, whole(1), "batches of an evaluation loop")
-    batch_size: int = option(32, whole(1), "rows of a batch")
-    num_workers: int = option(2, whole(1), "worker processes")
+    val_steps: int = option(20, whole_number(1), "batches of an evaluation loop")
+    batch_size: int = option(32, whole_number(1), "rows of a batch")
+    num_workers: int = option(2, whole_number(1), "worker processes")
     event_every: float = option(15, number(1e-9), "seconds between events", metavar="S")
-    seed: int = option(0, whole(0), "seed of samples and events")
+    seed: int = option(0, whole_number(0), "seed of samples and events")
     remote: bool = option(
         False, bool, "read in place from nginx, which is stopped, with a cache that is damaged, deleted and full"
     )

@@ -10,7 +10,7 @@ from typing import Any
 
 from convert.errors import DamagedEpisode, UsageError
 from convert.source.arrays.store import ArrayInfo, Store, is_hdf5
-from stream.base.extras import imports_of
+from stream.base.extras import missing
 
 _SMALL = 8 << 20
 """Bytes of the chunks of one step that are read at once, without a cache."""

@@ -52,7 +52,7 @@ def load_preset(preset_name: str) -> Preset:
     try:
         return Preset.model_validate(read_yaml(_FOLDER / f"{preset_name}.yaml"))
     except ValidationError as error:
-        raise ConfigError(list_faults(error, where=context)) from None
+        raise ConfigError(list_faults(error, context=context)) from None
     except (OSError, ValueError) as error:
         raise ConfigError(f"{context}: {error}") from None
 

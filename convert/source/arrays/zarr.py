@@ -11,7 +11,7 @@ from typing import Any
 
 from convert.errors import UsageError
 from convert.source.arrays.store import ArrayInfo, Store
-from stream.base.extras import imports_of, missing
+from stream.base.extras import missing
 
 _MAX_READ_BYTES = 256 << 20
 """Most bytes of the chunks of one step that are read at once; larger chunks are read several times."""

@@ -167,7 +167,7 @@ class LocalFiles:
             assert self._copies is not None
             local_path = self._copies / file_name.replace("/", "--")
             if file_name not in self._hashes:
-                self.folder.download(file_name, local_path, size=num_bytes)
+                self.folder.download(file_name, local_path, num_bytes=num_bytes)
         with local_path.open("rb") as file:
             if file.read(len(_POINTER)) == _POINTER:
                 raise DamagedEpisode(f"{self.folder}/{file_name}: {_NO_FILE}", reason="unreadable")

@@ -48,13 +48,13 @@ class RldsShard(SourceShard):
             if self.format == "array_record":
                 if isinstance(folder, StoreFolder):
                     local_path = stack.enter_context(stage(staging_base(request.staging))) / self.name
-                    folder.download(self.name, local_path, size=self.bytes)
+                    folder.download(self.name, local_path, num_bytes=self.bytes)
                 record_file = ArrayRecordFile(local_path, name=self.name)
             else:
                 if isinstance(folder, LocalFolder):
                     stream = local_path.open("rb")
                 else:
-                    stream = folder.open(self.name, size=self.bytes)
+                    stream = folder.open(self.name, num_bytes=self.bytes)
                 record_file = TFRecordFile(stack.enter_context(stream), name=self.name, size=self.bytes)
             yield RldsReader(self, record_file, EpisodeParser(request.cameras, request.features), spans)
 

@@ -17,7 +17,7 @@ import tensorflow_datasets as tfds
 
 from convert.errors import SourceError
 from convert.source.features import STEPS, Feature
-from stream.base.reading import read_whole
+from stream.base.reading import read_limited
 
 NAMES = ("dataset_info.json", "features.json")
 MAX_BYTES = 64 << 20
@@ -33,7 +33,7 @@ def read_metadata(folder: Path) -> list[bytes]:
     contents = []
     for metadata_path in (folder / name for name in NAMES):
         try:
-            contents.append(read_whole(metadata_path, MAX_BYTES))
+            contents.append(read_limited(metadata_path, MAX_BYTES))
             json.loads(contents[-1], object_hook=_check_class)
         except OSError as error:
             raise SourceError(f"{metadata_path}: cannot be read ({error.strerror or error}); copy it again") from None

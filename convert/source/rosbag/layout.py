@@ -116,4 +116,4 @@ def parse_layout(layout_keys: Mapping[str, Any], *, context: str) -> Layout:
     try:
         return Layout.model_validate(layout_keys)
     except ValidationError as error:
-        raise ConfigError(list_faults(error, where=f"{context}: layout")) from None
+        raise ConfigError(list_faults(error, context=f"{context}: layout")) from None

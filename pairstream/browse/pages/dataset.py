@@ -151,7 +151,7 @@ class _Page:
                 await self._build_instructions()
             else:
                 show_findings(self.root, self.doctor, [self.name], split_name=self.split)
-        except (StreamError, FormatError, OSError) as error:
+        except (StreamError, OSError) as error:
             ui.label(str(error)).classes("error")
 
     async def _build_episodes(self) -> None:
@@ -182,7 +182,7 @@ class _Page:
             query = self.view.query
             try:
                 matches = await asyncio.to_thread(self.table.find, query)
-            except (StreamError, FormatError, OSError) as error:
+            except (StreamError, OSError) as error:
                 status_label.text = str(error)
                 status_label.classes("error")
                 return
@@ -312,7 +312,7 @@ class _Page:
                 shown_split, datasets = (self.name, self.split), list(dataset_select.value)
                 choice = (datasets, vector_select.value, scale_select.value)
                 comparison = await asyncio.to_thread(compare, self.root, shown_split, *choice)
-            except (StreamError, FormatError, OSError) as error:
+            except (StreamError, OSError) as error:
                 status_label.text = str(error)
                 return
             dataset_select.props(f'display-value="{len(datasets)} datasets"')

@@ -23,7 +23,7 @@ def show(root: BrowsedRoot) -> None:
         status_label = ui.label().classes("faint").mark("marks")
         # A loader refuses datasets that are not its own.
         marks_file = marks.path.name if marks.others else str(marks.path)
-        ui.code(f"make_loader({str(root.catalog.place)!r}, ..., episodes={marks_file!r})", language="python")
+        ui.code(f"make_loader({str(root.catalog.location)!r}, ..., episodes={marks_file!r})", language="python")
         download = ui.button("Download", on_click=lambda: ui.download.content(marks.to_json(), marks.path.name))
         download.props("dense flat no-caps").mark("download")
         content = ui.column().classes("w-full")

@@ -17,7 +17,7 @@ from nicegui import ui
 from pairstream.browse.browsed_root import BrowsedRoot, dataset_url
 from pairstream.browse.drawing import draw_shares
 from pairstream.browse.shell import page_frame
-from stream.base.errors import ArgumentError, FormatError, StreamError
+from stream.base.errors import ArgumentError, StreamError
 from stream.loader.open_mixture import OpenMixture, open_mixture
 from stream.loader.sample_spec import SampleSpec
 from stream.order.filters import MISSING
@@ -80,7 +80,7 @@ def _open(root: BrowsedRoot, form: MixtureForm) -> tuple[OpenMixture, dict[str, 
     """Open a mixture and count its samples, as ``make_loader`` and ``Loader.describe`` do; raise as they do."""
     mixture, loader_options = form.read(root)
     spec = SampleSpec(**loader_options)
-    opened = open_mixture(root.catalog.place, mixture, split=form.split, options=spec, batch_size=form.batch_size)
+    opened = open_mixture(root.catalog.location, mixture, split=form.split, spec=spec, batch_size=form.batch_size)
     return opened, opened.overview()
 
 
@@ -119,7 +119,7 @@ def show(root: BrowsedRoot, form: MixtureForm) -> None:
             status_label.classes(remove="error")
             try:
                 mixture, overview = await asyncio.to_thread(_open, root, new_form)
-            except (StreamError, FormatError, OSError) as error:
+            except (StreamError, OSError) as error:
                 status_label.text = str(error)
                 status_label.classes("error")
                 content.clear()

@@ -18,7 +18,7 @@ from pairstream.browse.shell import page_frame
 from pairstream.replay.contact_sheet import ROWS_PER_PAGE, draw_cells
 from pairstream.replay.shown_step import ShownStep, marks_of, sheet_names, show_step, with_transforms
 from pairstream.view.window import open_run, window_of
-from stream.base.errors import ArgumentError, FormatError, StreamError
+from stream.base.errors import ArgumentError, StreamError
 from stream.loader.open_mixture import OpenMixture
 from stream.loader.rank_plan import RankPlan
 from stream.loader.saved import SavedTransforms
@@ -100,7 +100,7 @@ def find_runs(root: BrowsedRoot) -> list[Path]:
 
 def _make(root: BrowsedRoot, loader: str, step: int, rank: int | None, first_row: int) -> _Page:
     rank_plan, saved_transforms = _open(root, loader, rank)
-    mixture = rank_plan.data
+    mixture = rank_plan.mixture
     if root.transforms is not None:
         rank_plan = with_transforms(rank_plan, root.transforms, saved_transforms)
     shown = show_step(rank_plan, step)
@@ -119,8 +119,8 @@ def _open(root: BrowsedRoot, loader: str, rank: int | None) -> tuple[RankPlan, S
         return open_run(loader, rank=rank)
     except ArgumentError as error:
         try:
-            return open_run(loader, root=root.catalog.place, rank=rank)
-        except (StreamError, FormatError):
+            return open_run(loader, root=root.catalog.location, rank=rank)
+        except StreamError:
             raise error from None
 
 
@@ -148,7 +148,7 @@ def _episode_address(sample_ref: SampleRef, mixture: OpenMixture, root: BrowsedR
     dataset_name = mixture.members[mixture.names.index(sample_ref.dataset)].dataset.partition(":")[0]
     try:
         episodes = root.index(dataset_name, sample_ref.split).episodes
-    except (StreamError, FormatError, OSError):
+    except (StreamError, OSError):
         return ""
     # The run may have read another conversion of the same source.
     number, episode_id = sample_ref.episode, sample_ref.episode_id
@@ -170,11 +170,11 @@ def _head(step_page: _Page, root: BrowsedRoot, loader: str, step: int, rank: int
         if number >= 0 and (rank_plan.num_steps is None or number < rank_plan.num_steps)
     )
     rank_text = f", rank {rank_plan.rank} of {rank_plan.world_size}" if rank_plan.world_size > 1 else ""
-    transforms = rank_plan.running.transforms
+    transforms = rank_plan.run_config.transforms
     seen_text = f"after the transforms {escape(repr(transforms))}" if transforms else _NOT_TRANSFORMED
     elsewhere = ""
-    if rank_plan.data.root != root.catalog.place:
-        elsewhere = f" The run reads {rank_plan.data.root}; links lead to the same episodes here."
+    if rank_plan.mixture.root != root.catalog.location:
+        elsewhere = f" The run reads {rank_plan.mixture.root}; links lead to the same episodes here."
     return (
         f"<p>{len(shown.refs)} rows{rank_text}: {verdict}</p><p>{links}</p>"
         f"<p class='faint'>The rows as the loader gives them, {seen_text}.{escape(elsewhere)}</p>"

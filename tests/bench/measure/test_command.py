@@ -12,6 +12,7 @@ import pytest
 from bench.measure.child import ChildFailed
 from bench.measure.points import Point, Prepared, Repeated, study
 from bench.measure.tables import figure, point_table
+from stream.base.arguments import run_command
 from stream.base.errors import ArgumentError, RingError
 
 
@@ -35,9 +36,9 @@ def test_what_goes_wrong_is_one_line_and_an_exit_code(
 
     if code is None:
         with pytest.raises(type(error)):
-            run_command(work, location="out")
+            run_command(work, path="out")
     else:
-        assert run_command(work, location="out", interrupted="interrupted; go on") == code
+        assert run_command(work, path="out", interrupted="interrupted; go on") == code
     assert capsys.readouterr().err == message
 
 

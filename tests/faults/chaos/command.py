@@ -23,7 +23,7 @@ from typing import Any
 from bench.measure.command import Command, Output, Result, say, work_folder
 from bench.measure.options import one_of, option
 from bench.measure.tables import markdown_table
-from stream.base.arguments import whole
+from stream.base.arguments import whole_number
 from stream.base.errors import ArgumentError
 from stream.base.progress import human_seconds
 from stream.format.frame import CODECS, Codec
@@ -44,9 +44,9 @@ class ChaosOptions(Output):
     only: list[str] | None = option(
         None, str, "only faults with this text in their name; repeatable", action="append", metavar="TEXT"
     )
-    kills: int = option(100, whole(1), "kills of a conversion")
-    seed: int = option(0, whole(0), "seed of moments and limits")
-    jobs: int = option(2, whole(1), "faults to try at once")
+    kills: int = option(100, whole_number(1), "kills of a conversion")
+    seed: int = option(0, whole_number(0), "seed of moments and limits")
+    jobs: int = option(2, whole_number(1), "faults to try at once")
     short: bool = option(False, bool, "one of each of the shorter faults, in about a minute")
     codec: Codec = option("jpeg", one_of(CODECS), "codec of the frames")
     work: Path | None = option(None, Path, "folder to work in; by default the temporary one", metavar="DIR")

@@ -2,14 +2,14 @@
 
 import pytest
 
-from stream.base.arguments import Parser, printable, run_command, whole
+from stream.base.arguments import Parser, printable, run_command, whole_number
 from stream.base.errors import ArgumentError, FormatError, StreamError
 from stream.storage.remote import RemoteError
 
 
 def _refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[object, str]:
     parser = Parser(prog="python -m thing")
-    parser.add_argument("--rows", type=whole(2))
+    parser.add_argument("--rows", type=whole_number(2))
     with pytest.raises(SystemExit) as stopped:
         parser.parse_args(arguments)
     return stopped.value.code, capsys.readouterr().err

@@ -175,9 +175,9 @@ def rewrite(folder: Path, shard: int, edit: Callable[[int, list[bytes]], list[by
         for number, row in enumerate(shard_rows):
             frames = [encoded_frame("arm", "train", row["episode"], row["step"] + offset) for offset in (0, 2)]
             writer.write(encode_record(edit(number, frames)))
-    places = {name: iter(values.tolist()) for name, values in writer.locations().items()}
-    for row in here:
-        row |= {name: next(values) for name, values in places.items()}
+    new_columns = {name: iter(values.tolist()) for name, values in writer.locations().items()}
+    for row in shard_rows:
+        row |= {name: next(values) for name, values in new_columns.items()}
 
     def place(table: pa.Table) -> pa.Table:
         for name in new_columns:

@@ -84,7 +84,7 @@ def expected_row(data: OpenMixture, rows: Rows, row: int) -> dict[str, Any]:
         length = min(spec.action_span.longest, episode["num_steps"] - record["step"])
     window = tables["steps"][record["steps_row"] : record["steps_row"] + length]
     assert [step["step"] for step in window] == list(range(record["step"], record["step"] + length))
-    options = data.options
+    options = data.sample_spec
     expected: dict[str, Any] = {key: record[key] for key in ("episode", "step", "offset")}
     expected["language"] = window[0]["language"]
     action = (options.action_columns or {}).get(split.dataset)

@@ -30,8 +30,8 @@ def write_records(path: Path, records: list[bytes]) -> list[Location]:
     with RecordWriter(path, output=path.parent) as writer:
         for record in records:
             writer.write(record)
-    places = writer.locations()
-    columns = (places[name].tolist() for name in ("position", "num_bytes", "xxh3_64"))
+    locations = writer.locations()
+    columns = (locations[name].tolist() for name in ("position", "num_bytes", "xxh3_64"))
     return list(zip(*columns, strict=True))
 
 
@@ -47,7 +47,7 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def locations(path: Path, records: list[bytes]) -> list[Place]:
+def locations(path: Path, records: list[bytes]) -> list[Location]:
     return write_records(path, records)
 
 

@@ -125,9 +125,7 @@ def test_a_transform_made_of_it_stays_itself(oxe_root: Path) -> None:
 
 
 def test_statistics_of_training_serve_another_split(oxe_root: Path) -> None:
-    data = {
-        split: open_mixture(oxe_root, {"bridge": 1}, split=split, options=SampleSpec()) for split in ("train", "test")
-    }
+    data = {split: open_mixture(oxe_root, {"bridge": 1}, split=split, spec=SampleSpec()) for split in ("train", "test")}
     tables = {split: Normalize(value).tables["action"] for split, value in data.items()}
     assert np.array_equal(tables["train"].scale, tables["test"].scale)
 

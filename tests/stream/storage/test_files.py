@@ -9,7 +9,7 @@ import pytest
 from pairstream.browse.marks import Marks
 from pairstream.replay.contact_sheet import write_sheets
 from stream.base.errors import ArgumentError
-from stream.storage.files import new_folder, write_whole
+from stream.storage.files import new_folder, write_atomically
 from tests.fixtures.faults.disk import Disk
 
 
@@ -17,7 +17,7 @@ from tests.fixtures.faults.disk import Disk
 def test_a_file_is_replaced_by_text_or_bytes(tmp_path: Path, content: str | bytes, expected: bytes) -> None:
     path = tmp_path / "file"
     path.write_text("old")
-    write_whole(path, content)
+    write_atomically(path, content)
     assert path.read_bytes() == expected
     assert list(tmp_path.iterdir()) == [path]
 
@@ -32,12 +32,12 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
 
 
 def test_a_written_file_survives_a_power_cut(tmp_path: Path, disk: Disk) -> None:
-    write_whole(tmp_path / "file", "new")
+    write_atomically(tmp_path / "file", "new")
     assert list(disk.survivors()) == [{"file": b"new"}]
 
 
 def test_new_folders_of_a_file_survive_a_power_cut(tmp_path: Path, disk: Disk) -> None:
-    write_whole(tmp_path / "a" / "b" / "new", "text", parents=True)
+    write_atomically(tmp_path / "a" / "b" / "new", "text", parents=True)
     assert list(disk.survivors()) == [{"file": b"old", "a": None, "a/b": None, "a/b/new": b"text"}]
 
 
@@ -51,14 +51,14 @@ def test_a_new_folder_survives_a_power_cut_with_all_of_its_files(tmp_path: Path,
 
 
 def test_others_may_read_it(tmp_path: Path) -> None:
-    write_whole(tmp_path / "file", "text")
+    write_atomically(tmp_path / "file", "text")
     assert (tmp_path / "file").stat().st_mode & 0o777 == 0o644
 
 
 def test_what_cannot_be_written_leaves_what_there_was(tmp_path: Path) -> None:
     (tmp_path / "taken").mkdir()
     with pytest.raises(IsADirectoryError):
-        write_whole(tmp_path / "taken", "text")
+        write_atomically(tmp_path / "taken", "text")
     assert [path.name for path in tmp_path.iterdir()] == ["taken"]
 
 
@@ -89,7 +89,7 @@ def test_a_folder_replaces_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "write",
     [
-        lambda path: write_whole(path, "text", parents=True),
+        lambda path: write_atomically(path, "text", parents=True),
         lambda path: new_folder(path).__enter__(),
         lambda path: write_sheets(path, "step", {}, []),
         lambda path: Marks(path, []),
