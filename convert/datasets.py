@@ -118,7 +118,7 @@ def find_datasets(output_root: str | os.PathLike[str], dataset_names: Sequence[s
     for folder in chosen_folders:
         if (folder / FETCHED_NAME).exists():
             raise UsageError(
-                f"{folder}: was fetched in part ({FETCHED_NAME}), and pairstream.fetch checked its files; check the "
+                f"{folder}: was fetched in part ({FETCHED_NAME}), and pairstream fetch checked its files; check the "
                 "complete dataset at its source"
             )
     return chosen_folders

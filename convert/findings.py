@@ -1,4 +1,4 @@
-"""Findings of ``convert.verify`` and ``convert.doctor``: collected by rule and split, shown as text and as JSON."""
+"""Findings of ``pairstream verify`` and ``doctor``: collected by rule and split, shown as text and as JSON."""
 
 from __future__ import annotations
 

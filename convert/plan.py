@@ -190,7 +190,7 @@ class Conversion:
         if unsure_cameras:
             messages.append(
                 f"red and blue of {', '.join(unsure_cameras)} may be swapped, nobody says, and frames stay as they "
-                "are; look at some with pairstream.replay, and write channels: rgb or bgr into the registry"
+                "are; look at some with pairstream replay, and write channels: rgb or bgr into the registry"
             )
         if unsure_cameras := [camera.name for camera in plan.cameras if camera.is_depth and camera.millimetres is None]:
             messages.append(

@@ -1,4 +1,4 @@
-"""Rules of ``convert.verify`` and ``convert.doctor``, and their thresholds."""
+"""Rules of ``pairstream verify`` and ``pairstream doctor``, and their thresholds."""
 
 from __future__ import annotations
 

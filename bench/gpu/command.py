@@ -1,6 +1,6 @@
 """``python -m bench.gpu``: every way of a batch to a GPU, checked against the host's result, and measured.
 
-It makes its own data (two datasets of ``convert.sample``) and needs no network. ``--roots`` makes them once and uses
+It makes its own data (two datasets of ``pairstream sample``) and needs no network. ``--roots`` makes them once and uses
 them again: on a machine without TensorFlow, make them elsewhere and bring the folder. Each group of checks and each
 figure runs in a fresh process, so that one that crashes leaves the others. Without CUDA it runs the parts that work on
 a CPU; each line that is left out says why.

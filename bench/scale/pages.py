@@ -48,7 +48,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         stack.callback(process.send_signal, signal.SIGINT)
         line = process.stdout.readline() if process.stdout else ""
         if not line:
-            raise BenchFailed("pairstream.browse ended without an address")
+            raise BenchFailed("pairstream browse ended without an address")
         figures = {"start_s": time.perf_counter() - began}
         address = line.partition(" is at ")[2].split(" ")[0]
         figures |= _look(address)

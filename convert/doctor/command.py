@@ -1,6 +1,6 @@
 """``pairstream doctor ROOT``: look for what makes converted data bad to train on, before training does.
 
-``convert.verify`` checks the files, this command their content: all columns of the indexes, and some of the pictures.
+``pairstream verify`` checks the files, this command their content: all columns of the indexes, and some pictures.
 Nothing is changed. ``convert.rules`` has the rules and thresholds.
 """
 

@@ -51,7 +51,7 @@ class OpenSplit:
     """The index and the records of a split. Episodes, steps and records are counted in the split.
 
     Args:
-        folder: Folder of the split, whose index ``convert.verify`` found to be sound.
+        folder: Folder of the split, whose index ``pairstream verify`` found to be sound.
         manifest: Manifest of the dataset.
         sample: Records to decode, sorted.
 

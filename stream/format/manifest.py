@@ -354,7 +354,7 @@ def _wrong_totals(
 
 
 class Fetched(_Model):
-    """Content of ``fetched.json``, which lists the shards that are present where ``pairstream.fetch`` copied only some.
+    """Content of ``fetched.json``, which lists the shards that are present where ``pairstream fetch`` copied only some.
 
     Manifest and indexes are those of the complete dataset, so samples have the same numbers, batches the same content
     and ``loader.json`` the same fingerprints as on the source root. A dataset without this file is complete.

@@ -57,7 +57,7 @@ def add_labels(
     False, and the value is NaN, 0 for a whole number, False, or an empty text.
 
     Args:
-        root: Local folder that ``convert.run`` wrote, or ``pairstream.fetch`` copied.
+        root: Local folder that ``convert.run`` wrote, or ``pairstream fetch`` copied.
         dataset: Name of a dataset, or ``name:version``.
         table: Parquet, CSV or Arrow file, a folder of such files, a table of pyarrow or pandas, or a mapping of names
             to columns.

@@ -81,7 +81,7 @@ def make_loader(
     """Open a converted root and mix its datasets.
 
     Args:
-        root: Folder that ``convert.run`` wrote or ``pairstream.fetch`` copied; or ``s3://...``, ``gs://...`` or
+        root: Folder that ``convert.run`` wrote or ``pairstream fetch`` copied; or ``s3://...``, ``gs://...`` or
             ``https://...``, which is read in place.
         mixture: Name of a mixture (``oxe29``) or dataset, a list of datasets, a mapping of names to weights, or a YAML
             file. A weight is a number, ``"size"``, or ``{"size_power": p, "factor": f}``; 0 leaves the dataset out. A
@@ -166,7 +166,7 @@ def make_loader(
             (``stream.batch.encoded``) until ``stream.torch.to_device`` decodes them.
         cache: Local folder for the parts of a remote root that were read, and a limit for its records:
             ``"DIR:200GB"``, or ``"DIR"`` without a limit. Loaders and ranks of a machine share it, and
-            ``pairstream.fetch`` fills it.
+            ``pairstream fetch`` fills it.
 
     Returns:
         The loader. It starts no workers yet.

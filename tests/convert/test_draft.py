@@ -1,4 +1,4 @@
-"""``convert.draft`` prints an entry that convert.run takes as it is."""
+"""``pairstream draft`` prints an entry that convert.run takes as it is."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """``python -m tests.faults.corruption``: damage every region of every file of a conversion in every way, one at a time.
 
-Each damage must be found by ``convert.verify``, and neither a loader that raises at errors nor a loader that replaces
+Each damage must be found by ``verify``, and neither a loader that raises at errors nor a loader that replaces
 may return wrong data. The exit code is 1 if wrong data were returned or a damage was not found.
 """
 
@@ -47,7 +47,7 @@ class Outcome:
     """Findings about one damage.
 
     Attributes:
-        found, found_deep: Whether ``convert.verify`` reports it, without and with ``--deep``.
+        found, found_deep: Whether ``pairstream verify`` reports it, without and with ``--deep``.
         loaded: Result of a loader that raises at errors.
         replaced: Result of a loader with ``on_error="replace"``.
         told: First words of the loader's error.

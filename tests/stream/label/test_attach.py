@@ -67,7 +67,7 @@ def column(folder: Path, name: str, split: str = "train") -> tuple[Any, Any]:
 
 
 def label_problems(root: Path) -> set[str]:
-    """Files of labels that ``convert.verify`` complains of."""
+    """Files of labels that ``pairstream verify`` complains of."""
     return {str(problem.file) for problem in verify_root(root, jobs=1).problems if "/labels/" in str(problem.file)}
 
 
