@@ -43,7 +43,7 @@ def parameters_of(kind: type[Any]) -> list[str]:
 def several(read: Callable[[str], Any]) -> Callable[[str], tuple[Any, ...]]:
     """Return a reader of values separated by commas, each once.
 
-    >>> several(whole(1))("64, 16,64")
+    >>> several(whole_number(1))("64, 16,64")
     (64, 16)
     """
     return lambda option_text: tuple(dict.fromkeys(read(part.strip()) for part in option_text.split(",")))

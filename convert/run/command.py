@@ -55,6 +55,7 @@ _interrupted: list[int] = []
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
     request = parse_request(arguments)
+    _interrupted.clear()
     # Runners log every failure of a worker with its traceback, in addition to our one message.
     level = logging.INFO if request.verbose else logging.CRITICAL + 1
     logging.basicConfig(level=level, format="%(levelname)s %(name)s: %(message)s")

@@ -24,7 +24,7 @@ def offset_in_steps(offset_text: str | int, control_frequency: float | None, *, 
         control_frequency: Steps per second, None if the dataset has no fixed rate.
         dataset_name: Name for messages.
 
-    >>> offset_in_steps("5", None, dataset="d"), offset_in_steps("0.6s", 5.0, dataset="d")
+    >>> offset_in_steps("5", None, dataset_name="d"), offset_in_steps("0.6s", 5.0, dataset_name="d")
     (5, 3)
 
     Raises:

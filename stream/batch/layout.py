@@ -17,7 +17,7 @@ Fields = Mapping[str, tuple[str, tuple[int, ...]]]
 class Layout:
     """Offsets of the arrays of a batch. Arrays start at multiples of 64 bytes, images ``IMAGE_SHIFT`` bytes later.
 
-    >>> layout = Layout({"a": ("u1", (3,)), "b": ("i8", ()), "c": ("u1", (2, 2, 3))}, rows=2)
+    >>> layout = Layout({"a": ("u1", (3,)), "b": ("i8", ()), "c": ("u1", (2, 2, 3))}, num_rows=2)
     >>> layout.offsets, layout.nbytes
     ({'a': 0, 'b': 64, 'c': 144}, 168)
 

@@ -11,7 +11,7 @@ from stream import digest
 from tests.distributed.expected import BATCH_SIZE, assert_reads_its_rows, bytes_of, make_loader, make_task
 from tests.distributed.ranks import left_of, read_told, run_ranks, shared_memory_of, start_ranks
 from tests.fixtures.command import wait_until
-from tests.fixtures.installed import needs
+from tests.installed import needs
 
 pytestmark = needs("torch")
 

@@ -53,7 +53,7 @@ def test_generated_and_real_depth_maps_are_read_in_both_formats(tmp_path: Path, 
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
-        (("--source", "FOLDER", "--datasets", "bridge"), 1),
+        (("--source", "FOLDER", "--datasets", "bridge"), 2),
         (("--root", "FOLDER"), 2),
         (("--subjects", "depth", "--maps", "FOLDER", "--size", "8", "--count", "1"), 2),
     ],

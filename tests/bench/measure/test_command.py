@@ -19,7 +19,7 @@ from stream.base.errors import ArgumentError, RingError
 @pytest.mark.parametrize(
     ("error", "code", "message"),
     [
-        (ArgumentError("no dataset\n  'x'"), 2, "error: no dataset 'x'\n"),
+        (ArgumentError("no dataset\n'x'"), 2, "error: no dataset 'x'\n"),
         (ChildFailed("ended with exit code 3"), 1, "error: ended with exit code 3\n"),
         (RingError("no memory"), 1, "error: no memory\n"),
         (PermissionError(13, "Permission denied", "/there/file"), 1, "error: /there/file: Permission denied\n"),

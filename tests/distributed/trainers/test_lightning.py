@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.distributed.ranks import run_ranks
-from tests.fixtures.installed import needs
+from tests.installed import needs
 
 pytestmark = needs("lightning")
 

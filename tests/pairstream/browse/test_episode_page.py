@@ -16,7 +16,7 @@ from pairstream.browse.browsed_root import BrowsedRoot
 from pairstream.view.tracks import open_tracks
 from stream.format.catalog import Catalog
 from stream.format.index import open_index
-from tests.fixtures.installed import needs
+from tests.installed import needs
 from tests.pairstream.browse.running_site import Site, end_site, start_site
 
 pytestmark = [pytest.mark.long, needs("playwright")]

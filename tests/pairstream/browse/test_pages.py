@@ -14,7 +14,7 @@ from playwright.sync_api import expect
 from pairstream.browse.browsed_root import BrowsedRoot
 from pairstream.browse.static import write_static
 from stream import make_loader
-from tests.fixtures.installed import needs
+from tests.installed import needs
 from tests.pairstream.browse.running_site import Site, end_site, start_site
 from tests.stream.crafted_root import CraftedRoot, with_column
 

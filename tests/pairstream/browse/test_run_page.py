@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import expect
 
 from stream import make_loader
-from tests.fixtures.installed import needs
+from tests.installed import needs
 from tests.pairstream.browse.running_site import Site, end_site, start_site
 from tests.stream.crafted_root import CraftedRoot, with_column
 

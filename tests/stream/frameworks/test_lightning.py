@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from stream.base.errors import ArgumentError, StateError
-from tests.fixtures.installed import needs
+from tests.installed import needs
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), needs("lightning")]
 
