@@ -94,7 +94,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     weighted_plans = [plan(weighted, position) for position in positions]
     return {
         "records": sum(loader.sizes.values()),
-        "shards": sum(len(split.shards) for split in loader.data.views.splits),
+        "shards": sum(len(split.shards) for split in loader.data.sample_index.splits),
         "cold_open_s": cold_open,
         "cold_first_batch_s": cold_first,
         "cold_hundred_s": cold_hundred,
@@ -111,7 +111,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         "normalize_ms": 1000 * normalized,
         "weighted_open_s": weighted_open,
         "weighted_plan_ms": 1000 * float(np.median(weighted_plans)),
-        "weighted_bytes": weighted.data.views.weights.nbytes,
+        "weighted_bytes": weighted.data.sample_index.weights.nbytes,
         "trainer_own_bytes": anonymous[0],
         "worker_own_bytes": _largest(anonymous[1:]),
         "trainer_pss_bytes": shared[0],

@@ -76,7 +76,7 @@ class Selection:
     def indexes(self) -> tuple[SplitIndex, ...]:
         """Index of each split that episodes are of."""
         used = {episode.split for episode in self.episodes}
-        return tuple(index for index in self.data.views.splits if index.split in used)
+        return tuple(index for index in self.data.sample_index.splits if index.split in used)
 
     @property
     def steps(self) -> int:
@@ -127,7 +127,7 @@ def select(
     chosen, left_out = _choose(mixture, episodes)
     if not is_frames:
         _check_complete(mixture, chosen)
-    lacks_frames = mixture.views.left_out[0].get("holes", 0) > 0
+    lacks_frames = mixture.sample_index.left_out[0].get("holes", 0) > 0
     return Selection(
         mixture, dict(zip(keys, mixture.cameras, strict=True)), tuple(chosen), rate, lacks_frames, left_out
     )
@@ -156,8 +156,8 @@ def _keys(cameras: Sequence[StoredCamera]) -> list[str]:
 
 def _choose(mixture: OpenMixture, episodes: str | None) -> tuple[list[ChosenEpisode], dict[str, int]]:
     """Return the episodes to export, and the count of omitted episodes by status."""
-    by_split = {split_index.split: split_index for split_index in mixture.views.splits}
-    ranges = mixture.views.members[0].ranges
+    by_split = {split_index.split: split_index for split_index in mixture.sample_index.splits}
+    ranges = mixture.sample_index.members[0].ranges
     candidates = dict.fromkeys((span.split, number) for span in ranges for number in range(span.start, span.stop))
     named_episodes = None if episodes is None else dict(_named(mixture, episodes, candidates, by_split))
     chosen: list[ChosenEpisode] = []

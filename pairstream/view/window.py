@@ -45,7 +45,7 @@ class SampleWindow:
         member_number = rank_plan.mixture.names.index(sample_ref.dataset)
         split_index = next(
             split
-            for split in rank_plan.mixture.views.splits
+            for split in rank_plan.mixture.sample_index.splits
             if (split.member, split.split) == (member_number, sample_ref.split)
         )
         tracks = open_tracks(rank_plan.mixture.datasets[member_number], split_index, sample_ref.episode)

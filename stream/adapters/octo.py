@@ -110,7 +110,7 @@ def loader(
             shape=(window_size, action_horizon),
             goal_prob=keep_image_prob if goals else None,
             proprio=proprio,
-            dropped=np.array([member.action_margins for member in opened.views.members], np.int64),
+            dropped=np.array([member.action_margins for member in opened.sample_index.members], np.int64),
             seed=opened.sample_spec.seed,
         ),
         normalize=normalize,

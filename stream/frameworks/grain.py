@@ -178,7 +178,7 @@ class PairSource:
             )
         opened = open_mixture(cached_root(root, cache), mixture, split=split, spec=spec)
         self._samples = PairsMapDataset(opened.root, opened.mixture, opened.sample_spec, "raise")
-        self._ends = np.cumsum(opened.views.sizes)
+        self._ends = np.cumsum(opened.sample_index.sizes)
 
     @property
     def dataset_names(self) -> tuple[str, ...]:
@@ -197,7 +197,7 @@ class PairSource:
         position = index - (int(self._ends[member - 1]) if member else 0)
         sample_plan = self._samples.data.plan
         zeros = np.zeros(1, np.int64)
-        split, record = sample_plan.views.locate(zeros + member, zeros, zeros + position, seed=0, shuffle=False)
+        split, record = sample_plan.sample_index.locate(zeros + member, zeros, zeros + position, seed=0, shuffle=False)
         rows = Rows.of(sample=zeros + index, member=zeros + member, epoch=zeros, split=split, record=record)
         return self._samples.make(rows)
 

@@ -75,7 +75,7 @@ def shared_episodes(first: Loader, second: Loader) -> list[EpisodeRef]:
 def _episodes(mixture: OpenMixture) -> dict[_Split, tuple[SplitIndex, np.ndarray]]:
     """Return the index and the numbers of the episodes with samples, by split."""
     episodes: dict[_Split, tuple[SplitIndex, np.ndarray]] = {}
-    for index, numbers in zip(mixture.views.splits, mixture.views.episodes, strict=True):
+    for index, numbers in zip(mixture.sample_index.splits, mixture.sample_index.episodes, strict=True):
         dataset = mixture.datasets[index.member]
         split_key = dataset.manifest.dataset, dataset.version, index.split
         earlier_numbers = episodes[split_key][1] if split_key in episodes else numbers[:0]

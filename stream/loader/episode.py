@@ -100,7 +100,7 @@ class _Location:
 
     Attributes:
         member: Number of the member.
-        split: Number of the split in ``mixture.views.splits``.
+        split: Number of the split in ``mixture.sample_index.splits``.
         index: Index of the split.
         table_name: Table of the samples: ``records`` in the layout ``pairs``, ``steps`` in the layout ``frames``.
         samples: Rows of the episode in this table.
@@ -195,12 +195,14 @@ def _find(mixture: OpenMixture, dataset: str, episode: int, split: str | None) -
     if dataset not in mixture.names:
         raise ArgumentError(f"dataset {dataset!r}: {closest(dataset, mixture.names, noun='members')}")
     member = mixture.names.index(dataset)
-    split_numbers = {index.split: number for number, index in enumerate(mixture.views.splits) if index.member == member}
+    split_numbers = {
+        index.split: number for number, index in enumerate(mixture.sample_index.splits) if index.member == member
+    }
     if split is None and len(split_numbers) == 1:
         (split,) = split_numbers
     if not isinstance(split, str) or split not in split_numbers:
         raise ArgumentError(f"dataset {dataset}: split={split!r}; give one of {', '.join(split_numbers)}")
-    index = mixture.views.splits[split_numbers[split]]
+    index = mixture.sample_index.splits[split_numbers[split]]
     episode_rows = find_episode(mixture.datasets[member], index, episode)
     is_frames = mixture.spec.layouts[member] == "frames"
     return _Location(

@@ -161,7 +161,7 @@ class Loader(grain.IterDataset[Batch]):
         if self.world_size > 1:
             settings.append(f"rank {self.rank} of {self.world_size}")
         settings += [type(transform).__name__ for transform in self.run_config.transforms]
-        splits = [member.entry.split for member in self.data.views.members]
+        splits = [member.entry.split for member in self.data.sample_index.members]
         dataset_rows = [
             (name, f"{self.weights[name]:.4f}", f"{self.sizes[name]:,}", split, ", ".join(self.action_names[name]))
             for name, split in zip(self.dataset_names, splits, strict=True)
@@ -238,7 +238,7 @@ class Loader(grain.IterDataset[Batch]):
         - ``ring_slots``, ``ring_bytes``: shared memory of the newest iterator.
         - ``left_out``: count of the left-out samples of each dataset by reason, as in ``describe``.
         """
-        left_out = dict(zip(self.data.names, self.data.views.left_out, strict=True))
+        left_out = dict(zip(self.data.names, self.data.sample_index.left_out, strict=True))
         return {**self.counters.as_dict(), "left_out": left_out}
 
     def log_to(self, target: Any, every: int = 50) -> None:

@@ -100,15 +100,15 @@ class OpenMixture:
             )
         resize = Resize(spec.image_fit, spec.image_filter)
         self.cameras = find_cameras(spec.cameras, fields, self.names, size=spec.image_size, resize=resize)
-        self.views = SampleIndex(self._open_members(choices), samples_per_episode=spec.samples_per_episode)
-        self.sizes: dict[str, int] = dict(zip(self.names, self.views.sizes.tolist(), strict=True))
+        self.sample_index = SampleIndex(self._open_members(choices), samples_per_episode=spec.samples_per_episode)
+        self.sizes: dict[str, int] = dict(zip(self.names, self.sample_index.sizes.tolist(), strict=True))
         self.relative_weights = [
             member.relative_weights(size) for member, size in zip(self.members, self.sizes.values(), strict=True)
         ]
         shuffle = Shuffle.parse(spec.shuffle)
         self.phase_weights, schedule = self._passes(shuffle) if spec.passes else self._mix(batch_size)
-        num_samples = spec.passes and spec.passes * int(self.views.sizes.sum())
-        self.plan = Plan(schedule, self.views, seed=spec.seed, shuffle=shuffle, num_samples=num_samples)
+        num_samples = spec.passes and spec.passes * int(self.sample_index.sizes.sum())
+        self.plan = Plan(schedule, self.sample_index, seed=spec.seed, shuffle=shuffle, num_samples=num_samples)
         self._warn_of_offsets()
 
     def _drop(self, keeps: Sequence[bool]) -> set[str]:
@@ -152,13 +152,13 @@ class OpenMixture:
     def spec(self) -> BatchSpec:
         """Content of a batch."""
         sample_spec = self.sample_spec
-        labelled_splits = list(map(self.views.most_labelled, range(len(self.members))))
+        labelled_splits = list(map(self.sample_index.most_labelled, range(len(self.members))))
         vectors = {vector_name: self._vectors(vector_name, labelled_splits) for vector_name in VECTORS}
         steps = {name: self._steps(name) for name in STEPS}
         names_language = sample_spec.language != "language"
         spec = BatchSpec(
             datasets=self.names,
-            splits=tuple(self.views.splits),
+            splits=tuple(self.sample_index.splits),
             layouts=tuple(dataset.fields.layout for dataset in self.datasets),
             record_offsets=tuple(dataset.fields.frame_offsets for dataset in self.datasets),
             stored_cameras=tuple(len(dataset.fields.stored_cameras) for dataset in self.datasets),
@@ -210,22 +210,22 @@ class OpenMixture:
         """Check that the index belongs to the manifests."""
         needed_columns: list[UsedColumn] = []
         for split in self.spec.splits:
-            columns = [*self.views.members[split.member].used_columns(split), *self.spec.used_columns(split)]
-            labelled_split = self.views.most_labelled(split.member)
+            columns = [*self.sample_index.members[split.member].used_columns(split), *self.spec.used_columns(split)]
+            labelled_split = self.sample_index.most_labelled(split.member)
             needed_columns += used_columns(self.datasets[split.member], split, columns, reference=labelled_split)
         return IndexCheck(needed_columns)
 
     def describe(self, rows: Rows) -> list[SampleRef]:
         """Return the origin of each row, without reading images."""
         spec = self.spec
-        references = describe_rows(rows, self.views.splits, spec.layouts, spec.window_table)
+        references = describe_rows(rows, self.sample_index.splits, spec.layouts, spec.window_table)
         if not spec.languages:
             return references
         return [self._with_text(reference, rows.cut(row, row + 1)) for row, reference in enumerate(references)]
 
     def _with_text(self, reference: SampleRef, row: Rows) -> SampleRef:
         """Return the origin of a row with the text that was drawn."""
-        split, episode = self.views.splits[int(row.split[0])], np.array([reference.episode])
+        split, episode = self.sample_index.splits[int(row.split[0])], np.array([reference.episode])
         record_numbers = row.record
         if self.spec.layouts[split.member] == "frames":
             record_numbers = split.episodes.take("first_record", episode) + reference.step
@@ -240,8 +240,8 @@ class OpenMixture:
     def overview(self) -> dict[str, dict[str, Any]]:
         """Return the episodes, samples and choices of each dataset, as ``Loader.describe`` documents it."""
         overviews = {}
-        for number, (name, member) in enumerate(zip(self.names, self.views.members, strict=True)):
-            splits = self.views.splits_of(number)
+        for number, (name, member) in enumerate(zip(self.names, self.sample_index.members, strict=True)):
+            splits = self.sample_index.splits_of(number)
             ranges: dict[str, list[list[int]]] = {}
             for episodes in member.ranges:
                 ranges.setdefault(episodes.split, []).append([episodes.start, episodes.stop])
@@ -251,16 +251,16 @@ class OpenMixture:
                 "split": member.entry.split,
                 "ranges": ranges,
                 "episodes": sum(episodes.stop - episodes.start for episodes in member.ranges),
-                "remaining_episodes": self.views.num_episodes(number),
+                "remaining_episodes": self.sample_index.num_episodes(number),
                 "samples": self.sizes[name],
-                "left_out": self.views.left_out[number],
-                "left_out_by_condition": self.views.conditions[number],
+                "left_out": self.sample_index.left_out[number],
+                "left_out_by_condition": self.sample_index.conditions[number],
                 "unknown_episodes": unknown,
                 "labels": sorted({label for split in splits for label in split.labels}),
                 "damaged": {reason: count for reason, count in damaged.items() if count},
             }
             if member.weights is not None:
-                overviews[name]["weight_0"] = self.views.weights.zeros(number)
+                overviews[name]["weight_0"] = self.sample_index.weights.zeros(number)
         return overviews
 
     def fingerprint(self) -> dict[str, Any]:
@@ -270,8 +270,8 @@ class OpenMixture:
         """
         spec = self.sample_spec
         datasets = {
-            name: {"index": number, **member.fingerprint(self.views.splits_of(number))}
-            for number, (name, member) in enumerate(zip(self.names, self.views.members, strict=True))
+            name: {"index": number, **member.fingerprint(self.sample_index.splits_of(number))}
+            for number, (name, member) in enumerate(zip(self.names, self.sample_index.members, strict=True))
         }
         phases = [
             {"until": until, "weights": dict(zip(self.names, weights, strict=True))}
@@ -312,7 +312,7 @@ class OpenMixture:
                 f"passes={self.sample_spec.passes}: the mixture has a schedule of weights, which complete passes do "
                 "not use; give a mapping of names to weights, or leave passes out"
             )
-        sizes = self.views.sizes
+        sizes = self.sample_index.sizes
         shares = [(sizes / sizes.sum()).tolist()]
         return shares, Passes(sizes, seed=self.sample_spec.seed, shuffle=shuffle)
 

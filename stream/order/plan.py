@@ -27,7 +27,7 @@ class Plan:
 
     Args:
         mix: Mixing tables, or complete passes; member i is dataset i.
-        views: Samples of each member; its name, seed and epoch make the key of a permutation.
+        sample_index: Samples of each member; its name, seed and epoch make the key of a permutation.
         seed: Any integer.
         shuffle: Order of an epoch.
         num_samples: Count of the samples of all passes; None if the plan has no end.
@@ -36,19 +36,19 @@ class Plan:
     def __init__(
         self,
         mix: MixSchedule | Passes,
-        views: SampleIndex,
+        sample_index: SampleIndex,
         *,
         seed: int,
         shuffle: Shuffle,
         num_samples: int | None = None,
     ) -> None:
         self.mix = mix
-        self.views = views
+        self.sample_index = sample_index
         self.seed = seed
         self.shuffle = shuffle
         self.num_samples = num_samples
-        self._sizes = views.sizes
-        self._names = [member.dataset.name for member in views.members]
+        self._sizes = sample_index.sizes
+        self._names = [member.dataset.name for member in sample_index.members]
 
     def rows(self, samples: np.ndarray) -> Rows:
         """Return the records of samples.
@@ -107,5 +107,5 @@ class Plan:
 
     def _rows(self, samples: np.ndarray, members: np.ndarray, epochs: np.ndarray, positions: np.ndarray) -> Rows:
         shuffle = self.shuffle.block > 0
-        splits, records = self.views.locate(members, epochs, positions, seed=self.seed, shuffle=shuffle)
+        splits, records = self.sample_index.locate(members, epochs, positions, seed=self.seed, shuffle=shuffle)
         return Rows.of(sample=samples, member=members, epoch=epochs, split=splits, record=records)

@@ -31,7 +31,7 @@ class Mixture(Protocol):
 
     names: tuple[str, ...]
     datasets: tuple[Dataset, ...]
-    views: SampleIndex
+    sample_index: SampleIndex
     phase_weights: list[list[float]]
 
     @property
@@ -163,7 +163,7 @@ def used_data(mixture: Mixture, vector_key: VectorName, member: int, splits: Ite
 
 def used_splits(mixture: Mixture, member: int, *, over: Over, split: str) -> list[str]:
     """Return the names of the splits whose statistics are taken."""
-    return [split] if over == "dataset" else sorted({index.split for index in mixture.views.splits_of(member)})
+    return [split] if over == "dataset" else sorted({index.split for index in mixture.sample_index.splits_of(member)})
 
 
 def _columns(mixture: Mixture, vector_key: VectorName, member: int) -> Vector:
@@ -231,7 +231,7 @@ def _steps(mixture: Mixture, member: int, vector_key: VectorName, split: str) ->
 
 def _drawn(mixture: Mixture, member: int) -> list[tuple[Table, Any, Any]]:
     """Return each table ``steps``, the rows of the samples of the first epoch, and how often they count."""
-    sample_index, num_samples = mixture.views, int(mixture.views.sizes[member])
+    sample_index, num_samples = mixture.sample_index, int(mixture.sample_index.sizes[member])
     split_counts: list[Any] = []
     if member in sample_index.weights.members:
         rows_by_split = list(sample_index.samples(member))

@@ -32,7 +32,7 @@ def test_lerobots_reader_gives_the_values_and_frames_of_the_root(
     data = make_loader(frames_root, name, batch_size=1, frames=[0]).data
     cameras = {camera.role: camera.name for camera in data.datasets[0].fields.stored_cameras}
     data = make_loader(frames_root, name, batch_size=1, frames=[0], cameras=list(cameras.values())).data
-    stored = [read_stored_episode(data, name, number) for number in range(len(data.views.splits[0].episodes))]
+    stored = [read_stored_episode(data, name, number) for number in range(len(data.sample_index.splits[0].episodes))]
     lengths = [len(episode.table) for episode in stored]
     steps = np.concatenate([np.arange(length) for length in lengths])
     for column, key in (("action", "action"), ("state", "observation.state")):

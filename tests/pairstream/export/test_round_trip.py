@@ -53,7 +53,7 @@ def test_actions_states_tasks_and_frames_come_back(name: str, video: bool, frame
     assert all(
         before_frame == after_frame or before_frame == f"{after_frame}_2" for before_frame, after_frame in names.items()
     )
-    assert len(converted.data.views.splits[0].episodes) == len(CHOSEN)
+    assert len(converted.data.sample_index.splits[0].episodes) == len(CHOSEN)
     for position, number in enumerate(CHOSEN):
         before, after = _read(original, number), _read(converted, position)
         _same_numbers(before, after)

@@ -46,7 +46,7 @@ def write_own(loader: Loader, folder: Path) -> LeRobotDataset:
     }
     features[IMAGE] = {"dtype": "image", "shape": (height, width, 3), "names": ["height", "width", "channels"]}
     dataset = LeRobotDataset.create("local/own", fps=int(rate or 0), features=features, root=folder, use_videos=False)
-    for number in range(len(loader.data.views.splits[0].episodes)):
+    for number in range(len(loader.data.sample_index.splits[0].episodes)):
         episode = loader.episode(DATASET, number)
         columns = {key: episode.table[key].to_pylist() for key in ("state", "action", "language")}
         for step, frame in enumerate(episode.frames):

@@ -26,7 +26,7 @@ class Raw:
         self.batch = make_loader(root, dataset, batch_size=rows, **arguments).batch_at(0)
         keys = zip(self.batch["episode"].tolist(), self.batch["step"].tolist(), strict=True)
         self.rows = {key: row for row, key in enumerate(keys)}
-        (self.index,) = loader.data.views.splits
+        (self.index,) = loader.data.sample_index.splits
         self.length = dict(enumerate(self.index.episodes.array("num_steps").tolist()))
 
     def action(self, episode: int, step: int) -> np.ndarray:

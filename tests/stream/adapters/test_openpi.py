@@ -144,7 +144,7 @@ def test_droid_draws_cameras_and_instructions_as_openpi_does(frames_root: Path) 
 
 def success_paths(loader: Loader) -> list[str]:
     """The paths of the episodes that have samples."""
-    (split,), (episodes,) = loader.data.views.splits, loader.data.views.episodes
+    (split,), (episodes,) = loader.data.sample_index.splits, loader.data.sample_index.episodes
     return split.episodes.take_texts("episode_metadata/file_path", episodes.astype(np.int64))
 
 

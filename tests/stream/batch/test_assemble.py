@@ -357,7 +357,7 @@ def test_the_work_of_a_batch_counts_the_bytes_of_its_records(root: Path, threads
     data = data_of(root)
     rows = all_rows(data)
     _, done = assembled(Assembler(data.spec, threads=threads), rows)
-    sizes = [data.views.splits[s].records.array("num_bytes") for s in range(2)]
+    sizes = [data.sample_index.splits[s].records.array("num_bytes") for s in range(2)]
     assert done.work.bytes == sum(int(sizes[s][r]) for s, r in zip(rows.split, rows.record, strict=True))
     afar = ("requests", "remote_bytes")
     assert all((amount > 0) != (name in afar) for name, amount in vars(done.work).items())

@@ -75,7 +75,7 @@ def table_rows(folder: str) -> dict[str, list[dict[str, Any]]]:
 
 def expected_row(data: OpenMixture, rows: Rows, row: int) -> dict[str, Any]:
     """Return the metadata of one row, without padding: vectors as lists with None for a missing value."""
-    spec, split = data.spec, data.views.splits[int(rows.split[row])]
+    spec, split = data.spec, data.sample_index.splits[int(rows.split[row])]
     tables = table_rows(split.folder)
     record = tables["records"][int(rows.record[row])]
     episode = tables["episodes"][record["episode"]]
@@ -174,7 +174,7 @@ def assert_equal(data: OpenMixture, rows: Rows) -> None:
 
 def assert_located(data: OpenMixture, rows: Rows, located: Frames) -> None:
     for row in range(len(rows)):
-        split = data.views.splits[int(rows.split[row])]
+        split = data.sample_index.splits[int(rows.split[row])]
         record = table_rows(split.folder)["records"][int(rows.record[row])]
         assert located.shards[row] == record["shard"]
         assert located.num_bytes[row] == record["num_bytes"]
@@ -264,7 +264,7 @@ def all_rows(data: OpenMixture) -> Rows:
     for member, size in enumerate(data.sizes.values()):
         position = np.arange(size)[::-1]
         members, epochs = np.full(size, member), np.zeros(size, np.int64)
-        split, record = data.views.locate(members, epochs, position, seed=0, shuffle=False)
+        split, record = data.sample_index.locate(members, epochs, position, seed=0, shuffle=False)
         parts.append(Rows.of(sample=position, member=members, epoch=epochs, split=split, record=record))
     return Rows(np.concatenate([part.table for part in parts]))
 

@@ -276,7 +276,7 @@ def test_the_overview_has_the_episodes_and_what_each_condition_leaves_out(oxe_ro
     assert shown["episodes"] == shown["remaining_episodes"] == 3
     assert shown["left_out_by_condition"] == {"filters: step > 1": 6, "filters: step < 4": 3}
     assert shown["left_out"] == {"filters": 9}
-    names = data.views.splits[0].episodes.arrow()["episode_id"].to_pylist()
+    names = data.sample_index.splits[0].episodes.arrow()["episode_id"].to_pylist()
     kept = mix(oxe_root, "bridge", episodes={"bridge": names[:2]}).overview()["bridge"]
     assert (kept["episodes"], kept["remaining_episodes"]) == (4, 2)
 

@@ -27,7 +27,7 @@ def samples(loader: Loader) -> list[tuple[str, int]]:
 
 def openpi_keys(loader: Loader) -> dict[str, str]:
     """Return openpi's key of each episode of a loader of one split, by id."""
-    (table,) = [split.episodes.arrow() for split in loader.data.views.splits]
+    (table,) = [split.episodes.arrow() for split in loader.data.sample_index.splits]
     rows = table.select(["episode_id", *OPENPI]).to_pylist()
     return {row["episode_id"]: "--".join(row[name] for name in OPENPI) for row in rows}
 
@@ -216,7 +216,7 @@ def test_choices_are_the_same_in_chunks_of_any_size(root: Path, chunk: int, monk
 def test_steps_with_too_few_actions_are_no_samples(root: Path, count: int, options: dict[str, Any]) -> None:
     before = make_loader(root, BRIDGE, batch_size=4, **{**options, "samples_per_episode": 0})
     loader = make_loader(root, BRIDGE, batch_size=4, min_actions=count, horizon=count, passes=1, **options)
-    (split,) = before.data.views.splits
+    (split,) = before.data.sample_index.splits
     lengths = dict(
         zip(*(split.episodes.arrow()[name].to_pylist() for name in ("episode_id", "num_steps")), strict=True)
     )

@@ -44,13 +44,13 @@ def make_plan(
     datasets: list[Dataset], *, weights: list[float] | None = None, shuffle: str = "global", seed: int = 0, **view: Any
 ) -> Plan:
     mix = mixed(tuple(weights or [1.0] * len(datasets)))
-    views = SampleIndex([open_member(dataset, "train") for dataset in datasets], **view)
-    return Plan(mix, views, seed=seed, shuffle=Shuffle.parse(shuffle))
+    sample_index = SampleIndex([open_member(dataset, "train") for dataset in datasets], **view)
+    return Plan(mix, sample_index, seed=seed, shuffle=Shuffle.parse(shuffle))
 
 
 def epoch(plan: Plan, number: int) -> np.ndarray:
     """Return the records of an epoch of a plan of one dataset, as numbers in storage order."""
-    size = int(plan.views.sizes[0])
+    size = int(plan.sample_index.sizes[0])
     rows = plan.rows(np.arange(number * size, (number + 1) * size))
     assert (rows.epoch == number).all()
     return rows.record
@@ -186,8 +186,8 @@ def test_replacements_are_drawn_from_the_view_of_the_same_dataset(oxe_root: Path
     members = [open_member(Catalog(oxe_root).open(name), split) for name, split in chosen.items()]
 
     def plan(seed: int = 0) -> Plan:
-        views = SampleIndex(members, samples_per_episode=samples_per_episode)
-        return Plan(mixed((1, 2)), views, seed=seed, shuffle=Shuffle.parse("global"))
+        sample_index = SampleIndex(members, samples_per_episode=samples_per_episode)
+        return Plan(mixed((1, 2)), sample_index, seed=seed, shuffle=Shuffle.parse("global"))
 
     rows = plan().rows(np.arange(300))
     allowed = set(zip(rows.split, rows.record, strict=True))

@@ -140,8 +140,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def weight_of(loader: Loader, column: str = "weight") -> dict[tuple[str, int, int], float]:
     """Return the weight of each sample, by dataset, episode and step, from the batches of a loader without weights."""
     weights: dict[Any, Any] = {}
-    for split, rows in (piece for member in range(2) for piece in loader.data.views.samples(member)):
-        index = loader.data.views.splits[split]
+    for split, rows in (piece for member in range(2) for piece in loader.data.sample_index.samples(member)):
+        index = loader.data.sample_index.splits[split]
         steps_rows = index.records.take("steps_row", rows)
         keys = zip(index.steps.take("episode", steps_rows), index.steps.take("step", steps_rows), strict=True)
         values = index.steps.take(column, steps_rows).tolist()
