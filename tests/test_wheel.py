@@ -88,12 +88,11 @@ print(ps.torch.PairDataset.__name__)
     assert "digest" in run(command, "replay", "--loader", "loader.json", "--step", "3", cwd=beside)
 
 
-def test_all_subcommands_are_their_modules(python: Path, beside: Path) -> None:
+def test_commands_that_need_no_further_extra_show_their_help(python: Path, beside: Path) -> None:
     command = python.parent / "pairstream"
-    for name in ("convert", "verify", "doctor", "sample", "reindex", "info", "replay", "fetch", "export"):
-        module = f"convert.{'run' if name == 'convert' else name}"
-        module = module if name not in ("info", "replay", "fetch", "export") else f"stream.{name}"
-        assert run(command, name, "--help", cwd=beside) == run(python, "-m", module, "--help", cwd=beside)
+    for name in ("verify", "doctor", "sample", "reindex", "info", "replay", "fetch", "label", "export"):
+        assert run(command, name, "--help", cwd=beside).startswith(f"usage: pairstream {name} ")
+    assert run(command, "convert", "--help", cwd=beside) == run(python, "-m", "convert.run", "--help", cwd=beside)
 
 
 @pytest.mark.slow

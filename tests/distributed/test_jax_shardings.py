@@ -46,7 +46,7 @@ OTHER_RANKS = {"rank": 1, "world_size": 2}
 REFUSED = [
     ({"mesh": [[0], [2], [1], [3]], "spec": ["data"]}, "of 4 of the rows; expected successive parts in every process"),
     ({"mesh": [[0], [1], [2]], "spec": ["data"]}, "of 3 of the rows; expected successive parts in every process"),
-    ({"mesh": [[0, 1], [2, 3]], "spec": [None, "model"]}, "to a value of rank 1; take a sharding of the rows alone"),
+    ({"mesh": [[0, 1], [2, 3]], "spec": [None, "model"]}, "to a value of rank 1; take a sharding of only the rows"),
     ({"mesh": [[0, 1], [2, 3]], "spec": [], "ranks": OTHER_RANKS}, "and the loader has rank=1 and world_size=2; give"),
 ]
 

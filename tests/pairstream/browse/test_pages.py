@@ -128,7 +128,7 @@ def test_a_mixture_shows_its_schedule_and_what_a_filter_leaves(page: Any, site: 
     assert "by filters: step > 1" in cells[6]
     page.get_by_label("Filters").fill("[")
     page.get_by_role("button", name="Open").click()
-    expect(page.get_by_text("is no JSON")).to_be_visible()
+    expect(page.get_by_text("is not JSON")).to_be_visible()
 
 
 def test_findings_of_the_doctor_lead_to_their_episodes(page: Any, tmp_path: Path, frames_root: Path) -> None:
