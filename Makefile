@@ -53,7 +53,7 @@ demo: $(STAMP) ## make a small sample of all 29 datasets, convert it in both lay
 		'  $(BIN)/pairstream view $(DEMO)/frames bridge 0' \
 		'  $(BIN)/pairstream replay --loader $(DEMO)/run/loader.json --step 12 --out $(DEMO)/replay'
 
-test: lint ## lint, then the tests that cover every subject, 7 minutes (ARGS='-k pairs' to choose)
+test: lint ## lint, then the tests that cover every subject, 6 minutes (ARGS='-k pairs' to choose)
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not long and not slow" $(ARGS)
 
 test-all: test ## lint and all tests but those of test-slow

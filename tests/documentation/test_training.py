@@ -44,6 +44,7 @@ def test_epochs_of_a_torch_dataset(oxe_root: Path) -> None:
     assert names["state"]["step"] == 2 * TURNS
 
 
+@pytest.mark.long
 def test_a_loop_of_accelerate(oxe_root: Path) -> None:
     torch = pytest.importorskip("torch", reason="torch is not installed")
     pytest.importorskip("accelerate", reason="accelerate is not installed")
@@ -55,6 +56,7 @@ def test_a_loop_of_accelerate(oxe_root: Path) -> None:
     torch.testing.assert_close(torch.cat(seen), torch.arange(TURNS * 64))
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore")
 def test_lightning(oxe_root: Path, halves: str, tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="torch is not installed")

@@ -39,6 +39,7 @@ def ids(output: Path, dataset: str) -> list[str]:
     return column
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("layout", [pytest.param("pairs", marks=pytest.mark.long), "frames"])
 def test_listed_episodes_alone_are_converted(source: Path, tmp_path: Path, layout: str) -> None:
     lists: dict[str, Any] = {"bridge": [ONE], "droid": {"leave_out": ["*/failure/*"]}}

@@ -14,6 +14,8 @@ from stream.storage.remote import RemoteError, Traffic
 from tests.faults.chaos.outage import FORMS, FailingServer, Form
 from tests.fixtures.object_stores import web_server
 
+pytestmark = pytest.mark.long
+
 SHARD = "demo/1.0.0/train/train-00000-of-00006.arrayrecord"
 
 

@@ -106,6 +106,7 @@ def python(*arguments: str | Path) -> str:
     return done.stdout
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "program", [DATA_LOADER, pytest.param(MAP_DATASET, marks=pytest.mark.long)], ids=["DataLoader", "MapDataset"]
 )

@@ -135,6 +135,7 @@ def test_a_dataloader_with_a_batch_size_is_refused(dataset: PairDataset, workers
         next(iter(torch.utils.data.DataLoader(dataset, batch_size=16, **workers)))
 
 
+@pytest.mark.long
 def test_a_dataset_that_makes_rows_of_batches_may_be_collated(oxe_root: Path) -> None:
     class Rows(torch.utils.data.IterableDataset[Any]):  # type: ignore[name-defined]
         def __iter__(self) -> Any:

@@ -49,6 +49,7 @@ def folder_root(tmp_path: Path, *options: str) -> dict[str, str]:
     return converted(output)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("workers", ["1", pytest.param("2", marks=pytest.mark.long)])
 def test_a_conversion_from_the_hub_is_that_of_the_folder(server: Hub, workers: str, tmp_path: Path) -> None:
     output = tmp_path / "hub"
