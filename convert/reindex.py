@@ -72,7 +72,8 @@ def reindex_root(
 
     Raises:
         UsageError: A dataset or its registry entry is missing, not complete, or takes a column that was not converted.
-        ConvertError: A file is damaged, or cannot be written.
+        FormatError: A file is damaged.
+        ConvertError: A file cannot be written.
     """
     if is_remote(output_root):
         raise UsageError(

@@ -16,7 +16,7 @@ COMMANDS = {
     "doctor": ("convert.doctor.command", "find mistakes in the data itself"),
     "sample": ("convert.sample.command", "generate small datasets with the real schemas, for trials"),
     "reindex": ("convert.reindex", "compute derived columns and statistics again, without reading images"),
-    "registry": ("convert.registry.__main__", "print the table of the datasets that the registry describes"),
+    "registry": ("convert.registry.command", "print the table of the datasets that the registry describes"),
     "info": ("pairstream.info.command", "show the content of a converted root, and what filters leave of it"),
     "browse": ("pairstream.browse.command", "look at converted data in a browser: datasets, episodes, mixtures, runs"),
     "view": ("pairstream.view.command", "show an episode in Rerun, or save it as a recording"),

@@ -109,7 +109,6 @@ def _transcode(number: int) -> int:
     return len(frames)
 
 
-_PHASES = ("startup", "steady", "end")
 _QUIET = 0.05
 """Up to this share of other programs' CPU time, times count as undisturbed."""
 

@@ -18,11 +18,12 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from convert.errors import ConflictError, ConvertError
+from convert.errors import ConflictError
 from convert.journal.status import IndexStatus, ShardFailure, ShardStatus
 from convert.journal.store import FOLDER as FOLDER
 from convert.journal.store import LOCK, open_store
 from convert.storage.durable import writing
+from stream.base.errors import StreamError
 from stream.format.manifest import Manifest, ShardEntry, TableEntry, encode_manifest, parse_manifest
 from stream.format.names import (
     LABELS,
@@ -35,7 +36,7 @@ from stream.format.names import (
     table_file,
 )
 from stream.storage.files import lock_folder
-from stream.storage.remote import RemoteError, is_remote
+from stream.storage.remote import is_remote
 
 MANIFEST = "manifest"
 """Name of the lock under which the manifest and the parameters are written."""
@@ -197,7 +198,7 @@ class Journal:
         A note that cannot be written, as on a full disk, is left out: the failure itself is raised anyway.
         """
         note_name = f"{FOLDER}/{failure.shard}{FAILURE}"
-        with contextlib.suppress(OSError, ConvertError, RemoteError):
+        with contextlib.suppress(OSError, StreamError):
             self._store.put(note_name, failure.model_dump_json().encode(), owner=failure.shard)
 
     def failures(self, stems: Iterable[str]) -> dict[str, ShardFailure]:

@@ -14,7 +14,7 @@ from convert.run.request import ConvertRequest
 from convert.shard.images import FramePolicy
 from convert.shard.pairs import check_frames, check_offset
 from convert.shard.video import MOST_CRF, check_encoder
-from stream.base.errors import ArgumentError, closest
+from stream.base.errors import closest
 from stream.format.episode_list import EpisodeList, read_by_name, read_list
 from stream.format.frame import CODECS, Codec
 from stream.format.names import Layout
@@ -151,15 +151,12 @@ def read_episode_lists(episodes: str | None, datasets: Sequence[str]) -> dict[st
     """Return the lists of the file that ``--episodes`` names, by dataset; empty if it is not a file.
 
     Raises:
-        UsageError: The file cannot be read, or is not a list of episodes by dataset.
+        ArgumentError: The file cannot be read, or is not a list of episodes by dataset.
     """
     if not _is_file(episodes):
         return {}
-    try:
-        lists = read_by_name(episodes, datasets, "--episodes")
-        return {dataset: read_list(entry, f"--episodes {episodes}: {dataset}") for dataset, entry in lists.items()}
-    except ArgumentError as error:
-        raise UsageError(str(error)) from None
+    lists = read_by_name(episodes, datasets, "--episodes")
+    return {dataset: read_list(entry, f"--episodes {episodes}: {dataset}") for dataset, entry in lists.items()}
 
 
 def _by_camera(

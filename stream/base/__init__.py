@@ -1,1 +1,1 @@
-"""What every other package may use: errors, arguments, progress, configurations, the machine."""
+"""Foundation of all other packages: errors, arguments, progress, configurations, the machine."""

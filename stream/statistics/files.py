@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from stream.base.errors import ArgumentError, FormatError
+from stream.base.errors import ArgumentError
 from stream.base.reading import read_limited
 from stream.format.statistics import NUMBERS
 from stream.statistics.vectors import VectorStatistics
@@ -88,7 +88,7 @@ def read_json(json_path: str | Path) -> dict[str, Any]:
     """Return the object of a JSON file; raise ArgumentError if it cannot be read or is not an object."""
     try:
         content = json.loads(read_limited(json_path, _MAX_BYTES))
-    except (FormatError, ValueError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise ArgumentError(f"{json_path}: not a JSON file of statistics ({error!s:.100})") from None
     except OSError as error:
         raise ArgumentError(f"{json_path}: cannot be read ({error.strerror})") from None

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from convert.errors import EXIT_USAGE
-from convert.registry.__main__ import main
+from convert.registry.command import main
 from convert.registry.registry import load_registry
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "from-data-to-a-policy.md"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -15,10 +14,9 @@ from convert.errors import ConfigError, SourceError, UsageError
 from convert.source import kinds
 from convert.source.kinds import find_source, is_source, recognise, split_source, suggest_layout
 from convert.source.locations import candidates, find_paths
-from tests.fixtures.command import REPOSITORY
 from tests.fixtures.datasets.lerobot_dataset import DATA
 from tests.fixtures.datasets.rlds_dataset import demo_episode, write_dataset
-from tests.fixtures.faults.other_user import open_to_others
+from tests.fixtures.faults.other_user import errors_of_other_user, open_to_others
 
 
 @pytest.mark.parametrize(
@@ -153,15 +151,10 @@ def test_a_folder_without_permission_is_an_error_that_names_it(tmp_path: Path) -
     folder = made(tmp_path / "source", "a.bin", "closed/b.bin")
     open_to_others(tmp_path)
     (folder / "closed").chmod(0)
-    code = (
-        "import os, sys\n"
-        "from convert.source.locations import find_paths\n"
-        "os.setuid(65534) if os.getuid() == 0 else None\n"
-        f"find_paths({str(folder)!r}, ['*.bin'])\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    imports = "from convert.source.locations import find_paths"
+    errors = errors_of_other_user(imports, f"find_paths({str(folder)!r}, ['*.bin'])")
     (folder / "closed").chmod(0o755)
-    assert f"SourceError: {folder}/closed: cannot be read (Permission denied)" in done.stderr
+    assert f"SourceError: {folder}/closed: cannot be read (Permission denied)" in errors
 
 
 def test_a_path_that_exists_is_that_path_whatever_letters_it_has(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -36,8 +34,7 @@ from tests.convert.source.rosbag.bags import (
     write,
 )
 from tests.convert.source.rosbag.test_damage import without
-from tests.fixtures.command import REPOSITORY
-from tests.fixtures.faults.other_user import open_to_others
+from tests.fixtures.faults.other_user import errors_of_other_user, open_to_others
 
 FORM_ENDINGS = {"ros1": ".bag", "plain": ".mcap", "mcap": "", "sqlite3": ""}
 
@@ -112,15 +109,10 @@ def test_a_folder_of_bags_without_permission_is_an_error_that_names_it(tmp_path:
         (folder / name / "b.mcap").write_bytes(b"x")
     open_to_others(tmp_path)
     (folder / "closed").chmod(0)
-    code = (
-        "import os, sys\n"
-        "from convert.source.rosbag.layout import find_bags\n"
-        "os.setuid(65534) if os.getuid() == 0 else None\n"
-        f"find_bags({str(folder / location)!r}, [])\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    imports = "from convert.source.rosbag.layout import find_bags"
+    errors = errors_of_other_user(imports, f"find_bags({str(folder / location)!r}, [])")
     (folder / "closed").chmod(0o755)
-    assert f"SourceError: {folder}/closed: cannot be read (Permission denied)" in done.stderr
+    assert f"SourceError: {folder}/closed: cannot be read (Permission denied)" in errors
 
 
 def test_a_link_to_nothing_is_one_listed_bag(tmp_path: Path) -> None:

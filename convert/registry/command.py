@@ -1,12 +1,6 @@
-"""``python -m convert.registry``: print the table of docs/from-data-to-a-policy.md."""
+"""``pairstream registry``: print the table of docs/from-data-to-a-policy.md."""
 
 from __future__ import annotations
-
-if __name__ == "__main__":
-    # Before the slow imports.
-    from stream.base.arguments import run_program
-
-    run_program("convert.registry.__main__")
 
 from collections.abc import Iterable, Sequence
 
@@ -100,7 +94,7 @@ def _unknown(spec: DatasetSpec) -> list[str]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
     parser = Parser(
-        prog="python -m convert.registry",
+        prog="pairstream registry",
         description="Print a table of the datasets of the registry in Markdown.",
         allow_abbrev=False,
     )
