@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from stream.base.errors import StateError as StateError
     from stream.base.errors import StreamError as StreamError
     from stream.base.errors import WorkerError as WorkerError
-    from stream.frameworks.grain import PairSource as PairSource
-    from stream.frameworks.grain import pairs as pairs
+    from stream.frameworks.grain import SampleSource as SampleSource
+    from stream.frameworks.grain import samples as samples
     from stream.label.attach import add_labels as add_labels
     from stream.label.attach import list_labels as list_labels
     from stream.label.attach import remove_labels as remove_labels
@@ -27,9 +27,13 @@ if TYPE_CHECKING:
     from stream.loader.loader import Loader as Loader
     from stream.loader.opening import load_loader as load_loader
     from stream.loader.opening import make_loader as make_loader
+    from stream.loader.run_config import Workers as Workers
+    from stream.order.frames import Frames as Frames
     from stream.order.random_numbers import row_random as row_random
     from stream.order.reference import EpisodeRef as EpisodeRef
     from stream.order.reference import SampleRef as SampleRef
+    from stream.order.select import Select as Select
+    from stream.order.vector import Vector as Vector
     from stream.statistics.normalize import Normalize as Normalize
     from stream.statistics.normalize import load_normalize as load_normalize
 
@@ -38,13 +42,17 @@ if TYPE_CHECKING:
 _MODULES = {
     "loader.comparison": ("digest", "shared_episodes"),
     "base.errors": ("ArgumentError", "RecordError", "RingError", "StateError", "StreamError", "WorkerError"),
-    "frameworks.grain": ("PairSource", "pairs"),
+    "frameworks.grain": ("SampleSource", "samples"),
     "label.attach": ("add_labels", "list_labels", "remove_labels"),
     "loader.iterator": ("LoaderIterator",),
     "loader.loader": ("Loader",),
     "loader.opening": ("load_loader", "make_loader"),
+    "loader.run_config": ("Workers",),
+    "order.frames": ("Frames",),
     "order.random_numbers": ("row_random",),
     "order.reference": ("EpisodeRef", "SampleRef"),
+    "order.select": ("Select",),
+    "order.vector": ("Vector",),
     "statistics.normalize": ("Normalize", "load_normalize"),
 }
 _MODULE_BY_NAME = {name: f"stream.{module}" for module, exported_names in _MODULES.items() for name in exported_names}

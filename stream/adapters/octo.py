@@ -13,7 +13,7 @@ from stream.adapters.chunks import repeat_edges, take_steps
 from stream.adapters.opening import check_mapping, open_loader
 from stream.base.arguments import check_whole_number
 from stream.base.errors import ArgumentError
-from stream.batch.resize import check_size
+from stream.order.frames import check_size
 from stream.order.random_numbers import row_random
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import numpy as np
 from stream.adapters.images import BlackCameras
 from stream.base.arguments import check_names
 from stream.base.errors import ArgumentError
-from stream.batch.resize import check_size
+from stream.order.frames import check_size
 from stream.storage.remote import cached_root
 
 if TYPE_CHECKING:

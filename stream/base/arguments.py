@@ -27,15 +27,36 @@ from stream.base.errors import (
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
-_SYNONYMS = {
-    **dict.fromkeys(("chunk_size", "chunk", "action_horizon"), ("action_horizon", "chunk", "horizon")),
-    **dict.fromkeys(("weights", "weight"), ("mixture", "sample_weights")),
-    **dict.fromkeys(("dataset", "datasets"), ("mixture",)),
-    **dict.fromkeys(("epochs", "num_epochs"), ("passes",)),
+_OTHER_NAMES = {
+    **dict.fromkeys(("chunk_size", "chunk", "action_horizon", "horizon"), "action=16, or action=stream.Vector(16)"),
+    **dict.fromkeys(("weights", "weight"), "mixture={'bridge': 2, 'rt1': 1}, and of samples sample_weights='column'"),
+    **dict.fromkeys(("dataset", "datasets"), "mixture='bridge,rt1'"),
+    **dict.fromkeys(("epochs", "passes"), "num_epochs=1"),
+    "device": "stream.torch.to_device(loader, device), which moves batches to a device",
+    "action_from": "action=stream.Vector(16, start=-1)",
+    "state_from": "state=stream.Vector(2, start=-1)",
+    "state_horizon": "state=stream.Vector(2)",
+    "action_space": "action=stream.Vector(space='oxe')",
+    "state_space": "state=stream.Vector(space='eef')",
+    "action_columns": "action=stream.Vector(columns={'bridge': ['action']})",
+    "state_columns": "state=stream.Vector(columns={'bridge': ['state']})",
+    "unmapped": "action=stream.Vector(space='oxe', on_unmapped='mask')",
+    "unknown_units": "action=stream.Vector(space='oxe', on_unknown_units='keep')",
+    "cameras": "frames=stream.Frames(cameras=['primary', 'wrist'])",
+    **dict.fromkeys(("image_size", "size"), "frames=stream.Frames(size=(224, 224))"),
+    **dict.fromkeys(("image_fit", "fit"), "frames=stream.Frames(size=(224, 224), fit='pad')"),
+    **dict.fromkeys(("image_filter", "filter"), "frames=stream.Frames(size=(224, 224), filter='lanczos')"),
+    **dict.fromkeys(("bounds", "edges"), "frames=stream.Frames([-1, 0], edges='repeat')"),
+    "decode": "frames=stream.Frames(decode='device')",
+    "metadata": "action=None, state=None and language=None, which leave them out",
+    **dict.fromkeys(("filters", "where"), "select=stream.Select(where=[('success', '==', True)])"),
+    "missing": "select=stream.Select(where=[...], on_missing_column='drop')",
+    "episodes": "select=stream.Select(episodes=['episode_1'])",
+    "keep_ranges": "select=stream.Select(keep_ranges='ranges.json')",
+    **dict.fromkeys(("min_actions", "min_future_actions"), "select=stream.Select(min_future_actions=16)"),
+    **dict.fromkeys(("threads", "prefetch"), "num_workers=stream.Workers(4, threads=2, prefetch=4)"),
 }
-"""Our names of arguments, by the names in other programs."""
-_ADVICE = {"device": "stream.torch.to_device(loader, device) moves batches to a device"}
-"""Advice for arguments that exist only in other programs."""
+"""Our form of an argument, by its name in other programs, or as an argument of another object."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -136,13 +157,13 @@ def interrupt_on_kill() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
-def check_names(arguments: Iterable[str], parameters: Collection[str]) -> None:
-    """Raise ArgumentError for the first unknown name of an argument, with the closest known one, or a synonym."""
+def check_names(arguments: Iterable[str], parameters: Collection[str], *, owner: str = "") -> None:
+    """Raise ArgumentError for the first unknown name of an argument, with the form to write, or the closest name."""
     for argument in arguments:
         if argument not in parameters:
-            synonyms = " or ".join(repr(name) for name in _SYNONYMS.get(argument, ()) if name in parameters)
-            hint = f"did you mean {synonyms}?" if synonyms else closest(argument, parameters, noun="arguments")
-            raise ArgumentError(f"unknown argument {argument!r}; {_ADVICE.get(argument, hint)}")
+            other_name = None if owner else _OTHER_NAMES.get(argument)
+            hint = f"write {other_name}" if other_name else closest(argument, parameters, noun="arguments")
+            raise ArgumentError(f"{owner}{': ' if owner else ''}unknown argument {argument!r}; {hint}")
 
 
 def with_known_names(function: Callable[_P, _R]) -> Callable[_P, _R]:
@@ -171,3 +192,9 @@ def check_whole_number(argument: str, value: Any, *, least: int | None) -> int:
         bound = "" if least is None else f" >= {least}"
         raise ArgumentError(f"{argument}={value!r:.100}; expected a whole number{bound}")
     return number
+
+
+def check_choice(argument: str, value: Any, choices: Collection[Any]) -> None:
+    """Raise ArgumentError if a value is not one of some choices."""
+    if not isinstance(value, str | None) or value not in choices:
+        raise ArgumentError(f"{argument}={value!r:.100}; expected one of {', '.join(map(repr, choices))}")

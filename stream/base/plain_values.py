@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -68,20 +68,25 @@ def plain_values(values: Any, *, context: str) -> list[Scalar]:
     return sorted(set(scalars))
 
 
-def canonical_columns(argument: str, columns: Any) -> dict[str, list[Any]] | None:
-    """Return ``action_columns`` or ``state_columns`` in JSON form; ranges and arrays of indices become lists.
+def canonical_columns(argument: str, columns: Any) -> Any:
+    """Return columns of a vector in JSON form, a list or a dict of lists; ranges and arrays of indices become lists.
 
     Raises:
-        ArgumentError: The argument is neither None nor a mapping of dataset names to lists of columns.
+        ArgumentError: The argument is neither None, nor a list, nor a mapping of dataset names to lists of columns.
 
-    >>> canonical_columns("action_columns", {"bridge": [("state", range(3))]})
+    >>> canonical_columns("columns", {"bridge": [("state", range(3))]})
     {'bridge': [['state', [0, 1, 2]]]}
     """
     if columns is None:
         return None
-    if not isinstance(columns, Mapping):
-        raise ArgumentError(f"{argument}={columns!r:.100}; expected a mapping of dataset names to lists of columns")
-    return {dataset: selection for dataset, selection in _as_json(argument, columns).items() if selection is not None}
+    if not isinstance(columns, Mapping | list | tuple):
+        raise ArgumentError(
+            f"{argument}={columns!r:.100}; expected a list of columns, or a mapping of dataset names to such lists"
+        )
+    content = _as_json(argument, columns)
+    if isinstance(content, list):
+        return content
+    return {dataset: selection for dataset, selection in content.items() if selection is not None}
 
 
 def canonical_choice(argument: str, value: Any) -> Any:
@@ -92,18 +97,31 @@ def canonical_choice(argument: str, value: Any) -> Any:
     """
     if value is None:
         return None
+    # A loader.json is opened in other folders too.
     if isinstance(value, str | Path):
         return os.path.abspath(value)
+    if isinstance(value, list | tuple):
+        return _as_json(argument, value)
     if not isinstance(value, Mapping):
-        raise ArgumentError(f"{argument}={value!r:.100}; expected a mapping of members, or a JSON file of one")
-    # A loader.json is opened in other folders too.
-    member_choices = _as_json(argument, value).items()
-    return {key: os.path.abspath(choice) if isinstance(choice, str) else choice for key, choice in member_choices}
+        raise ArgumentError(f"{argument}={value!r:.100}; expected a list, a mapping of members, or a JSON file of one")
+    return {
+        key: os.path.abspath(choice) if isinstance(choice, str) else choice
+        for key, choice in _as_json(argument, value).items()
+    }
 
 
-def _as_json(argument: str, value: Mapping[str, Any]) -> dict[str, Any]:
+def drop_names(value: Any, names: Collection[str]) -> Any:
+    """Return an argument by name without some names; None if nothing remains. Other values are returned unchanged."""
+    if not isinstance(value, Mapping):
+        return value
+    return {name: choice for name, choice in value.items() if name not in names} or None
+
+
+def _as_json(argument: str, value: Any) -> Any:
     try:
-        json_values: dict[str, Any] = json.loads(json.dumps(dict(value), default=_plain, allow_nan=False))
+        json_values = json.loads(
+            json.dumps(dict(value) if isinstance(value, Mapping) else list(value), default=_plain, allow_nan=False)
+        )
     except (TypeError, ValueError, RecursionError) as error:
         raise ArgumentError(f"{argument}={value!r:.100}: {error}; expected names and lists of numbers") from None
     return json_values

@@ -20,12 +20,13 @@ from stream.batch.encoded import EncodedRow, pack_frames
 from stream.batch.frames import Frames
 from stream.batch.layout import empty_array
 from stream.batch.lookup import Lookup
-from stream.batch.spec import Batch, BatchSpec, Decode
+from stream.batch.spec import Batch, BatchSpec
 from stream.cache.records import open_records
 from stream.format.frame import RawRecord, decode_depth, decode_frame
 from stream.format.names import frame_views
 from stream.format.record_file import RecordFile
 from stream.format.video import ChunkFrame, video_codec
+from stream.order.frames import Decode
 from stream.order.rows import Rows
 from stream.storage.remote import RemoteError, Traffic
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from stream.base.errors import ArgumentError, FormatError, closest
-from stream.batch.resize import ImageSize, Resize
+from stream.batch.resize import Resize
 from stream.format.video import VIDEO_CODECS, check_decoder, coded_sizes
+from stream.order.frames import Cameras, Frames
 
 if TYPE_CHECKING:
     from stream.format.fields import Fields
@@ -69,40 +70,6 @@ class LoadedCamera:
         return ("u2", self.shape) if self.is_depth else ("u1", (*self.shape, 3))
 
 
-Cameras = str | Sequence[str] | Mapping[str, str | Sequence[str]] | None
-"""One camera; a list of cameras, whose names are their keys; or keys with one or several cameras to draw from."""
-
-
-def canonical_cameras(cameras: Any) -> str | list[str] | dict[str, list[str]] | None:
-    """Return the ``cameras`` argument in its JSON form.
-
-    Raises:
-        ArgumentError: It is neither a text, nor a list of different texts, nor a mapping of texts to texts or lists.
-
-    >>> canonical_cameras({"exterior": ("left", "right"), "wrist": "wrist"})
-    {'exterior': ['left', 'right'], 'wrist': ['wrist']}
-    """
-    if cameras is None or (isinstance(cameras, str) and cameras):
-        return cameras
-    if isinstance(cameras, Mapping):
-        choices = {key: [names] if isinstance(names, str) else names for key, names in cameras.items()}
-        if _are_names(list(choices)) and all(map(_are_names, choices.values())):
-            return {key: list(names) for key, names in choices.items()}
-    elif _are_names(cameras):
-        return list(cameras)
-    raise ArgumentError(
-        f"cameras={cameras!r:.100}; expected the role or name of a camera, a list of different ones, or a mapping of "
-        "keys to names or lists of names"
-    )
-
-
-def _are_names(values: Any) -> bool:
-    """Return whether a value is a list of different texts."""
-    if not isinstance(values, list | tuple) or not values:
-        return False
-    return all(isinstance(value, str) and value for value in values) and len(set(values)) == len(values)
-
-
 class _Request(NamedTuple):
     """A camera of a batch, as the caller asks for it.
 
@@ -118,38 +85,28 @@ class _Request(NamedTuple):
 
     @property
     def size_key(self) -> str:
-        """Name of the camera in ``image_size``."""
+        """Name of the camera in ``size``."""
         return self.key or "primary"
 
 
-def find_cameras(
-    cameras: Cameras,
-    fields: Sequence[Fields],
-    dataset_names: Sequence[str],
-    *,
-    size: ImageSize = None,
-    resize: Resize | None = None,
-) -> tuple[LoadedCamera, ...]:
-    """Find cameras in the datasets of a mixture.
+def find_cameras(frames: Frames, fields: Sequence[Fields], dataset_names: Sequence[str]) -> tuple[LoadedCamera, ...]:
+    """Find the cameras of a call in the datasets of a mixture.
 
     Args:
-        cameras: One role or name, whose key is ``frames``; or several, with keys such as ``frames/wrist``. None takes
-            the primary camera of each dataset, or its first camera. ``depth/`` in front of a role asks for depth, with
-            keys such as ``depth`` and ``depth/wrist``. A mapping gives keys, and one or several cameras to draw from.
+        frames: Cameras, their size, and the rule to resize them.
         fields: Manifest's fields of each member.
         dataset_names: Names of the members.
-        size: Height and width of all frames, or by camera, as ``cameras`` names them. Other frames keep their size.
-        resize: Rule that gives frames this size.
 
     Raises:
         ArgumentError: No dataset has a camera, ``size`` names a camera that is not loaded, or the frames of one camera
             have several sizes or are colour and depth.
     """
+    cameras, size = frames.cameras, frames.size
     requests = _requests(cameras)
     loaded = []
     for request in requests:
         camera_size = size.get(request.size_key) if isinstance(size, Mapping) else size
-        loaded.append(_load_camera(request, fields, dataset_names, size=camera_size, resize=resize))
+        loaded.append(_load_camera(request, fields, dataset_names, size=camera_size, frames=frames))
     keys = [camera.frames for camera in loaded]
     if repeated := [camera_key for camera_key in keys if keys.count(camera_key) > 1]:
         raise ArgumentError(f"cameras={cameras!r:.100}: two of them would have the key {repeated[0]!r}; rename one")
@@ -157,7 +114,7 @@ def find_cameras(
     for camera_key in size if isinstance(size, Mapping) else ():
         if camera_key not in size_keys:
             hint = closest(camera_key, size_keys, noun="cameras")
-            raise ArgumentError(f"image_size: no camera {camera_key!r} is loaded; {hint}")
+            raise ArgumentError(f"size: no camera {camera_key!r} is loaded; {hint}")
     if cameras is not None:
         stored_by_member = zip(*(camera.stored for camera in loaded), strict=True)
         if lacking := [name for name, stored in zip(dataset_names, stored_by_member, strict=True) if not any(stored)]:
@@ -184,13 +141,13 @@ def _load_camera(
     fields: Sequence[Fields],
     dataset_names: Sequence[str],
     *,
-    size: tuple[int, int] | None,
-    resize: Resize | None,
+    size: Sequence[int] | None,
+    frames: Frames,
 ) -> LoadedCamera:
     stored_cameras = [member.stored_cameras for member in fields]
     index_by_camera = {name: [_index_of(name, stored) for stored in stored_cameras] for name in request.camera_names}
     for camera_name, indices in index_by_camera.items():
-        if max(indices) < 0:
+        if max(indices) < 0 and not (frames.on_missing_camera == "mask" and size):
             raise _no_camera(camera_name, fields)
     # A name and a role may be the same camera.
     member_indices = tuple(
@@ -206,7 +163,8 @@ def _load_camera(
             "cameras of one kind, such as 'primary' or 'depth/primary'"
         )
     shape = (size[0], size[1]) if size else _common_shape(request.size_key, sources, dataset_names)
-    return LoadedCamera(request.suffix, shape, member_indices, is_depth.pop(), resize if size else None, sources)
+    resize = Resize(frames.fit, frames.filter) if size else None
+    return LoadedCamera(request.suffix, shape, member_indices, is_depth == {True}, resize, sources)
 
 
 def _no_camera(camera_name: str | None, fields: Sequence[Fields]) -> ArgumentError:
@@ -258,7 +216,7 @@ def _common_shape(
         ]
         raise ArgumentError(
             f"camera {camera_name!r}: frames of {len(distinct)} sizes cannot make one batch "
-            f"({'; '.join(listed_sizes[:8])}); give image_size=(height, width), convert with --image-size HxW, or load "
-            "datasets of one size together"
+            f"({'; '.join(listed_sizes[:8])}); give frames=Frames(size=(height, width)), convert with --image-size "
+            "HxW, or load datasets of one size together"
         )
     return distinct.pop()

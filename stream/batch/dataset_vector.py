@@ -9,64 +9,64 @@ from pydantic import ValidationError
 
 from stream.base.errors import ArgumentError, FormatError, closest, first_fault
 from stream.batch.spaces import space_vector
-from stream.batch.vectors import Vector
+from stream.batch.vectors import DatasetVector
 from stream.format.catalog import Dataset
 from stream.format.fields import Part
 from stream.format.names import DERIVED, VectorName
 from stream.format.schema import feature_column
-from stream.format.spaces import SpaceName, derived_column
+from stream.format.spaces import derived_column
 from stream.format.table import Column, Table
+from stream.order.vector import Vector
 
 
 def dataset_vector(
     dataset: Dataset,
     vector_name: VectorName,
-    columns: Sequence[Any] | None,
+    vector: Vector,
     *,
     steps: Table,
-    space: SpaceName | None = None,
-) -> Vector:
+) -> DatasetVector:
     """Return the vector of a dataset.
 
     Args:
         dataset: Open dataset.
         vector_name: ``action`` or ``state``.
-        columns: Names of columns, ``(column, [indices])``, or mappings like the registry's parts; None takes the
-            registry's.
-        space: Canonical space, None for the registry's vector.
+        vector: Its columns, which are names of columns, ``(column, [indices])``, or mappings like the registry's
+            parts; or else its canonical space, None for the registry's vector.
         steps: Table ``steps`` of one split.
 
     Raises:
         ArgumentError: A column was not converted, has no numbers, or an index is out of range.
         FormatError: The derived column does not fit the registry's entry in the manifest.
     """
+    columns, space = vector.columns, vector.space
     if columns is None:
         if space is None:
-            vector = _make_vector(dataset.fields.action if vector_name == "action" else dataset.fields.state)
+            derived_vector = _make_vector(dataset.fields.action if vector_name == "action" else dataset.fields.state)
         else:
-            vector = space_vector(dataset, vector_name, space)
+            derived_vector = space_vector(dataset, vector_name, space)
         column_name = derived_column(vector_name, space)
-        derived = steps.columns.get(column_name)
-        if vector.size and (derived is None or (derived.dtype, derived.width) != ("<f4", vector.size)):
+        derived, num_dims = steps.columns.get(column_name), derived_vector.size
+        if num_dims and (derived is None or (derived.dtype, derived.width) != ("<f4", num_dims)):
             raise FormatError(
-                f"{steps.path}: column {column_name!r} is not the {vector.size} numbers of the manifest's spec; run "
+                f"{steps.path}: column {column_name!r} is not the {num_dims} numbers of the manifest's spec; run "
                 "`pairstream reindex` on this root"
             )
-        return vector
+        return derived_vector
     context = f"dataset {dataset.name}: {vector_name}"
     if not isinstance(columns, Sequence) or isinstance(columns, str):
         raise ArgumentError(f"{context}: columns are {columns!r:.100}; expected a list of them")
     return _make_vector([_chosen_part(column_name, steps, context) for column_name in columns], chosen=True)
 
 
-def _make_vector(parts: Sequence[Part], *, chosen: bool = False) -> Vector:
+def _make_vector(parts: Sequence[Part], *, chosen: bool = False) -> DatasetVector:
     dim_names: list[str] = []
     for part in parts:
         dim_names += part.names or [f"{part.path}[{index}]" for index in part.indices]
     kinds = tuple(part.kind for part in parts for _ in part.indices)
     quantities = tuple(part.quantity for part in parts for _ in part.indices)
     columns = tuple((feature_column("steps", part.path), tuple(part.indices)) for part in parts)
-    return Vector(tuple(dim_names), kinds, columns if chosen else None, quantities)
+    return DatasetVector(tuple(dim_names), kinds, columns if chosen else None, quantities)
 
 
 def _has_numbers(table_column: Column) -> bool:

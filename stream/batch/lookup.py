@@ -15,7 +15,7 @@ from stream.batch.mapped import MappedIndex
 from stream.batch.spec import BatchSpec
 from stream.batch.vectors import kind_codes, reduce_window, sum_scale
 from stream.format.index import SplitIndex
-from stream.format.names import VECTORS, TableKind, VectorName
+from stream.format.names import TableKind, VectorName
 from stream.order.rows import Rows
 
 _MOST_TEXTS = 1 << 16
@@ -170,17 +170,17 @@ class Lookup:
         index = self._index = MappedIndex(splits, spec.used_columns)
         self._frame_finder = FrameFinder(spec, index)
         self._origin_finder = _OriginFinder(spec, index)
-        self._readers = {vector_name: _VectorReader(spec, index, vector_name) for vector_name in VECTORS}
+        self._readers = {vector_name: _VectorReader(spec, index, vector_name) for vector_name in spec.loaded_vectors}
         self._languages = index.starts([split_index.steps for split_index in splits], "language", 4)
         self._instruction = lru_cache(_MOST_TEXTS)(
             lambda split_index, number: splits[split_index].steps.text("language", number)
         )
-        has_chosen = any(vector.chosen is not None for vector_name in VECTORS for vector in spec.vectors(vector_name))
+        has_chosen = any(vector.chosen is not None for vector in (*spec.actions, *spec.states))
         self._is_filled_by_split = bool(spec.columns or spec.languages) or has_chosen
         self._has_camera = np.array([list(map(bool, camera.stored)) for camera in spec.cameras])  # [C, M]
         self._last_frame = np.array(spec.num_frames) - 1
-        self._kinds = np.stack([kind_codes(vector, spec.action_size) for vector in spec.actions])
-        self._scale = _sum_scales(spec) if spec.action == "sum" else None
+        self._kinds = np.array([kind_codes(vector, spec.action_size) for vector in spec.actions])
+        self._scale = _sum_scales(spec) if spec.reduction == "sum" else None
 
     def look_up(self, rows: Rows, arrays: Mapping[str, np.ndarray], fail: Fail) -> tuple[Frames, dict[str, list[str]]]:
         """Fill the metadata arrays of a batch.
@@ -194,20 +194,16 @@ class Lookup:
             Records of the frames, and texts of the rows by key.
         """
         spec, member = self._spec, rows.member
-        zeros = np.zeros(len(rows), np.int64)
-        origin = _Origin(zeros, zeros, zeros, zeros + 1, zeros, zeros == 0)
-        frame_steps = zeros[:, None]
-        if spec.finds_steps:
-            origin = self._origin_finder.find(rows)
-            frame_steps, is_real = spec.window_table.steps(member, origin.step, origin.num_steps, rows.sample)
-            # The frames of a pair are all in its episode.
-            is_pairs = self._origin_finder.is_pairs
-            inside = (is_real | ~spec.window_table.used[member]).all(axis=1) | ~is_pairs[member]
-            origin = origin._replace(valid=origin.valid & inside)
-            for row in np.flatnonzero(~origin.valid).tolist():
-                split_index = spec.splits[rows.split[row]]
-                table = split_index.records if is_pairs[member[row]] else split_index.steps
-                fail(row, FormatError(f"{table.path}: row {rows.record[row]} leads outside of its episodes or steps"))
+        origin = self._origin_finder.find(rows)
+        frame_steps, is_real = spec.window_table.steps(member, origin.step, origin.num_steps, rows.sample)
+        # The frames of a pair are all in its episode.
+        is_pairs = self._origin_finder.is_pairs
+        inside = (is_real | ~spec.window_table.used[member]).all(axis=1) | ~is_pairs[member]
+        origin = origin._replace(valid=origin.valid & inside)
+        for row in np.flatnonzero(~origin.valid).tolist():
+            split_index = spec.splits[rows.split[row]]
+            table = split_index.records if is_pairs[member[row]] else split_index.steps
+            fail(row, FormatError(f"{table.path}: row {rows.record[row]} leads outside of its episodes or steps"))
         frames, missing = self._frame_finder.find(
             rows,
             sample_steps=origin.step,
@@ -222,39 +218,42 @@ class Lookup:
                 arrays[camera.mask][:] = is_real & self._has_camera[camera_number, member][:, None]
                 if missing is not None:
                     arrays[camera.mask][missing[:, camera_number]] = False
-        texts_by_key: dict[str, list[str]] = {}
-        if spec.metadata == "full":
-            arrays["offset"][:] = frame_steps[np.arange(len(rows)), self._last_frame[member]] - origin.step
-            texts_by_key = self._describe(rows, origin, arrays)
-        return frames, texts_by_key
+        arrays["offset"][:] = frame_steps[np.arange(len(rows)), self._last_frame[member]] - origin.step
+        return frames, self._describe(rows, origin, arrays)
 
     def _describe(self, rows: Rows, origin: _Origin, arrays: Mapping[str, np.ndarray]) -> dict[str, list[str]]:
         spec, split_numbers = self._spec, rows.split
         arrays["episode"][:], arrays["step"][:] = origin.episode, origin.step
-        texts_by_key = {"language": [""] * len(rows)}
-        if not spec.languages:
+        texts_by_key: dict[str, list[str]] = {}
+        if spec.has_language:
+            texts_by_key["language"] = [""] * len(rows)
+        if spec.has_language and not spec.languages:
             numbers = self._index.int32[self._languages[split_numbers] + origin.steps_row].tolist()
             texts_by_key["language"] = [
                 self._instruction(*text_key) for text_key in zip(split_numbers.tolist(), numbers, strict=True)
             ]
 
-        is_window = spec.action == "window"
-        action_shape = (len(rows), spec.action_span.longest, spec.action_size)
-        action_values = arrays["action"] if is_window else np.empty(action_shape, np.float32)
-        action_mask = arrays["action_mask"] if is_window else np.empty(action_shape, bool)
-        action = self._readers["action"].read(rows, origin, action_values, action_mask)
-        state_shape = (len(rows), spec.state_span.longest, spec.state_size)
-        state_values, state_mask = arrays["state"].reshape(state_shape), arrays["state_mask"].reshape(state_shape)
-        state = self._readers["state"].read(rows, origin, state_values, state_mask)
+        windows: dict[VectorName, _VectorWindow] = {}
+        reduces = spec.reduction is not None
+        if spec.actions:
+            shape = (len(rows), spec.action_span.longest, spec.action_size)
+            values = np.empty(shape, np.float32) if reduces else arrays["action"]
+            mask = np.empty(shape, bool) if reduces else arrays["action_mask"]
+            windows["action"] = self._readers["action"].read(rows, origin, values, mask)
+        if spec.states:
+            shape = (len(rows), spec.state_span.longest, spec.state_size)
+            values, mask = arrays["state"].reshape(shape), arrays["state_mask"].reshape(shape)
+            windows["state"] = self._readers["state"].read(rows, origin, values, mask)
         if self._is_filled_by_split:
-            self._fill_by_split(rows, origin, arrays, texts_by_key, {"action": action, "state": state})
-        if not is_window:
-            self._reduce(rows, action, arrays)
+            self._fill_by_split(rows, origin, arrays, texts_by_key, windows)
+        if reduces and spec.actions:
+            self._reduce(rows, windows["action"], arrays)
         return texts_by_key
 
     def _reduce(self, rows: Rows, action: _VectorWindow, arrays: Mapping[str, np.ndarray]) -> None:
         """Fill in one action for each window of actions."""
-        reduction, num_steps = self._spec.action, action.inside.sum(axis=1)
+        reduction, num_steps = self._spec.reduction, action.inside.sum(axis=1)
+        assert reduction is not None
         reduced = reduce_window(action.values, num_steps, reduction, self._kinds[rows.member])
         reduced = reduced if self._scale is None else reduced * self._scale[rows.member]
         # A sum or mean needs all steps.

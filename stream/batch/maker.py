@@ -11,7 +11,8 @@ import numpy as np
 from stream.base.errors import StreamError
 from stream.batch.assemble import Assembler, BatchResult, PendingBatch
 from stream.batch.layout import Layout
-from stream.batch.spec import Batch, BatchSpec, Decode
+from stream.batch.spec import Batch, BatchSpec
+from stream.order.frames import Decode
 from stream.order.rows import ROW_TYPE, Rows
 
 

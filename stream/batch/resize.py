@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
 
 import numpy as np
 
-from stream.base.arguments import check_whole_number
-from stream.base.errors import ArgumentError
-from stream.format.names import MAX_PIXELS
+from stream.order.frames import ImageFilter, ImageFit
 
-ImageFit = Literal["stretch", "pad"]
-ImageFilter = Literal["area", "lanczos", "bilinear"]
-ImageSize = tuple[int, int] | Mapping[str, tuple[int, int]] | None
-FITS: tuple[ImageFit, ...] = get_args(ImageFit)
-FILTERS: tuple[ImageFilter, ...] = get_args(ImageFilter)
 _PILLOW = {"area": "BOX", "lanczos": "LANCZOS", "bilinear": "BILINEAR"}
 
 
@@ -61,36 +52,3 @@ class Resize:
 def _nearest(new_size: int, old_size: int) -> np.ndarray:
     """Return the old index below the middle of each new pixel, int64 [new_size]."""
     return np.asarray((2 * np.arange(new_size) + 1) * old_size // (2 * new_size))
-
-
-def check_size(argument: str, size: Any) -> tuple[int, int]:
-    """Return a size as (height, width); raise ArgumentError if it is not two integers, or too large.
-
-    >>> check_size("image_size", [224, 224])
-    (224, 224)
-    """
-    try:
-        height, width = (check_whole_number(argument, pixels, least=1) for pixels in size)
-    except (TypeError, ValueError):
-        height, width = 0, 0
-    if not height * width:
-        raise ArgumentError(f"{argument}={size!r:.100}; expected (height, width) in pixels")
-    if height * width > MAX_PIXELS:
-        raise ArgumentError(
-            f"{argument}={size!r:.100}; expected (height, width) in pixels, with at most {MAX_PIXELS:,} pixels a frame"
-        )
-    return height, width
-
-
-def canonical_size(size: Any) -> list[int] | dict[str, list[int]] | None:
-    """Return the ``image_size`` argument in its JSON form.
-
-    Raises:
-        ArgumentError: It is neither a size nor a mapping of cameras to sizes.
-    """
-    if isinstance(size, Mapping) and size:
-        return {
-            str(camera_name): list(check_size(f"image_size[{camera_name!r}]", camera_size))
-            for camera_name, camera_size in size.items()
-        }
-    return None if size is None else list(check_size("image_size", size))

@@ -5,21 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 from stream.batch.cameras import LoadedCamera
 from stream.batch.columns import Column
-from stream.batch.vectors import Reduction, Vector, check_reduction
+from stream.batch.vectors import DatasetVector, check_reduction
 from stream.format.index import SplitIndex
 from stream.format.names import VECTORS, DerivedName, Layout, TableKind, VectorName
+from stream.order.vector import Reduction
 from stream.order.window import StepSpan, Window, WindowTable
 
-Metadata = Literal["full", "dataset_only", "none"]
-METADATA: tuple[Metadata, ...] = ("full", "dataset_only", "none")
 Batch = dict[str, Any]
 
-Decode = Literal["host", "device"]
-DECODE: tuple[Decode, ...] = ("host", "device")
 RECORD_COLUMNS = ("shard", "position", "num_bytes", "xxh3_64")
 """Columns of ``records`` that locate a record."""
 
@@ -38,14 +35,14 @@ class BatchSpec:
         windows: Frames of each member's samples.
         chooses_frames: True if the caller chose frames, cameras or bounds, so that batches have masks of their frames.
         seed: Seed of random frames.
-        metadata: ``full``; ``dataset_only``; or ``none``, for frames and sample numbers.
-        actions: Action of each member.
-        states: State of each member.
+        actions: Action of each member; empty if batches have none.
+        states: State of each member; empty if batches have none.
         derived: Column of ``steps`` with the vectors that no caller chose, by ``action`` and ``state``.
         rates: Steps per second of each member, None if unknown.
-        action: Reduction of action windows.
+        reduction: Reduction of action windows, None for all steps.
         action_span, state_span: Steps of the actions and states of a sample.
         state_has_steps: True if the state has a dimension of steps.
+        has_language: True if batches have the language of a sample.
         languages: Columns of texts, one of which is the language of a sample; empty for the column of the format.
         columns: Additional columns.
         num_samples: Samples of all passes together, None without an end. Later rows are padding.
@@ -61,15 +58,15 @@ class BatchSpec:
     windows: tuple[Window, ...]
     chooses_frames: bool
     seed: int
-    metadata: Metadata
-    actions: tuple[Vector, ...]
-    states: tuple[Vector, ...]
+    actions: tuple[DatasetVector, ...]
+    states: tuple[DatasetVector, ...]
     derived: Mapping[VectorName, DerivedName]
     rates: tuple[float | None, ...]
-    action: Reduction
+    reduction: Reduction | None
     action_span: StepSpan
     state_span: StepSpan
     state_has_steps: bool
+    has_language: bool
     languages: tuple[Column, ...]
     columns: tuple[Column, ...]
     num_samples: int | None = None
@@ -78,16 +75,21 @@ class BatchSpec:
     @cached_property
     def action_size(self) -> int:
         """Dimensions of the largest action, A."""
-        return max(vector.size for vector in self.actions)
+        return max((vector.size for vector in self.actions), default=0)
 
     @cached_property
     def state_size(self) -> int:
         """Dimensions of the largest state, S."""
-        return max(vector.size for vector in self.states)
+        return max((vector.size for vector in self.states), default=0)
 
-    def vectors(self, vector_name: VectorName) -> tuple[Vector, ...]:
+    def vectors(self, vector_name: VectorName) -> tuple[DatasetVector, ...]:
         """Return the action or the state of each member."""
         return self.actions if vector_name == "action" else self.states
+
+    @property
+    def loaded_vectors(self) -> list[VectorName]:
+        """Vectors that batches have."""
+        return [vector_name for vector_name in VECTORS if self.vectors(vector_name)]
 
     @property
     def vector_names(self) -> list[VectorName]:
@@ -109,15 +111,10 @@ class BatchSpec:
         """Windows of all members."""
         return WindowTable(self.windows, seed=self.seed)
 
-    @property
-    def finds_steps(self) -> bool:
-        """True if a batch needs the episodes and steps of its samples, not only their records."""
-        return self.metadata == "full" or self.chooses_frames or "frames" in self.layouts
-
     def check_reduction(self) -> None:
-        """Raise ArgumentError if the actions of a member cannot be reduced by ``action``."""
-        for vector, rate, dataset_name in zip(self.actions, self.rates, self.datasets, strict=True):
-            check_reduction(self.action, vector, rate, dataset=dataset_name)
+        """Raise ArgumentError if the actions of a member cannot be reduced."""
+        for vector, rate, dataset_name in zip(self.actions, self.rates, self.datasets, strict=bool(self.actions)):
+            check_reduction(self.reduction, vector, rate, dataset=dataset_name)
 
     @property
     def is_remote(self) -> bool:
@@ -140,34 +137,25 @@ class BatchSpec:
         fields["sample"] = ("i8", ())
         if self.num_samples is not None:
             fields["sample_mask"] = ("?", ())
-        if self.metadata != "none":
-            fields["dataset"] = ("i4", ())
-        if self.metadata == "full":
-            action_shape = (
-                (self.action_span.longest, self.action_size) if self.action == "window" else (self.action_size,)
-            )
+        fields["dataset"] = ("i4", ())
+        if self.actions:
+            has_steps = self.reduction is None
+            action_shape = (self.action_span.longest, self.action_size) if has_steps else (self.action_size,)
+            fields |= {"action": ("f4", action_shape), "action_mask": ("?", action_shape)}
+        if self.states:
             state_shape = (self.state_span.longest, self.state_size) if self.state_has_steps else (self.state_size,)
-            fields |= {
-                "action": ("f4", action_shape),
-                "action_mask": ("?", action_shape),
-                "state": ("f4", state_shape),
-                "state_mask": ("?", state_shape),
-                "episode": ("i8", ()),
-                "step": ("i8", ()),
-                "offset": ("i8", ()),
-            }
-            for column in self.columns:
-                if column.dtype is not None:
-                    fields[column.name] = (column.dtype, column.shape)
-                    fields[f"{column.name}_mask"] = ("?", column.shape)
+            fields |= {"state": ("f4", state_shape), "state_mask": ("?", state_shape)}
+        fields |= {"episode": ("i8", ()), "step": ("i8", ()), "offset": ("i8", ())}
+        for column in self.columns:
+            if column.dtype is not None:
+                fields[column.name] = (column.dtype, column.shape)
+                fields[f"{column.name}_mask"] = ("?", column.shape)
         return fields
 
     def used_columns(self, split_index: SplitIndex) -> Iterator[tuple[TableKind, str]]:
         """Yield the columns of a split that a batch reads, the ones that locate records first."""
         for column_name in RECORD_COLUMNS:
             yield "records", column_name
-        if not self.finds_steps:
-            return
         if self.layouts[split_index.member] == "pairs":
             for column_name in ("episode", "step", "steps_row"):
                 yield "records", column_name
@@ -175,11 +163,9 @@ class BatchSpec:
             yield from (("steps", column_name) for column_name in ("episode", "step"))
             yield "episodes", "first_record"
         yield "episodes", "num_steps"
-        if self.metadata != "full":
-            return
-        if not self.languages:
+        if self.has_language and not self.languages:
             yield "steps", "language"
-        for vector_name in VECTORS:
+        for vector_name in self.loaded_vectors:
             vector = self.vectors(vector_name)[split_index.member]
             if vector.chosen is not None:
                 yield from (("steps", extra_column) for extra_column, _ in vector.chosen)

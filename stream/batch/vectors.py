@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
 from stream.base.errors import ArgumentError
 from stream.format.table import Table
+from stream.order.vector import Reduction
 
-Reduction = Literal["window", "sum", "mean", "first"]
-REDUCTIONS: tuple[Reduction, ...] = ("window", "sum", "mean", "first")
 _TURNS = ("ee_rotation_quaternion", "ee_pose_matrix")
 """Quantities whose changes are multiplied, not added: neither the sum nor the mean of two of them is a rotation."""
 _ANGLES = ("ee_rotation_euler", "ee_rotation_axis_angle", "base_rotation")
@@ -22,7 +20,7 @@ Positions of angles jump from pi to -pi, and their mean is the opposite directio
 
 
 @dataclass(frozen=True)
-class Vector:
+class DatasetVector:
     """A vector of a dataset.
 
     Attributes:
@@ -42,13 +40,13 @@ class Vector:
         """Number of dimensions."""
         return len(self.names)
 
-    def only(self, dim_number: int) -> Vector:
+    def only(self, dim_number: int) -> DatasetVector:
         """Return the vector of one dimension of chosen columns."""
         assert self.chosen is not None, "the derived column is read as a whole"
         column_indices = [(column_name, index) for column_name, indices in self.chosen for index in indices]
         column_name, index = column_indices[dim_number]
         dim_slice = slice(dim_number, dim_number + 1)
-        return Vector(
+        return DatasetVector(
             self.names[dim_slice], self.kinds[dim_slice], ((column_name, (index,)),), self.quantities[dim_slice]
         )
 
@@ -96,14 +94,16 @@ def reduce_window(window: np.ndarray, steps: np.ndarray, reduction: Reduction, k
     return np.where(kinds == 0, summed, last_actions)
 
 
-def kind_codes(vector: Vector, num_dims: int) -> np.ndarray:
+def kind_codes(vector: DatasetVector, num_dims: int) -> np.ndarray:
     """Return the kind of each dimension as ``reduce_window`` takes it, int8 [size], padded with 0."""
     kind_codes = np.zeros(num_dims, np.int8)
     kind_codes[: vector.size] = [{"target": 1, "absolute": 1, "flag": 2}.get(kind, 0) for kind in vector.kinds]
     return kind_codes
 
 
-def check_reduction(reduction: Reduction, vector: Vector, control_frequency: float | None, *, dataset: str) -> None:
+def check_reduction(
+    reduction: Reduction | None, vector: DatasetVector, control_frequency: float | None, *, dataset: str
+) -> None:
     """Refuse a reduction of actions that have no sum or no mean.
 
     Raises:
@@ -117,24 +117,25 @@ def check_reduction(reduction: Reduction, vector: Vector, control_frequency: flo
     refused = changes if reduction == "sum" else changes + positions
     if turn_names := [dim_name for dim_name, kind, quantity in dimensions if quantity in _TURNS and kind in refused]:
         raise ArgumentError(
-            f"dataset {dataset}: action={reduction!r} would add up quaternions or matrices ({', '.join(turn_names)}), "
-            "whose changes are multiplied, not added; take action_space='eef_delta', or 'window' or 'first'"
+            f"dataset {dataset}: action=Vector(reduce={reduction!r}) would add up quaternions or matrices "
+            f"({', '.join(turn_names)}), whose changes are multiplied, not added; take space='eef_delta', reduce=None "
+            "or 'first'"
         )
     angle_names = [dim_name for dim_name, kind, quantity in dimensions if quantity in _ANGLES and kind in positions]
     if reduction == "mean" and angle_names:
         raise ArgumentError(
-            f"dataset {dataset}: action='mean' would average angles that jump from pi to -pi "
-            f"({', '.join(angle_names)}); take action_space='eef_delta', or 'window' or 'first'"
+            f"dataset {dataset}: action=Vector(reduce='mean') would average angles that jump from pi to -pi "
+            f"({', '.join(angle_names)}); take space='eef_delta', reduce=None or 'first'"
         )
     velocities = [dim_name for dim_name, kind in zip(vector.names, vector.kinds, strict=True) if kind == "velocity"]
     if reduction == "sum" and velocities and control_frequency is None:
         raise ArgumentError(
-            f"dataset {dataset}: action='sum' would add up velocities ({velocities[0]}), and the dataset has no fixed "
-            "rate to turn them into distances; take 'window', 'mean' or 'first'"
+            f"dataset {dataset}: action=Vector(reduce='sum') would add up velocities ({velocities[0]}), and the "
+            "dataset has no fixed rate to turn them into distances; take reduce=None, 'mean' or 'first'"
         )
 
 
-def sum_scale(vector: Vector, control_frequency: float | None) -> np.ndarray:
+def sum_scale(vector: DatasetVector, control_frequency: float | None) -> np.ndarray:
     """Return the factor of summed actions, float32 [size]: seconds per step for velocities, else 1."""
     velocities = np.array([kind == "velocity" for kind in vector.kinds], bool)
     return np.where(velocities, np.float32(1 / (control_frequency or 1)), np.float32(1)).astype(np.float32)

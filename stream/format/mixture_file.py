@@ -74,7 +74,9 @@ class MemberEntry(Entry):
         offset: Distance of a pair in steps (5) or seconds (0.6s) for the conversion; None for the dataset's default.
         splits: Split expression in TFDS's grammar of each role.
         split: Split expression for every role.
-        filters, episodes, keep_ranges: Choices among the samples, as ``make_loader`` takes them for one dataset.
+        select: Choices among the samples, with the keys of ``stream.Select``.
+        frames, action, state: What differs from the other members, with the keys of ``stream.Frames`` and
+            ``stream.Vector``.
     """
 
     dataset: Text | None = None
@@ -83,9 +85,10 @@ class MemberEntry(Entry):
     offset: Offset | None = None
     splits: dict[Text, SplitExpression] = Field(default_factory=lambda: {"train": "train[:90%]", "val": "train[90%:]"})
     split: SplitExpression | None = None
-    filters: Any = None
-    episodes: Any = None
-    keep_ranges: Any = None
+    select: Any = None
+    frames: Any = None
+    action: Any = None
+    state: Any = None
 
     def split_of(self, role: str) -> str | None:
         """Return the split expression of a role, None if the member does not have it."""
@@ -172,9 +175,13 @@ def member_content(member_entry: Any) -> Any:
 
 def in_folder(entry: MemberEntry, config_folder: Path) -> MemberEntry:
     """Return a member whose relative paths count from the folder of its file."""
-    absolute_paths = {
-        field_name: str(config_folder / location)
-        for field_name in ("root", "episodes", "keep_ranges")
-        if isinstance(location := getattr(entry, field_name), str)
-    }
-    return entry.model_copy(update=absolute_paths)
+    update: dict[str, Any] = {}
+    if entry.root is not None:
+        update["root"] = str(config_folder / entry.root)
+    if isinstance(entry.select, Mapping):
+        is_path = {"episodes", "keep_ranges"}.__contains__
+        update["select"] = {
+            key: str(config_folder / value) if is_path(key) and isinstance(value, str) else value
+            for key, value in entry.select.items()
+        }
+    return entry.model_copy(update=update)

@@ -43,8 +43,8 @@ def _let_grain_read_its_flags() -> None:
 _let_grain_read_its_flags()
 
 
-class PairsMapDataset(grain.MapDataset[Sample]):
-    """The dataset that ``pairs`` returns. A pickle has only the arguments, so that Grain's workers open the files.
+class SamplesMapDataset(grain.MapDataset[Sample]):
+    """The dataset that ``samples`` returns. A pickle has only the arguments, so that Grain's workers open the files.
 
     Attributes:
         data: Open mixture.
@@ -60,7 +60,7 @@ class PairsMapDataset(grain.MapDataset[Sample]):
         self._maker = BatchMaker(setup)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return PairsMapDataset, self._arguments
+        return SamplesMapDataset, self._arguments
 
     def __len__(self) -> int:
         return self.data.plan.num_samples or sys.maxsize // 16
@@ -77,7 +77,7 @@ class PairsMapDataset(grain.MapDataset[Sample]):
         return self.make(self.data.plan.rows(np.array([index], np.int64)))
 
     def __str__(self) -> str:
-        return f"pairs({len(self.data.names)} datasets)"
+        return f"samples({len(self.data.names)} datasets)"
 
     def make(self, rows: Rows) -> Sample:
         """Return the sample of one row; arrays have no leading dimension."""
@@ -85,7 +85,7 @@ class PairsMapDataset(grain.MapDataset[Sample]):
         return {batch_key: value[0] for batch_key, value in batch.items()}
 
 
-def pairs(
+def samples(
     root: str | Path,
     mixture: str | Path | Mapping[str, Any],
     *,
@@ -93,12 +93,12 @@ def pairs(
     on_error: str = "raise",
     cache: str | Path | None = None,
     **options: Any,
-) -> PairsMapDataset:
+) -> SamplesMapDataset:
     """Return single samples in the order of ``make_loader``, as a Grain ``MapDataset``: element k is sample k.
 
-    Without ``passes`` the dataset has no end: its length is larger than any training, and weights define the shares.
-    Epochs follow one another, each with its own random frames. A sampler that gives a number twice gets the same sample
-    twice.
+    Without ``num_epochs`` the dataset has no end: its length is larger than any training, and weights define the
+    shares. Epochs follow one another, each with its own random frames. A sampler that gives a number twice gets the
+    same sample twice.
 
     Args:
         root: As for ``make_loader``.
@@ -106,8 +106,8 @@ def pairs(
         split: As for ``make_loader``.
         on_error: As for ``make_loader``.
         cache: As for ``make_loader``.
-        options: Other arguments of ``make_loader`` that define samples and their order: ``seed``, ``shuffle``,
-            ``frames``, ``cameras``, ``filters``, ``horizon`` and so on. A mixture with a schedule is refused.
+        options: Arguments of ``make_loader`` that define samples and their order: ``seed``, ``shuffle``,
+            ``num_epochs``, ``frames``, ``action``, ``select`` and so on. A mixture with a schedule is refused.
 
     Returns:
         Dicts with the keys of a batch, without the leading dimension: ``frames`` uint8 [F, H, W, 3], ``action`` float32
@@ -118,7 +118,7 @@ def pairs(
         RecordError: From an element, a record cannot be read.
     """
     opened = open_mixture(cached_root(root, cache), mixture, split=split, spec=_options(options))
-    return PairsMapDataset(opened.root, opened.mixture, opened.sample_spec, on_error)
+    return SamplesMapDataset(opened.root, opened.mixture, opened.sample_spec, on_error)
 
 
 def _options(arguments: Mapping[str, Any]) -> SampleSpec:
@@ -126,22 +126,21 @@ def _options(arguments: Mapping[str, Any]) -> SampleSpec:
     return SampleSpec(**arguments)
 
 
-class PairSource:
-    """A random-access source of every pair of some datasets once, for ``grain.DataLoader`` and others.
+class SampleSource:
+    """A random-access source of every sample of some datasets once, for ``grain.DataLoader`` and others.
 
-    ``source[i]`` is a dict like an element of ``pairs``, with ``sample`` i. The pairs are in storage order, one dataset
-    after the other; a sampler defines the order of training. Weights have no effect, but 0 leaves a dataset out. A
-    sampler does not pass its epoch on. So random choices are refused, and ``row_random`` gives a pair the same numbers
-    in every epoch. ``pairs`` draws again in each epoch, and so does Grain's ``RandomMap``.
+    ``source[i]`` is a dict like an element of ``samples``, with ``sample`` i. The samples are in storage order, one
+    dataset after the other; a sampler defines the order of training. Weights have no effect, but 0 leaves a dataset
+    out. A sampler does not pass its epoch on. So random choices are refused, and ``row_random`` gives a sample the same
+    numbers in every epoch. ``samples`` draws again in each epoch, and so does Grain's ``RandomMap``.
 
     Args:
         root: As for ``make_loader``.
         mixture: As for ``make_loader``.
         split: As for ``make_loader``.
         cache: As for ``make_loader``.
-        options: Other arguments of ``make_loader`` that define samples: ``frames``, ``cameras``, ``filters``,
-            ``horizon`` and so on, without ``seed``, ``shuffle``, ``passes``, ``samples_per_episode``,
-            ``sample_weights`` and random choices.
+        options: Arguments of ``make_loader`` that define samples: ``frames``, ``action``, ``state``, ``language``,
+            ``columns`` and ``select``, without random choices.
 
     Raises:
         ArgumentError: As for ``make_loader``.
@@ -157,27 +156,22 @@ class PairSource:
         cache: str | Path | None = None,
         **options: Any,
     ) -> None:
-        order_arguments = ("seed", "shuffle", "samples_per_episode", "passes", "sample_weights")
+        order_arguments = ("seed", "shuffle", "samples_per_episode", "num_epochs", "sample_weights")
         ordering = [argument for argument in order_arguments if argument in options]
         if ordering:
             raise ArgumentError(
-                f"PairSource has no {' and no '.join(ordering)}: a sampler defines the order, such as "
+                f"SampleSource has no {' and no '.join(ordering)}: a sampler defines the order, such as "
                 "grain.samplers.IndexSampler(len(source), shuffle=True, seed=0)"
             )
         spec = _options({**options, "shuffle": "none"})
-        random_choices: list[Any] = [
-            frame for frame in spec.frames or () if str(frame).startswith("goal") or ".." in str(frame)
-        ]
-        random_choices += [spec.language] if len(spec.languages) > 1 else []
-        cameras = spec.cameras if isinstance(spec.cameras, dict) else {}
-        random_choices += [camera_names for camera_names in cameras.values() if len(camera_names) > 1]
+        random_choices = spec.frames.random_choices + ([spec.language] if len(spec.languages) > 1 else [])
         if random_choices:
             raise ArgumentError(
-                f"PairSource cannot draw {random_choices[0]!r} again in each epoch, as a sampler does not pass its "
-                "epoch on; take stream.pairs, or a choice that is not random"
+                f"SampleSource cannot draw {random_choices[0]!r} again in each epoch, as a sampler does not pass its "
+                "epoch on; take stream.samples, or a choice that is not random"
             )
         opened = open_mixture(cached_root(root, cache), mixture, split=split, spec=spec)
-        self._samples = PairsMapDataset(opened.root, opened.mixture, opened.sample_spec, "raise")
+        self._samples = SamplesMapDataset(opened.root, opened.mixture, opened.sample_spec, "raise")
         self._ends = np.cumsum(opened.sample_index.sizes)
 
     @property
@@ -191,7 +185,7 @@ class PairSource:
     def __getitem__(self, index: int) -> Sample:
         index = operator.index(index)
         if not -len(self) <= index < len(self):
-            raise IndexError(f"pair {index} of {len(self)}")
+            raise IndexError(f"sample {index} of {len(self)}")
         index %= len(self)
         member = int(np.searchsorted(self._ends, index, side="right"))
         position = index - (int(self._ends[member - 1]) if member else 0)
@@ -204,4 +198,4 @@ class PairSource:
     def __repr__(self) -> str:
         # Grain compares this text with that of a checkpoint's source.
         arguments = hashlib.sha256(json.dumps(self._samples.data.fingerprint()).encode()).hexdigest()[:16]
-        return f"PairSource({len(self)} pairs of {len(self.dataset_names)} datasets, {arguments})"
+        return f"SampleSource({len(self)} samples of {len(self.dataset_names)} datasets, {arguments})"

@@ -13,7 +13,7 @@ from typing import Any
 from stream.base.errors import ArgumentError
 from stream.base.extras import missing
 from stream.batch.spec import Batch
-from stream.frameworks.torch import PairDataset
+from stream.frameworks.torch import StreamDataset
 from stream.loader.loader import Loader
 
 
@@ -26,13 +26,13 @@ def _import_lightning() -> Any:
         except ModuleNotFoundError as error:
             if error.name not in (module_name, module_name.partition(".")[0]):
                 raise
-    raise ModuleNotFoundError(missing("lightning", "lightning", by="PairDataModule"), name="lightning")
+    raise ModuleNotFoundError(missing("lightning", "lightning", by="StreamDataModule"), name="lightning")
 
 
 _pl = _import_lightning()
 
 
-class PairDataModule(_pl.LightningDataModule):  # type: ignore[name-defined]
+class StreamDataModule(_pl.LightningDataModule):  # type: ignore[name-defined]
     """Batches for training and validation.
 
     Training has no end without ``num_steps``, the batches of an epoch: set the Trainer's ``max_steps`` or
@@ -46,7 +46,7 @@ class PairDataModule(_pl.LightningDataModule):  # type: ignore[name-defined]
         split: Split of training.
         val_split: Split of validation, such as the role ``"val"`` of a mixture; None for no validation.
         val_steps: Batches of a validation; by default one epoch of the split, rounded up.
-        arguments: All other arguments of ``PairDataset``, which finds the ranks.
+        arguments: All other arguments of ``StreamDataset``, which finds the ranks.
 
     Raises:
         ArgumentError: ``val_steps`` without ``val_split``; from ``setup``, as for ``make_loader``.
@@ -70,7 +70,7 @@ class PairDataModule(_pl.LightningDataModule):  # type: ignore[name-defined]
         self._split = split
         self._val_split = val_split
         self._val_steps = val_steps
-        self._train: PairDataset | None = None
+        self._train: StreamDataset | None = None
         # The step is the number of batches that the Trainer counts, unless a state was loaded without its counts.
         self._ahead = 0
         self._loaded: int | None = None
@@ -99,7 +99,7 @@ class PairDataModule(_pl.LightningDataModule):  # type: ignore[name-defined]
         """Return the batches of validation, or none."""
         if self._val_split is None:
             return []
-        dataset = PairDataset(**{**self._arguments, "num_steps": self._val_steps}, split=self._val_split)
+        dataset = StreamDataset(**{**self._arguments, "num_steps": self._val_steps}, split=self._val_split)
         return _Batches(dataset, lambda: 0, self._val_steps or dataset.loader.steps_per_epoch)
 
     def state_dict(self) -> dict[str, Any]:
@@ -119,9 +119,9 @@ class PairDataModule(_pl.LightningDataModule):  # type: ignore[name-defined]
             self._ahead, self._loaded = self._loaded - self._processed(), None
         return self.step
 
-    def _training(self) -> PairDataset:
+    def _training(self) -> StreamDataset:
         if self._train is None:
-            self._train = PairDataset(**self._arguments, split=self._split)
+            self._train = StreamDataset(**self._arguments, split=self._split)
         return self._train
 
     def _processed(self) -> int:
@@ -136,7 +136,7 @@ class _Batches:
     iterator.
     """
 
-    def __init__(self, dataset: PairDataset, begin: Callable[[], int], num_steps: int | None) -> None:
+    def __init__(self, dataset: StreamDataset, begin: Callable[[], int], num_steps: int | None) -> None:
         self._dataset = dataset
         self._begin = begin
         self._num_steps = num_steps

@@ -57,7 +57,7 @@ def ranks() -> dict[str, Any]:
     return {"rank": int(rank), "world_size": int(world_size)}
 
 
-class PairDataset(torch.utils.data.IterableDataset[Batch]):
+class StreamDataset(torch.utils.data.IterableDataset[Batch]):
     """Batches of ``make_loader`` as dicts of tensors.
 
     Each element is a batch already: iterate it with ``for``, ``DataLoader(dataset, batch_size=None)`` or torchdata's
@@ -102,8 +102,8 @@ class PairDataset(torch.utils.data.IterableDataset[Batch]):
         """Return an iterator like ``iter``, with batches moved by a carrier of ``to_device``."""
         if torch.utils.data.get_worker_info() is not None:
             raise RuntimeError(
-                "PairDataset was iterated in a worker process of a DataLoader, where each worker would give the same "
-                "batches; give the DataLoader num_workers=0 and PairDataset num_workers=N, which starts faster ones"
+                "StreamDataset was iterated in a worker process of a DataLoader, where each worker would give the same "
+                "batches; give the DataLoader num_workers=0 and StreamDataset num_workers=N, which starts faster ones"
             )
         source = _Pass(self.find_ranks())
         source.seek(self.step if self._start is None else self._start)
@@ -128,7 +128,7 @@ class PairDataset(torch.utils.data.IterableDataset[Batch]):
         _check_callers(sys._getframe(1))
         pass_length = self.loader.num_steps
         if check_whole_number("epoch", epoch, least=0) and pass_length is None:
-            raise ArgumentError(f"epoch {epoch}: the first pass has no end; give PairDataset num_steps")
+            raise ArgumentError(f"epoch {epoch}: the first pass has no end; give StreamDataset num_steps")
         self.seek(epoch * (pass_length or 0))
 
     def state_dict(self) -> dict[str, Any]:
@@ -152,14 +152,14 @@ def _check_callers(frame: FrameType | None) -> None:
     """
     if frame is not None and getattr(frame.f_locals.get("self"), "auto_collation", False):
         raise ArgumentError(
-            "a DataLoader with a batch_size makes batches of PairDataset's batches; give it batch_size=None, and "
-            "PairDataset the rows of the global batch as batch_size"
+            "a DataLoader with a batch_size makes batches of StreamDataset's batches; give it batch_size=None, and "
+            "StreamDataset the rows of the global batch as batch_size"
         )
     while frame is not None:
         caller_classes = type(frame.f_locals.get("self")).__mro__
         if sharding := _SHARDING.intersection(caller_class.__name__ for caller_class in caller_classes):
             raise ArgumentError(
-                f"{min(sharding)} shards or dispatches the batches of PairDataset, which has the rows of its rank "
+                f"{min(sharding)} shards or dispatches the batches of StreamDataset, which has the rows of its rank "
                 "already, so rows would be lost; do not give its DataLoader to accelerator.prepare: iterate "
                 "DataLoader(dataset, batch_size=None) as it is, or stream.torch.to_device(dataset, accelerator.device)"
             )
@@ -172,7 +172,7 @@ class _Pass(LoaderIterator):
     def seek(self, step: int) -> None:
         """Move to a step."""
         pass_length = self.loader.num_steps
-        if pass_length and self.loader.data.sample_spec.passes:
+        if pass_length and self.loader.data.sample_spec.num_epochs:
             step %= pass_length  # no samples follow
         super().seek(step)
         if pass_length is not None:
@@ -180,7 +180,7 @@ class _Pass(LoaderIterator):
 
 
 def to_device(
-    source: Loader | LoaderIterator | PairDataset,
+    source: Loader | LoaderIterator | StreamDataset,
     device: str | torch.device,
     *,
     prefetch: int = 1,
@@ -197,7 +197,7 @@ def to_device(
     frame, the host decodes its batch; a damaged frame is then an error that names its record, or is replaced.
 
     Args:
-        source: A loader, an iterator of a loader at any step, or a PairDataset. The ``state_dict`` of a PairDataset
+        source: A loader, an iterator of a loader at any step, or a StreamDataset. The ``state_dict`` of a StreamDataset
             counts the batches that this iterator returns.
         device: ``"cuda"``, ``"cuda:1"``, ``"cpu"``, ...
         prefetch: Batches to move before they are requested.
@@ -222,14 +222,14 @@ def to_device(
         if not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count():
             raise ArgumentError(f"device {device}: torch sees {torch.cuda.device_count()} CUDA devices here")
         device = torch.device("cuda", torch.cuda.current_device() if device.index is None else device.index)
-    if isinstance(source, PairDataset):
+    if isinstance(source, StreamDataset):
         source.find_ranks()
     loader = source if isinstance(source, Loader) else getattr(source, "loader", None)
     decoder = None
     if isinstance(loader, Loader) and loader.run_config.decode == "device":
         decoder = Decoder(loader, device if on_cuda else None)
     carrier = OnCuda(device, decoder, pin=pin_memory is not False) if on_cuda else OnHost(device, decoder)
-    if isinstance(source, PairDataset):
+    if isinstance(source, StreamDataset):
         return source.carry(carrier, prefetch=prefetch)
     return PrefetchIterator(begin(source), carrier, prefetch=prefetch)
 

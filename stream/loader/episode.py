@@ -238,6 +238,15 @@ def _camera_spec(mixture: OpenMixture, camera: LoadedCamera) -> BatchSpec:
     # A record has all frames of a pair, or one.
     windows = [
         window if dataset.layout == "pairs" else window.first
-        for window, dataset in zip(resolve_windows(None, fields, mixture.names), fields, strict=True)
+        for window, dataset in zip(resolve_windows([None] * len(fields), fields, mixture.names), fields, strict=True)
     ]
-    return replace(mixture.spec, metadata="none", windows=tuple(windows), cameras=(camera,), chooses_frames=True)
+    return replace(
+        mixture.spec,
+        windows=tuple(windows),
+        cameras=(camera,),
+        chooses_frames=True,
+        actions=(),
+        states=(),
+        has_language=False,
+        columns=(),
+    )

@@ -11,6 +11,7 @@ from typing import Any, NoReturn, overload
 
 from stream.base.html import html_table
 from stream.batch.spec import Batch
+from stream.format.names import VectorName
 from stream.loader.episode import Episode, read_episode
 from stream.loader.iterator import LoaderIterator
 from stream.loader.open_mixture import OpenMixture
@@ -18,6 +19,7 @@ from stream.loader.quiet_grain import grain
 from stream.loader.rank_plan import RankPlan
 from stream.loader.run_config import RunConfig
 from stream.loader.run_log import RunLog
+from stream.loader.sample_spec import SampleSpec
 from stream.loader.saved import save_loader
 from stream.loader.state import describe_content, make_state, read_state
 from stream.order.reference import SampleRef
@@ -26,7 +28,7 @@ from stream.statistics.normalize import Normalize, bind_transforms, describe_tra
 _log = logging.getLogger("stream")
 _WAYS = (
     "iter(loader) gives its batches in turn, loader.batch_at(step) one of them, and a DataLoader of torch takes "
-    "stream.torch.PairDataset with batch_size=None"
+    "stream.torch.StreamDataset with batch_size=None"
 )
 
 
@@ -40,14 +42,14 @@ class Loader(grain.IterDataset[Batch]):
       With several cameras each has its own key, such as ``frames/wrist``.
     - ``depth`` (``depth/wrist``) uint16 [b, F, H, W], millimetres, 0 where nothing was measured, if you choose a depth
       camera; with ``depth_mask`` (``depth_mask/wrist``) as ``frames_mask``.
-    - ``frames_mask`` (``frames_mask/wrist``) bool [b, F], if you choose frames, cameras or ``bounds="clamp"``, or
+    - ``frames_mask`` (``frames_mask/wrist``) bool [b, F], if you choose steps, cameras or ``edges="repeat"``, or
       datasets differ in F. False for a repeated edge of the episode, a damaged frame, and a camera that the dataset
       lacks.
-    - ``frame_step`` int64 [b, F], the steps of the frames, if you choose frames, cameras or ``bounds="clamp"``.
+    - ``frame_step`` int64 [b, F], the steps of the frames, if you choose steps, cameras or ``edges="repeat"``.
     - ``action`` float32 [b, W, A], or [b, A] if reduced.
     - ``action_mask`` bool, shaped as ``action``. Vectors are padded to the largest dataset of the mixture. Padding,
       steps beyond the pair, and features that a dataset lacks are 0, with mask False.
-    - ``state`` float32 [b, S], or [b, W, S] with ``state_horizon`` above 1.
+    - ``state`` float32 [b, S], or [b, W, S] with more than 1 step.
     - ``state_mask`` bool, shaped as ``state``.
     - ``language`` list of b str.
     - ``dataset`` int32 [b], index in ``dataset_names``.
@@ -55,7 +57,7 @@ class Loader(grain.IterDataset[Batch]):
     - ``step`` int64 [b], t.
     - ``offset`` int64 [b], steps from t to the last frame of the sample.
     - ``sample`` int64 [b], global number of the sample.
-    - ``sample_mask`` bool [b], with ``passes``: False for rows that pad the last batch of several ranks.
+    - ``sample_mask`` bool [b], with ``num_epochs``: False for rows that pad the last batch of several ranks.
 
     The arrays are writable. Their memory is reused when the last array, view or tensor over it is deleted.
 
@@ -78,7 +80,7 @@ class Loader(grain.IterDataset[Batch]):
         self.rank_plan = RankPlan(mixture, run_config)
         self.batch_size = run_config.batch_size
         self.rank, self.world_size = run_config.ranks
-        self.num_workers = run_config.worker_count
+        self.num_workers = run_config.workers.num_processes
         self.num_steps = self.rank_plan.num_steps
         self.counters = self.rank_plan.counters
 
@@ -93,6 +95,11 @@ class Loader(grain.IterDataset[Batch]):
             if isinstance(run_log, RunLog):
                 loader.log_to(run_log.target, every=run_log.every)
         return loader
+
+    @property
+    def spec(self) -> SampleSpec:
+        """Arguments that define the samples; its ``repr`` can be pasted into ``make_loader``."""
+        return self.data.sample_spec
 
     @property
     def dataset_names(self) -> tuple[str, ...]:
@@ -116,12 +123,16 @@ class Loader(grain.IterDataset[Batch]):
     @property
     def action_names(self) -> dict[str, tuple[str, ...]]:
         """Name of each dimension of ``action``, by dataset; further dimensions are padding."""
-        return {name: vector.names for name, vector in zip(self.data.names, self.data.spec.actions, strict=True)}
+        return self._dim_names("action")
 
     @property
     def state_names(self) -> dict[str, tuple[str, ...]]:
         """Name of each dimension of ``state``, by dataset."""
-        return {name: vector.names for name, vector in zip(self.data.names, self.data.spec.states, strict=True)}
+        return self._dim_names("state")
+
+    def _dim_names(self, vector_name: VectorName) -> dict[str, tuple[str, ...]]:
+        vectors = self.data.spec.vectors(vector_name)
+        return {name: vectors[number].names if vectors else () for number, name in enumerate(self.data.names)}
 
     @property
     def normalize(self) -> Normalize | None:
@@ -197,8 +208,8 @@ class Loader(grain.IterDataset[Batch]):
         - ``split``, and ``ranges``: the episodes [start, stop) that it names, by TFDS split.
         - ``episodes``: count of these episodes. ``remaining_episodes``: count of the episodes with samples.
         - ``samples``: count of samples in an epoch.
-        - ``left_out``: count of the other samples by reason (``window``, ``actions``, ``filters``, ``episodes``,
-          ``keep_ranges``, ``holes``). ``left_out_by_condition``: the same for each condition of the filters. A sample
+        - ``left_out``: count of the other samples by reason (``window``, ``actions``, ``where``, ``episodes``,
+          ``keep_ranges``, ``holes``). ``left_out_by_condition``: the same for each condition of ``where``. A sample
           with several reasons counts for the first.
         - ``unknown_episodes``: count of the named episodes that its splits lack.
         - ``labels``: columns that were added after the conversion (``stream.add_labels``).
@@ -298,7 +309,7 @@ class Loader(grain.IterDataset[Batch]):
     def step_of(self, state: Any) -> int:
         """Return the step of a state; raises StateError if it belongs to another order of samples.
 
-        A warning names what differs in the content of batches, such as ``normalize`` or ``image_size``.
+        A warning names what differs in the content of batches, such as ``normalize`` or ``frames.size``.
         """
         step = read_state(state, self.fingerprint, random_ranks=self.run_config.random_ranks)
         if difference := describe_content(state.get("content"), self.content):

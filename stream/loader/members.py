@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from stream.base.errors import ArgumentError
+from stream.base.errors import ArgumentError, closest
 from stream.cache.in_place import open_catalog
 from stream.format.catalog import Catalog, Dataset
 from stream.format.fields import Fields
-from stream.loader.sample_spec import SampleSpec
-from stream.order.choices import Choice, parse_episodes, parse_keep_ranges
-from stream.order.filters import parse_filters
+from stream.format.names import VectorName
+from stream.order.choices import Choice
+from stream.order.frames import Frames
 from stream.order.mixture import Member, resolve_mixture
+from stream.order.select import Select
+from stream.order.vector import Vector
 from stream.storage.remote import CachedRoot, cached_root, is_remote
-
-_PARSERS = (("filters", parse_filters), ("episodes", parse_episodes), ("keep_ranges", parse_keep_ranges))
 
 
 def read_mixture_fields(root: str | Path | CachedRoot, mixture: Any, *, split: str) -> list[Fields]:
@@ -72,13 +72,42 @@ def open_datasets(members: Sequence[Member], catalog: Catalog) -> tuple[Dataset,
     return tuple(named)
 
 
-def parse_choices(members: Sequence[Member], dataset_names: Sequence[str], spec: SampleSpec) -> dict[str, list[Choice]]:
-    """Return the choices among the samples of each member: the spec's, then the member's."""
-    choices_by_dataset: dict[str, list[Choice]] = {}
-    for argument, parse_choice in _PARSERS:
-        by_member = {name: getattr(member, argument) for name, member in zip(dataset_names, members, strict=True)}
-        by_member = {name: value for name, value in by_member.items() if value is not None}
-        for values in (getattr(spec, argument), by_member):
-            for name, choices in parse_choice(values, dataset_names).items():
-                choices_by_dataset.setdefault(name, []).extend(choices)
+def parse_choices(members: Sequence[Member], dataset_names: Sequence[str], select: Select) -> dict[str, list[Choice]]:
+    """Return the choices among the samples of each member: the call's, then the member's."""
+    choices_by_dataset = select.choices(dataset_names)
+    for dataset_name, member in zip(dataset_names, members, strict=True):
+        own_choices = member.select.choices([dataset_name])
+        choices_by_dataset.setdefault(dataset_name, []).extend(own_choices.get(dataset_name, ()))
     return choices_by_dataset
+
+
+def member_frames(members: Sequence[Member], frames: Frames) -> list[Frames]:
+    """Return the frames of each member: the call's, with the member's own steps if it has some."""
+    return [replace(frames, steps=member.frames.steps) if member.frames else frames for member in members]
+
+
+def member_vectors(
+    members: Sequence[Member], dataset_names: Sequence[str], vectors: Mapping[VectorName, Vector]
+) -> dict[VectorName, list[Vector]]:
+    """Return the vectors of each member: the call's, with what the member itself gives; columns are a list, or None.
+
+    Raises:
+        ArgumentError: The columns name an unknown member.
+    """
+    by_member: dict[VectorName, list[Vector]] = {}
+    for vector_name, vector in vectors.items():
+        for name in vector.columns if isinstance(vector.columns, Mapping) else ():
+            if name not in dataset_names:
+                available = closest(name, dataset_names, noun="members")
+                raise ArgumentError(f"{vector_name}=Vector(columns=...): no member {name!r}; {available}")
+        by_member[vector_name] = []
+        for member, dataset_name in zip(members, dataset_names, strict=True):
+            own = {} if (own_vector := getattr(member, vector_name)) is None else own_vector.chosen()
+            columns = own.pop("columns", None)
+            if isinstance(columns, Mapping):
+                raise ArgumentError(
+                    f"mixture: {dataset_name}: {vector_name}.columns={columns!r:.100}; expected a list of its columns"
+                )
+            columns = vector.columns_of(dataset_name) if columns is None else columns
+            by_member[vector_name].append(replace(vector, columns=columns, **own))
+    return by_member

@@ -13,21 +13,20 @@ from typing import Any
 import numpy as np
 
 from stream.base.arguments import check_whole_number
-from stream.base.errors import ArgumentError, closest
+from stream.base.errors import ArgumentError
 from stream.batch.cameras import find_cameras
 from stream.batch.columns import draw_texts, find_column, find_texts
 from stream.batch.dataset_vector import dataset_vector
-from stream.batch.resize import Resize
 from stream.batch.spaces import check_spaces, dropped_steps
 from stream.batch.spec import BatchSpec
-from stream.batch.vectors import Vector
+from stream.batch.vectors import DatasetVector
 from stream.cache.in_place import open_catalog
-from stream.format.catalog import Catalog, Dataset
+from stream.format.catalog import Catalog
 from stream.format.index import IndexCheck, SplitIndex, UsedColumn, used_columns
 from stream.format.names import VECTORS, TableKind, VectorName
 from stream.format.spaces import derived_column
-from stream.loader.members import open_datasets, parse_choices
-from stream.loader.sample_spec import MOST_STEPS, STEPS, SampleSpec
+from stream.loader.members import member_frames, member_vectors, open_datasets, parse_choices
+from stream.loader.sample_spec import SampleSpec
 from stream.order.choices import Choice
 from stream.order.filters import check_stored, settle_missing
 from stream.order.member import OpenMember
@@ -38,6 +37,7 @@ from stream.order.reference import SampleRef, describe_rows
 from stream.order.rows import Rows
 from stream.order.sample_index import SampleIndex
 from stream.order.shuffle import Shuffle
+from stream.order.vector import MOST_STEPS, STEP_LIMITS
 from stream.order.weights import parse_weights
 from stream.order.window import StepSpan, resolve_steps, resolve_windows
 from stream.storage.remote import CachedRoot
@@ -74,40 +74,42 @@ class OpenMixture:
         self.root = catalog.location
         self.datasets = open_datasets(mixture.members, catalog)
         # Drop datasets that do not map to a space first: their columns need not exist for the filters.
-        keeps = check_spaces(
-            self.datasets,
-            spec.spaces,
-            {vector_name: spec.own_columns(vector_name) for vector_name in VECTORS},
-            unmapped=spec.unmapped,
-            unknown_units=spec.unknown_units,
-        )
+        names = [dataset.name for dataset in self.datasets]
+        keeps = check_spaces(self.datasets, member_vectors(mixture.members, names, spec.vectors))
         spec = spec.without(self._drop(keeps))
         members = tuple(compress(mixture.members, keeps))
-        choices = parse_choices(members, [dataset.name for dataset in self.datasets], spec)
-        choices, keeps = settle_missing(choices, self.datasets, spec.missing)
+        names = [dataset.name for dataset in self.datasets]
+        choices = parse_choices(members, names, spec.select)
+        policies = {
+            name: max(spec.select.on_missing_column, member.select.on_missing_column, key="error".__ne__)
+            for name, member in zip(names, members, strict=True)
+        }
+        choices, keeps = settle_missing(choices, self.datasets, policies)
         # A saved loader has only the remaining members.
         self.sample_spec = spec = spec.without(self._drop(keeps))
         self.mixture = replace(mixture, members=tuple(compress(members, keeps)))
         self.members = self.mixture.members
         self.names = tuple(dataset.name for dataset in self.datasets)
+        self.vectors = member_vectors(self.members, self.names, spec.vectors)
         fields = [dataset.fields for dataset in self.datasets]
-        self.windows = tuple(resolve_windows(spec.frames, fields, self.names))
+        frame_steps = [frames.steps for frames in member_frames(self.members, spec.frames)]
+        self.windows = tuple(resolve_windows(frame_steps, fields, self.names))
         pair_datasets = [dataset.name for dataset in self.datasets if dataset.fields.layout == "pairs"]
-        if spec.bounds == "clamp" and pair_datasets:
-            raise ArgumentError(
-                f"bounds='clamp': these datasets hold only complete pairs: {', '.join(pair_datasets)}; convert them "
-                "with `--layout frames`, or take bounds='inside'"
+        if spec.frames.edges == "repeat" and pair_datasets:
+            _log.warning(
+                "edges='repeat': no sample beyond the edges of %s, which hold only complete pairs; for every step t, "
+                "convert with `--layout frames`",
+                ", ".join(pair_datasets),
             )
-        resize = Resize(spec.image_fit, spec.image_filter)
-        self.cameras = find_cameras(spec.cameras, fields, self.names, size=spec.image_size, resize=resize)
+        self.cameras = find_cameras(spec.frames, fields, self.names)
         self.sample_index = SampleIndex(self._open_members(choices), samples_per_episode=spec.samples_per_episode)
         self.sizes: dict[str, int] = dict(zip(self.names, self.sample_index.sizes.tolist(), strict=True))
         self.relative_weights = [
             member.relative_weights(size) for member, size in zip(self.members, self.sizes.values(), strict=True)
         ]
         shuffle = Shuffle.parse(spec.shuffle)
-        self.phase_weights, schedule = self._passes(shuffle) if spec.passes else self._mix(batch_size)
-        num_samples = spec.passes and spec.passes * int(self.sample_index.sizes.sum())
+        self.phase_weights, schedule = self._passes(shuffle) if spec.num_epochs else self._mix(batch_size)
+        num_samples = spec.num_epochs and spec.num_epochs * int(self.sample_index.sizes.sum())
         self.plan = Plan(schedule, self.sample_index, seed=spec.seed, shuffle=shuffle, num_samples=num_samples)
         self._warn_of_offsets()
 
@@ -128,8 +130,8 @@ class OpenMixture:
                 window=window,
                 cameras=[stored for camera in self.cameras for stored in camera.stored[number]],
                 choices=choices.get(dataset.name, ()),
-                action_margins=self._action_margins(dataset),
-                clamps=spec.bounds == "clamp",
+                action_margins=self._action_margins(number),
+                repeats_edges=spec.frames.edges == "repeat",
                 weights=sample_weights.get(dataset.name),
             )
             for number, (entry, dataset, window) in enumerate(
@@ -153,9 +155,9 @@ class OpenMixture:
         """Content of a batch."""
         sample_spec = self.sample_spec
         labelled_splits = list(map(self.sample_index.most_labelled, range(len(self.members))))
-        vectors = {vector_name: self._vectors(vector_name, labelled_splits) for vector_name in VECTORS}
-        steps = {name: self._steps(name) for name in STEPS}
-        names_language = sample_spec.language != "language"
+        action = sample_spec.action
+        actions, states = (self._dataset_vectors(name, labelled_splits) for name in VECTORS)
+        names_language = sample_spec.language not in (None, "language")
         spec = BatchSpec(
             datasets=self.names,
             splits=tuple(self.sample_index.splits),
@@ -164,17 +166,17 @@ class OpenMixture:
             stored_cameras=tuple(len(dataset.fields.stored_cameras) for dataset in self.datasets),
             cameras=self.cameras,
             windows=self.windows,
-            chooses_frames=sample_spec.chooses_frames,
+            chooses_frames=sample_spec.frames.is_chosen or any(member.frames for member in self.members),
             seed=sample_spec.seed,
-            metadata=sample_spec.metadata,
-            actions=vectors["action"],
-            states=vectors["state"],
-            derived={name: derived_column(name, sample_spec.spaces.get(name)) for name in VECTORS},
+            actions=actions,
+            states=states,
+            derived={name: derived_column(name, vector.space) for name, vector in sample_spec.vectors.items()},
             rates=tuple(dataset.fields.control_frequency for dataset in self.datasets),
-            action=sample_spec.action,
-            action_span=StepSpan(steps["action_from"], steps["horizon"]),
-            state_span=StepSpan(steps["state_from"], steps["state_horizon"]),
-            state_has_steps=sample_spec.state_horizon != 1,
+            reduction=action.reduce if action else None,
+            action_span=self._span("action", self.offsets),
+            state_span=self._span("state", [1] * len(self.names)),
+            state_has_steps=any(vector.steps not in (None, 1) for vector in self.vectors.get("state", ())),
+            has_language=sample_spec.language is not None,
             languages=find_texts(sample_spec.languages, labelled_splits, self.names) if names_language else (),
             columns=tuple(find_column(name, labelled_splits, self.names) for name in sample_spec.columns),
             num_samples=self.plan.num_samples,
@@ -184,26 +186,35 @@ class OpenMixture:
         _check_column_names(spec)
         return spec
 
-    def _vectors(self, vector_name: VectorName, labelled_splits: Sequence[SplitIndex]) -> tuple[Vector, ...]:
-        """Return a vector of each dataset."""
-        chosen_columns = self.sample_spec.own_columns(vector_name)
-        for name in chosen_columns:
-            if name not in self.names:
-                available = closest(name, self.names, noun="members")
-                raise ArgumentError(f"{vector_name}_columns: no member {name!r}; {available}")
-        space = self.sample_spec.spaces.get(vector_name)
+    def _dataset_vectors(
+        self, vector_name: VectorName, labelled_splits: Sequence[SplitIndex]
+    ) -> tuple[DatasetVector, ...]:
+        """Return a vector of each dataset; none if batches do not have it."""
         return tuple(
-            dataset_vector(dataset, vector_name, chosen_columns.get(dataset.name), steps=split.steps, space=space)
-            for dataset, split in zip(self.datasets, labelled_splits, strict=True)
+            dataset_vector(dataset, vector_name, vector, steps=split.steps)
+            for dataset, split, vector in zip(
+                self.datasets, labelled_splits, self.vectors.get(vector_name, ()), strict=vector_name in self.vectors
+            )
         )
 
-    def _steps(self, name: str) -> tuple[int, ...]:
-        """Return an argument of ``STEPS`` in steps of each dataset."""
-        value = getattr(self.sample_spec, name)
-        if value is None:
-            return self.offsets
+    def _span(self, vector_name: VectorName, default_lengths: Sequence[int]) -> StepSpan:
+        """Return the steps of a vector by member."""
+        vectors = self.vectors.get(vector_name)
+        if vectors is None:
+            return StepSpan((0,) * len(self.names), (1,) * len(self.names))
+        starts = [vector.start for vector in vectors]
+        lengths = [
+            default if vector.steps is None else vector.steps
+            for vector, default in zip(vectors, default_lengths, strict=True)
+        ]
         fields = [dataset.fields for dataset in self.datasets]
-        return resolve_steps(name, value, fields, self.names, least=STEPS[name], most=MOST_STEPS)
+        resolved = [
+            resolve_steps(
+                f"{vector_name}.{argument}", values, fields, self.names, least=STEP_LIMITS[argument], most=MOST_STEPS
+            )
+            for argument, values in (("start", starts), ("steps", lengths))
+        ]
+        return StepSpan(*resolved)
 
     @cached_property
     def check(self) -> IndexCheck:
@@ -281,7 +292,7 @@ class OpenMixture:
             "seed": spec.seed,
             "shuffle": spec.shuffle,
             "samples_per_episode": spec.samples_per_episode,
-            "passes": "complete passes" if spec.passes else None,
+            "num_epochs": "complete epochs" if spec.num_epochs else None,
             "datasets": datasets,
             "phases": phases,
         }
@@ -298,19 +309,22 @@ class OpenMixture:
         hashes = {dataset.name: dataset.fingerprint(read_columns.get(dataset.name, ())) for dataset in self.datasets}
         return {**self.sample_spec.content, "data": hashes}
 
-    def _action_margins(self, dataset: Dataset) -> tuple[int, int]:
-        """Return the steps at either end of an episode that have too few actions to be samples."""
-        space = self.sample_spec.action_space
-        has_own_columns = dataset.name in self.sample_spec.own_columns("action")
-        first_dropped, last_dropped = (0, 0) if space is None or has_own_columns else dropped_steps(dataset, space)
-        return first_dropped, last_dropped + self.sample_spec.min_actions - 1
+    def _action_margins(self, number: int) -> tuple[int, int]:
+        """Return the steps at either end of an episode that have too few actions to be samples of a member."""
+        first_dropped, last_dropped = 0, 0
+        if self.sample_spec.action is not None:
+            vector = self.vectors["action"][number]
+            if vector.space is not None and vector.columns is None:
+                first_dropped, last_dropped = dropped_steps(self.datasets[number], vector.space)
+        num_actions = max(self.sample_spec.select.min_future_actions, self.members[number].select.min_future_actions)
+        return first_dropped, last_dropped + num_actions - 1
 
     def _passes(self, shuffle: Shuffle) -> tuple[list[list[float]], Passes]:
         """Return the shares of the members in complete passes, and their order."""
         if self.mixture.until:
             raise ArgumentError(
-                f"passes={self.sample_spec.passes}: the mixture has a schedule of weights, which complete passes do "
-                "not use; give a mapping of names to weights, or leave passes out"
+                f"num_epochs={self.sample_spec.num_epochs}: the mixture has a schedule of weights, which complete "
+                "epochs do not use; give a mapping of names to weights, or leave num_epochs out"
             )
         sizes = self.sample_index.sizes
         shares = [(sizes / sizes.sum()).tolist()]

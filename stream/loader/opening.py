@@ -11,159 +11,95 @@ from typing import Any, Literal
 
 from stream.base.arguments import check_names, with_known_names
 from stream.base.errors import ArgumentError
-from stream.batch.cameras import Cameras
-from stream.batch.resize import ImageFilter, ImageFit, ImageSize
-from stream.batch.spaces import ActionSpace, StateSpace, UnknownUnits, Unmapped
-from stream.batch.spec import Decode, Metadata
-from stream.batch.vectors import Reduction
 from stream.loader.loader import Loader
 from stream.loader.open_mixture import open_mixture
-from stream.loader.run_config import RunConfig
-from stream.loader.sample_spec import SampleSpec
+from stream.loader.run_config import RunConfig, Workers
+from stream.loader.sample_spec import FramesLike, SampleSpec, VectorLike
 from stream.loader.saved import read_saved
-from stream.order.filters import Missing
-from stream.order.window import Bounds
+from stream.order.frames import Frames
+from stream.order.mixture import MixtureLike
+from stream.order.select import Select
+from stream.order.vector import Vector
 from stream.statistics.normalize import Normalize
 from stream.storage.remote import cached_root
 
 _log = logging.getLogger("stream")
+_OVERRIDES = ("rank", "world_size", "num_workers", "transforms", "on_error", "num_steps", "decode")
+"""Arguments of ``load_loader`` that define no other samples."""
 
 
 @with_known_names
 def make_loader(
     root: str | Path,
-    mixture: str | Path | Mapping[str, Any] | Sequence[str] | Sequence[tuple[int | None, Mapping[str, Any]]],
+    mixture: MixtureLike,
     *,
     batch_size: int,
     split: str = "train",
     seed: int = 0,
-    num_workers: int | Literal["auto"] = 0,
-    threads: int | None = None,
-    prefetch: int = 2,
+    num_workers: int | Literal["auto"] | Workers = 0,
     rank: int | None = None,
     world_size: int | None = None,
-    cameras: Cameras = None,
-    image_size: ImageSize = None,
-    image_fit: ImageFit = "stretch",
-    image_filter: ImageFilter = "area",
-    frames: Sequence[int | str] | None = None,
-    bounds: Bounds = "inside",
-    metadata: Metadata = "full",
-    action: Reduction = "window",
-    action_from: int | str = 0,
-    horizon: int | str | None = None,
-    state_from: int | str = 0,
-    state_horizon: int | str = 1,
-    action_columns: Mapping[str, Sequence[Any]] | None = None,
-    state_columns: Mapping[str, Sequence[Any]] | None = None,
-    action_space: ActionSpace | None = None,
-    state_space: StateSpace | None = None,
-    unmapped: Unmapped = "error",
-    unknown_units: UnknownUnits = "refuse",
-    language: str | Sequence[str] = "language",
+    frames: FramesLike = Frames(),
+    action: VectorLike = Vector(),
+    state: VectorLike = Vector(),
+    language: str | Sequence[str] | None = "language",
     columns: Sequence[str] = (),
-    samples_per_episode: int = 0,
-    passes: int | None = None,
-    min_actions: int = 1,
+    select: Select | Mapping[str, Any] = Select(),
     shuffle: str = "global",
-    filters: Any = None,
-    missing: Missing = "error",
-    episodes: Mapping[str, Any] | str | Path | None = None,
-    keep_ranges: Mapping[str, Any] | str | Path | None = None,
+    num_epochs: int | None = None,
     sample_weights: str | Mapping[str, str] | None = None,
+    samples_per_episode: int = 0,
+    num_steps: int | None = None,
     transforms: Sequence[Any] = (),
     normalize: str | Mapping[str, Any] | Normalize | None = None,
     on_error: Literal["raise", "replace"] = "raise",
-    num_steps: int | None = None,
-    decode: Decode = "host",
     cache: str | Path | None = None,
 ) -> Loader:
     """Open a converted root and mix its datasets.
+
+    >>> loader = make_loader("data/oxe", "oxe29", batch_size=64, frames=[-1, 0], action=16)  # doctest: +SKIP
 
     Args:
         root: Folder that ``convert.run`` wrote or ``pairstream fetch`` copied; or ``s3://...``, ``gs://...`` or
             ``https://...``, which is read in place.
         mixture: Name of a mixture (``oxe29``) or dataset, a list of datasets, a mapping of names to weights, or a YAML
             file. A weight is a number, ``"size"``, or ``{"size_power": p, "factor": f}``; 0 leaves the dataset out. A
-            member may also be a mapping with ``dataset``, ``root``, ``weight``, ``split``, ``filters``, ``episodes``
-            and ``keep_ranges``. A schedule is a list of ``(until, mapping)``: each mapping holds up to step ``until``,
-            which is None for the last.
+            member may also be a mapping with ``dataset``, ``root``, ``weight``, ``split``, ``select``, ``frames``,
+            ``action`` and ``state``. A schedule is a list of ``(until, mapping)``: each mapping holds up to step
+            ``until``, which is None for the last.
         batch_size: Rows of the global batch, at most 2^20. Each rank gets ``batch_size / world_size``.
         split: Role that the mixture defines (``train``, ``val``), if it has a name or file; else episodes in TFDS's
             grammar (``train[:90%]``, ``train+test``).
         seed: Seed of the order of samples and of random transforms.
         num_workers: Processes, each of which makes complete batches; 0 makes them in a thread of this process.
-            ``auto`` takes this rank's share of the processors available to the ranks of this machine, less one for the
-            trainer: at least 1, at most 64. ``Loader.num_workers`` has the number.
-        threads: Threads of each worker, by default 1. Without workers the default is 2, or 1 on one processor.
-        prefetch: Batches that are ready or in progress, in addition to one for each worker.
+            ``auto`` takes this rank's share of the processors, less one for the trainer. ``stream.Workers`` also sets
+            threads and prefetched batches.
         rank: Number of this loader among the ranks, from 0. Give it with ``world_size``, or give neither: a loader
             without ranks raises in a multi-process job. ``rank=0, world_size=1`` always gives all rows.
         world_size: Number of ranks that share the global batch.
-        cameras: Role or name of a camera (``"wrist"``), whose key is ``frames``; or a list, with a key for each
-            (``frames/primary``, ``frames/wrist``). By default the primary camera, or else the first. A depth camera has
-            its name or ``depth/<role>``; its key is ``depth``, or ``depth/wrist`` in a list. A mapping
-            ``{"exterior": ("left", "right"), "wrist": "wrist"}`` gives the keys. One of several cameras is drawn for
-            each sample, again in each epoch.
-        image_size: (height, width) of all frames, resized where they are decoded; or a mapping by camera. By default
-            the stored size, which must then be the same in all datasets.
-        image_fit: ``stretch`` to the size, or ``pad`` with black borders, which keeps the aspect ratio.
-        image_filter: ``area``, the mean of the covered pixels; ``lanczos`` or ``bilinear``, with antialiasing. Depth
-            takes the nearest value.
-        frames: Frames of a sample, relative to its step t: steps (``-1``), seconds by each dataset's rate
-            (``"0.6s"``), a random distance (``"1..10"``), or the dataset's ``"offset"``. ``"last"`` is the last step of
-            the episode. ``"goal"`` is a random later step of the episode, each with the same probability.
-            ``"goal:geometric:0.99"`` is k steps later with a probability that falls by this factor a step, or the last
-            step. By default the frames of a pair.
-        bounds: ``inside`` takes the steps t whose frames all exist. ``clamp`` takes every t, and repeats the first or
-            last frame of the episode, with mask False.
-        metadata: ``full``; ``dataset_only`` for frames, sample and dataset; ``none`` for frames and sample.
-        action: ``window`` of all steps of the pair, or one action: ``sum``, ``mean`` or ``first``.
-        action_from: First step of the action windows, relative to t; a number, or seconds by each dataset's rate
-            (``"-0.2s"``).
-        horizon: Steps of the action windows, at most 100,000, or seconds (``"1s"``). Steps beyond the episode, and
-            beyond a dataset's horizon if others have a longer one, are masked. By default each dataset's offset.
-        state_from: First step of the state, relative to t, or seconds.
-        state_horizon: Steps of the state, or seconds; with 1 the state has no dimension of steps.
-        action_columns: Columns of ``steps`` that replace the registry's action, by dataset: names, or
-            ``(name, [indices])``.
-        state_columns: The same for the state.
-        action_space: Space that the action of every dataset is mapped to: ``oxe``, the 7 numbers of OpenVLA and Octo;
-            ``eef_delta``, the same in metres and radians a step; or ``joint``. None takes the registry's action.
-            Members of ``action_columns`` keep those.
-        state_space: The same for the state: ``eef``, the pose of the end effector, or ``joint``.
-        unmapped: Treatment of datasets that do not map to a space: ``error``; ``mask``, zeros with mask False;
-            ``drop``, a mixture without them.
-        unknown_units: ``refuse`` datasets whose units no source specifies, or ``keep`` their numbers as stored.
+        frames: ``stream.Frames``, or only its steps (``[-1, 0, "goal"]``). By default the frames of a pair.
+        action: ``stream.Vector``, or only its steps (``16``, ``"1s"``); None for batches without actions. By default as
+            many steps as the dataset's offset.
+        state: ``stream.Vector``, or only its steps; None for batches without states. By default the state at t.
         language: Column of texts that is the key ``language``; or several columns. One of the texts that are not empty
-            is drawn for each sample, again in each epoch.
-        columns: Additional columns of the index, labels included, with ``metadata="full"``. Each is a key of the batch:
-            a list of texts, or an array with its mask ``<name>_mask``.
-        samples_per_episode: Pairs of each episode in an epoch; 0 for all.
-        passes: Complete passes after which iteration stops: each pass has each sample of each member once, whatever
-            the member's weight above 0. With ``sample_weights`` a pass draws the same number of samples by weight.
+            is drawn for each sample, again in each epoch. None for batches without it.
+        columns: Additional columns of the index, labels included. Each is a key of the batch: a list of texts, or an
+            array with its mask ``<name>_mask``.
+        select: ``stream.Select``: the steps t that are samples. By default all whose frames exist.
+        shuffle: ``global``; ``block:N``, which draws N neighbouring records together; or ``none``.
+        num_epochs: Complete epochs after which iteration stops: each has each sample of each member once, whatever the
+            member's weight above 0. With ``sample_weights`` an epoch draws the same number of samples by weight.
             Batches have ``sample_mask``. The last batch is smaller; with several ranks it is padded to the same number
             of rows for each rank, and ``sample_mask`` is False for the padding. None draws by weight without end.
-        min_actions: Actions that the episode must have from t on; steps t with fewer are left out. Steps whose action
-            does not exist in ``action_space`` are always left out.
-        shuffle: ``global``; ``block:N``, which draws N neighbouring records together; or ``none``.
-        filters: ``[(column, operator, value), ...]``, all of which must hold, or a mapping of datasets to such lists.
-        missing: Treatment of datasets that lack a column of ``filters``: ``error``; ``keep`` all of their samples;
-            ``drop``, a mixture without them.
-        episodes: Episodes to keep by member: a list of their ``episode_id``, ``{"leave_out": ids}``, or a file with
-            either; or a JSON file of the mapping.
-        keep_ranges: Steps t to keep by member: a mapping of episodes to lists of [start, stop), or a JSON file such as
-            openpi's for DROID. Episodes that are not named are left out.
         sample_weights: Column of numbers >= 0, of every member or by member. Of N samples in an epoch, sample i is
             drawn floor or ceil of N * w_i / sum(w) times, and never with weight 0.
+        samples_per_episode: Samples of each episode in an epoch; 0 for all.
+        num_steps: Step at which iteration stops; None never stops. Each ``for`` starts at step 0, so it gives the same
+            batches each time. ``stream.torch.StreamDataset`` continues where the last iteration ended.
         transforms: ``grain.transforms.Map`` or ``RandomMap``, applied to each batch where it is made.
         normalize: Normalisation after the transforms: a method of ``stream.Normalize`` (``"mean_std"``, ``"q01_q99"``,
             ``"min_max"``), a mapping of its arguments, or an instance, such as ``stream.load_normalize(path)``.
         on_error: ``raise``, or ``replace`` an unreadable record by another of the same dataset.
-        num_steps: Step at which iteration stops; None never stops. Each ``for`` starts at step 0, so it gives the same
-            batches each time. ``stream.torch.PairDataset`` continues where the last iteration ended.
-        decode: ``host`` decodes JPEGs where the batch is made; ``device`` leaves frames encoded
-            (``stream.batch.encoded``) until ``stream.torch.to_device`` decodes them.
         cache: Local folder for the parts of a remote root that were read, and a limit for its records:
             ``"DIR:200GB"``, or ``"DIR"`` without a limit. Loaders and ranks of a machine share it, and
             ``pairstream fetch`` fills it.
@@ -177,9 +113,29 @@ def make_loader(
         stream.storage.remote.RemoteError: A remote root cannot be read.
     """
     _check_platform()
-    arguments = locals()
-    spec = SampleSpec(**{name: arguments[name] for name in SampleSpec.__dataclass_fields__})
-    run_config = RunConfig(**{name: arguments[name] for name in RunConfig.__dataclass_fields__})
+    spec = SampleSpec(
+        seed=seed,
+        shuffle=shuffle,
+        num_epochs=num_epochs,
+        sample_weights=sample_weights,
+        samples_per_episode=samples_per_episode,
+        frames=Frames.of("frames", frames),
+        action=None if action is None else Vector.of("action", action),
+        state=None if state is None else Vector.of("state", state),
+        language=language,
+        columns=columns,
+        select=Select.of("select", select),
+    )
+    run_config = RunConfig(
+        batch_size=batch_size,
+        workers=Workers.of("num_workers", num_workers),
+        rank=rank,
+        world_size=world_size,
+        transforms=transforms,
+        on_error=on_error,
+        num_steps=num_steps,
+        decode=spec.frames.decode,
+    )
     opened = open_mixture(cached_root(root, cache), mixture, split=split, spec=spec, batch_size=run_config.batch_size)
     return Loader(opened, run_config, normalize=normalize, knows_ranks=rank is not None)
 
@@ -196,8 +152,8 @@ def load_loader(
         path: File that ``Loader.save`` wrote.
         root: Location of the converted data, if they were moved.
         cache: Cache of a remote root, as for ``make_loader``.
-        overrides: ``rank``, ``world_size``, ``num_workers``, ``threads``, ``prefetch``, ``transforms``, ``on_error``,
-            ``num_steps`` or ``decode``, as for ``make_loader``; or ``normalize=False``, for values as stored. Other
+        overrides: ``rank``, ``world_size``, ``num_workers``, ``transforms``, ``on_error`` or ``num_steps``, as for
+            ``make_loader``; ``decode``, as for ``stream.Frames``; or ``normalize=False``, for values as stored. Other
             arguments would define another run.
 
     Raises:
@@ -212,7 +168,9 @@ def load_loader(
     for argument in overrides:
         if argument in SampleSpec.__dataclass_fields__ or argument in ("batch_size", "normalize"):
             raise ArgumentError(f"{argument}: {path} defines it, as another would be another run; use make_loader")
-    check_names(overrides, RunConfig.__dataclass_fields__)
+    check_names(overrides, _OVERRIDES)
+    if "num_workers" in overrides:
+        overrides["workers"] = Workers.of("num_workers", overrides.pop("num_workers"))
     mixture, run_config, saved_transforms = read_saved(path, root=root, cache=cache, overrides=overrides)
     if saved_transforms.code and "transforms" not in overrides:
         _log.warning(

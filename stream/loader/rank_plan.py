@@ -61,7 +61,7 @@ class RankPlan:
             seed=self.mixture.sample_spec.seed,
             rank=self.rank,
             rows=self.rows,
-            threads=self.run_config.thread_count,
+            threads=self.run_config.workers.num_threads,
             decode=self.run_config.decode,
         )
 
@@ -89,12 +89,12 @@ class RankPlan:
     def start(self) -> tuple[BatchSource, int]:
         """Start workers or a thread; return their source, and the number of batches to keep in progress."""
         self.mixture.check.start()
-        num_workers = self.run_config.worker_count
+        num_workers = self.run_config.workers.num_processes
         # The threads of this maker end with its iterator.
         maker = self._maker if num_workers else BatchMaker(self._setup())
         ring = self.counters.ring = Ring(maker.layout.nbytes)
         # One batch for each worker, two whose records are on their way, and `prefetch` more.
-        num_batches = self.run_config.prefetch + max(1, num_workers) * (3 if maker.asks_ahead else 1)
+        num_batches = self.run_config.workers.prefetch + max(1, num_workers) * (3 if maker.asks_ahead else 1)
         ring.reserve(num_batches + 1)
         if num_workers:
             return ProcessSource(maker, workers=num_workers, replacer=self._replacer, ring=ring), num_batches
@@ -103,9 +103,9 @@ class RankPlan:
 
 def _check_encoded(mixture: OpenMixture) -> None:
     """Raise ArgumentError if frames cannot stay encoded until they are on a device."""
-    if mixture.sample_spec.image_size is not None:
+    if mixture.sample_spec.frames.size is not None:
         raise ArgumentError(
-            "decode='device' gives frames in their stored size; leave image_size out and resize on the device, or take "
+            "decode='device' gives frames in their stored size; leave size out and resize on the device, or take "
             "decode='host'"
         )
     for camera in mixture.cameras:

@@ -11,18 +11,21 @@ from pathlib import Path
 from typing import Any
 
 from stream.base.errors import ArgumentError, StateError
-from stream.base.plain_values import canonical_choice
 from stream.format.catalog import Dataset
 from stream.loader.open_mixture import OpenMixture
 from stream.loader.run_config import RunConfig
 from stream.loader.sample_spec import SampleSpec
 from stream.loader.state import STATE_VERSION, describe_content, describe_order, read_json, write_json
-from stream.order.filters import canonical_filters
+from stream.order.frames import Frames
 from stream.order.mixture import Member, Mixture
+from stream.order.select import Select
+from stream.order.vector import Vector
 from stream.statistics.normalize import Normalize, bind_transforms
 from stream.storage.remote import CachedRoot, cached_root, is_remote
 
 _log = logging.getLogger("stream")
+_OBJECTS: dict[str, Any] = {"select": Select, "frames": Frames, "action": Vector, "state": Vector}
+"""Objects of a member, by the key of a file."""
 _SAVED_SETTINGS = ("batch_size", "on_error", "num_steps", "decode")
 
 
@@ -73,7 +76,7 @@ def save_loader(path: str | Path, mixture: OpenMixture, run_config: RunConfig) -
         **dict(zip(("rank", "world_size"), run_config.ranks, strict=True)),
         "members": [_encode_member(*member) for member in members],
         "until": mixture.mixture.until,
-        "options": {name: getattr(mixture.sample_spec, name) for name in SampleSpec.__dataclass_fields__},
+        "sample": mixture.sample_spec.to_json(),
         "fingerprint": mixture.fingerprint(),
         "data": mixture.content()["data"],
         # A subclass of Normalize is code.
@@ -111,7 +114,7 @@ def read_saved(
     content = read_json(Path(path))
     try:
         saved_mixture = Mixture(tuple(map(_decode_member, content["members"])), tuple(map(int, content["until"])))
-        spec = SampleSpec(**content["options"])
+        spec = SampleSpec.of("sample", content["sample"])
         settings = {setting: content[setting] for setting in (*_SAVED_SETTINGS, "rank", "world_size")}
         data_root: Any = root or _text(content["root"])
         fingerprint = content["fingerprint"]
@@ -138,15 +141,8 @@ def _encode_member(member: Member, dataset: Dataset, weights: Sequence[float]) -
         "split": member.split,
         "weights": weights,
         "root": root,
-        "filters": canonical_filters(member.filters),
-        "episodes": _encode_choice("episodes", member.episodes),
-        "keep_ranges": _encode_choice("keep_ranges", member.keep_ranges),
+        **{name: value.to_json() for name in _OBJECTS if (value := getattr(member, name)) is not None},
     }
-
-
-def _encode_choice(argument: str, value: Any) -> Any:
-    """Return a choice of one member in JSON form."""
-    return None if value is None else canonical_choice(argument, {"": value})[""]
 
 
 def _decode_member(content: Any) -> Member:
@@ -156,7 +152,7 @@ def _decode_member(content: Any) -> Member:
         tuple(map(float, content["weights"])),
         name=_text(content["name"]),
         root=None if content["root"] is None else _text(content["root"]),
-        **{argument: content[argument] for argument in ("filters", "episodes", "keep_ranges")},
+        **{name: kind.of(name, content[name]) for name, kind in _OBJECTS.items() if name in content},
     )
 
 

@@ -17,14 +17,14 @@ _MAX_FILE_BYTES = 1 << 30
 """Size limit of ``loader.json``; keep ranges of a million episodes take 200 MB."""
 _MEMBER_WORDS = {
     "index": "position in the mixture",
-    "margins": "steps before and after t that frames= and bounds= need",
-    "action_margins": "steps at either end of an episode that min_actions= and action_space= leave out",
-    "holes": "frames that must exist, by cameras= and frames=",
+    "margins": "steps before and after t that frames= needs",
+    "action_margins": "steps at either end of an episode that min_future_actions and the space of the action leave out",
+    "holes": "frames that must exist, by frames=",
 }
 """Words for the fields of ``OpenMember.fingerprint`` that do not have the name of an argument."""
 _DATA_WORDS = {
     "episodes": "episodes and steps",
-    "filters": "columns that filters= reads",
+    "where": "columns that where= reads",
     "sample_weights": "column of sample_weights=",
     "holes": "missing frames",
 }

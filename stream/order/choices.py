@@ -219,14 +219,14 @@ def parse_episodes(episodes: Any, members: Sequence[str]) -> dict[str, list[Epis
     """Return the choices of ``episodes``, by member.
 
     Args:
-        episodes: None, a mapping of members to lists of episodes (see ``stream.format.episode_list``), or a JSON file
-            of such a mapping.
+        episodes: None, episodes of every member (see ``stream.format.episode_list``), a mapping of members to such
+            values, or a file of either.
         members: Names of the members.
 
     Raises:
         ArgumentError: The argument has another form, a file cannot be read, or a member is unknown.
     """
-    lists = read_by_name(episodes, members, "episodes")
+    lists = _by_member(episodes, members, "episodes")
     return {member: [EpisodeChoice(read_list(value, f"episodes: {member}"))] for member, value in lists.items()}
 
 
@@ -234,15 +234,34 @@ def parse_keep_ranges(keep_ranges: Any, members: Sequence[str]) -> dict[str, lis
     """Return the choices of ``keep_ranges``, by member.
 
     Args:
-        keep_ranges: None; a mapping of members to ranges or JSON files of ranges; or a JSON file of such a mapping.
-            Ranges are a mapping of episodes to lists of [start, stop), as openpi publishes them for DROID.
+        keep_ranges: None; ranges of every member, a mapping of members to ranges or JSON files of ranges, or a JSON
+            file of either. Ranges are a mapping of episodes to lists of [start, stop), as openpi publishes them.
         members: Names of the members.
 
     Raises:
         ArgumentError: The argument has another form, a file cannot be read, a member is unknown, or ranges overlap.
     """
-    ranges = read_by_name(keep_ranges, members, "keep_ranges")
+    ranges = _by_member(keep_ranges, members, "keep_ranges")
     return {member: [_read_ranges(value, f"keep_ranges: {member}")] for member, value in ranges.items()}
+
+
+def _by_member(value: Any, members: Sequence[str], argument: str) -> dict[str, Any]:
+    content = read_value(value, argument)
+    return dict.fromkeys(members, content) if is_for_all(content) else read_by_name(content, members, argument)
+
+
+def is_for_all(content: Any) -> bool:
+    """Return whether a choice of episodes or ranges is for every member, and not a mapping of members to choices."""
+    if isinstance(content, list | tuple):
+        return True
+    if not isinstance(content, Mapping) or not content:
+        return False
+    # Ranges of an episode are pairs of numbers; the names of a member's episodes are texts.
+    return set(content) <= {"keep", "leave_out"} or all(map(_are_ranges, content.values()))
+
+
+def _are_ranges(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(ends, list | tuple) for ends in value)
 
 
 def _read_ranges(value: Any, context: str) -> KeepRanges:

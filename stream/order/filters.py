@@ -39,13 +39,13 @@ _LINKS: dict[TableKind, str] = {"episodes": "episode", "steps": "steps_row"}
 IS_FINITE = "is_finite"
 OPERATORS = (*_COMPARE, "in", "not in", *_MATCH, IS_FINITE)
 
-Missing = Literal["error", "keep", "drop"]
-MISSING: tuple[Missing, ...] = get_args(Missing)
+MissingColumn = Literal["error", "keep", "drop"]
+MISSING_COLUMN: tuple[MissingColumn, ...] = get_args(MissingColumn)
 
 
 @dataclass(frozen=True)
 class Filter(Choice):
-    """A condition on a column, as in pyarrow's ``filters=``; all filters of a dataset must hold.
+    """A condition on a column, as in pyarrow's ``filters=``; all conditions of a dataset must hold.
 
     A column is looked up in ``steps``, ``episodes`` and ``records``, in this order. So ``language`` is the instruction
     at the sample's step t, as in its batch; ``episodes.language`` names another table.
@@ -64,12 +64,12 @@ class Filter(Choice):
     column: str
     how: str
     value: Any
-    reason = "filters"
+    reason = "where"
 
     @property
     def label(self) -> str:
         """Name in the counts by condition."""
-        return f"filters: {self.column} {self.how} {self.value!r:.60}"
+        return f"where: {self.column} {self.how} {self.value!r:.60}"
 
     @property
     def fingerprint(self) -> str:
@@ -104,8 +104,8 @@ class Filter(Choice):
         return holds[row_numbers - first_row]
 
 
-def canonical_filters(filters: Any) -> Any:
-    """Return the ``filters`` argument in its JSON form: None, a list of conditions, or a dict of such lists.
+def canonical_conditions(where: Any) -> Any:
+    """Return ``where`` in its JSON form: None, a list of conditions, or a dict of such lists.
 
     Values become Python scalars; the values of ``in`` and ``not in`` become a sorted list of distinct values. So
     filters of equal meaning are equal, and a generator is read once.
@@ -113,48 +113,49 @@ def canonical_filters(filters: Any) -> Any:
     Raises:
         ArgumentError: The argument has another form, an unknown operator, or values of several kinds.
 
-    >>> canonical_filters([("step", "in", range(3, 0, -1))])
+    >>> canonical_conditions([("step", "in", range(3, 0, -1))])
     [['step', 'in', [1, 2, 3]]]
     """
-    if filters is None:
+    if where is None:
         return None
-    if isinstance(filters, Mapping):
-        return {str(member_name): _conditions(conditions) for member_name, conditions in filters.items()} or None
-    return _conditions(filters) or None
+    if isinstance(where, Mapping):
+        return {str(member_name): _conditions(conditions) for member_name, conditions in where.items()} or None
+    return _conditions(where) or None
 
 
-def parse_filters(filters: Any, datasets: Sequence[str]) -> dict[str, list[Filter]]:
+def parse_conditions(where: Any, datasets: Sequence[str]) -> dict[str, list[Filter]]:
     """Return the filters of a mixture, by dataset; datasets without conditions are left out.
 
     Args:
-        filters: None, a list of ``(column, operator, value)`` for all datasets, or a mapping of dataset names to such
+        where: None, a list of ``(column, operator, value)`` for all datasets, or a mapping of dataset names to such
             lists. Operators: == != < <= > >= in "not in" contains matches is_finite.
         datasets: Names of the datasets.
 
     Raises:
-        ArgumentError: The argument is malformed, see ``canonical_filters``, or names an unknown dataset.
+        ArgumentError: The argument is malformed, see ``canonical_conditions``, or names an unknown dataset.
     """
-    canonical = canonical_filters(filters)
+    canonical = canonical_conditions(where)
     if not isinstance(canonical, dict):
         canonical = dict.fromkeys(datasets, canonical)
     for member_name in canonical:
         if member_name not in datasets:
-            raise ArgumentError(f"filters: no member {member_name!r}; {closest(member_name, datasets, noun='members')}")
+            raise ArgumentError(f"where: no member {member_name!r}; {closest(member_name, datasets, noun='members')}")
     return {name: [Filter(*condition) for condition in value] for name, value in canonical.items() if value}
 
 
 def settle_missing(
-    choices: Mapping[str, Sequence[Choice]], datasets: Sequence[Dataset], missing: Missing
+    choices: Mapping[str, Sequence[Choice]], datasets: Sequence[Dataset], policies: Mapping[str, MissingColumn]
 ) -> tuple[dict[str, list[Choice]], list[bool]]:
     """Return the choices without conditions on columns that a dataset lacks, and which datasets stay in the mixture.
 
     Args:
         choices: Choices by dataset.
         datasets: Open datasets.
-        missing: ``keep`` all samples of a dataset that lacks a column, or ``drop`` the dataset.
+        policies: ``on_missing_column`` of each dataset: ``keep`` all samples of a dataset that lacks a column, or
+            ``drop`` the dataset.
 
     Raises:
-        ArgumentError: A dataset lacks a column, and ``missing`` is ``error``; or all datasets lack it, or none stays.
+        ArgumentError: A dataset lacks a column, and its policy is ``error``; or all datasets lack it, or none stays.
     """
     datasets_without: dict[str, list[str]] = {}
     stored_columns: set[str] = set()
@@ -170,17 +171,17 @@ def settle_missing(
                 filtered_columns.add(filtered_column)
                 settled.setdefault(dataset.name, []).append(choice)
     for column, dataset_names in datasets_without.items():
-        if column not in filtered_columns or missing == "error":
-            hint = "missing='keep' keeps all samples of a dataset that lacks a column, 'drop' leaves it out"
+        if column not in filtered_columns or any(policies[name] == "error" for name in dataset_names):
+            hint = "on_missing_column='keep' keeps all samples of a dataset that lacks a column, 'drop' leaves it out"
             if column not in filtered_columns:
                 hint = closest(column.rpartition(".")[2], stored_columns, noun="columns")
-            raise ArgumentError(f"filters: no column {column!r} in {', '.join(dataset_names)}; {hint}")
-    dropped = set().union(*datasets_without.values()) if missing == "drop" else set()
+            raise ArgumentError(f"where: no column {column!r} in {', '.join(dataset_names)}; {hint}")
+    dropped = {name for name in set().union(*datasets_without.values()) if policies[name] == "drop"}
     if dropped and len(dropped) == len(datasets):
         columns = ", ".join(datasets_without)
-        raise ArgumentError(f"missing='drop' leaves no dataset: each lacks one of the columns {columns}")
+        raise ArgumentError(f"on_missing_column='drop' leaves no dataset: each lacks one of the columns {columns}")
     if dropped:
-        _log.info("without the datasets that lack a column of filters: %s", ", ".join(sorted(dropped)))
+        _log.info("without the datasets that lack a column of where: %s", ", ".join(sorted(dropped)))
     return settled, [dataset.name not in dropped for dataset in datasets]
 
 
@@ -211,12 +212,12 @@ def _stored(dataset: Dataset, table_kind: TableKind | None = None) -> set[str]:
 
 def _conditions(conditions: Any) -> list[list[Any]]:
     if not isinstance(conditions, list | tuple):
-        raise ArgumentError(f"filters: {conditions!r:.100}; expected a list of (column, operator, value)")
+        raise ArgumentError(f"where: {conditions!r:.100}; expected a list of (column, operator, value)")
     return [_condition(condition) for condition in conditions]
 
 
 def _condition(condition: Any) -> list[Any]:
-    context = f"filters: {condition!r:.100}"
+    context = f"where: {condition!r:.100}"
     if not isinstance(condition, list | tuple) or len(condition) not in (2, 3):
         raise ArgumentError(f"{context}; expected (column, operator, value)")
     column, how, *values = condition

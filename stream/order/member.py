@@ -45,7 +45,7 @@ class OpenMember:
         cameras: Numbers of the stored cameras that are loaded.
         choices: Choices among the samples.
         action_margins: Count of steps at the start and at the end of an episode that lack actions, and are no samples.
-        clamps: Whether the window may leave the episode.
+        repeats_edges: Whether a window may leave the episode, and repeats its first or last frame there.
         weights: Column of the weights of samples, None if all are the same.
     """
 
@@ -55,7 +55,7 @@ class OpenMember:
     cameras: Sequence[int] = (0,)
     choices: Sequence[Choice] = ()
     action_margins: tuple[int, int] = (0, 0)
-    clamps: bool = False
+    repeats_edges: bool = False
     weights: str | None = None
 
     @property
@@ -66,13 +66,13 @@ class OpenMember:
     @property
     def margins(self) -> tuple[int, int]:
         """Steps that the window needs before and after t; a stored pair needs none."""
-        return (0, 0) if self.clamps or self.samples == "records" else self.window.margins
+        return (0, 0) if self.repeats_edges or self.samples == "records" else self.window.margins
 
     @property
     def has_holes(self) -> bool:
         """True if missing frames may exclude steps from the samples."""
         left_out = self.dataset.manifest.left_out
-        return self.samples == "steps" and not self.clamps and any(left_out.get(reason) for reason in _HOLES)
+        return self.samples == "steps" and not self.repeats_edges and any(left_out.get(reason) for reason in _HOLES)
 
     @property
     def selection(self) -> tuple[Choice, ...]:
@@ -97,7 +97,7 @@ class OpenMember:
         if self.has_holes:
             columns["holes"] = [("records", column_name) for column_name in _HOLE_COLUMNS]
         for choice in self.selection:
-            reader = "filters" if choice.reason == "filters" else "episodes"
+            reader = "where" if choice.reason == "where" else "episodes"
             columns.setdefault(reader, []).extend(choice.used_columns(split_index, self.samples))
         if self.weights is not None:
             columns["sample_weights"] = [*used_by(split_index, self.weights, self.samples, argument="sample_weights")]

@@ -11,10 +11,16 @@ from pydantic import ValidationError
 
 from stream.base.configs import CONFIGS, list_faults, read_yaml
 from stream.base.errors import ArgumentError, closest
+from stream.base.value_object import ValueObject
 from stream.format.catalog import Catalog
-from stream.format.mixture_file import MixtureFile, SizePower, Weight, in_folder, member_content
+from stream.format.mixture_file import MemberEntry, MixtureFile, SizePower, Weight, in_folder, member_content
+from stream.order.frames import Frames
+from stream.order.select import Select
 from stream.order.splits import near_split
+from stream.order.vector import Vector
 
+MixtureLike = str | Path | Mapping[str, Any] | Sequence[str] | Sequence[tuple[int | None, Mapping[str, Any]]]
+"""A name, datasets, a mapping of them to weights or members, a schedule of such mappings, or a YAML file."""
 _MIXTURES = CONFIGS / "mixtures"
 _EXPECTED = (
     "a name, a list of dataset names, a mapping of them to weights, a YAML file, or a schedule: a list of (last step, "
@@ -33,7 +39,8 @@ class Member:
         offset: Offset of pairs that the mixture was written for, if it names one; loaders use the converted offset.
         name: Name of the member; empty if it is the name of the dataset.
         root: Converted root, None for the root of the loader.
-        filters, episodes, keep_ranges: Choices among its samples, as ``make_loader`` takes them for one dataset.
+        select: Choices among its samples, in addition to the loader's.
+        frames, action, state: Steps, start and columns that replace the loader's for this member; None takes those.
     """
 
     dataset: str
@@ -42,9 +49,10 @@ class Member:
     offset: int | str | None = None
     name: str = ""
     root: str | None = None
-    filters: Any = None
-    episodes: Any = None
-    keep_ranges: Any = None
+    select: Select = Select()
+    frames: Frames | None = None
+    action: Vector | None = None
+    state: Vector | None = None
 
     def relative_weights(self, num_samples: int) -> tuple[float, ...]:
         """Return the weight in each phase as a number, for a member of ``num_samples`` samples."""
@@ -188,6 +196,39 @@ def _read(content: Any, role: str, *, context: str, folder: Path | None = None) 
                 f"{context}: members.{name}: split={role!r} is none of its roles ({roles}); {hint} a "
                 "named mixture or a file `split` is a role; for split expressions give a mapping of names to weights"
             )
-        fields: Any = {key: getattr(entry, key) for key in ("offset", "root", "filters", "episodes", "keep_ranges")}
-        members.append(Member(entry.dataset or name, split, weights, name=name if entry.dataset else "", **fields))
+        members.append(
+            Member(
+                entry.dataset or name,
+                split,
+                weights,
+                offset=entry.offset,
+                name=name if entry.dataset else "",
+                root=entry.root,
+                **_objects(entry, f"{context}: members.{name}"),
+            )
+        )
     return Mixture(tuple(members), mixture_file.until)
+
+
+def _objects(entry: MemberEntry, context: str) -> dict[str, Any]:
+    """Return what a member has of ``Select``, ``Frames`` and ``Vector``; only some of their fields may differ."""
+    kinds: dict[str, tuple[type[ValueObject], tuple[str, ...]]] = {
+        "select": (Select, tuple(Select.__dataclass_fields__)),
+        "frames": (Frames, ("steps",)),
+        "action": (Vector, ("steps", "start", "columns")),
+        "state": (Vector, ("steps", "start", "columns")),
+    }
+    objects = {}
+    for key, (kind, own_fields) in kinds.items():
+        if (value := getattr(entry, key)) is None:
+            continue
+        try:
+            objects[key] = kind.of(key, value)
+        except ArgumentError as error:
+            raise ArgumentError(f"{context}: {error}") from None
+        if shared := [field for field in objects[key].chosen() if field not in own_fields]:
+            raise ArgumentError(
+                f"{context}: {key}.{shared[0]}: all members have the same; give {shared[0]} to make_loader, and a "
+                f"member only {', '.join(own_fields)}"
+            )
+    return objects

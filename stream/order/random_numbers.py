@@ -25,8 +25,9 @@ def row_random(batch: Mapping[str, Any], seed: int = 0, size: int = 1) -> np.nda
     """Return random numbers for each row of a batch, which depend only on seed and sample.
 
     A sample gets the same numbers in any batch: for any number of ranks and workers, any batch size, after any resume,
-    in ``batch_at``, in ``pairstream replay`` and in ``stream.pairs``. Each epoch has its own sample numbers, except in
-    ``stream.PairSource``. Give each transform its own ``seed``; two transforms with the same seed get the same numbers.
+    in ``batch_at``, in ``pairstream replay`` and in ``stream.samples``. Each epoch has its own sample numbers, except
+    in ``stream.SampleSource``. Give each transform its own ``seed``; two transforms with the same seed get the same
+    numbers.
 
     Args:
         batch: Batch with ``samples``, an int64 [b] array of numpy, torch or jax; or one element with a single number.

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     # At run time it would bring pydantic into every worker.
     from stream.format.fields import Fields
 
-Bounds = Literal["inside", "clamp"]
-BOUNDS: tuple[Bounds, ...] = ("inside", "clamp")
 
 _SECONDS = re.compile(r"(-?[0-9]{1,9}(?:\.[0-9]{1,9})?)\s*s")
 _RANGE = re.compile(r"(-?[0-9]{1,9})\s*\.\.\s*(-?[0-9]{1,9})")
@@ -112,30 +110,45 @@ def canonical_steps(argument: str, value: Any, *, least: int, most: int) -> int 
 
 
 def resolve_steps(
-    argument: str, value: int | str, fields: Sequence[Fields], names: Sequence[str], *, least: int, most: int
+    argument: str,
+    values: Sequence[int | str],
+    fields: Sequence[Fields],
+    names: Sequence[str],
+    *,
+    least: int,
+    most: int,
 ) -> tuple[int, ...]:
     """Return a count of steps, or of seconds at the rate of each member, in steps.
+
+    Args:
+        argument: Argument of the count, for messages.
+        values: Steps or seconds of each member.
+        fields: Manifest's fields of each member.
+        names: Names of the members.
+        least: Least count.
+        most: Largest count.
 
     Raises:
         ArgumentError: Datasets have no fixed rate, or seconds are too few or too many steps. The message names all of
             these datasets.
     """
-    if isinstance(value, int):
-        return (value,) * len(names)
-    check_rates(f"{argument}={value!r}", fields, names)
-    rates = [member_fields.control_frequency for member_fields in fields]
-    member_steps = tuple(_closest_step(float(value[:-1]), rate) for rate in rates)
-    out_of_range = [
-        f"{num_steps:,} at the {rate} Hz of {dataset_name}"
-        for dataset_name, rate, num_steps in zip(names, rates, member_steps, strict=True)
-        if not least <= num_steps <= most
-    ]
+    timed = [number for number, value in enumerate(values) if isinstance(value, str)]
+    context = f"{argument}={values[timed[0]]!r}" if timed else argument
+    check_rates(context, [fields[number] for number in timed], [names[number] for number in timed])
+    member_steps = []
+    out_of_range = []
+    for value, member_fields, dataset_name in zip(values, fields, names, strict=True):
+        rate = member_fields.control_frequency
+        num_steps = value if isinstance(value, int) else _closest_step(float(value[:-1]), rate)
+        member_steps.append(num_steps)
+        if not least <= num_steps <= most:
+            out_of_range.append(f"{num_steps:,} at the {rate} Hz of {dataset_name}")
     if out_of_range:
         raise ArgumentError(
-            f"{argument}={value!r}: expected {least:,} to {most:,} steps, and it is {', '.join(out_of_range)}; give "
-            "another time or steps, or load these datasets separately"
+            f"{context}: expected {least:,} to {most:,} steps, and it is {', '.join(out_of_range)}; give another time "
+            "or steps, or load these datasets separately"
         )
-    return member_steps
+    return tuple(member_steps)
 
 
 def check_rates(context: str, fields: Sequence[Fields], names: Sequence[str]) -> None:
@@ -190,11 +203,13 @@ def _canonical_frame(frame: Any) -> int | str:
     return frame
 
 
-def resolve_windows(frames: Sequence[int | str] | None, fields: Sequence[Fields], names: Sequence[str]) -> list[Window]:
+def resolve_windows(
+    steps: Sequence[Sequence[int | str] | None], fields: Sequence[Fields], names: Sequence[str]
+) -> list[Window]:
     """Return the window of each member.
 
     Args:
-        frames: Frames in their JSON form; None takes the frames of a pair.
+        steps: Frames of each member in their JSON form; None takes the frames of a pair.
         fields: Manifest's fields of each member.
         names: Names of the members.
 
@@ -202,26 +217,32 @@ def resolve_windows(frames: Sequence[int | str] | None, fields: Sequence[Fields]
         ArgumentError: Frames are in seconds and datasets have no fixed rate, or the layout ``pairs`` does not hold
             them. The message names all of these datasets.
     """
-    times = {float(match[1]) for frame in frames or () if (match := _SECONDS.fullmatch(str(frame)))}
-    context = f"frames={list(frames or ())!r:.100}"
-    if times:
-        check_rates(context, fields, names)
-    # Two times at one step, t included, would give the same picture twice.
-    times.add(0.0)
-    rates = [member_fields.control_frequency for member_fields in fields]
-    num_steps = [len({_closest_step(time, rate) for time in times}) for rate in rates]
-    members = zip(names, rates, num_steps, strict=True)
-    slow = [f"{dataset_name} ({rate} Hz)" for dataset_name, rate, distinct in members if distinct < len(times)]
+    times = [_times(frames) for frames in steps]
+    timed = [number for number, member_times in enumerate(times) if member_times]
+    context = f"frames={list(steps[timed[0]] or ())!r:.100}" if timed else "frames"
+    check_rates(context, [fields[number] for number in timed], [names[number] for number in timed])
+    slow = []
+    for dataset_name, member_fields, member_times in zip(names, fields, times, strict=True):
+        rate = member_fields.control_frequency
+        # Two times at one step, t included, would give the same picture twice.
+        distinct_times = {*member_times, 0.0}
+        if member_times and len({_closest_step(time, rate) for time in distinct_times}) < len(distinct_times):
+            slow.append(f"{dataset_name} ({rate} Hz)")
     if slow:
         raise ArgumentError(
             f"{context}: times that are the same step at the rate of {', '.join(slow)}; give longer times or steps, or "
             "load these datasets separately"
         )
-    windows = [_resolve(frames, member_fields) for member_fields in fields]
+    windows = [_resolve(frames, member_fields) for frames, member_fields in zip(steps, fields, strict=True)]
     for dataset_name, member_fields, window in zip(names, fields, windows, strict=True):
         if member_fields.layout == "pairs":
             _check_pair(dataset_name, member_fields, window)
     return windows
+
+
+def _times(frames: Sequence[int | str] | None) -> set[float]:
+    """Return the seconds of the frames that are times."""
+    return {float(match[1]) for frame in frames or () if (match := _SECONDS.fullmatch(str(frame)))}
 
 
 def _resolve(frames: Sequence[int | str] | None, fields: Fields) -> Window:

@@ -14,7 +14,7 @@ import numpy as np
 
 from stream.base.errors import ArgumentError, closest
 from stream.batch.spec import Batch, BatchSpec
-from stream.batch.vectors import Vector
+from stream.batch.vectors import DatasetVector
 from stream.format.names import VECTORS, VectorName
 from stream.statistics.affine import Affine, AffineMap
 from stream.statistics.files import decode_statistics, encode_statistics, read_json, write_json
@@ -46,7 +46,7 @@ class Normalize:
             together, each step once. ``mixture`` takes those of all datasets together, by their weights or those of
             the last phase. The dimensions of datasets that are taken together must be the same.
         over: ``dataset`` counts every converted step of ``split``, whatever the loader leaves out. ``samples`` counts
-            the step t of each sample of the loader's first epoch, with its split, filters, episodes and ranges. Make
+            the step t of each sample of the loader's first epoch, with its split and choices. Make
             it from the loader of training.
         leave: Dimensions that keep their values, by name or quantity; ``*`` matches any text. By default the gripper;
             with the methods of OpenVLA and Octo only the gripper of the action, and none with openpi's.
@@ -367,7 +367,7 @@ def data_of(data: Any) -> Any:
     return loader_data
 
 
-def _is_left(vector: Vector, dim: int, kept_patterns: Sequence[str]) -> bool:
+def _is_left(vector: DatasetVector, dim: int, kept_patterns: Sequence[str]) -> bool:
     names = (vector.names[dim], *vector.quantities[dim : dim + 1])
     return any(fnmatchcase(dim_name, pattern) for dim_name in names for pattern in kept_patterns)
 
@@ -378,12 +378,12 @@ def _is_texts(values: Any) -> bool:
 
 def _check_vectors(data: Mixture, keys: Sequence[str]) -> None:
     """Raise ArgumentError if a loader's batches have no such vectors, or sums, which have no statistics."""
-    if data.spec.metadata != "full":
-        raise ArgumentError(f"metadata={data.spec.metadata!r} has no action and state; load with 'full'")
-    if "action" in keys and data.spec.action == "sum":
+    if absent := [key for key in keys if not data.spec.vectors(key)]:  # type: ignore[arg-type]
+        raise ArgumentError(f"keys={tuple(keys)}: batches have no {absent[0]}, as make_loader has {absent[0]}=None")
+    if "action" in keys and data.spec.reduction == "sum":
         raise ArgumentError(
-            "actions with action='sum' have no statistics, as statistics are of single steps; take 'window', 'mean' or "
-            "'first', or normalise keys=('state',)"
+            "actions of Vector(reduce='sum') have no statistics, as statistics are of single steps; take reduce=None, "
+            "'mean' or 'first', or normalise keys=('state',)"
         )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from stream.base.errors import ArgumentError
 from stream.batch.spec import BatchSpec
-from stream.batch.vectors import Vector
+from stream.batch.vectors import DatasetVector
 from stream.format.index import open_index
 from stream.format.names import VectorName, table_file
 from stream.format.statistics import NUMBERS, describe_values, describe_weighted
@@ -76,13 +76,13 @@ class _Part:
     Attributes:
         table: Table ``steps``.
         rows: Rows of the table, n of them.
-        vector: Vector, of columns of the table.
+        vector: DatasetVector, of columns of the table.
         weight: Weight of every step, or of each of them, float64 [n].
     """
 
     table: Table
     rows: range | np.ndarray
-    vector: Vector
+    vector: DatasetVector
     weight: float | np.ndarray
 
     def values(self, dim: int) -> Iterator[np.ndarray]:
@@ -166,7 +166,7 @@ def used_splits(mixture: Mixture, member: int, *, over: Over, split: str) -> lis
     return [split] if over == "dataset" else sorted({index.split for index in mixture.sample_index.splits_of(member)})
 
 
-def _columns(mixture: Mixture, vector_key: VectorName, member: int) -> Vector:
+def _columns(mixture: Mixture, vector_key: VectorName, member: int) -> DatasetVector:
     """Return the vector of a member with its columns, also where no caller chose them."""
     vector = mixture.spec.vectors(vector_key)[member]
     derived = mixture.spec.derived[vector_key], tuple(range(vector.size))

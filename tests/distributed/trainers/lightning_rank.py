@@ -20,7 +20,7 @@ def main(task: dict[str, Any]) -> None:
     import lightning.pytorch as pl
     import torch
 
-    from stream.torch import PairDataModule
+    from stream.torch import StreamDataModule
 
     torch.set_num_threads(1)
 
@@ -41,7 +41,7 @@ def main(task: dict[str, Any]) -> None:
             return torch.optim.SGD(self.parameters(), lr=0.1)
 
     folder, steps = Path(task["folder"]), task["max_steps"]
-    data = PairDataModule(
+    data = StreamDataModule(
         task["root"],
         "bridge",
         batch_size=task["batch_size"],

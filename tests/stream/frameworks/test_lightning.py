@@ -25,9 +25,9 @@ def _model(fail_at: int = -1) -> Any:
 
 
 def _module_class() -> Any:
-    from stream.torch import PairDataModule
+    from stream.torch import StreamDataModule
 
-    return PairDataModule
+    return StreamDataModule
 
 
 def _module(root: Path, **arguments: Any) -> Any:

@@ -1,0 +1,98 @@
+"""Choice of an action or state of a sample: its steps, space and columns."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Any, ClassVar, Literal, get_args
+
+from stream.base.arguments import check_choice
+from stream.base.errors import ArgumentError
+from stream.base.plain_values import canonical_columns, drop_names
+from stream.base.value_object import ValueObject, known_fields
+from stream.format.names import VectorName
+from stream.format.spaces import SpaceName
+from stream.order.window import canonical_steps
+
+ActionSpace = Literal["oxe", "eef_delta", "joint"]
+StateSpace = Literal["eef", "joint"]
+Space = Literal["oxe", "eef_delta", "joint", "eef"]
+Reduction = Literal["sum", "mean", "first"]
+Unmapped = Literal["error", "mask", "drop"]
+UnknownUnits = Literal["error", "keep"]
+SPACES: dict[VectorName, tuple[SpaceName, ...]] = {"action": get_args(ActionSpace), "state": get_args(StateSpace)}
+MOST_STEPS = 100_000
+STEP_LIMITS = {"steps": 1, "start": -MOST_STEPS}
+"""Least value of each count of steps, which may also be a time."""
+
+
+@known_fields
+@dataclass(frozen=True, repr=False)
+class Vector(ValueObject):
+    """An action or state of a sample: steps of the episode from ``t + start`` on::
+
+        step                     0  1  2  3  4  5  6  7      an episode of 8 steps
+        Vector(3)                         t  a  a            t = 3: actions 3, 4 and 5
+        Vector(4, start=-1)            a  t  a  a            actions 2 to 5
+        Vector(3), t = 6                           t  a  .   the third is beyond the episode: 0, with mask False
+
+    Args:
+        steps: Count of steps, at most 100,000, or seconds by each dataset's rate (``"1s"``). Steps beyond the episode,
+            and beyond a dataset's count if others have more, are masked. By default each dataset's offset for the
+            action, and 1 for the state. A state of 1 step has no dimension of steps.
+        start: First step, relative to t; a number, or seconds (``"-0.2s"``).
+        space: Space that every dataset is mapped to. Of the action ``oxe``, the 7 numbers of OpenVLA and Octo;
+            ``eef_delta``, the same in metres and radians a step; or ``joint``. Of the state ``eef``, the pose of the
+            end effector, or ``joint``. None takes the registry's vector.
+        columns: Columns of ``steps`` that replace the registry's vector, by dataset: names, or ``(name, [indices])``.
+            Datasets with columns need no mapping to ``space``.
+        reduce: One action for the window: ``sum``, ``mean`` or ``first``. None gives all steps.
+        on_unmapped: Treatment of datasets that do not map to ``space``: ``error``; ``mask``, zeros with mask False;
+            ``drop``, a mixture without them.
+        on_unknown_units: ``error`` for datasets whose units no source specifies, or ``keep`` their numbers as stored.
+
+    Raises:
+        ArgumentError: A value is wrong.
+
+    >>> Vector(16, space="oxe"), Vector("1.5 s", start=-1)
+    (Vector(16, space='oxe'), Vector('1.5s', start=-1))
+    """
+
+    positional: ClassVar[str] = "steps"
+
+    steps: int | str | None = None
+    _: KW_ONLY
+    start: int | str = 0
+    space: Space | None = None
+    columns: Mapping[str, Sequence[Any]] | Sequence[Any] | None = None
+    reduce: Reduction | None = None
+    on_unmapped: Unmapped = "error"
+    on_unknown_units: UnknownUnits = "error"
+
+    def __post_init__(self) -> None:
+        check_choice("space", self.space, (None, *get_args(Space)))
+        check_choice("reduce", self.reduce, (None, *get_args(Reduction)))
+        check_choice("on_unmapped", self.on_unmapped, get_args(Unmapped))
+        check_choice("on_unknown_units", self.on_unknown_units, get_args(UnknownUnits))
+        for argument, least in STEP_LIMITS.items():
+            if (value := getattr(self, argument)) is not None:
+                self._set(**{argument: canonical_steps(argument, value, least=least, most=MOST_STEPS)})
+        self._set(columns=canonical_columns("columns", self.columns))
+        if self.reduce and self.start:
+            raise ArgumentError(
+                f"start={self.start!r} with reduce={self.reduce!r}: one action for the window begins at t; leave one "
+                "of them out"
+            )
+        if self.reduce == "sum" and self.space not in (None, "eef_delta"):
+            raise ArgumentError(
+                f"reduce='sum' with space={self.space!r}, whose values are not displacements in every dataset; take "
+                "space='eef_delta'"
+            )
+
+    def without(self, datasets: Collection[str]) -> Vector:
+        """Return the vector without its columns of some datasets."""
+        return replace(self, columns=drop_names(self.columns, datasets))
+
+    def columns_of(self, dataset: str) -> Sequence[Any] | None:
+        """Return the columns that the caller chose for a dataset, None for the registry's vector."""
+        return self.columns.get(dataset) if isinstance(self.columns, Mapping) else self.columns
