@@ -27,7 +27,7 @@ from bench.loader.train_run import busy
 from stream import Normalize
 from stream.batch.encoded import encoded_frames
 from stream.batch.spec import Batch
-from stream.torch import StreamDataset, to_device
+from stream.torch import PairDataset, to_device
 
 _CHOICES: dict[str, dict[str, Any]] = {
     "pairs": {},
@@ -66,7 +66,7 @@ class TorchChecks:
         checks: dict[str, Any] = {
             f"torch: copies, pin_memory={pin}": partial(self.copies, pin_memory=pin) for pin in (None, False)
         }
-        checks["torch: copies of a StreamDataset, and states"] = self.states
+        checks["torch: copies of a PairDataset, and states"] = self.states
         checks["torch: page-locked memory"] = self.page_locked
         checks["torch: copies beside a step"] = self.beside
         for root in ROOTS:
@@ -104,8 +104,8 @@ class TorchChecks:
         return f"{BATCHES} batches bitwise those of the host, {loader.stats()['ring_slots']} slots"
 
     def states(self) -> str:
-        """Compare the batches and the state of a StreamDataset whose batches are moved ahead."""
-        dataset = StreamDataset(f"{self._folder}/pairs", DATASETS, batch_size=16, seed=5, num_workers=1)
+        """Compare the batches and the state of a PairDataset whose batches are moved ahead."""
+        dataset = PairDataset(f"{self._folder}/pairs", DATASETS, batch_size=16, seed=5, num_workers=1)
         batches = to_device(dataset, self._device, prefetch=3)
         for step in range(5):
             check_equal(_on_host(next(batches)), dataset.loader.batch_at(step), step=step)

@@ -3,84 +3,72 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from stream.adapters.opening import SIZE, check_mapping, conversion, open_loader
+from stream.adapters.sample import TrainerSample, check_data, check_mapping, check_preset, conversion
 from stream.base.arguments import check_whole_number
 from stream.base.errors import ArgumentError, closest
+from stream.order.frames import Frames
+from stream.order.select import Select
+from stream.order.vector import Vector
 from stream.statistics.vectors import mixture_statistics
 
 if TYPE_CHECKING:
     from stream.batch.spec import Batch
     from stream.loader.loader import Loader
+    from stream.loader.open_mixture import OpenMixture
 
+Preset = Literal["gr00t_n1d6"]
 Keys = Mapping[str, Sequence[str]]
 
 
-def loader(
-    root: str | Path,
-    mixture: Any,
+def sample(
+    preset: Preset = "gr00t_n1d6",
     *,
     action_horizon: int = 16,
     views: Mapping[str, str] | None = None,
     frames: Sequence[int] = (0,),
     state_keys: Keys | None = None,
     action_keys: Keys | None = None,
-    **arguments: Any,
-) -> Loader:
-    """Return a loader of the fields of GR00T's ``VLAStepData``; ``steps(batch)`` gives them row by row.
+) -> TrainerSample:
+    """Return the arguments of ``make_loader`` for GR00T's ``VLAStepData``; ``steps(batch)`` gives them row by row.
 
-    - ``images``: dict of uint8 [b, T, H, W, 3] by view, in the stored size, or in ``image_size``.
+    - ``images``: dict of uint8 [b, T, H, W, 3] by view, in the stored size.
     - ``states``: dict of float32 [b, 1, D] by key. ``actions``: dict of float32 [b, action_horizon, D] by key. Raw.
     - ``text``: list of str.
 
-    Each chunk is complete: the last ``action_horizon - 1`` steps of an episode are not samples, as in GR00T.
+    Each chunk is complete: the last ``action_horizon - 1`` steps of an episode are not samples, as in GR00T. All
+    members need the same dimensions.
 
     Sources: ``gr00t/data/types.py`` and ``gr00t/data/dataset/sharded_single_step_dataset.py``. Not done: the processor,
     with normalisation (by ``statistics``), image size and tokenizer; and the embodiment tag, an argument of
     ``VLAStepData``.
 
     Args:
-        root: As for ``make_loader``.
-        mixture: As for ``make_loader``. All members need the same dimensions.
+        preset: ``gr00t_n1d6``.
         action_horizon: Actions of a chunk.
         views: Camera of each view, by role or name; by default the primary camera.
         frames: Steps of the images, from t. Steps before t need ``--layout frames``.
         state_keys: Dimensions of each key, by their names in ``loader.state_names``; by default one key, ``state``.
         action_keys: The same for actions; by default one key, ``action``.
-        arguments: Other arguments of ``make_loader``, such as ``batch_size`` and ``transforms``.
 
     Raises:
-        ArgumentError: As for ``make_loader``; the members have different dimensions, or a key names an unknown one.
+        ArgumentError: An argument is wrong. ``make_loader`` raises it if members have different dimensions, or a key
+            names an unknown one.
     """
+    check_preset(preset, get_args(Preset))
     if not isinstance(frames, list | tuple | range):
         raise ArgumentError(f"frames={frames!r:.100}; expected a list of steps from t, such as [-1, 0]")
     action_horizon = check_whole_number("action_horizon", action_horizon, least=1)
-    views = check_mapping("views", views or {"primary": "primary"}, example="{'front': 'primary'}")
-
-    def convert(opened: Any) -> ToGr00t:
-        states = _dims(opened, "state", state_keys)
-        return ToGr00t(views, states, _dims(opened, "action", action_keys))
-
-    preset = {
-        "cameras": list(dict.fromkeys(views.values())),
-        "frames": list(frames),
-        "horizon": action_horizon,
-        "min_actions": action_horizon,
-    }
-    return open_loader(
-        root,
-        mixture,
-        adapter=loader,
-        convert=convert,
-        preset=preset,
-        free=("bounds", "state_from", "state_horizon", *SIZE),
-        needs=("action", "state"),
-        arguments=arguments,
+    views = check_mapping("views", {"primary": "primary"} if views is None else views, example="{'front': 'primary'}")
+    return TrainerSample(
+        frames=Frames(list(frames), cameras=list(dict.fromkeys(views.values()))),
+        action=Vector(action_horizon),
+        select=Select(min_future_actions=action_horizon),
+        transforms=(ToGr00t(views, state_keys, action_keys),),
     )
 
 
@@ -101,14 +89,14 @@ def statistics(loader: Loader, *, split: str = "train") -> dict[str, dict[str, d
     """Return the statistics of one embodiment for GR00T's ``StateActionProcessor``, of all members together.
 
     Args:
-        loader: Loader of this module.
+        loader: Loader of this sample.
         split: TFDS split of the statistics.
 
     Returns:
         ``mean``, ``std``, ``min``, ``max``, ``q01`` and ``q99`` of each key, of ``state`` and ``action``.
 
     Raises:
-        ArgumentError: The loader is of another module.
+        ArgumentError: The loader is of another trainer.
     """
     to_gr00t = conversion(loader, ToGr00t)
     dims_by_vector = {"state": to_gr00t.states, "action": to_gr00t.actions}
@@ -126,12 +114,21 @@ class ToGr00t:
 
     Attributes:
         views: Camera of each view.
+        state_keys, action_keys: Names of the dimensions of each key, None for one key.
         states, actions: Numbers of the dimensions of each key.
     """
 
     views: Mapping[str, str]
-    states: Mapping[str, list[int]]
-    actions: Mapping[str, list[int]]
+    state_keys: Keys | None = None
+    action_keys: Keys | None = None
+    states: Mapping[str, list[int]] = field(default_factory=dict)
+    actions: Mapping[str, list[int]] = field(default_factory=dict)
+
+    def bind(self, data: OpenMixture) -> ToGr00t:
+        """Return the conversion with the dimensions of a loader; raise ArgumentError for data that do not fit."""
+        check_data(data, ("action", "state"))
+        states, actions = _dims(data, "state", self.state_keys), _dims(data, "action", self.action_keys)
+        return replace(self, states=states, actions=actions)
 
     def map(self, batch: Batch) -> Batch:
         """Return the batch of GR00T."""
@@ -151,7 +148,7 @@ def _dims(mixture: Any, vector_name: Any, dims_by_key: Keys | None) -> dict[str,
         if vector.names != vectors[0].names:
             raise ArgumentError(
                 f"{vector_name} of {dataset_name} is {', '.join(vector.names)}, that of {mixture.names[0]} is "
-                f"{', '.join(vectors[0].names)}; take one {vector_name}_space, or load them separately"
+                f"{', '.join(vectors[0].names)}; take one space, or load them separately"
             )
     dim_names = list(vectors[0].names)
     chosen_dims = {vector_name: dim_names} if dims_by_key is None and dim_names else dict(dims_by_key or {})

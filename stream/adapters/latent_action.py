@@ -3,111 +3,82 @@
 from __future__ import annotations
 
 import string
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
 from stream.adapters.images import as_float
-from stream.adapters.opening import open_loader
+from stream.adapters.sample import TrainerSample, check_data, check_preset
+from stream.order.frames import Frames, check_size
+from stream.order.select import Select
 
 if TYPE_CHECKING:
     from stream.batch.spec import Batch
-    from stream.loader.loader import Loader
+    from stream.loader.open_mixture import OpenMixture
 
+Preset = Literal["lapa", "univla"]
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
-def lapa_loader(
-    root: str | Path,
-    mixture: Any,
-    *,
-    offset: int | str = "offset",
-    image_size: tuple[int, int] = (256, 256),
-    **arguments: Any,
-) -> Loader:
-    """Return a loader for LAPA's ``LatentActionQuantization``.
+def sample(
+    preset: Preset = "lapa", *, offset: int | str = "offset", image_size: tuple[int, int] | None = None
+) -> TrainerSample:
+    """Return the arguments of ``make_loader`` for a latent action model: the frames of t and t + offset.
 
-    - ``video`` float32 [b, 3, 2, 256, 256], from 0 to 1, resized bilinearly: the frames of t and t + offset. Beyond the
-      episode the second is the last frame.
+    For LAPA's ``LatentActionQuantization``:
 
-    Sources: ``laq/laq_model/data.py`` and ``laq_trainer.py``. LAPA's trainer takes only the array, ``batch["video"]``.
+    - ``video`` float32 [b, 3, 2, 256, 256], from 0 to 1, resized bilinearly.
 
-    Args:
-        root: As for ``make_loader``. The layout ``pairs`` has only complete pairs.
-        mixture: As for ``make_loader``.
-        offset: Second frame, as in ``frames`` of ``make_loader``: steps, ``"1s"``, ``"1..10"``, or each dataset's
-            ``"offset"``.
-        image_size: Height and width.
-        arguments: Other arguments of ``make_loader``, such as ``batch_size`` and ``transforms``.
+    For UniVLA's latent action model, of samples with an instruction:
 
-    Raises:
-        ArgumentError: As for ``make_loader``.
-    """
-    return open_loader(
-        root,
-        mixture,
-        adapter=lapa_loader,
-        convert=lambda _: ToLapa(),
-        preset={**_two_frames(offset, image_size, "bilinear"), "metadata": "dataset_only"},
-        free=("bounds",),
-        needs=(),
-        arguments=arguments,
-    )
-
-
-def univla_loader(
-    root: str | Path,
-    mixture: Any,
-    *,
-    offset: int | str = "offset",
-    image_size: tuple[int, int] = (224, 224),
-    **arguments: Any,
-) -> Loader:
-    """Return a loader for UniVLA's latent action model.
-
-    - ``videos`` float32 [b, 2, 3, 224, 224], from 0 to 1, resized with Lanczos: the frames of t and t + offset. Beyond
-      the episode the second is the last frame.
+    - ``videos`` float32 [b, 2, 3, 224, 224], from 0 to 1, resized with Lanczos.
     - ``task_instruction``: list of str, in lower case and without punctuation.
     - ``dataset_names``: list of str.
 
-    Samples without an instruction are left out, unless you give ``filters``.
+    Beyond the episode the second frame is the last one. The layout ``pairs`` has only complete pairs.
 
-    Sources: ``latent_action_model/genie/dataset.py``, ``prismatic/util/data_utils.py`` (``CollatorForLatentAction``)
-    and ``prismatic/vla/datasets/rlds/traj_transforms.py``. Not done: ``action``, which the model does not read; image
-    augmentation; and UniVLA's table of intervals, which ``offset`` replaces.
+    Sources: LAPA's ``laq/laq_model/data.py`` and ``laq_trainer.py``, whose trainer takes only ``batch["video"]``.
+    UniVLA's ``latent_action_model/genie/dataset.py``, ``prismatic/util/data_utils.py`` (``CollatorForLatentAction``)
+    and ``prismatic/vla/datasets/rlds/traj_transforms.py``. Not done for UniVLA: ``action``, which the model does not
+    read; image augmentation; and its table of intervals, which ``offset`` replaces.
 
     Args:
-        root: As for ``lapa_loader``.
-        mixture: As for ``make_loader``.
-        offset: Second frame, as for ``lapa_loader``.
-        image_size: Height and width.
-        arguments: Other arguments of ``make_loader``, such as ``batch_size`` and ``transforms``.
+        preset: ``lapa`` or ``univla``.
+        offset: Second frame, as in ``stream.Frames``: steps, ``"1s"``, ``"1..10"``, or each dataset's ``"offset"``.
+        image_size: Height and width, by default 256 for LAPA and 224 for UniVLA.
 
     Raises:
-        ArgumentError: As for ``make_loader``.
+        ArgumentError: An argument is wrong.
     """
-    return open_loader(
-        root,
-        mixture,
-        adapter=univla_loader,
-        convert=lambda opened: ToUnivla(opened.names),
-        preset={**_two_frames(offset, image_size, "lanczos"), "filters": [("language", "!=", "")]},
-        free=("bounds",),
-        needs=(),
-        arguments=arguments,
+    check_preset(preset, get_args(Preset))
+    is_lapa = preset == "lapa"
+    default_size = (256, 256) if is_lapa else (224, 224)
+    size = check_size("image_size", default_size if image_size is None else image_size)
+    return TrainerSample(
+        frames=Frames(
+            [0, offset],
+            cameras=["primary"],
+            size=size,
+            filter="bilinear" if is_lapa else "lanczos",
+            edges="repeat",
+        ),
+        action=None,
+        state=None,
+        language=None if is_lapa else "language",
+        select=Select() if is_lapa else Select(where=[("language", "!=", "")]),
+        transforms=(ToLapa() if is_lapa else ToUnivla(),),
     )
-
-
-def _two_frames(offset: int | str, image_size: tuple[int, int], image_filter: str) -> dict[str, Any]:
-    image_arguments = {"cameras": ["primary"], "image_size": image_size, "image_filter": image_filter}
-    return {**image_arguments, "frames": [0, offset], "bounds": "clamp"}
 
 
 @dataclass(frozen=True)
 class ToLapa:
     """Conversion of a batch."""
+
+    def bind(self, data: OpenMixture) -> ToLapa:
+        """Check the data of a loader; raise ArgumentError for a depth camera."""
+        check_data(data, ())
+        return self
 
     def map(self, batch: Batch) -> Batch:
         """Return the batch of LAPA."""
@@ -119,7 +90,12 @@ class ToLapa:
 class ToUnivla:
     """Conversion of a batch, with the names of the datasets."""
 
-    names: tuple[str, ...]
+    names: tuple[str, ...] = ()
+
+    def bind(self, data: OpenMixture) -> ToUnivla:
+        """Return the conversion with the datasets of a loader; raise ArgumentError for a depth camera."""
+        check_data(data, ())
+        return replace(self, names=data.names)
 
     def map(self, batch: Batch) -> Batch:
         """Return the batch of UniVLA."""

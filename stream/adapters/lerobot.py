@@ -3,123 +3,143 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
 from stream.adapters.chunks import repeat_edges
 from stream.adapters.images import as_float
-from stream.adapters.opening import SIZE, check_mapping, conversion, open_loader
+from stream.adapters.sample import TrainerSample, check_data, check_mapping, check_preset, conversion
 from stream.base.arguments import check_whole_number
-from stream.base.errors import ArgumentError
+from stream.order.frames import Frames
+from stream.order.select import Select
+from stream.order.vector import Vector
 from stream.statistics.vectors import mixture_statistics
 
 if TYPE_CHECKING:
     from stream.batch.spec import Batch
     from stream.loader.loader import Loader
+    from stream.loader.open_mixture import OpenMixture
 
 Policy = Literal["act", "diffusion", "smolvla"]
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 
 
-@dataclass(frozen=True)
-class Window:
-    """Steps that a policy takes.
+class _Defaults(NamedTuple):
+    """Settings of a policy.
 
     Attributes:
-        history: Count of observations; None has no dimension of steps.
-        actions: Count of actions, from the first observation on.
-        drop_last: Count of the last steps of an episode that are not samples.
+        n_obs_steps: Observations; None for no dimension of steps.
+        chunk_size: Actions, from the first observation on.
+        drop_n_last_frames: Count of the last steps of an episode that are not samples.
     """
 
-    history: int | None
-    actions: int
-    drop_last: int = 0
-
-    def __post_init__(self) -> None:
-        if self.history is not None:
-            check_whole_number("history", self.history, least=1)
-        check_whole_number("actions", self.actions, least=1)
-        check_whole_number("drop_last", self.drop_last, least=0)
+    n_obs_steps: int | None
+    chunk_size: int
+    drop_n_last_frames: int = 0
 
 
-WINDOWS: dict[Policy, Window] = {
-    "act": Window(None, 100),
-    "diffusion": Window(2, 16, drop_last=7),
-    "smolvla": Window(1, 50),
+DEFAULTS: dict[Policy, _Defaults] = {
+    "act": _Defaults(None, 100),
+    "diffusion": _Defaults(2, 16, drop_n_last_frames=7),
+    "smolvla": _Defaults(1, 50),
 }
+"""Settings in ``policies/<policy>/configuration_<policy>.py`` of LeRobot 0.4.4."""
 
 
-def loader(
-    root: str | Path,
-    mixture: Any,
+def sample(
+    preset: Policy = "act",
     *,
-    policy: Policy | Window = "act",
+    chunk_size: int | None = None,
+    n_obs_steps: int | None = None,
+    drop_n_last_frames: int | None = None,
     cameras: Sequence[str] | Mapping[str, str] = ("primary",),
-    **arguments: Any,
-) -> Loader:
-    """Return a loader of a LeRobot policy's batches; ``stream.torch.to_device(loader, device)`` makes tensors of them.
+    image_size: tuple[int, int] | None = None,
+) -> TrainerSample:
+    """Return the arguments of ``make_loader`` for a LeRobot policy's batches.
 
     With T observations and W actions; ACT has no dimension T:
 
-    - ``observation.images.<camera>`` float32 [b, T, 3, H, W], from 0 to 1, in the stored size, or in ``image_size``;
-      its ``_is_pad`` bool [b, T]; and ``_padding_mask`` bool [b], False for a camera that the dataset lacks.
+    - ``observation.images.<camera>`` float32 [b, T, 3, H, W], from 0 to 1; its ``_is_pad`` bool [b, T]; and
+      ``_padding_mask`` bool [b], False for a camera that the dataset lacks.
     - ``observation.state`` float32 [b, T, S], if the data have one, and ``observation.state_is_pad`` bool [b, T].
     - ``action`` float32 [b, W, A] and ``action_is_pad`` bool [b, W]: steps beyond the episode repeat its first or last.
     - ``task``: list of str. ``episode_index``, ``frame_index`` int64 [b]; ``timestamp`` float32 [b], seconds, NaN for a
       dataset without a fixed rate.
 
-    Values are raw: the policy's preprocessor normalises them with ``dataset_stats(loader)``.
+    Values are raw: the policy's preprocessor normalises them with ``dataset_stats(loader)``. ``features(loader)`` gives
+    the policy's input and output features. ``stream.torch.to_device(loader, device)`` makes tensors of the batches.
 
     Sources: ``lerobot/datasets/lerobot_dataset.py``, ``policies/<policy>/configuration_<policy>.py`` and
     ``scripts/lerobot_train.py`` of LeRobot 0.4.4. Not done: the policy's preprocessor, with its tokenizer.
 
     Args:
-        root: As for ``make_loader``. Observations before t need ``--layout frames``.
-        mixture: As for ``make_loader``.
-        policy: Policy with its default window, or a window: ``Window(history, actions, drop_last)``.
+        preset: Policy. Observations before t need a root of ``--layout frames``.
+        chunk_size: Actions, by default 100 (ACT), 16 (``horizon`` of diffusion) or 50 (SmolVLA).
+        n_obs_steps: Observations, by default 2 for diffusion, and 1 for the others.
+        drop_n_last_frames: Last steps of an episode that are not samples, by default 7 for diffusion.
         cameras: Cameras by role or name; or a mapping of keys (``observation.images.top``) to them.
-        arguments: Other arguments of ``make_loader``, such as ``batch_size`` and ``transforms``.
+        image_size: Height and width, by default the stored size.
 
     Raises:
-        ArgumentError: As for ``make_loader``; or the policy is unknown.
+        ArgumentError: An argument is wrong.
     """
-    if not isinstance(policy, Window) and (not isinstance(policy, str) or policy not in WINDOWS):
-        raise ArgumentError(f"policy={policy!r}; expected {', '.join(WINDOWS)}, or a Window(history, actions)")
-    window = policy if isinstance(policy, Window) else WINDOWS[policy]
+    check_preset(preset, DEFAULTS)
+    chosen = (
+        ("n_obs_steps", n_obs_steps, 1),
+        ("chunk_size", chunk_size, 1),
+        ("drop_n_last_frames", drop_n_last_frames, 0),
+    )
+    own = {name: check_whole_number(name, value, least=least) for name, value, least in chosen if value is not None}
+    settings = DEFAULTS[preset]._replace(**own)
     if isinstance(cameras, list | tuple):
         camera_by_key = {f"observation.images.{name}": name for name in cameras}
     else:
         camera_by_key = check_mapping("cameras", cameras, example="{'observation.images.top': 'primary'}, or a list")
-    first_step = 1 - (window.history or 1)
-    preset = {
-        "cameras": list(dict.fromkeys(camera_by_key.values())),
-        "frames": list(range(first_step, 1)),
-        "bounds": "clamp" if first_step else "inside",
-        "action_from": first_step,
-        "horizon": window.actions,
-        "min_actions": 1 + window.drop_last,
-        "state_from": first_step,
-        "state_horizon": 1 - first_step,
-    }
-    return open_loader(
-        root,
-        mixture,
-        adapter=loader,
-        convert=lambda opened: ToLeRobot(camera_by_key, window.history is not None, -first_step, opened.spec.rates),
-        preset=preset,
-        free=SIZE,
-        arguments=arguments,
+    first_step = 1 - (settings.n_obs_steps or 1)
+    return TrainerSample(
+        frames=Frames(
+            list(range(first_step, 1)),
+            cameras=list(dict.fromkeys(camera_by_key.values())),
+            size=image_size,
+            edges="repeat" if first_step else "drop",
+        ),
+        action=Vector(settings.chunk_size, start=first_step),
+        state=Vector(1 - first_step, start=first_step),
+        select=Select(min_future_actions=1 + settings.drop_n_last_frames),
+        transforms=(ToLeRobot(camera_by_key, settings.n_obs_steps is not None, -first_step),),
     )
+
+
+def features(loader: Loader) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
+    """Return the input and the output features of a policy: ``PolicyFeature(**feature)`` of each value.
+
+    Args:
+        loader: Loader of this sample.
+
+    Returns:
+        ``type`` (``VISUAL``, ``STATE`` or ``ACTION``) and ``shape`` by key.
+
+    Raises:
+        ArgumentError: The loader is of another trainer.
+    """
+    image_keys = conversion(loader, ToLeRobot).views
+    spec = loader.data.spec
+    shapes = {camera.suffix.removeprefix("/"): camera.shape for camera in spec.cameras}
+    inputs: dict[str, dict[str, Any]] = {
+        image_key: {"type": "VISUAL", "shape": (3, *shapes[camera])} for image_key, camera in image_keys.items()
+    }
+    if spec.state_size:
+        inputs["observation.state"] = {"type": "STATE", "shape": (spec.state_size,)}
+    return inputs, {"action": {"type": "ACTION", "shape": (spec.action_size,)}}
 
 
 def dataset_stats(loader: Loader, *, split: str = "train") -> dict[str, dict[str, np.ndarray]]:
     """Return the ``dataset_stats`` of LeRobot's processors: of all members together, and ImageNet's of images.
 
     Args:
-        loader: Loader of this module.
+        loader: Loader of this sample.
         split: TFDS split of the statistics.
 
     Returns:
@@ -127,7 +147,7 @@ def dataset_stats(loader: Loader, *, split: str = "train") -> dict[str, dict[str
 
     Raises:
         ArgumentError: The members have different dimensions (load them in one space), or the loader is of another
-            module.
+            trainer.
     """
     image_keys = conversion(loader, ToLeRobot).views
     lerobot_names = {"action": "action", "state": "observation.state"}
@@ -151,7 +171,12 @@ class ToLeRobot:
     views: Mapping[str, str]
     has_steps: bool
     now: int
-    rates: tuple[float | None, ...]
+    rates: tuple[float | None, ...] = ()
+
+    def bind(self, data: OpenMixture) -> ToLeRobot:
+        """Return the conversion with the rates of a loader's datasets; raise ArgumentError for data that do not fit."""
+        check_data(data, ("action",))
+        return replace(self, rates=data.spec.rates)
 
     def map(self, batch: Batch) -> Batch:
         """Return the batch of LeRobot."""

@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
 from stream.adapters.chunks import repeat_edges, take_steps
-from stream.adapters.opening import check_mapping, open_loader
+from stream.adapters.sample import TrainerSample, check_data, check_mapping, check_preset
 from stream.base.arguments import check_whole_number
 from stream.base.errors import ArgumentError
-from stream.order.frames import check_size
+from stream.batch.spaces import dropped_steps
+from stream.order.frames import Frames, MissingCamera, check_size
 from stream.order.random_numbers import row_random
+from stream.order.vector import Vector
+from stream.statistics.deferred import choose_normalize
 
 if TYPE_CHECKING:
     from stream.batch.spec import Batch
-    from stream.loader.loader import Loader
+    from stream.loader.open_mixture import OpenMixture
     from stream.statistics.normalize import Normalize
 
+Preset = Literal["octo"]
 SIZES = {"primary": (256, 256), "wrist": (128, 128)}
 
 
-def loader(
-    root: str | Path,
-    mixture: Any,
+def sample(
+    preset: Preset = "octo",
     *,
     window_size: int = 2,
     action_horizon: int = 4,
@@ -35,9 +38,8 @@ def loader(
     sizes: Mapping[str, tuple[int, int]] | None = None,
     proprio: bool = False,
     normalize: bool | str | Path | Normalize = True,
-    **arguments: Any,
-) -> Loader:
-    """Return a loader of Octo's batches, for W = window_size and H = action_horizon.
+) -> TrainerSample:
+    """Return the arguments of ``make_loader`` for Octo's batches, with W = window_size and H = action_horizon.
 
     - ``observation``: ``image_<camera>`` uint8 [b, W, height, width, 3], resized with Lanczos; ``timestep`` int32
       [b, W]; ``timestep_pad_mask`` bool [b, W], False before the episode, where the first step is repeated;
@@ -62,8 +64,7 @@ def loader(
     goal's state, which Octo's models do not read.
 
     Args:
-        root: As for ``make_loader``. History and goals need ``--layout frames``.
-        mixture: As for ``make_loader``.
+        preset: ``octo``. History and goals need a root of ``--layout frames``.
         window_size: Observations of a sample.
         action_horizon: Actions from each observation on.
         goals: Whether to load goal images.
@@ -73,51 +74,40 @@ def loader(
         proprio: Whether to load the state.
         normalize: True takes the statistics of each dataset. Give the path of a ``dataset_statistics.json``, a
             ``stream.Normalize``, or False for raw values.
-        arguments: Other arguments of ``make_loader``, such as ``batch_size`` and ``transforms``.
 
     Raises:
-        ArgumentError: As for ``make_loader``.
+        ArgumentError: An argument is wrong.
     """
+    check_preset(preset, get_args(Preset))
     window_size = check_whole_number("window_size", window_size, least=1)
     action_horizon = check_whole_number("action_horizon", action_horizon, least=1)
     if not isinstance(keep_image_prob, float | int | np.floating) or not 0 <= keep_image_prob <= 1:
         raise ArgumentError(f"keep_image_prob={keep_image_prob!r:.100}; expected a number from 0 to 1")
-    optional = tuple(SIZES) if sizes is None else ()
+    on_missing_camera: MissingCamera = "mask" if sizes is None else "error"
     sizes = check_mapping("sizes", SIZES if sizes is None else sizes, example="{'primary': (256, 256)}")
     sizes = {name: check_size(f"sizes[{name!r}]", image_size) for name, image_size in sizes.items()}
     history = list(range(1 - window_size, 1))
-    preset = {
-        "cameras": list(sizes),
-        "image_size": sizes,
-        "image_filter": "lanczos",
-        "frames": [*history, "goal"] if goals else history,
-        "columns": ("num_steps",),
-        "bounds": "clamp" if goals or window_size > 1 else "inside",
-        "action_from": history[0],
-        "horizon": window_size - 1 + action_horizon,
-        "state_from": history[0],
-        "state_horizon": window_size,
-        "action_space": "oxe",
-        "state_space": "eef" if proprio else None,
-    }
-    return open_loader(
-        root,
-        mixture,
-        adapter=loader,
-        convert=lambda opened: ToOcto(
-            names=tuple(name.encode() for name in opened.names),
-            cameras=tuple(sizes),
-            shape=(window_size, action_horizon),
-            goal_prob=keep_image_prob if goals else None,
-            proprio=proprio,
-            dropped=np.array([member.action_margins for member in opened.sample_index.members], np.int64),
-            seed=opened.sample_spec.seed,
+    return TrainerSample(
+        frames=Frames(
+            [*history, "goal"] if goals else history,
+            cameras=list(sizes),
+            size=sizes,
+            filter="lanczos",
+            edges="repeat" if goals or window_size > 1 else "drop",
+            on_missing_camera=on_missing_camera,
         ),
-        normalize=normalize,
-        settings={"method": "octo", "keys": ("action", "state") if proprio else ("action",)},
-        optional=optional,
-        preset=preset,
-        arguments=arguments,
+        action=Vector(window_size - 1 + action_horizon, start=history[0], space="oxe"),
+        state=Vector(window_size, start=history[0], space="eef") if proprio else None,
+        columns=("num_steps",),
+        transforms=(
+            *choose_normalize(normalize, {"method": "octo", "keys": ("action", "state") if proprio else ("action",)}),
+            ToOcto(
+                cameras=tuple(sizes),
+                shape=(window_size, action_horizon),
+                goal_prob=keep_image_prob if goals else None,
+                proprio=proprio,
+            ),
+        ),
     )
 
 
@@ -126,22 +116,36 @@ class ToOcto:
     """Conversion of a batch.
 
     Attributes:
-        names: Names of the datasets.
         cameras: Names of the cameras.
         shape: Observations of a sample, and actions from each.
         goal_prob: Probability of goal images, None for no goals.
         proprio: Whether the batch has the state.
+        names: Names of the datasets.
         dropped: Count of the steps that are cut off at either end of an episode, int64 [datasets, 2].
         seed: Seed of the choice between goal and instruction.
     """
 
-    names: tuple[bytes, ...]
     cameras: tuple[str, ...]
     shape: tuple[int, int]
     goal_prob: float | None
     proprio: bool
-    dropped: np.ndarray
-    seed: int
+    names: tuple[bytes, ...] = ()
+    dropped: np.ndarray = field(default_factory=lambda: np.zeros((0, 2), np.int64))
+    seed: int = 0
+
+    def bind(self, data: OpenMixture) -> ToOcto:
+        """Return the conversion with the datasets of a loader; raise ArgumentError for data that do not fit."""
+        check_data(data, ("action",))
+        dropped = [
+            dropped_steps(dataset, vector.space) if vector.space and vector.columns is None else (0, 0)
+            for dataset, vector in zip(data.datasets, data.vectors["action"], strict=True)
+        ]
+        return replace(
+            self,
+            names=tuple(name.encode() for name in data.names),
+            dropped=np.array(dropped, np.int64),
+            seed=data.sample_spec.seed,
+        )
 
     def map(self, batch: Batch) -> Batch:
         """Return the batch of Octo."""

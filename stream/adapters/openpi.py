@@ -5,21 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
 from stream.adapters.chunks import check_dims, pad_dims, repeat_edges
-from stream.adapters.opening import check_mapping, open_loader
+from stream.adapters.sample import TrainerSample, check_data, check_mapping, check_preset
 from stream.base.arguments import check_whole_number
 from stream.base.errors import ArgumentError
+from stream.order.frames import Frames, check_size
+from stream.order.select import Select
+from stream.order.vector import Vector
+from stream.statistics.deferred import choose_normalize
 
 if TYPE_CHECKING:
     from stream.batch.spec import Batch
-    from stream.loader.loader import Loader
+    from stream.loader.open_mixture import OpenMixture
     from stream.statistics.normalize import Normalize
 
 Model = Literal["pi0", "pi05", "pi0_fast"]
+Preset = Literal["pi0", "pi05", "pi0_fast", "pi0_droid", "pi05_droid", "pi0_fast_droid"]
 CAMERAS: dict[Model, dict[str, str | None]] = {
     "pi0": {"base_0_rgb": "primary", "left_wrist_0_rgb": "wrist", "right_wrist_0_rgb": None},
     "pi05": {"base_0_rgb": "primary", "left_wrist_0_rgb": "wrist", "right_wrist_0_rgb": None},
@@ -32,22 +37,26 @@ DROID_EXTERIOR = ("exterior_image_1_left", "exterior_image_2_left")
 DROID_WRIST = "wrist_image_left"
 DROID_TEXTS = ("language_instruction", "language_instruction_2", "language_instruction_3")
 """Cameras and instructions that openpi's ``training/droid_rlds_dataset.py`` draws from."""
+DROID_COLUMNS = (
+    ["action_dict/joint_position", "action_dict/gripper_position"],
+    ["observation/joint_position", "observation/gripper_position"],
+)
+"""Columns of its action and its state."""
+DROID_SUCCESS = [("episode_metadata/file_path", "contains", "success")]
+"""Condition of its episodes."""
 
 
-def loader(
-    root: str | Path,
-    mixture: Any,
+def sample(
+    preset: Preset = "pi0",
     *,
-    model: Model = "pi0",
-    action_horizon: int = 50,
+    action_horizon: int | None = None,
     action_dim: int = 32,
     image_size: tuple[int, int] = (224, 224),
     cameras: Mapping[str, str | Sequence[str] | None] | None = None,
     normalize: bool | str | Path | Normalize = True,
     tokenizer: Any = None,
-    **arguments: Any,
-) -> Loader:
-    """Return a loader of openpi's batches.
+) -> TrainerSample:
+    """Return the arguments of ``make_loader`` for openpi's batches.
 
     - ``image``: dict of uint8 [b, 224, 224, 3], resized bilinearly with black borders.
     - ``image_mask``: dict of bool [b], False for a camera that the dataset lacks; for pi0-FAST always True.
@@ -56,16 +65,25 @@ def loader(
     - ``prompt``: list of str; with a tokenizer ``tokenized_prompt`` int32 [b, L] and ``tokenized_prompt_mask`` bool
       [b, L] instead.
 
+    All members need the same dimensions; several robots need a space, such as
+    ``replace(sample.action, space="eef_delta")`` and ``replace(sample.state, space="eef")``.
+
+    The presets of DROID (``pi05_droid``) give its samples as openpi's ``DroidRldsDataset`` does, from a root of
+    ``--layout frames --cameras all``. One of the two exterior cameras and one of the three instructions are drawn for
+    each sample. Actions and state are joint positions and the gripper as stored. Episodes without ``success`` in their
+    path are left out. openpi draws once for each pass of an episode, and draws an empty instruction as often as the
+    others; here only samples without any instruction have an empty one. Give openpi's file of idle steps as
+    ``replace(sample.select, keep_ranges=path)``.
+
     Sources: ``src/openpi/models/model.py`` (keys), ``training/config.py`` and ``transforms.py`` (order of transforms),
-    ``training/droid_rlds_dataset.py`` (tails). Not done: delta actions (take ``action_space="eef_delta"``), pi0-FAST's
+    ``training/droid_rlds_dataset.py`` (tails). Not done: delta actions (take the space ``eef_delta``), pi0-FAST's
     action tokens, and the model's own augmentation.
 
     Args:
-        root: As for ``make_loader``.
-        mixture: As for ``make_loader``. All members need the same dimensions; several robots need an ``action_space``.
-        model: pi0 is normalised by mean and standard deviation, the others by the quantiles 0.01 and 0.99; as in
-            openpi, in all dimensions. A constant dimension is 0 in pi0, and -1 in the others.
-        action_horizon: Actions of a chunk.
+        preset: Model, or model and ``_droid``. pi0 is normalised by mean and standard deviation, the others by the
+            quantiles 0.01 and 0.99; as in openpi, in all dimensions. A constant dimension is 0 in pi0, and -1 in the
+            others.
+        action_horizon: Actions of a chunk, by default 50, or 16 for DROID.
         action_dim: Dimensions of the model.
         image_size: Height and width.
         cameras: Camera of each image, by role or name; several to draw one from; or None for a black image. By default
@@ -73,87 +91,50 @@ def loader(
         normalize: True takes statistics of all members together, by their weights. Give the path of a
             ``norm_stats.json``, a ``stream.Normalize``, or False for raw values.
         tokenizer: An object with openpi's ``tokenize(prompt, state)``, such as its ``PaligemmaTokenizer``.
-        arguments: Other arguments of ``make_loader``, such as ``batch_size`` and ``transforms``.
 
     Raises:
-        ArgumentError: As for ``make_loader``; or a vector has more dimensions than the model.
+        ArgumentError: An argument is wrong. ``make_loader`` raises it if a vector has more dimensions than the model.
     """
-    if not isinstance(model, str) or model not in CAMERAS:
-        raise ArgumentError(f"model={model!r}; expected one of {', '.join(CAMERAS)}")
+    check_preset(preset, get_args(Preset))
+    is_droid = preset.endswith("_droid")
+    model: Any = preset.removesuffix("_droid")
     if tokenizer is not None and model == "pi0_fast":
         raise ArgumentError(
             "tokenizer: pi0_fast tokenises actions too; take the prompt, and openpi's TokenizeFASTInputs"
         )
+    default_horizon = 16 if is_droid else 50
+    action_horizon = default_horizon if action_horizon is None else action_horizon
     action_horizon = check_whole_number("action_horizon", action_horizon, least=1)
     action_dim = check_whole_number("action_dim", action_dim, least=1)
-    camera_by_image = dict(CAMERAS[model])
+    camera_by_image: dict[str, Any] = dict(CAMERAS[model])
+    if is_droid:
+        droid_cameras = {"primary": DROID_EXTERIOR, "wrist": DROID_WRIST}
+        camera_by_image = {name: role and droid_cameras[role] for name, role in camera_by_image.items()}
     if cameras is not None:
-        camera_by_image = check_mapping(
-            "cameras", cameras, example="{'base_0_rgb': 'primary', 'left_wrist_0_rgb': None}"
-        )
-    chosen_cameras = {name: camera for name, camera in camera_by_image.items() if camera}
-
-    def convert(opened: Any) -> ToOpenpi:
-        check_dims(opened, action_dim)
-        dims = None if model == "pi0_fast" else action_dim
-        return ToOpenpi(tuple(camera_by_image), opened.cameras[0].shape, dims, model == "pi05", tokenizer)
-
-    method = "openpi_pi0" if model == "pi0" else "openpi_pi05"
-    preset = {
-        "frames": [0],
-        "cameras": chosen_cameras,
-        "image_size": image_size,
-        "image_fit": "pad",
-        "image_filter": "bilinear",
-        "horizon": action_horizon,
-    }
-    return open_loader(
-        root,
-        mixture,
-        adapter=loader,
-        convert=convert,
-        normalize=normalize,
-        settings={"method": method, "per": "mixture"},
-        optional=() if cameras else tuple(chosen_cameras),
-        preset=preset,
-        needs=("action", "state"),
-        arguments=arguments,
+        example = "{'base_0_rgb': 'primary', 'left_wrist_0_rgb': None}"
+        camera_by_image = check_mapping("cameras", cameras, example=example)
+    shape = check_size("image_size", image_size)
+    action_columns, state_columns = DROID_COLUMNS if is_droid else (None, None)
+    return TrainerSample(
+        frames=Frames(
+            [0],
+            cameras={name: camera for name, camera in camera_by_image.items() if camera},
+            size=shape,
+            fit="pad",
+            filter="bilinear",
+            on_missing_camera="error" if cameras or is_droid else "mask",
+        ),
+        action=Vector(action_horizon, columns=action_columns),
+        state=Vector(columns=state_columns),
+        language=DROID_TEXTS if is_droid else "language",
+        select=Select(where=DROID_SUCCESS) if is_droid else Select(),
+        transforms=(
+            *choose_normalize(
+                normalize, {"method": "openpi_pi0" if model == "pi0" else "openpi_pi05", "per": "mixture"}
+            ),
+            ToOpenpi(tuple(camera_by_image), shape, action_dim, model != "pi0_fast", model == "pi05", tokenizer),
+        ),
     )
-
-
-def droid_loader(
-    root: str | Path, dataset: str = "droid", *, model: Model = "pi05", action_horizon: int = 16, **arguments: Any
-) -> Loader:
-    """Return a loader of DROID as openpi's ``DroidRldsDataset`` gives it, then its ``transform_dataset``.
-
-    One of the two exterior cameras and one of the three instructions are drawn for each sample. Actions and state are
-    joint positions and the gripper as stored. Episodes without ``success`` in their path are left out.
-
-    openpi draws once for each pass of an episode, and draws an empty instruction as often as the others. This loader
-    has an empty instruction only for samples without any. Give openpi's file of idle steps as
-    ``keep_ranges={"droid": path}``.
-
-    Args:
-        root: As for ``make_loader``, of ``--layout frames --cameras all``.
-        dataset: Name of the dataset below the root.
-        model: As for ``loader``.
-        action_horizon: As for ``loader``.
-        arguments: Other arguments of ``loader``, such as ``batch_size`` and ``keep_ranges``.
-
-    Raises:
-        ArgumentError: As for ``loader``.
-    """
-    if not isinstance(model, str) or model not in CAMERAS:
-        raise ArgumentError(f"model={model!r}; expected one of {', '.join(CAMERAS)}")
-    cameras_by_role = {"primary": DROID_EXTERIOR, "wrist": DROID_WRIST}
-    preset = {
-        "cameras": {image_name: cameras_by_role[role] if role else None for image_name, role in CAMERAS[model].items()},
-        "language": DROID_TEXTS,
-        "action_columns": {dataset: ["action_dict/joint_position", "action_dict/gripper_position"]},
-        "state_columns": {dataset: ["observation/joint_position", "observation/gripper_position"]},
-        "filters": {dataset: [("episode_metadata/file_path", "contains", "success")]},
-    }
-    return loader(root, dataset, model=model, action_horizon=action_horizon, **{**preset, **arguments})
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,16 +144,24 @@ class ToOpenpi:
     Attributes:
         views: Names of the images.
         image_size: Height and width.
-        dims: Dimensions to pad to, None for no padding and images that are never masked, as pi0-FAST has it.
+        dims: Dimensions of the model.
+        pads: Whether vectors are padded to them and images are masked; pi0-FAST has neither.
         tokenizes_state: Whether the tokenizer takes the state, as pi0.5 has it.
         tokenizer: Tokenizer, or None.
     """
 
     views: tuple[str, ...]
     image_size: tuple[int, int]
-    dims: int | None
+    dims: int
+    pads: bool
     tokenizes_state: bool
     tokenizer: Any = field(default=None, repr=False)
+
+    def bind(self, data: OpenMixture) -> ToOpenpi:
+        """Check that the data of a loader fit the model; raise ArgumentError if they do not."""
+        check_data(data, ("action", "state"))
+        check_dims(data, self.dims)
+        return self
 
     def map(self, batch: Batch) -> Batch:
         """Return the batch of openpi."""
@@ -183,12 +172,12 @@ class ToOpenpi:
         for image_name in self.views:
             if (frames := batch.get(f"frames/{image_name}")) is not None:
                 images[image_name], masks[image_name] = frames[:, 0], batch[f"frames_mask/{image_name}"][:, 0]
-        if self.dims is None:
+        if not self.pads:
             masks = dict.fromkeys(masks, ~never_valid)
         actions, _ = repeat_edges(batch["action"], batch["action_mask"])
         state = batch["state"]
         prompts = self._prompts(batch["language"], state)
-        if self.dims is not None:
+        if self.pads:
             state, actions = pad_dims(state, self.dims), pad_dims(actions, self.dims)
         return {"image": images, "image_mask": masks, "state": state, "actions": actions, **prompts}
 

@@ -2,88 +2,91 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from stream.adapters.opening import open_loader
+from stream.adapters.sample import TrainerSample, check_data, check_preset
 from stream.base.arguments import check_whole_number
+from stream.order.frames import Frames, check_size
+from stream.order.select import Select
+from stream.order.vector import Vector
+from stream.statistics.deferred import choose_normalize
 
 if TYPE_CHECKING:
     from stream.batch.spec import Batch
-    from stream.loader.loader import Loader
+    from stream.loader.open_mixture import OpenMixture
     from stream.statistics.normalize import Normalize
 
+Preset = Literal["openvla", "openvla_oft"]
 QUESTION = "What action should the robot take to {}?"
 BINS = np.linspace(-1, 1, 256)
 
 
-def loader(
-    root: str | Path,
-    mixture: Any,
+def sample(
+    preset: Preset = "openvla",
     *,
-    chunk: int = 1,
-    wrist: bool = False,
-    proprio: bool = False,
+    num_actions_chunk: int | None = None,
+    wrist: bool | None = None,
+    proprio: bool | None = None,
     image_size: tuple[int, int] = (224, 224),
     normalize: bool | str | Path | Normalize = True,
-    **arguments: Any,
-) -> Loader:
-    """Return a loader of OpenVLA's batches.
+) -> TrainerSample:
+    """Return the arguments of ``make_loader`` for OpenVLA's batches.
 
     - ``image`` uint8 [b, 224, 224, 3], resized with Lanczos, for the model's image transform; ``image_wrist`` alike.
     - ``prompt``: list of str, the question to the model with the instruction in lower case.
-    - ``actions`` float32 [b, chunk, 7], in the space ``oxe``: quantiles 0.01 and 0.99 of each dataset become -1 and 1.
-      The gripper keeps its values; constant dimensions are 0.
-    - ``action_bins`` int64 [b, chunk, 7], from 1 to 256: the token is ``tokenizer.vocab_size - action_bins``.
+    - ``actions`` float32 [b, num_actions_chunk, 7], in the space ``oxe``: quantiles 0.01 and 0.99 of each dataset
+      become -1 and 1. The gripper keeps its values; constant dimensions are 0.
+    - ``action_bins`` int64 [b, num_actions_chunk, 7], from 1 to 256: the token is
+      ``tokenizer.vocab_size - action_bins``.
     - ``proprio`` float32 [b, 7], the space ``eef`` with all dimensions normalised.
     - ``language`` list of str, and ``dataset_names`` list of str.
 
-    Each chunk is complete: the last ``chunk - 1`` steps of an episode, and steps without an action, are not samples, as
-    in OpenVLA-OFT. Samples without an instruction are left out, unless you give ``filters``.
+    Each chunk is complete: the last ``num_actions_chunk - 1`` steps of an episode, and steps without an action, are not
+    samples, as in OpenVLA-OFT. Samples without an instruction are left out.
 
     Sources: ``prismatic/vla/datasets/datasets.py``, ``rlds/traj_transforms.py``, ``rlds/utils/data_utils.py`` and
     ``vla/action_tokenizer.py`` of both projects. Not done: the model's tokenizer and image transform (``examples``
     makes the inputs of their ``RLDSBatchTransform``), and image augmentation.
 
     Args:
-        root: As for ``make_loader``.
-        mixture: As for ``make_loader``.
-        chunk: Actions of a chunk: 1 for OpenVLA; 8 (LIBERO), 5 (Bridge) or 25 (ALOHA) for OpenVLA-OFT.
+        preset: ``openvla``; or ``openvla_oft``, with the defaults of its LIBERO runs: chunks of 8, wrist and proprio.
+        num_actions_chunk: Actions of a chunk: 1 for OpenVLA; 8 (LIBERO), 5 (Bridge) or 25 (ALOHA) for OpenVLA-OFT.
         wrist: Whether to load the wrist camera; it is black where a dataset has none.
         proprio: Whether to load the state.
         image_size: Height and width.
         normalize: True takes the statistics of each dataset. Give the path of a ``dataset_statistics.json``, a
             ``stream.Normalize``, or False for raw values.
-        arguments: Other arguments of ``make_loader``, such as ``batch_size`` and ``transforms``.
 
     Raises:
-        ArgumentError: As for ``make_loader``.
+        ArgumentError: An argument is wrong.
     """
-    chunk = check_whole_number("chunk", chunk, least=1)
-    preset = {
-        "cameras": ["primary", "wrist"] if wrist else ["primary"],
-        "image_size": image_size,
-        "image_filter": "lanczos",
-        "frames": [0],
-        "horizon": chunk,
-        "min_actions": chunk,
-        "action_space": "oxe",
-        "state_space": "eef" if proprio else None,
-        "filters": [("language", "!=", "")],
-    }
-    return open_loader(
-        root,
-        mixture,
-        adapter=loader,
-        convert=lambda opened: ToOpenvla(opened.names, wrist, proprio),
-        normalize=normalize,
-        settings={"method": "openvla", "keys": ("action", "state") if proprio else ("action",)},
-        optional=("wrist",),
-        preset=preset,
-        arguments=arguments,
+    check_preset(preset, get_args(Preset))
+    is_oft = preset == "openvla_oft"
+    wrist, proprio = (is_oft if value is None else bool(value) for value in (wrist, proprio))
+    chunk = (8 if is_oft else 1) if num_actions_chunk is None else num_actions_chunk
+    chunk = check_whole_number("num_actions_chunk", chunk, least=1)
+    cameras = ["primary", "wrist"] if wrist else ["primary"]
+    return TrainerSample(
+        frames=Frames(
+            [0],
+            cameras=cameras,
+            size=check_size("image_size", image_size),
+            filter="lanczos",
+            on_missing_camera="mask",
+        ),
+        action=Vector(chunk, space="oxe"),
+        state=Vector(space="eef") if proprio else None,
+        select=Select(where=[("language", "!=", "")], min_future_actions=chunk),
+        transforms=(
+            *choose_normalize(
+                normalize, {"method": "openvla", "keys": ("action", "state") if proprio else ("action",)}
+            ),
+            ToOpenvla(wrist=wrist, proprio=proprio),
+        ),
     )
 
 
@@ -108,13 +111,18 @@ class ToOpenvla:
     """Conversion of a batch.
 
     Attributes:
-        names: Names of the datasets.
         wrist, proprio: Whether the batch has these.
+        names: Names of the datasets.
     """
 
-    names: tuple[str, ...]
     wrist: bool
     proprio: bool
+    names: tuple[str, ...] = ()
+
+    def bind(self, data: OpenMixture) -> ToOpenvla:
+        """Return the conversion with the datasets of a loader; raise ArgumentError for data that do not fit."""
+        check_data(data, ("action",))
+        return replace(self, names=data.names)
 
     def map(self, batch: Batch) -> Batch:
         """Return the batch of OpenVLA."""

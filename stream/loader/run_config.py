@@ -113,7 +113,9 @@ class RunConfig:
                 f"transforms={self.transforms!r:.100}; expected a list of grain.transforms.Map or RandomMap"
             )
         for transform in self.transforms:
-            if isinstance(transform, type) or not (hasattr(transform, "map") or hasattr(transform, "random_map")):
+            if isinstance(transform, type) or not any(
+                hasattr(transform, name) for name in ("map", "random_map", "bind")
+            ):
                 raise ArgumentError(f"transform {transform!r:.100}; expected a Map or RandomMap, not a class")
         object.__setattr__(self, "transforms", tuple(self.transforms))
 

@@ -20,6 +20,7 @@ from stream.order.frames import Frames
 from stream.order.mixture import Member, Mixture
 from stream.order.select import Select
 from stream.order.vector import Vector
+from stream.statistics.deferred import DeferredNormalize
 from stream.statistics.normalize import Normalize, bind_transforms
 from stream.storage.remote import CachedRoot, cached_root, is_remote
 
@@ -48,7 +49,10 @@ class SavedTransforms:
         """
         if any(isinstance(transform, Normalize) for transform in transforms):
             return list(transforms)
-        code_transforms = iter(transforms)
+        has_numbers = any(isinstance(entry, Normalize) for entry in self.entries)
+        code_transforms = iter(
+            [item for item in transforms if not (has_numbers and isinstance(item, DeferredNormalize))]
+        )
         restored: list[Any] = []
         for entry in self.entries:
             restored.extend([entry] if isinstance(entry, Normalize) else islice(code_transforms, 1))

@@ -313,14 +313,14 @@ def load_normalize(path: str | Path, data: Any = None, *, format: Format | str =
 
 
 def bind_transforms(transforms: Sequence[Any], data: Mixture, normalize: Any = None) -> tuple[Any, ...]:
-    """Return the transforms and the normalisation of a loader, with every ``Normalize`` bound to its data.
+    """Return the transforms and the normalisation of a loader, bound to its data where they have a ``bind``.
 
     Raises:
         ArgumentError: ``normalize`` is something else, a vector would be normalised twice, or statistics belong to
             other data.
     """
     chosen = _choose(normalize, data)
-    bound = [transform.bind(data) if isinstance(transform, Normalize) else transform for transform in transforms]
+    bound = [transform.bind(data) if hasattr(transform, "bind") else transform for transform in transforms]
     bound += [] if chosen is None else [chosen.bind(data)]
     normalizers = [transform for transform in bound if isinstance(transform, Normalize)]
     vector_keys = [vector_key for transform in normalizers for vector_key in transform.keys]

@@ -22,13 +22,13 @@ def _anchors(page: Path) -> set[str]:
 
 
 def test_every_block_of_python_is_run_by_a_test() -> None:
-    marks = {"batch_at(51_234)", "action_names", "pa.memory_map", "ArrayRecordReader", "StreamDataModule"}
+    marks = {"batch_at(51_234)", "action_names", "pa.memory_map", "ArrayRecordReader", "PairDataModule"}
     marks |= {
         "batches = to_device(",
         "stream.jax",
         'split="val", batch',
         "iterator.get_state()",
-        "SampleSource",
+        "PairSource",
         "Brighten",
     }
     marks |= {

@@ -20,7 +20,7 @@ def main(task: dict[str, Any]) -> None:
     import lightning.pytorch as pl
     import torch
 
-    from stream.torch import StreamDataModule
+    from stream.torch import PairDataModule
 
     torch.set_num_threads(1)
 
@@ -41,7 +41,7 @@ def main(task: dict[str, Any]) -> None:
             return torch.optim.SGD(self.parameters(), lr=0.1)
 
     folder, steps = Path(task["folder"]), task["max_steps"]
-    data = StreamDataModule(
+    data = PairDataModule(
         task["root"],
         "bridge",
         batch_size=task["batch_size"],

@@ -65,7 +65,7 @@ def test_a_batch_without_its_origin_needs_its_loader(frames_root: Path) -> None:
 
 def test_a_sample_that_is_no_batch_is_refused(frames_root: Path) -> None:
     with pytest.raises(ArgumentError, match="has no dimension of rows"):
-        pairstream.show(stream.samples(frames_root, "bridge")[0])
+        pairstream.show(stream.pairs(frames_root, "bridge")[0])
 
 
 def test_encoded_frames_are_refused_with_what_to_do(frames_root: Path) -> None:

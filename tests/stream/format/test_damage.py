@@ -15,7 +15,7 @@ import pytest
 
 from stream import (
     ArgumentError,
-    SampleSource,
+    PairSource,
     RecordError,
     RingError,
     StateError,
@@ -264,7 +264,7 @@ print(step)
 
 def test_a_pair_source_names_a_damaged_record_too(root: Path) -> None:
     flip_first_frame(file_of(root), record=0)
-    source = SampleSource(root, {"bridge": 1})
+    source = PairSource(root, {"bridge": 1})
     bad = 0
     for index in range(len(source)):
         try:

@@ -14,7 +14,7 @@ import pytest
 from stream.base.errors import FormatError, StreamError
 from stream.format.manifest import read_manifest
 from stream.format.names import TableKind
-from stream.frameworks.grain import SampleSource, pairs
+from stream.frameworks.grain import PairSource, pairs
 from tests.fixtures.faults.memory_limit import memory_limit
 from tests.stream.crafted_root import CraftedRoot, with_column
 
@@ -92,7 +92,7 @@ def test_counts_beyond_any_dataset_are_refused(crafted: CraftedRoot, count: int,
 @pytest.mark.parametrize("name", ["../bridge", "/etc", "bridge/..", ".", "bridge:..", "bridge:../0.1.0", "bridge:/etc"])
 def test_a_member_that_leads_elsewhere_is_refused(crafted: CraftedRoot, name: str) -> None:
     with pytest.raises(StreamError):
-        SampleSource(crafted.root, {name: 1})
+        PairSource(crafted.root, {name: 1})
 
 
 @pytest.mark.parametrize("reason", ["a pipe", "endless", "larger than any"])

@@ -11,7 +11,7 @@ import grain
 import numpy as np
 import pytest
 
-from stream import ArgumentError, SampleSource, make_loader, pairs, row_random
+from stream import ArgumentError, PairSource, make_loader, pairs, row_random
 
 MIXTURE = {"bridge": 2, "kuka": 1, "bc_z": "size"}
 
@@ -58,7 +58,7 @@ def test_a_loader_composes_as_an_iter_dataset(oxe_root: Path) -> None:
 
 
 def test_a_pair_source_holds_every_pair_once(oxe_root: Path) -> None:
-    source = SampleSource(oxe_root, MIXTURE, split="train")
+    source = PairSource(oxe_root, MIXTURE, split="train")
     refs: Counter[tuple[int, int, int]] = Counter()
     for index in range(len(source)):
         sample = source[index]
@@ -72,7 +72,7 @@ def test_a_pair_source_holds_every_pair_once(oxe_root: Path) -> None:
 
 
 def test_a_pair_source_feeds_grains_data_loader(oxe_root: Path) -> None:
-    source = SampleSource(oxe_root, {"bridge": 1}, metadata="dataset_only")
+    source = PairSource(oxe_root, {"bridge": 1}, metadata="dataset_only")
     sampler = grain.samplers.IndexSampler(len(source), shuffle=True, seed=3, num_epochs=1)
     loader = grain.DataLoader(
         data_source=source, sampler=sampler, operations=[grain.transforms.Batch(5)], worker_count=0
@@ -103,31 +103,31 @@ def test_pairs_draw_random_frames_and_numbers_again_in_each_epoch(frames_root: P
 
 @pytest.mark.parametrize(("frames", "named"), [([0, "1..3"], "'1..3'"), (["goal", 0], "'goal'")])
 def test_a_pair_source_refuses_random_choices(frames_root: Path, frames: list[Any], named: str) -> None:
-    with pytest.raises(ArgumentError, match=rf"SampleSource cannot draw {named} again in each epoch.*stream\.pairs"):
-        SampleSource(frames_root, "bridge", frames=frames)
-    assert SampleSource(frames_root, "bridge", frames=[0, 2, "last", "offset"])[0]["frames"].shape[0] == 4
+    with pytest.raises(ArgumentError, match=rf"PairSource cannot draw {named} again in each epoch.*stream\.pairs"):
+        PairSource(frames_root, "bridge", frames=frames)
+    assert PairSource(frames_root, "bridge", frames=[0, 2, "last", "offset"])[0]["frames"].shape[0] == 4
 
 
 def test_samples_of_a_relative_root_are_found_by_workers_elsewhere(
     oxe_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(oxe_root.parent)
-    source = pickle.dumps(SampleSource(oxe_root.name, "bridge"))
+    source = pickle.dumps(PairSource(oxe_root.name, "bridge"))
     monkeypatch.chdir(tmp_path)
     assert pickle.loads(source)[0]["sample"] == 0
 
 
 def test_the_text_of_a_pair_source_says_which_data_it_has(oxe_root: Path) -> None:
-    source = SampleSource(oxe_root, {"bridge": 1})
-    assert repr(source) == repr(SampleSource(oxe_root, "bridge"))
-    assert repr(source).startswith(f"SampleSource({len(source)} pairs of 1 datasets, ")
+    source = PairSource(oxe_root, {"bridge": 1})
+    assert repr(source) == repr(PairSource(oxe_root, "bridge"))
+    assert repr(source).startswith(f"PairSource({len(source)} pairs of 1 datasets, ")
     changes = [("kuka", None), ("bridge", [("step", "<", 3)])]
-    assert repr(source) not in {repr(SampleSource(oxe_root, name, filters=filters)) for name, filters in changes}
+    assert repr(source) not in {repr(PairSource(oxe_root, name, filters=filters)) for name, filters in changes}
 
 
 def test_grains_data_loader_refuses_a_checkpoint_of_other_data(oxe_root: Path) -> None:
     def load(name: str) -> grain.DataLoader:
-        source = SampleSource(oxe_root, name, metadata="none")
+        source = PairSource(oxe_root, name, metadata="none")
         sampler = grain.samplers.IndexSampler(8, shuffle=False, num_epochs=1)
         return grain.DataLoader(data_source=source, sampler=sampler, worker_count=0)
 
@@ -139,17 +139,17 @@ def test_grains_data_loader_refuses_a_checkpoint_of_other_data(oxe_root: Path) -
 
 def test_wrong_arguments_are_refused(oxe_root: Path) -> None:
     with pytest.raises(ArgumentError, match="unknown argument 'batch_size'"):
-        SampleSource(oxe_root, MIXTURE, batch_size=3)
+        PairSource(oxe_root, MIXTURE, batch_size=3)
     for name in ("shuffle", "seed", "samples_per_episode", "passes"):
-        with pytest.raises(ArgumentError, match=rf"SampleSource has no {name}: a sampler .*IndexSampler"):
-            SampleSource(oxe_root, MIXTURE, **{name: "none"})
+        with pytest.raises(ArgumentError, match=rf"PairSource has no {name}: a sampler .*IndexSampler"):
+            PairSource(oxe_root, MIXTURE, **{name: "none"})
     with pytest.raises(ArgumentError, match="on_error='skip'"):
         pairs(oxe_root, MIXTURE, on_error="skip")
     dataset: Any = pairs(oxe_root, MIXTURE)
     for number in (-1, 2**70):
         with pytest.raises(ArgumentError, match="count from 0"):
             dataset[number]
-    source: Any = SampleSource(oxe_root, MIXTURE)
+    source: Any = PairSource(oxe_root, MIXTURE)
     for wrong_index in (1.5, "1"):
         for samples in (dataset, source):
             with pytest.raises(TypeError):

@@ -17,11 +17,11 @@ import sys
 import grain
 import numpy as np
 
-from stream import SampleSource
+from stream import PairSource
 
 
 def main(root):
-    source = SampleSource(root, "bridge,kuka", split="train", horizon=3)
+    source = PairSource(root, "bridge,kuka", split="train", horizon=3)
     sampler = grain.samplers.IndexSampler(len(source), shuffle=True, seed=0, num_epochs=2)
     loader = grain.DataLoader(
         data_source=source, sampler=sampler, operations=[grain.transforms.Batch(batch_size=8)], worker_count=2
@@ -81,7 +81,7 @@ from absl import app, flags
 OWN = flags.DEFINE_string("own", "default", "")
 import stream
 
-stream.SampleSource
+stream.PairSource
 try:
     OWN.value
 except flags.UnparsedFlagAccessError:

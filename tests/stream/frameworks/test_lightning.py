@@ -25,9 +25,9 @@ def _model(fail_at: int = -1) -> Any:
 
 
 def _module_class() -> Any:
-    from stream.torch import StreamDataModule
+    from stream.torch import PairDataModule
 
-    return StreamDataModule
+    return PairDataModule
 
 
 def _module(root: Path, **arguments: Any) -> Any:

@@ -17,7 +17,7 @@ from stream.loader.loader import Loader
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
-from stream.torch import Normalize, StreamDataset, as_tensors, to_device  # noqa: E402
+from stream.torch import Normalize, PairDataset, as_tensors, to_device  # noqa: E402
 
 MIXTURE = {"bridge": 2, "rt1": 1}
 
@@ -31,8 +31,8 @@ def _one_thread() -> Iterator[None]:
 
 
 @pytest.fixture
-def dataset(oxe_root: Path) -> StreamDataset:
-    return StreamDataset(oxe_root, MIXTURE, batch_size=4, threads=1)
+def dataset(oxe_root: Path) -> PairDataset:
+    return PairDataset(oxe_root, MIXTURE, batch_size=4, threads=1)
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def _assert_same(batch: dict[str, Any], expected: dict[str, Any]) -> None:
             assert batch[key] == value
 
 
-def test_the_dataset_gives_the_loader_s_batches_as_tensors(dataset: StreamDataset, loader: Loader) -> None:
+def test_the_dataset_gives_the_loader_s_batches_as_tensors(dataset: PairDataset, loader: Loader) -> None:
     for step, batch in zip(range(3), dataset, strict=False):
         _assert_same(batch, loader.batch_at(step))
     assert batch["frames"].dtype == torch.uint8
@@ -74,14 +74,14 @@ def test_tensors_lie_in_the_memory_of_the_arrays(loader: Loader) -> None:
     assert as_tensors(batch)["frames"].data_ptr() == batch["frames"].ctypes.data
 
 
-def test_what_a_user_keeps_is_not_overwritten(dataset: StreamDataset, loader: Loader) -> None:
+def test_what_a_user_keeps_is_not_overwritten(dataset: PairDataset, loader: Loader) -> None:
     kept = [batch["frames"][:, 1] for _, batch in zip(range(12), dataset, strict=False)]
     for step, frames in enumerate(kept):
         np.testing.assert_array_equal(frames.numpy(), loader.batch_at(step)["frames"][:, 1])
 
 
 def test_the_state_is_that_of_the_batches_handed_out_before_during_and_after(oxe_root: Path) -> None:
-    dataset = StreamDataset(oxe_root, MIXTURE, batch_size=4, num_steps=4)
+    dataset = PairDataset(oxe_root, MIXTURE, batch_size=4, num_steps=4)
     assert dataset.state_dict()["step"] == 0
     batches = iter(dataset)
     assert dataset.state_dict()["step"] == 0
@@ -91,18 +91,18 @@ def test_the_state_is_that_of_the_batches_handed_out_before_during_and_after(oxe
     assert dataset.state_dict()["step"] == 4
 
 
-def test_a_state_is_small_json_and_iterating_continues_from_it(oxe_root: Path, dataset: StreamDataset) -> None:
+def test_a_state_is_small_json_and_iterating_continues_from_it(oxe_root: Path, dataset: PairDataset) -> None:
     _take(dataset, 3)
     text = json.dumps(dataset.state_dict())
     assert len(text) < 2000
-    resumed = StreamDataset(oxe_root, MIXTURE, batch_size=4, threads=1)
+    resumed = PairDataset(oxe_root, MIXTURE, batch_size=4, threads=1)
     resumed.load_state_dict(json.loads(text))
     assert resumed.state_dict()["step"] == 3
     assert _take(resumed, 2) == _steps(3, 5)
     assert _take(resumed, 2) == _steps(5, 7)
 
 
-def test_loading_while_iterating_is_for_the_next_iterator(dataset: StreamDataset) -> None:
+def test_loading_while_iterating_is_for_the_next_iterator(dataset: PairDataset) -> None:
     batches = iter(dataset)
     next(batches)
     dataset.load_state_dict(dataset.loader.state_at(7))
@@ -110,8 +110,8 @@ def test_loading_while_iterating_is_for_the_next_iterator(dataset: StreamDataset
     assert _take(dataset, 1) == _steps(7, 8)
 
 
-def test_a_state_of_another_order_is_refused_when_it_is_loaded(dataset: StreamDataset, oxe_root: Path) -> None:
-    other_order = StreamDataset(oxe_root, MIXTURE, batch_size=4, seed=1)
+def test_a_state_of_another_order_is_refused_when_it_is_loaded(dataset: PairDataset, oxe_root: Path) -> None:
+    other_order = PairDataset(oxe_root, MIXTURE, batch_size=4, seed=1)
     with pytest.raises(StateError, match="seed: 0 was 1"):
         dataset.load_state_dict(other_order.state_dict())
 
@@ -145,7 +145,7 @@ def test_a_loader_with_an_end_gives_all_of_its_batches(oxe_root: Path, prefetch:
     assert _take(batches, 9) == _steps(1, 3)
 
 
-def test_the_dataset_s_state_counts_what_came_to_the_device(dataset: StreamDataset) -> None:
+def test_the_dataset_s_state_counts_what_came_to_the_device(dataset: PairDataset) -> None:
     dataset.load_state_dict(dataset.loader.state_at(2))
     batches = to_device(dataset, "cpu", prefetch=3)
     assert _take(batches, 2) == _steps(2, 4)

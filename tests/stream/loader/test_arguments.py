@@ -82,7 +82,7 @@ def test_words_of_other_programs_lead_to_the_argument(root: Path, arguments: Any
 @pytest.mark.parametrize("use", [next, len, lambda loader: loader[0], lambda loader: next(torch_loader(loader))])
 def test_a_loader_that_is_used_as_a_sequence_or_iterator_says_what_gives_batches(root: Path, use: Any) -> None:
     loader = loader_of(root, num_steps=2)
-    with pytest.raises(TypeError, match=r"^a Loader .*; iter\(loader\) gives .* stream\.torch\.StreamDataset"):
+    with pytest.raises(TypeError, match=r"^a Loader .*; iter\(loader\) gives .* stream\.torch\.PairDataset"):
         use(loader)
     assert loader and len(list(loader)) == 2
 

@@ -13,7 +13,7 @@ import pytest
 from stream.base.errors import FormatError, StreamError
 from stream.format.catalog import Catalog
 from stream.format.names import TABLE_KINDS
-from stream.frameworks.grain import SampleSource
+from stream.frameworks.grain import PairSource
 from stream.loader.comparison import digest
 from tests.fixtures.parameters import long_but
 
@@ -48,7 +48,7 @@ def digests(root: Path) -> list[str]:
 
 def read_all(root: Path) -> list[str]:
     """Return a hash of each sample of ``bridge``; raises the errors of the loader."""
-    source = SampleSource(root, "bridge", split="train", columns=["is_first"], horizon=3)
+    source = PairSource(root, "bridge", split="train", columns=["is_first"], horizon=3)
     return [digest(source[position]) for position in range(len(source))]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stream import ArgumentError, SampleSource, load_loader, make_loader
+from stream import ArgumentError, PairSource, load_loader, make_loader
 from stream.order.window import WindowTable, resolve_windows
 from tests.stream.index_root import change_table, write_dataset
 
@@ -157,8 +157,8 @@ def test_wrong_choices_are_refused_when_the_loader_is_made(texts_root: Path, arg
 
 
 def test_a_source_without_epochs_draws_nothing(texts_root: Path) -> None:
-    with pytest.raises(ArgumentError, match="SampleSource cannot draw"):
-        SampleSource(texts_root, "demo", language=["first", "second"])
+    with pytest.raises(ArgumentError, match="PairSource cannot draw"):
+        PairSource(texts_root, "demo", language=["first", "second"])
 
 
 def goals(discount: float, *, step: int, num_steps: int, count: int = 20_000) -> np.ndarray:

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stream import ArgumentError, Loader, Normalize, SampleSource, StateError, load_loader, make_loader
+from stream import ArgumentError, Loader, Normalize, PairSource, StateError, load_loader, make_loader
 from stream.order import weights as module
 from stream.order.weights import SampleWeights
 from tests.stream.index_root import change_table, write_dataset
@@ -299,5 +299,5 @@ def test_weights_that_cannot_be_drawn_by_are_refused_when_the_loader_is_made(
 def test_other_rules_of_drawing_do_not_mix_with_weights(root: Path) -> None:
     with pytest.raises(ArgumentError, match="samples_per_episode=2 with sample_weights"):
         make_loader(root, "alpha", batch_size=4, sample_weights="weight", samples_per_episode=2)
-    with pytest.raises(ArgumentError, match="SampleSource has no sample_weights"):
-        SampleSource(root, "alpha", sample_weights="weight")
+    with pytest.raises(ArgumentError, match="PairSource has no sample_weights"):
+        PairSource(root, "alpha", sample_weights="weight")
