@@ -13,7 +13,7 @@ from stream.adapters.chunks import repeat_edges, take_steps
 from stream.adapters.sample import TrainerSample, check_data, check_mapping, check_preset
 from stream.base.arguments import check_whole_number
 from stream.base.errors import ArgumentError
-from stream.batch.spaces import dropped_steps
+from stream.batch.dataset_vector import dropped_steps
 from stream.order.frames import Frames, MissingCamera, check_size
 from stream.order.random_numbers import row_random
 from stream.order.vector import Vector

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from stream.batch.columns import Column, draw_texts
 from stream.batch.frames import FrameFinder, Frames
 from stream.batch.mapped import MappedIndex
 from stream.batch.spec import BatchSpec
-from stream.batch.vectors import kind_codes, reduce_window, sum_scale
+from stream.batch.vector_windows import Origin, Reducer, VectorReader, VectorWindow, cut_intervals, interval_positions
 from stream.format.index import SplitIndex
 from stream.format.names import TableKind, VectorName
 from stream.order.rows import Rows
@@ -22,26 +22,6 @@ _MOST_TEXTS = 1 << 16
 """Instructions that stay decoded."""
 Fail = Callable[[int, Exception], None]
 """Called with a row of the batch that the index does not describe, and the reason."""
-
-
-class _Origin(NamedTuple):
-    """Origin of each row of a batch, int64 [b]; 0 where the index does not describe a row.
-
-    Attributes:
-        episode: Episode in the split.
-        step: Step t in the episode.
-        steps_row: Row of step t in ``steps``.
-        num_steps: Steps of the episode, at least 1.
-        first_record: First record of the episode, 0 in the layout ``pairs``.
-        valid: Mask of the rows that the index describes, bool [b].
-    """
-
-    episode: np.ndarray
-    step: np.ndarray
-    steps_row: np.ndarray
-    num_steps: np.ndarray
-    first_record: np.ndarray
-    valid: np.ndarray
 
 
 class _OriginFinder:
@@ -65,7 +45,7 @@ class _OriginFinder:
         self._num_steps = mapped_index.starts([split_index.episodes for split_index in spec.splits], "num_steps", 4)
         self._records_per_step = np.array(spec.stored_cameras)
 
-    def find(self, rows: Rows) -> _Origin:
+    def find(self, rows: Rows) -> Origin:
         """Return the origin of each row. No number of the index is used before it is checked, as it may be damaged."""
         mapped_index, split_numbers = self._index, rows.split
         is_pair = self.is_pairs[rows.member]
@@ -87,7 +67,7 @@ class _OriginFinder:
         num_records = num_steps * self._records_per_step[rows.member]
         last_start = mapped_index.row_counts["records"][split_numbers] - num_records
         valid &= is_pair | ((first_record >= 0) & (first_record <= last_start))
-        return _Origin(
+        return Origin(
             episode=episode,
             step=np.where(valid, step, 0),
             steps_row=np.where(valid, steps_row, 0),
@@ -95,65 +75,6 @@ class _OriginFinder:
             first_record=np.where(is_pair | ~valid, 0, first_record),
             valid=valid,
         )
-
-
-class _VectorWindow(NamedTuple):
-    """A vector at W steps of each row.
-
-    Attributes:
-        values: float32 [b, W, size], 0 where ``mask`` is False.
-        mask: Mask of the values, bool [b, W, size].
-        inside: Mask of the steps that are in the window of their member and in their episode, bool [b, W].
-    """
-
-    values: np.ndarray
-    mask: np.ndarray
-    inside: np.ndarray
-
-
-class _VectorReader:
-    """Reader of the derived column of action or state.
-
-    Attributes:
-        firsts: First step of each member's window, from t, int64 [M].
-        longest: Steps of the longest window, W.
-    """
-
-    def __init__(self, spec: BatchSpec, mapped_index: MappedIndex, vector_name: VectorName) -> None:
-        self._index = mapped_index
-        vectors, span = spec.vectors(vector_name), spec.action_span if vector_name == "action" else spec.state_span
-        self.firsts, self.longest = np.array(span.firsts, np.int64), span.longest
-        self._is_used = np.arange(span.longest) < np.array(span.lengths)[:, None]  # [M, W]
-        vector_sizes = np.array([vector.size for vector in vectors])
-        self._dims = np.arange(max(vector_sizes))
-        self._has_dim = self._dims < vector_sizes[:, None]  # [M, size]
-        # Columns that a caller chose are read split by split.
-        column_widths = [vector.size if vector.chosen is None else 0 for vector in vectors]
-        steps = [split_index.steps if column_widths[split_index.member] else None for split_index in spec.splits]
-        self._starts = mapped_index.starts(steps, spec.derived[vector_name], 4)
-        self._widths = np.array([column_widths[split_index.member] for split_index in spec.splits])
-        self._has_gaps = spec.derived[vector_name] != vector_name
-
-    def read(self, rows: Rows, origin: _Origin, values: np.ndarray, mask: np.ndarray) -> _VectorWindow:
-        """Fill the arrays with the windows of some rows; chosen columns are 0, with the mask of the derived one."""
-        firsts, offsets = self.firsts[rows.member], np.arange(self.longest)
-        step_numbers = (origin.step + firsts)[:, None] + offsets
-        inside = (step_numbers >= 0) & (step_numbers < origin.num_steps[:, None]) & self._is_used[rows.member]
-        np.logical_and(inside[:, :, None], self._has_dim[rows.member][:, None], out=mask)
-
-        # The numbers of a step follow one another, and so do the steps of an episode.
-        row_widths = self._widths[rows.split]
-        window_start = self._starts[rows.split] + (origin.steps_row + firsts) * row_widths
-        step_start = window_start[:, None] + offsets * row_widths[:, None]
-        number_index = step_start[:, :, None] + self._dims
-        # Masked values are number 0 of the region, which is 0.
-        number_index *= mask
-        values[:] = self._index.float32[number_index]
-        if self._has_gaps:
-            # In a canonical space a NaN is a number that the step does not have.
-            mask &= ~np.isnan(values) | (row_widths == 0)[:, None, None]
-            values[~mask] = 0
-        return _VectorWindow(values, mask, inside)
 
 
 class Lookup:
@@ -170,7 +91,7 @@ class Lookup:
         index = self._index = MappedIndex(splits, spec.used_columns)
         self._frame_finder = FrameFinder(spec, index)
         self._origin_finder = _OriginFinder(spec, index)
-        self._readers = {vector_name: _VectorReader(spec, index, vector_name) for vector_name in spec.loaded_vectors}
+        self._readers = {vector_name: VectorReader(spec, index, vector_name) for vector_name in spec.loaded_vectors}
         self._languages = index.starts([split_index.steps for split_index in splits], "language", 4)
         self._instruction = lru_cache(_MOST_TEXTS)(
             lambda split_index, number: splits[split_index].steps.text("language", number)
@@ -178,9 +99,10 @@ class Lookup:
         has_chosen = any(vector.chosen is not None for vector in (*spec.actions, *spec.states))
         self._is_filled_by_split = bool(spec.columns or spec.languages) or has_chosen
         self._has_camera = np.array([list(map(bool, camera.stored)) for camera in spec.cameras])  # [C, M]
+        self._rates = np.array([rate or np.nan for rate in spec.rates])
         self._last_frame = np.array(spec.num_frames) - 1
-        self._kinds = np.array([kind_codes(vector, spec.action_size) for vector in spec.actions])
-        self._scale = _sum_scales(spec) if spec.reduction == "sum" else None
+        self._reducer = Reducer(spec) if spec.reduction and spec.actions else None
+        self._interval_positions = interval_positions(spec.windows) if spec.has_intervals else None
 
     def look_up(self, rows: Rows, arrays: Mapping[str, np.ndarray], fail: Fail) -> tuple[Frames, dict[str, list[str]]]:
         """Fill the metadata arrays of a batch.
@@ -212,6 +134,8 @@ class Lookup:
             frame_steps=frame_steps,
             valid=origin.valid,
         )
+        if spec.has_times:
+            arrays["frame_time"][:] = (frame_steps - origin.step[:, None]) / self._rates[member][:, None]
         if spec.chooses_frames:
             arrays["frame_step"][:] = frame_steps
             for camera_number, camera in enumerate(spec.cameras):
@@ -219,9 +143,11 @@ class Lookup:
                 if missing is not None:
                     arrays[camera.mask][missing[:, camera_number]] = False
         arrays["offset"][:] = frame_steps[np.arange(len(rows)), self._last_frame[member]] - origin.step
-        return frames, self._describe(rows, origin, arrays)
+        return frames, self._describe(rows, origin, arrays, frame_steps)
 
-    def _describe(self, rows: Rows, origin: _Origin, arrays: Mapping[str, np.ndarray]) -> dict[str, list[str]]:
+    def _describe(
+        self, rows: Rows, origin: Origin, arrays: Mapping[str, np.ndarray], frame_steps: np.ndarray
+    ) -> dict[str, list[str]]:
         spec, split_numbers = self._spec, rows.split
         arrays["episode"][:], arrays["step"][:] = origin.episode, origin.step
         texts_by_key: dict[str, list[str]] = {}
@@ -233,12 +159,12 @@ class Lookup:
                 self._instruction(*text_key) for text_key in zip(split_numbers.tolist(), numbers, strict=True)
             ]
 
-        windows: dict[VectorName, _VectorWindow] = {}
-        reduces = spec.reduction is not None
+        windows: dict[VectorName, VectorWindow] = {}
+        is_final = self._reducer is None and self._interval_positions is None
         if spec.actions:
             shape = (len(rows), spec.action_span.longest, spec.action_size)
-            values = np.empty(shape, np.float32) if reduces else arrays["action"]
-            mask = np.empty(shape, bool) if reduces else arrays["action_mask"]
+            values = arrays["action"] if is_final else np.empty(shape, np.float32)
+            mask = arrays["action_mask"] if is_final else np.empty(shape, bool)
             windows["action"] = self._readers["action"].read(rows, origin, values, mask)
         if spec.states:
             shape = (len(rows), spec.state_span.longest, spec.state_size)
@@ -246,27 +172,35 @@ class Lookup:
             windows["state"] = self._readers["state"].read(rows, origin, values, mask)
         if self._is_filled_by_split:
             self._fill_by_split(rows, origin, arrays, texts_by_key, windows)
-        if reduces and spec.actions:
-            self._reduce(rows, windows["action"], arrays)
+        if spec.actions and not is_final:
+            self._finish_actions(rows, windows["action"], arrays, origin.step, frame_steps)
         return texts_by_key
 
-    def _reduce(self, rows: Rows, action: _VectorWindow, arrays: Mapping[str, np.ndarray]) -> None:
-        """Fill in one action for each window of actions."""
-        reduction, num_steps = self._spec.reduction, action.inside.sum(axis=1)
-        assert reduction is not None
-        reduced = reduce_window(action.values, num_steps, reduction, self._kinds[rows.member])
-        reduced = reduced if self._scale is None else reduced * self._scale[rows.member]
-        # A sum or mean needs all steps.
-        valid = action.mask[:, 0] if reduction == "first" else action.mask.sum(axis=1) == num_steps[:, None]
-        arrays["action"][:], arrays["action_mask"][:] = np.where(valid, reduced, 0), valid
+    def _finish_actions(
+        self,
+        rows: Rows,
+        action: VectorWindow,
+        arrays: Mapping[str, np.ndarray],
+        sample_steps: np.ndarray,
+        frame_steps: np.ndarray,
+    ) -> None:
+        """Fill in the actions of each interval of frames, or one action for each window or interval."""
+        members = rows.member
+        if self._interval_positions is not None:
+            first_steps = sample_steps + self._readers["action"].firsts[members]
+            action = cut_intervals(action, self._interval_positions[members], first_steps, frame_steps)
+        if self._reducer is None:
+            arrays["action"][:], arrays["action_mask"][:] = action.values, action.mask
+        else:
+            arrays["action"][:], arrays["action_mask"][:] = self._reducer.reduce(action, members)
 
     def _fill_by_split(
         self,
         rows: Rows,
-        origin: _Origin,
+        origin: Origin,
         arrays: Mapping[str, np.ndarray],
         texts_by_key: dict[str, list[str]],
-        windows: Mapping[VectorName, _VectorWindow],
+        windows: Mapping[VectorName, VectorWindow],
     ) -> None:
         """Fill in chosen vectors and additional columns, split by split."""
         spec = self._spec
@@ -303,10 +237,10 @@ class Lookup:
     def _fill_chosen(
         self,
         vector_name: VectorName,
-        window: _VectorWindow,
+        window: VectorWindow,
         split_index: SplitIndex,
         split_rows: np.ndarray,
-        origin: _Origin,
+        origin: Origin,
     ) -> None:
         """Fill the rows of a split with a vector whose columns a caller chose."""
         vector, first_step = (
@@ -318,14 +252,6 @@ class Lookup:
             values, valid = vector.take(split_index.steps, origin.steps_row[inside_rows] + first_step + step)
             window.values[inside_rows, step, : vector.size] = values
             window.mask[inside_rows, step, : vector.size] &= valid
-
-
-def _sum_scales(spec: BatchSpec) -> np.ndarray:
-    """Return the factor of summed actions, float32 [M, A]."""
-    scales = np.ones((len(spec.actions), spec.action_size), np.float32)
-    for scale, vector, rate in zip(scales, spec.actions, spec.rates, strict=True):
-        scale[: vector.size] = sum_scale(vector, rate)
-    return scales
 
 
 def _fill_column(

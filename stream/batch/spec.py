@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from stream.batch.cameras import LoadedCamera
 from stream.batch.columns import Column
 from stream.batch.vectors import DatasetVector, check_reduction
@@ -40,6 +42,8 @@ class BatchSpec:
         derived: Column of ``steps`` with the vectors that no caller chose, by ``action`` and ``state``.
         rates: Steps per second of each member, None if unknown.
         reduction: Reduction of action windows, None for all steps.
+        has_intervals: True if actions are those between successive frames.
+        has_times: True if batches have the times of the frames.
         action_span, state_span: Steps of the actions and states of a sample.
         state_has_steps: True if the state has a dimension of steps.
         has_language: True if batches have the language of a sample.
@@ -63,6 +67,8 @@ class BatchSpec:
     derived: Mapping[VectorName, DerivedName]
     rates: tuple[float | None, ...]
     reduction: Reduction | None
+    has_intervals: bool
+    has_times: bool
     action_span: StepSpan
     state_span: StepSpan
     state_has_steps: bool
@@ -134,14 +140,14 @@ class BatchSpec:
             }
         elif len(set(self.num_frames)) > 1:
             fields[self.cameras[0].mask] = ("?", (max_frames,))
+        if self.has_times:
+            fields["frame_time"] = ("f4", (max_frames,))
         fields["sample"] = ("i8", ())
         if self.num_samples is not None:
             fields["sample_mask"] = ("?", ())
         fields["dataset"] = ("i4", ())
         if self.actions:
-            has_steps = self.reduction is None
-            action_shape = (self.action_span.longest, self.action_size) if has_steps else (self.action_size,)
-            fields |= {"action": ("f4", action_shape), "action_mask": ("?", action_shape)}
+            fields |= {"action": ("f4", self._action_shape), "action_mask": ("?", self._action_shape)}
         if self.states:
             state_shape = (self.state_span.longest, self.state_size) if self.state_has_steps else (self.state_size,)
             fields |= {"state": ("f4", state_shape), "state_mask": ("?", state_shape)}
@@ -151,6 +157,15 @@ class BatchSpec:
                 fields[column.name] = (column.dtype, column.shape)
                 fields[f"{column.name}_mask"] = ("?", column.shape)
         return fields
+
+    @property
+    def _action_shape(self) -> tuple[int, ...]:
+        intervals = (max(self.num_frames) - 1,) if self.has_intervals else ()
+        longest = self.action_span.longest
+        if self.has_intervals:
+            longest = max(int(np.diff(window.low).max()) for window in self.windows)
+        steps = (longest,) if self.reduction is None else ()
+        return (*intervals, *steps, self.action_size)
 
     def used_columns(self, split_index: SplitIndex) -> Iterator[tuple[TableKind, str]]:
         """Yield the columns of a split that a batch reads, the ones that locate records first."""

@@ -16,8 +16,7 @@ from stream.base.arguments import check_whole_number
 from stream.base.errors import ArgumentError
 from stream.batch.cameras import find_cameras
 from stream.batch.columns import draw_texts, find_column, find_texts
-from stream.batch.dataset_vector import dataset_vector
-from stream.batch.spaces import check_spaces, dropped_steps
+from stream.batch.dataset_vector import check_spaces, dataset_vector, dropped_steps
 from stream.batch.spec import BatchSpec
 from stream.batch.vectors import DatasetVector
 from stream.cache.in_place import open_catalog
@@ -173,7 +172,9 @@ class OpenMixture:
             derived={name: derived_column(name, vector.space) for name, vector in sample_spec.vectors.items()},
             rates=tuple(dataset.fields.control_frequency for dataset in self.datasets),
             reduction=action.reduce if action else None,
-            action_span=self._span("action", self.offsets),
+            has_intervals=bool(action and action.between),
+            has_times=sample_spec.frames.times,
+            action_span=self._interval_span() if action and action.between else self._span("action", self.offsets),
             state_span=self._span("state", [1] * len(self.names)),
             state_has_steps=any(vector.steps not in (None, 1) for vector in self.vectors.get("state", ())),
             has_language=sample_spec.language is not None,
@@ -196,6 +197,18 @@ class OpenMixture:
                 self.datasets, labelled_splits, self.vectors.get(vector_name, ()), strict=vector_name in self.vectors
             )
         )
+
+    def _interval_span(self) -> StepSpan:
+        """Return the steps from the first to the last frame by member; raise ArgumentError for other frames."""
+        for name, window in zip(self.names, self.windows, strict=True):
+            is_fixed = not window.kinds.any() and np.array_equal(window.low, window.high)
+            if len(window) != len(self.windows[0]) or len(window) < 2 or not is_fixed or np.diff(window.low).min() < 1:
+                raise ArgumentError(
+                    f"action=Vector(between='frames'): frames of {name} are {self.sample_spec.frames.steps!r:.100}; "
+                    "expected two or more at fixed, ascending steps, such as Frames.clip(16, rate=5)"
+                )
+        firsts = tuple(int(window.low[0]) for window in self.windows)
+        return StepSpan(firsts, tuple(int(window.low[-1] - window.low[0]) for window in self.windows))
 
     def _span(self, vector_name: VectorName, default_lengths: Sequence[int]) -> StepSpan:
         """Return the steps of a vector by member."""

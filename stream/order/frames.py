@@ -50,6 +50,8 @@ class Frames(ValueObject):
             the nearest value.
         edges: ``drop`` the steps t whose frames do not all exist. ``repeat`` takes every t, and repeats the first or
             last frame of the episode, with mask False. Stored pairs are complete either way.
+        times: Whether batches have ``frame_time`` float32 [b, F]: seconds from t to each frame by the dataset's rate,
+            NaN without a fixed rate.
         on_missing_camera: ``error`` if no dataset stores a camera, or ``mask``: black frames of ``size``, with mask
             False. A camera that only some datasets store is masked in the others.
         decode: ``host`` decodes JPEGs where the batch is made; ``device`` leaves frames encoded
@@ -71,6 +73,7 @@ class Frames(ValueObject):
     fit: ImageFit = "stretch"
     filter: ImageFilter = "area"
     edges: Edges = "drop"
+    times: bool = False
     on_missing_camera: MissingCamera = "error"
     decode: Decode = "host"
 
@@ -80,11 +83,36 @@ class Frames(ValueObject):
         check_choice("edges", self.edges, get_args(Edges))
         check_choice("on_missing_camera", self.on_missing_camera, get_args(MissingCamera))
         check_choice("decode", self.decode, get_args(Decode))
+        if not isinstance(self.times, bool):
+            raise ArgumentError(f"times={self.times!r:.100}; expected True or False")
         self._set(
             steps=canonical_frames(self.steps),
             cameras=canonical_cameras(self.cameras),
             size=canonical_size(self.size),
         )
+
+    @classmethod
+    def clip(cls, num_frames: int, *, rate: float, start: float = 0.0, **fields: Any) -> Frames:
+        """Return the frames of a clip at a rate, by the nearest step of each dataset, with their times.
+
+        Args:
+            num_frames: Count of frames, from 1 to 1,024.
+            rate: Frames per second, at most the rate of each dataset.
+            start: Seconds from t to the first frame.
+            fields: Other fields of ``Frames``.
+
+        Raises:
+            ArgumentError: A value is wrong.
+
+        >>> Frames.clip(3, rate=5)
+        Frames(['0s', '0.2s', '0.4s'], times=True)
+        """
+        num_frames = check_whole_number("num_frames", num_frames, least=1)
+        for argument, value, least in (("rate", rate, 1e-3), ("start", start, -1e6)):
+            if not isinstance(value, int | float) or isinstance(value, bool) or not least <= value <= 1e6:
+                raise ArgumentError(f"{argument}={value!r:.100}; expected a number from {least:g} to 1e+06")
+        seconds = (f"{start + number / rate:.9f}".rstrip("0").rstrip(".") for number in range(min(num_frames, 1025)))
+        return cls([f"{time}s" for time in seconds], **{"times": True, **fields})
 
     @property
     def is_chosen(self) -> bool:

@@ -47,6 +47,9 @@ class Vector(ValueObject):
         columns: Columns of ``steps`` that replace the registry's vector, by dataset: names, or ``(name, [indices])``.
             Datasets with columns need no mapping to ``space``.
         reduce: One action for the window: ``sum``, ``mean`` or ``first``. None gives all steps.
+        between: ``"frames"`` for the actions of each interval between two successive frames of the sample:
+            [b, F - 1, W, A], W being the longest interval, with mask False beyond shorter ones; with ``reduce``
+            [b, F - 1, A]. For clips, whose frames are at fixed, ascending steps.
         on_unmapped: Treatment of datasets that do not map to ``space``: ``error``; ``mask``, zeros with mask False;
             ``drop``, a mixture without them.
         on_unknown_units: ``error`` for datasets whose units no source specifies, or ``keep`` their numbers as stored.
@@ -66,12 +69,19 @@ class Vector(ValueObject):
     space: Space | None = None
     columns: Mapping[str, Sequence[Any]] | Sequence[Any] | None = None
     reduce: Reduction | None = None
+    between: Literal["frames"] | None = None
     on_unmapped: Unmapped = "error"
     on_unknown_units: UnknownUnits = "error"
 
     def __post_init__(self) -> None:
         check_choice("space", self.space, (None, *get_args(Space)))
         check_choice("reduce", self.reduce, (None, *get_args(Reduction)))
+        check_choice("between", self.between, (None, "frames"))
+        if self.between and (self.steps is not None or self.start):
+            raise ArgumentError(
+                f"between='frames' with {'start' if self.steps is None else 'steps'}: the frames define the steps of "
+                "the actions; leave one of them out"
+            )
         check_choice("on_unmapped", self.on_unmapped, get_args(Unmapped))
         check_choice("on_unknown_units", self.on_unknown_units, get_args(UnknownUnits))
         for argument, least in STEP_LIMITS.items():

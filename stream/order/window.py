@@ -48,6 +48,12 @@ class Window:
     kinds: np.ndarray
     discounts: np.ndarray
 
+    @classmethod
+    def at(cls, distances: Sequence[int]) -> Window:
+        """Return the window of frames at fixed distances from t."""
+        steps = np.array(distances, np.int64)
+        return cls(steps, steps, np.zeros(len(steps), np.int8), np.zeros(len(steps)))
+
     def __len__(self) -> int:
         return len(self.low)
 

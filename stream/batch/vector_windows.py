@@ -1,0 +1,162 @@
+"""Windows of actions and states: read from the index, cut at the frames of a sample, reduced to one action."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from stream.batch.mapped import MappedIndex
+from stream.batch.spec import BatchSpec
+from stream.batch.vectors import kind_codes, reduce_window, sum_scale
+from stream.format.names import VectorName
+from stream.order.rows import Rows
+from stream.order.window import Window
+
+
+class Origin(NamedTuple):
+    """Origin of each row of a batch, int64 [b]; 0 where the index does not describe a row.
+
+    Attributes:
+        episode: Episode in the split.
+        step: Step t in the episode.
+        steps_row: Row of step t in ``steps``.
+        num_steps: Steps of the episode, at least 1.
+        first_record: First record of the episode, 0 in the layout ``pairs``.
+        valid: Mask of the rows that the index describes, bool [b].
+    """
+
+    episode: np.ndarray
+    step: np.ndarray
+    steps_row: np.ndarray
+    num_steps: np.ndarray
+    first_record: np.ndarray
+    valid: np.ndarray
+
+
+class VectorWindow(NamedTuple):
+    """A vector at W steps of each row, or of each interval: [b, ..., W].
+
+    Attributes:
+        values: float32 [b, ..., W, size], 0 where ``mask`` is False.
+        mask: Mask of the values, bool [b, ..., W, size].
+        inside: Mask of the steps that are in the window of their member and in their episode, bool [b, ..., W].
+    """
+
+    values: np.ndarray
+    mask: np.ndarray
+    inside: np.ndarray
+
+
+class VectorReader:
+    """Reader of the derived column of action or state.
+
+    Attributes:
+        firsts: First step of each member's window, from t, int64 [M].
+        longest: Steps of the longest window, W.
+    """
+
+    def __init__(self, spec: BatchSpec, mapped_index: MappedIndex, vector_name: VectorName) -> None:
+        self._index = mapped_index
+        vectors, span = spec.vectors(vector_name), spec.action_span if vector_name == "action" else spec.state_span
+        self.firsts, self.longest = np.array(span.firsts, np.int64), span.longest
+        self._is_used = np.arange(span.longest) < np.array(span.lengths)[:, None]  # [M, W]
+        vector_sizes = np.array([vector.size for vector in vectors])
+        self._dims = np.arange(max(vector_sizes))
+        self._has_dim = self._dims < vector_sizes[:, None]  # [M, size]
+        # Columns that a caller chose are read split by split.
+        column_widths = [vector.size if vector.chosen is None else 0 for vector in vectors]
+        steps = [split_index.steps if column_widths[split_index.member] else None for split_index in spec.splits]
+        self._starts = mapped_index.starts(steps, spec.derived[vector_name], 4)
+        self._widths = np.array([column_widths[split_index.member] for split_index in spec.splits])
+        self._has_gaps = spec.derived[vector_name] != vector_name
+
+    def read(self, rows: Rows, origin: Origin, values: np.ndarray, mask: np.ndarray) -> VectorWindow:
+        """Fill the arrays with the windows of some rows; chosen columns are 0, with the mask of the derived one."""
+        firsts, offsets = self.firsts[rows.member], np.arange(self.longest)
+        step_numbers = (origin.step + firsts)[:, None] + offsets
+        inside = (step_numbers >= 0) & (step_numbers < origin.num_steps[:, None]) & self._is_used[rows.member]
+        np.logical_and(inside[:, :, None], self._has_dim[rows.member][:, None], out=mask)
+
+        # The numbers of a step follow one another, and so do the steps of an episode.
+        row_widths = self._widths[rows.split]
+        window_start = self._starts[rows.split] + (origin.steps_row + firsts) * row_widths
+        step_start = window_start[:, None] + offsets * row_widths[:, None]
+        number_index = step_start[:, :, None] + self._dims
+        # Masked values are number 0 of the region, which is 0.
+        number_index *= mask
+        values[:] = self._index.float32[number_index]
+        if self._has_gaps:
+            # In a canonical space a NaN is a number that the step does not have.
+            mask &= ~np.isnan(values) | (row_widths == 0)[:, None, None]
+            values[~mask] = 0
+        return VectorWindow(values, mask, inside)
+
+
+def interval_positions(windows: Sequence[Window]) -> np.ndarray:
+    """Return the positions of actions in a window from the first to the last frame, by interval between two frames.
+
+    Args:
+        windows: Frames of each member at fixed distances, ascending, F of each.
+
+    Returns:
+        int64 [members, F - 1, W], W being the longest interval; -1 beyond the end of an interval.
+
+    >>> interval_positions([Window.at([0, 2, 3])])[0].tolist()
+    [[0, 1], [2, -1]]
+    """
+    distances = np.stack([window.low for window in windows])
+    starts, lengths = distances[:, :-1] - distances[:, :1], np.diff(distances, axis=1)
+    offsets = np.arange(lengths.max())
+    return np.where(offsets < lengths[..., None], starts[..., None] + offsets, -1)
+
+
+def cut_intervals(
+    window: VectorWindow, positions: np.ndarray, first_steps: np.ndarray, frame_steps: np.ndarray
+) -> VectorWindow:
+    """Return the steps of each interval of a window.
+
+    Args:
+        window: Actions from the first to the last frame.
+        positions: Positions in the window, int64 [b, I, W], -1 for none.
+        first_steps: Step of the window's first position, int64 [b].
+        frame_steps: Steps of the frames, int64 [b, I + 1]. Between repeated frames of an edge there are no actions.
+    """
+    row_numbers, steps = np.arange(len(positions))[:, None, None], first_steps[:, None, None] + positions
+    exists = (positions >= 0) & (steps >= frame_steps[:, :-1, None]) & (steps < frame_steps[:, 1:, None])
+    inside = window.inside[row_numbers, positions] & exists
+    mask = window.mask[row_numbers, positions] & exists[..., None]
+    return VectorWindow(np.where(mask, window.values[row_numbers, positions], 0), mask, inside)
+
+
+class Reducer:
+    """Reduction of windows of actions to one action each."""
+
+    def __init__(self, spec: BatchSpec) -> None:
+        assert spec.reduction is not None
+        self._reduction = spec.reduction
+        self._kinds = np.array([kind_codes(vector, spec.action_size) for vector in spec.actions])
+        self._scale = np.ones((len(spec.actions), spec.action_size), np.float32)
+        if spec.reduction == "sum":
+            for scale, vector, rate in zip(self._scale, spec.actions, spec.rates, strict=True):
+                scale[: vector.size] = sum_scale(vector, rate)
+
+    def reduce(self, window: VectorWindow, members: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return one action for each window, float32 [b, ..., size], and its mask, bool."""
+        shape = window.inside.shape[:-1]
+        num_intervals = int(np.prod(shape[1:], dtype=np.int64))
+        values, mask, inside = (array.reshape(-1, *array.shape[len(shape) :]) for array in window)
+        if num_intervals > 1 or len(shape) > 1:
+            # Repeated edges put the steps before an episode first; the reduction takes those of the episode.
+            order = np.argsort(~inside, axis=1, kind="stable")
+            values, mask = (np.take_along_axis(array, order[..., None], axis=1) for array in (values, mask))
+        window_members = np.repeat(members, num_intervals)
+        num_steps = inside.sum(axis=1)
+        reduced = reduce_window(values, num_steps, self._reduction, self._kinds[window_members])
+        reduced = reduced * self._scale[window_members]
+        # A sum or mean needs all steps.
+        valid = mask[:, 0] if self._reduction == "first" else mask.sum(axis=1) == num_steps[:, None]
+        valid = valid & (num_steps > 0)[:, None] if len(shape) > 1 else valid
+        size = values.shape[-1]
+        return np.where(valid, reduced, 0).reshape(*shape, size), valid.reshape(*shape, size)
