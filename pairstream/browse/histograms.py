@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -37,8 +37,7 @@ BINS = 48
 _METHOD = METHODS["q01_q99"]
 
 
-@dataclass(frozen=True, eq=False)
-class Histogram:
+class Histogram(NamedTuple):
     """Values of one dimension of a dataset.
 
     Attributes:
@@ -56,8 +55,7 @@ class Histogram:
     nonfinite: int
 
 
-@dataclass(frozen=True, eq=False)
-class Comparison:
+class Comparison(NamedTuple):
     """Histograms of several datasets; all histograms of a dimension have the same bins.
 
     Attributes:
@@ -74,22 +72,16 @@ class Comparison:
 def compare(
     root: BrowsedRoot, reference: tuple[str, str], other_datasets: Sequence[str], vector_name: DerivedName, scale: Scale
 ) -> Comparison:
-    """Return the histograms of a vector of one split next to those of other datasets.
+    """Return the histograms of the dimensions of a vector of one split next to those of the first split of others.
 
-    Args:
-        root: Root.
-        reference: Dataset and split, whose dimensions are shown.
-        other_datasets: Further datasets; their first split is sampled.
-        vector_name: Column of ``steps``.
-        scale: ``raw`` as stored, or ``normalised`` by the quantiles of each dataset's statistics.
+    Values are ``raw`` as stored, or ``normalised`` by the quantiles of each dataset's statistics.
 
     Raises:
         ArgumentError: The dataset or split does not exist.
         FormatError: The index of the reference is damaged; other damaged datasets are left out.
     """
-    split_names = dict([reference]) | {
-        name: first_split(root.dataset(name)) for name in other_datasets if name != reference[0]
-    }
+    others = {name: first_split(root.dataset(name)) for name in other_datasets}
+    split_names = dict([reference]) | others | dict([reference])
     samples = {}
     for name, split_name in split_names.items():
         try:
@@ -157,14 +149,12 @@ def _normalise(dataset: Dataset, split_name: str, vector_name: DerivedName, raw_
         return raw_values
     numbers: dict[str, Any] = {name: np.array(getattr(stored_statistics, name), np.float64) for name in NUMBERS}
     statistics = VectorStatistics(names=stored_statistics.names, count=stored_statistics.count, **numbers)
-    component_kinds = [
-        (part.kind, part.quantity) for part in getattr(dataset.fields, vector_name, ()) for _ in part.indices
-    ]
+    parts = [part for part in getattr(dataset.fields, vector_name, ()) for _ in part.indices]
     is_unscaled = np.array([name.rpartition("/")[2] == "gripper" for name in stored_statistics.names])
     is_flag = np.zeros(len(is_unscaled), bool)
-    if len(component_kinds) == len(is_unscaled):
-        is_unscaled |= np.array([quantity == "gripper" for _, quantity in component_kinds])
-        is_flag |= np.array([kind == "flag" for kind, _ in component_kinds])
+    if len(parts) == len(is_unscaled):
+        is_unscaled |= np.array([part.quantity == "gripper" for part in parts])
+        is_flag |= np.array([part.kind == "flag" for part in parts])
     statistics = replace(statistics, mask=_METHOD.mask(statistics, kept_dims=is_unscaled, flag_dims=is_flag))
     affine = Affine.identity(1, raw_values.shape[1])
     _METHOD.fill(affine, 0, statistics, clip=_METHOD.clip)
@@ -189,11 +179,6 @@ def _histogram(values: np.ndarray, low_end: float, high_end: float) -> Histogram
     if not len(finite_values):
         return None
     bin_counts, _ = np.histogram(np.clip(finite_values, low_end, high_end), BINS, (low_end, high_end))
-    return Histogram(
-        shares=bin_counts / len(finite_values),
-        low=low_end,
-        high=high_end,
-        least=float(finite_values.min()),
-        most=float(finite_values.max()),
-        nonfinite=len(values) - len(finite_values),
-    )
+    least, most = float(finite_values.min()), float(finite_values.max())
+    num_nonfinite = len(values) - len(finite_values)
+    return Histogram(bin_counts / len(finite_values), low_end, high_end, least, most, num_nonfinite)

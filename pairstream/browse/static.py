@@ -14,7 +14,7 @@ import numpy as np
 
 from pairstream.browse.browsed_root import BrowsedRoot
 from pairstream.browse.doctor import Finding, FindingExample, doctor_command, read_findings, read_report
-from pairstream.browse.facts import DatasetFacts
+from pairstream.browse.facts import Facts
 from pairstream.browse.markup import STYLE, findings_html, overview_html, totals
 from pairstream.view.player import PLAYER_FILE, describe_episode, facts_text, player_call
 from pairstream.view.tracks import Tracks
@@ -31,19 +31,10 @@ _PAGE = """\
 """
 
 
-@dataclass(frozen=True)
-class Written:
-    """Result of ``write_static``: its first page, count of episodes, and bytes of all files."""
-
-    index: Path
-    episodes: int
-    bytes: int
-
-
 def write_static(
     root: BrowsedRoot, folder: Path, *, episodes: Sequence[Chosen] | str | None, doctor: bool, most_bytes: int
-) -> Written:
-    """Write the pages of a root as files.
+) -> tuple[int, int]:
+    """Write the pages of a root as files; return the count of episodes, and the bytes of all files.
 
     Args:
         root: Root.
@@ -63,7 +54,11 @@ def write_static(
         raise ArgumentError(f"--static {folder}: exists and is not empty; give a new folder")
     chosen_episodes = list(dict.fromkeys(_choose(root, episodes)))
     all_tracks = [root.episode(*chosen) for chosen in chosen_episodes]
-    findings = _look(root) if doctor else None
+    findings = None
+    if doctor:
+        command = doctor_command(root.catalog.location, list(root.names))
+        process = subprocess.run(command, capture_output=True, check=False)
+        findings = read_findings(root, read_report(process.stdout, process.stderr))
     folder.mkdir(parents=True, exist_ok=True)
     writer = _Writer(root, folder, chosen_episodes)
     max_bytes = most_bytes // max(1, len(chosen_episodes) + 1)
@@ -72,13 +67,12 @@ def write_static(
     writer.write_overview(findings)
     if findings is not None:
         writer.write_findings(findings, max_bytes)
-    num_bytes = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    return Written(folder / "index.html", len(chosen_episodes), num_bytes)
+    return len(chosen_episodes), sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def _choose(root: BrowsedRoot, episodes: Sequence[Chosen] | str | None) -> list[Chosen]:
     if episodes is None:
-        return [(facts.name, facts.first_split, 0) for facts in root.facts() if facts.episodes]
+        return [(facts["dataset"], facts["first_split"], 0) for facts in root.facts() if facts["episodes"]]
     if not isinstance(episodes, str):
         return list(episodes)
     marked_episodes = [
@@ -90,12 +84,6 @@ def _choose(root: BrowsedRoot, episodes: Sequence[Chosen] | str | None) -> list[
     if not marked_episodes:
         raise ArgumentError(f"--episodes marked: {root.marks.path} marks no episode of {root.catalog.location}")
     return marked_episodes
-
-
-def _look(root: BrowsedRoot) -> list[Finding]:
-    command = doctor_command(root.catalog.location, list(root.names))
-    finished_process = subprocess.run(command, capture_output=True, check=False)
-    return read_findings(root, read_report(finished_process.stdout, finished_process.stderr))
 
 
 @dataclass(frozen=True)
@@ -116,8 +104,8 @@ class _Writer:
         if findings is not None:
             head += f'<p><a class="plain" href="findings.html">{len(findings)} findings</a></p>'
 
-        def picture(facts: DatasetFacts) -> str:
-            return self._path((facts.name, facts.first_split, 0), 0, 0)
+        def picture(facts: Facts) -> str:
+            return self._path((facts["dataset"], facts["first_split"], 0), 0, 0)
 
         datasets = overview_html(all_facts, self.root.damaged, picture=picture, links=False)
         self._write("index.html", "Overview", f"{head}{datasets}<h2>Episodes</h2><ul>{episode_links}</ul>")
@@ -127,14 +115,12 @@ class _Writer:
 
         def picture(finding: Finding, example: FindingExample) -> str:
             nonlocal bytes_left
-            if bytes_left <= 0:
-                return ""
-            picture_path = self._path((finding.dataset, finding.split, example.episode or 0), 0, example.step)
+            picture_path = self._path(_episode(finding, example), 0, example["step"]) if bytes_left > 0 else ""
             bytes_left -= (self.folder / picture_path).stat().st_size if picture_path else 0
             return picture_path
 
         def address(finding: Finding, example: FindingExample) -> str:
-            episode = (finding.dataset, finding.split, example.episode or 0)
+            episode = _episode(finding, example)
             return _page(episode) if episode in self.chosen else ""
 
         head = '<h1>Findings</h1><p><a href="index.html">Overview</a></p>'
@@ -183,6 +169,10 @@ class _Writer:
     def _write(self, file_name: str, title: str, content: str) -> None:
         page_html = _PAGE.format(title=escape(title), style=STYLE, content=content)
         (self.folder / file_name).write_text(page_html, "utf-8", errors="backslashreplace")
+
+
+def _episode(finding: Finding, example: FindingExample) -> Chosen:
+    return finding["dataset"], finding["split"], example["episode"] or 0
 
 
 def _page(episode: Chosen) -> str:

@@ -34,20 +34,16 @@ def label_features(indexes: Sequence[SplitIndex]) -> dict[str, Label]:
         has_missing = any(column.validity is not None for column in columns)
         for added in (feature, f"{feature}_mask") if has_missing else (feature,):
             if added in existing or added.startswith("observation.images."):
-                hint = "attach the label by another name"
-                raise ArgumentError(f"label {label_name!r}: a feature {added!r} exists; {hint}")
+                raise ArgumentError(
+                    f"label {label_name!r}: a feature {added!r} exists; attach the label by another name"
+                )
             existing.add(added)
         features[feature] = Label(_dtype(columns[0]), columns[0].width or 1, has_missing)
     return features
 
 
 def label_values(table: pa.Table, labels: Mapping[str, Label]) -> dict[str, np.ndarray]:
-    """Return the labels of an episode and their masks, by feature; missing values are as stored: NaN, 0, "".
-
-    Args:
-        table: Steps of the episode.
-        labels: Labels by feature.
-    """
+    """Return the labels of an episode's steps and their masks, by feature; missing values are NaN, 0 or ""."""
     arrays: dict[str, np.ndarray] = {}
     columns = {_feature(column_name): table.column(column_name) for column_name in table.column_names}
     for feature, label in labels.items():

@@ -11,8 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +24,7 @@ from stream.format.frame import StoredFrame, as_jpeg, decode_frame
 from stream.format.video import ChunkFrame
 
 if TYPE_CHECKING:
-    from pairstream.export.video import VideoCopier, VideoWriter
+    from pairstream.export.video import VideoFile
 
 VERSION = "v3.0"
 FRAMES_MASK = "observation.frames_mask"
@@ -33,25 +32,12 @@ _FILE = "chunk-{chunk_index:03d}/file-{file_index:03d}"
 _DATA, _VIDEO = f"data/{_FILE}.parquet", f"videos/{{video_key}}/{_FILE}.mp4"
 _EPISODES = f"meta/episodes/{_FILE}.parquet"
 _FIRST = {"chunk_index": 0, "file_index": 0}
-COUNTERS = {
-    "timestamp": "float32",
-    "frame_index": "int64",
-    "episode_index": "int64",
-    "index": "int64",
-    "task_index": "int64",
-}
+COUNTERS = {"timestamp": "float32"} | dict.fromkeys(("frame_index", "episode_index", "index", "task_index"), "int64")
 _IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 
 
-@dataclass(frozen=True)
-class Label:
-    """A label of the steps.
-
-    Attributes:
-        dtype: Type of its numbers; ``string`` for texts.
-        size: Numbers of a step.
-        has_missing: Whether steps may lack it, so that there is a feature ``<name>_mask``.
-    """
+class Label(NamedTuple):
+    """A label: type and count of a step's numbers, ``string`` for texts, and whether steps may lack it."""
 
     dtype: str
     size: int
@@ -139,12 +125,7 @@ class Layout:
 
 
 class LeRobotWriter:
-    """Writer of a dataset; use it in a ``with`` statement, and call ``finish`` after the last episode.
-
-    Args:
-        folder: Empty folder.
-        layout: Features.
-    """
+    """Writer of a dataset in an empty folder; use it with ``with``, and call ``finish`` after the last episode."""
 
     def __init__(self, folder: Path, layout: Layout) -> None:
         self._folder = folder
@@ -157,25 +138,21 @@ class LeRobotWriter:
         self._pixels = {camera: PixelCounts() for camera in layout.cameras}
         self._steps = 0
         self._data = pq.ParquetWriter(self._make(_DATA.format(**_FIRST)), layout.schema)
-        self._videos: dict[str, VideoWriter | VideoCopier] = {}
+        self._videos: dict[str, VideoFile] = {}
         if layout.is_video:
-            from pairstream.export.video import VideoCopier, VideoWriter
+            from pairstream.export.video import EncodedVideo, VideoFile
 
             for camera, shape in layout.cameras.items():
                 video_path = self._make(_VIDEO.format(video_key=layout.image_key(camera), **_FIRST))
-                is_copied = camera in layout.copied
-                self._videos[camera] = (
-                    VideoCopier(video_path, frame_rate=layout.fps)
-                    if is_copied
-                    else VideoWriter(video_path, frame_shape=shape, frame_rate=layout.fps)
-                )
+                if camera in layout.copied:
+                    self._videos[camera] = VideoFile(video_path, frame_rate=layout.fps)
+                else:
+                    self._videos[camera] = EncodedVideo(video_path, frame_shape=shape, frame_rate=layout.fps)
 
     def __enter__(self) -> LeRobotWriter:
         return self
 
-    def __exit__(
-        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._data.close()
         for video in self._videos.values():
             video.close()
@@ -213,9 +190,7 @@ class LeRobotWriter:
             has_frame = [[frame is not None for frame in stored_frames[camera]] for camera in layout.cameras]
             numbers[FRAMES_MASK] = np.array(has_frame).T
         arrow_arrays = [_array(numbers[field.name], field.type) for field in layout.schema if field.name in numbers]
-        statistics: dict[str, Statistics] = {
-            feature_name: describe_numbers(numbers[feature_name]) for feature_name in self._columns
-        }
+        statistics = {feature_name: describe_numbers(numbers[feature_name]) for feature_name in self._columns}
         for camera in layout.cameras:
             jpegs, pixel_counts = self._write_frames(camera, stored_frames[camera])
             statistics[layout.image_key(camera)] = pixel_counts.describe()
@@ -258,28 +233,27 @@ class LeRobotWriter:
 
     def _write_frames(self, camera: str, frames: Sequence[StoredFrame | None]) -> tuple[list[bytes], PixelCounts]:
         """Write the frames of an episode to the video, or return their JPEGs; with the histogram of a sample."""
-        height, width = self._layout.cameras[camera]
-        black = np.zeros((height, width, 3), np.uint8)
-        black_jpeg = b"" if self._layout.is_video or None not in frames else simplejpeg.encode_jpeg(black, quality=95)
+        black = np.zeros((*self._layout.cameras[camera], 3), np.uint8)
         counts, sampled = PixelCounts(), PixelCounts.sampled(len(frames))
-        video: Any = self._videos.get(camera)
-        is_copied = camera in self._layout.copied
+        video, is_copied = self._videos.get(camera), camera in self._layout.copied
+        is_encoded = video is not None and not is_copied
         for step, stored_frame in enumerate(frames):
             pixels = black
-            if stored_frame is not None and ((video and not is_copied) or step in sampled):
+            if stored_frame is not None and (is_encoded or step in sampled):
                 try:
                     pixels = decode_frame(stored_frame)
                 except FormatError as error:
                     raise FormatError(f"camera {camera}, step {step}: a frame cannot be decoded ({error})") from None
-            if stored_frame is not None and step in sampled:
-                counts.add(pixels)
-            if video and not is_copied:
+                if step in sampled:
+                    counts.add(pixels)
+            if video and is_encoded:
                 video.write(pixels)
-            elif is_copied and isinstance(stored_frame, ChunkFrame) and not stored_frame.number:
+            elif video and isinstance(stored_frame, ChunkFrame) and not stored_frame.number:
                 video.write(bytes(stored_frame.chunk))
         self._pixels[camera].merge(counts)
         if video:
             return [], counts
+        black_jpeg = simplejpeg.encode_jpeg(black, quality=95)
         return [black_jpeg if frame is None else bytes(as_jpeg(frame)) for frame in frames], counts
 
     def _describe(self, steps: int, tasks: list[str], stats: Mapping[str, Statistics]) -> dict[str, Any]:

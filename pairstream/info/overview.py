@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 
 from stream.base.errors import FormatError
 from stream.cache.in_place import open_catalog
-from stream.format.catalog import Dataset
+from stream.format.catalog import Catalog, Dataset
 from stream.format.index import SplitIndex, open_index
 from stream.order.choices import Samples
 from stream.order.filters import Filter, parse_filters, settle_missing
@@ -27,24 +27,21 @@ class Overview:
     """Content of a root.
 
     Attributes:
+        catalog: Datasets below the root.
         datasets: Datasets with a complete conversion, in their newest version.
         incomplete: Names of datasets without one.
-        damaged: Errors of manifests that cannot be used.
+        damaged: Errors of manifests that cannot be used, by dataset.
     """
 
+    catalog: Catalog
     datasets: tuple[Dataset, ...]
     incomplete: tuple[str, ...]
-    damaged: tuple[str, ...]
+    damaged: dict[str, str]
 
 
 @dataclass(frozen=True)
 class Kept:
-    """Samples and episodes that filters leave of a dataset.
-
-    Attributes:
-        samples: Count of the samples that fulfil all conditions.
-        episode_ids: Ids of the episodes with such samples, of all splits.
-    """
+    """Count of the samples of a dataset that fulfil all filters, and ids of their episodes, of all splits."""
 
     samples: int
     episode_ids: tuple[str, ...]
@@ -59,16 +56,16 @@ def open_root(root: str | Path | CachedRoot, dataset_names: Sequence[str] | None
     catalog = open_catalog(root)
     catalog.check_converted()
     complete = catalog.complete
-    datasets, damaged = [], []
+    datasets, damaged = [], {}
     for dataset_name in complete if dataset_names is None else dataset_names:
         try:
             dataset = catalog.open(dataset_name)
             _ = dataset.fields  # raises now
             datasets.append(dataset)
-        except FormatError as error:
-            damaged.append(str(error))
+        except (FormatError, OSError) as error:
+            damaged[dataset_name] = str(error)
     incomplete = () if dataset_names else tuple(sorted(set(catalog.versions) - set(complete)))
-    return Overview(tuple(datasets), incomplete, tuple(damaged))
+    return Overview(catalog, tuple(datasets), incomplete, damaged)
 
 
 def describe(dataset: Dataset) -> dict[str, Any]:
@@ -79,9 +76,7 @@ def describe(dataset: Dataset) -> dict[str, Any]:
     """
     manifest, fields = dataset.manifest, dataset.fields
     rate = fields.control_frequency
-    index_bytes = sum(
-        index_table.bytes for split_entry in manifest.splits.values() for index_table in split_entry.index.values()
-    )
+    index_bytes = sum(table.bytes for split_entry in manifest.splits.values() for table in split_entry.index.values())
     return {
         "dataset": dataset.name,
         "version": dataset.version,
@@ -129,26 +124,31 @@ def apply_filters(datasets: Sequence[Dataset], conditions: Sequence[tuple[str, s
 
 
 def _keep(dataset: Dataset, filters: Sequence[Filter]) -> Kept:
-    samples: Samples = "records" if dataset.fields.layout == "pairs" else "steps"
     num_samples, episode_ids = 0, list[str]()
     for split_name in dataset.manifest.splits:
         index = open_index(dataset, split_name, member=0)
-        has_sample = np.zeros(len(index.episodes), bool)
-        for chunk_rows, is_kept in select_samples(index, filters, samples):
-            num_samples += int(is_kept.sum())
-            has_sample[index.table(samples).array("episode")[chunk_rows][is_kept]] = True
-        episode_ids += index.episodes.take_texts("episode_id", np.flatnonzero(has_sample))
+        sample_counts = count_samples(index, filters, samples_of(dataset))
+        num_samples += int(sample_counts.sum())
+        episode_ids += index.episodes.take_texts("episode_id", np.flatnonzero(sample_counts))
     return Kept(num_samples, tuple(episode_ids))
 
 
-def select_samples(
-    index: SplitIndex, filters: Sequence[Filter], samples: Samples
-) -> Iterator[tuple[slice, np.ndarray]]:
-    """Yield slices of the samples of a split, each with a mask of the samples that fulfil all filters."""
-    num_samples = len(index.table(samples))
-    for chunk_start in range(0, num_samples, _CHUNK):
-        rows = slice(chunk_start, min(chunk_start + _CHUNK, num_samples))
-        yield rows, np.logical_and.reduce([condition.select(index, rows, samples) for condition in filters])
+def samples_of(dataset: Dataset) -> Samples:
+    """Return the table whose rows are the samples of a dataset."""
+    return "records" if dataset.fields.layout == "pairs" else "steps"
+
+
+def count_samples(index: SplitIndex, filters: Sequence[Filter], samples: Samples) -> np.ndarray:
+    """Return the count of each episode's samples that fulfil all filters, int64 [episodes]."""
+    num_episodes, episode_numbers = len(index.episodes), index.table(samples).array("episode")
+    sample_counts = np.zeros(num_episodes, np.int64)
+    for chunk_start in range(0, len(episode_numbers), _CHUNK):
+        rows = slice(chunk_start, min(chunk_start + _CHUNK, len(episode_numbers)))
+        is_kept = np.logical_and.reduce([condition.select(index, rows, samples) for condition in filters])
+        sample_counts += np.bincount(episode_numbers[rows][is_kept], minlength=num_episodes)[:num_episodes]
+        index.steps.forget()
+        index.records.forget()
+    return sample_counts
 
 
 def list_episodes(kept: Mapping[str, Kept | None]) -> dict[str, list[str]]:

@@ -7,12 +7,11 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from pairstream.command import command_parser
+from pairstream.command import command_parser, needs_extra
 from pairstream.view.tracks import Tracks, open_tracks
-from pairstream.view.window import SampleWindow, open_run
+from pairstream.view.window import SampleWindow, find_window, open_run
 from stream.base.arguments import add_cache, run_command, whole_number
 from stream.base.errors import ArgumentError
-from stream.base.extras import imports_of
 from stream.cache.in_place import open_catalog
 from stream.format.index import open_index
 from stream.storage.remote import cached_root
@@ -41,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _view(options: argparse.Namespace) -> None:
-    with imports_of("view", by="pairstream view"):
+    with needs_extra("view", by="pairstream view"):
         from pairstream.view.recording import save, spawn
     tracks, window = _of_run(options) if options.loader else (_of_root(options), None)
     if options.save is None:
@@ -75,10 +74,7 @@ def _of_root(options: argparse.Namespace) -> Tracks:
 
 def _of_run(options: argparse.Namespace) -> tuple[Tracks, SampleWindow]:
     rank_plan, _ = open_run(options.loader, root=options.root, cache=options.cache, rank=options.rank)
-    row_number = options.row or 0
-    if row_number >= rank_plan.rows:
-        raise ArgumentError(f"--row {row_number}: a batch of this rank has {rank_plan.rows} rows, counted from 0")
-    return SampleWindow.find(rank_plan, options.step, row_number)
+    return find_window(rank_plan, options.step, options.row or 0)
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:

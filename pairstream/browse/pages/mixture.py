@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -61,27 +61,24 @@ class MixtureForm:
             marks=parameters.get("marks") == "True",
         )
 
-    def read(self, root: BrowsedRoot) -> tuple[Any, dict[str, Any]]:
-        """Return the mixture and the options; raise ArgumentError for broken JSON, or for a file if none is allowed."""
-        mixture: Any = _read_json(self.mixture, "mixture") if self.mixture.strip()[:1] in ("{", "[") else self.mixture
-        if isinstance(mixture, Mapping | Sequence) and not root.takes_paths and "/" in self.mixture:
+    def open(self, root: BrowsedRoot) -> tuple[OpenMixture, dict[str, dict[str, Any]]]:
+        """Open the mixture and count its samples, as ``make_loader`` and ``Loader.describe`` do; raise as they do.
+
+        Raises:
+            ArgumentError: JSON is broken, or a file is named where other machines reach the pages.
+        """
+        is_json = self.mixture.strip()[:1] in ("{", "[")
+        if not root.takes_paths and ("/" in self.mixture or Path(self.mixture).suffix in (".yaml", ".yml")):
             raise ArgumentError("mixture: pages that other machines reach open no files; give names or a mapping")
-        if isinstance(mixture, str) and not root.takes_paths and Path(mixture).suffix in (".yaml", ".yml"):
-            raise ArgumentError(f"mixture {mixture!r}: pages that other machines reach open no files")
-        loader_options: dict[str, Any] = {"missing": self.missing}
+        mixture = _read_json(self.mixture, "mixture") if is_json else self.mixture
+        spec_options: dict[str, Any] = {"missing": self.missing}
         if self.filters.strip():
-            loader_options["filters"] = _read_json(self.filters, "filters")
+            spec_options["filters"] = _read_json(self.filters, "filters")
         if self.marks and len(root.marks):
-            loader_options["episodes"] = json.loads(root.marks.to_json())
-        return mixture, loader_options
-
-
-def _open(root: BrowsedRoot, form: MixtureForm) -> tuple[OpenMixture, dict[str, dict[str, Any]]]:
-    """Open a mixture and count its samples, as ``make_loader`` and ``Loader.describe`` do; raise as they do."""
-    mixture, loader_options = form.read(root)
-    spec = SampleSpec(**loader_options)
-    opened = open_mixture(root.catalog.location, mixture, split=form.split, spec=spec, batch_size=form.batch_size)
-    return opened, opened.overview()
+            spec_options["episodes"] = json.loads(root.marks.to_json())
+        spec = SampleSpec(**spec_options)
+        opened = open_mixture(root.catalog.location, mixture, split=self.split, spec=spec, batch_size=self.batch_size)
+        return opened, opened.overview()
 
 
 def show(root: BrowsedRoot, form: MixtureForm) -> None:
@@ -97,10 +94,7 @@ def show(root: BrowsedRoot, form: MixtureForm) -> None:
             missing_select = ui.select(list(MISSING), value=form.missing, label="Missing columns").classes("w-32")
             marks_checkbox = ui.checkbox("Marks", value=form.marks)
             open_button = ui.button("Open").props("dense no-caps").mark("open")
-        fields = {"mixture": mixture_input, "split": split_input, "filters": filters_input, "missing": missing_select}
-        for field_name, field in fields.items():
-            field.mark(field_name)
-        for field in (*fields.values(), size_input):
+        for field in (mixture_input, split_input, filters_input, missing_select, size_input):
             field.props("dense")
         status_label = ui.label().classes("faint").mark("told")
         content = ui.column().classes("w-full")
@@ -118,7 +112,7 @@ def show(root: BrowsedRoot, form: MixtureForm) -> None:
             status_label.text = "opening"
             status_label.classes(remove="error")
             try:
-                mixture, overview = await asyncio.to_thread(_open, root, new_form)
+                mixture, overview = await asyncio.to_thread(new_form.open, root)
             except (StreamError, OSError) as error:
                 status_label.text = str(error)
                 status_label.classes("error")

@@ -277,7 +277,7 @@ def ref_of(**fields: Any) -> SampleRef:
 
 def lines_of(refs: list[SampleRef], replaced: set[int], *, width: int) -> list[str]:
     out = io.StringIO()
-    Console(file=out, width=width).print(make_table(refs, replaced=replaced))
+    Console(file=out, width=width).print(make_table(refs, replaced=replaced, faults=()))
     return out.getvalue().splitlines()
 
 

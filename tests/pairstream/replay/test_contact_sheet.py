@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pairstream.replay.contact_sheet import ROWS_PER_PAGE, draw_sheets, write_sheets
-from pairstream.replay.pictures import find_pictures
+from pairstream.replay.contact_sheet import ROWS_PER_PAGE, draw_sheets, find_pictures, write_sheets
 from pairstream.view.window import steps_text
 from stream.order.reference import SampleRef
 

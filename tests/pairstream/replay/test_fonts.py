@@ -39,14 +39,6 @@ def test_chinese_is_written_as_itself() -> None:
     assert len({drawn(letter).tobytes() for letter in CHINESE}) == len(CHINESE)
 
 
-@has_chinese
-def test_without_fontconfig_the_folders_of_the_system_are_searched(monkeypatch: pytest.MonkeyPatch) -> None:
-    listed = fonts._font_file.__wrapped__("把")
-    monkeypatch.setenv("PATH", "")
-    assert fonts._font_file.__wrapped__("把") is not None
-    assert listed is not None
-
-
 def test_a_letter_without_a_font_is_escaped(without_fonts: None) -> None:
     assert np.array_equal(drawn("把"), drawn("\\u628a"))
     assert text_width("把", 12) > 3 * 12
