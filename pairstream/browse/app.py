@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import logging
 import socket
 from collections.abc import Callable
@@ -62,36 +61,16 @@ def make_app(root: BrowsedRoot) -> FastAPI:
 
     doctor = Doctor(root)
     app.router.on_shutdown.append(doctor.stop)
-    register_page = functools.partial(_page, root)
-
-    @register_page("/")
-    def show_overview() -> None:
-        with page_frame(root, "Overview"):
-            all_facts = root.facts()
-            ui.label(totals(all_facts)).classes("faint").mark("totals")
-            datasets = overview_html(all_facts, root.damaged, picture=functools.partial(_first_frame, root))
-            ui.html(datasets, sanitize=False).classes("w-full overflow-x-auto")
-
-    @register_page("/dataset/{name}/{split}")
-    async def show_dataset(name: str, split: str, state: str = "{}", tab: str = "") -> None:
-        await dataset_page.show(root, doctor, name, split, state=state, tab=tab)
-
-    @register_page("/doctor")
-    def show_doctor() -> None:
-        doctor_page.show(root, doctor)
-
-    @register_page("/marks")
-    def show_marks() -> None:
-        marks.show(root)
-
-    @register_page("/mixture")
-    def show_mixture(request: Request) -> None:
-        mixture.show(root, mixture.MixtureForm.from_address(root, request.query_params))
-
-    @register_page("/run")
-    async def show_run(loader: str = "", step: int = 0, rank: int | None = None, first: int = 0) -> None:
-        await run.show(root, loader, step=step, rank=rank, first=first)
-
+    pages: dict[str, Callable[..., Any]] = {
+        "/": functools.partial(_show_overview, root),
+        "/dataset/{name}/{split}": functools.partial(dataset_page.show, root, doctor),
+        "/doctor": functools.partial(doctor_page.show, root, doctor),
+        "/marks": functools.partial(marks.show, root),
+        "/mixture": functools.partial(mixture.show, root),
+        "/run": functools.partial(run.show, root),
+    }
+    for address, show_page in pages.items():
+        ui.page(address, response_timeout=_BUILDING_S)(show_page)
     ui.run_with(app, title="pairstream", show_welcome_message=False, reconnect_timeout=10)
     return app
 
@@ -107,21 +86,12 @@ def _refuse(root: BrowsedRoot, request: Request, error: Exception) -> Response:
     return error_page(root, f"{request.url.path:.200}: no such page", status=404)
 
 
-def _page(root: BrowsedRoot, address: str) -> Callable[[Callable[..., Any]], None]:
-    """Give a page of NiceGUI its address; errors of the data become a page of one sentence."""
-
-    def register(build_page: Callable[..., Any]) -> None:
-        @functools.wraps(build_page)
-        async def guarded(*args: Any, **kwargs: Any) -> Any:
-            try:
-                result = build_page(*args, **kwargs)
-                return await result if inspect.isawaitable(result) else result
-            except (StreamError, OSError) as error:
-                return error_page(root, error)
-
-        ui.page(address, response_timeout=_BUILDING_S)(guarded)
-
-    return register
+def _show_overview(root: BrowsedRoot) -> None:
+    with page_frame(root, "Overview"):
+        all_facts = root.facts()
+        ui.label(totals(all_facts)).classes("faint")
+        datasets = overview_html(all_facts, root.damaged, picture=functools.partial(_first_frame, root))
+        ui.html(datasets, sanitize=False).classes("w-full overflow-x-auto")
 
 
 def _first_frame(root: BrowsedRoot, facts: Facts) -> str:

@@ -97,12 +97,10 @@ def compare(
     histograms: dict[str, list[Histogram | None]] = {name: [] for name in samples}
     for label in names:
         # Dimensions of several datasets are compared by name, and have the same bins.
-        columns = {
-            name: values[:, labels.index(label)] for name, (labels, values) in samples.items() if label in labels
-        }
-        low_end, high_end = _bounds(list(columns.values()))
+        columns = {name: values[:, dims.index(label)] for name, (dims, values) in samples.items() if label in dims}
+        ends = _bounds(list(columns.values()))
         for name, row in histograms.items():
-            row.append(_histogram(columns[name], low_end, high_end) if name in columns else None)
+            row.append(_histogram(columns[name], *ends) if name in columns else None)
     return Comparison(names, histograms, {name: len(values) for name, (_, values) in samples.items()})
 
 
@@ -163,12 +161,10 @@ def _normalise(dataset: Dataset, split_name: str, vector_name: DerivedName, raw_
 
 def _bounds(columns: Sequence[np.ndarray]) -> tuple[float, float]:
     """Return the ends of the bins, which span almost all values of the first dataset and of most others."""
-    percentiles = [
-        np.percentile(finite, (0.5, 99.5)) for column in columns if len(finite := column[np.isfinite(column)])
-    ]
-    if not percentiles:
+    finite_columns = [finite for column in columns if len(finite := column[np.isfinite(column)])]
+    if not finite_columns:
         return 0.0, 1.0
-    low_ends, high_ends = np.array(percentiles).T
+    low_ends, high_ends = np.array([np.percentile(finite, (0.5, 99.5)) for finite in finite_columns]).T
     low_end = float(min(low_ends[0], np.percentile(low_ends, 20)))
     high_end = float(max(high_ends[0], np.percentile(high_ends, 80)))
     return (low_end - 0.5, high_end + 0.5) if low_end == high_end else (low_end, high_end)

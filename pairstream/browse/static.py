@@ -37,7 +37,6 @@ def write_static(
     """Write the pages of a root as files; return the count of episodes, and the bytes of all files.
 
     Args:
-        root: Root.
         folder: Folder to make; it must not hold files yet.
         episodes: Episodes, ``marked`` for the marked ones, or None for the first of each dataset.
         doctor: Whether to run ``pairstream doctor`` first, and to write its findings.
@@ -115,12 +114,13 @@ class _Writer:
 
         def picture(finding: Finding, example: FindingExample) -> str:
             nonlocal bytes_left
-            picture_path = self._path(_episode(finding, example), 0, example["step"]) if bytes_left > 0 else ""
+            episode = (finding["dataset"], finding["split"], example["episode"])
+            picture_path = self._path(episode, 0, example["step"]) if bytes_left > 0 else ""
             bytes_left -= (self.folder / picture_path).stat().st_size if picture_path else 0
             return picture_path
 
         def address(finding: Finding, example: FindingExample) -> str:
-            episode = _episode(finding, example)
+            episode = (finding["dataset"], finding["split"], example["episode"])
             return _page(episode) if episode in self.chosen else ""
 
         head = '<h1>Findings</h1><p><a href="index.html">Overview</a></p>'
@@ -169,10 +169,6 @@ class _Writer:
     def _write(self, file_name: str, title: str, content: str) -> None:
         page_html = _PAGE.format(title=escape(title), style=STYLE, content=content)
         (self.folder / file_name).write_text(page_html, "utf-8", errors="backslashreplace")
-
-
-def _episode(finding: Finding, example: FindingExample) -> Chosen:
-    return finding["dataset"], finding["split"], example["episode"] or 0
 
 
 def _page(episode: Chosen) -> str:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from pairstream.command import command_parser
 from pairstream.export.labels import label_features, label_values
@@ -23,6 +22,7 @@ from stream.base.arguments import add_cache, interrupt_on_kill, run_command
 from stream.base.errors import ArgumentError
 from stream.base.extras import missing
 from stream.base.progress import Progress
+from stream.format.index import find_episode
 from stream.storage.files import new_folder
 from stream.storage.hub import SCHEME, hub_requests
 from stream.storage.remote import CachedRoot, RemoteError, cached_root
@@ -144,22 +144,18 @@ def _layout(selection: Selection, *, video: bool) -> Layout:
 
 
 def _write(folder: Path, selection: Selection, layout: Layout) -> None:
+    indexes = {index.split: index for index in selection.data.sample_index.splits}
     progress_bar = Progress(selection.steps, "steps", stream=sys.stderr, label="export")
     with progress_bar as progress, LeRobotWriter(folder, layout) as writer:
         for episode in selection.episodes:
-            stored = selection.read(episode)
-            stored_frames = dict(zip(selection.cameras, stored.frames, strict=True))
-            vectors = {feature: _vector(stored.table, feature.rpartition(".")[2]) for feature in layout.vectors}
-            instructions = stored.table.column("language").to_pylist()
-            writer.add(stored_frames, vectors, instructions, label_values(stored.table, layout.labels))
+            index = indexes[episode.split]
+            rows = np.array(find_episode(selection.dataset, index, episode.number).steps)
+            vectors = {feature: index.steps.take(feature.rpartition(".")[2], rows) for feature in layout.vectors}
+            stored_frames = dict(zip(selection.cameras, selection.read(episode).frames, strict=True))
+            instructions = index.steps.take_texts("language", rows)
+            writer.add(stored_frames, vectors, instructions, label_values(index, rows, layout.labels))
             progress.advance(episode.steps)
         writer.finish()
-
-
-def _vector(table: pa.Table, column_name: str) -> np.ndarray:
-    column = table.column(column_name).combine_chunks()
-    numbers: np.ndarray = column.flatten().to_numpy(zero_copy_only=False)
-    return numbers.reshape(len(column), -1)
 
 
 def _origin(selection: Selection) -> dict[str, Any]:

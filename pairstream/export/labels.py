@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import pyarrow as pa
 
 from pairstream.export.lerobot import COUNTERS, FRAMES_MASK, Label
 from stream.base.errors import ArgumentError
@@ -42,25 +41,18 @@ def label_features(indexes: Sequence[SplitIndex]) -> dict[str, Label]:
     return features
 
 
-def label_values(table: pa.Table, labels: Mapping[str, Label]) -> dict[str, np.ndarray]:
-    """Return the labels of an episode's steps and their masks, by feature; missing values are NaN, 0 or ""."""
+def label_values(index: SplitIndex, rows: np.ndarray, labels: Mapping[str, Label]) -> dict[str, np.ndarray]:
+    """Return the labels of some rows of ``steps`` and their masks, by feature; missing values are NaN, 0 or ""."""
     arrays: dict[str, np.ndarray] = {}
-    columns = {_feature(column_name): table.column(column_name) for column_name in table.column_names}
-    for feature, label in labels.items():
-        column = columns[feature].combine_chunks()
-        is_present = np.asarray(column.is_valid())
-        if label.dtype == "string":
-            arrays[feature] = np.array([label_text or "" for label_text in column.to_pylist()], object)
-        elif label.size > 1 or pa.types.is_fixed_size_list(column.type):
-            flat_values = column.values.slice(column.offset * label.size, len(column) * label.size)
-            arrays[feature] = flat_values.to_numpy(zero_copy_only=False).reshape(len(column), -1)
+    for label_name, column in index.labels.items():
+        feature = _feature(label_name)
+        if column.texts is not None:
+            arrays[feature] = np.array(index.steps.take_texts(label_name, rows), object)
         else:
-            numbers = column.drop_null().to_numpy(zero_copy_only=False)
-            filled_values = np.full(len(column), np.nan if numbers.dtype.kind == "f" else 0, numbers.dtype)
-            filled_values[is_present] = numbers
-            arrays[feature] = filled_values
-        if label.has_missing:
-            arrays[f"{feature}_mask"] = is_present
+            arrays[feature] = index.steps.take(label_name, rows).astype(labels[feature].dtype)
+        if labels[feature].has_missing:
+            is_valid = index.steps.valid(label_name, rows)
+            arrays[f"{feature}_mask"] = np.ones(len(rows), bool) if is_valid is None else is_valid
     return arrays
 
 

@@ -1,8 +1,4 @@
-"""LeRobot datasets of format v3.0: their features, and a writer of their files.
-
-The format is described in LeRobot's documentation (docs/source/lerobot-dataset-v3.mdx). A slice takes one file of each
-kind.
-"""
+"""LeRobot datasets of format v3.0 (docs/source/lerobot-dataset-v3.mdx of LeRobot), with one file of each kind."""
 
 from __future__ import annotations
 
@@ -93,11 +89,8 @@ class Layout:
         """Features as ``info.json`` declares them."""
         features = {}
         for camera, (height, width) in self.cameras.items():
-            declared: dict[str, Any] = {
-                "dtype": "video" if self.is_video else "image",
-                "shape": [height, width, 3],
-                "names": ["height", "width", "channels"],
-            }
+            names, dtype = ["height", "width", "channels"], "video" if self.is_video else "image"
+            declared: dict[str, Any] = {"dtype": dtype, "shape": [height, width, 3], "names": names}
             if self.is_video:
                 from pairstream.export.video import CODEC, PIXELS
 
@@ -164,16 +157,13 @@ class LeRobotWriter:
         tasks: Sequence[str],
         labels: Mapping[str, np.ndarray],
     ) -> None:
-        """Write an episode of n steps, n above 0.
+        """Write an episode of n steps, n above 0; raise FormatError if a frame cannot be decoded.
 
         Args:
             stored_frames: Stored frame of each step by camera; None for a step without a frame, which becomes black.
             vectors: float32 [n, dims] by feature.
             tasks: Instruction of each step.
             labels: Array [n] or [n, size] of each label and mask, by feature.
-
-        Raises:
-            FormatError: A frame cannot be decoded.
         """
         layout, steps, episode_number = self._layout, len(tasks), len(self._episodes)
         numbers: dict[str, np.ndarray] = {
@@ -309,14 +299,14 @@ def _array(values: np.ndarray, arrow_type: pa.DataType) -> pa.Array:
 
 def _tasks_table(tasks: Sequence[str]) -> pa.Table:
     """Return ``meta/tasks.parquet``: a table of pandas whose index is the text of each task."""
-    columns_metadata = [
-        {"name": name, "field_name": name, "pandas_type": pandas_type, "numpy_type": numpy_type, "metadata": None}
-        for name, pandas_type, numpy_type in (("task_index", "int64", "int64"), ("task", "unicode", "object"))
-    ]
+    types = (("task_index", "int64", "int64"), ("task", "unicode", "object"))
     metadata = {
         "index_columns": ["task"],
         "column_indexes": [],
-        "columns": columns_metadata,
+        "columns": [
+            {"name": name, "field_name": name, "pandas_type": pandas, "numpy_type": numpy, "metadata": None}
+            for name, pandas, numpy in types
+        ],
         "creator": {"library": "pyarrow", "version": pa.__version__},
         "pandas_version": "2.0.0",
     }

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,8 +21,7 @@ _CHUNK = 1 << 20
 """Samples that a filter reads together."""
 
 
-@dataclass(frozen=True)
-class Overview:
+class Overview(NamedTuple):
     """Content of a root.
 
     Attributes:
@@ -39,8 +37,7 @@ class Overview:
     damaged: dict[str, str]
 
 
-@dataclass(frozen=True)
-class Kept:
+class Kept(NamedTuple):
     """Count of the samples of a dataset that fulfil all filters, and ids of their episodes, of all splits."""
 
     samples: int
@@ -114,12 +111,11 @@ def apply_filters(datasets: Sequence[Dataset], conditions: Sequence[tuple[str, s
         ArgumentError: A condition is malformed, cannot be compared, or no dataset has its column.
         FormatError: An index is damaged.
     """
-    dataset_names = [dataset.name for dataset in datasets]
-    filters = parse_filters(list(conditions), dataset_names)
-    _, has_all_columns = settle_missing(filters, datasets, "drop")
+    filters = parse_filters(list(conditions), [dataset.name for dataset in datasets])
+    _, has_columns = settle_missing(filters, datasets, "drop")
     return {
-        dataset.name: _keep(dataset, filters[dataset.name]) if has_columns else None
-        for dataset, has_columns in zip(datasets, has_all_columns, strict=True)
+        dataset.name: _keep(dataset, filters[dataset.name]) if has_all else None
+        for dataset, has_all in zip(datasets, has_columns, strict=True)
     }
 
 

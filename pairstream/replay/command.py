@@ -59,9 +59,14 @@ def _replay(options: argparse.Namespace) -> None:
     if options.transforms is not None:
         rank_plan = with_transforms(rank_plan, options.transforms, saved_transforms)
     if options.range is None:
-        _show(rank_plan, options)
-    else:
-        _print_digests(rank_plan, options.range)
+        return _show(rank_plan, options)
+    rank_plan.samples(options.range[-1])  # raises now, not after many steps
+    # On a terminal the lines are the progress.
+    with Progress(len(options.range), "steps", stream=None if sys.stdout.isatty() else sys.stderr) as progress:
+        for step in options.range:
+            # Flushed, so that a closed pipe ends the command.
+            print(f"{step} {digest(rank_plan.make(step).batch)}", flush=True)
+            progress.advance()
 
 
 def _show(plan: RankPlan, options: argparse.Namespace) -> None:
@@ -110,23 +115,13 @@ def _draw(plan: RankPlan, shown: ShownStep, folder: Path) -> list[Path]:
         raise ArgumentError(f"--out {folder}: cannot be written ({error.strerror or error})") from None
 
 
-def _print_digests(rank_plan: RankPlan, step_range: range) -> None:
-    rank_plan.samples(step_range[-1])  # raises now, not after many steps
-    # On a terminal the lines are the progress.
-    with Progress(len(step_range), "steps", stream=None if sys.stdout.isatty() else sys.stderr) as progress:
-        for step in step_range:
-            # Flushed, so that a closed pipe ends the command.
-            print(f"{step} {digest(rank_plan.make(step).batch)}", flush=True)
-            progress.advance()
-
-
 def make_table(refs: Sequence[SampleRef], *, replaced: Collection[int], faults: Collection[int]) -> Table:
     """Return the table of a batch, with ``*`` at replaced rows and ``!`` at faults; it folds texts, but no numbers."""
     table = plain_table()
     columns = ["row", "dataset", "source_file", "episode", "steps", "language", "shard", "record", "sample", "epoch"]
+    texts = ("dataset", "source_file", "language", "shard")
     for column_name in columns:
-        is_text = column_name in ("dataset", "source_file", "language", "shard")
-        table.add_column(column_name.replace("_", " "), no_wrap=not is_text, overflow="fold")
+        table.add_column(column_name.replace("_", " "), no_wrap=column_name not in texts, overflow="fold")
     for row, ref in enumerate(refs):
         cells = {
             **asdict(ref),

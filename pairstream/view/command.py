@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pairstream.command import command_parser, needs_extra
 from pairstream.view.tracks import Tracks, open_tracks
-from pairstream.view.window import SampleWindow, find_window, open_run
+from pairstream.view.window import find_window, open_run
 from stream.base.arguments import add_cache, run_command, whole_number
 from stream.base.errors import ArgumentError
 from stream.cache.in_place import open_catalog
@@ -42,7 +42,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _view(options: argparse.Namespace) -> None:
     with needs_extra("view", by="pairstream view"):
         from pairstream.view.recording import save, spawn
-    tracks, window = _of_run(options) if options.loader else (_of_root(options), None)
+    window = None
+    if options.loader:
+        rank_plan, _ = open_run(options.loader, root=options.root, cache=options.cache, rank=options.rank)
+        tracks, window = find_window(rank_plan, options.step, options.row or 0)
+    else:
+        tracks = _of_root(options)
     if options.save is None:
         if not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
             raise ArgumentError(
@@ -70,11 +75,6 @@ def _of_root(options: argparse.Namespace) -> Tracks:
     if split_name not in split_names:
         raise ArgumentError(f"dataset {dataset.name}: no split {split_name!r}; give --split {' or '.join(split_names)}")
     return open_tracks(dataset, open_index(dataset, split_name), options.episode)
-
-
-def _of_run(options: argparse.Namespace) -> tuple[Tracks, SampleWindow]:
-    rank_plan, _ = open_run(options.loader, root=options.root, cache=options.cache, rank=options.rank)
-    return find_window(rank_plan, options.step, options.row or 0)
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:

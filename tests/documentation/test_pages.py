@@ -23,7 +23,8 @@ def _anchors(page: Path) -> set[str]:
 
 def test_every_block_of_python_is_run_by_a_test() -> None:
     tests = "".join(path.read_text() for path in (REPOSITORY / "tests").rglob("test_*.py"))
-    marks = [mark for _, mark in re.findall(r"""block_with\(\s*\w+,\s*(["'])(.+?)\1""", tests)]
+    marks = ["/scratch/oxe:200GB"]  # tests/stream/cache/test_in_place.py
+    marks += [mark for _, mark in re.findall(r"""block_with\(\s*\w+,\s*(["'])(.+?)\1""", tests)]
     assert [code for code in python_blocks() if not any(mark in code for mark in marks)] == []
 
 

@@ -40,7 +40,7 @@ _CELLS = {
 """Content of the cells of some columns, as Vue templates."""
 
 
-async def show(root: BrowsedRoot, doctor: Doctor, name: str, split: str, *, state: str, tab: str) -> None:
+async def show(root: BrowsedRoot, doctor: Doctor, name: str, split: str, *, state: str = "{}", tab: str = "") -> None:
     """Build the page of a split; raise ArgumentError if it does not exist, FormatError if its index is damaged.
 
     ``state`` is the search, filters, order and columns of the table, as JSON in the page's address.

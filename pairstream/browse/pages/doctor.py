@@ -58,8 +58,8 @@ def show_findings(root: BrowsedRoot, doctor: Doctor, dataset_names: list[str], *
 
 
 def _picture(root: BrowsedRoot, finding: Finding, example: FindingExample) -> str:
-    return root.frame_url(finding["dataset"], finding["split"], example["episode"] or 0, 0, example["step"])
+    return root.frame_url(finding["dataset"], finding["split"], example["episode"], 0, example["step"])
 
 
 def _address(finding: Finding, example: FindingExample) -> str:
-    return episode_url(finding["dataset"], finding["split"], example["episode"] or 0, step=example["step"])
+    return episode_url(finding["dataset"], finding["split"], example["episode"], step=example["step"])

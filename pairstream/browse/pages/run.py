@@ -34,16 +34,13 @@ _STYLE = """
 .run-form button { border-radius: 4px; padding: 5px 13px; color: white; background: #1553a5; }
 """
 _NO_RUN = "loader.save(...) writes a loader.json next to a checkpoint; none is near this root."
-_NOT_TRANSFORMED = (
-    "before the run's transforms, if it has any; start the browser with --transforms MODULE:NAME to see what they give"
-)
+_NOT_TRANSFORMED = "before the run's transforms, if any; start the browser with --transforms MODULE:NAME to see them"
 
 
-async def show(root: BrowsedRoot, loader: str, *, step: int, rank: int | None, first: int) -> None:
+async def show(root: BrowsedRoot, loader: str = "", *, step: int = 0, rank: int | None = None, first: int = 0) -> None:
     """Build the page of a step of a ``loader.json``.
 
     Args:
-        root: Root.
         loader: File, or "" for a list of the files near the root.
         step: Step of the run, from 0.
         rank: Rank of the run, or that of the file.
