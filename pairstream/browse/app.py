@@ -6,25 +6,27 @@ import functools
 import logging
 import socket
 from collections.abc import Callable
+from html import escape
 from typing import Annotated, Any
+from urllib.parse import quote
 
 import uvicorn
 from fastapi import Body, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Response
+from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, PlainTextResponse, Response
 from nicegui import app as pages_of_nicegui
 from nicegui import ui
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
-from pairstream.browse.browsed_root import LOOPBACK, BrowsedRoot
+from pairstream.browse.browsed_root import LOOPBACK, BrowsedRoot, dataset_url, episode_url
 from pairstream.browse.doctor import Doctor
 from pairstream.browse.facts import Facts
 from pairstream.browse.markup import overview_html, totals
 from pairstream.browse.pages import dataset as dataset_page
 from pairstream.browse.pages import doctor as doctor_page
-from pairstream.browse.pages import episode, marks, mixture, run
-from pairstream.browse.shell import error_page, page_frame, status_of
-from pairstream.view.player import PLAYER_FILE
+from pairstream.browse.pages import marks, mixture, run
+from pairstream.browse.shell import error_page, page_frame, plain_page, status_of
+from pairstream.view.player import PLAYER_FILE, describe_episode, facts_text, player_call
 from stream.base.errors import StreamError
 
 _KEPT_FOR = "private, max-age=86400, immutable"
@@ -54,7 +56,7 @@ def make_app(root: BrowsedRoot) -> FastAPI:
     app.post("/mark/{dataset}/{split}/{number}")(functools.partial(_mark, root))
     app.get("/player.js")(lambda: FileResponse(PLAYER_FILE, headers={"Cache-Control": "no-cache"}))
 
-    app.get("/episode/{dataset}/{split}/{number}")(functools.partial(episode.show, root))
+    app.get("/episode/{dataset}/{split}/{number}")(functools.partial(_episode, root))
     for application in (app, pages_of_nicegui):
         for error_type in (404, RequestValidationError, StreamError, OSError):
             application.add_exception_handler(error_type, functools.partial(_refuse, root))
@@ -96,6 +98,34 @@ def _show_overview(root: BrowsedRoot) -> None:
 
 def _first_frame(root: BrowsedRoot, facts: Facts) -> str:
     return root.frame_url(facts["dataset"], facts["first_split"], 0, 0, 0)
+
+
+def _episode(root: BrowsedRoot, dataset: str, split: str, number: int, step: int = 0, window: int = 0) -> HTMLResponse:
+    """Return the page of an episode at a step, from which on ``window`` steps are marked as those of a sample."""
+    tracks = root.episode(dataset, split, number)
+    num_episodes = len(tracks.index.episodes)
+
+    def frames(camera_number: int) -> str:
+        return root.frame_url(dataset, split, number, camera_number, 0).replace("/0.jpg", "/{step}.jpg")
+
+    def neighbour_url(neighbour: int) -> str:
+        return episode_url(dataset, split, neighbour) if 0 <= neighbour < num_episodes else ""
+
+    marked_steps = (step, min(step + window, tracks.steps)) if window else None
+    player_script = player_call(
+        describe_episode(tracks, frames, window=marked_steps),
+        step=step,
+        marked=root.marks.has(dataset, tracks.facts["episode_id"]),
+        mark=f"/mark/{quote(dataset)}/{quote(split)}/{number}",
+        previous=neighbour_url(number - 1),
+        next=neighbour_url(number + 1),
+    )
+    content = (
+        f"<a class='plain' href='{dataset_url(dataset, split)}'>all episodes</a>"
+        f"<div class='faint'>{escape(facts_text(tracks))}</div><div id='player'></div>"
+        f"<script src='/player.js'></script>{player_script}"
+    )
+    return plain_page(root, f"{dataset}, {split}, episode {number} of {num_episodes:,}", content)
 
 
 def _frame(root: BrowsedRoot, dataset: str, split: str, number: int, camera: int, step: int) -> Response:

@@ -82,16 +82,12 @@ def _browse(options: argparse.Namespace) -> None:
 def _bind(host: str, port: int) -> socket.socket:
     """Return a listening socket."""
     try:
-        family, *_, socket_address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listening = socket.socket(family, socket.SOCK_STREAM)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(socket_address)
-        listening.listen(2048)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=2048)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise ArgumentError(f"port {port} of {host} is in use; give another with --port, or 0 for any") from None
         raise ArgumentError(f"--host {host} --port {port}: {error.strerror or error}") from None
-    return listening
 
 
 def _port(option_text: str) -> int:

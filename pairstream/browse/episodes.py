@@ -61,14 +61,14 @@ class EpisodeTable:
         episodes, steps = self.index.episodes.columns, self.index.steps.columns
         listed = {*_LOCATIONS, *_FIRST, *_LAST}
         further = [name for name, column in episodes.items() if name not in listed and _is_single(column)]
-        averaged = [column_name for column_name, column in steps.items() if _is_single(column) and not column.texts]
-        means = [f"mean of {column_name}" for column_name in averaged if column_name not in ("episode", "step")]
-        return [*_FIRST, *further, *sorted(means, key=lambda column_name: column_name != f"mean of {MOTION}"), *_LAST]
+        averaged = [name for name, column in steps.items() if _is_single(column) and not column.texts]
+        means = [f"mean of {name}" for name in averaged if name not in ("episode", "step")]
+        return [*_FIRST, *further, *sorted(means, key=f"mean of {MOTION}".__ne__), *_LAST]
 
     @property
     def success(self) -> str | None:
         """Column that says whether an episode succeeded, or None."""
-        return next((column_name for column_name in self.columns if column_name.rpartition("/")[2] == "success"), None)
+        return next((name for name in self.columns if name.rpartition("/")[2] == "success"), None)
 
     @cached_property
     def filter_columns(self) -> list[str]:
@@ -80,9 +80,7 @@ class EpisodeTable:
     def find(self, query: Query) -> tuple[np.ndarray, int | None]:
         """Return the episodes of a query in order, int64 [n], and how many samples its filters keep, None without any.
 
-        Raises:
-            ArgumentError: A filter is malformed.
-            FormatError: The index is damaged.
+        Raises ArgumentError for a malformed filter, FormatError for damage.
         """
         is_kept = self._search(query.search) if query.search else np.ones(len(self), bool)
         samples = None

@@ -104,14 +104,6 @@ def compare(
     return Comparison(names, histograms, {name: len(values) for name, (_, values) in samples.items()})
 
 
-def dimension_names(dataset: Dataset, vector_name: DerivedName) -> tuple[str, ...]:
-    """Return the names of the dimensions of a vector, from the statistics in the manifest."""
-    for statistics in dataset.manifest.statistics.values():
-        if vector_name in statistics:
-            return statistics[vector_name].names
-    return EEF_NAMES
-
-
 def _sample(
     root: BrowsedRoot, dataset_name: str, split_name: str, vector_name: DerivedName, scale: Scale
 ) -> tuple[tuple[str, ...], np.ndarray] | None:
@@ -124,7 +116,8 @@ def _sample(
     # The kernel maps a large part of the file around each row.
     step_table.forget()
     dataset = root.dataset(dataset_name)
-    names = dimension_names(dataset, vector_name)
+    splits = dataset.manifest.statistics.values()
+    names = next((split[vector_name].names for split in splits if vector_name in split), EEF_NAMES)
     return names, _normalise(dataset, split_name, vector_name, values) if scale == "normalised" else values
 
 

@@ -45,14 +45,7 @@ def totals(facts: Sequence[Facts]) -> str:
 def overview_html(
     facts: Sequence[Facts], damaged: Mapping[str, str], *, picture: Callable[[Facts], str], links: bool = True
 ) -> str:
-    """Return the table of datasets, every text escaped.
-
-    Args:
-        facts: Facts of each dataset.
-        damaged: Datasets that cannot be used, and why.
-        picture: Function that returns the address of a dataset's picture.
-        links: Whether names lead to the pages of the splits.
-    """
+    """Return the table of datasets, with their pictures, every text escaped; ``links`` lead to the pages of splits."""
     heading = "".join(f"<th{_side(column)}>{column}</th>" for column in _HEADINGS)
     rows = [_row(dataset, escape(picture(dataset)), links=links) for dataset in facts]
     for name, fault in damaged.items():
@@ -101,13 +94,7 @@ def findings_html(
     picture: Callable[[Finding, FindingExample], str],
     address: Callable[[Finding, FindingExample], str],
 ) -> str:
-    """Return findings as a table, with the frame of each example's step.
-
-    Args:
-        findings: Findings.
-        picture: Function that returns the address of an example's frame, or "".
-        address: Function that returns the address of an example's episode, or "".
-    """
+    """Return findings as a table, with the address of each example's frame and episode, or ""."""
     if not findings:
         return "<p>Nothing was found.</p>"
     headings = ("severity", "dataset", "split", "rule", "count", "found")

@@ -34,18 +34,14 @@ _PAGE = """\
 def write_static(
     root: BrowsedRoot, folder: Path, *, episodes: Sequence[Chosen] | str | None, doctor: bool, most_bytes: int
 ) -> tuple[int, int]:
-    """Write the pages of a root as files; return the count of episodes, and the bytes of all files.
+    """Write the pages of a root into a new folder; return the count of episodes, and the bytes of all files.
 
-    Args:
-        folder: Folder to make; it must not hold files yet.
-        episodes: Episodes, ``marked`` for the marked ones, or None for the first of each dataset.
-        doctor: Whether to run ``pairstream doctor`` first, and to write its findings.
-        most_bytes: Most bytes of pictures; an episode above its share has only every second, third, ... frame.
+    Episodes are the first of each dataset by default; an episode above its share of ``most_bytes`` has only every
+    second, third, ... frame. ``doctor`` adds the findings of ``pairstream doctor``.
 
     Raises:
         ArgumentError: The folder holds files or is an address, or an episode does not exist.
-        FormatError: An index is damaged; damaged frames are only left out.
-        StreamError: ``pairstream doctor`` failed.
+        StreamError: An index is damaged (damaged frames are only left out), or ``pairstream doctor`` failed.
         OSError: The folder cannot be written to.
     """
     check_local(folder)

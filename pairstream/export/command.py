@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from pairstream.command import command_parser
-from pairstream.export.labels import label_features, label_values
-from pairstream.export.lerobot import FRAMES_MASK, VERSION, Layout, LeRobotWriter
+from pairstream.export.lerobot import FRAMES_MASK, VERSION, Layout, LeRobotWriter, label_features, label_values
 from pairstream.export.selection import Selection, select
 from stream.base.arguments import add_cache, interrupt_on_kill, run_command
 from stream.base.errors import ArgumentError
@@ -64,7 +63,9 @@ def export(
     video: bool = False,
     repo_id: str | None = None,
 ) -> dict[str, Any]:
-    """Write episodes of a converted root as a LeRobot v3.0 dataset. After an error or interrupt nothing is left of it.
+    """Write episodes of a converted root as a LeRobot v3.0 dataset, and return counts and features as JSON.
+
+    After an error or interrupt nothing is left of it.
 
     Args:
         root: Folder that ``convert.run`` wrote, or ``pairstream fetch`` copied.
@@ -76,9 +77,6 @@ def export(
         fps: Steps per second of a dataset that declares none.
         video: Encode frames as H.264, instead of copying the stored JPEGs.
         repo_id: ``ORG/NAME`` to open it with.
-
-    Returns:
-        Counts and features, as a small JSON object.
 
     Raises:
         ArgumentError: An argument is wrong, the root lacks a frame of an episode, or PyAV is missing for ``video``.
@@ -146,7 +144,7 @@ def _layout(selection: Selection, *, video: bool) -> Layout:
 def _write(folder: Path, selection: Selection, layout: Layout) -> None:
     indexes = {index.split: index for index in selection.data.sample_index.splits}
     progress_bar = Progress(selection.steps, "steps", stream=sys.stderr, label="export")
-    with progress_bar as progress, LeRobotWriter(folder, layout) as writer:
+    with progress_bar as progress, contextlib.closing(LeRobotWriter(folder, layout)) as writer:
         for episode in selection.episodes:
             index = indexes[episode.split]
             rows = np.array(find_episode(selection.dataset, index, episode.number).steps)

@@ -38,11 +38,7 @@ class PixelCounts:
 
     @staticmethod
     def sampled(num_steps: int) -> set[int]:
-        """Return the steps of an episode whose frames are sampled, evenly spread.
-
-        >>> PixelCounts.sampled(2)
-        {0, 1}
-        """
+        """Return the steps of an episode whose frames are sampled, evenly spread."""
         return set(np.linspace(0, num_steps - 1, min(num_steps, _FRAMES)).round().astype(int).tolist())
 
     def add(self, pixels: np.ndarray) -> None:

@@ -46,12 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parse_condition(condition_text: str) -> tuple[str, str, Any]:
-    """Return the column, operator and value of a filter that was typed, such as ``num_steps >= 20``.
+    """Return the column, operator and value of a typed filter; raise ArgumentError without an operator.
 
     The value is JSON or else a text. After ``in`` and ``not in`` it may be a list with commas.
-
-    Raises:
-        ArgumentError: The text has no operator.
 
     >>> parse_condition("success == true"), parse_condition("robot in widowx,jaco")
     (('success', '==', True), ('robot', 'in', ['widowx', 'jaco']))

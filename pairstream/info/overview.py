@@ -47,8 +47,7 @@ class Kept(NamedTuple):
 def open_root(root: str | Path | CachedRoot, dataset_names: Sequence[str] | None = None) -> Overview:
     """Open the datasets of a root, or only some of them, by ``name`` or ``name:version``.
 
-    Raises:
-        ArgumentError: The root or a dataset does not exist, or nothing in the root is complete.
+    Raises ArgumentError if the root or a dataset does not exist, or nothing in the root is complete.
     """
     catalog = open_catalog(root)
     catalog.check_converted()
@@ -153,7 +152,7 @@ def list_episodes(kept: Mapping[str, Kept | None]) -> dict[str, list[str]]:
 
 
 def parse_value(value_text: str) -> Any:
-    """Return the value of a filter that was typed: JSON, such as ``3`` or ``true``, or else the text."""
+    """Return the typed value of a filter: JSON, such as ``3`` or ``true``, or else the text."""
     try:
         return json.loads(value_text)
     except ValueError:

@@ -89,12 +89,8 @@ def draw_cells(
     bar if the action was reduced. The middle of a plot is 0, and the number above it is its half height. All bars of a
     row have the same scale.
 
-    Args:
-        batch: Batch, before or after transforms. Images under all keys and the action are drawn with their masks.
-            Depth is in colours: red is near, blue far, and black was not measured.
-        refs: Origin of each row of the batch.
-        rows: Rows to draw.
-        further: Attributes of ``_Drawing``.
+    The batch is one before or after transforms: images under all keys and the action are drawn with their masks. Depth
+    is in colours: red is near, blue far, and black was not measured. Further arguments are attributes of ``_Drawing``.
     """
     drawing = _Drawing(batch, len(refs), **further)
     for row in rows:

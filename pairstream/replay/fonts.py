@@ -6,6 +6,7 @@ import itertools
 import math
 import subprocess
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from PIL import ImageDraw, ImageFont
@@ -19,13 +20,16 @@ _SECONDS = 10
 
 @cache
 def _font_file(letter: str) -> tuple[str, int] | None:
-    """Return file and number of a font of the system that has a letter, by fontconfig, or None."""
+    """Return file and number of a font of the system that has a letter, or None."""
     command = ["fc-list", "--format", "%{file}\t%{index}\t%{style}\n", f":charset={ord(letter):x}"]
     try:
         font_list = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=True).stdout
+        fonts = [line.split("\t") for line in font_list.splitlines() if line.count("\t") == 2]
+    except FileNotFoundError:
+        # fontconfig is not installed.
+        fonts = [[str(path), "0", ""] for path in Path("/usr/share/fonts").rglob("*.[to]t[fc]")]
     except (OSError, subprocess.SubprocessError):
         return None
-    fonts = [line.split("\t") for line in font_list.splitlines() if line.count("\t") == 2]
     # A plain style before a bold or slanted one.
     fonts.sort(key=lambda font: (not any(word in font[2] for word in ("Regular", "Book", "Normal")), font[0]))
     candidates = ((font_file, int(font_index) & 0xFFFF) for font_file, font_index, _ in fonts)

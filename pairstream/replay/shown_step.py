@@ -70,11 +70,11 @@ def show_step(rank_plan: RankPlan, step: int) -> ShownStep:
 
 def drawing_options(shown: ShownStep, mixture: OpenMixture) -> dict[str, Any]:
     """Return the arguments of ``draw_cells`` that mark rows, and name cameras and dimensions."""
-    cameras: dict[str, dict[str, tuple[str, ...]]] = {}
+    cameras: dict[str, dict[str, list[str]]] = {}
     for camera in mixture.cameras:
         names = cameras[camera.frames] = {}
-        for dataset_name, dataset, camera_numbers in zip(mixture.names, mixture.datasets, camera.stored, strict=True):
-            names[dataset_name] = tuple(dataset.fields.stored_cameras[number].name for number in camera_numbers)
+        for name, dataset, numbers in zip(mixture.names, mixture.datasets, camera.stored, strict=True):
+            names[name] = [dataset.fields.stored_cameras[number].name for number in numbers]
     dimensions = {name: vector.names for name, vector in zip(mixture.names, mixture.spec.actions, strict=True)}
     marks = {"replaced": shown.replaced_rows, "faults": shown.faults}
     return {**marks, "cameras": cameras, "dimensions": dimensions}
@@ -90,16 +90,10 @@ def find_transforms(name: str) -> Any:
 
 
 def with_transforms(rank_plan: RankPlan, name: str, saved: SavedTransforms) -> RankPlan:
-    """Return a plan whose batches have transforms, and between them the normalisation of the run.
+    """Return a plan whose batches have transforms, and between them the normalisation of the run's ``loader.json``.
 
-    Args:
-        rank_plan: Plan.
-        name: ``MODULE:NAME`` or ``FILE.py:NAME``: a transform, a list of transforms, or a function of the loader's
-            ``data`` that returns them.
-        saved: Transforms of the run's ``loader.json``.
-
-    Raises:
-        ArgumentError: The module or name does not exist, or is something else.
+    ``name`` is ``MODULE:NAME`` or ``FILE.py:NAME``: a transform, a list of transforms, or a function of the loader's
+    ``data`` that returns them. Raises ArgumentError if it does not exist, or is something else.
     """
     imported = find_transforms(name)
     with _errors_of_others(name):

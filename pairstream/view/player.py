@@ -21,13 +21,10 @@ _DIMS = 64
 def describe_episode(
     tracks: Tracks, frames: Callable[[int], Any], *, window: tuple[int, int] | None = None
 ) -> dict[str, Any]:
-    """Return what the player shows, as JSON.
+    """Return what the player shows of an episode, with the steps [start, stop) of a window marked, as JSON.
 
-    Args:
-        tracks: Episode.
-        frames: Function of a camera's number. It returns an address with ``{step}`` in it, or a list with an address,
-            None for no frame, or ``{"fault": text}`` for each step.
-        window: Steps to mark, [start, stop).
+    ``frames`` is a function of a camera's number. It returns an address with ``{step}`` in it, or a list with an
+    address, None for no frame, or ``{"fault": text}`` for each step.
     """
     return {
         "title": tracks.title,

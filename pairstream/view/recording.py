@@ -73,8 +73,7 @@ def _blueprint(tracks: Tracks, window: SampleWindow | None) -> rrb.Blueprint:
             rrb.Vertical(*text_views, *plot_views, row_shares=[3, 6, *[8] * len(plot_views)]),
         ),
         rrb.TimePanel(timeline="step", fps=tracks.rate or 10.0, time_selection=marked_range, state="collapsed"),
-        rrb.SelectionPanel(state="collapsed"),
-        rrb.BlueprintPanel(state="collapsed"),
+        collapse_panels=True,
     )
 
 

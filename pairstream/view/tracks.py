@@ -88,9 +88,7 @@ class CameraTrack:
     def read(self, step: int) -> memoryview | ChunkFrame:
         """Return the stored frame of a step: JPEG, raw pixels, depth map, or place in a chunk of video.
 
-        Raises:
-            ArgumentError: No frame of this step is stored.
-            FormatError: Its record is damaged.
+        Raises ArgumentError if no frame of this step is stored, FormatError if its record is damaged.
         """
         if not 0 <= step < len(self.records) or self.records[step] < 0:
             raise ArgumentError(f"camera {self.camera.name}: no frame of step {step} is stored")
@@ -219,12 +217,7 @@ def _bands(band_texts: list[str], is_valid: np.ndarray) -> Iterator[Band]:
 
 
 def open_tracks(dataset: Dataset, index: SplitIndex, episode: int) -> Tracks:
-    """Open an episode of a split; its frames are read on demand.
-
-    Raises:
-        ArgumentError: The episode does not exist, or its shard was not fetched.
-        FormatError: The index is damaged.
-    """
+    """Open an episode of a split, whose frames are read on demand; raise as ``find_episode`` does."""
     episode_rows = find_episode(dataset, index, episode)
     facts = {name: value for name, value in _row(index.episodes, episode).items() if name not in _LOCATIONS}
     step_rows = np.array(episode_rows.steps, np.int64)

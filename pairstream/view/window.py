@@ -31,8 +31,7 @@ def find_window(rank_plan: RankPlan, run_step: int, row: int) -> tuple[Tracks, S
     sample_ref = sample_refs[row]
     member_number = mixture.names.index(sample_ref.dataset)
     splits = {(index.member, index.split): index for index in mixture.sample_index.splits}
-    split_index = splits[member_number, sample_ref.split]
-    tracks = open_tracks(mixture.datasets[member_number], split_index, sample_ref.episode)
+    tracks = open_tracks(mixture.datasets[member_number], splits[member_number, sample_ref.split], sample_ref.episode)
     start, stop = window_of(sample_ref, mixture)
     stop = min(stop, tracks.steps)
     text = f"row {row} of step {run_step} of the run: {steps_text(start, stop - 1)}"

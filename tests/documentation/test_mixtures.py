@@ -20,9 +20,8 @@ from tests.fixtures.datasets.lerobot_dataset import DATA
 def test_a_schedule(oxe_root: Path) -> None:
     code = block_with(oxe_root, "curriculum")
     loader = run_block(code, {})["loader"]
-    assert [str(loader.weights_at(120_000))] == [
-        line.split("# ")[1] for line in code.splitlines() if "weights_at" in line
-    ]
+    weights = [line.split("# ")[1] for line in code.splitlines() if "weights_at" in line]
+    assert [str(loader.weights_at(120_000))] == weights
 
 
 def test_counts_of_what_was_left_out_and_weights_of_samples(oxe_root: Path) -> None:

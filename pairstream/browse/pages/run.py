@@ -38,16 +38,12 @@ _NOT_TRANSFORMED = "before the run's transforms, if any; start the browser with 
 
 
 async def show(root: BrowsedRoot, loader: str = "", *, step: int = 0, rank: int | None = None, first: int = 0) -> None:
-    """Build the page of a step of a ``loader.json``.
+    """Build the page of a step of a ``loader.json``, or a list of the files near the root without one.
 
-    Args:
-        loader: File, or "" for a list of the files near the root.
-        step: Step of the run, from 0.
-        rank: Rank of the run, or that of the file.
-        first: Position of the first row to show; rows with bad values come first.
+    Rows with bad values come first; ``first`` is the position of the first row to show.
 
     Raises:
-        ArgumentError: The file may not be opened, or there is no such step, rank or row.
+        ArgumentError: The file may not be opened, or there is no such step or rank.
         StateError: The file is not a loader.json, or belongs to other data.
         RecordError: A record of the step is damaged.
     """

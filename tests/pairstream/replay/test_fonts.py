@@ -39,6 +39,12 @@ def test_chinese_is_written_as_itself() -> None:
     assert len({drawn(letter).tobytes() for letter in CHINESE}) == len(CHINESE)
 
 
+@has_chinese
+def test_without_fontconfig_the_folder_of_the_system_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    assert fonts._font_file.__wrapped__("把") is not None
+
+
 def test_a_letter_without_a_font_is_escaped(without_fonts: None) -> None:
     assert np.array_equal(drawn("把"), drawn("\\u628a"))
     assert text_width("把", 12) > 3 * 12
