@@ -46,15 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _help() -> str:
-    help_lines = ["usage: pairstream COMMAND ...", "", "commands:"]
-    help_lines += [f"  {command:<8} {purpose}" for command, (_, purpose) in COMMANDS.items()]
-    return "\n".join(
-        [
-            *help_lines,
-            "",
-            "`pairstream COMMAND --help` lists the options of a command, `pairstream --version` the version.",
-        ]
-    )
+    lines = "\n".join(f"  {command:<8} {purpose}" for command, (_, purpose) in COMMANDS.items())
+    hint = "`pairstream COMMAND --help` lists the options of a command, `pairstream --version` the version."
+    return f"usage: pairstream COMMAND ...\n\ncommands:\n{lines}\n\n{hint}"
 
 
 if __name__ == "__main__":

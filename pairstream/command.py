@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
+from collections.abc import Iterator
 
 from rich.console import Console
 from rich.table import Table
 
 from stream.base.arguments import Parser
+from stream.base.errors import ArgumentError
+from stream.base.extras import imports_of
 
 
 def command_parser(command: str, *, description: str, epilog: str, usage: str | None = None) -> Parser:
@@ -21,6 +25,16 @@ def command_parser(command: str, *, description: str, epilog: str, usage: str | 
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
+
+
+@contextlib.contextmanager
+def needs_extra(extra: str, *, by: str) -> Iterator[None]:
+    """Raise ArgumentError for a failed import, with the extra to install."""
+    try:
+        with imports_of(extra, by=by):
+            yield
+    except ModuleNotFoundError as error:
+        raise ArgumentError(str(error)) from None
 
 
 def plain_table() -> Table:

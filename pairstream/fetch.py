@@ -46,17 +46,7 @@ examples:
 def fetch(
     remote: str, local: str | Path, mixture: Any, *, splits: Sequence[str] = ("train",), jobs: int = 8
 ) -> dict[str, Any]:
-    """Copy the files that a mixture needs. Complete files stay after an error.
-
-    Args:
-        remote: Converted root: ``s3://...``, ``gs://...``, ``https://...``, or a folder.
-        local: Folder of the copy, for ``make_loader``.
-        mixture: As for ``make_loader``.
-        splits: Splits, each as for ``make_loader``.
-        jobs: Number of files to copy at the same time.
-
-    Returns:
-        Counts of files and shards, as a small JSON object.
+    """Copy the files that the splits of a mixture need, and return counts. Complete files stay after an error.
 
     Raises:
         ArgumentError: An argument is wrong, or the folder holds a different conversion.
@@ -101,8 +91,7 @@ def _needed_shards(catalog: RemoteCatalog, mixture: Any, splits: Sequence[str]) 
                 )
             dataset = catalog.open(member.dataset)
             _, shard_names = needed_shards.setdefault(dataset.folder, (dataset, set()))
-            for episodes in split_ranges(member.split, dataset):
-                shard_names.update(touched_shards(episodes, dataset))
+            shard_names.update(*(touched_shards(episodes, dataset) for episodes in split_ranges(member.split, dataset)))
     return needed_shards
 
 
@@ -114,7 +103,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _fetch(options: argparse.Namespace) -> None:
-    splits = tuple(dict.fromkeys(options.split or ["train"]))
+    splits = list(dict.fromkeys(options.split or ["train"]))
     summary = fetch(options.remote, options.local, options.mixture, splits=splits, jobs=options.jobs)
     if options.json:
         print(json.dumps(summary, indent=1))

@@ -50,7 +50,7 @@ def _label(options: argparse.Namespace) -> None:
         if refused := [option_name for option_name in used if option_name != "--split"]:
             raise ArgumentError(f"--remove takes labels away; leave out {refused[0]}")
         result: dict[str, Any] = remove_labels(options.root, options.dataset, options.remove, split=options.split)
-        result_text = f"{result['dataset']}: labels {result['name']} removed from {', '.join(result['splits'])}"
+        lines = [f"{result['dataset']}: labels {result['name']} removed from {', '.join(result['splits'])}"]
     elif options.table is None:
         if used:
             raise ArgumentError(f"{used[0]} is for a TABLE to attach; without one, the labels of all splits are listed")
@@ -60,38 +60,27 @@ def _label(options: argparse.Namespace) -> None:
             for split_name, split_labels in result["splits"].items()
             for label_name, columns in split_labels.items()
         ]
-        result_text = "\n".join(lines) or f"{options.dataset}: no labels"
     else:
-        result = add_labels(
-            options.root,
-            options.dataset,
-            options.table,
-            name=options.name,
-            split=options.split,
-            columns=options.columns.split(",") if options.columns is not None else None,
-            overwrite=options.overwrite,
-        )
-        result_text = "\n".join(
+        columns = options.columns.split(",") if options.columns is not None else None
+        arguments = {"name": options.name, "split": options.split, "columns": columns, "overwrite": options.overwrite}
+        result = add_labels(options.root, options.dataset, options.table, **arguments)
+        lines = [
             f"{result['dataset']} {split_name}: labels {result['name']}: {_columns(columns)}"
             for split_name, columns in result["splits"].items()
-        )
-    print(json.dumps(result, indent=1) if options.json else result_text)
+        ]
+    print(json.dumps(result, indent=1) if options.json else "\n".join(lines) or f"{options.dataset}: no labels")
 
 
 def _columns(columns: Mapping[str, Mapping[str, Any]]) -> str:
-    column_texts = []
-    for column_name, column_info in columns.items():
-        missing = f" (missing at {column_info['missing']:,} steps)" if column_info["missing"] else ""
-        column_texts.append(f"{column_name} {column_info['type']}{missing}")
-    return ", ".join(column_texts)
+    return ", ".join(
+        f"{name} {column['type']}" + (f" (missing at {column['missing']:,} steps)" if column["missing"] else "")
+        for name, column in columns.items()
+    )
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = command_parser(
-        "label",
-        description="Add columns to the steps of a converted dataset, such as advantages, subtasks or latents.",
-        epilog=_EPILOG,
-    )
+    description = "Add columns to the steps of a converted dataset, such as advantages, subtasks or latents."
+    parser = command_parser("label", description=description, epilog=_EPILOG)
     parser.add_argument("root", metavar="ROOT", help="a converted root on this machine")
     parser.add_argument("dataset", metavar="DATASET", help="a dataset of the root, or NAME:VERSION")
     parser.add_argument("table", metavar="TABLE", nargs="?", help="table to attach; without one, labels are listed")

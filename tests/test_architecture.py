@@ -50,7 +50,7 @@ LIBRARIES = {
     "nicegui": ("pairstream.browse",),
     "obstore": ("stream.storage.object_reads", "stream.storage.object_stores"),
     "rerun": ("pairstream.view.recording",),
-    "huggingface_hub": ("stream.storage.hub", "pairstream.export.hub"),
+    "huggingface_hub": ("stream.storage.hub", "pairstream.export.command"),
     "tensorflow": (),
     "tensorflow_datasets": (),
     "apache_beam": (),

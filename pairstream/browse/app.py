@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import logging
 import socket
 from collections.abc import Callable
+from html import escape
 from typing import Annotated, Any
+from urllib.parse import quote
 
 import uvicorn
 from fastapi import Body, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Response
+from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, PlainTextResponse, Response
 from nicegui import app as pages_of_nicegui
 from nicegui import ui
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
-from pairstream.browse.browsed_root import LOOPBACK, BrowsedRoot
+from pairstream.browse.browsed_root import LOOPBACK, BrowsedRoot, dataset_url, episode_url
 from pairstream.browse.doctor import Doctor
+from pairstream.browse.facts import Facts
+from pairstream.browse.markup import overview_html, totals
 from pairstream.browse.pages import dataset as dataset_page
 from pairstream.browse.pages import doctor as doctor_page
-from pairstream.browse.pages import episode, marks, mixture, overview, run
-from pairstream.browse.shell import error_page
-from pairstream.view.player import PLAYER_FILE
-from stream.base.errors import ArgumentError, StateError, StreamError
+from pairstream.browse.pages import marks, mixture, run
+from pairstream.browse.shell import error_page, page_frame, plain_page, status_of
+from pairstream.view.player import PLAYER_FILE, describe_episode, facts_text, player_call
+from stream.base.errors import StreamError
 
 _KEPT_FOR = "private, max-age=86400, immutable"
 _BUILDING_S = 120
@@ -53,80 +56,81 @@ def make_app(root: BrowsedRoot) -> FastAPI:
     app.post("/mark/{dataset}/{split}/{number}")(functools.partial(_mark, root))
     app.get("/player.js")(lambda: FileResponse(PLAYER_FILE, headers={"Cache-Control": "no-cache"}))
 
+    app.get("/episode/{dataset}/{split}/{number}")(functools.partial(_episode, root))
+    for application in (app, pages_of_nicegui):
+        for error_type in (404, RequestValidationError, StreamError, OSError):
+            application.add_exception_handler(error_type, functools.partial(_refuse, root))
+
     doctor = Doctor(root)
     app.router.on_shutdown.append(doctor.stop)
-
-    register_page = functools.partial(_page, root)
-
-    @register_page("/")
-    def show_overview() -> None:
-        overview.show(root)
-
-    @register_page("/dataset/{name}/{split}")
-    async def show_dataset(name: str, split: str, state: str = "{}", tab: str = "") -> None:
-        await dataset_page.show(root, doctor, name, split, state=state, tab=tab)
-
-    @register_page("/doctor")
-    def show_doctor() -> None:
-        doctor_page.show(root, doctor)
-
-    @register_page("/marks")
-    def show_marks() -> None:
-        marks.show(root)
-
-    @register_page("/mixture")
-    def show_mixture(request: Request) -> None:
-        mixture.show(root, mixture.MixtureForm.from_address(root, request.query_params))
-
-    @app.get("/episode/{dataset}/{split}/{number}")
-    def show_episode(dataset: str, split: str, number: int, step: int = 0, window: int = 0) -> Response:
-        try:
-            return episode.show(root, dataset, split, number, step=step, window=window)
-        except (StreamError, OSError) as error:
-            return error_page(root, error, status=_status(error))
-
-    @register_page("/run")
-    async def show_run(loader: str = "", step: int = 0, rank: int | None = None, first: int = 0) -> None:
-        await run.show(root, loader, step=step, rank=rank, first=first)
-
-    for application in (app, pages_of_nicegui):
-        application.add_exception_handler(404, functools.partial(_refuse, root))
-        application.add_exception_handler(RequestValidationError, functools.partial(_refuse, root))
+    pages: dict[str, Callable[..., Any]] = {
+        "/": functools.partial(_show_overview, root),
+        "/dataset/{name}/{split}": functools.partial(dataset_page.show, root, doctor),
+        "/doctor": functools.partial(doctor_page.show, root, doctor),
+        "/marks": functools.partial(marks.show, root),
+        "/mixture": functools.partial(mixture.show, root),
+        "/run": functools.partial(run.show, root),
+    }
+    for address, show_page in pages.items():
+        ui.page(address, response_timeout=_BUILDING_S)(show_page)
     ui.run_with(app, title="pairstream", show_welcome_message=False, reconnect_timeout=10)
     return app
 
 
 def _refuse(root: BrowsedRoot, request: Request, error: Exception) -> Response:
-    """Return the page of an unknown address, or of an address with malformed numbers."""
+    """Return the page of damaged data, an unknown address, or an address with malformed numbers."""
+    if isinstance(error, StreamError | OSError):
+        is_page = not request.url.path.startswith(("/frame/", "/mark/"))
+        return error_page(root, error) if is_page else PlainTextResponse(str(error), status_code=status_of(error))
     if isinstance(error, RequestValidationError):
         problem = error.errors()[0]
         return error_page(root, f"{problem['loc'][-1]}={problem['input']!r:.80}: {problem['msg']}", status=422)
     return error_page(root, f"{request.url.path:.200}: no such page", status=404)
 
 
-def _page(root: BrowsedRoot, address: str) -> Callable[[Callable[..., Any]], None]:
-    """Give a page its address; errors of the data become a page of one sentence."""
+def _show_overview(root: BrowsedRoot) -> None:
+    with page_frame(root, "Overview"):
+        all_facts = root.facts()
+        ui.label(totals(all_facts)).classes("faint")
+        datasets = overview_html(all_facts, root.damaged, picture=functools.partial(_first_frame, root))
+        ui.html(datasets, sanitize=False).classes("w-full overflow-x-auto")
 
-    def register(build_page: Callable[..., Any]) -> None:
-        @functools.wraps(build_page)
-        async def guarded(*args: Any, **kwargs: Any) -> Any:
-            try:
-                result = build_page(*args, **kwargs)
-                return await result if inspect.isawaitable(result) else result
-            except (StreamError, OSError) as error:
-                return error_page(root, error, status=_status(error))
 
-        ui.page(address, response_timeout=_BUILDING_S)(guarded)
+def _first_frame(root: BrowsedRoot, facts: Facts) -> str:
+    return root.frame_url(facts["dataset"], facts["first_split"], 0, 0, 0)
 
-    return register
+
+def _episode(root: BrowsedRoot, dataset: str, split: str, number: int, step: int = 0, window: int = 0) -> HTMLResponse:
+    """Return the page of an episode at a step, from which on ``window`` steps are marked as those of a sample."""
+    tracks = root.episode(dataset, split, number)
+    num_episodes = len(tracks.index.episodes)
+
+    def frames(camera_number: int) -> str:
+        return root.frame_url(dataset, split, number, camera_number, 0).replace("/0.jpg", "/{step}.jpg")
+
+    def neighbour_url(neighbour: int) -> str:
+        return episode_url(dataset, split, neighbour) if 0 <= neighbour < num_episodes else ""
+
+    marked_steps = (step, min(step + window, tracks.steps)) if window else None
+    player_script = player_call(
+        describe_episode(tracks, frames, window=marked_steps),
+        step=step,
+        marked=root.marks.has(dataset, tracks.facts["episode_id"]),
+        mark=f"/mark/{quote(dataset)}/{quote(split)}/{number}",
+        previous=neighbour_url(number - 1),
+        next=neighbour_url(number + 1),
+    )
+    content = (
+        f"<a class='plain' href='{dataset_url(dataset, split)}'>all episodes</a>"
+        f"<div class='faint'>{escape(facts_text(tracks))}</div><div id='player'></div>"
+        f"<script src='/player.js'></script>{player_script}"
+    )
+    return plain_page(root, f"{dataset}, {split}, episode {number} of {num_episodes:,}", content)
 
 
 def _frame(root: BrowsedRoot, dataset: str, split: str, number: int, camera: int, step: int) -> Response:
     """Return the JPEG of a stored frame; FastAPI calls this in a thread."""
-    try:
-        picture = root.episode(dataset, split, number).camera(camera).read_picture(step)
-    except (StreamError, OSError) as error:
-        return PlainTextResponse(str(error), status_code=_status(error))
+    picture = root.episode(dataset, split, number).camera(camera).read_picture(step)
     return Response(picture, media_type="image/jpeg", headers={"Cache-Control": _KEPT_FOR})
 
 
@@ -134,13 +138,5 @@ def _mark(
     root: BrowsedRoot, dataset: str, split: str, number: int, marked: Annotated[bool, Body(embed=True)]
 ) -> Response:
     """Mark an episode, or take its mark away."""
-    try:
-        root.marks.set(dataset, root.episode(dataset, split, number).facts["episode_id"], marked)
-    except (StreamError, OSError) as error:
-        return PlainTextResponse(str(error), status_code=_status(error))
+    root.marks.set(dataset, root.episode(dataset, split, number).facts["episode_id"], marked)
     return JSONResponse({"marked": marked})
-
-
-def _status(error: Exception) -> int:
-    # The address names something that does not exist, or a file that is not a run's.
-    return 404 if isinstance(error, ArgumentError | StateError) else 500

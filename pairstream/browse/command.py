@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import errno
+import re
 import socket
 import sys
 import threading
@@ -13,10 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pairstream.browse.browsed_root import LOOPBACK, BrowsedRoot
-from pairstream.command import command_parser
+from pairstream.command import command_parser, needs_extra
 from stream.base.arguments import add_cache, interrupt_on_kill, run_command, whole_number
 from stream.base.errors import ArgumentError
-from stream.base.extras import imports_of
 from stream.storage.remote import cached_root
 
 _EPILOG = """\
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _browse(options: argparse.Namespace) -> None:
-    root = BrowsedRoot.open(
+    root = BrowsedRoot(
         cached_root(options.root, options.cache),
         marks=options.marks,
         takes_paths=options.host in LOOPBACK,
@@ -54,17 +54,15 @@ def _browse(options: argparse.Namespace) -> None:
     if options.static is not None:
         from pairstream.browse.static import write_static
 
-        most_bytes = options.megabytes * 10**6
-        written = write_static(
-            root, options.static, episodes=options.episodes, doctor=options.doctor, most_bytes=most_bytes
-        )
-        print(f"{written.episodes} episodes, {written.bytes / 1e6:.1f} MB: open {written.index}")
+        choice = {"episodes": options.episodes, "doctor": options.doctor}
+        num_episodes, num_bytes = write_static(root, options.static, **choice, most_bytes=options.megabytes * 10**6)
+        print(f"{num_episodes} episodes, {num_bytes / 1e6:.1f} MB: open {options.static / 'index.html'}")
         return
     if options.transforms is not None:
         from pairstream.replay.shown_step import find_transforms
 
         find_transforms(options.transforms)
-    with _bind(options.host, options.port) as listening, imports_of("browse", by="pairstream browse"):
+    with _bind(options.host, options.port) as listening, needs_extra("browse", by="pairstream browse"):
         from pairstream.browse.app import serve
 
         interrupt_on_kill()
@@ -84,16 +82,12 @@ def _browse(options: argparse.Namespace) -> None:
 def _bind(host: str, port: int) -> socket.socket:
     """Return a listening socket."""
     try:
-        family, *_, socket_address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listening = socket.socket(family, socket.SOCK_STREAM)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(socket_address)
-        listening.listen(2048)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=2048)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise ArgumentError(f"port {port} of {host} is in use; give another with --port, or 0 for any") from None
         raise ArgumentError(f"--host {host} --port {port}: {error.strerror or error}") from None
-    return listening
 
 
 def _port(option_text: str) -> int:
@@ -103,38 +97,23 @@ def _port(option_text: str) -> int:
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = command_parser(
-        "browse",
-        description="Look at converted data in a browser: datasets, episodes, mixtures and runs.",
-        epilog=_EPILOG,
-    )
+    description = "Look at converted data in a browser: datasets, episodes, mixtures and runs."
+    parser = command_parser("browse", description=description, epilog=_EPILOG)
     parser.add_argument("root", type=Path, metavar="ROOT", help="folder that convert.run wrote to, or its address")
     add_cache(parser)
     parser.add_argument("--host", default="127.0.0.1", help="address to bind (default: 127.0.0.1, only this machine)")
     parser.add_argument("--port", type=_port, default=8080, help="port, 0 for any free one (default: 8080)")
     parser.add_argument("--marks", type=Path, default="marks.json", metavar="FILE", help="marks (default: marks.json)")
-    parser.add_argument(
-        "--transforms",
-        metavar="MODULE:NAME",
-        help="transforms of runs, or FILE.py:NAME, as for `pairstream replay`: a run's page shows the model's input",
-    )
+    text = "transforms of runs, or FILE.py:NAME, as for `pairstream replay`: a run's page shows the model's input"
+    parser.add_argument("--transforms", metavar="MODULE:NAME", help=text)
     parser.add_argument("--no-open", action="store_true", help="do not open a browser window")
     files = parser.add_argument_group("files instead of a server")
     files.add_argument("--static", type=Path, metavar="DIR", help="write the pages into a new folder, and end")
-    files.add_argument(
-        "--episodes",
-        type=_episodes,
-        metavar="NAME/SPLIT/NUMBER,...",
-        help="with --static: the episodes; `marked` for the marked ones (default: the first of each dataset)",
-    )
+    text = "with --static: the episodes; `marked` for the marked ones (default: the first of each dataset)"
+    files.add_argument("--episodes", type=_episodes, metavar="NAME/SPLIT/NUMBER,...", help=text)
     files.add_argument("--doctor", action="store_true", help="with --static: the findings of `pairstream doctor` too")
-    files.add_argument(
-        "--megabytes",
-        type=whole_number(1),
-        default=100,
-        metavar="N",
-        help="with --static: most MB of pictures (default: 100)",
-    )
+    text = "with --static: most MB of pictures (default: 100)"
+    files.add_argument("--megabytes", type=whole_number(1), default=100, metavar="N", help=text)
     options = parser.parse_args(arguments)
     if options.static is None and (options.episodes is not None or options.doctor):
         parser.error("--episodes and --doctor are for --static DIR")
@@ -147,9 +126,8 @@ def _episodes(option_text: str) -> list[tuple[str, str, int]] | str:
         return option_text
     chosen_episodes = []
     for word in option_text.split(","):
-        name, _, split_and_number = word.strip().partition("/")
-        split, _, number = split_and_number.partition("/")
-        if not (name and split and number.isascii() and number.isdigit() and len(number) < 10):
+        match = re.fullmatch(r"\s*([^/]+)/([^/]+)/([0-9]{1,9})\s*", word)
+        if match is None:
             raise argparse.ArgumentTypeError(f"found {word!r}, expected NAME/SPLIT/NUMBER, such as bridge/train/3")
-        chosen_episodes.append((name, split, int(number)))
+        chosen_episodes.append((match[1], match[2], int(match[3])))
     return chosen_episodes

@@ -52,7 +52,7 @@ def _bars(histogram: Histogram, left: float, top: float, colour: str, label: str
     tooltip = f"{label}: {histogram.least:.4g} to {histogram.most:.4g}"
     tooltip += f", {histogram.nonfinite:,} not finite" if histogram.nonfinite else ""
     baseline = f'<path d="M{left} {top + _HIGH}h{_WIDE}" stroke="#d5d9df"/>'
-    hover_area = f'<rect x="{left}" y="{top}" width="{_WIDE}" height="{_HIGH}" fill="transparent"/>'
+    hover_area = _rect(left, top, _WIDE, _HIGH, tooltip, fill="transparent")
     return f'<g>{_title(tooltip)}{hover_area}{baseline}<path d="{outline}" fill="{colour}"/></g>'
 
 
@@ -66,23 +66,15 @@ def draw_counts(counts: np.ndarray, edges: np.ndarray, *, unit: str) -> str:
         if count:
             bar_height = max(1.0, height * count / counts.max())
             tooltip = f"{edges[bin_number]:,.0f} to {edges[bin_number + 1]:,.0f} {unit}: {count:,}"
-            elements.append(
-                f'<rect x="{bin_number * bar_width:.1f}" y="{top + height - bar_height:.1f}" '
-                f'width="{shown_width:.1f}" height="{bar_height:.1f}" fill="{_MARKED}">{_title(tooltip)}</rect>'
-            )
+            left, bar_top = bin_number * bar_width, top + height - bar_height
+            elements.append(_rect(left, bar_top, shown_width, bar_height, tooltip, fill=_MARKED))
     elements.append(_text(0, height + 26, f"{edges[0]:,.0f} {unit}", colour=_FAINT))
     elements.append(_text(width, height + 26, f"{edges[-1]:,.0f}", colour=_FAINT, anchor="end"))
     return "".join([*elements, "</svg>"])
 
 
 def draw_shares(member_names: Sequence[str], phases: Sequence[Sequence[float]], phase_ends: Sequence[int]) -> str:
-    """Return the share of each member over the steps, stacked, one block for each phase.
-
-    Args:
-        member_names: Members.
-        phases: Share of each member in each phase.
-        phase_ends: Last step of each phase but the last phase.
-    """
+    """Return the share of each member over the steps, stacked, one block for each phase; the last has no end."""
     width, height, margin = 620, 220, 10
     end_steps = [*phase_ends, int((phase_ends[-1] if phase_ends else 1) * 1.25)]
     elements = [_open(width + margin + 230, height + 40)]
@@ -93,10 +85,8 @@ def draw_shares(member_names: Sequence[str], phases: Sequence[Sequence[float]], 
         for (name, share), colour in zip(zip(member_names, shares, strict=True), itertools.cycle(_COLOURS)):
             block_height = height * share
             tooltip = f"{name}: {share:.2%} from step {start:,} {'on' if is_last else f'to {end:,}'}"
-            elements.append(
-                f'<rect x="{left:.1f}" y="{top:.2f}" width="{block_width - 1:.1f}" height="{block_height:.2f}" '
-                f'stroke="white" stroke-width="0.5" fill="{colour}">{_title(tooltip)}</rect>'
-            )
+            look = {"fill": colour, "stroke": "white"}
+            elements.append(_rect(left, top, block_width - 1, block_height, tooltip, **look))
             if is_last and block_height >= 11:
                 elements.append(_text(margin + width + 8, top + block_height / 2 + 4, f"{_cut(name, 24)} {share:.1%}"))
             top += block_height
@@ -110,6 +100,12 @@ def _open(width: float, height: float) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
         f'viewBox="0 0 {width:.0f} {height:.0f}" font-family="system-ui, sans-serif" font-size="12">'
     )
+
+
+def _rect(left: float, top: float, width: float, height: float, tooltip: str, **look: str) -> str:
+    attributes = " ".join(f'{name}="{value}"' for name, value in look.items())
+    geometry = f'x="{left:.1f}" y="{top:.2f}" width="{width:.1f}" height="{height:.2f}"'
+    return f'<rect {geometry} {attributes} stroke-width="0.5">{_title(tooltip)}</rect>'
 
 
 def _text(left: float, baseline: float, text: str, *, title: str = "", colour: str = _INK, **look: Any) -> str:

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pairstream.info.overview import parse_value, select_samples
+from pairstream.info.overview import count_samples, parse_value, samples_of
 from stream.format.catalog import Dataset
 from stream.format.index import SplitIndex
 from stream.format.names import MOTION
 from stream.format.table import Column
-from stream.order.choices import Samples
 from stream.order.filters import canonical_filters, parse_filters
 
 if TYPE_CHECKING:
@@ -45,33 +44,12 @@ class Query:
     descending: bool = False
 
 
-@dataclass(frozen=True, eq=False)
-class QueryResult:
-    """Result of a query.
-
-    Attributes:
-        episodes: Numbers of the episodes in order, int64 [n].
-        samples: Count of the samples that the filters keep, or None without filters.
-        all_samples: Count of all samples.
-    """
-
-    episodes: np.ndarray
-    samples: int | None
-    all_samples: int
-
-
 class EpisodeTable:
-    """The episodes of a split.
-
-    Args:
-        dataset: Dataset.
-        index: Its split.
-    """
+    """The episodes of a split."""
 
     def __init__(self, dataset: Dataset, index: SplitIndex) -> None:
-        self.dataset = dataset
         self.index = index
-        self.samples: Samples = "records" if dataset.fields.layout == "pairs" else "steps"
+        self.samples = samples_of(dataset)
         self._steps_means = lru_cache(8)(self._mean_of_steps)
 
     def __len__(self) -> int:
@@ -83,14 +61,14 @@ class EpisodeTable:
         episodes, steps = self.index.episodes.columns, self.index.steps.columns
         listed = {*_LOCATIONS, *_FIRST, *_LAST}
         further = [name for name, column in episodes.items() if name not in listed and _is_single(column)]
-        averaged = [column_name for column_name, column in steps.items() if _is_single(column) and not column.texts]
-        means = [f"mean of {column_name}" for column_name in averaged if column_name not in ("episode", "step")]
-        return [*_FIRST, *further, *sorted(means, key=lambda column_name: column_name != f"mean of {MOTION}"), *_LAST]
+        averaged = [name for name, column in steps.items() if _is_single(column) and not column.texts]
+        means = [f"mean of {name}" for name in averaged if name not in ("episode", "step")]
+        return [*_FIRST, *further, *sorted(means, key=f"mean of {MOTION}".__ne__), *_LAST]
 
     @property
     def success(self) -> str | None:
         """Column that says whether an episode succeeded, or None."""
-        return next((column_name for column_name in self.columns if column_name.rpartition("/")[2] == "success"), None)
+        return next((name for name in self.columns if name.rpartition("/")[2] == "success"), None)
 
     @cached_property
     def filter_columns(self) -> list[str]:
@@ -99,14 +77,18 @@ class EpisodeTable:
         column_names = [name for table in tables for name, column in table.columns.items() if _has_values(column)]
         return [column_name for column_name in dict.fromkeys(column_names) if column_name not in _LOCATIONS[1:4]]
 
-    def find(self, query: Query) -> QueryResult:
-        """Return the episodes of a query; raise ArgumentError for a malformed filter, FormatError for damage."""
+    def find(self, query: Query) -> tuple[np.ndarray, int | None]:
+        """Return the episodes of a query in order, int64 [n], and how many samples its filters keep, None without any.
+
+        Raises ArgumentError for a malformed filter, FormatError for damage.
+        """
         is_kept = self._search(query.search) if query.search else np.ones(len(self), bool)
         samples = None
         if query.filters:
-            kept_samples = self._count_kept(query.filters)
-            is_kept &= kept_samples > 0
-            samples = int(kept_samples[is_kept].sum())
+            (conditions,) = parse_filters(list(query.filters), [self.index.dataset]).values()
+            sample_counts = count_samples(self.index, conditions, self.samples)
+            is_kept &= sample_counts > 0
+            samples = int(sample_counts[is_kept].sum())
         episodes = np.flatnonzero(is_kept)
         if query.sort != "episode":
             sort_keys = self.sort_key(query.sort)[episodes]
@@ -114,7 +96,7 @@ class EpisodeTable:
             episodes = episodes[np.argsort(-sort_keys if query.descending else sort_keys, kind="stable")]
         elif query.descending:
             episodes = episodes[::-1]
-        return QueryResult(episodes, samples, len(self.index.table(self.samples)))
+        return episodes, samples
 
     def sort_key(self, column_name: str) -> np.ndarray:
         """Return numbers in the order of a column's values, float64 [episodes]; NaN for a missing value."""
@@ -128,11 +110,8 @@ class EpisodeTable:
 
             # A column of few texts has numbers of a dictionary, whose texts are sorted instead of all rows.
             is_dictionary, texts = column.dtype is not None, self._arrow_column(column_name)
-            sorted_order = pc.sort_indices(texts.dictionary if is_dictionary else texts).to_numpy()
-            sort_keys = np.empty(len(sorted_order))
-            sort_keys[sorted_order] = np.arange(len(sorted_order))
-            if is_dictionary:
-                sort_keys = sort_keys[table.take(column_name, row_numbers)]
+            ranks = pc.rank(texts.dictionary if is_dictionary else texts, tiebreaker="first").to_numpy()
+            sort_keys = (ranks[table.take(column_name, row_numbers)] if is_dictionary else ranks).astype(np.float64)
         else:
             sort_keys = table.take(column_name, row_numbers).astype(np.float64).reshape(len(row_numbers))
         is_valid = table.valid(column_name, row_numbers)
@@ -148,18 +127,18 @@ class EpisodeTable:
         if column.texts is not None:
             return list(table.take_texts(column_name, episodes))
         numbers = table.take(column_name, episodes).reshape(len(episodes))
-        values = numbers.astype(bool).tolist() if column.bits else [_short(value) for value in numbers.tolist()]
+        values = (numbers.astype(bool) if column.bits else numbers).tolist()
         is_valid = table.valid(column_name, episodes)
-        if is_valid is None:
-            return values
-        return [value if has_value else None for value, has_value in zip(values, is_valid, strict=True)]
+        has_values = [True] * len(values) if is_valid is None else is_valid
+        return [_short(value) if has_value else None for value, has_value in zip(values, has_values, strict=True)]
 
-    def frequent_texts(self, column_name: str, max_texts: int) -> list[tuple[str, int]]:
-        """Return the most frequent texts of a column of ``episodes`` with their counts."""
-        counts = np.bincount(self.index.episodes.array(column_name), minlength=1)
+    def frequent_instructions(self, max_texts: int) -> tuple[list[tuple[str, int]], int]:
+        """Return the most frequent instructions of episodes with their counts, and how many instructions there are."""
+        counts = np.bincount(self.index.episodes.array("language"), minlength=1)
         frequent_first = np.argsort(-counts, kind="stable")[:max_texts].tolist()
-        text = self.index.episodes.text
-        return [(text(column_name, number), int(counts[number])) for number in frequent_first if counts[number]]
+        texts, text = self.index.episodes.columns["language"].texts, self.index.episodes.text
+        instructions = [(text("language", number), int(counts[number])) for number in frequent_first if counts[number]]
+        return instructions, texts.count if texts else 0
 
     def find_source(self, source_file: str, source_position: int) -> int | None:
         """Return the episode at a position of a source file, or None."""
@@ -194,16 +173,6 @@ class EpisodeTable:
             is_kept[int(search_text)] = True
         return is_kept
 
-    def _count_kept(self, filters: Sequence[tuple[str, str, Any]]) -> np.ndarray:
-        """Return the count of each episode's samples that fulfil all filters, int64 [episodes]."""
-        (conditions,) = parse_filters(list(filters), [self.index.dataset]).values()
-        num_kept = np.zeros(len(self), np.int64)
-        episode_numbers = self.index.table(self.samples).array("episode")
-        for rows, is_kept in select_samples(self.index, conditions, self.samples):
-            num_kept += np.bincount(episode_numbers[rows][is_kept], minlength=len(self))[: len(self)]
-            self._forget()
-        return num_kept
-
     def _mean_of_steps(self, column_name: str) -> np.ndarray:
         step_table, num_steps = self.index.steps, len(self.index.steps)
         step_sums, step_counts = np.zeros(len(self)), np.zeros(len(self), np.int64)
@@ -217,12 +186,8 @@ class EpisodeTable:
             chunk_episodes = episode_numbers[chunk_start : chunk_start + len(row_numbers)][is_finite]
             step_sums += np.bincount(chunk_episodes, step_values[is_finite], minlength=len(self))[: len(self)]
             step_counts += np.bincount(chunk_episodes, minlength=len(self))[: len(self)]
-            self._forget()
+            step_table.forget()
         return np.divide(step_sums, step_counts, out=np.full(len(self), np.nan), where=step_counts > 0)
-
-    def _forget(self) -> None:
-        for table in (self.index.steps, self.index.records):
-            table.forget()
 
     def _arrow_column(self, column_name: str) -> pa.Array:
         return self.index.episodes.arrow().column(column_name).chunk(0)
@@ -238,15 +203,12 @@ def _has_values(column: Column) -> bool:
     return column.dtype is not None or column.texts is not None
 
 
-def _short(number: float | int) -> float | int:
-    return number if isinstance(number, int) else float(f"{number:.4g}")
+def _short(value: float | int) -> float | int:
+    return float(f"{value:.4g}") if isinstance(value, float) else value
 
 
 def read_filter(column: str, operator: str, value_text: str) -> tuple[str, str, Any]:
-    """Return a condition whose value was typed as JSON, such as ``3``, ``true`` or ``["a", "b"]``, or as plain text.
-
-    Raises:
-        ArgumentError: The condition is malformed.
+    """Return a condition whose value was typed as JSON, or as plain text; raise ArgumentError if it is malformed.
 
     >>> read_filter("step", ">", "3"), read_filter("language", "contains", "cup")
     (('step', '>', 3), ('language', 'contains', 'cup'))

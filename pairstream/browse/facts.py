@@ -1,87 +1,40 @@
-"""Facts about a dataset from its manifest alone."""
+"""Facts about a dataset from its manifest alone, for the pages."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from pairstream.info.overview import describe
 from stream.format.catalog import Dataset
 from stream.format.frame import StoredCamera
 
-_SHARED = ("version", "layout", "splits", "episodes", "steps", "samples", "bytes", "rate", "hours", "left_out")
-"""Facts that ``pairstream info`` prints too."""
+Facts = dict[str, Any]
+"""Facts about a dataset, as ``describe_facts`` returns them."""
 
 
-@dataclass(frozen=True)
-class DatasetFacts:
-    """Facts about a dataset.
+def describe_facts(dataset: Dataset) -> Facts:
+    """Return the facts that ``pairstream info`` prints, ``codec`` of all cameras, and what else the registry says."""
+    spec: dict[str, Any] = dataset.manifest.spec
+    quirks = [spec.get("warning"), *(spec.get("quirks") or ())]
+    return describe(dataset) | {
+        "first_split": first_split(dataset),
+        "robot": str(spec.get("robot") or ""),
+        "license": str(spec.get("license") or ""),
+        "description": str(spec.get("description") or ""),
+        "codec": codec_text(dataset.fields.stored_cameras),
+        "quirks": [str(quirk) for quirk in quirks if quirk],
+    }
 
-    Attributes:
-        name, version, layout: Name, version and layout.
-        splits: Count of the episodes of each split.
-        first_split: Split to open first, see ``first_split``.
-        episodes, steps, samples: Counts; a sample is a pair, or a step in the layout ``frames``.
-        bytes: Size of frames and index.
-        rate: Steps per second, or None if unknown.
-        hours: Hours of the steps, or None without a rate.
-        robot, licence, description: As in the registry, or empty.
-        cameras: Names of the stored cameras.
-        codec: Codec of their frames, by camera where they differ.
-        quirks: Sentences about the data.
-        left_out: Count of the episodes that the conversion left out, by reason.
-    """
 
-    name: str
-    version: str
-    layout: str
-    splits: dict[str, int]
-    first_split: str
-    episodes: int
-    steps: int
-    samples: int
-    bytes: int
-    rate: float | None
-    hours: float | None
-    robot: str
-    licence: str
-    description: str
-    cameras: tuple[str, ...]
-    codec: str
-    quirks: tuple[str, ...]
-    left_out: dict[str, int]
-
-    @classmethod
-    def of(cls, dataset: Dataset) -> DatasetFacts:
-        """Return the facts about a dataset."""
-        spec: dict[str, Any] = dataset.manifest.spec
-        content, cameras = describe(dataset), dataset.fields.stored_cameras
-        quirks = [spec.get("warning"), *(spec.get("quirks") or ())]
-        return cls(
-            name=dataset.name,
-            first_split=first_split(dataset),
-            robot=str(spec.get("robot") or ""),
-            licence=str(spec.get("license") or ""),
-            description=str(spec.get("description") or ""),
-            cameras=tuple(camera.name for camera in cameras),
-            codec=codec_text(cameras),
-            quirks=tuple(str(quirk) for quirk in quirks if quirk),
-            **{name: content[name] for name in _SHARED},
-        )
-
-    @property
-    def notes(self) -> list[str]:
-        """Rate, robot, cameras, codec and licence in words."""
-        rate_text = f"{self.rate:g} Hz" if self.rate else "rate unknown"
-        hours_text = f"{human_hours(self.hours)} h" if self.hours is not None else ""
-        camera_text = f"cameras {', '.join(self.cameras)}" if self.cameras != ("",) else ""
-        licence_text = f"licence {self.licence.partition(' [')[0]}" if self.licence else ""
-        return [
-            note
-            for note in (rate_text, hours_text, self.robot, camera_text, f"codec {self.codec}", licence_text)
-            if note
-        ]
+def notes_of(facts: Facts) -> list[str]:
+    """Return rate, robot, cameras, codec and licence in words."""
+    rate_text = f"{facts['rate']:g} Hz" if facts["rate"] else "rate unknown"
+    hours_text = f"{human_hours(facts['hours'])} h" if facts["hours"] is not None else ""
+    camera_text = f"cameras {', '.join(facts['cameras'])}" if list(facts["cameras"]) != [""] else ""
+    licence_text = f"licence {facts['license'].partition(' [')[0]}" if facts["license"] else ""
+    notes = (rate_text, hours_text, facts["robot"], camera_text, f"codec {facts['codec']}", licence_text)
+    return [note for note in notes if note]
 
 
 def first_split(dataset: Dataset) -> str:

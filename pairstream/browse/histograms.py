@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -37,8 +37,7 @@ BINS = 48
 _METHOD = METHODS["q01_q99"]
 
 
-@dataclass(frozen=True, eq=False)
-class Histogram:
+class Histogram(NamedTuple):
     """Values of one dimension of a dataset.
 
     Attributes:
@@ -56,8 +55,7 @@ class Histogram:
     nonfinite: int
 
 
-@dataclass(frozen=True, eq=False)
-class Comparison:
+class Comparison(NamedTuple):
     """Histograms of several datasets; all histograms of a dimension have the same bins.
 
     Attributes:
@@ -74,22 +72,16 @@ class Comparison:
 def compare(
     root: BrowsedRoot, reference: tuple[str, str], other_datasets: Sequence[str], vector_name: DerivedName, scale: Scale
 ) -> Comparison:
-    """Return the histograms of a vector of one split next to those of other datasets.
+    """Return the histograms of the dimensions of a vector of one split next to those of the first split of others.
 
-    Args:
-        root: Root.
-        reference: Dataset and split, whose dimensions are shown.
-        other_datasets: Further datasets; their first split is sampled.
-        vector_name: Column of ``steps``.
-        scale: ``raw`` as stored, or ``normalised`` by the quantiles of each dataset's statistics.
+    Values are ``raw`` as stored, or ``normalised`` by the quantiles of each dataset's statistics.
 
     Raises:
         ArgumentError: The dataset or split does not exist.
         FormatError: The index of the reference is damaged; other damaged datasets are left out.
     """
-    split_names = dict([reference]) | {
-        name: first_split(root.dataset(name)) for name in other_datasets if name != reference[0]
-    }
+    others = {name: first_split(root.dataset(name)) for name in other_datasets}
+    split_names = dict([reference]) | others | dict([reference])
     samples = {}
     for name, split_name in split_names.items():
         try:
@@ -105,21 +97,11 @@ def compare(
     histograms: dict[str, list[Histogram | None]] = {name: [] for name in samples}
     for label in names:
         # Dimensions of several datasets are compared by name, and have the same bins.
-        columns = {
-            name: values[:, labels.index(label)] for name, (labels, values) in samples.items() if label in labels
-        }
-        low_end, high_end = _bounds(list(columns.values()))
+        columns = {name: values[:, dims.index(label)] for name, (dims, values) in samples.items() if label in dims}
+        ends = _bounds(list(columns.values()))
         for name, row in histograms.items():
-            row.append(_histogram(columns[name], low_end, high_end) if name in columns else None)
+            row.append(_histogram(columns[name], *ends) if name in columns else None)
     return Comparison(names, histograms, {name: len(values) for name, (_, values) in samples.items()})
-
-
-def dimension_names(dataset: Dataset, vector_name: DerivedName) -> tuple[str, ...]:
-    """Return the names of the dimensions of a vector, from the statistics in the manifest."""
-    for statistics in dataset.manifest.statistics.values():
-        if vector_name in statistics:
-            return statistics[vector_name].names
-    return EEF_NAMES
 
 
 def _sample(
@@ -134,7 +116,8 @@ def _sample(
     # The kernel maps a large part of the file around each row.
     step_table.forget()
     dataset = root.dataset(dataset_name)
-    names = dimension_names(dataset, vector_name)
+    splits = dataset.manifest.statistics.values()
+    names = next((split[vector_name].names for split in splits if vector_name in split), EEF_NAMES)
     return names, _normalise(dataset, split_name, vector_name, values) if scale == "normalised" else values
 
 
@@ -157,14 +140,12 @@ def _normalise(dataset: Dataset, split_name: str, vector_name: DerivedName, raw_
         return raw_values
     numbers: dict[str, Any] = {name: np.array(getattr(stored_statistics, name), np.float64) for name in NUMBERS}
     statistics = VectorStatistics(names=stored_statistics.names, count=stored_statistics.count, **numbers)
-    component_kinds = [
-        (part.kind, part.quantity) for part in getattr(dataset.fields, vector_name, ()) for _ in part.indices
-    ]
+    parts = [part for part in getattr(dataset.fields, vector_name, ()) for _ in part.indices]
     is_unscaled = np.array([name.rpartition("/")[2] == "gripper" for name in stored_statistics.names])
     is_flag = np.zeros(len(is_unscaled), bool)
-    if len(component_kinds) == len(is_unscaled):
-        is_unscaled |= np.array([quantity == "gripper" for _, quantity in component_kinds])
-        is_flag |= np.array([kind == "flag" for kind, _ in component_kinds])
+    if len(parts) == len(is_unscaled):
+        is_unscaled |= np.array([part.quantity == "gripper" for part in parts])
+        is_flag |= np.array([part.kind == "flag" for part in parts])
     statistics = replace(statistics, mask=_METHOD.mask(statistics, kept_dims=is_unscaled, flag_dims=is_flag))
     affine = Affine.identity(1, raw_values.shape[1])
     _METHOD.fill(affine, 0, statistics, clip=_METHOD.clip)
@@ -173,12 +154,10 @@ def _normalise(dataset: Dataset, split_name: str, vector_name: DerivedName, raw_
 
 def _bounds(columns: Sequence[np.ndarray]) -> tuple[float, float]:
     """Return the ends of the bins, which span almost all values of the first dataset and of most others."""
-    percentiles = [
-        np.percentile(finite, (0.5, 99.5)) for column in columns if len(finite := column[np.isfinite(column)])
-    ]
-    if not percentiles:
+    finite_columns = [finite for column in columns if len(finite := column[np.isfinite(column)])]
+    if not finite_columns:
         return 0.0, 1.0
-    low_ends, high_ends = np.array(percentiles).T
+    low_ends, high_ends = np.array([np.percentile(finite, (0.5, 99.5)) for finite in finite_columns]).T
     low_end = float(min(low_ends[0], np.percentile(low_ends, 20)))
     high_end = float(max(high_ends[0], np.percentile(high_ends, 80)))
     return (low_end - 0.5, high_end + 0.5) if low_end == high_end else (low_end, high_end)
@@ -189,11 +168,6 @@ def _histogram(values: np.ndarray, low_end: float, high_end: float) -> Histogram
     if not len(finite_values):
         return None
     bin_counts, _ = np.histogram(np.clip(finite_values, low_end, high_end), BINS, (low_end, high_end))
-    return Histogram(
-        shares=bin_counts / len(finite_values),
-        low=low_end,
-        high=high_end,
-        least=float(finite_values.min()),
-        most=float(finite_values.max()),
-        nonfinite=len(values) - len(finite_values),
-    )
+    least, most = float(finite_values.min()), float(finite_values.max())
+    num_nonfinite = len(values) - len(finite_values)
+    return Histogram(bin_counts / len(finite_values), low_end, high_end, least, most, num_nonfinite)

@@ -25,13 +25,9 @@ class _Marked:
 
 
 class Marks:
-    """The marked episodes of each dataset. Every change is written at once; several threads may use them.
+    """The marked episodes of each dataset, in a file. Every change is written at once; several threads may use them.
 
     Marks of other roots stay in the file, also marks that another browser writes meanwhile.
-
-    Args:
-        path: File, read if it exists.
-        datasets: Names of the datasets of the root.
 
     Attributes:
         others: Marks of datasets that the root does not hold, as the file has them.
@@ -73,29 +69,32 @@ class Marks:
 
     def has(self, dataset: str, episode_id: str) -> bool:
         """Return whether an episode is marked."""
-        return dataset in self._by_dataset and episode_id in self._by_dataset[dataset].ids
+        return episode_id in self._marked(dataset).ids
 
     def ids(self, dataset: str) -> list[str]:
         """Return the ids of the marked episodes of a dataset, sorted."""
-        return sorted(self._by_dataset[dataset].ids) if dataset in self._by_dataset else []
+        return sorted(self._marked(dataset).ids)
 
     def use(self, dataset: str) -> Use:
         """Return the use of the marked episodes of a dataset."""
-        return self._by_dataset[dataset].use if dataset in self._by_dataset else "leave_out"
+        return self._marked(dataset).use
+
+    def _marked(self, dataset: str) -> _Marked:
+        return self._by_dataset.get(dataset, _Marked("leave_out", set()))
 
     def set(self, dataset: str, episode_id: str, is_marked: bool) -> None:
         """Mark an episode, or remove its mark, and write the file; raise StreamError if it cannot be written."""
         with self._lock:
             self._read()
-            marked_ids = self._by_dataset.setdefault(dataset, _Marked("leave_out", set())).ids
-            (marked_ids.add if is_marked else marked_ids.discard)(episode_id)
+            marked = self._by_dataset[dataset] = self._marked(dataset)
+            (marked.ids.add if is_marked else marked.ids.discard)(episode_id)
             self._write()
 
     def set_use(self, dataset: str, use: Use) -> None:
         """Choose the use of the marked episodes of a dataset, and write the file; raises as ``set`` does."""
         with self._lock:
             self._read()
-            self._by_dataset.setdefault(dataset, _Marked(use, set())).use = use
+            self._by_dataset[dataset] = _Marked(use, self._marked(dataset).ids)
             self._write()
 
     def to_json(self, *, with_others: bool = False) -> str:

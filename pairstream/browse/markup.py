@@ -7,7 +7,7 @@ from html import escape
 
 from pairstream.browse.browsed_root import dataset_url
 from pairstream.browse.doctor import Finding, FindingExample
-from pairstream.browse.facts import DatasetFacts, human_hours
+from pairstream.browse.facts import Facts, human_hours
 from stream.base.progress import human_bytes
 
 STYLE = """
@@ -30,36 +30,22 @@ h2 { font-size: 1.1rem; font-weight: 600; line-height: 1.6; margin: 0.8rem 0 0.2
 """
 """Look of the tables, in pages and files."""
 
-
 _NUMBERS = ("episodes", "hours", "samples", "size", "rate")
 _HEADINGS = ("", "dataset", *_NUMBERS, "robot", "cameras", "codec", "licence", "left out")
 
 
-def totals(facts: Sequence[DatasetFacts]) -> str:
+def totals(facts: Sequence[Facts]) -> str:
     """Return the sums over all datasets in words."""
-    episodes, samples, num_bytes = (
-        sum(getattr(dataset, column) for dataset in facts) for column in ("episodes", "samples", "bytes")
-    )
-    hours = human_hours(sum(dataset.hours or 0 for dataset in facts))
+    episodes, samples, num_bytes = (sum(dataset[key] for dataset in facts) for key in ("episodes", "samples", "bytes"))
+    hours = human_hours(sum(dataset["hours"] or 0 for dataset in facts))
     datasets = f"{len(facts)} dataset{'s' if len(facts) != 1 else ''}"
     return f"{datasets}, {episodes:,} episodes, {hours} hours, {samples:,} samples, {human_bytes(num_bytes)}"
 
 
 def overview_html(
-    facts: Sequence[DatasetFacts],
-    damaged: Mapping[str, str],
-    *,
-    picture: Callable[[DatasetFacts], str],
-    links: bool = True,
+    facts: Sequence[Facts], damaged: Mapping[str, str], *, picture: Callable[[Facts], str], links: bool = True
 ) -> str:
-    """Return the table of datasets, every text escaped.
-
-    Args:
-        facts: Facts of each dataset.
-        damaged: Datasets that cannot be used, and why.
-        picture: Function that returns the address of a dataset's picture.
-        links: Whether names lead to the pages of the splits.
-    """
+    """Return the table of datasets, with their pictures, every text escaped; ``links`` lead to the pages of splits."""
     heading = "".join(f"<th{_side(column)}>{column}</th>" for column in _HEADINGS)
     rows = [_row(dataset, escape(picture(dataset)), links=links) for dataset in facts]
     for name, fault in damaged.items():
@@ -68,29 +54,30 @@ def overview_html(
     return f'<table class="plain" id="datasets"><tr>{heading}</tr>{"".join(rows)}</table>'
 
 
-def _row(facts: DatasetFacts, picture: str, *, links: bool) -> str:
+def _row(facts: Facts, picture: str, *, links: bool) -> str:
     def link(html: str, split: str) -> str:
-        return f'<a class="plain" href="{dataset_url(facts.name, split)}">{html}</a>' if links else html
+        return f'<a class="plain" href="{dataset_url(facts["dataset"], split)}">{html}</a>' if links else html
 
-    split_links = [f"{link(escape(split), split)} {count:,}" for split, count in facts.splits.items()]
-    name = link(f"<b>{escape(facts.name)}</b>", facts.first_split)
-    quirks = "".join(f"<li>{escape(quirk)}</li>" for quirk in facts.quirks)
-    quirks = f"<details class='faint'><summary>quirks: {len(facts.quirks)}</summary><ul>{quirks}</ul></details>"
-    summary = f'{name} <span class="faint">{escape(facts.version)}, {facts.layout}</span><br>{", ".join(split_links)}'
-    licence = facts.licence or "unknown"
-    left_out = ", ".join(f"{count:,} {escape(reason)}" for reason, count in facts.left_out.items())
+    split_links = [f"{link(escape(split), split)} {count:,}" for split, count in facts["splits"].items()]
+    name = link(f"<b>{escape(facts['dataset'])}</b>", facts["first_split"])
+    quirks = "".join(f"<li>{escape(quirk)}</li>" for quirk in facts["quirks"])
+    quirks = f"<details class='faint'><summary>quirks: {len(facts['quirks'])}</summary><ul>{quirks}</ul></details>"
+    version = f'<span class="faint">{escape(facts["version"])}, {facts["layout"]}</span>'
+    description = f'<div class="faint">{escape(facts["description"])}</div>{quirks if facts["quirks"] else ""}'
+    licence = facts["license"] or "unknown"
+    left_out = ", ".join(f"{count:,} {escape(reason)}" for reason, count in facts["left_out"].items())
     hide_broken = "onerror=\"this.style.visibility = 'hidden'\""
     cells = {
         "": f'<img src="{picture}" loading="lazy" alt="" class="first" {hide_broken}>',
-        "dataset": f'{summary}<div class="faint">{escape(facts.description)}</div>{quirks if facts.quirks else ""}',
-        "episodes": f"{facts.episodes:,}",
-        "hours": "?" if facts.hours is None else human_hours(facts.hours),
-        "samples": f"{facts.samples:,}",
-        "size": human_bytes(facts.bytes),
-        "rate": f"{facts.rate:g} Hz" if facts.rate else "?",
-        "robot": escape(facts.robot or "named by each episode"),
-        "cameras": escape(", ".join(facts.cameras)),
-        "codec": escape(facts.codec),
+        "dataset": f"{name} {version}<br>{', '.join(split_links)}{description}",
+        "episodes": f"{facts['episodes']:,}",
+        "hours": "?" if facts["hours"] is None else human_hours(facts["hours"]),
+        "samples": f"{facts['samples']:,}",
+        "size": human_bytes(facts["bytes"]),
+        "rate": f"{facts['rate']:g} Hz" if facts["rate"] else "?",
+        "robot": escape(facts["robot"] or "named by each episode"),
+        "cameras": escape(", ".join(facts["cameras"])),
+        "codec": escape(facts["codec"]),
         "licence": f'<span title="{escape(licence)}">{escape(licence.partition(" [")[0].partition(":")[0])}</span>',
         "left out": left_out or '<span class="faint">nothing</span>',
     }
@@ -107,32 +94,28 @@ def findings_html(
     picture: Callable[[Finding, FindingExample], str],
     address: Callable[[Finding, FindingExample], str],
 ) -> str:
-    """Return findings as a table, with the frame of each example's step.
-
-    Args:
-        findings: Findings.
-        picture: Function that returns the address of an example's frame, or "".
-        address: Function that returns the address of an example's episode, or "".
-    """
+    """Return findings as a table, with the address of each example's frame and episode, or ""."""
     if not findings:
         return "<p>Nothing was found.</p>"
-    table_rows = []
+    headings = ("severity", "dataset", "split", "rule", "count", "found")
+    table_rows = ["".join(f"<th>{column}</th>" for column in headings)]
     for finding in findings:
         examples_html = ""
-        for example in finding.examples:
-            urls = ("", "") if example.episode is None else (picture(finding, example), address(finding, example))
+        for example in finding["examples"]:
+            is_shown = example["episode"] is not None
+            urls = (picture(finding, example), address(finding, example)) if is_shown else ("", "")
             examples_html += _example(example, *urls)
-        texts = (finding.dataset, finding.split or "all", finding.rule, finding.count)
-        cells = [f'<span class="{finding.severity}">{finding.severity}</span>', *map(escape, texts)]
-        cells.append(f"{escape(finding.meaning)}<div>{examples_html}</div>")
-        table_rows.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
-    heading = "".join(f"<th>{column}</th>" for column in ("severity", "dataset", "split", "rule", "count", "found"))
-    return f'<table class="plain" id="findings"><tr>{heading}</tr>{"".join(table_rows)}</table>'
+        count = f"{finding['count']:,} {finding['unit']}"
+        cells = map(escape, (finding["dataset"], finding["split"] or "all", finding["rule"], count))
+        severity = f'<span class="{finding["severity"]}">{finding["severity"]}</span>'
+        found_html = f"{escape(finding['meaning'])}<div>{examples_html}</div>"
+        table_rows.append("".join(f"<td>{cell}</td>" for cell in (severity, *cells, found_html)))
+    return f'<table class="plain" id="findings">{"".join(f"<tr>{row}</tr>" for row in table_rows)}</table>'
 
 
 def _example(example: FindingExample, picture: str, address: str) -> str:
-    instruction = f" “{escape(example.instruction)}”" if example.instruction else ""
+    instruction = f" “{escape(example['instruction'])}”" if example["instruction"] else ""
     picture_html = f'<img src="{escape(picture)}" loading="lazy" alt="" onerror="this.remove()">' if picture else ""
-    label_html = "" if example.episode is None else f"{picture_html}episode {example.episode}"
+    label_html = "" if example["episode"] is None else f"{picture_html}episode {example['episode']}"
     link_html = f'<a class="plain" href="{escape(address)}">{label_html}</a>' if address else label_html
-    return f'<p class="example">{link_html} <span class="faint">{escape(example.text)}{instruction}</span></p>'
+    return f'<p class="example">{link_html} <span class="faint">{escape(example["text"])}{instruction}</span></p>'

@@ -13,6 +13,7 @@ from nicegui import ui
 
 from pairstream.browse.browsed_root import BrowsedRoot
 from pairstream.browse.markup import STYLE
+from stream.base.errors import ArgumentError, StateError
 
 LINKS = (("Overview", "/"), ("Mixture", "/mixture"), ("Run", "/run"), ("Doctor", "/doctor"), ("Marks", "/marks"))
 """Entries of the navigation and their addresses."""
@@ -50,10 +51,16 @@ def plain_page(root: BrowsedRoot, title: str, content: str, *, status: int = 200
     )
 
 
-def error_page(root: BrowsedRoot, error: Exception | str, *, status: int) -> HTMLResponse:
+def error_page(root: BrowsedRoot, error: Exception | str, *, status: int | None = None) -> HTMLResponse:
     """Return a page with the message of an error below the navigation."""
     message = str(error)
     if isinstance(error, OSError) and error.filename and error.strerror:
         message = f"{os.fspath(error.filename)}: {error.strerror}"
+    status = status or status_of(error)
     title = "Not found" if status == HTTPStatus.NOT_FOUND else "Error"
     return plain_page(root, title, f"<p id='error' style='max-width: 50em'>{escape(message)}</p>", status=status)
+
+
+def status_of(error: Exception | str) -> int:
+    """Return 404 if an address names something that does not exist, or a file that is not a run's; 500 for damage."""
+    return 404 if isinstance(error, ArgumentError | StateError) else 500

@@ -14,7 +14,7 @@ import numpy as np
 
 from pairstream.browse.browsed_root import BrowsedRoot
 from pairstream.browse.doctor import Finding, FindingExample, doctor_command, read_findings, read_report
-from pairstream.browse.facts import DatasetFacts
+from pairstream.browse.facts import Facts
 from pairstream.browse.markup import STYLE, findings_html, overview_html, totals
 from pairstream.view.player import PLAYER_FILE, describe_episode, facts_text, player_call
 from pairstream.view.tracks import Tracks
@@ -31,31 +31,17 @@ _PAGE = """\
 """
 
 
-@dataclass(frozen=True)
-class Written:
-    """Result of ``write_static``: its first page, count of episodes, and bytes of all files."""
-
-    index: Path
-    episodes: int
-    bytes: int
-
-
 def write_static(
     root: BrowsedRoot, folder: Path, *, episodes: Sequence[Chosen] | str | None, doctor: bool, most_bytes: int
-) -> Written:
-    """Write the pages of a root as files.
+) -> tuple[int, int]:
+    """Write the pages of a root into a new folder; return the count of episodes, and the bytes of all files.
 
-    Args:
-        root: Root.
-        folder: Folder to make; it must not hold files yet.
-        episodes: Episodes, ``marked`` for the marked ones, or None for the first of each dataset.
-        doctor: Whether to run ``pairstream doctor`` first, and to write its findings.
-        most_bytes: Most bytes of pictures; an episode above its share has only every second, third, ... frame.
+    Episodes are the first of each dataset by default; an episode above its share of ``most_bytes`` has only every
+    second, third, ... frame. ``doctor`` adds the findings of ``pairstream doctor``.
 
     Raises:
         ArgumentError: The folder holds files or is an address, or an episode does not exist.
-        FormatError: An index is damaged; damaged frames are only left out.
-        StreamError: ``pairstream doctor`` failed.
+        StreamError: An index is damaged (damaged frames are only left out), or ``pairstream doctor`` failed.
         OSError: The folder cannot be written to.
     """
     check_local(folder)
@@ -63,7 +49,11 @@ def write_static(
         raise ArgumentError(f"--static {folder}: exists and is not empty; give a new folder")
     chosen_episodes = list(dict.fromkeys(_choose(root, episodes)))
     all_tracks = [root.episode(*chosen) for chosen in chosen_episodes]
-    findings = _look(root) if doctor else None
+    findings = None
+    if doctor:
+        command = doctor_command(root.catalog.location, list(root.names))
+        process = subprocess.run(command, capture_output=True, check=False)
+        findings = read_findings(root, read_report(process.stdout, process.stderr))
     folder.mkdir(parents=True, exist_ok=True)
     writer = _Writer(root, folder, chosen_episodes)
     max_bytes = most_bytes // max(1, len(chosen_episodes) + 1)
@@ -72,13 +62,12 @@ def write_static(
     writer.write_overview(findings)
     if findings is not None:
         writer.write_findings(findings, max_bytes)
-    num_bytes = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    return Written(folder / "index.html", len(chosen_episodes), num_bytes)
+    return len(chosen_episodes), sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def _choose(root: BrowsedRoot, episodes: Sequence[Chosen] | str | None) -> list[Chosen]:
     if episodes is None:
-        return [(facts.name, facts.first_split, 0) for facts in root.facts() if facts.episodes]
+        return [(facts["dataset"], facts["first_split"], 0) for facts in root.facts() if facts["episodes"]]
     if not isinstance(episodes, str):
         return list(episodes)
     marked_episodes = [
@@ -90,12 +79,6 @@ def _choose(root: BrowsedRoot, episodes: Sequence[Chosen] | str | None) -> list[
     if not marked_episodes:
         raise ArgumentError(f"--episodes marked: {root.marks.path} marks no episode of {root.catalog.location}")
     return marked_episodes
-
-
-def _look(root: BrowsedRoot) -> list[Finding]:
-    command = doctor_command(root.catalog.location, list(root.names))
-    finished_process = subprocess.run(command, capture_output=True, check=False)
-    return read_findings(root, read_report(finished_process.stdout, finished_process.stderr))
 
 
 @dataclass(frozen=True)
@@ -116,8 +99,8 @@ class _Writer:
         if findings is not None:
             head += f'<p><a class="plain" href="findings.html">{len(findings)} findings</a></p>'
 
-        def picture(facts: DatasetFacts) -> str:
-            return self._path((facts.name, facts.first_split, 0), 0, 0)
+        def picture(facts: Facts) -> str:
+            return self._path((facts["dataset"], facts["first_split"], 0), 0, 0)
 
         datasets = overview_html(all_facts, self.root.damaged, picture=picture, links=False)
         self._write("index.html", "Overview", f"{head}{datasets}<h2>Episodes</h2><ul>{episode_links}</ul>")
@@ -127,14 +110,13 @@ class _Writer:
 
         def picture(finding: Finding, example: FindingExample) -> str:
             nonlocal bytes_left
-            if bytes_left <= 0:
-                return ""
-            picture_path = self._path((finding.dataset, finding.split, example.episode or 0), 0, example.step)
+            episode = (finding["dataset"], finding["split"], example["episode"])
+            picture_path = self._path(episode, 0, example["step"]) if bytes_left > 0 else ""
             bytes_left -= (self.folder / picture_path).stat().st_size if picture_path else 0
             return picture_path
 
         def address(finding: Finding, example: FindingExample) -> str:
-            episode = (finding.dataset, finding.split, example.episode or 0)
+            episode = (finding["dataset"], finding["split"], example["episode"])
             return _page(episode) if episode in self.chosen else ""
 
         head = '<h1>Findings</h1><p><a href="index.html">Overview</a></p>'

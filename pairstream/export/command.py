@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
 import json
 import re
@@ -14,16 +15,15 @@ from typing import Any
 import numpy as np
 
 from pairstream.command import command_parser
-from pairstream.export.hub import push_slice
-from pairstream.export.labels import label_features, label_values
-from pairstream.export.lerobot import FRAMES_MASK, VERSION, Layout, LeRobotWriter
+from pairstream.export.lerobot import FRAMES_MASK, VERSION, Layout, LeRobotWriter, label_features, label_values
 from pairstream.export.selection import Selection, select
 from stream.base.arguments import add_cache, interrupt_on_kill, run_command
 from stream.base.errors import ArgumentError
 from stream.base.extras import missing
 from stream.base.progress import Progress
-from stream.loader.episode import StoredEpisode
+from stream.format.index import find_episode
 from stream.storage.files import new_folder
+from stream.storage.hub import SCHEME, hub_requests
 from stream.storage.remote import CachedRoot, RemoteError, cached_root
 
 _EPILOG = """\
@@ -49,7 +49,6 @@ examples:
   pairstream export data/oxe --dataset bridge --split 'train[:10]' --output bridge_ten --push me/bridge_ten
 """
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
-_VECTORS = {"observation.state": "state", "action": "action"}
 
 
 def export(
@@ -64,26 +63,24 @@ def export(
     video: bool = False,
     repo_id: str | None = None,
 ) -> dict[str, Any]:
-    """Write episodes of a converted root as a LeRobot v3.0 dataset. After an error or interrupt nothing is left of it.
+    """Write episodes of a converted root as a LeRobot v3.0 dataset, and return counts and features as JSON.
+
+    After an error or interrupt nothing is left of it.
 
     Args:
         root: Folder that ``convert.run`` wrote, or ``pairstream fetch`` copied.
         output: Folder to make.
         dataset: Name of a dataset of the root, or ``name:version``.
         split: Episodes in TFDS's grammar, such as ``train[:10]``.
-        episodes: Numbers, ranges or ids of episodes, see ``pairstream.export.selection.select``; by default all.
+        episodes: Numbers (``3``), ranges (``0:10``) or ids of episodes, with commas between, or a file of ids.
         cameras: Roles or names of cameras; by default all of colour that are stored.
         fps: Steps per second of a dataset that declares none.
         video: Encode frames as H.264, instead of copying the stored JPEGs.
         repo_id: ``ORG/NAME`` to open it with.
 
-    Returns:
-        Counts and features, as a small JSON object.
-
     Raises:
-        ArgumentError: An argument is wrong, or the root does not hold every frame of an episode.
+        ArgumentError: An argument is wrong, the root lacks a frame of an episode, or PyAV is missing for ``video``.
         FormatError: A manifest, index or record is damaged.
-        ModuleNotFoundError: ``video`` without PyAV.
         OSError: The output cannot be written.
     """
     output = Path(output)
@@ -127,40 +124,36 @@ def _layout(selection: Selection, *, video: bool) -> Layout:
 
         for camera_key, shape in frame_shapes.items():
             check_size(camera_key, shape)
-    sample_spec = selection.data.spec
-    vectors = {"state": sample_spec.states[0].names, "action": sample_spec.actions[0].names}
-    robot_name = selection.dataset.manifest.spec.get("robot")
+    sample_spec, robot_name = selection.data.spec, selection.dataset.manifest.spec.get("robot")
+    vectors = {"observation.state": sample_spec.states[0].names, "action": sample_spec.actions[0].names}
     # A missing frame becomes black, so a video with one is encoded again.
     can_copy = video and not selection.has_holes
+    used_splits = {episode.split for episode in selection.episodes}
     return Layout(
         cameras=frame_shapes,
-        vectors={feature: vectors[vector_name] for feature, vector_name in _VECTORS.items() if vectors[vector_name]},
+        vectors={feature: names for feature, names in vectors.items() if names},
         fps=selection.rate,
         robot=str(robot_name) if robot_name else None,
         is_video=video,
         copied=frozenset(key for key, camera in selection.cameras.items() if can_copy and camera.codecs(0) == {"h264"}),
         has_mask=selection.has_holes,
-        labels=label_features(selection.indexes),
+        labels=label_features([index for index in selection.data.sample_index.splits if index.split in used_splits]),
     )
 
 
 def _write(folder: Path, selection: Selection, layout: Layout) -> None:
+    indexes = {index.split: index for index in selection.data.sample_index.splits}
     progress_bar = Progress(selection.steps, "steps", stream=sys.stderr, label="export")
-    with progress_bar as progress, LeRobotWriter(folder, layout) as writer:
+    with progress_bar as progress, contextlib.closing(LeRobotWriter(folder, layout)) as writer:
         for episode in selection.episodes:
-            stored_episode = selection.read(episode)
-            stored_frames = dict(zip(selection.cameras, stored_episode.frames, strict=True))
-            vectors = {feature: _vector(stored_episode, _VECTORS[feature]) for feature in layout.vectors}
-            instructions = stored_episode.table.column("language").to_pylist()
-            writer.add(stored_frames, vectors, instructions, label_values(stored_episode.table, layout.labels))
+            index = indexes[episode.split]
+            rows = np.array(find_episode(selection.dataset, index, episode.number).steps)
+            vectors = {feature: index.steps.take(feature.rpartition(".")[2], rows) for feature in layout.vectors}
+            stored_frames = dict(zip(selection.cameras, selection.read(episode).frames, strict=True))
+            instructions = index.steps.take_texts("language", rows)
+            writer.add(stored_frames, vectors, instructions, label_values(index, rows, layout.labels))
             progress.advance(episode.steps)
         writer.finish()
-
-
-def _vector(stored_episode: StoredEpisode, column_name: str) -> np.ndarray:
-    column = stored_episode.table.column(column_name).combine_chunks()
-    numbers: np.ndarray = column.flatten().to_numpy(zero_copy_only=False)
-    return numbers.reshape(len(column), -1)
 
 
 def _origin(selection: Selection) -> dict[str, Any]:
@@ -193,20 +186,17 @@ def _export(options: argparse.Namespace) -> None:
             raise ArgumentError(missing("huggingface_hub", "hub", by="pairstream export --push"))
     elif options.private:
         raise ArgumentError("--private: is for --push")
-    try:
-        summary = export(
-            cached_root(options.root, options.cache),
-            options.output,
-            dataset=options.dataset,
-            split=options.split,
-            episodes=options.episodes,
-            cameras=options.cameras.split(",") if options.cameras else None,
-            fps=options.fps,
-            video=options.video,
-            repo_id=options.repo_id or options.push,
-        )
-    except ModuleNotFoundError as error:
-        raise ArgumentError(str(error)) from None
+    summary = export(
+        cached_root(options.root, options.cache),
+        options.output,
+        dataset=options.dataset,
+        split=options.split,
+        episodes=options.episodes,
+        cameras=options.cameras.split(",") if options.cameras else None,
+        fps=options.fps,
+        video=options.video,
+        repo_id=options.repo_id or options.push,
+    )
     if options.push is not None:
         summary["pushed"] = _push(Path(options.output), options.push, private=options.private)
     if options.json:
@@ -226,23 +216,34 @@ def _export(options: argparse.Namespace) -> None:
 
 
 def _push(output: Path, repository: str, *, private: bool) -> str:
+    """Put a slice into a dataset of the Hub in place of an earlier one, and return its address."""
+    arguments: dict[str, Any] = {"repo_id": repository, "repo_type": "dataset"}
     try:
-        return push_slice(output, repository, private=private)
+        with hub_requests(f"{SCHEME}{repository}", done="written"):
+            from huggingface_hub import HfApi
+            from huggingface_hub.errors import RevisionNotFoundError
+
+            hub_api = HfApi()
+            address = hub_api.create_repo(**arguments, private=private or None, exist_ok=True)
+            message, patterns = "Slice of pairstream", ["data/*", "meta/*", "videos/*"]
+            hub_api.upload_folder(**arguments, folder_path=output, commit_message=message, delete_patterns=patterns)
+            # LeRobot looks for datasets of a format by its tag.
+            with contextlib.suppress(RevisionNotFoundError):
+                hub_api.delete_tag(**arguments, tag=VERSION)
+            hub_api.create_tag(**arguments, tag=VERSION)
     except RemoteError as error:
         upload_command = f"hf upload {repository} {output} --repo-type dataset"
         tag_command = f"hf repos tag create {repository} {VERSION} --repo-type dataset"
         hint = f"the slice is complete in {output}; to push it again: {upload_command} && {tag_command}"
         raise RemoteError(f"{error}; {hint}") from error
+    return str(address)
 
 
 def _rate(option_text: str) -> float:
-    try:
-        rate = float(option_text)
-    except ValueError:
-        rate = 0.0
-    if not 0 < rate <= 1000:
-        raise argparse.ArgumentTypeError(f"found {option_text!r}, expected steps per second, above 0 and at most 1000")
-    return rate
+    with contextlib.suppress(ValueError):
+        if 0 < (rate := float(option_text)) <= 1000:
+            return rate
+    raise argparse.ArgumentTypeError(f"found {option_text!r}, expected steps per second, above 0 and at most 1000")
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:

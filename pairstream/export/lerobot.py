@@ -1,8 +1,4 @@
-"""LeRobot datasets of format v3.0: their features, and a writer of their files.
-
-The format is described in LeRobot's documentation (docs/source/lerobot-dataset-v3.mdx). A slice takes one file of each
-kind.
-"""
+"""LeRobot datasets of format v3.0 (docs/source/lerobot-dataset-v3.mdx of LeRobot), with one file of each kind."""
 
 from __future__ import annotations
 
@@ -11,8 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -20,12 +15,14 @@ import pyarrow.parquet as pq
 import simplejpeg
 
 from pairstream.export.stats import PixelCounts, Statistics, describe_numbers
-from stream.base.errors import FormatError
+from stream.base.errors import ArgumentError, FormatError
 from stream.format.frame import StoredFrame, as_jpeg, decode_frame
+from stream.format.index import SplitIndex
+from stream.format.table import Column
 from stream.format.video import ChunkFrame
 
 if TYPE_CHECKING:
-    from pairstream.export.video import VideoCopier, VideoWriter
+    from pairstream.export.video import VideoFile
 
 VERSION = "v3.0"
 FRAMES_MASK = "observation.frames_mask"
@@ -33,25 +30,13 @@ _FILE = "chunk-{chunk_index:03d}/file-{file_index:03d}"
 _DATA, _VIDEO = f"data/{_FILE}.parquet", f"videos/{{video_key}}/{_FILE}.mp4"
 _EPISODES = f"meta/episodes/{_FILE}.parquet"
 _FIRST = {"chunk_index": 0, "file_index": 0}
-COUNTERS = {
-    "timestamp": "float32",
-    "frame_index": "int64",
-    "episode_index": "int64",
-    "index": "int64",
-    "task_index": "int64",
-}
+COUNTERS = {"timestamp": "float32"} | dict.fromkeys(("frame_index", "episode_index", "index", "task_index"), "int64")
+_RESERVED = (*COUNTERS, FRAMES_MASK, "next.done", "action", "observation.state", "task")
 _IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 
 
-@dataclass(frozen=True)
-class Label:
-    """A label of the steps.
-
-    Attributes:
-        dtype: Type of its numbers; ``string`` for texts.
-        size: Numbers of a step.
-        has_missing: Whether steps may lack it, so that there is a feature ``<name>_mask``.
-    """
+class Label(NamedTuple):
+    """A label: type and count of a step's numbers, ``string`` for texts, and whether steps may lack it."""
 
     dtype: str
     size: int
@@ -107,11 +92,8 @@ class Layout:
         """Features as ``info.json`` declares them."""
         features = {}
         for camera, (height, width) in self.cameras.items():
-            declared: dict[str, Any] = {
-                "dtype": "video" if self.is_video else "image",
-                "shape": [height, width, 3],
-                "names": ["height", "width", "channels"],
-            }
+            names, dtype = ["height", "width", "channels"], "video" if self.is_video else "image"
+            declared: dict[str, Any] = {"dtype": dtype, "shape": [height, width, 3], "names": names}
             if self.is_video:
                 from pairstream.export.video import CODEC, PIXELS
 
@@ -139,12 +121,7 @@ class Layout:
 
 
 class LeRobotWriter:
-    """Writer of a dataset; use it in a ``with`` statement, and call ``finish`` after the last episode.
-
-    Args:
-        folder: Empty folder.
-        layout: Features.
-    """
+    """Writer of a dataset in an empty folder; call ``finish`` after the last episode, and ``close`` in any case."""
 
     def __init__(self, folder: Path, layout: Layout) -> None:
         self._folder = folder
@@ -157,25 +134,19 @@ class LeRobotWriter:
         self._pixels = {camera: PixelCounts() for camera in layout.cameras}
         self._steps = 0
         self._data = pq.ParquetWriter(self._make(_DATA.format(**_FIRST)), layout.schema)
-        self._videos: dict[str, VideoWriter | VideoCopier] = {}
+        self._videos: dict[str, VideoFile] = {}
         if layout.is_video:
-            from pairstream.export.video import VideoCopier, VideoWriter
+            from pairstream.export.video import EncodedVideo, VideoFile
 
             for camera, shape in layout.cameras.items():
                 video_path = self._make(_VIDEO.format(video_key=layout.image_key(camera), **_FIRST))
-                is_copied = camera in layout.copied
-                self._videos[camera] = (
-                    VideoCopier(video_path, frame_rate=layout.fps)
-                    if is_copied
-                    else VideoWriter(video_path, frame_shape=shape, frame_rate=layout.fps)
-                )
+                if camera in layout.copied:
+                    self._videos[camera] = VideoFile(video_path, frame_rate=layout.fps)
+                else:
+                    self._videos[camera] = EncodedVideo(video_path, frame_shape=shape, frame_rate=layout.fps)
 
-    def __enter__(self) -> LeRobotWriter:
-        return self
-
-    def __exit__(
-        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Close all files, complete or not."""
         self._data.close()
         for video in self._videos.values():
             video.close()
@@ -187,16 +158,13 @@ class LeRobotWriter:
         tasks: Sequence[str],
         labels: Mapping[str, np.ndarray],
     ) -> None:
-        """Write an episode of n steps, n above 0.
+        """Write an episode of n steps, n above 0; raise FormatError if a frame cannot be decoded.
 
         Args:
             stored_frames: Stored frame of each step by camera; None for a step without a frame, which becomes black.
             vectors: float32 [n, dims] by feature.
             tasks: Instruction of each step.
             labels: Array [n] or [n, size] of each label and mask, by feature.
-
-        Raises:
-            FormatError: A frame cannot be decoded.
         """
         layout, steps, episode_number = self._layout, len(tasks), len(self._episodes)
         numbers: dict[str, np.ndarray] = {
@@ -213,9 +181,7 @@ class LeRobotWriter:
             has_frame = [[frame is not None for frame in stored_frames[camera]] for camera in layout.cameras]
             numbers[FRAMES_MASK] = np.array(has_frame).T
         arrow_arrays = [_array(numbers[field.name], field.type) for field in layout.schema if field.name in numbers]
-        statistics: dict[str, Statistics] = {
-            feature_name: describe_numbers(numbers[feature_name]) for feature_name in self._columns
-        }
+        statistics = {feature_name: describe_numbers(numbers[feature_name]) for feature_name in self._columns}
         for camera in layout.cameras:
             jpegs, pixel_counts = self._write_frames(camera, stored_frames[camera])
             statistics[layout.image_key(camera)] = pixel_counts.describe()
@@ -258,28 +224,27 @@ class LeRobotWriter:
 
     def _write_frames(self, camera: str, frames: Sequence[StoredFrame | None]) -> tuple[list[bytes], PixelCounts]:
         """Write the frames of an episode to the video, or return their JPEGs; with the histogram of a sample."""
-        height, width = self._layout.cameras[camera]
-        black = np.zeros((height, width, 3), np.uint8)
-        black_jpeg = b"" if self._layout.is_video or None not in frames else simplejpeg.encode_jpeg(black, quality=95)
+        black = np.zeros((*self._layout.cameras[camera], 3), np.uint8)
         counts, sampled = PixelCounts(), PixelCounts.sampled(len(frames))
-        video: Any = self._videos.get(camera)
-        is_copied = camera in self._layout.copied
+        video, is_copied = self._videos.get(camera), camera in self._layout.copied
+        is_encoded = video is not None and not is_copied
         for step, stored_frame in enumerate(frames):
             pixels = black
-            if stored_frame is not None and ((video and not is_copied) or step in sampled):
+            if stored_frame is not None and (is_encoded or step in sampled):
                 try:
                     pixels = decode_frame(stored_frame)
                 except FormatError as error:
                     raise FormatError(f"camera {camera}, step {step}: a frame cannot be decoded ({error})") from None
-            if stored_frame is not None and step in sampled:
-                counts.add(pixels)
-            if video and not is_copied:
+                if step in sampled:
+                    counts.add(pixels)
+            if video and is_encoded:
                 video.write(pixels)
-            elif is_copied and isinstance(stored_frame, ChunkFrame) and not stored_frame.number:
+            elif video and isinstance(stored_frame, ChunkFrame) and not stored_frame.number:
                 video.write(bytes(stored_frame.chunk))
         self._pixels[camera].merge(counts)
         if video:
             return [], counts
+        black_jpeg = simplejpeg.encode_jpeg(black, quality=95)
         return [black_jpeg if frame is None else bytes(as_jpeg(frame)) for frame in frames], counts
 
     def _describe(self, steps: int, tasks: list[str], stats: Mapping[str, Statistics]) -> dict[str, Any]:
@@ -335,16 +300,68 @@ def _array(values: np.ndarray, arrow_type: pa.DataType) -> pa.Array:
 
 def _tasks_table(tasks: Sequence[str]) -> pa.Table:
     """Return ``meta/tasks.parquet``: a table of pandas whose index is the text of each task."""
-    columns_metadata = [
-        {"name": name, "field_name": name, "pandas_type": pandas_type, "numpy_type": numpy_type, "metadata": None}
-        for name, pandas_type, numpy_type in (("task_index", "int64", "int64"), ("task", "unicode", "object"))
-    ]
+    types = (("task_index", "int64", "int64"), ("task", "unicode", "object"))
     metadata = {
         "index_columns": ["task"],
         "column_indexes": [],
-        "columns": columns_metadata,
+        "columns": [
+            {"name": name, "field_name": name, "pandas_type": pandas, "numpy_type": numpy, "metadata": None}
+            for name, pandas, numpy in types
+        ],
         "creator": {"library": "pyarrow", "version": pa.__version__},
         "pandas_version": "2.0.0",
     }
     columns = {"task_index": pa.array(range(len(tasks)), pa.int64()), "task": pa.array(tasks, pa.string())}
     return pa.table(columns).replace_schema_metadata({"pandas": json.dumps(metadata)})
+
+
+def label_features(indexes: Sequence[SplitIndex]) -> dict[str, Label]:
+    """Return the labels of some splits by feature, which is the column's name with a dot for each slash.
+
+    Raises ArgumentError if a label is not in all of the splits, or LeRobot uses its name.
+    """
+    features: dict[str, Label] = {}
+    existing = set(_RESERVED)
+    for label_name in dict.fromkeys(label_name for index in indexes for label_name in index.labels):
+        columns = [index.labels[label_name] for index in indexes if label_name in index.labels]
+        feature = _feature(label_name)
+        if len(columns) < len(indexes) or not all(column.is_like(columns[0]) for column in columns):
+            raise ArgumentError(
+                f"label {label_name!r} is not in all of the splits {', '.join(index.split for index in indexes)}, or "
+                "of several types; export one split at a time"
+            )
+        has_missing = any(column.validity is not None for column in columns)
+        for added in (feature, f"{feature}_mask") if has_missing else (feature,):
+            if added in existing or added.startswith("observation.images."):
+                raise ArgumentError(
+                    f"label {label_name!r}: a feature {added!r} exists; attach the label by another name"
+                )
+            existing.add(added)
+        features[feature] = Label(_dtype(columns[0]), columns[0].width or 1, has_missing)
+    return features
+
+
+def label_values(index: SplitIndex, rows: np.ndarray, labels: Mapping[str, Label]) -> dict[str, np.ndarray]:
+    """Return the labels of some rows of ``steps`` and their masks, by feature; missing values are NaN, 0 or ""."""
+    arrays: dict[str, np.ndarray] = {}
+    for label_name, column in index.labels.items():
+        feature = _feature(label_name)
+        if column.texts is not None:
+            arrays[feature] = np.array(index.steps.take_texts(label_name, rows), object)
+        else:
+            arrays[feature] = index.steps.take(label_name, rows).astype(labels[feature].dtype)
+        if labels[feature].has_missing:
+            is_valid = index.steps.valid(label_name, rows)
+            arrays[f"{feature}_mask"] = np.ones(len(rows), bool) if is_valid is None else is_valid
+    return arrays
+
+
+def _feature(column_name: str) -> str:
+    # LeRobot refuses a slash in a name.
+    return column_name.replace("/", ".")
+
+
+def _dtype(column: Column) -> str:
+    if column.texts is not None:
+        return "string"
+    return "bool" if column.bits else str(np.dtype(column.dtype))

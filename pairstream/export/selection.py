@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from stream.base.errors import ArgumentError
 from stream.batch.cameras import LoadedCamera
 from stream.cache.in_place import open_catalog
 from stream.format.catalog import Dataset
-from stream.format.episode_list import EpisodeList, read_list
+from stream.format.episode_list import read_list
 from stream.format.frame import StoredCamera
 from stream.format.index import SplitIndex
 from stream.loader.episode import StoredEpisode, read_stored_episode, stored_steps
@@ -26,20 +27,10 @@ from stream.storage.remote import CachedRoot
 
 _NUMBERS = re.compile(r"[0-9]{1,15}(?::[0-9]{1,15})?")
 _NO_KEY = re.compile(r"[^A-Za-z0-9_-]")
-_Candidates = Mapping[tuple[str, int], None]
-"""Split and number of the episodes in a split expression, in order."""
 
 
-@dataclass(frozen=True)
-class ChosenEpisode:
-    """One episode to export.
-
-    Attributes:
-        split: Name of its split.
-        number: Number of the episode in the split.
-        episode_id: Id of the episode in the source.
-        steps: Count of its steps.
-    """
+class ChosenEpisode(NamedTuple):
+    """One episode to export: its split, number in the split, id in the source, and count of steps."""
 
     split: str
     number: int
@@ -62,7 +53,7 @@ class Selection:
 
     data: OpenMixture
     cameras: Mapping[str, LoadedCamera]
-    episodes: tuple[ChosenEpisode, ...]
+    episodes: Sequence[ChosenEpisode]
     rate: float
     has_holes: bool
     left_out: Mapping[str, int]
@@ -71,12 +62,6 @@ class Selection:
     def dataset(self) -> Dataset:
         """Dataset of the episodes."""
         return self.data.datasets[0]
-
-    @property
-    def indexes(self) -> tuple[SplitIndex, ...]:
-        """Index of each split that episodes are of."""
-        used = {episode.split for episode in self.episodes}
-        return tuple(index for index in self.data.sample_index.splits if index.split in used)
 
     @property
     def steps(self) -> int:
@@ -97,16 +82,7 @@ def select(
     cameras: Sequence[str] | None = None,
     fps: float | None = None,
 ) -> Selection:
-    """Choose episodes of a converted root.
-
-    Args:
-        root: Folder that ``convert.run`` wrote.
-        dataset: Name of a dataset, or ``name:version``.
-        split: Split expression in TFDS's grammar.
-        episodes: Numbers (``3``), ranges (``0:10``) or ids of episodes, with commas between, or a file of ids; all of
-            the split by default.
-        cameras: Roles or names of cameras; by default all of colour that are stored.
-        fps: Steps per second of a dataset that declares none.
+    """Choose episodes of a converted root, by the arguments of ``export``.
 
     Raises:
         ArgumentError: The dataset, split, a camera or an episode does not exist; the dataset has no rate; or its pairs
@@ -127,10 +103,8 @@ def select(
     chosen, left_out = _choose(mixture, episodes)
     if not is_frames:
         _check_complete(mixture, chosen)
-    lacks_frames = mixture.sample_index.left_out[0].get("holes", 0) > 0
-    return Selection(
-        mixture, dict(zip(keys, mixture.cameras, strict=True)), tuple(chosen), rate, lacks_frames, left_out
-    )
+    has_holes = mixture.sample_index.left_out[0].get("holes", 0) > 0
+    return Selection(mixture, dict(zip(keys, mixture.cameras, strict=True)), chosen, rate, has_holes, left_out)
 
 
 def _rate(dataset: Dataset, fps: float | None) -> float:
@@ -140,10 +114,10 @@ def _rate(dataset: Dataset, fps: float | None) -> float:
             f"dataset {dataset.name}: declares no rate (control_frequency), and LeRobot needs one; give the steps per "
             "second with --fps"
         )
-    rate = fps if declared_rate is None else declared_rate
-    if fps is not None and fps != rate:
-        raise ArgumentError(f"dataset {dataset.name}: --fps {fps:g}, but the dataset declares {rate:g}; omit --fps")
-    return float(rate or 0)
+    if declared_rate is not None and fps not in (None, declared_rate):
+        hint = f"--fps {fps:g}, but the dataset declares {declared_rate:g}; omit --fps"
+        raise ArgumentError(f"dataset {dataset.name}: {hint}")
+    return float(declared_rate or fps or 0)
 
 
 def _keys(cameras: Sequence[StoredCamera]) -> list[str]:
@@ -154,26 +128,25 @@ def _keys(cameras: Sequence[StoredCamera]) -> list[str]:
     return [key if keys.count(key) == 1 else f"{key}_{camera_number}" for camera_number, key in enumerate(keys)]
 
 
-def _choose(mixture: OpenMixture, episodes: str | None) -> tuple[list[ChosenEpisode], dict[str, int]]:
+def _choose(mixture: OpenMixture, episodes_text: str | None) -> tuple[list[ChosenEpisode], dict[str, int]]:
     """Return the episodes to export, and the count of omitted episodes by status."""
-    by_split = {split_index.split: split_index for split_index in mixture.sample_index.splits}
+    indexes = {index.split: index for index in mixture.sample_index.splits}
     ranges = mixture.sample_index.members[0].ranges
-    candidates = dict.fromkeys((span.split, number) for span in ranges for number in range(span.start, span.stop))
-    named_episodes = None if episodes is None else dict(_named(mixture, episodes, candidates, by_split))
+    candidates = [(span.split, number) for span in ranges for number in range(span.start, span.stop)]
+    is_named = dict.fromkeys(candidates, False)
+    if episodes_text is not None:
+        is_named = _named(mixture, episodes_text, candidates, indexes)
     chosen: list[ChosenEpisode] = []
     left_out: Counter[str] = Counter()
     for split, number in candidates:
-        if named_episodes is not None and (split, number) not in named_episodes:
+        if (split, number) not in is_named:
             continue
-        split_index = by_split[split]
-        row_numbers = np.array([number])
-        num_steps = int(split_index.episodes.array("num_steps")[number])
-        num_records = int(split_index.episodes.array("num_records")[number])
-        (status,) = split_index.episodes.take_texts("status", row_numbers)
-        (episode_id,) = split_index.episodes.take_texts("episode_id", row_numbers)
+        episodes, row_numbers = indexes[split].episodes, np.array([number])
+        num_steps, num_records = (int(episodes.array(name)[number]) for name in ("num_steps", "num_records"))
+        status, episode_id = (episodes.take_texts(name, row_numbers)[0] for name in ("status", "episode_id"))
         if num_steps and (num_records or mixture.spec.layouts[0] == "pairs"):
             chosen.append(ChosenEpisode(split, number, episode_id, num_steps))
-        elif named_episodes and named_episodes[split, number]:
+        elif is_named[split, number]:
             raise ArgumentError(
                 f"--episodes: dataset {mixture.names[0]}, split {split}, episode {number} ({episode_id}) has no "
                 f"{'frames' if num_steps else 'steps'} (its status is {status!r}); leave it out"
@@ -184,47 +157,43 @@ def _choose(mixture: OpenMixture, episodes: str | None) -> tuple[list[ChosenEpis
 
 
 def _named(
-    mixture: OpenMixture, episodes_text: str, candidates: _Candidates, by_split: Mapping[str, SplitIndex]
-) -> Iterator[tuple[tuple[str, int], bool]]:
-    """Yield split and number of the episodes in ``--episodes``, and whether the text names exactly this episode."""
+    mixture: OpenMixture, episodes_text: str, candidates: Sequence[tuple[str, int]], indexes: Mapping[str, SplitIndex]
+) -> dict[tuple[str, int], bool]:
+    """Return split and number of the episodes in ``--episodes``, and whether the text names exactly this episode."""
     context = f"dataset {mixture.names[0]}, split {mixture.members[0].split!r}"
     # Not Path.is_file, which raises for a list longer than a file name can be.
     words = [] if os.path.isfile(episodes_text) else [word.strip() for word in episodes_text.split(",") if word.strip()]
     numbers = [word for word in words if _NUMBERS.fullmatch(word)]
     ids = [word for word in words if word not in numbers]
-    if numbers and len(by_split) > 1:
+    if numbers and len(indexes) > 1:
         raise ArgumentError(f"--episodes {numbers[0]}: numbers need one split, {context} has several; give ids")
+    is_named: dict[tuple[str, int], bool] = {}
+    available = {number: split for split, number in candidates}
     for word in numbers:
         first, _, stop = word.partition(":")
-        (split,) = by_split
         for number in range(int(first), int(stop or int(first) + 1)):
-            if (split, number) not in candidates:
-                available = [candidate for _, candidate in candidates]
+            if number not in available:
                 bounds = f"{min(available)} to {max(available)}"
                 raise ArgumentError(f"--episodes {word}: {context} has no episode {number}; its episodes are {bounds}")
-            yield (split, number), True
-    if ids or not words:
-        yield from _with_ids(read_list(ids or episodes_text, "--episodes"), candidates, by_split, context)
-
-
-def _with_ids(
-    episode_list: EpisodeList, candidates: _Candidates, by_split: Mapping[str, SplitIndex], context: str
-) -> Iterator[tuple[tuple[str, int], bool]]:
+            is_named[available[number], number] = True
+    if words and not ids:
+        return is_named
+    episode_list = read_list(ids or episodes_text, "--episodes")
     choice = EpisodeChoice(episode_list)
-    unknown = choice.unknown_in(list(by_split.values())) if choice.listed.keeps else []
+    unknown = choice.unknown_in(list(indexes.values())) if episode_list.keeps else []
     if unknown:
-        index = next(iter(by_split.values()))
+        index = next(iter(indexes.values()))
         (example_id,) = index.episodes.take_texts("episode_id", np.zeros(1, np.int64))
         more_text = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
         raise ArgumentError(
             f"--episodes: {context} has no episode {unknown[0]!r:.120}{more_text}; its ids look like {example_id!r}. "
             "Give numbers, ids with commas between, or a file of ids"
         )
-    is_kept = {split: choice.select(index, slice(None), "episodes") for split, index in by_split.items()}
+    is_kept = {split: choice.select(index, slice(None), "episodes") for split, index in indexes.items()}
     matches = [(split, number) for split, number in candidates if is_kept[split][number]]
     if not matches:
-        raise ArgumentError(f"--episodes: none of the {len(choice.listed.names):,} episodes is in {context}")
-    yield from ((match, episode_list.keeps and not episode_list.patterns) for match in matches)
+        raise ArgumentError(f"--episodes: none of the {len(episode_list.names):,} episodes is in {context}")
+    return is_named | dict.fromkeys(matches, episode_list.keeps and not episode_list.patterns)
 
 
 def _check_complete(mixture: OpenMixture, episodes: Sequence[ChosenEpisode]) -> None:

@@ -13,10 +13,7 @@ Statistics = dict[str, list[Any]]
 
 
 def describe_numbers(values: np.ndarray) -> Statistics:
-    """Return the statistics of each dimension, without values that are not finite; 0 where none is.
-
-    Args:
-        values: Numbers of some steps, [n] or [n, dims].
+    """Return the statistics of each dimension of [n] or [n, dims], without values that are not finite; 0 without any.
 
     >>> describe_numbers(np.array([1.0, 3.0]))["mean"], describe_numbers(np.array([1.0, 3.0]))["count"]
     ([2.0], [2])
@@ -41,11 +38,7 @@ class PixelCounts:
 
     @staticmethod
     def sampled(num_steps: int) -> set[int]:
-        """Return the steps of an episode whose frames are sampled, evenly spread.
-
-        >>> PixelCounts.sampled(2)
-        {0, 1}
-        """
+        """Return the steps of an episode whose frames are sampled, evenly spread."""
         return set(np.linspace(0, num_steps - 1, min(num_steps, _FRAMES)).round().astype(int).tolist())
 
     def add(self, pixels: np.ndarray) -> None:
@@ -68,14 +61,11 @@ class PixelCounts:
         statistics = {"mean": means, "std": np.sqrt(np.maximum(self._counts @ levels**2 / totals - means**2, 0))}
         share = self._counts.cumsum(axis=1) / totals[:, None]
         # The smallest level with at least this share of pixels at or below it.
-        statistics |= {
-            name: levels[np.minimum((share < quantile).sum(axis=1), 255)] for name, quantile in _QUANTILES.items()
-        }
+        for name, quantile in _QUANTILES.items():
+            statistics[name] = levels[np.minimum((share < quantile).sum(axis=1), 255)]
         seen = self._counts > 0
         statistics |= {"min": levels[seen.argmax(axis=1)], "max": levels[255 - seen[:, ::-1].argmax(axis=1)]}
         if not self.frames:
             statistics = {name: np.zeros(3) for name in statistics}
-        return {
-            **{name: values.reshape(3, 1, 1).tolist() for name, values in statistics.items()},
-            "count": [self.frames],
-        }
+        shaped = {name: values.reshape(3, 1, 1).tolist() for name, values in statistics.items()}
+        return {**shaped, "count": [self.frames]}

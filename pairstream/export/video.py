@@ -7,12 +7,10 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from pairstream.command import needs_extra
 from stream.base.errors import ArgumentError
-from stream.base.extras import imports_of
 
-with imports_of("lerobot", by="pairstream export --video"):
+with needs_extra("lerobot", by="pairstream export --video"):
     import av
 
 CODEC, PIXELS = "h264", "yuv420p"
@@ -34,58 +32,17 @@ def check_size(camera_key: str, frame_shape: tuple[int, int]) -> None:
         raise ArgumentError(f"--video: PyAV {av.__version__} has no encoder {_ENCODER}; take --images") from None
 
 
-class _VideoFile:
+class VideoFile:
+    """A video file to copy chunks of H.264 to, without encoding; frame n is at n / rate seconds."""
+
     def __init__(self, video_path: Path, *, frame_rate: float) -> None:
         self._rate = Fraction(frame_rate).limit_denominator(1_000)
         self._container = av.open(str(video_path), "w", options={"movflags": "faststart"})
         self._stream: Any = None
+        self._parser = av.CodecContext.create(CODEC, "r")
         self._count = 0
 
-    def finish(self) -> None:
-        """Write the remaining frames and close the file."""
-        self.close()
-
-    def close(self) -> None:
-        """Close the file, complete or not."""
-        self._container.close()
-
-
-class VideoWriter(_VideoFile):
-    """A video file to write frames to; frame n is at n / rate seconds.
-
-    Args:
-        video_path: File to make.
-        frame_shape: Height and width of the frames.
-        frame_rate: Frames per second.
-    """
-
-    def __init__(self, video_path: Path, *, frame_shape: tuple[int, int], frame_rate: float) -> None:
-        super().__init__(video_path, frame_rate=frame_rate)
-        self._stream = self._container.add_stream(_ENCODER, rate=self._rate, options=_OPTIONS)
-        self._stream.height, self._stream.width = frame_shape
-        self._stream.pix_fmt = PIXELS
-
-    def write(self, pixels: np.ndarray) -> None:
-        """Add a frame, uint8 [H, W, 3] in RGB."""
-        video_frame = av.VideoFrame.from_ndarray(pixels, format="rgb24")
-        video_frame.pts, video_frame.time_base = self._count, 1 / self._rate
-        self._count += 1
-        self._container.mux(self._stream.encode(video_frame))
-
-    def finish(self) -> None:
-        """Write the remaining frames and close the file."""
-        self._container.mux(self._stream.encode())
-        self.close()
-
-
-class VideoCopier(_VideoFile):
-    """A video file to copy chunks of H.264 to, without encoding; frame n is at n / rate seconds."""
-
-    def __init__(self, video_path: Path, *, frame_rate: float) -> None:
-        super().__init__(video_path, frame_rate=frame_rate)
-        self._parser = av.CodecContext.create(CODEC, "r")
-
-    def write(self, chunk: bytes) -> None:
+    def write(self, chunk: Any) -> None:
         """Add the frames of a chunk."""
         if self._stream is None:
             with av.open(io.BytesIO(chunk), format=CODEC) as chunk_file:
@@ -96,3 +53,33 @@ class VideoCopier(_VideoFile):
             packet.duration, packet.is_keyframe = 1, packet_number == 0
             self._container.mux(packet)
             self._count += 1
+
+    def finish(self) -> None:
+        """Write the remaining frames and close the file."""
+        self.close()
+
+    def close(self) -> None:
+        """Close the file, complete or not."""
+        self._container.close()
+
+
+class EncodedVideo(VideoFile):
+    """A video file to write frames to, of a height and width; frame n is at n / rate seconds."""
+
+    def __init__(self, video_path: Path, *, frame_shape: tuple[int, int], frame_rate: float) -> None:
+        super().__init__(video_path, frame_rate=frame_rate)
+        self._stream = self._container.add_stream(_ENCODER, rate=self._rate, options=_OPTIONS)
+        self._stream.height, self._stream.width = frame_shape
+        self._stream.pix_fmt = PIXELS
+
+    def write(self, pixels: Any) -> None:
+        """Add a frame, uint8 [H, W, 3] in RGB."""
+        video_frame = av.VideoFrame.from_ndarray(pixels, format="rgb24")
+        video_frame.pts, video_frame.time_base = self._count, 1 / self._rate
+        self._count += 1
+        self._container.mux(self._stream.encode(video_frame))
+
+    def finish(self) -> None:
+        """Write the remaining frames and close the file."""
+        self._container.mux(self._stream.encode())
+        self.close()

@@ -37,11 +37,6 @@ examples:
 
 _KEPT = ("episodes", "samples")
 """Counts of what filters leave."""
-_REMARKS = (
-    ("left out by the conversion", "left_out", "quarantine.jsonl of each says why"),
-    ("episodes with NaN or infinity", "nonfinite_episodes", "docs/debugging.md says what to do"),
-)
-"""Remarks on counts of a dataset: title, key of the counts, and what to do."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -51,12 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parse_condition(condition_text: str) -> tuple[str, str, Any]:
-    """Return the column, operator and value of a filter that was typed, such as ``num_steps >= 20``.
+    """Return the column, operator and value of a typed filter; raise ArgumentError without an operator.
 
     The value is JSON or else a text. After ``in`` and ``not in`` it may be a list with commas.
-
-    Raises:
-        ArgumentError: The text has no operator.
 
     >>> parse_condition("success == true"), parse_condition("robot in widowx,jaco")
     (('success', '==', True), ('robot', 'in', ['widowx', 'jaco']))
@@ -103,7 +95,7 @@ def _print(options: argparse.Namespace) -> None:
             print_table(_table(datasets))
         notes = [*_notes(overview, datasets), *_filter_notes(kept_by_dataset, options.episodes_out)]
         print("", _totals(datasets), *notes, sep="\n")
-    for error in overview.damaged:
+    for error in overview.damaged.values():
         raise FormatError(error)
 
 
@@ -114,50 +106,49 @@ def _table(datasets: Sequence[Mapping[str, Any]]) -> Table:
     for name in ["dataset", "version", "layout", *number_columns, "robot", "splits", "cameras"]:
         table.add_column(name, justify="right" if name in number_columns else "left", no_wrap=name != "cameras")
     for dataset in datasets:
-        table_cells = [dataset["dataset"], dataset["version"], dataset["layout"], f"{dataset['episodes']:,}"]
-        table_cells += ["-" if dataset["hours"] is None else f"{dataset['hours']:,.2f}", f"{dataset['samples']:,}"]
-        table_cells += [human_bytes(dataset["bytes"]), "-" if dataset["rate"] is None else f"{dataset['rate']:g} Hz"]
+        hours = "-" if dataset["hours"] is None else f"{dataset['hours']:,.2f}"
+        rate = "-" if dataset["rate"] is None else f"{dataset['rate']:g} Hz"
+        numbers = [f"{dataset['episodes']:,}", hours, f"{dataset['samples']:,}", human_bytes(dataset["bytes"]), rate]
         if filtered:
-            table_cells += [f"{dataset['kept'][name]:,}" if dataset["kept"] else "-" for name in _KEPT]
+            numbers += [f"{dataset['kept'][name]:,}" if dataset["kept"] else "-" for name in _KEPT]
         splits = ", ".join(f"{name} {count:,}" for name, count in dataset["splits"].items())
-        table_cells += [dataset["robot"] or "-", splits]
-        cameras = (
+        cameras = [
             f"{name} {'/'.join(camera['sizes'])} {camera['codec'] or 'depth'}"
             for name, camera in dataset["cameras"].items()
-        )
-        table.add_row(*table_cells, ", ".join(cameras))
+        ]
+        names = [dataset[name] for name in ("dataset", "version", "layout")]
+        table.add_row(*names, *numbers, dataset["robot"] or "-", splits, ", ".join(cameras))
     return table
 
 
 def _totals(datasets: Sequence[Mapping[str, Any]]) -> str:
     hours = sum(dataset["hours"] or 0 for dataset in datasets)
-    episodes, samples, num_bytes = (
-        sum(dataset[count_key] for dataset in datasets) for count_key in ("episodes", "samples", "bytes")
-    )
+    keys = ("episodes", "samples", "bytes")
+    episodes, samples, num_bytes = (sum(dataset[key] for dataset in datasets) for key in keys)
     counts = f"{len(datasets):,} dataset{'s' if len(datasets) != 1 else ''}, {episodes:,} episodes, {hours:,.2f} hours"
     return f"{counts}, {samples:,} samples, {human_bytes(num_bytes)}"
 
 
 def _notes(root: Overview, datasets: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the lines below the table that name datasets with an unusual property."""
-    notes: list[tuple[str, list[str], str]] = []
-    for title, key, hint in _REMARKS:
-        counts = [f"{dataset['dataset']} ({_counts(dataset[key])})" for dataset in datasets if dataset[key]]
-        notes.append((title, counts, hint))
-    silent, repetitive = [], []
-    for dataset in datasets:
-        if dataset["instruction"]:
-            repetitive.append(f"{dataset['dataset']} ({dataset['instruction']!r:.60})")
-        elif dataset["instruction"] == "":
-            silent.append(dataset["dataset"])
-    partial = [dataset["dataset"] for dataset in datasets if dataset["fetched_shards"] is not None]
-    notes += [
+    names = {dataset["dataset"]: dataset for dataset in datasets}
+    instructions = {name: dataset["instruction"] for name, dataset in names.items()}
+    silent = [name for name, instruction in instructions.items() if instruction == ""]
+    repetitive = [f"{name} ({instruction!r:.60})" for name, instruction in instructions.items() if instruction]
+    partial = [name for name, dataset in names.items() if dataset["fetched_shards"] is not None]
+    left_out, nonfinite = (
+        [f"{name} ({_counts(dataset[key])})" for name, dataset in names.items() if dataset[key]]
+        for key in ("left_out", "nonfinite_episodes")
+    )
+    notes = [
+        ("left out by the conversion", left_out, "; quarantine.jsonl of each says why"),
+        ("episodes with NaN or infinity", nonfinite, "; docs/debugging.md says what to do"),
         ("no instruction at all", silent, ""),
         ("one instruction for all episodes", repetitive, ""),
-        ("not complete", list(root.incomplete), "run the same convert.run command again"),
-        ("fetched in part", partial, "counts are those of the source"),
+        ("not complete", root.incomplete, "; run the same convert.run command again"),
+        ("fetched in part", partial, "; counts are those of the source"),
     ]
-    return [f"{title}: {', '.join(names)}{hint and f'; {hint}'}" for title, names, hint in notes if names]
+    return [f"{title}: {', '.join(named)}{hint}" for title, named, hint in notes if named]
 
 
 def _filter_notes(kept: Mapping[str, Kept | None], listed: Path | None) -> list[str]:
@@ -181,21 +172,13 @@ def _counts(counts: Mapping[str, int]) -> str:
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = command_parser(
-        "info",
-        description="Print what a converted root holds: datasets, episodes, hours, samples, bytes, cameras.",
-        epilog=_EPILOG,
-    )
+    description = "Print what a converted root holds: datasets, episodes, hours, samples, bytes, cameras."
+    parser = command_parser("info", description=description, epilog=_EPILOG)
     parser.add_argument("root", metavar="ROOT", help="a converted root, also s3:// and the like, or a fetched copy")
     add_cache(parser)
     parser.add_argument("--datasets", help="only these, with commas between (default: all)")
-    parser.add_argument(
-        "--filter",
-        action="append",
-        default=[],
-        metavar="CONDITION",
-        help="count what fulfils a condition, as in filters= of make_loader; repeat the option for several",
-    )
+    text = "count what fulfils a condition, as in filters= of make_loader; repeat the option for several"
+    parser.add_argument("--filter", action="append", default=[], metavar="CONDITION", help=text)
     parser.add_argument("--episodes-out", type=Path, metavar="FILE", help="write the remaining episodes, for episodes=")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     return parser.parse_args(arguments)

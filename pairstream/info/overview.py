@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from stream.base.errors import FormatError
 from stream.cache.in_place import open_catalog
-from stream.format.catalog import Dataset
+from stream.format.catalog import Catalog, Dataset
 from stream.format.index import SplitIndex, open_index
 from stream.order.choices import Samples
 from stream.order.filters import Filter, parse_filters, settle_missing
@@ -22,29 +21,24 @@ _CHUNK = 1 << 20
 """Samples that a filter reads together."""
 
 
-@dataclass(frozen=True)
-class Overview:
+class Overview(NamedTuple):
     """Content of a root.
 
     Attributes:
+        catalog: Datasets below the root.
         datasets: Datasets with a complete conversion, in their newest version.
         incomplete: Names of datasets without one.
-        damaged: Errors of manifests that cannot be used.
+        damaged: Errors of manifests that cannot be used, by dataset.
     """
 
+    catalog: Catalog
     datasets: tuple[Dataset, ...]
     incomplete: tuple[str, ...]
-    damaged: tuple[str, ...]
+    damaged: dict[str, str]
 
 
-@dataclass(frozen=True)
-class Kept:
-    """Samples and episodes that filters leave of a dataset.
-
-    Attributes:
-        samples: Count of the samples that fulfil all conditions.
-        episode_ids: Ids of the episodes with such samples, of all splits.
-    """
+class Kept(NamedTuple):
+    """Count of the samples of a dataset that fulfil all filters, and ids of their episodes, of all splits."""
 
     samples: int
     episode_ids: tuple[str, ...]
@@ -53,22 +47,21 @@ class Kept:
 def open_root(root: str | Path | CachedRoot, dataset_names: Sequence[str] | None = None) -> Overview:
     """Open the datasets of a root, or only some of them, by ``name`` or ``name:version``.
 
-    Raises:
-        ArgumentError: The root or a dataset does not exist, or nothing in the root is complete.
+    Raises ArgumentError if the root or a dataset does not exist, or nothing in the root is complete.
     """
     catalog = open_catalog(root)
     catalog.check_converted()
     complete = catalog.complete
-    datasets, damaged = [], []
+    datasets, damaged = [], {}
     for dataset_name in complete if dataset_names is None else dataset_names:
         try:
             dataset = catalog.open(dataset_name)
             _ = dataset.fields  # raises now
             datasets.append(dataset)
-        except FormatError as error:
-            damaged.append(str(error))
+        except (FormatError, OSError) as error:
+            damaged[dataset_name] = str(error)
     incomplete = () if dataset_names else tuple(sorted(set(catalog.versions) - set(complete)))
-    return Overview(tuple(datasets), incomplete, tuple(damaged))
+    return Overview(catalog, tuple(datasets), incomplete, damaged)
 
 
 def describe(dataset: Dataset) -> dict[str, Any]:
@@ -79,9 +72,7 @@ def describe(dataset: Dataset) -> dict[str, Any]:
     """
     manifest, fields = dataset.manifest, dataset.fields
     rate = fields.control_frequency
-    index_bytes = sum(
-        index_table.bytes for split_entry in manifest.splits.values() for index_table in split_entry.index.values()
-    )
+    index_bytes = sum(table.bytes for split_entry in manifest.splits.values() for table in split_entry.index.values())
     return {
         "dataset": dataset.name,
         "version": dataset.version,
@@ -119,36 +110,40 @@ def apply_filters(datasets: Sequence[Dataset], conditions: Sequence[tuple[str, s
         ArgumentError: A condition is malformed, cannot be compared, or no dataset has its column.
         FormatError: An index is damaged.
     """
-    dataset_names = [dataset.name for dataset in datasets]
-    filters = parse_filters(list(conditions), dataset_names)
-    _, has_all_columns = settle_missing(filters, datasets, "drop")
+    filters = parse_filters(list(conditions), [dataset.name for dataset in datasets])
+    _, has_columns = settle_missing(filters, datasets, "drop")
     return {
-        dataset.name: _keep(dataset, filters[dataset.name]) if has_columns else None
-        for dataset, has_columns in zip(datasets, has_all_columns, strict=True)
+        dataset.name: _keep(dataset, filters[dataset.name]) if has_all else None
+        for dataset, has_all in zip(datasets, has_columns, strict=True)
     }
 
 
 def _keep(dataset: Dataset, filters: Sequence[Filter]) -> Kept:
-    samples: Samples = "records" if dataset.fields.layout == "pairs" else "steps"
     num_samples, episode_ids = 0, list[str]()
     for split_name in dataset.manifest.splits:
         index = open_index(dataset, split_name, member=0)
-        has_sample = np.zeros(len(index.episodes), bool)
-        for chunk_rows, is_kept in select_samples(index, filters, samples):
-            num_samples += int(is_kept.sum())
-            has_sample[index.table(samples).array("episode")[chunk_rows][is_kept]] = True
-        episode_ids += index.episodes.take_texts("episode_id", np.flatnonzero(has_sample))
+        sample_counts = count_samples(index, filters, samples_of(dataset))
+        num_samples += int(sample_counts.sum())
+        episode_ids += index.episodes.take_texts("episode_id", np.flatnonzero(sample_counts))
     return Kept(num_samples, tuple(episode_ids))
 
 
-def select_samples(
-    index: SplitIndex, filters: Sequence[Filter], samples: Samples
-) -> Iterator[tuple[slice, np.ndarray]]:
-    """Yield slices of the samples of a split, each with a mask of the samples that fulfil all filters."""
-    num_samples = len(index.table(samples))
-    for chunk_start in range(0, num_samples, _CHUNK):
-        rows = slice(chunk_start, min(chunk_start + _CHUNK, num_samples))
-        yield rows, np.logical_and.reduce([condition.select(index, rows, samples) for condition in filters])
+def samples_of(dataset: Dataset) -> Samples:
+    """Return the table whose rows are the samples of a dataset."""
+    return "records" if dataset.fields.layout == "pairs" else "steps"
+
+
+def count_samples(index: SplitIndex, filters: Sequence[Filter], samples: Samples) -> np.ndarray:
+    """Return the count of each episode's samples that fulfil all filters, int64 [episodes]."""
+    num_episodes, episode_numbers = len(index.episodes), index.table(samples).array("episode")
+    sample_counts = np.zeros(num_episodes, np.int64)
+    for chunk_start in range(0, len(episode_numbers), _CHUNK):
+        rows = slice(chunk_start, min(chunk_start + _CHUNK, len(episode_numbers)))
+        is_kept = np.logical_and.reduce([condition.select(index, rows, samples) for condition in filters])
+        sample_counts += np.bincount(episode_numbers[rows][is_kept], minlength=num_episodes)[:num_episodes]
+        index.steps.forget()
+        index.records.forget()
+    return sample_counts
 
 
 def list_episodes(kept: Mapping[str, Kept | None]) -> dict[str, list[str]]:
@@ -157,7 +152,7 @@ def list_episodes(kept: Mapping[str, Kept | None]) -> dict[str, list[str]]:
 
 
 def parse_value(value_text: str) -> Any:
-    """Return the value of a filter that was typed: JSON, such as ``3`` or ``true``, or else the text."""
+    """Return the typed value of a filter: JSON, such as ``3`` or ``true``, or else the text."""
     try:
         return json.loads(value_text)
     except ValueError:

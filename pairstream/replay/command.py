@@ -16,7 +16,7 @@ from rich.text import Text
 
 from pairstream.command import command_parser, plain_table, print_table
 from pairstream.replay.contact_sheet import write_sheets
-from pairstream.replay.shown_step import ShownStep, marks_of, sheet_names, show_step, with_transforms
+from pairstream.replay.shown_step import ShownStep, drawing_options, show_step, with_transforms
 from pairstream.view.window import open_run
 from stream.base.arguments import add_cache, printable, run_command, whole_number
 from stream.base.errors import ArgumentError
@@ -59,9 +59,14 @@ def _replay(options: argparse.Namespace) -> None:
     if options.transforms is not None:
         rank_plan = with_transforms(rank_plan, options.transforms, saved_transforms)
     if options.range is None:
-        _show(rank_plan, options)
-    else:
-        _print_digests(rank_plan, options.range)
+        return _show(rank_plan, options)
+    rank_plan.samples(options.range[-1])  # raises now, not after many steps
+    # On a terminal the lines are the progress.
+    with Progress(len(options.range), "steps", stream=None if sys.stdout.isatty() else sys.stderr) as progress:
+        for step in options.range:
+            # Flushed, so that a closed pipe ends the command.
+            print(f"{step} {digest(rank_plan.make(step).batch)}", flush=True)
+            progress.advance()
 
 
 def _show(plan: RankPlan, options: argparse.Namespace) -> None:
@@ -100,40 +105,23 @@ def _show(plan: RankPlan, options: argparse.Namespace) -> None:
 
 
 def _draw(plan: RankPlan, shown: ShownStep, folder: Path) -> list[Path]:
-    rank, suffix = "", ""
-    if plan.world_size > 1:
-        rank, suffix = f", rank {plan.rank} of {plan.world_size}", f"-rank{plan.rank}"
-    refs, further = shown.refs, sheet_names(plan.mixture) | marks_of(shown)
+    refs, has_ranks = shown.refs, plan.world_size > 1
+    rank = f", rank {plan.rank} of {plan.world_size}" if has_ranks else ""
     title = f"step {shown.step}{rank}, {len(refs)} rows, samples {refs[0].sample} to {refs[-1].sample}"
+    file_name = f"step-{shown.step:08d}" + (f"-rank{plan.rank}" if has_ranks else "")
     try:
-        return write_sheets(folder, f"step-{shown.step:08d}{suffix}", shown.seen, refs, title=title, **further)
+        return write_sheets(folder, file_name, shown.seen, refs, title=title, **drawing_options(shown, plan.mixture))
     except OSError as error:
         raise ArgumentError(f"--out {folder}: cannot be written ({error.strerror or error})") from None
 
 
-def _print_digests(rank_plan: RankPlan, step_range: range) -> None:
-    rank_plan.samples(step_range[-1])  # raises now, not after many steps
-    # On a terminal the lines are the progress.
-    with Progress(len(step_range), "steps", stream=None if sys.stdout.isatty() else sys.stderr) as progress:
-        for step in step_range:
-            # Flushed, so that a closed pipe ends the command.
-            print(f"{step} {digest(rank_plan.make(step).batch)}", flush=True)
-            progress.advance()
-
-
-def make_table(refs: Sequence[SampleRef], *, replaced: Collection[int], faults: Collection[int] = ()) -> Table:
-    """Return the table of a batch; in a narrow terminal it folds texts, but no numbers.
-
-    Args:
-        refs: Origin of each row.
-        replaced: Rows to mark with ``*``.
-        faults: Rows to mark with ``!``.
-    """
+def make_table(refs: Sequence[SampleRef], *, replaced: Collection[int], faults: Collection[int]) -> Table:
+    """Return the table of a batch, with ``*`` at replaced rows and ``!`` at faults; it folds texts, but no numbers."""
     table = plain_table()
     columns = ["row", "dataset", "source_file", "episode", "steps", "language", "shard", "record", "sample", "epoch"]
+    texts = ("dataset", "source_file", "language", "shard")
     for column_name in columns:
-        is_text = column_name in ("dataset", "source_file", "language", "shard")
-        table.add_column(column_name.replace("_", " "), no_wrap=not is_text, overflow="fold")
+        table.add_column(column_name.replace("_", " "), no_wrap=column_name not in texts, overflow="fold")
     for row, ref in enumerate(refs):
         cells = {
             **asdict(ref),
@@ -145,25 +133,18 @@ def make_table(refs: Sequence[SampleRef], *, replaced: Collection[int], faults: 
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = command_parser(
-        "replay",
-        description="Show the batch of any step of a run: the origin of each row, a picture, and a digest.",
-        epilog=_EPILOG,
-    )
+    description = "Show the batch of any step of a run: the origin of each row, a picture, and a digest."
+    parser = command_parser("replay", description=description, epilog=_EPILOG)
     parser.add_argument("--loader", type=Path, required=True, metavar="FILE", help="the run's loader.json")
     step_group = parser.add_mutually_exclusive_group(required=True)
     step_group.add_argument("--step", type=whole_number(0), metavar="N", help="the step to show, from 0")
-    step_group.add_argument(
-        "--range", type=_range, metavar="A:B", help="with --digest: one line for each step from A to B, without B"
-    )
+    text = "with --digest: one line for each step from A to B, without B"
+    step_group.add_argument("--range", type=_range, metavar="A:B", help=text)
     parser.add_argument("--rank", type=int, metavar="R", help="rank of the run; default: that of the file")
     parser.add_argument("--root", type=Path, metavar="DIR", help="folder of the data, if they were moved")
     add_cache(parser)
-    parser.add_argument(
-        "--transforms",
-        metavar="MODULE:NAME",
-        help="transforms of the run (one, a list, or a function of the loader's data), or FILE.py:NAME",
-    )
+    text = "transforms of the run (one, a list, or a function of the loader's data), or FILE.py:NAME"
+    parser.add_argument("--transforms", metavar="MODULE:NAME", help=text)
     parser.add_argument("--out", type=Path, metavar="DIR", help="write a picture: DIR/step-0000000N.png")
     parser.add_argument("--digest", action="store_true", help="print only the step and the hash of its batch")
     parser.add_argument("--json", action="store_true", help="print one JSON object")

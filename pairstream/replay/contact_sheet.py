@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import InitVar, dataclass
+from dataclasses import InitVar, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageOps
 
+from pairstream.replay.faults import arrays_of
 from pairstream.replay.fonts import text_width, wrap_text, write_text
-from pairstream.replay.pictures import Pictures, find_pictures
 from pairstream.view.window import steps_text
+from stream.base.depth_colours import colour_depth, depth_range
 from stream.order.reference import SampleRef
 from stream.storage.remote import check_local
 
@@ -29,6 +31,10 @@ _CURVE, _RED = (20, 90, 180), (200, 20, 30)
 _ACTIONS = ("action", "actions")
 """Keys of the action: the loader's, then that of transforms."""
 
+_LEAST = 8
+"""Least height and width of an image."""
+_STORED = re.compile(r"^(frames|depth)(/.*)?$")
+
 Names = Mapping[str, Sequence[str]]
 """Names by dataset."""
 
@@ -38,10 +44,8 @@ def write_sheets(
 ) -> list[Path]:
     """Write the pictures of a batch as PNG, and return the paths: ``NAME.png``, or ``NAME-1.png``, ``NAME-2.png``, ...
 
-    Args:
-        folder: Folder, created if missing. Files with these names are replaced.
-        file_name: File name without suffix.
-        batch, refs, further: As for ``draw_sheets``.
+    The folder is created if missing, and files with these names are replaced. Other arguments are those of
+    ``draw_sheets``.
 
     Raises:
         ArgumentError: The folder is an address.
@@ -60,16 +64,7 @@ def write_sheets(
 def draw_sheets(
     batch: Mapping[str, Any], refs: Sequence[SampleRef], *, title: str = "", **further: Any
 ) -> Iterator[Image.Image]:
-    """Draw a batch, page by page.
-
-    Args:
-        batch, refs: As for ``draw_cells``.
-        title: Line at the top of each page.
-        further: Other arguments of ``draw_cells``.
-
-    Yields:
-        Pages of at most ``ROWS_PER_PAGE`` rows.
-    """
+    """Draw a batch in pages of at most ``ROWS_PER_PAGE`` rows, with a title and the arguments of ``draw_cells``."""
     columns = min(_COLUMNS, math.ceil(math.sqrt(2 * len(refs))))
     for first_row in range(0, len(refs), ROWS_PER_PAGE):
         rows = range(first_row, min(first_row + ROWS_PER_PAGE, len(refs)))
@@ -85,50 +80,40 @@ def draw_sheets(
 
 
 def draw_cells(
-    batch: Mapping[str, Any],
-    refs: Sequence[SampleRef],
-    *,
-    rows: Iterable[int],
-    replaced: Collection[int] = (),
-    faults: Mapping[int, Sequence[str]] | None = None,
-    cameras: Mapping[str, Names] | None = None,
-    dimensions: Names | None = None,
+    batch: Mapping[str, Any], refs: Sequence[SampleRef], *, rows: Iterable[int], **further: Any
 ) -> Iterator[Image.Image]:
-    """Draw rows of a batch, all in one size.
+    """Draw some rows of a batch, all in one size.
 
     Below its frames, a row has the camera and step of each frame; its number, dataset, episode, steps and instruction;
     its faults; and a small plot of each dimension of the action. A plot is a curve over the steps of the window, or a
     bar if the action was reduced. The middle of a plot is 0, and the number above it is its half height. All bars of a
     row have the same scale.
 
-    Args:
-        batch: Batch, before or after transforms. Images under all keys and the action are drawn with their masks.
-            Depth is in colours: red is near, blue far, and black was not measured.
-        refs: Origin of each row of the batch.
-        rows: Rows to draw.
-        replaced: Rows to mark as replaced.
-        faults: Faults by row; these rows are marked.
-        cameras: Name of the camera of each dataset, by key of its frames.
-        dimensions: Names of the dimensions of the action, by dataset.
-
-    Yields:
-        A picture of each row.
+    The batch is one before or after transforms: images under all keys and the action are drawn with their masks. Depth
+    is in colours: red is near, blue far, and black was not measured. Further arguments are attributes of ``_Drawing``.
     """
-    drawing = _Drawing(batch, len(refs), replaced, faults or {}, cameras or {}, dimensions or {})
+    drawing = _Drawing(batch, len(refs), **further)
     for row in rows:
         yield drawing.draw_cell(row, refs[row])
 
 
 @dataclass(eq=False)
 class _Drawing:
-    """Cells of a batch, all in one size."""
+    """Cells of a batch, all in one size.
+
+    Attributes:
+        replaced: Rows to mark as replaced.
+        faults: Faults by row; these rows are marked.
+        cameras: Name of the camera of each dataset, by key of its frames.
+        dimensions: Names of the dimensions of the action, by dataset.
+    """
 
     batch: InitVar[Mapping[str, Any]]
     num_rows: InitVar[int]
-    replaced: Collection[int]
-    faults: Mapping[int, Sequence[str]]
-    cameras: Mapping[str, Names]
-    dimensions: Names
+    replaced: Collection[int] = ()
+    faults: Mapping[int, Sequence[str]] = field(default_factory=dict)
+    cameras: Mapping[str, Names] = field(default_factory=dict)
+    dimensions: Names = field(default_factory=dict)
 
     def __post_init__(self, batch: Mapping[str, Any], num_rows: int) -> None:
         self._pictures = find_pictures(batch, num_rows)
@@ -144,11 +129,11 @@ class _Drawing:
         """Draw a row; texts are cut at the edge of the cell."""
         frame_pitch = (self._width + _GAP) // self._num_frames
         frame_box = (frame_pitch - _GAP, _FRAME)
-        frames = []
-        for pictures in self._pictures:
-            for frame_number, pixels in enumerate(pictures.images[row]):
-                frame = ImageOps.contain(Image.fromarray(pixels), frame_box, Image.Resampling.BOX)
-                frames.append((pictures, frame_number, frame))
+        frames = [
+            (pictures, frame_number, ImageOps.contain(Image.fromarray(pixels), frame_box, Image.Resampling.BOX))
+            for pictures in self._pictures
+            for frame_number, pixels in enumerate(pictures.images[row])
+        ]
         captions_top = _MARGIN + max((frame.height for _, _, frame in frames), default=0) + 1
         lines_top = captions_top + _CAPTION
         plots_top = lines_top + (4 + self._fault_lines) * _LINE
@@ -231,3 +216,55 @@ def _draw_plot(
         if len(segment) > 1 and is_valid[segment[0]]:
             points = np.stack([positions[segment], heights[segment]], axis=1)
             canvas.line(points.ravel().tolist(), fill=_CURVE, width=2)
+
+
+class Pictures(NamedTuple):
+    """Images under one key of a batch: uint8 [F, H, W, 3] of each row, and a mask of its frames, bool [b, F]."""
+
+    key: str
+    images: list[np.ndarray]
+    is_real: np.ndarray
+
+
+def find_pictures(batch: Mapping[str, Any], num_rows: int) -> list[Pictures]:
+    """Return the images of a batch, key by key.
+
+    Frames and depth of a loader are recognised by their keys. Other arrays are images if their shape is [b, H, W, 3] or
+    [b, 3, H, W], also with a dimension of frames. Of 6 channels, which two image encoders share, the first 3 are shown.
+    Floats are scaled from their least to their largest value.
+    """
+    all_pictures = []
+    for batch_key, values in arrays_of(batch, num_rows):
+        frames = _frames(batch_key, values)
+        if frames is None:
+            continue
+        mask = batch.get(re.sub("^(frames|depth)", r"\1_mask", batch_key)) if _STORED.match(batch_key) else None
+        is_real = np.ones(frames.shape[:2], bool) if mask is None else np.asarray(mask)
+        all_pictures.append(Pictures(batch_key, [_colours(row_frames) for row_frames in frames], is_real))
+    return all_pictures
+
+
+def _frames(batch_key: str, values: np.ndarray) -> np.ndarray | None:
+    """Return an array as [b, F, H, W, 3], of depth [b, F, H, W]; None if it is not an image."""
+    if batch_key.split("/")[0] == "depth" and values.dtype == np.uint16 and values.ndim == 4:
+        return values
+    if values.ndim not in (4, 5) or values.dtype.kind not in "uf":
+        return None
+    if values.shape[-1] not in (3, 6) and values.shape[-3] in (3, 6):
+        values = np.moveaxis(values, -3, -1)
+    if values.shape[-1] not in (3, 6) or min(values.shape[-3:-1]) < _LEAST:
+        return None
+    values = values[..., :3]
+    return values[:, None] if values.ndim == 4 else values
+
+
+def _colours(frames: np.ndarray) -> np.ndarray:
+    """Return the frames of a row as colours, uint8 [F, H, W, 3], all with the same scale."""
+    if frames.dtype == np.uint8:
+        return frames
+    if frames.dtype == np.uint16 and frames.ndim == 3:
+        return colour_depth(frames, depth_range(frames))
+    finite_values = frames[np.isfinite(frames)]
+    lowest, highest = (float(finite_values.min()), float(finite_values.max())) if finite_values.size else (0.0, 1.0)
+    scaled = (np.nan_to_num(frames.astype(np.float32)) - lowest) / ((highest - lowest) or 1.0)
+    return (255 * np.clip(scaled, 0, 1)).astype(np.uint8)

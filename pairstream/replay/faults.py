@@ -19,13 +19,7 @@ _MOST = 3
 
 
 def find_faults(batch: Mapping[str, Any], sample_refs: list[SampleRef], mixture: OpenMixture) -> dict[int, list[str]]:
-    """Return the faults of a batch before its transforms, by row.
-
-    Args:
-        batch: Batch with ``action`` or ``state``.
-        sample_refs: Origin of each row.
-        mixture: Mixture of the batch.
-    """
+    """Return the faults of ``action`` and ``state`` of a batch before its transforms, by row."""
     faults_by_row: dict[int, list[str]] = {}
     for vector_name in VECTORS:
         if vector_name not in batch:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-import shutil
 import subprocess
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,54 +13,42 @@ from PIL import ImageDraw, ImageFont
 
 from stream.base.arguments import printable
 
-_FOLDERS = ("/usr/share/fonts", "/usr/local/share/fonts", "~/.local/share/fonts", "~/.fonts", "/System/Library/Fonts")
-_MOST_FILES = 400
-"""Font files that are opened in search of a letter where fontconfig is not installed."""
 _LATIN = 0xFF
 """Last letter of Pillow's own font."""
 _SECONDS = 10
 
 
 @cache
-def _own(font_size: int) -> Any:
-    return ImageFont.load_default(font_size)
-
-
-@cache
 def _font_file(letter: str) -> tuple[str, int] | None:
     """Return file and number of a font of the system that has a letter, or None."""
-    if shutil.which("fc-list") is None:
-        return next((candidate for candidate in _files() if _has(candidate, letter)), None)
     command = ["fc-list", "--format", "%{file}\t%{index}\t%{style}\n", f":charset={ord(letter):x}"]
     try:
         font_list = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=True).stdout
+        fonts = [line.split("\t") for line in font_list.splitlines() if line.count("\t") == 2]
+    except FileNotFoundError:
+        # fontconfig is not installed.
+        fonts = [[str(path), "0", ""] for path in Path("/usr/share/fonts").rglob("*.[to]t[fc]")]
     except (OSError, subprocess.SubprocessError):
         return None
-    fonts = [line.split("\t") for line in font_list.splitlines() if line.count("\t") == 2]
     # A plain style before a bold or slanted one.
     fonts.sort(key=lambda font: (not any(word in font[2] for word in ("Regular", "Book", "Normal")), font[0]))
     candidates = ((font_file, int(font_index) & 0xFFFF) for font_file, font_index, _ in fonts)
     return next((candidate for candidate in candidates if _has(candidate, letter)), None)
 
 
-def _files() -> Iterator[tuple[str, int]]:
-    font_paths = (path for folder in _FOLDERS for path in sorted(Path(folder).expanduser().rglob("*.[to]t[fc]")))
-    for font_path in itertools.islice(font_paths, _MOST_FILES):
-        yield str(font_path), 0
-
-
 def _has(font: tuple[str, int], letter: str) -> bool:
     """Return whether a font has a letter, so that it differs from the picture of a letter that no font has."""
     try:
-        loaded_font = _load(*font, 12)
+        loaded_font = _load(font, 12)
         return bytes(loaded_font.getmask(letter)) != bytes(loaded_font.getmask("\U0010fffe"))
     except (OSError, ValueError):
         return False
 
 
 @cache
-def _load(font_file: str, font_index: int, font_size: int) -> Any:
-    return ImageFont.truetype(font_file, font_size, index=font_index)
+def _load(font: tuple[str, int] | None, font_size: int) -> Any:
+    """Return a font, None for Pillow's own."""
+    return ImageFont.truetype(font[0], font_size, index=font[1]) if font else ImageFont.load_default(font_size)
 
 
 @cache
@@ -77,7 +63,7 @@ def _drawn(letter: str) -> tuple[str, tuple[str, int] | None]:
 @cache
 def _advance(letter: str, font_size: int) -> float:
     text, font_file = _drawn(letter)
-    return float((_load(*font_file, font_size) if font_file else _own(font_size)).getlength(text))
+    return float(_load(font_file, font_size).getlength(text))
 
 
 def text_width(text: str, font_size: int) -> float:
@@ -100,7 +86,7 @@ def write_text(
     letters = letters[: _fitting(letters, font_size, width)]
     for font_file, letter_run in itertools.groupby(map(_drawn, letters), key=lambda drawn_letter: drawn_letter[1]):
         run_text = "".join(letter for letter, _ in letter_run)
-        font = _load(*font_file, font_size) if font_file else _own(font_size)
+        font = _load(font_file, font_size)
         canvas.text((pen, top + font_size * 0.95), run_text, colour, font=font, anchor="ls")
         pen += font.getlength(run_text)
 

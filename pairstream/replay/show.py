@@ -31,31 +31,25 @@ def show(batch: Mapping[str, Any], loader: Loader | None = None, *, rows: int = 
         loader: Loader of the batch, for the names of the datasets; needed unless the batch has ``metadata="full"``.
         rows: Rows to draw, at most 64.
 
-    Returns:
-        A picture, which a notebook shows.
-
     Raises:
         ArgumentError: The batch has no frames, is not from this loader, or lacks the origin of its rows.
     """
     if not isinstance(batch, Mapping):
         raise ArgumentError(f"show: {batch!s:.100}; expected a batch, such as loader.batch_at(0) or next(iter(loader))")
     num_rows = min(check_whole_number("rows", rows, least=1), ROWS_PER_PAGE)
-    if not any(batch_key.partition("/")[0] in ("frames", "depth") for batch_key in batch):
+    if not {batch_key.partition("/")[0] for batch_key in batch} & {"frames", "depth"}:
         hint = "; take the batch of loader.batch_on_host(step)" if "frames_jpeg" in batch else ""
         raise ArgumentError(f"show: the batch has no frames, its keys are {', '.join(batch)}{hint}")
     if not getattr(batch.get("sample"), "shape", ()):
         raise ArgumentError("show: has no dimension of rows, so it is one sample, or no batch of a loader")
+    # A tensor may be on a device.
+    arrays = {key: value.cpu() if hasattr(value, "cpu") else value for key, value in batch.items()}
     first_rows = {
-        batch_key: value[:num_rows] if isinstance(value, list) else _array(value)[:num_rows]
-        for batch_key, value in batch.items()
+        key: value[:num_rows] if isinstance(value, list) else np.asarray(value)[:num_rows]
+        for key, value in arrays.items()
     }
     (sheet,) = draw_sheets(first_rows, _refs(first_rows, loader))
     return sheet
-
-
-def _array(value: Any) -> np.ndarray:
-    """Return an array, also of a tensor on a device."""
-    return np.asarray(value.cpu() if hasattr(value, "cpu") else value)
 
 
 def _refs(batch: Mapping[str, Any], loader: Loader | None) -> list[SampleRef]:
@@ -63,26 +57,16 @@ def _refs(batch: Mapping[str, Any], loader: Loader | None) -> list[SampleRef]:
     if loader is not None:
         refs = loader.describe(sample_numbers[0] // loader.batch_size)[: len(sample_numbers)]
         if [sample_ref.sample for sample_ref in refs] != sample_numbers:
-            raise ArgumentError(
-                f"show: samples {sample_numbers[0]} to {sample_numbers[-1]} are no batch of this loader"
-            )
+            samples_text = f"{sample_numbers[0]} to {sample_numbers[-1]}"
+            raise ArgumentError(f"show: samples {samples_text} are no batch of this loader")
         return refs
     if missing := [batch_key for batch_key in _COLUMNS if batch_key not in batch]:
         raise ArgumentError(f"show: the batch lacks {', '.join(missing)}; give its loader: show(batch, loader)")
-    return [
-        SampleRef(
-            sample=sample_number,
-            dataset=f"dataset {batch['dataset'][row]}",
-            split="",
-            source_file="",
-            episode_id="",
-            episode=int(batch["episode"][row]),
-            step=int(batch["step"][row]),
-            offset=int(batch["offset"][row]),
-            epoch=0,
-            shard="",
-            record=0,
-            language=batch["language"][row],
-        )
-        for row, sample_number in enumerate(sample_numbers)
-    ]
+    unknown: dict[str, Any] = dict.fromkeys(("split", "source_file", "episode_id", "shard"), "")
+    unknown |= {"epoch": 0, "record": 0}
+    refs = []
+    for row, sample_number in enumerate(sample_numbers):
+        numbers: dict[str, Any] = {name: int(batch[name][row]) for name in ("episode", "step", "offset")}
+        texts = {"dataset": f"dataset {batch['dataset'][row]}", "language": batch["language"][row]}
+        refs.append(SampleRef(**unknown, **numbers, **texts, sample=sample_number))
+    return refs

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
@@ -28,8 +29,7 @@ class ShownStep:
     Attributes:
         step: Step.
         trained: Batch as the loader returns it, with the run's transforms.
-        batch: The batch with decoded frames, before any transform.
-        seen: The batch with decoded frames, after the transforms; equals ``batch`` without transforms.
+        seen: The batch with decoded frames, after the transforms.
         refs: Origin of each row.
         replaced: Row and error of each unreadable record that another record replaces; a row may have several.
         faults: Faults by row.
@@ -37,7 +37,6 @@ class ShownStep:
 
     step: int
     trained: Batch
-    batch: Batch
     seen: Batch
     refs: list[SampleRef]
     replaced: list[tuple[int, RecordError]]
@@ -56,33 +55,29 @@ def show_step(rank_plan: RankPlan, step: int) -> ShownStep:
     if rank_plan.run_config.decode == "device":
         # Decoded frames, and the rows that replace damaged ones.
         batch_result = rank_plan.on_host().make(step)
-    seen = plain = batch_result
+    plain = batch_result
     if rank_plan.run_config.transforms:
         plain = RankPlan(rank_plan.mixture, replace(rank_plan.run_config, transforms=(), decode="host")).make(step)
     refs = rank_plan.mixture.describe(batch_result.rows)
     by_sample = {sample_ref.sample: row for row, sample_ref in enumerate(refs)}
     faults = find_faults(plain.batch, refs, rank_plan.mixture)
     if rank_plan.run_config.transforms:
-        for row, messages in find_nonfinite(seen.batch, len(refs)).items():
+        for row, messages in find_nonfinite(batch_result.batch, len(refs)).items():
             faults.setdefault(row, []).extend(f"after the transforms: {message}" for message in messages)
     replaced = [(by_sample[error.sample], error) for error in batch_result.replaced]
-    return ShownStep(step, trained, plain.batch, seen.batch, refs, replaced, dict(sorted(faults.items())))
+    return ShownStep(step, trained, batch_result.batch, refs, replaced, dict(sorted(faults.items())))
 
 
-def marks_of(shown: ShownStep) -> dict[str, Any]:
-    """Return the arguments of ``draw_sheets`` that mark rows."""
-    return {"replaced": shown.replaced_rows, "faults": shown.faults}
-
-
-def sheet_names(mixture: OpenMixture) -> dict[str, Any]:
-    """Return the arguments of ``draw_sheets`` that name cameras and dimensions."""
-    cameras: dict[str, dict[str, tuple[str, ...]]] = {}
+def drawing_options(shown: ShownStep, mixture: OpenMixture) -> dict[str, Any]:
+    """Return the arguments of ``draw_cells`` that mark rows, and name cameras and dimensions."""
+    cameras: dict[str, dict[str, list[str]]] = {}
     for camera in mixture.cameras:
         names = cameras[camera.frames] = {}
-        for dataset_name, dataset, camera_numbers in zip(mixture.names, mixture.datasets, camera.stored, strict=True):
-            names[dataset_name] = tuple(dataset.fields.stored_cameras[number].name for number in camera_numbers)
-    action_vectors = zip(mixture.names, mixture.spec.actions, strict=True)
-    return {"cameras": cameras, "dimensions": {dataset_name: vector.names for dataset_name, vector in action_vectors}}
+        for name, dataset, numbers in zip(mixture.names, mixture.datasets, camera.stored, strict=True):
+            names[name] = [dataset.fields.stored_cameras[number].name for number in numbers]
+    dimensions = {name: vector.names for name, vector in zip(mixture.names, mixture.spec.actions, strict=True)}
+    marks = {"replaced": shown.replaced_rows, "faults": shown.faults}
+    return {**marks, "cameras": cameras, "dimensions": dimensions}
 
 
 def find_transforms(name: str) -> Any:
@@ -90,34 +85,31 @@ def find_transforms(name: str) -> Any:
     module_name, _, attribute = name.rpartition(":")
     if not module_name or not attribute.isidentifier():
         raise ArgumentError(f"--transforms {name}: expected MODULE:NAME or FILE.py:NAME")
-    try:
+    with _errors_of_others(name):
         return getattr(_import(module_name), attribute)
-    except Exception as error:  # code of others: any of its errors is this one argument's
-        raise ArgumentError(f"--transforms {name}: {type(error).__name__}: {error}") from None
 
 
 def with_transforms(rank_plan: RankPlan, name: str, saved: SavedTransforms) -> RankPlan:
-    """Return a plan whose batches have transforms, and between them the normalisation of the run.
+    """Return a plan whose batches have transforms, and between them the normalisation of the run's ``loader.json``.
 
-    Args:
-        rank_plan: Plan.
-        name: ``MODULE:NAME`` or ``FILE.py:NAME``: a transform, a list of transforms, or a function of the loader's
-            ``data`` that returns them.
-        saved: Transforms of the run's ``loader.json``.
-
-    Raises:
-        ArgumentError: The module or name does not exist, or is something else.
+    ``name`` is ``MODULE:NAME`` or ``FILE.py:NAME``: a transform, a list of transforms, or a function of the loader's
+    ``data`` that returns them. Raises ArgumentError if it does not exist, or is something else.
     """
     imported = find_transforms(name)
-    try:
+    with _errors_of_others(name):
         if callable(imported) and not _is_transform(imported):
             imported = imported(rank_plan.mixture)
+    run_config = replace(rank_plan.run_config, transforms=[imported] if _is_transform(imported) else imported)
+    transforms = bind_transforms(saved.restore(run_config.transforms), rank_plan.mixture)
+    return RankPlan(rank_plan.mixture, replace(run_config, transforms=transforms))
+
+
+@contextlib.contextmanager
+def _errors_of_others(name: str) -> Iterator[None]:
+    try:
+        yield
     except Exception as error:  # code of others: any of its errors is this one argument's
         raise ArgumentError(f"--transforms {name}: {type(error).__name__}: {error}") from None
-    transforms: Sequence[Any] = [imported] if _is_transform(imported) else imported
-    run_config = replace(rank_plan.run_config, transforms=transforms)
-    bound_transforms = bind_transforms(saved.restore(run_config.transforms), rank_plan.mixture)
-    return RankPlan(rank_plan.mixture, replace(run_config, transforms=bound_transforms))
 
 
 def _is_transform(candidate: Any) -> bool:

@@ -7,12 +7,11 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from pairstream.command import command_parser
+from pairstream.command import command_parser, needs_extra
 from pairstream.view.tracks import Tracks, open_tracks
-from pairstream.view.window import SampleWindow, open_run
+from pairstream.view.window import find_window, open_run
 from stream.base.arguments import add_cache, run_command, whole_number
 from stream.base.errors import ArgumentError
-from stream.base.extras import imports_of
 from stream.cache.in_place import open_catalog
 from stream.format.index import open_index
 from stream.storage.remote import cached_root
@@ -41,9 +40,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _view(options: argparse.Namespace) -> None:
-    with imports_of("view", by="pairstream view"):
+    with needs_extra("view", by="pairstream view"):
         from pairstream.view.recording import save, spawn
-    tracks, window = _of_run(options) if options.loader else (_of_root(options), None)
+    window = None
+    if options.loader:
+        rank_plan, _ = open_run(options.loader, root=options.root, cache=options.cache, rank=options.rank)
+        tracks, window = find_window(rank_plan, options.step, options.row or 0)
+    else:
+        tracks = _of_root(options)
     if options.save is None:
         if not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
             raise ArgumentError(
@@ -71,14 +75,6 @@ def _of_root(options: argparse.Namespace) -> Tracks:
     if split_name not in split_names:
         raise ArgumentError(f"dataset {dataset.name}: no split {split_name!r}; give --split {' or '.join(split_names)}")
     return open_tracks(dataset, open_index(dataset, split_name), options.episode)
-
-
-def _of_run(options: argparse.Namespace) -> tuple[Tracks, SampleWindow]:
-    rank_plan, _ = open_run(options.loader, root=options.root, cache=options.cache, rank=options.rank)
-    row_number = options.row or 0
-    if row_number >= rank_plan.rows:
-        raise ArgumentError(f"--row {row_number}: a batch of this rank has {rank_plan.rows} rows, counted from 0")
-    return SampleWindow.find(rank_plan, options.step, row_number)
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:

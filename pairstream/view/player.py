@@ -21,13 +21,10 @@ _DIMS = 64
 def describe_episode(
     tracks: Tracks, frames: Callable[[int], Any], *, window: tuple[int, int] | None = None
 ) -> dict[str, Any]:
-    """Return what the player shows, as JSON.
+    """Return what the player shows of an episode, with the steps [start, stop) of a window marked, as JSON.
 
-    Args:
-        tracks: Episode.
-        frames: Function of a camera's number. It returns an address with ``{step}`` in it, or a list with an address,
-            None for no frame, or ``{"fault": text}`` for each step.
-        window: Steps to mark, [start, stop).
+    ``frames`` is a function of a camera's number. It returns an address with ``{step}`` in it, or a list with an
+    address, None for no frame, or ``{"fault": text}`` for each step.
     """
     return {
         "title": tracks.title,
@@ -47,28 +44,22 @@ def describe_episode(
             for camera_number, track in enumerate(tracks.cameras)
         ],
         "curves": [_describe_curve(curve) for curve in tracks.curves()],
-        "lanes": [
-            {"name": lane.name, "bands": [(band.start, band.stop, band.text) for band in lane.bands]}
-            for lane in tracks.lanes()
-        ],
+        "lanes": [lane._asdict() for lane in tracks.lanes()],
     }
 
 
 def _describe_curve(curve: Curve) -> dict[str, Any]:
-    dimension_names = list(curve.dims[:_DIMS])
-    curve_values = np.array(curve.values.T[:_DIMS])
-    # Five digits are more than a screen has; JSON has no NaN and no infinity.
-    json_values = [[_number(curve_value) for curve_value in value_row] for value_row in curve_values.tolist()]
     return {
         "name": curve.name,
         "group": curve.group,
-        "dims": dimension_names,
-        "left": len(curve.dims) - len(dimension_names),
-        "values": json_values,
+        "dims": curve.dims[:_DIMS],
+        "left": max(0, len(curve.dims) - _DIMS),
+        "values": [[_number(value) for value in values] for values in curve.values.T[:_DIMS].tolist()],
     }
 
 
 def _number(number: float) -> float | str | None:
+    # Six digits are more than a screen has; JSON has no NaN and no infinity.
     if number != number:
         return None
     return float(f"{number:.6g}") if abs(number) != float("inf") else ("inf" if number > 0 else "-inf")
@@ -76,23 +67,15 @@ def _number(number: float) -> float | str | None:
 
 def facts_text(tracks: Tracks) -> str:
     """Return the columns of the episode that have a value, as one line."""
-    return " · ".join(
-        f"{fact_name} {fact_value}"
-        for fact_name, fact_value in tracks.facts.items()
-        if fact_value not in (None, "", [])
-    )
+    return " · ".join(f"{name} {value}" for name, value in tracks.facts.items() if value not in (None, "", []))
 
 
 def player_call(episode: Mapping[str, Any], **options: Any) -> str:
-    """Return the script that starts the player in the element ``player``.
+    """Return the script that starts the player of an episode, as described, in the element ``player``.
 
-    Args:
-        episode: As ``describe_episode`` returns it.
-        options: ``step`` to open, ``previous`` and ``next`` addresses, ``marked`` and ``mark``, the address that a
-            change of the mark is sent to.
+    Options are the ``step`` to open, ``previous`` and ``next`` addresses, ``marked``, and ``mark``, the address that a
+    change of the mark is sent to.
     """
     # `</script>` in a text must not end the script.
-    arguments = ", ".join(
-        json.dumps(argument, ensure_ascii=True).replace("<", "\\u003c") for argument in (episode, options)
-    )
-    return f"<script>pairstreamPlayer('player', {arguments});</script>\n"
+    description, settings = (json.dumps(value).replace("<", "\\u003c") for value in (episode, options))
+    return f"<script>pairstreamPlayer('player', {description}, {settings});</script>\n"

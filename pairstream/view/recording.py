@@ -23,19 +23,12 @@ _LEGEND = 4
 """Most series whose legend does not cover their plot."""
 
 
-def save(tracks: Tracks, path: str | Path, window: SampleWindow | None = None) -> list[str]:
-    """Write a recording of an episode, and return what was left out because it is damaged.
+def save(tracks: Tracks, path: Path, window: SampleWindow | None = None) -> list[str]:
+    """Write a recording of an episode with a marked window, and return what was left out because it is damaged.
 
-    Args:
-        tracks: Episode.
-        path: File to write, replaced if it exists.
-        window: Window to mark.
-
-    Raises:
-        ArgumentError: The file cannot be written.
+    A file that exists is replaced; raises ArgumentError if it cannot be written.
     """
     check_local(path)
-    path = Path(path)
     if path.is_dir() or not path.parent.is_dir():
         raise ArgumentError(f"--save {path}: {'is a folder' if path.is_dir() else 'its folder does not exist'}")
     recording = rr.RecordingStream("pairstream")
@@ -71,11 +64,8 @@ def _blueprint(tracks: Tracks, window: SampleWindow | None) -> rrb.Blueprint:
         plot_views += [rrb.Tabs(*group_views, active_tab=0)] if group_views else []
     num_columns = sum(len(curve.dims) for curve in curves if curve.group == "column")
     plot_views.append(_plot("/columns", "other columns", num_columns))
-    text_views = [
-        rrb.TextDocumentView(origin="/language", name="language"),
-        rrb.StateTimelineView(origin="/texts", name="texts and flags"),
-    ]
-    facts_view = rrb.TextDocumentView(origin="/episode", name="episode")
+    language_view, facts_view = (rrb.TextDocumentView(origin=f"/{name}", name=name) for name in ("language", "episode"))
+    text_views = [language_view, rrb.StateTimelineView(origin="/texts", name="texts and flags")]
     marked_range = None if window is None else rrb.components.AbsoluteTimeRange(window.start, window.stop - 1)
     return rrb.Blueprint(
         rrb.Horizontal(
@@ -83,8 +73,7 @@ def _blueprint(tracks: Tracks, window: SampleWindow | None) -> rrb.Blueprint:
             rrb.Vertical(*text_views, *plot_views, row_shares=[3, 6, *[8] * len(plot_views)]),
         ),
         rrb.TimePanel(timeline="step", fps=tracks.rate or 10.0, time_selection=marked_range, state="collapsed"),
-        rrb.SelectionPanel(state="collapsed"),
-        rrb.BlueprintPanel(state="collapsed"),
+        collapse_panels=True,
     )
 
 
@@ -107,9 +96,7 @@ def _times(tracks: Tracks, steps: np.ndarray) -> list[rr.TimeColumn]:
 
 def _log(recording: rr.RecordingStream, tracks: Tracks, window: SampleWindow | None) -> Iterator[str]:
     """Send an episode, and yield what is damaged."""
-    fact_lines = [
-        f"- {fact_name}: {fact_value}" for fact_name, fact_value in tracks.facts.items() if fact_value not in (None, "")
-    ]
+    fact_lines = [f"- {name}: {value}" for name, value in tracks.facts.items() if value not in (None, "")]
     fact_lines += [] if window is None else [f"- **{window.text}**"]
     document = "\n".join([f"**{tracks.title}**", *fact_lines])
     recording.log("/episode", rr.TextDocument(document, media_type="text/markdown"), static=True)
@@ -117,11 +104,10 @@ def _log(recording: rr.RecordingStream, tracks: Tracks, window: SampleWindow | N
         yield from _log_camera(recording, tracks, track)
     for curve in tracks.curves():
         _log_curve(recording, tracks, curve)
-    all_lanes = list(tracks.lanes())
-    if window is not None:
-        all_lanes.append(Lane("window", (Band(window.start, window.stop, window.text),)))
-    for lane in all_lanes:
+    for lane in tracks.lanes():
         _log_lane(recording, tracks, lane)
+    if window is not None:
+        _log_lane(recording, tracks, Lane("window", (Band(window.start, window.stop, window.text),)))
 
 
 def _log_lane(recording: rr.RecordingStream, tracks: Tracks, lane: Lane) -> None:
@@ -152,17 +138,21 @@ def _log_camera(recording: rr.RecordingStream, tracks: Tracks, track: CameraTrac
                 yield str(error)
         if not frame_bytes:
             continue
-        time_columns = _times(tracks, np.array(list(frame_bytes)))
-        image_format, num_frames = _form(track), len(frame_bytes)
-        if image_format is None:
-            columns = rr.EncodedImage.columns(blob=list(frame_bytes.values()), media_type=["image/jpeg"] * num_frames)
-        elif track.camera.is_depth:
-            columns = rr.DepthImage.columns(
-                buffer=list(frame_bytes.values()), format=[image_format] * num_frames, meter=[1000.0] * num_frames
-            )
+        contents, count = list(frame_bytes.values()), len(frame_bytes)
+        if track.camera.is_depth:
+            pixels = [_format(track, channel_datatype="U16", color_model="L")] * count
+            columns = rr.DepthImage.columns(buffer=contents, format=pixels, meter=[1000.0] * count)
+        elif track.camera.codec == "jpeg":
+            columns = rr.EncodedImage.columns(blob=contents, media_type=["image/jpeg"] * count)
         else:
-            columns = rr.Image.columns(buffer=list(frame_bytes.values()), format=[image_format] * num_frames)
-        recording.send_columns(entity_path, time_columns, columns)
+            pixels = [_format(track, channel_datatype="U8", color_model="RGB")] * count
+            columns = rr.Image.columns(buffer=contents, format=pixels)
+        recording.send_columns(entity_path, _times(tracks, np.array(list(frame_bytes))), columns)
+
+
+def _format(track: CameraTrack, **pixels: Any) -> rr.components.ImageFormat:
+    height, width = track.camera.sizes[0]
+    return rr.components.ImageFormat(width=width, height=height, **pixels)
 
 
 def _stored(track: CameraTrack, step: int) -> bytes:
@@ -171,16 +161,6 @@ def _stored(track: CameraTrack, step: int) -> bytes:
         return track.read_depth(step).tobytes()
     stored_frame = track.read(step)
     return bytes(as_jpeg(stored_frame)) if track.camera.codec == "jpeg" else decode_frame(stored_frame).tobytes()
-
-
-def _form(track: CameraTrack) -> rr.components.ImageFormat | None:
-    """Return the form of the pixels of a camera, None for JPEGs."""
-    height, width = track.camera.sizes[0]
-    if track.camera.is_depth:
-        return rr.components.ImageFormat(width=width, height=height, channel_datatype="U16", color_model="L")
-    if track.camera.codec == "jpeg":
-        return None
-    return rr.components.ImageFormat(width=width, height=height, channel_datatype="U8", color_model="RGB")
 
 
 def series_names(curve: Curve) -> list[str]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import simplejpeg
@@ -18,7 +19,7 @@ from stream.batch.spaces import SPACES
 from stream.cache.records import open_records
 from stream.format.catalog import Dataset
 from stream.format.frame import StoredCamera, as_jpeg, decode_depth
-from stream.format.index import EpisodeRows, SplitIndex, find_episode
+from stream.format.index import SplitIndex, find_episode
 from stream.format.names import HOLE, VECTORS
 from stream.format.record_file import RecordFile
 from stream.format.spaces import derived_column
@@ -30,8 +31,7 @@ _LOCATIONS = frozenset({"episode", "shard", "first_steps_row", "first_record"})
 """Columns that only have the location of rows."""
 
 
-@dataclass(frozen=True, eq=False)
-class Curve:
+class Curve(NamedTuple):
     """Numbers of an episode by step.
 
     Attributes:
@@ -47,8 +47,7 @@ class Curve:
     values: np.ndarray
 
 
-@dataclass(frozen=True)
-class Band:
+class Band(NamedTuple):
     """A run of equal values: steps ``start`` to ``stop`` (without it) have ``text``."""
 
     start: int
@@ -56,8 +55,7 @@ class Band:
     text: str
 
 
-@dataclass(frozen=True)
-class Lane:
+class Lane(NamedTuple):
     """A column of texts or booleans, as bands; steps without a value have no band."""
 
     name: str
@@ -90,16 +88,13 @@ class CameraTrack:
     def read(self, step: int) -> memoryview | ChunkFrame:
         """Return the stored frame of a step: JPEG, raw pixels, depth map, or place in a chunk of video.
 
-        Raises:
-            ArgumentError: No frame of this step is stored.
-            FormatError: Its record is damaged.
+        Raises ArgumentError if no frame of this step is stored, FormatError if its record is damaged.
         """
         if not 0 <= step < len(self.records) or self.records[step] < 0:
             raise ArgumentError(f"camera {self.camera.name}: no frame of step {step} is stored")
-        row, take_column = np.array([self.records[step]]), self.index.records.take
-        location = ("shard", "position", "num_bytes", "xxh3_64")
-        shard, position, num_bytes, digest = (int(take_column(name, row)[0]) for name in location)
-        shards = self.index.shards
+        row, table, shards = np.array([self.records[step]]), self.index.records, self.index.shards
+        location = (int(table.take(name, row)[0]) for name in ("shard", "position", "num_bytes", "xxh3_64"))
+        shard, position, num_bytes, digest = location
         shard_stem = shards.stem(shard) if 0 <= shard < len(shards) else ""
         try:
             if not shard_stem:
@@ -174,39 +169,33 @@ class Tracks:
 
     def curves(self) -> Iterator[Curve]:
         """Yield action and state as the registry has them, then in canonical spaces, then every other number."""
-        step_table = self.index.steps
-        seen_columns: set[str] = set(_KEYS)
-        for space_number in range(1 + max(map(len, SPACES.values()))):
-            for vector_name in VECTORS:
-                vector_spaces = (None, *SPACES[vector_name])
-                space = vector_spaces[space_number] if space_number < len(vector_spaces) else None
-                column_name = derived_column(vector_name, space)
-                if column_name in seen_columns or column_name not in step_table.columns:
-                    continue
-                seen_columns.add(column_name)
+        step_table, vector_columns = self.index.steps, set[str]()
+        spaces = itertools.zip_longest(*((None, *SPACES[vector_name]) for vector_name in VECTORS))
+        for vector_name, space in ((name, space) for row in spaces for name, space in zip(VECTORS, row, strict=True)):
+            column_name = derived_column(vector_name, space)
+            if column_name not in vector_columns and column_name in step_table.columns:
+                vector_columns.add(column_name)
                 vector = dataset_vector(self.dataset, vector_name, None, steps=step_table, space=space)
                 yield Curve(column_name, vector_name, vector.names, self._numbers(column_name))
-        for name, column_type in step_table.columns.items():
-            if name in seen_columns or column_type.dtype is None or column_type.texts is not None or column_type.bits:
-                continue
-            values = self._numbers(name)
-            is_vector = column_type.width is not None
-            dims = tuple(f"[{number}]" for number in range(values.shape[1])) if is_vector else (name,)
-            yield Curve(name, "column", dims, values)
+        for name, column in step_table.columns.items():
+            is_number = column.dtype is not None and column.texts is None and not column.bits
+            if is_number and name not in _KEYS | vector_columns:
+                values = self._numbers(name)
+                dims = [name] if column.width is None else [f"[{number}]" for number in range(column.width)]
+                yield Curve(name, "column", tuple(dims), values)
 
     def lanes(self) -> Iterator[Lane]:
         """Yield the instruction, then every other column of texts or booleans."""
-        for column_name, column_type in self.index.steps.columns.items():
-            if column_type.texts is None and (not column_type.bits or column_type.width is not None):
-                continue
-            is_valid = self._valid(column_name)
-            if column_type.texts is not None:
-                band_texts = self.index.steps.take_texts(column_name, self._rows)
+        step_table = self.index.steps
+        for column_name, column in step_table.columns.items():
+            if column.texts is not None:
+                band_texts = step_table.take_texts(column_name, self._rows)
+            elif column.bits and column.width is None:
+                flags = step_table.take(column_name, self._rows)
+                band_texts = np.where(flags, "true", "false").tolist()
             else:
-                band_texts = [
-                    ("false", "true")[flag] for flag in self.index.steps.take(column_name, self._rows).tolist()
-                ]
-            yield Lane(column_name, tuple(_bands(band_texts, is_valid)))
+                continue
+            yield Lane(column_name, tuple(_bands(band_texts, self._valid(column_name))))
 
     def _numbers(self, column_name: str) -> np.ndarray:
         values = self.index.steps.take(column_name, self._rows).astype(np.float64)
@@ -219,55 +208,39 @@ class Tracks:
 
 
 def _bands(band_texts: list[str], is_valid: np.ndarray) -> Iterator[Band]:
-    band_start = 0
-    for step in range(1, len(band_texts) + 1):
-        if (
-            step == len(band_texts)
-            or band_texts[step] != band_texts[band_start]
-            or is_valid[step] != is_valid[band_start]
-        ):
-            if is_valid[band_start] and band_texts[band_start]:
-                yield Band(band_start, step, band_texts[band_start])
-            band_start = step
+    start = 0
+    for (has_value, text), steps in itertools.groupby(zip(is_valid.tolist(), band_texts, strict=True)):
+        stop = start + len(list(steps))
+        if has_value and text:
+            yield Band(start, stop, text)
+        start = stop
 
 
 def open_tracks(dataset: Dataset, index: SplitIndex, episode: int) -> Tracks:
-    """Open an episode of a split; its frames are read on demand.
-
-    Raises:
-        ArgumentError: The episode does not exist, or its shard was not fetched.
-        FormatError: The index is damaged.
-    """
+    """Open an episode of a split, whose frames are read on demand; raise as ``find_episode`` does."""
     episode_rows = find_episode(dataset, index, episode)
-    facts = {
-        column_name: fact_value
-        for column_name, fact_value in _row(index.episodes, episode).items()
-        if column_name not in _LOCATIONS
-    }
-    cameras = tuple(_cameras(dataset, index, episode_rows))
+    facts = {name: value for name, value in _row(index.episodes, episode).items() if name not in _LOCATIONS}
     step_rows = np.array(episode_rows.steps, np.int64)
+    cameras = tuple(_cameras(dataset, index, np.array(episode_rows.records, np.int64), len(step_rows)))
     return Tracks(dataset, index, episode, len(step_rows), facts, cameras, step_rows)
 
 
-def _cameras(dataset: Dataset, index: SplitIndex, episode_rows: EpisodeRows) -> Iterator[CameraTrack]:
+def _cameras(dataset: Dataset, index: SplitIndex, rows: np.ndarray, steps: int) -> Iterator[CameraTrack]:
     files: dict[int, RecordFile] = {}
     fields = dataset.fields
-    rows, steps = np.array(episode_rows.records, np.int64), len(episode_rows.steps)
     for position, camera in enumerate(fields.stored_cameras):
         records, numbers = np.full(steps, -1, np.int64), np.zeros(steps, np.int64)
+        stored_rows, offsets = rows, fields.frame_offsets
         if fields.layout == "frames":
             camera_rows = rows[position * steps : (position + 1) * steps]
-            stored_rows = camera_rows[index.records.take("num_bytes", camera_rows) != len(HOLE)]
-            step = index.records.take("step", stored_rows)
+            stored_rows, offsets = camera_rows[index.records.take("num_bytes", camera_rows) != len(HOLE)], (0,)
+        first_steps = index.records.take("step", stored_rows).astype(np.int64)
+        for number, frame_offset in enumerate(offsets):
+            step = first_steps + frame_offset
             inside = (step >= 0) & (step < steps)
-            records[step[inside]] = stored_rows[inside]
+            records[step[inside]], numbers[step[inside]] = stored_rows[inside], number
+        if fields.layout == "frames":
             numbers = np.arange(steps) % camera.gop
-        else:
-            first_steps = index.records.take("step", rows).astype(np.int64)
-            for number, frame_offset in enumerate(fields.frame_offsets):
-                step = first_steps + frame_offset
-                inside = (step >= 0) & (step < steps)
-                records[step[inside]], numbers[step[inside]] = rows[inside], number
         yield CameraTrack(camera, records, numbers, index, files)
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pairstream.view.tracks import Tracks, open_tracks
 from stream.base.errors import ArgumentError
@@ -14,43 +13,29 @@ from stream.loader.saved import SavedTransforms, read_saved
 from stream.order.reference import SampleRef
 
 
-@dataclass(frozen=True)
-class SampleWindow:
-    """Steps of a sample.
+class SampleWindow(NamedTuple):
+    """Steps [start, stop) of the frames and actions of a row of a batch, inside its episode, and a text about them."""
 
-    Attributes:
-        run_step, row: Step of the run, and row of its batch.
-        ref: Origin of the row.
-        start, stop: Steps of its frames and actions, [start, stop), inside the episode.
-    """
-
-    run_step: int
-    row: int
     ref: SampleRef
     start: int
     stop: int
+    text: str
 
-    @property
-    def text(self) -> str:
-        """Run's step, row, and steps of the episode."""
-        return f"row {self.row} of step {self.run_step} of the run: {steps_text(self.start, self.stop - 1)}"
 
-    @classmethod
-    def find(cls, rank_plan: RankPlan, run_step: int, row: int) -> tuple[Tracks, SampleWindow]:
-        """Return the episode of a row of a batch, and the row's window in it."""
-        sample_refs = rank_plan.mixture.describe(rank_plan.rows_of([run_step]))
-        if not 0 <= row < len(sample_refs):
-            raise ArgumentError(f"row {row}: step {run_step} has {len(sample_refs)} rows, counted from 0")
-        sample_ref = sample_refs[row]
-        member_number = rank_plan.mixture.names.index(sample_ref.dataset)
-        split_index = next(
-            split
-            for split in rank_plan.mixture.sample_index.splits
-            if (split.member, split.split) == (member_number, sample_ref.split)
-        )
-        tracks = open_tracks(rank_plan.mixture.datasets[member_number], split_index, sample_ref.episode)
-        start, stop = window_of(sample_ref, rank_plan.mixture)
-        return tracks, cls(run_step, row, sample_ref, start, min(stop, tracks.steps))
+def find_window(rank_plan: RankPlan, run_step: int, row: int) -> tuple[Tracks, SampleWindow]:
+    """Return the episode of a row of a batch, and the row's window in it; raise ArgumentError if it does not exist."""
+    mixture = rank_plan.mixture
+    sample_refs = mixture.describe(rank_plan.rows_of([run_step]))
+    if row >= len(sample_refs):
+        raise ArgumentError(f"--row {row}: a batch of this rank has {len(sample_refs)} rows, counted from 0")
+    sample_ref = sample_refs[row]
+    member_number = mixture.names.index(sample_ref.dataset)
+    splits = {(index.member, index.split): index for index in mixture.sample_index.splits}
+    tracks = open_tracks(mixture.datasets[member_number], splits[member_number, sample_ref.split], sample_ref.episode)
+    start, stop = window_of(sample_ref, mixture)
+    stop = min(stop, tracks.steps)
+    text = f"row {row} of step {run_step} of the run: {steps_text(start, stop - 1)}"
+    return tracks, SampleWindow(sample_ref, start, stop, text)
 
 
 def open_run(
@@ -58,10 +43,7 @@ def open_run(
 ) -> tuple[RankPlan, SavedTransforms]:
     """Return the plan of a run's batches and the transforms of its ``loader.json``; a ``Loader`` would import Grain.
 
-    Args:
-        loader: File ``loader.json``.
-        root, cache: As for ``load_loader``, instead of the run's own.
-        rank: Rank, instead of the file's.
+    ``root``, ``cache`` and ``rank`` are taken instead of the run's own.
     """
     overrides = {} if rank is None else {"rank": rank}
     mixture, run_config, saved_transforms = read_saved(loader, root=root, cache=cache, overrides=overrides)

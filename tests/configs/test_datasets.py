@@ -59,30 +59,17 @@ SWAPPED = {
     "utaustin_mutex": {"image", "wrist_image"},
 }
 UNINFORMATIVE = {
-    "berkeley_cable_routing",
-    "kuka",
-    "robonet",
-    "roboturk",
-    "stanford_hydra_dataset_converted_externally_to_rlds",
-    "toto",
-    "uiuc_d3field",
-    "utaustin_mutex",
-    "viola",
+    *("berkeley_cable_routing", "kuka", "robonet", "roboturk", "stanford_hydra_dataset_converted_externally_to_rlds"),
+    *("toto", "uiuc_d3field", "utaustin_mutex", "viola"),
 }
 # Numbers under steps/action that are not in the default action, and why.
 ALTERNATIVE_ACTIONS = {
     "taco_play": {"action/actions", "action/rel_actions_gripper"},  # absolute; in the frame of the camera
-    "bc_z": {
-        "action/future/xyz_residual",
-        "action/future/axis_angle_residual",
-        "action/future/target_close",
-    },  # 10 steps
+    "bc_z": {f"action/future/{name}" for name in ("xyz_residual", "axis_angle_residual", "target_close")},  # 10 steps
     "droid": {
         "action",  # its meaning is disputed
-        "action_dict/cartesian_position",
+        *(f"action_dict/{name}" for name in ("cartesian_position", "joint_position", "joint_velocity")),
         "action_dict/gripper_velocity",
-        "action_dict/joint_position",
-        "action_dict/joint_velocity",
     },
 }
 ROWS = {row.split()[0]: row.split()[1:] for row in EXPECTED.splitlines()}
@@ -148,32 +135,24 @@ def test_cameras_are_the_colour_images_of_the_features(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_cameras_of_depth_are_the_depth_of_the_features(name: str) -> None:
+def test_cameras_of_depth_are_the_depth_of_the_features_and_names_end_the_paths(name: str) -> None:
     depth = {
         path: (*leaf.shape[:2], 1)
         for path, leaf in features(name).items()
         if leaf.level == "step" and "depth" in path and leaf.dtype in ("uint16", "float32")
     }
-    assert {camera.path: camera.shape for camera in REGISTRY.dataset(name).cameras.values() if camera.is_depth} == depth
+    cameras = REGISTRY.dataset(name).cameras
+    assert {camera.path: camera.shape for camera in cameras.values() if camera.is_depth} == depth
+    assert all(key == camera.path.rsplit("/", 1)[-1] for key, camera in cameras.items())
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_cameras_are_named_by_the_last_component_of_their_path(name: str) -> None:
-    assert all(key == camera.path.rsplit("/", 1)[-1] for key, camera in REGISTRY.dataset(name).cameras.items())
-
-
-def test_cameras_with_red_and_blue_swapped_are_marked() -> None:
+def test_cameras_with_swapped_or_unknown_colours_are_marked() -> None:
     swapped = {
         name: {key for key, camera in spec.cameras.items() if camera.channels == "bgr"}
         for name, spec in REGISTRY.datasets.items()
     }
     assert {name: keys for name, keys in swapped.items() if keys} == SWAPPED
-
-
-def test_colours_that_nobody_knows_are_marked() -> None:
-    unknown = {
-        name for name in NAMES for camera in REGISTRY.dataset(name).cameras.values() if camera.channels == "unknown"
-    }
+    unknown = {n for n in NAMES for camera in REGISTRY.dataset(n).cameras.values() if camera.channels == "unknown"}
     assert unknown == {"fmb"}
 
 
@@ -199,14 +178,10 @@ def test_every_dataset_has_a_licence_with_its_source() -> None:
     assert {name: text for name, text in licences.items() if not re.fullmatch(r"[^\[]+ \[[^\]]+\]", text)} == {}
 
 
-def test_uninformative_instructions_are_marked() -> None:
-    marked = {n for n, spec in REGISTRY.datasets.items() if spec.instruction and not spec.instruction.informative}
-    assert marked == UNINFORMATIVE
-
-
-def test_only_language_table_has_its_instruction_in_codes() -> None:
-    codes = [n for n, spec in REGISTRY.datasets.items() if spec.instruction and spec.instruction.encoding != "text"]
-    assert codes == ["language_table"]
+def test_uninformative_and_coded_instructions_are_marked() -> None:
+    instructions = {name: spec.instruction for name, spec in REGISTRY.datasets.items() if spec.instruction}
+    assert {name for name, instruction in instructions.items() if not instruction.informative} == UNINFORMATIVE
+    assert [name for name, text in instructions.items() if text.encoding != "text"] == ["language_table"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -221,19 +196,11 @@ def test_every_path_is_a_feature(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("vector", ["action", "state"])
-def test_every_part_is_of_numbers_that_the_feature_has(name: str, vector: str) -> None:
-    sizes = numbers(name)
-    for part in getattr(REGISTRY.dataset(name), vector):
-        chosen = range(sizes[part.path]) if part.select is None else part.select
-        assert len(chosen) == part.dims
-        assert max(chosen) < sizes[part.path], part
-
-
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("vector", ["action", "state"])
-def test_no_number_is_in_two_parts(name: str, vector: str) -> None:
-    for path, chosen in used(getattr(REGISTRY.dataset(name), vector), sizes=numbers(name)).items():
-        assert len(set(chosen)) == len(chosen), path
+def test_every_part_is_of_numbers_that_the_feature_has_and_no_number_is_in_two(name: str, vector: str) -> None:
+    parts, sizes = getattr(REGISTRY.dataset(name), vector), numbers(name)
+    for path, chosen in used(parts, sizes=sizes).items():
+        assert len(set(chosen)) == len(chosen) == sum(part.dims for part in parts if part.path == path), path
+        assert max(chosen) < sizes[path], path
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -283,9 +250,7 @@ def without_source(spec: DatasetSpec) -> list[str]:
             source = part.sources.get(fact, spec.sources.get(fact, ""))
             looked = source.startswith("unknown: ") and len(source) > 30
             if fact_value is None or not source or (fact_value == "unknown") != looked:
-                missing.append(
-                    f"{spec.name} {part.path}{list(part.select or ())}: {fact} {fact_value}, source {source!r}"
-                )
+                missing.append(f"{part.path}{list(part.select or ())}: {fact} {fact_value}, source {source!r}")
     return missing
 
 

@@ -28,8 +28,7 @@ def test_the_dimensions_of_an_action(oxe_root: Path) -> None:
 
 
 def test_one_action_space(oxe_root: Path) -> None:
-    names = run_block(block_with(oxe_root, "unknown_units="), {"make_loader": make_loader})
-    loader = names["loader"]
+    loader = run_block(block_with(oxe_root, "unknown_units="), {"make_loader": make_loader})["loader"]
     assert loader.batch_at(0)["action"].shape[2] == 7
     assert "tidybot" not in loader.dataset_names and len(loader.dataset_names) > 15
 
@@ -64,12 +63,9 @@ def test_the_tutorial(frames_root: Path, tmp_path: Path) -> None:
     assert (tmp_path / "loader.json").exists()
 
 
-def test_windows_in_seconds(frames_root: Path) -> None:
+def test_windows_in_steps_and_seconds(frames_root: Path) -> None:
     code = block_with(frames_root, 'horizon="1s"', **{"build/demo/frames": str(frames_root)})
     assert run_block(code, {"make_loader": make_loader})["batch"]["action"].shape[:2] == (64, 5)
-
-
-def test_windows(frames_root: Path) -> None:
     code = block_with(frames_root, "frames_mask/wrist", **{"build/demo/frames": str(frames_root)})
     batch = run_block(code, {})["batch"]
     assert [batch[f"frames/{camera}"].shape for camera in ("primary", "wrist")] == [(64, 3, 64, 64, 3)] * 2
@@ -79,10 +75,8 @@ def test_windows(frames_root: Path) -> None:
 
 def test_from_a_step_to_its_episode(oxe_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     change = {"run/loader.json": str(tmp_path / "run/loader.json")}
-    run_block(
-        block_with(oxe_root, "# mixture, split, seed", **change),
-        {"loader": make_loader(oxe_root, "bridge", batch_size=8)},
-    )
+    loader = make_loader(oxe_root, "bridge", batch_size=8)
+    run_block(block_with(oxe_root, "# mixture, split, seed", **change), {"loader": loader})
     names = run_block(block_with(oxe_root, "load_loader(", **change), {"transforms": []})
     assert capsys.readouterr().out.startswith("bridge bridge-train.tfrecord-")
     assert len(names["episode"].frames) == len(names["episode"].frame_steps) > 1

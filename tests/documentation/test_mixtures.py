@@ -20,18 +20,14 @@ from tests.fixtures.datasets.lerobot_dataset import DATA
 def test_a_schedule(oxe_root: Path) -> None:
     code = block_with(oxe_root, "curriculum")
     loader = run_block(code, {})["loader"]
-    assert [str(loader.weights_at(120_000))] == [
-        line.split("# ")[1] for line in code.splitlines() if "weights_at" in line
-    ]
+    weights = [line.split("# ")[1] for line in code.splitlines() if "weights_at" in line]
+    assert [str(loader.weights_at(120_000))] == weights
 
 
-def test_counts_of_what_was_left_out(oxe_root: Path) -> None:
+def test_counts_of_what_was_left_out_and_weights_of_samples(oxe_root: Path) -> None:
     names = run_block(block_with(oxe_root, "left_out ="), {"make_loader": make_loader})
     assert names["left_out"] == {"filters": 4}
-
-
-def test_weights_of_samples(oxe_root: Path) -> None:
-    loader = run_block(block_with(oxe_root, "sample_weights="), {"make_loader": make_loader})["loader"]
+    loader = run_block(block_with(oxe_root, "sample_weights={"), {"make_loader": make_loader})["loader"]
     assert "weight_0" in loader.describe()["bridge"]
 
 

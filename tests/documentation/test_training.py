@@ -13,8 +13,12 @@ from stream import make_loader
 from tests.documentation.blocks import TURNS, block_with, run_block
 
 
-def test_a_policy(oxe_root: Path) -> None:
-    pytest.importorskip("torch", reason="torch is not installed")
+@pytest.fixture
+def torch() -> Any:
+    return pytest.importorskip("torch", reason="torch is not installed")
+
+
+def test_a_policy(torch: Any, oxe_root: Path) -> None:
     seen: list[Any] = []
     code = block_with(oxe_root, "images, actions, real", **{'"cuda"': '"cpu"'})
     run_block(code, {"train_step": lambda model, *arguments: seen.append(arguments), "model": None})
@@ -25,8 +29,7 @@ def test_a_policy(oxe_root: Path) -> None:
     assert len(seen) == TURNS
 
 
-def test_a_torch_loop(oxe_root: Path, closing: dict[str, Any]) -> None:
-    torch = pytest.importorskip("torch", reason="torch is not installed")
+def test_a_torch_loop(torch: Any, oxe_root: Path, closing: dict[str, Any]) -> None:
     seen: list[Any] = []
     code = block_with(oxe_root, "batches = to_device(", **{'"cuda"': '"cpu"'})
     closing |= run_block(code, {"train_step": lambda model, batch: seen.append(batch["frames"]), "model": None})
@@ -34,19 +37,17 @@ def test_a_torch_loop(oxe_root: Path, closing: dict[str, Any]) -> None:
     assert closing["batches"].get_state()["step"] == TURNS
 
 
-def test_epochs_of_a_torch_dataset(oxe_root: Path) -> None:
-    torch = pytest.importorskip("torch", reason="torch is not installed")
+def test_epochs_of_a_torch_dataset(torch: Any, oxe_root: Path) -> None:
     seen: list[Any] = []
-    mark = "num_workers=4, num_steps=1000"
-    code = block_with(oxe_root, mark, **{mark: "num_workers=1, num_steps=2"})
+    change = {"num_workers=4, num_steps=1000": "num_workers=1, num_steps=2"}
+    code = block_with(oxe_root, "num_workers=4, num_steps=1000", **change)
     names = run_block(code, {"train_step": lambda model, batch: seen.append(batch["sample"]), "model": None})
     torch.testing.assert_close(torch.cat(seen), torch.arange(TURNS * 2 * 64))
     assert names["state"]["step"] == 2 * TURNS
 
 
 @pytest.mark.long
-def test_a_loop_of_accelerate(oxe_root: Path) -> None:
-    torch = pytest.importorskip("torch", reason="torch is not installed")
+def test_a_loop_of_accelerate(torch: Any, oxe_root: Path) -> None:
     pytest.importorskip("accelerate", reason="accelerate is not installed")
     seen: list[Any] = []
     model = torch.nn.Linear(1, 1)
@@ -58,23 +59,19 @@ def test_a_loop_of_accelerate(oxe_root: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore")
-def test_lightning(oxe_root: Path, halves: str, tmp_path: Path) -> None:
-    pytest.importorskip("torch", reason="torch is not installed")
+def test_lightning(torch: Any, oxe_root: Path, halves: str, tmp_path: Path) -> None:
     pl = pytest.importorskip("lightning.pytorch", reason="lightning is not installed")
     from tests.stream.frameworks.test_lightning import _model
 
     quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu"}
-    names = {
-        "Trainer": functools.partial(pl.Trainer, **quiet, default_root_dir=tmp_path),
-        "ModelCheckpoint": pl.callbacks.ModelCheckpoint,
-    }
+    trainer = functools.partial(pl.Trainer, **quiet, default_root_dir=tmp_path)
+    names = {"Trainer": trainer, "ModelCheckpoint": pl.callbacks.ModelCheckpoint}
     shorter = {"batch_size=64": "batch_size=16", "val_steps=20": "val_steps=2", "100_000": "4", "1000": "2"}
     code = block_with(oxe_root, "PairDataModule", **shorter, **{'"oxe29"': halves, "runs/one": str(tmp_path)})
     (later,) = re.findall(r"# later: (.*)", code)
-    model = _model()
+    model, resumed = _model(), _model()
     run_block(code, {**names, "model": model})
     assert len(model.trained) == 4
-    resumed = _model()
     code = code.replace("max_steps=4", "max_steps=6").replace("trainer.fit(model, datamodule=data)  #", f"{later}  #")
     run_block(code, {**names, "model": resumed})
     # Its own numbers are of batches of 4.
@@ -110,12 +107,11 @@ def test_an_augmentation(oxe_root: Path) -> None:
     assert (loader.batch_at(0)["frames"] != plain).any()
 
 
-def test_batches_of_trainers(frames_root: Path, tmp_path: Path) -> None:
+def test_batches_of_trainers(torch: Any, frames_root: Path, tmp_path: Path) -> None:
     root = {"build/demo/frames": str(frames_root)}
     names = run_block(block_with(frames_root, "openpi.loader(", **root), {})
     assert names["batch"]["image"]["base_0_rgb"].shape == (32, 224, 224, 3)
     assert names["batch"]["actions"].shape == (32, 50, 32)
-    pytest.importorskip("torch", reason="torch is not installed")
     names = run_block(block_with(frames_root, "openvla.examples(", **root, **{"run/": f"{tmp_path}/"}), {})
     assert len(names["rows"]) == 16 and (tmp_path / "dataset_statistics.json").is_file()
     assert names["tensors"]["observation.images.wrist"].shape == (8, 2, 3, 64, 64)

@@ -64,15 +64,18 @@ def _losses(example: str, out: Path) -> list[list[float]]:
         return manager.restore(None, args=ocp.args.Composite(losses=ocp.args.JsonRestore())).losses
 
 
-def _needs(example: str, *marks: Any) -> Any:
+def _needs(example: str) -> Any:
     modules = ["jax", "orbax"] if example == "train_jax" else ["torch"]
     missing = [module for module in modules if importlib.util.find_spec(module) is None]
-    return pytest.param(example, marks=[*marks, pytest.mark.skipif(bool(missing), reason=f"{missing} not installed")])
+    return pytest.param(example, marks=pytest.mark.skipif(bool(missing), reason=f"{missing} not installed"))
+
+
+EXAMPLES = [_needs(name) for name in ("train_torch", "train_jax", "train_world_model", "train_policy")]
 
 
 # A checkpoint of Orbax takes a second, and there are some in three runs.
 @pytest.mark.slow
-@pytest.mark.parametrize("example", [*map(_needs, ("train_torch", "train_jax", "train_world_model", "train_policy"))])
+@pytest.mark.parametrize("example", EXAMPLES)
 def test_a_run_that_was_interrupted_continues_with_the_same_losses(
     example: str, oxe_root: Path, frames_root: Path, tmp_path: Path
 ) -> None:
@@ -97,16 +100,11 @@ def test_a_run_that_was_interrupted_continues_with_the_same_losses(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("example", [*map(_needs, ("train_torch", "train_jax", "train_world_model", "train_policy"))])
-def test_a_root_that_is_not_there_is_one_line_of_error(example: str, tmp_path: Path) -> None:
-    code, _, errors = _run(example, tmp_path / "nowhere", tmp_path / "out")
-    assert code == 1
-    assert errors.splitlines()[-1].startswith(f"error: {tmp_path}/nowhere: no such folder")
-    assert "Traceback" not in errors
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("example", [*map(_needs, ("train_torch", "train_jax", "train_world_model", "train_policy"))])
-def test_a_root_in_place_needs_a_cache_that_can_be_given(example: str, tmp_path: Path) -> None:
-    code, _, errors = _run(example, Path("s3://a bucket/oxe"), tmp_path / "out", "--cache", f"{tmp_path}/cache:1GB")
-    assert (code, errors.splitlines()[-1].partition(", ")[0]) == (1, "error: s3://a bucket/oxe: expected a folder")
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_a_root_that_cannot_be_read_is_one_line_of_error_and_a_cache_can_be_given(example: str, tmp_path: Path) -> None:
+    for root, message in (
+        (tmp_path / "nowhere", f"error: {tmp_path}/nowhere: no such folder"),
+        (Path("s3://a bucket/oxe"), "error: s3://a bucket/oxe: expected a folder"),
+    ):
+        code, _, errors = _run(example, root, tmp_path / "out", "--cache", f"{tmp_path}/cache:1GB")
+        assert (code, errors.splitlines()[-1][: len(message)]) == (1, message) and "Traceback" not in errors

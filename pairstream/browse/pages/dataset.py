@@ -6,7 +6,7 @@ import asyncio
 import json
 from dataclasses import dataclass, replace
 from html import escape
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 import numpy as np
@@ -16,7 +16,7 @@ from pairstream.browse.browsed_root import BrowsedRoot, dataset_url, episode_url
 from pairstream.browse.doctor import Doctor
 from pairstream.browse.drawing import draw_comparison, draw_counts
 from pairstream.browse.episodes import EpisodeTable, Query, read_filter
-from pairstream.browse.facts import DatasetFacts
+from pairstream.browse.facts import describe_facts, notes_of
 from pairstream.browse.histograms import SCALES, VECTORS, compare
 from pairstream.browse.pages.doctor import show_findings
 from pairstream.browse.shell import page_frame
@@ -24,11 +24,9 @@ from stream.base.errors import StreamError
 from stream.order.filters import OPERATORS
 
 TABS = ("Episodes", "Histograms", "Lengths", "Instructions", "Findings")
-_PAGE = 20
 _SHOWN = ("num_steps", "language", "status")
-_TEXTS = 200
-"""Instructions that are listed."""
-_BINS = 40
+_TEXTS, _BINS = 200, 40
+"""Most instructions that are listed, and bars of the lengths."""
 
 _CELLS = {
     "picture": """<a :href="props.row.address"><img :src="props.row.picture" loading="lazy"
@@ -42,28 +40,20 @@ _CELLS = {
 """Content of the cells of some columns, as Vue templates."""
 
 
-async def show(root: BrowsedRoot, doctor: Doctor, name: str, split: str, *, state: str, tab: str) -> None:
+async def show(root: BrowsedRoot, doctor: Doctor, name: str, split: str, *, state: str = "{}", tab: str = "") -> None:
     """Build the page of a split; raise ArgumentError if it does not exist, FormatError if its index is damaged.
 
-    Args:
-        root: Root.
-        doctor: Newest findings.
-        name: Dataset.
-        split: Split.
-        state: Search, filters, order and columns of the table, as JSON in the page's address.
-        tab: Tab that is open.
+    ``state`` is the search, filters, order and columns of the table, as JSON in the page's address.
     """
-    dataset = root.dataset(name)
-    table = root.table(name, split)
-    facts = DatasetFacts.of(dataset)
+    dataset, table = root.dataset(name), root.table(name, split)
     page = _Page(root, doctor, table, name, split, _View.read(state, table))
     with page_frame(root, f"{name}, {split}"):
         with ui.row().classes("items-center gap-4"):
             for other_split in dataset.shards:
                 if other_split != split:
                     ui.link(other_split, dataset_url(name, other_split)).classes("plain")
-            notes = [f"{len(table):,} episodes", f"{len(table.index.steps):,} steps", *facts.notes]
-            ui.label(" · ".join(notes)).classes("faint")
+            counts = f"{len(table):,} episodes · {len(table.index.steps):,} steps"
+            ui.label(" · ".join([counts, *notes_of(describe_facts(dataset))])).classes("faint")
         first_tab = tab if tab in TABS else TABS[0]
         with ui.tabs().props("align=left dense no-caps") as tabs:
             for tab_title in TABS:
@@ -76,19 +66,18 @@ async def show(root: BrowsedRoot, doctor: Doctor, name: str, split: str, *, stat
             page.tab = tab_name
             page.remember()
             with content:
-                await page.build(tab_name)
+                await page.build()
 
         tabs.on_value_change(lambda event: open_tab(event.value))
         if first_tab == TABS[0] and not page.view.query.filters:
             # The table is part of the page; tabs that may take longer are built after the page is shown.
             with content:
-                await page.build(first_tab)
+                await page.build()
         else:
             ui.timer(0, lambda: open_tab(first_tab), once=True)
 
 
-@dataclass
-class _View:
+class _View(NamedTuple):
     """State of the table: query, and columns that are shown."""
 
     query: Query
@@ -120,7 +109,7 @@ class _View:
 
 @dataclass(eq=False)
 class _Page:
-    """A page that is shown to one visitor."""
+    """A page that is shown to one visitor; ``first`` is the number of the first row that the table shows."""
 
     root: BrowsedRoot
     doctor: Doctor
@@ -130,27 +119,27 @@ class _Page:
     view: _View
     tab: str = TABS[0]
     first: int = 0
-    """Number of the first row that the table shows."""
-    rows: int = _PAGE
+    rows: int = 20
 
     def remember(self) -> None:
         """Write the state of the page into its address."""
         state = {"tab": self.tab, "state": self.view.to_json()}
         ui.navigate.history.replace(f"{dataset_url(self.name, self.split)}?{urlencode(state)}")
 
-    async def build(self, tab: str) -> None:
-        """Build the content of a tab."""
+    async def build(self) -> None:
+        """Build the content of the open tab."""
         try:
-            if tab == "Episodes":
-                await self._build_episodes()
-            elif tab == "Histograms":
-                await self._build_histograms()
-            elif tab == "Lengths":
-                self._build_lengths()
-            elif tab == "Instructions":
-                await self._build_instructions()
-            else:
-                show_findings(self.root, self.doctor, [self.name], split_name=self.split)
+            match self.tab:
+                case "Episodes":
+                    await self._build_episodes()
+                case "Histograms":
+                    await self._build_histograms()
+                case "Lengths":
+                    self._build_lengths()
+                case "Instructions":
+                    await self._build_instructions()
+                case _:
+                    show_findings(self.root, self.doctor, [self.name], split_name=self.split)
         except (StreamError, OSError) as error:
             ui.label(str(error)).classes("error")
 
@@ -162,14 +151,9 @@ class _Page:
             column_select.classes("w-56").mark("filter-column")
             operator_select = ui.select(list(OPERATORS), value="==").props("dense").classes("w-28").mark("filter-how")
             value_input = ui.input("Value").props("dense").classes("w-36").mark("filter-value")
-            ui.button("Add", on_click=lambda: add()).props("dense flat no-caps").mark("filter-add")
-            ui.select(
-                self.table.columns,
-                value=list(self.view.columns),
-                multiple=True,
-                label="Columns",
-                on_change=lambda event: change(columns=tuple(event.value)),
-            ).props("dense options-dense").classes("w-56").mark("columns")
+            add_button = ui.button("Add").props("dense flat no-caps").mark("filter-add")
+            column_choice = ui.select(self.table.columns, value=list(self.view.columns), multiple=True, label="Columns")
+            column_choice.props("dense options-dense").classes("w-56").mark("columns")
         filter_chips = ui.row().classes("items-center gap-1")
         status_label = ui.label().classes("faint").mark("found")
         episode_grid = ui.table(columns=[], rows=[], row_key="episode", pagination={"rowsPerPage": self.rows})
@@ -181,23 +165,24 @@ class _Page:
         async def refresh() -> None:
             query = self.view.query
             try:
-                matches = await asyncio.to_thread(self.table.find, query)
+                matches, num_samples = await asyncio.to_thread(self.table.find, query)
             except (StreamError, OSError) as error:
                 status_label.text = str(error)
                 status_label.classes("error")
                 return
             status_label.classes(remove="error")
-            self.first = min(self.first, max(0, (len(matches.episodes) - 1) // self.rows * self.rows))
-            shown_episodes = matches.episodes[self.first : self.first + self.rows]
-            status_label.text = f"{len(matches.episodes):,} of {len(self.table):,} episodes"
-            if matches.samples is not None:
-                status_label.text += f", {matches.samples:,} of {matches.all_samples:,} samples"
+            self.first = min(self.first, max(0, (len(matches) - 1) // self.rows * self.rows))
+            shown_episodes = matches[self.first : self.first + self.rows]
+            status_label.text = f"{len(matches):,} of {len(self.table):,} episodes"
+            if num_samples is not None:
+                num_all = len(self.table.index.table(self.table.samples))
+                status_label.text += f", {num_samples:,} of {num_all:,} samples"
             episode_grid.columns = self._columns()
             episode_grid.rows = await asyncio.to_thread(self._rows, shown_episodes)
             episode_grid.pagination = {
                 "page": self.first // self.rows + 1,
                 "rowsPerPage": self.rows,
-                "rowsNumber": len(matches.episodes),
+                "rowsNumber": len(matches),
                 "sortBy": query.sort,
                 "descending": query.descending,
             }
@@ -207,16 +192,12 @@ class _Page:
                     column_name, operator, value = condition
                     chip_text = f"{column_name} {operator} {json.dumps(value, ensure_ascii=False)}"
                     chip = ui.chip(chip_text, removable=True).props("dense text-color=white")
-                    chip.on("remove", lambda _, condition=condition: change(without=condition))
+                    remaining = tuple(other for other in query.filters if other != condition)
+                    chip.on("remove", lambda _, remaining=remaining: change(filters=remaining))
 
-        async def change(
-            *, columns: tuple[str, ...] | None = None, without: tuple[str, str, Any] | None = None, **query: Any
-        ) -> None:
-            if columns is not None:
-                self.view.columns = columns
-            if without is not None:
-                query["filters"] = tuple(condition for condition in self.view.query.filters if condition != without)
-            self.view.query = replace(self.view.query, **query)
+        async def change(columns: tuple[str, ...] | None = None, **query: Any) -> None:
+            shown_columns = self.view.columns if columns is None else columns
+            self.view = _View(replace(self.view.query, **query), shown_columns)
             self.remember()
             await refresh()
 
@@ -253,6 +234,8 @@ class _Page:
             await change(search=str(event.value or ""))
 
         search_input.on_value_change(seek)
+        column_choice.on_value_change(lambda event: change(columns=tuple(event.value)))
+        add_button.on_click(add)
         value_input.on("keydown.enter", add)
         episode_grid.on("request", turn)
         episode_grid.on("mark", mark)
@@ -263,24 +246,18 @@ class _Page:
         has_findings = bool(self.doctor.findings_of(self.name, self.split))
         column_names = ["mark", "picture", *sortable, *(["findings"] if has_findings else [])]
         titles = {"picture": "", "num_steps": "steps", "num_records": "records", "language": "instruction"}
-        return [
-            {
-                "name": name,
-                "label": titles.get(name, name),
-                "field": name,
-                "align": "left",
-                "sortable": name in sortable,
-            }
-            for name in column_names
-        ]
+        columns = []
+        for name in column_names:
+            texts = {"name": name, "field": name, "label": titles.get(name, name), "align": "left"}
+            columns.append({**texts, "sortable": name in sortable})
+        return columns
 
     def _rows(self, episodes: np.ndarray) -> list[dict[str, Any]]:
         values = {name: self.table.values(name, episodes) for name in {*self.view.columns, "episode_id"}}
-        rules_by_episode: dict[int, set[str]] = {}
+        rules_by_episode: dict[int | None, set[str]] = {}
         for finding in self.doctor.findings_of(self.name, self.split):
-            for example in finding.examples:
-                if example.episode is not None:
-                    rules_by_episode.setdefault(example.episode, set()).add(finding.rule)
+            for example in finding["examples"]:
+                rules_by_episode.setdefault(example["episode"], set()).add(finding["rule"])
         return [
             {
                 "episode": episode_number,
@@ -337,9 +314,7 @@ class _Page:
         ui.html(draw_counts(counts, edges, unit="steps"), sanitize=False).mark("lengths")
 
     async def _build_instructions(self) -> None:
-        instructions = await asyncio.to_thread(self.table.frequent_texts, "language", _TEXTS)
-        language_texts = self.table.index.episodes.columns["language"].texts
-        num_texts = language_texts.count if language_texts else 0
+        instructions, num_texts = await asyncio.to_thread(self.table.frequent_instructions, _TEXTS)
         ui.label(f"{num_texts:,} different instructions, the most frequent first").classes("faint")
         table_rows = "".join(
             f'<tr><td class="number">{count:,}</td><td><a class="plain" href="{escape(self._address(instruction))}">'

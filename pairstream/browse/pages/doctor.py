@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from functools import partial
 
-from nicegui import ui
+from nicegui import background_tasks, ui
 
 from pairstream.browse.browsed_root import BrowsedRoot, episode_url
 from pairstream.browse.doctor import Doctor, Finding, FindingExample
@@ -24,14 +25,7 @@ def show(root: BrowsedRoot, doctor: Doctor) -> None:
 
 
 def show_findings(root: BrowsedRoot, doctor: Doctor, dataset_names: list[str], *, split_name: str | None) -> None:
-    """Show the findings of some datasets, and a button that looks for them in the background.
-
-    Args:
-        root: Root.
-        doctor: Newest run.
-        dataset_names: Datasets to look at.
-        split_name: Split whose findings to show, or None for all.
-    """
+    """Show the findings of some datasets (of a split, or None for all), and a button that looks for them."""
     with ui.row().classes("items-center"):
         button = ui.button("Look for mistakes").props("no-caps").mark("look")
         status_label = ui.label().classes("faint").mark("doctor-state")
@@ -40,25 +34,21 @@ def show_findings(root: BrowsedRoot, doctor: Doctor, dataset_names: list[str], *
 
     def refresh() -> None:
         button.set_enabled(doctor.began is None)
-        seconds, has_looked = doctor.seconds, doctor.looked_at.issuperset(dataset_names)
-        if seconds is not None:
-            status_label.text = f"pairstream doctor runs, {seconds:.0f} s"
+        has_looked = doctor.looked_at.issuperset(dataset_names)
+        if doctor.began is not None:
+            status_label.text = f"pairstream doctor runs, {time.monotonic() - doctor.began:.0f} s"
         else:
             status_label.text = doctor.error or ("" if has_looked else "not looked at yet")
         if shown_findings[0] is not doctor.findings:
             shown_findings[0] = doctor.findings
-            findings = [finding for finding in doctor.findings if finding.dataset in dataset_names]
+            findings = [finding for finding in doctor.findings if finding["dataset"] in dataset_names]
             if split_name is not None:
-                findings = [finding for finding in findings if finding.split in ("", split_name)]
-            if has_looked or findings:
-                content.content = findings_html(findings, picture=partial(_picture, root), address=_address)
-            else:
-                content.content = ""
+                findings = [finding for finding in findings if finding["split"] in (None, split_name)]
+            table = findings_html(findings, picture=partial(_picture, root), address=_address)
+            content.content = table if has_looked or findings else ""
 
     async def look() -> None:
-        task = asyncio.create_task(doctor.run(dataset_names))
-        doctor.tasks.add(task)
-        task.add_done_callback(doctor.tasks.discard)
+        background_tasks.create(doctor.run(dataset_names))
         await asyncio.sleep(0)
         refresh()
 
@@ -68,8 +58,8 @@ def show_findings(root: BrowsedRoot, doctor: Doctor, dataset_names: list[str], *
 
 
 def _picture(root: BrowsedRoot, finding: Finding, example: FindingExample) -> str:
-    return root.frame_url(finding.dataset, finding.split, example.episode or 0, 0, example.step)
+    return root.frame_url(finding["dataset"], finding["split"], example["episode"], 0, example["step"])
 
 
 def _address(finding: Finding, example: FindingExample) -> str:
-    return episode_url(finding.dataset, finding.split, example.episode or 0, step=example.step)
+    return episode_url(finding["dataset"], finding["split"], example["episode"], step=example["step"])

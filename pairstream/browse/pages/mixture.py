@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -27,113 +26,83 @@ _STEPS = 1000
 """Steps whose epochs of each dataset are shown."""
 
 
-@dataclass(frozen=True)
-class MixtureForm:
-    """Arguments of ``make_loader`` as texts.
+def _open(root: BrowsedRoot, form: Mapping[str, Any]) -> tuple[OpenMixture, dict[str, dict[str, Any]]]:
+    """Open the mixture of a form, and count its samples, as ``make_loader`` and ``Loader.describe`` do.
 
-    Attributes:
-        mixture: Name, names with commas, JSON of a mapping or schedule, or YAML file.
-        split: Role or split expression.
-        batch_size: Rows of a batch.
-        filters: JSON of ``filters``, or empty.
-        missing: Treatment of datasets that lack a column of the filters.
-        marks: Whether the marked episodes are the argument ``episodes``.
+    Raises:
+        ArgumentError: JSON is broken, or a file is named where other machines reach the pages.
     """
-
-    mixture: str
-    split: str = "train"
-    batch_size: int = 64
-    filters: str = ""
-    missing: str = "error"
-    marks: bool = False
-
-    @classmethod
-    def from_address(cls, root: BrowsedRoot, parameters: Mapping[str, str]) -> MixtureForm:
-        """Return the arguments in an address; without a mixture, all datasets of the root."""
-        size_text = parameters.get("batch_size", "")
-        has_size = size_text.isascii() and size_text.isdigit() and len(size_text) < 8
-        return cls(
-            mixture=parameters.get("mixture") or ",".join(root.names),
-            split=parameters.get("split") or "train",
-            batch_size=(int(size_text) if has_size else 0) or 64,
-            filters=parameters.get("filters", ""),
-            missing=parameters["missing"] if parameters.get("missing") in MISSING else "error",
-            marks=parameters.get("marks") == "True",
-        )
-
-    def read(self, root: BrowsedRoot) -> tuple[Any, dict[str, Any]]:
-        """Return the mixture and the options; raise ArgumentError for broken JSON, or for a file if none is allowed."""
-        mixture: Any = _read_json(self.mixture, "mixture") if self.mixture.strip()[:1] in ("{", "[") else self.mixture
-        if isinstance(mixture, Mapping | Sequence) and not root.takes_paths and "/" in self.mixture:
-            raise ArgumentError("mixture: pages that other machines reach open no files; give names or a mapping")
-        if isinstance(mixture, str) and not root.takes_paths and Path(mixture).suffix in (".yaml", ".yml"):
-            raise ArgumentError(f"mixture {mixture!r}: pages that other machines reach open no files")
-        loader_options: dict[str, Any] = {"missing": self.missing}
-        if self.filters.strip():
-            loader_options["filters"] = _read_json(self.filters, "filters")
-        if self.marks and len(root.marks):
-            loader_options["episodes"] = json.loads(root.marks.to_json())
-        return mixture, loader_options
-
-
-def _open(root: BrowsedRoot, form: MixtureForm) -> tuple[OpenMixture, dict[str, dict[str, Any]]]:
-    """Open a mixture and count its samples, as ``make_loader`` and ``Loader.describe`` do; raise as they do."""
-    mixture, loader_options = form.read(root)
-    spec = SampleSpec(**loader_options)
-    opened = open_mixture(root.catalog.location, mixture, split=form.split, spec=spec, batch_size=form.batch_size)
+    mixture, is_json = form["mixture"], form["mixture"].strip()[:1] in ("{", "[")
+    if not root.takes_paths and ("/" in mixture or Path(mixture).suffix in (".yaml", ".yml")):
+        raise ArgumentError("mixture: pages that other machines reach open no files; give names or a mapping")
+    spec_options: dict[str, Any] = {"missing": form["missing"]}
+    if form["filters"].strip():
+        spec_options["filters"] = _read_json(form["filters"], "filters")
+    if form["marks"] and len(root.marks):
+        spec_options["episodes"] = json.loads(root.marks.to_json())
+    spec, chosen = SampleSpec(**spec_options), _read_json(mixture, "mixture") if is_json else mixture
+    choice = {"split": form["split"], "batch_size": form["batch_size"]}
+    opened = open_mixture(root.catalog.location, chosen, spec=spec, **choice)
     return opened, opened.overview()
 
 
-def show(root: BrowsedRoot, form: MixtureForm) -> None:
-    """Build the page."""
+def show(
+    root: BrowsedRoot,
+    mixture: str = "",
+    split: str = "train",
+    batch_size: int = 64,
+    filters: str = "",
+    missing: str = "error",
+    marks: bool = False,
+) -> None:
+    """Build the page of arguments of ``make_loader``, of a mixture and filters as JSON too.
+
+    Without a mixture, it is all datasets of the root. ``marks`` are the argument ``episodes``.
+    """
     with page_frame(root, "Mixture"):
         with ui.row().classes("items-center w-full"):
             known_names = [*packaged_mixtures(), *root.names]
-            mixture_input = ui.input("Mixture", value=form.mixture, autocomplete=known_names).classes("w-80")
-            split_input = ui.input("Split", value=form.split).classes("w-28")
-            size_input = ui.number("Batch size", value=form.batch_size, min=1, precision=0).classes("w-24")
+            mixture_input = ui.input(
+                "Mixture", value=mixture or ",".join(root.names), autocomplete=known_names
+            ).classes("w-80")
+            split_input = ui.input("Split", value=split).classes("w-28")
+            size_input = ui.number("Batch size", value=batch_size, min=1, precision=0).classes("w-24")
             hint = '[["language", "contains", "cup"]]'
-            filters_input = ui.input("Filters", value=form.filters, placeholder=hint).classes("w-72")
-            missing_select = ui.select(list(MISSING), value=form.missing, label="Missing columns").classes("w-32")
-            marks_checkbox = ui.checkbox("Marks", value=form.marks)
-            open_button = ui.button("Open").props("dense no-caps").mark("open")
-        fields = {"mixture": mixture_input, "split": split_input, "filters": filters_input, "missing": missing_select}
-        for field_name, field in fields.items():
-            field.mark(field_name)
-        for field in (*fields.values(), size_input):
+            filters_input = ui.input("Filters", value=filters, placeholder=hint).classes("w-72")
+            missing = missing if missing in MISSING else "error"
+            missing_select = ui.select(list(MISSING), value=missing, label="Missing columns").classes("w-32")
+            marks_checkbox = ui.checkbox("Marks", value=marks)
+            open_button = ui.button("Open").props("dense no-caps")
+        for field in (mixture_input, split_input, filters_input, missing_select, size_input):
             field.props("dense")
-        status_label = ui.label().classes("faint").mark("told")
+        status_label = ui.label().classes("faint")
         content = ui.column().classes("w-full")
 
         async def open_form() -> None:
-            new_form = MixtureForm(
-                mixture=str(mixture_input.value or ""),
-                split=str(split_input.value or "train"),
-                batch_size=int(size_input.value or 64),
-                filters=str(filters_input.value or ""),
-                missing=str(missing_select.value),
-                marks=bool(marks_checkbox.value),
-            )
-            ui.navigate.history.replace(f"/mixture?{urlencode(vars(new_form))}")
+            size = int(size_input.value or 64)
+            form = {"mixture": mixture_input.value or "", "split": split_input.value or "train", "batch_size": size}
+            form |= {
+                "filters": filters_input.value or "",
+                "missing": missing_select.value,
+                "marks": marks_checkbox.value,
+            }
+            ui.navigate.history.replace(f"/mixture?{urlencode(form)}")
             status_label.text = "opening"
             status_label.classes(remove="error")
             try:
-                mixture, overview = await asyncio.to_thread(_open, root, new_form)
+                opened, overview = await asyncio.to_thread(_open, root, form)
             except (StreamError, OSError) as error:
                 status_label.text = str(error)
                 status_label.classes("error")
                 content.clear()
                 return
-            num_samples, batch_size = sum(summary["samples"] for summary in overview.values()), new_form.batch_size
-            status_label.text = (
-                f"{len(overview)} datasets, {num_samples:,} samples an epoch, "
-                f"{-(-num_samples // batch_size):,} steps of {batch_size}"
-            )
+            num_samples = sum(summary["samples"] for summary in overview.values())
+            steps = f"{-(-num_samples // size):,} steps of {size}"
+            status_label.text = f"{len(overview)} datasets, {num_samples:,} samples an epoch, {steps}"
             content.clear()
             with content:
-                shares = draw_shares(mixture.names, mixture.phase_weights, mixture.mixture.until)
-                ui.html(shares, sanitize=False).mark("shares")
-                ui.html(table_html(root, mixture, overview, batch_size), sanitize=False)
+                shares = draw_shares(opened.names, opened.phase_weights, opened.mixture.until)
+                ui.html(shares + table_html(root, opened, overview, size), sanitize=False)
 
         open_button.on_click(open_form)
         for field in (mixture_input, split_input, filters_input):
@@ -165,16 +134,14 @@ def table_html(
             f"{drawn / summary['samples']:,.2f}" if summary["samples"] else "none",
             f"{summary['remaining_episodes']:,} of {summary['episodes']:,}",
         ]
-        cells = [
-            f"<td>{title} <span class='faint'>{escape(summary['split'])}</span></td>",
-            *(f'<td class="number">{number}</td>' for number in numbers),
-            f"<td>{'<br>'.join(left_out) or '<span class=faint>nothing</span>'}</td>",
-            f"<td>{', '.join(unknown)}</td>",
-        ]
-        table_rows.append(f"<tr>{''.join(cells)}</tr>")
+        number_cells = "".join(f'<td class="number">{number}</td>' for number in numbers)
+        split_html, reasons = f"<span class='faint'>{escape(summary['split'])}</span>", "<br>".join(left_out)
+        reasons = reasons or "<span class=faint>nothing</span>"
+        table_rows.append(f"<td>{title} {split_html}</td>{number_cells}<td>{reasons}</td><td>{', '.join(unknown)}</td>")
     text_columns = ("dataset", "left out", "unknown")
     heading_cells = "".join(f"<th{'' if name in text_columns else ' class=number'}>{name}</th>" for name in headings)
-    return f'<table class="plain" id="members"><tr>{heading_cells}</tr>{"".join(table_rows)}</table>'
+    rows = "".join(f"<tr>{row}</tr>" for row in (heading_cells, *table_rows))
+    return f'<table class="plain" id="members">{rows}</table>'
 
 
 def _read_json(text: str, argument: str) -> Any:

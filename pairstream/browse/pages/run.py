@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from urllib.parse import urlencode
@@ -16,7 +15,7 @@ from PIL import Image
 from pairstream.browse.browsed_root import BrowsedRoot, episode_url
 from pairstream.browse.shell import page_frame
 from pairstream.replay.contact_sheet import ROWS_PER_PAGE, draw_cells
-from pairstream.replay.shown_step import ShownStep, marks_of, sheet_names, show_step, with_transforms
+from pairstream.replay.shown_step import ShownStep, drawing_options, show_step, with_transforms
 from pairstream.view.window import open_run, window_of
 from stream.base.errors import ArgumentError, StreamError
 from stream.loader.open_mixture import OpenMixture
@@ -35,54 +34,31 @@ _STYLE = """
 .run-form button { border-radius: 4px; padding: 5px 13px; color: white; background: #1553a5; }
 """
 _NO_RUN = "loader.save(...) writes a loader.json next to a checkpoint; none is near this root."
-_NOT_TRANSFORMED = (
-    "before the run's transforms, if it has any; start the browser with --transforms MODULE:NAME to see what they give"
-)
+_NOT_TRANSFORMED = "before the run's transforms, if any; start the browser with --transforms MODULE:NAME to see them"
 
 
-@dataclass(frozen=True)
-class _Page:
-    """Content of the page of a step: HTML of its rows, the rows with faults, and the next first row."""
+async def show(root: BrowsedRoot, loader: str = "", *, step: int = 0, rank: int | None = None, first: int = 0) -> None:
+    """Build the page of a step of a ``loader.json``, or a list of the files near the root without one.
 
-    plan: RankPlan
-    shown: ShownStep
-    cells: str
-    next_first: int | None
-
-
-async def show(root: BrowsedRoot, loader: str, *, step: int, rank: int | None, first: int) -> None:
-    """Build the page of a step of a ``loader.json``.
-
-    Args:
-        root: Root.
-        loader: File, or "" for a list of the files near the root.
-        step: Step of the run, from 0.
-        rank: Rank of the run, or that of the file.
-        first: Position of the first row to show; rows with bad values come first.
+    Rows with bad values come first; ``first`` is the position of the first row to show.
 
     Raises:
-        ArgumentError: The file may not be opened, or there is no such step, rank or row.
+        ArgumentError: The file may not be opened, or there is no such step or rank.
         StateError: The file is not a loader.json, or belongs to other data.
         RecordError: A record of the step is damaged.
     """
     nearby_runs = list(map(str, find_runs(root)))
-    step_page: _Page | None = None
     if loader:
         if not root.takes_paths and loader not in nearby_runs:
             raise ArgumentError(f"{loader:.200}: other machines reach this page, so it opens only files near the root")
-        step_page = await run.io_bound(_make, root, loader, step, rank, first)
-    with page_frame(root, "Run" if step_page is None else f"Step {step:,} of {loader}"):
+        content = await run.io_bound(_make, root, loader, step, rank, first) or ""
+    else:
+        links = [f"<li><a class='plain' href='{_address(run, 0)}'>{escape(run)}</a></li>" for run in nearby_runs]
+        heading = "Runs near this root:" if nearby_runs else _NO_RUN
+        content = f"<p class='faint'>{heading}</p><ul id='runs'>{''.join(links)}</ul>"
+    with page_frame(root, f"Step {step:,} of {loader}" if loader else "Run"):
         ui.add_css(_STYLE)
-        ui.html(_form(loader or next(iter(nearby_runs), ""), step, rank), sanitize=False)
-        if step_page is None:
-            links = [f"<li><a class='plain' href='{_address(run, 0)}'>{escape(run)}</a></li>" for run in nearby_runs]
-            heading = "Runs near this root:" if nearby_runs else _NO_RUN
-            ui.html(f"<p class='faint'>{heading}</p><ul id='runs'>{''.join(links)}</ul>", sanitize=False)
-        else:
-            ui.html(_head(step_page, root, loader, step, rank), sanitize=False)
-            ui.html(f"<div class='rows'>{step_page.cells}</div>", sanitize=False)
-            if step_page.next_first is not None:
-                ui.link("more rows", _address(loader, step, rank=rank, first=step_page.next_first)).classes("plain")
+        ui.html(_form(loader or next(iter(nearby_runs), ""), step, rank) + content, sanitize=False)
 
 
 def find_runs(root: BrowsedRoot) -> list[Path]:
@@ -98,19 +74,21 @@ def find_runs(root: BrowsedRoot) -> list[Path]:
     return sorted(run_paths, key=lambda path: -path.stat().st_mtime)[:20]
 
 
-def _make(root: BrowsedRoot, loader: str, step: int, rank: int | None, first_row: int) -> _Page:
+def _make(root: BrowsedRoot, loader: str, step: int, rank: int | None, first_row: int) -> str:
+    """Return the HTML of a step."""
     rank_plan, saved_transforms = _open(root, loader, rank)
-    mixture = rank_plan.mixture
     if root.transforms is not None:
         rank_plan = with_transforms(rank_plan, root.transforms, saved_transforms)
-    shown = show_step(rank_plan, step)
+    shown, mixture = show_step(rank_plan, step), rank_plan.mixture
     marked_rows = {*shown.faults, *shown.replaced_rows}
     row_order = sorted(range(len(shown.refs)), key=lambda row: row not in marked_rows)
     page_rows = row_order[first_row : first_row + ROWS_PER_PAGE]
-    pictures = draw_cells(shown.seen, shown.refs, rows=page_rows, **sheet_names(mixture), **marks_of(shown))
+    pictures = draw_cells(shown.seen, shown.refs, rows=page_rows, **drawing_options(shown, mixture))
     cells = [_cell(row, shown, picture, mixture, root) for row, picture in zip(page_rows, pictures, strict=True)]
-    end_row = first_row + len(page_rows)
-    return _Page(rank_plan, shown, "".join(cells), end_row if end_row < len(row_order) else None)
+    more, end_row = "", first_row + len(page_rows)
+    if end_row < len(row_order):
+        more = f"<a class='plain' href='{_address(loader, step, rank=rank, first=end_row)}'>more rows</a>"
+    return f"{_head(rank_plan, shown, root, loader, rank)}<div class='rows'>{''.join(cells)}</div>{more}"
 
 
 def _open(root: BrowsedRoot, loader: str, rank: int | None) -> tuple[RankPlan, SavedTransforms]:
@@ -158,8 +136,8 @@ def _episode_address(sample_ref: SampleRef, mixture: OpenMixture, root: BrowsedR
     return escape(episode_url(dataset_name, sample_ref.split, number, step=start, window=stop - start))
 
 
-def _head(step_page: _Page, root: BrowsedRoot, loader: str, step: int, rank: int | None) -> str:
-    rank_plan, shown = step_page.plan, step_page.shown
+def _head(rank_plan: RankPlan, shown: ShownStep, root: BrowsedRoot, loader: str, rank: int | None) -> str:
+    step = shown.step
     verdict = "<span id='bad'>no NaN, no infinity, nothing far outside of the statistics</span>"
     if shown.faults:
         plural, bad_rows = "s" if len(shown.faults) > 1 else "", ", ".join(map(str, shown.faults))

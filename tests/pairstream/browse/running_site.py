@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -19,22 +20,11 @@ class Site:
     marks: Path
 
 
-def start_site(root: Path, marks: Path, *arguments: str) -> Site:
+def start_site(root: Path, marks: Path) -> Site:
     """Start the command on a free port, and wait until its pages can be asked for."""
-    command = [
-        sys.executable,
-        "-m",
-        "pairstream",
-        "browse",
-        str(root),
-        "--port",
-        "0",
-        "--no-open",
-        "--marks",
-        str(marks),
-    ]
+    command = [sys.executable, "-m", "pairstream", "browse", str(root), "--port", "0", "--no-open"]
     process = subprocess.Popen(
-        [*command, *arguments], cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*command, "--marks", str(marks)], cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
     line = process.stdout.readline()
@@ -43,8 +33,8 @@ def start_site(root: Path, marks: Path, *arguments: str) -> Site:
     return Site(process, line.partition(" is at ")[2].split(" ")[0], marks)
 
 
-def end_site(site: Site) -> None:
+def end_site(site: Site, *, sent: int = signal.SIGINT) -> None:
     """End the command as Ctrl-C does; it says nothing."""
-    site.process.send_signal(2)
+    site.process.send_signal(sent)
     out, err = site.process.communicate(timeout=30)
     assert (site.process.returncode, out, err) == (0, "", "")

@@ -125,7 +125,7 @@ def damaged(frames_root: Path, tmp_path: Path) -> Iterator[Site]:
     """A site whose bridge has a wrong byte in the frame of step 3 of episode 0."""
     root = tmp_path / "root"
     shutil.copytree(frames_root / "bridge", root / "bridge")
-    index = BrowsedRoot.open(root, marks=tmp_path / "none.json").index("bridge", "train")
+    index = BrowsedRoot(root, marks=tmp_path / "none.json").index("bridge", "train")
     shard = Path(index.record_path(0))
     content = bytearray(shard.read_bytes())
     content[int(index.records.array("position")[3]) + 100] ^= 0xFF

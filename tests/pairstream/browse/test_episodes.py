@@ -10,14 +10,10 @@ import pytest
 from pairstream.browse import episodes
 from pairstream.browse.browsed_root import BrowsedRoot
 from pairstream.browse.episodes import EpisodeTable, Query
+from pairstream.info import overview
 from stream import add_labels, make_loader, remove_labels
 from stream.base.errors import ArgumentError
 from tests.stream.index_root import write_dataset
-
-
-@pytest.fixture(scope="module")
-def opened(oxe_root: Path, tmp_path_factory: pytest.TempPathFactory) -> BrowsedRoot:
-    return BrowsedRoot.open(oxe_root, marks=tmp_path_factory.mktemp("marks") / "marks.json")
 
 
 @pytest.fixture
@@ -28,10 +24,9 @@ def table(opened: BrowsedRoot) -> EpisodeTable:
 def test_a_search_finds_instruction_id_and_number(table: EpisodeTable) -> None:
     said = table.values("language", np.array([1]))[0]
     named = table.values("episode_id", np.array([2]))[0]
-    assert 1 in table.find(Query(search=said.upper())).episodes
-    assert table.find(Query(search=named)).episodes.tolist() == [2]
-    assert 3 in table.find(Query(search="3")).episodes
-    assert len(table.find(Query(search="no such text [")).episodes) == 0
+    for text, numbers in ((named, [2]), ("no such text [", [])):
+        assert table.find(Query(search=text))[0].tolist() == numbers
+    assert 1 in table.find(Query(search=said.upper()))[0] and 3 in table.find(Query(search="3"))[0]
 
 
 @pytest.mark.parametrize("split", ["train", "test"])
@@ -41,13 +36,11 @@ def test_a_search_finds_instruction_id_and_number(table: EpisodeTable) -> None:
 def test_a_filter_leaves_the_samples_that_a_loader_has(
     opened: BrowsedRoot, oxe_root: Path, condition: tuple[str, str, object], split: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(episodes, "_CHUNK", 7)
-    matches = opened.table("bridge", split).find(Query(filters=(condition,)))
+    monkeypatch.setattr(overview, "_CHUNK", 7)
+    matches, num_samples = opened.table("bridge", split).find(Query(filters=(condition,)))
     loader = make_loader(oxe_root, "bridge", batch_size=1, split=split, filters=[condition])
-    assert (matches.samples, len(matches.episodes)) == (
-        loader.sizes["bridge"],
-        loader.describe()["bridge"]["remaining_episodes"],
-    )
+    assert num_samples == loader.sizes["bridge"]
+    assert len(matches) == loader.describe()["bridge"]["remaining_episodes"]
 
 
 def test_a_filter_on_an_unknown_column_names_it(table: EpisodeTable) -> None:
@@ -59,7 +52,7 @@ def test_every_column_sorts_both_ways_with_missing_values_last(opened: BrowsedRo
     for name in ("bridge", "droid", "rt1", "kuka"):
         table = opened.table(name, "train")
         for column in table.columns:
-            upward, downward = (table.find(Query(sort=column, descending=down)).episodes for down in (False, True))
+            upward, downward = (table.find(Query(sort=column, descending=down))[0] for down in (False, True))
             values = [value for value in table.values(column, upward) if value is not None]
             assert values == sorted(values), column
             assert [value for value in table.values(column, downward) if value is not None] == sorted(
@@ -69,7 +62,7 @@ def test_every_column_sorts_both_ways_with_missing_values_last(opened: BrowsedRo
 
 def test_a_mean_of_steps_is_that_of_an_episode(table: EpisodeTable, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(episodes, "_CHUNK", 7)
-    means = EpisodeTable(table.dataset, table.index).sort_key("mean of motion")
+    means = table.sort_key("mean of motion")
     steps = table.index.steps
     for episode, mean in enumerate(means.tolist()):
         episode_motion = steps.array("motion")[steps.array("episode") == episode]
@@ -77,8 +70,8 @@ def test_a_mean_of_steps_is_that_of_an_episode(table: EpisodeTable, monkeypatch:
 
 
 def test_instructions_are_counted_and_sources_found(table: EpisodeTable) -> None:
-    texts = table.frequent_texts("language", 100)
-    assert sum(count for _, count in texts) == len(table)
+    texts, num_texts = table.frequent_instructions(100)
+    assert sum(count for _, count in texts) == len(table) and len(texts) == num_texts
     ids = table.values("episode_id", np.arange(len(table)))
     assert table.find_ids([ids[2], "unknown"]) == {ids[2]: 2}
     source, _, position = ids[2].rpartition("__")
@@ -88,7 +81,7 @@ def test_instructions_are_counted_and_sources_found(table: EpisodeTable) -> None
 
 def test_labels_are_seen_once_they_are_attached_and_no_longer_once_they_are_gone(tmp_path: Path) -> None:
     write_dataset(tmp_path / "root", "demo", {"train": [[5, 4]]})
-    opened = BrowsedRoot.open(tmp_path / "root", marks=tmp_path / "marks.json")
+    opened = BrowsedRoot(tmp_path / "root", marks=tmp_path / "marks.json")
 
     def seen() -> bool:
         is_listed = "mean of value" in opened.table("demo", "train").columns
@@ -109,11 +102,11 @@ def test_a_mean_of_labels_is_that_of_the_steps_that_have_one(tmp_path: Path, mon
     keys = {"episode": [0, 0, 0, 1], "step": [0, 1, 4, 2]}
     labels = {"grade": [4, None, 6, -3], "good": [True, None, False, True], "value": [1.5, float("nan"), 2.5, None]}
     add_labels(tmp_path / "root", "demo", {**keys, **labels}, name="all", split="train")
-    table = BrowsedRoot.open(tmp_path / "root", marks=tmp_path / "marks.json").table("demo", "train")
+    table = BrowsedRoot(tmp_path / "root", marks=tmp_path / "marks.json").table("demo", "train")
     expected = {"grade": [5, -3, None], "good": [0.5, 1, None], "value": [2, None, None]}
     for name, means in expected.items():
         assert table.values(f"mean of {name}", np.arange(3)) == means
     # An episode without a mean is last, whichever way.
     for descending in (False, True):
-        sorted_by_grade = table.find(Query(sort="mean of grade", descending=descending)).episodes.tolist()
+        sorted_by_grade = table.find(Query(sort="mean of grade", descending=descending))[0].tolist()
         assert sorted_by_grade == ([0, 1, 2] if descending else [1, 0, 2])

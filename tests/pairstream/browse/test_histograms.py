@@ -16,11 +16,6 @@ from stream import make_loader
 from stream.base.errors import FormatError
 
 
-@pytest.fixture(scope="module")
-def opened(oxe_root: Path, tmp_path_factory: pytest.TempPathFactory) -> BrowsedRoot:
-    return BrowsedRoot.open(oxe_root, marks=tmp_path_factory.mktemp("marks") / "marks.json")
-
-
 def test_shares_are_those_of_the_values_between_the_same_ends(opened: BrowsedRoot) -> None:
     comparison = compare(opened, ("bridge", "train"), list(opened.names), "action_oxe", "raw")
     assert next(iter(comparison.rows)) == "bridge"
@@ -29,12 +24,10 @@ def test_shares_are_those_of_the_values_between_the_same_ends(opened: BrowsedRoo
         for dim, histogram in enumerate(row):
             if histogram is None:
                 continue
-            first = comparison.rows["bridge"][dim]
+            first, ends = comparison.rows["bridge"][dim], (histogram.low, histogram.high)
             finite = values[np.isfinite(values[:, dim]), dim].astype(np.float64)
-            counts, _ = np.histogram(
-                np.clip(finite, histogram.low, histogram.high), histograms.BINS, (histogram.low, histogram.high)
-            )
-            assert first is None or (histogram.low, histogram.high) == (first.low, first.high)
+            counts, _ = np.histogram(np.clip(finite, *ends), histograms.BINS, ends)
+            assert first is None or ends == (first.low, first.high)
             assert np.allclose(histogram.shares, counts / len(finite))
             assert histogram.nonfinite == len(values) - len(finite)
 
@@ -43,12 +36,10 @@ def test_normalised_values_are_those_of_the_loader(opened: BrowsedRoot, oxe_root
     loader = make_loader(oxe_root, "bridge", batch_size=64, split="train", normalize="q01_q99", horizon=1)
     batch = loader.batch_at(0)
     comparison = compare(opened, ("bridge", "train"), [], "action", "normalised").rows["bridge"]
-    for dim in range(len(comparison)):
-        histogram, values = comparison[dim], batch["action"][:, 0, dim]
-        assert histogram is not None
-        assert histogram.least <= values.min() + 1e-6
-        assert values.max() <= histogram.most + 1e-6
-        assert histogram.most - histogram.least <= 2.001
+    for dim, histogram in enumerate(comparison):
+        values = batch["action"][:, 0, dim]
+        assert histogram is not None and histogram.most - histogram.least <= 2.001
+        assert histogram.least - 1e-6 <= values.min() and values.max() <= histogram.most + 1e-6
 
 
 def test_a_large_table_is_sampled_in_runs_of_neighbours() -> None:
@@ -70,7 +61,7 @@ def test_a_damaged_dataset_does_not_hide_the_others(oxe_root: Path, tmp_path: Pa
         shutil.copytree(oxe_root / name, tmp_path / "root" / name)
     (steps,) = (tmp_path / "root" / "kuka").glob("*/train/steps.arrow")
     steps.write_bytes(steps.read_bytes()[:1000])
-    damaged = BrowsedRoot.open(tmp_path / "root", marks=tmp_path / "marks.json")
+    damaged = BrowsedRoot(tmp_path / "root", marks=tmp_path / "marks.json")
     assert list(compare(damaged, ("bridge", "train"), ["kuka"], "action_oxe", "raw").rows) == ["bridge"]
     with pytest.raises(FormatError):
         compare(damaged, ("kuka", "train"), ["bridge"], "action_oxe", "raw")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-from pairstream.browse.doctor import Finding, FindingExample
-from pairstream.browse.facts import DatasetFacts, codec_text
+from pairstream.browse.facts import codec_text, describe_facts, notes_of
 from pairstream.browse.markup import findings_html, overview_html
 from stream.format.catalog import Catalog
 from stream.format.frame import StoredCamera
@@ -15,9 +15,17 @@ EVIL = '<script>alert(1)</script> "put" &'
 
 
 def test_findings_escape_what_the_data_say_and_show_the_frame_of_an_episode() -> None:
-    examples = (FindingExample(EVIL, EVIL, 3, 7), FindingExample(EVIL, "", None, 0))
-    finding = Finding("bridge", "train", "nonfinite_action", "error", EVIL, "2 episodes", examples)
-    page = findings_html([finding], picture=lambda *_: "a.jpg?x=<", address=lambda _, example: f"/at/{example.step}")
+    examples = [{"text": EVIL, "instruction": EVIL, "episode": 3, "step": 7}]
+    examples += [{"text": EVIL, "instruction": "", "episode": None, "step": 0}]
+    finding: dict[str, Any] = {
+        "dataset": "bridge",
+        "split": None,
+        "rule": "nonfinite_action",
+        "severity": "error",
+        "meaning": EVIL,
+    }
+    finding |= {"count": 2, "unit": "episodes", "examples": examples}
+    page = findings_html([finding], picture=lambda *_: "a.jpg?x=<", address=lambda _, example: f"/at/{example['step']}")
     assert "<script" not in page
     assert page.count("&lt;script&gt;") == 4
     assert page.count("<img") == 1
@@ -30,8 +38,8 @@ def test_no_findings_are_said() -> None:
 
 def test_the_overview_says_the_codec_of_each_dataset(tmp_path: Path) -> None:
     write_dataset(tmp_path, "demo", {"train": [[3]]})
-    facts = DatasetFacts.of(Catalog(tmp_path).open("demo"))
-    assert facts.codec == "jpeg" and "codec jpeg" in facts.notes
+    facts = describe_facts(Catalog(tmp_path).open("demo"))
+    assert facts["codec"] == "jpeg" and "codec jpeg" in notes_of(facts)
     page = overview_html([facts], {"broken": EVIL}, picture=lambda _: "")
     head, row, broken = page.split("<tr>")[1:]
     assert head.count("<th") == row.count("<td") == 2 + int(broken.partition('colspan="')[2].partition('"')[0])

@@ -155,10 +155,10 @@ def test_findings_of_the_doctor_lead_to_their_episodes(page: Any, tmp_path: Path
 
 
 def test_files_of_a_root_open_without_a_server(page: Any, tmp_path: Path, frames_root: Path) -> None:
-    opened = BrowsedRoot.open(frames_root, marks=tmp_path / "marks.json")
+    opened = BrowsedRoot(frames_root, marks=tmp_path / "marks.json")
     chosen = [("bridge", "train", 1), ("droid", "train", 0)]
-    written = write_static(opened, tmp_path / "files", episodes=chosen, doctor=False, most_bytes=300_000)
-    page.goto(f"file://{written.index}")
+    write_static(opened, tmp_path / "files", episodes=chosen, doctor=False, most_bytes=300_000)
+    page.goto(f"file://{tmp_path / 'files' / 'index.html'}")
     expect(page.locator("#datasets tr")).to_have_count(30)
     page.get_by_role("link", name="droid, train, episode 0").click()
     expect(page.locator("canvas[data-camera][data-state=shown]")).to_have_count(3)

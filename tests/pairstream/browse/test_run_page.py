@@ -109,12 +109,9 @@ def test_what_is_no_run_is_a_page_of_one_sentence(page: Any, site: Site, frames_
     (tmp_path / "binary.json").write_bytes(bytes(range(256)))
     (tmp_path / "fields.json").write_text(moved_run.replace('"members"', '"member"'))
     messages = {
-        "none": "none.json",
-        "wrong": "wrong.json",
-        "gone": "/none: no such folder",
+        **{"none": "none.json", "wrong": "wrong.json", "gone": "/none: no such folder"},
         "folder": "folder.json: cannot be read (Is a directory)",
-        "binary": "binary.json: not a JSON file",
-        "fields": "fields.json: field missing",
+        **{"binary": "binary.json: not a JSON file", "fields": "fields.json: field missing"},
     }
     for name, text in messages.items():
         response = page.goto(f"{site.address}run?loader={tmp_path / name}.json")

@@ -44,33 +44,29 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+IDS = [f"demo-train.tfrecord-00000-of-00001__{number}" for number in range(4)]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--dataset", "dmeo"), "no dataset 'dmeo'; did you mean 'demo'?"),
-        (("--dataset", "demo", "--split", "val"), "no split 'val', there are 'train'"),
-        (("--dataset", "demo", "--episodes", "4"), "has no episode 4; its episodes are 0 to 3"),
+        ("--dataset dmeo", "no dataset 'dmeo'; did you mean 'demo'?"),
+        ("--split val", "no split 'val', there are 'train'"),
+        ("--episodes 4", "has no episode 4; its episodes are 0 to 3"),
+        ("--split train[:1] --episodes 0:2", "has no episode 1; its episodes are 0 to 0"),
+        ("--episodes demo__9", "has no episode 'demo__9'; its ids look like 'demo-train.tf"),
+        ("--episodes 3", f"episode 3 ({IDS[3]}) has no steps"),
         (
-            ("--dataset", "demo", "--split", "train[:1]", "--episodes", "0:2"),
-            "has no episode 1; its episodes are 0 to 0",
+            f"--episodes {IDS[0]},{IDS[3]}",
+            f"episode 3 ({IDS[3]}) has no steps (its status is 'malformed'); leave it out",
         ),
-        (("--dataset", "demo", "--episodes", "demo__9"), "has no episode 'demo__9'; its ids look like 'demo-train.tf"),
-        (("--dataset", "demo", "--episodes", "3"), "episode 3 (demo-train.tfrecord-00000-of-00001__3) has no steps"),
-        (
-            ("--dataset", "demo", "--episodes", ",".join(f"demo-train.tfrecord-00000-of-00001__{n}" for n in (0, 3))),
-            "episode 3 (demo-train.tfrecord-00000-of-00001__3) has no steps (its status is 'malformed'); leave it out",
-        ),
-        (
-            ("--dataset", "demo", "--cameras", "top"),
-            "cameras: no dataset of the mixture stores 'top'; they store base,",
-        ),
-        (("--dataset", "demo", "--fps", "7"), "--fps 7, but the dataset declares 5; omit --fps"),
-        (("--dataset", "demo", "--repo-id", "mine"), "--repo-id 'mine': expected ORG/NAME"),
+        ("--cameras top", "cameras: no dataset of the mixture stores 'top'; they store base,"),
+        ("--fps 7", "--fps 7, but the dataset declares 5; omit --fps"),
+        ("--repo-id mine", "--repo-id 'mine': expected ORG/NAME"),
     ],
-    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
-def test_a_wrong_name_is_one_line(arguments: tuple[str, ...], message: str, holed: Path, refused: Refused) -> None:
-    assert message in refused(holed, *arguments)
+def test_a_wrong_name_is_one_line(arguments: str, message: str, holed: Path, refused: Refused) -> None:
+    assert message in refused(holed, "--dataset", "demo", *arguments.split())
 
 
 def test_pairs_that_lack_frames_name_the_layout_that_has_them(pairs: Path, refused: Refused) -> None:
@@ -91,25 +87,19 @@ def test_frames_of_odd_size_are_no_video(pairs: Path, refused: Refused) -> None:
     assert "frames of camera primary are 15x16, and H.264 needs even numbers; take --images" in message
 
 
-def test_an_output_that_exists_is_left_alone(pairs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_output_that_exists_or_whose_folder_is_missing_is_refused(
+    pairs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "out").mkdir()
-    arguments = [str(pairs), "--dataset", "arm", "--episodes", "0", "--output", str(tmp_path / "out")]
-    assert main(arguments) == EXIT_USAGE
-    assert "out: exists already; choose another folder, or remove it" in capsys.readouterr().err
+    arguments = [str(pairs), "--dataset", "arm", "--episodes", "0", "--output"]
+    for output, message in (("out", "exists already; choose another folder, or remove it"), ("a/b", "make it first")):
+        assert main([*arguments, f"{tmp_path}/{output}"]) == EXIT_USAGE
+        assert message in capsys.readouterr().err
     assert list(tmp_path.rglob("*")) == [tmp_path / "out"]
 
 
-def test_an_output_in_a_folder_that_is_missing_is_refused(
-    pairs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert (
-        main([str(pairs), "--dataset", "arm", "--episodes", "0", "--output", str(tmp_path / "a" / "b")]) == EXIT_USAGE
-    )
-    assert "no such folder; make it first" in capsys.readouterr().err
-
-
 def test_episodes_by_number_range_id_and_file_are_the_same(holed: Path, tmp_path: Path) -> None:
-    ids = [f"demo-train.tfrecord-00000-of-00001__{number}" for number in (1, 2)]
+    ids = IDS[1:3]
     (tmp_path / "ids.txt").write_text("\n".join(ids) + "\n")
     chosen = ["1,2", "1:3", ",".join(ids), str(tmp_path / "ids.txt"), f"1,{ids[1]}"]
     origins = []
@@ -130,7 +120,7 @@ def test_a_list_of_ids_may_be_longer_than_the_name_of_a_file(tmp_path: Path) -> 
     assert [row["episode_id"] for row in origin["episodes"]] == ids
 
 
-@pytest.mark.parametrize("listed", [["demo*"], {"leave_out": ["demo-train.tfrecord-00000-of-00001__0"]}], ids=str)
+@pytest.mark.parametrize("listed", [["demo*"], {"leave_out": IDS[:1]}], ids=str)
 def test_an_episode_without_steps_that_no_id_names_is_counted(
     listed: Any, holed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -152,10 +142,8 @@ def test_a_chosen_camera_is_exported_alone_and_without_a_mask_if_complete(holed:
     chosen = ["--episodes", "0", "--cameras", "wrist", "--split", "train[:1]"]
     assert main([str(holed), "--dataset", "demo", *chosen, "--output", str(tmp_path / "out")]) == 0
     names = pq.read_schema(tmp_path / "out/data/chunk-000/file-000.parquet").names
-    assert [name for name in names if name.startswith("observation.")] == [
-        "observation.state",
-        "observation.images.wrist",
-    ]
+    observations = [name for name in names if name.startswith("observation.")]
+    assert observations == ["observation.state", "observation.images.wrist"]
 
 
 def test_a_damaged_record_leaves_nothing(tmp_path: Path, refused: Refused) -> None:
@@ -183,8 +171,6 @@ def test_video_without_pyav_names_the_extra(pairs: Path, tmp_path: Path) -> None
     arguments = [str(pairs), "--dataset", "arm", "--episodes", "0", "--video", "--output", str(tmp_path / "out")]
     with start(*arguments, module="pairstream export", environment={"PYTHONPATH": str(tmp_path)}) as command:
         done = command.wait()
-    assert done.code == EXIT_USAGE
-    assert done.err.startswith(
-        "error: pairstream export --video needs av, which is not installed; install pairstream[lerobot]"
-    )
+    needs = "error: pairstream export --video needs av, which is not installed; install pairstream[lerobot]"
+    assert done.code == EXIT_USAGE and done.err.startswith(needs)
     assert not (tmp_path / "out").exists()

@@ -66,20 +66,15 @@ def test_pushing_again_replaces_the_slice_and_its_tag(fake_hub: Hub, holed: Path
 
 @pytest.mark.parametrize("why", ["no token", "no right", "no network"])
 def test_a_hub_that_does_not_take_it_leaves_the_slice_here(
-    fake_hub: Hub,
-    why: str,
-    holed: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    why: str, fake_hub: Hub, holed: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     from huggingface_hub import constants
 
+    monkeypatch, capsys = (request.getfixturevalue(name) for name in ("monkeypatch", "capsys"))
+    fake_hub.takes = why != "no right"
     if why == "no token":
         monkeypatch.delenv("HF_TOKEN")
-    elif why == "no right":
-        fake_hub.takes = False
-    else:
+    elif why == "no network":
         monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
     assert push(holed, tmp_path / "slice", "--episodes", "0") == EXIT_FAILED
     (line,) = capsys.readouterr().err.splitlines()

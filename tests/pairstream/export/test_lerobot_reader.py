@@ -12,14 +12,9 @@ from pairstream.export.command import export
 from stream import make_loader
 from stream.loader.episode import read_stored_episode
 from tests.fixtures.lerobot_reader import read_with_lerobot
+from tests.fixtures.moving_pictures import psnr
 
 pytestmark = pytest.mark.slow
-
-
-def _ratio(first: np.ndarray, second: np.ndarray) -> float:
-    """PSNR in dB."""
-    error = float(np.mean((first.astype(np.float64) - second) ** 2))
-    return 10 * np.log10(255**2 / max(error, 1e-9))
 
 
 @pytest.mark.parametrize("video", [False, True], ids=["images", "video"])
@@ -44,16 +39,14 @@ def test_lerobots_reader_gives_the_values_and_frames_of_the_root(
     np.testing.assert_array_equal(exported["frame_index"], steps)
     np.testing.assert_array_equal(exported["episode_index"], np.repeat(range(len(lengths)), lengths))
     assert exported["task"].tolist() == [text for episode in stored for text in episode.table["language"].to_pylist()]
-    ratios = []
+    ratios = list[float]()
     for number, role in enumerate(cameras):
         exported_frames = exported[f"observation.images.{role}"]
         jpegs = [jpeg for episode in stored for jpeg in episode.frames[number]]
         stored_frames = np.stack([simplejpeg.decode_jpeg(jpeg) for jpeg in jpegs if jpeg is not None])
         if not video:
             np.testing.assert_array_equal(exported_frames, stored_frames)
-        ratios += [
-            _ratio(exported_frame, stored_frame)
-            for exported_frame, stored_frame in zip(exported_frames, stored_frames, strict=True)
-        ]
+        assert len(exported_frames) == len(stored_frames)
+        ratios += map(psnr, exported_frames, stored_frames)
     print(f"{name}: PSNR {min(ratios):.1f} to {max(ratios):.1f} dB, mean {np.mean(ratios):.1f}")
     assert min(ratios) > 28

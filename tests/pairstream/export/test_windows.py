@@ -39,13 +39,10 @@ def test_windows_are_those_of_delta_timestamps(name: str, tmp_path: Path) -> Non
     export(tmp_path / "root", tmp_path / "exported", dataset=dataset)
     stored = make_loader(tmp_path / "root", dataset, batch_size=1).data.datasets[0].fields.stored_cameras
     roles = {camera.name: camera.role for camera in stored}
-    features = {
-        DATA / "demo" / name: {camera: f"observation.images.{camera}" for camera in cameras},
-        tmp_path / "exported": {camera: f"observation.images.{roles[camera]}" for camera in cameras},
-    }
-    if name == "v3_images":
-        features[DATA / "demo" / name] = {"image": "observation.image"}
-    for folder, keys in features.items():
+    keys = {camera: f"observation.images.{camera}" for camera in cameras}
+    source = {"image": "observation.image"} if name == "v3_images" else keys
+    exported = {camera: f"observation.images.{roles[camera]}" for camera in cameras}
+    for folder, keys in ((DATA / "demo" / name, source), (tmp_path / "exported", exported)):
         times: dict[str, list[float]] = {key: [frame / 10 for frame in FRAMES] for key in keys.values()}
         lerobot_windows = read_with_lerobot(folder, times={**times, "action": [step / 10 for step in range(HORIZON)]})
         _same(windows, lerobot_windows, keys, exact=folder.name == "exported")

@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from pairstream.replay.command import main, make_table
 from stream import Loader, digest, load_loader, make_loader
 from stream.order.reference import SampleRef
 from tests.fixtures.command import REPOSITORY, run, start
+from tests.pairstream.replay.test_contact_sheet import refs_of
 
 MIXTURE = {"bridge": 2, "language_table": 1, "tidybot": 1}
 SEED = 5
@@ -56,53 +58,61 @@ def damaged(oxe_root: Path, tmp_path: Path) -> Path:
     return root
 
 
-def replay(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    """Return exit code, standard output and standard error of the command, run in this process."""
-    try:
-        code = main([str(argument) for argument in arguments])
-    except SystemExit as done:
-        code = int(done.code or 0)
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
+Shown = Callable[..., str]
 
 
-def shown(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    code, out, err = replay(capsys, *arguments)
-    assert (code, err) == (0, "")
-    return out
+@pytest.fixture
+def shown(capsys: pytest.CaptureFixture[str]) -> Shown:
+    """Run the command in this process, which has to succeed, and return its output."""
+
+    def run_here(*arguments: object) -> str:
+        assert main([str(argument) for argument in arguments]) == 0
+        captured = capsys.readouterr()
+        assert captured.err == ""
+        return captured.out
+
+    return run_here
 
 
-def refused(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 2) -> str:
-    """Return the one line of the error."""
-    exit_code, out, err = replay(capsys, *arguments)
-    assert (exit_code, out) == (code, "")
-    assert err.startswith("error: ")
-    assert err.count("\n") == 1
-    return err
+@pytest.fixture
+def refused(capsys: pytest.CaptureFixture[str]) -> Shown:
+    """Run the command in this process, which has to fail, and return the one line of its error."""
+
+    def run_here(*arguments: object, code: int = 2) -> str:
+        try:
+            exit_code = main([str(argument) for argument in arguments])
+        except SystemExit as done:
+            exit_code = int(done.code or 0)
+        captured = capsys.readouterr()
+        assert (exit_code, captured.out, captured.err.count("\n")) == (code, "", 1)
+        assert captured.err.startswith("error: ")
+        return captured.err
+
+    return run_here
 
 
 @pytest.mark.parametrize(
     "options", [{}, {"world_size": 4, "rank": 2}, {"num_workers": 1}, {"metadata": "none"}, {"decode": "device"}]
 )
 def test_the_digest_is_that_of_the_batch_in_training(
-    options: dict[str, Any], oxe_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    options: dict[str, Any], oxe_root: Path, tmp_path: Path, shown: Shown
 ) -> None:
     path = save(oxe_root, tmp_path / "loader.json", **options)
     iterator = iter(loader_of(oxe_root, **options))
     trained = [f"{step} {digest(next(iterator))}" for step in range(3)]
     iterator.close()
-    assert shown(capsys, "--loader", path, "--range", "0:3", "--digest").splitlines() == trained
-    assert shown(capsys, "--loader", path, "--step", 2, "--digest").splitlines() == trained[2:]
+    assert shown("--loader", path, "--range", "0:3", "--digest").splitlines() == trained
+    assert shown("--loader", path, "--step", 2, "--digest").splitlines() == trained[2:]
     for further in ((), ("--out", tmp_path / "pictures")):
-        report = json.loads(shown(capsys, "--loader", path, "--step", 2, "--digest", "--json", *further))
+        report = json.loads(shown("--loader", path, "--step", 2, "--digest", "--json", *further))
         assert f"{report.pop('step')} {report.pop('digest')}" == trained[2]
         assert not report
     assert [path.suffix for path in (tmp_path / "pictures").iterdir()] == [".png"]
 
 
-def test_json_has_all_that_describe_says(saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_has_all_that_describe_says(saved: Path, tmp_path: Path, shown: Shown) -> None:
     loader = load_loader(saved)
-    report = json.loads(shown(capsys, "--loader", saved, "--step", 7, "--json", "--out", tmp_path / "pictures"))
+    report = json.loads(shown("--loader", saved, "--step", 7, "--json", "--out", tmp_path / "pictures"))
     refs = [
         {"row": row, **asdict(ref), "frame_steps": list(ref.frame_steps), "replaced": False, "faults": []}
         for row, ref in enumerate(loader.describe(7))
@@ -119,69 +129,60 @@ def test_json_has_all_that_describe_says(saved: Path, tmp_path: Path, capsys: py
     }
 
 
-def test_the_table_has_a_line_for_each_row_and_cuts_nothing_in_a_pipe(
-    saved: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_table_has_a_line_for_each_row_and_cuts_nothing_in_a_pipe(saved: Path, shown: Shown) -> None:
     loader = load_loader(saved)
-    lines = shown(capsys, "--loader", saved, "--step", 7).splitlines()
+    lines = shown("--loader", saved, "--step", 7).splitlines()
     assert lines[0] == f"step 7, rank 0 of 1, 8 rows, digest {digest(loader.batch_at(7))}"
     assert lines[2].split() == HEAD
     assert len(lines) == 3 + 8
     for row, (line, ref) in enumerate(zip(lines[3:], loader.describe(7), strict=True)):
         before, _, after = line.partition(ref.language or ref.shard)
-        assert before.split() == [
-            str(row),
-            ref.dataset,
-            ref.source_file,
-            str(ref.episode),
-            f"{ref.step}..{ref.step + ref.offset}",
-        ]
+        steps = f"{ref.step}..{ref.step + ref.offset}"
+        assert before.split() == [str(row), ref.dataset, ref.source_file, str(ref.episode), steps]
         assert after.split()[-3:] == [str(ref.record), str(ref.sample), str(ref.epoch)]
 
 
-def test_each_rank_of_the_run_can_be_asked_for(
-    oxe_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_each_rank_of_the_run_can_be_asked_for(oxe_root: Path, tmp_path: Path, shown: Shown) -> None:
     path = save(oxe_root, tmp_path / "loader.json", world_size=4, rank=3)
     all_samples = [ref.sample for ref in loader_of(oxe_root).describe(2)]
 
     def samples(*arguments: object) -> list[int]:
-        report = json.loads(shown(capsys, "--loader", path, "--step", 2, "--json", *arguments))
+        report = json.loads(shown("--loader", path, "--step", 2, "--json", *arguments))
         return [row["sample"] for row in report["rows"]]
 
     assert [sample for rank in range(4) for sample in samples("--rank", rank)] == all_samples
     assert samples() == all_samples[6:]
     assert "step-00000002-rank1.png" in shown(
-        capsys, "--loader", path, "--step", 2, "--rank", 1, "--out", tmp_path / "pictures"
+        "--loader", path, "--step", 2, "--rank", 1, "--out", tmp_path / "pictures"
     )
     assert [file.name for file in (tmp_path / "pictures").iterdir()] == ["step-00000002-rank1.png"]
 
 
 @pytest.mark.parametrize("options", [{}, {"metadata": "dataset_only"}, {"metadata": "none"}, {"action": "mean"}])
 def test_the_picture_is_written_and_named(
-    options: dict[str, Any], oxe_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    options: dict[str, Any], oxe_root: Path, tmp_path: Path, shown: Shown
 ) -> None:
     path = save(oxe_root, tmp_path / "loader.json", **options)
     picture = tmp_path / "deep" / "pictures" / "step-00051234.png"
-    out = shown(capsys, "--loader", path, "--step", 51234, "--out", picture.parent)
+    out = shown("--loader", path, "--step", 51234, "--out", picture.parent)
     assert out.splitlines()[-1] == f"picture: {picture}"
     with Image.open(picture) as sheet:
         assert len(sheet.convert("RGB").getcolors(1 << 24) or ()) > 1000
 
 
 def test_rows_that_were_replaced_are_marked_and_listed_with_their_error(
-    damaged: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    damaged: Path, tmp_path: Path, shown: Shown
 ) -> None:
     path = save(damaged, tmp_path / "loader.json", on_error="replace")
     result = load_loader(path).rank_plan.make(0)
     samples = {error.sample for error in result.replaced}
     assert samples
-    report = json.loads(shown(capsys, "--loader", path, "--step", 0, "--json"))
+    report = json.loads(shown("--loader", path, "--step", 0, "--json"))
     assert {row["sample"] for row in report["rows"] if row["replaced"]} == samples
     assert [error["sample"] for error in report["replaced"]] == [error.sample for error in result.replaced]
     assert all(error["shard"] == "train-00000-of-00002" and error["reason"] for error in report["replaced"])
     assert report["digest"] == digest(result.batch)
-    lines = shown(capsys, "--loader", path, "--step", 0).splitlines()
+    lines = shown("--loader", path, "--step", 0).splitlines()
     marked = [line.split()[0] for line in lines[3 : 3 + 8] if "*" in line.split()[0]]
     assert marked == [f"{row['row']}*" for row in report["rows"] if row["replaced"]]
     assert f"row {marked[0][:-1]}: dataset bridge, split train, shard train-00000-of-00002, record" in "\n".join(lines)
@@ -190,33 +191,31 @@ def test_rows_that_were_replaced_are_marked_and_listed_with_their_error(
 
 
 def test_a_record_that_cannot_be_read_is_one_line_and_exit_code_1(
-    damaged: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    damaged: Path, tmp_path: Path, refused: Shown
 ) -> None:
     path = save(damaged, tmp_path / "loader.json")
     assert "dataset bridge, split train, shard train-00000-of-00002, record" in refused(
-        capsys, "--loader", path, "--step", 0, code=1
+        "--loader", path, "--step", 0, code=1
     )
 
 
-def test_data_that_moved_are_found_with_root(
-    oxe_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_data_that_moved_are_found_with_root(oxe_root: Path, tmp_path: Path, shown: Shown, refused: Shown) -> None:
     before, after = tmp_path / "before", tmp_path / "after"
     for name in MIXTURE:
         shutil.copytree(oxe_root / name, before / name)
     path = save(before, tmp_path / "loader.json")
-    expected = shown(capsys, "--loader", path, "--step", 3)
+    expected = shown("--loader", path, "--step", 3)
     before.rename(after)
-    assert str(before) in refused(capsys, "--loader", path, "--step", 3)
-    assert shown(capsys, "--loader", path, "--step", 3, "--root", after) == expected
+    assert str(before) in refused("--loader", path, "--step", 3)
+    assert shown("--loader", path, "--step", 3, "--root", after) == expected
 
 
-def test_data_that_changed_are_refused_with_what_differs(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_data_that_changed_are_refused_with_what_differs(saved: Path, refused: Shown) -> None:
     content = json.loads(saved.read_text())
     content["fingerprint"]["datasets"]["bridge"]["data"]["episodes"] = "0" * 16
     saved.write_text(json.dumps(content))
     assert "data of 'bridge', which were converted or labelled again: other episodes and steps" in refused(
-        capsys, "--loader", saved, "--step", 3
+        "--loader", saved, "--step", 3
     )
 
 
@@ -241,43 +240,29 @@ def test_data_that_changed_are_refused_with_what_differs(saved: Path, capsys: py
         (["--step", "1", "--out", "/dev/null/x"], "/dev/null/x"),
     ],
 )
-def test_wrong_options_are_refused_in_one_line(
-    arguments: list[str], said: str, saved: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert said in refused(capsys, "--loader", saved, *arguments)
+def test_wrong_options_are_refused_in_one_line(arguments: list[str], said: str, saved: Path, refused: Shown) -> None:
+    assert said in refused("--loader", saved, *arguments)
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"format": "other"}', '{"format": "stream-loader", "version": 1}'])
-def test_files_that_are_no_loader_json_are_refused(
-    content: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_files_that_are_no_loader_json_are_refused(content: str, tmp_path: Path, refused: Shown) -> None:
     path = tmp_path / "loader.json"
-    assert str(path) in refused(capsys, "--loader", path, "--step", 0)
+    assert str(path) in refused("--loader", path, "--step", 0)
     path.write_text(content)
-    assert str(path) in refused(capsys, "--loader", path, "--step", 0)
+    assert str(path) in refused("--loader", path, "--step", 0)
 
 
 def ref_of(**fields: Any) -> SampleRef:
-    values = {
-        "sample": 123456,
-        "dataset": "a_dataset_with_a_long_name_converted_externally_to_rlds",
-        "split": "train",
-        "source_file": "a_dataset_with_a_long_name_converted-train.tfrecord-00001-of-00512",
-        "episode_id": "x",
-        "episode": 12,
-        "step": 3,
-        "offset": 5,
-        "epoch": 7,
-        "shard": "train-00001-of-00512",
-        "record": 99,
-        "language": "move the red disc towards you, then stop",
-    }
-    return SampleRef(**{**values, **fields})
+    long = "a_dataset_with_a_long_name_converted"
+    names = {"dataset": f"{long}_externally_to_rlds", "source_file": f"{long}-train.tfrecord-00001-of-00512"}
+    numbers = {"sample": 123456, "episode": 12, "step": 3, "epoch": 7, "record": 99}
+    (ref,) = refs_of(1, **{**names, **numbers, "language": "move the red disc towards you, then stop", **fields})
+    return ref
 
 
 def lines_of(refs: list[SampleRef], replaced: set[int], *, width: int) -> list[str]:
     out = io.StringIO()
-    Console(file=out, width=width).print(make_table(refs, replaced=replaced))
+    Console(file=out, width=width).print(make_table(refs, replaced=replaced, faults=()))
     return out.getvalue().splitlines()
 
 
@@ -319,19 +304,10 @@ def test_a_reader_who_has_seen_enough_ends_it_quietly(saved: Path) -> None:
 
 def test_ctrl_c_removes_the_progress_from_the_terminal_and_exits_with_130(saved: Path) -> None:
     terminal, inner = pty.openpty()
-    command = [
-        sys.executable,
-        "-m",
-        "pairstream",
-        "replay",
-        "--loader",
-        str(saved),
-        "--range",
-        "0:1000000000",
-        "--digest",
-    ]
+    command = [sys.executable, "-m", "pairstream", "replay", "--loader", str(saved), "--range", "0:1000000000"]
+    environment = {**os.environ, "TERM": "xterm"}
     with subprocess.Popen(
-        command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=inner, text=True, env={**os.environ, "TERM": "xterm"}
+        [*command, "--digest"], cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=inner, text=True, env=environment
     ) as process:
         os.close(inner)
         try:

@@ -11,45 +11,30 @@ import pytest
 
 from pairstream.replay.command import main
 from pairstream.replay.faults import find_faults, find_nonfinite
-from stream import make_loader
+from stream import digest, make_loader
 from stream.loader.open_mixture import OpenMixture
 from stream.order.reference import SampleRef
-
-MadeBatch = tuple[dict[str, Any], list[SampleRef], OpenMixture]
+from tests.stream.transforms import Halve
 
 
 @pytest.fixture
-def made_batch(oxe_root: Path) -> MadeBatch:
+def made_batch(oxe_root: Path) -> tuple[dict[str, Any], list[SampleRef], OpenMixture]:
     loader = make_loader(oxe_root, ["bridge", "rt1"], batch_size=6)
     return loader.batch_at(0), loader.describe(0), loader.data
 
 
-def test_a_good_batch_has_none(made_batch: MadeBatch) -> None:
-    assert find_faults(*made_batch) == {}
-
-
-@pytest.mark.parametrize(
-    ("value", "text"), [(np.nan, "action: NaN in {name} at step {step}"), (np.inf, "action: infinite in {name}")]
-)
-def test_nan_and_infinity_are_named_with_dimension_and_step(made_batch: MadeBatch, value: float, text: str) -> None:
+def test_bad_values_are_named_with_dimension_step_and_range(made_batch: Any) -> None:
     batch, refs, data = made_batch
-    batch["action"][4, 1, 2] = value
     names = data.spec.actions[data.names.index(refs[4].dataset)].names
-    (message,) = find_faults(batch, refs, data)[4]
-    assert message.startswith(text.format(name=names[2], step=refs[4].step + 1))
-
-
-def test_padding_is_no_fault(made_batch: MadeBatch) -> None:
-    batch, refs, data = made_batch
     batch["action"][~batch["action_mask"]] = np.nan
-    assert find_faults(batch, refs, data) == {}
-
-
-def test_a_value_far_outside_of_the_statistics_is_named_with_them(made_batch: MadeBatch) -> None:
-    batch, refs, data = made_batch
-    batch["state"][3, 0] = 1e6
-    (message,) = find_faults(batch, refs, data)[3]
-    assert "is 1e+06, 98 % of the dataset is from " in message
+    # Padding is no fault.
+    assert find_faults(*made_batch) == {}
+    batch["action"][4, 1, 2], batch["action"][5, 0, 0], batch["state"][3, 0] = np.nan, np.inf, 1e6
+    faults = find_faults(*made_batch)
+    assert faults.keys() == {3, 4, 5}
+    assert faults[4] == [f"action: NaN in {names[2]} at step {refs[4].step + 1}"]
+    assert faults[5][0].startswith("action: infinite in ")
+    assert "is 1e+06, 98 % of the dataset is from " in faults[3][0]
 
 
 def test_what_transforms_give_is_checked_under_any_key() -> None:
@@ -87,9 +72,6 @@ def replay(run: Path, capsys: pytest.CaptureFixture[str], *more: str) -> tuple[i
 def test_transforms_of_a_file_are_applied_and_their_nan_is_marked(
     run: Path, oxe_root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from stream import digest
-    from tests.stream.transforms import Halve
-
     _, plain, _ = replay(run, capsys)
     code, out, _ = replay(run, capsys, "--transforms", f"{run.parent / 'mine.py'}:halve")
     trained = make_loader(oxe_root, "bridge", batch_size=4, transforms=[Halve()]).batch_at(3)
@@ -102,9 +84,7 @@ def test_transforms_of_a_file_are_applied_and_their_nan_is_marked(
 
 
 @pytest.mark.parametrize("name", ["none.such:x", "json:nothing", "nonsense", "{folder}/mine.py:wrong", "/none.py:x"])
-def test_transforms_that_cannot_be_had_are_one_sentence(
-    run: Path, name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_transforms_that_cannot_be_had_are_one_line(run: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = replay(run, capsys, "--transforms", name.format(folder=run.parent))
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert "transforms" in err

@@ -40,11 +40,9 @@ def test_chinese_is_written_as_itself() -> None:
 
 
 @has_chinese
-def test_without_fontconfig_the_folders_of_the_system_are_searched(monkeypatch: pytest.MonkeyPatch) -> None:
-    listed = fonts._font_file.__wrapped__("把")
+def test_without_fontconfig_the_folder_of_the_system_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     assert fonts._font_file.__wrapped__("把") is not None
-    assert listed is not None
 
 
 def test_a_letter_without_a_font_is_escaped(without_fonts: None) -> None:

@@ -18,9 +18,8 @@ from stream.order.reference import SampleRef
 
 @pytest.fixture(scope="module")
 def loader(frames_root: Path) -> Loader:
-    return make_loader(
-        *(frames_root, "bridge,droid"), batch_size=8, frames=[-5, 0], bounds="clamp", cameras=["primary", "wrist"]
-    )
+    cameras = ["primary", "wrist"]
+    return make_loader(frames_root, "bridge,droid", batch_size=8, frames=[-5, 0], bounds="clamp", cameras=cameras)
 
 
 def pixels(picture: Image.Image) -> np.ndarray:
@@ -63,15 +62,16 @@ def test_a_batch_without_its_origin_needs_its_loader(frames_root: Path) -> None:
         pairstream.show(batch, make_loader(frames_root, "bridge", batch_size=3))
 
 
-def test_a_sample_that_is_no_batch_is_refused(frames_root: Path) -> None:
-    with pytest.raises(ArgumentError, match="has no dimension of rows"):
-        pairstream.show(stream.pairs(frames_root, "bridge")[0])
-
-
-def test_encoded_frames_are_refused_with_what_to_do(frames_root: Path) -> None:
-    loader = make_loader(frames_root, "bridge", batch_size=4, decode="device")
-    with pytest.raises(ArgumentError, match=r"no frames, its keys are .*batch_on_host"):
-        pairstream.show(loader.batch_at(0), loader)
+def test_what_is_no_batch_with_frames_is_refused_with_what_to_do(loader: Loader, frames_root: Path) -> None:
+    encoded = make_loader(frames_root, "bridge", batch_size=4, decode="device")
+    values: list[tuple[Any, str]] = [
+        (stream.pairs(frames_root, "bridge")[0], "has no dimension of rows"),
+        (encoded.batch_at(0), r"no frames, its keys are .*batch_on_host"),
+        (loader, r"show: Loader\(2 datasets.*; expected a batch, such as loader\.batch_at"),
+    ]
+    for value, message in values:
+        with pytest.raises(ArgumentError, match=message):
+            pairstream.show(value, encoded)
 
 
 def test_a_notebook_shows_the_mixture_of_a_loader(loader: Loader) -> None:
@@ -96,8 +96,3 @@ def test_texts_of_the_data_are_no_markup(loader: Loader) -> None:
 def test_depth_and_empty_depth_become_pictures() -> None:
     for depth in (np.zeros((4, 4), np.uint16), np.full((4, 4), 900, np.uint16)):
         assert html_picture(depth, 'step "1"').startswith('<img src="data:image/png;base64,')
-
-
-def test_a_loader_in_place_of_a_batch_is_named(loader: Loader) -> None:
-    with pytest.raises(ArgumentError, match=r"show: Loader\(2 datasets.*; expected a batch, such as loader\.batch_at"):
-        pairstream.show(loader)

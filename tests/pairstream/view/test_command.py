@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,38 +14,39 @@ from stream import make_loader
 pytest.importorskip("rerun", reason="needs the extra view")
 from pairstream.view.command import main
 from pairstream.view.window import window_of
+from tests.fixtures.command import flip
 from tests.pairstream.view.recorded import read_recording
 
-
-def view(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    try:
-        code = main([str(argument) for argument in arguments])
-    except SystemExit as done:
-        code = int(done.code or 0)
-    return code, *capsys.readouterr()
+View = Callable[..., tuple[int, str, str]]
 
 
-def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    code, out, err = view(capsys, *arguments)
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    return err
+@pytest.fixture
+def view(capsys: pytest.CaptureFixture[str]) -> View:
+    """Run the command; return exit code, output and error."""
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        try:
+            code = main([str(argument) for argument in arguments])
+        except SystemExit as done:
+            code = int(done.code or 0)
+        return code, *capsys.readouterr()
+
+    return run
 
 
-def test_an_episode_is_saved(oxe_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = view(capsys, oxe_root, "bridge", 1, "--split", "test", "--save", tmp_path / "e.rrd")
+def test_an_episode_is_saved(oxe_root: Path, tmp_path: Path, view: View) -> None:
+    code, out, err = view(oxe_root, "bridge", 1, "--split", "test", "--save", tmp_path / "e.rrd")
     assert (code, err) == (0, "")
     assert out.startswith("bridge test 1: ")
     assert "/cameras/image" in read_recording(tmp_path / "e.rrd")
 
 
-def test_the_episode_of_a_row_has_its_window_marked(
-    oxe_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_episode_of_a_row_has_its_window_marked(oxe_root: Path, tmp_path: Path, view: View) -> None:
     loader = make_loader(oxe_root, ["bridge", "rt1"], batch_size=4, seed=3)
     loader.save(tmp_path / "loader.json")
     ref = loader.describe(5)[2]
     options = ("--loader", tmp_path / "loader.json", "--step", 5, "--row", 2)
-    code, out, _ = view(capsys, *options, "--save", tmp_path / "e.rrd")
+    code, out, _ = view(*options, "--save", tmp_path / "e.rrd")
     assert code == 0
     assert out.startswith(f"{ref.dataset} train {ref.episode}: ")
     window = read_recording(tmp_path / "e.rrd")["/texts/window"]
@@ -60,41 +63,44 @@ def test_a_window_is_that_of_frames_and_actions(oxe_root: Path) -> None:
 
 
 def test_wrong_names_and_numbers_are_one_sentence(
-    oxe_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    make_loader(oxe_root, "bridge", batch_size=4).save(tmp_path / "loader.json")
-    run = ("--loader", tmp_path / "loader.json", "--step", 5)
-    assert "did you mean 'bridge'?" in refused(capsys, oxe_root, "brigde", 0)
-    assert "episode 99 of " in refused(capsys, oxe_root, "bridge", 99, "--save", tmp_path / "e.rrd")
-    assert "found 'x'" in refused(capsys, oxe_root, "bridge", "x")
-    assert "no split 'tets'; give --split test or train" in refused(capsys, oxe_root, "bridge", 0, "--split", "tets")
-    assert "has 4 rows" in refused(capsys, *run, "--row", 4, "--save", tmp_path / "e.rrd")
-    assert "--loader needs --step" in refused(capsys, *run[:2])
-    assert "give ROOT DATASET EPISODE" in refused(capsys, oxe_root)
-    assert "give ROOT DATASET EPISODE" in refused(capsys, oxe_root, "bridge", 0, "--row", 0)
-    other_root = tmp_path / "other"
-    shutil.copytree(oxe_root / "rt1", other_root / "rt1")
-    assert "no dataset 'bridge'" in refused(capsys, *run, "--root", other_root)
-    assert "its folder does not exist" in refused(capsys, oxe_root, "bridge", 0, "--save", tmp_path / "no" / "e.rrd")
-
-
-def test_without_a_display_it_names_the_ways_to_look(
-    oxe_root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    oxe_root: Path, tmp_path: Path, view: View, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("DISPLAY", raising=False)
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
-    assert "give --save FILE.rrd" in refused(capsys, oxe_root, "bridge", 0)
+    make_loader(oxe_root, "bridge", batch_size=4).save(tmp_path / "loader.json")
+    shutil.copytree(oxe_root / "rt1", tmp_path / "other" / "rt1")
+    run, save = ("--loader", tmp_path / "loader.json", "--step", 5), ("--save", tmp_path / "e.rrd")
+    refused: list[tuple[tuple[object, ...], str]] = [
+        ((oxe_root, "brigde", 0), "did you mean 'bridge'?"),
+        ((oxe_root, "bridge", 99, *save), "episode 99 of "),
+        ((oxe_root, "bridge", "x"), "found 'x'"),
+        ((oxe_root, "bridge", 0, "--split", "tets"), "no split 'tets'; give --split test or train"),
+        ((*run, "--row", 4, *save), "has 4 rows"),
+        (run[:2], "--loader needs --step"),
+        ((oxe_root,), "give ROOT DATASET EPISODE"),
+        ((oxe_root, "bridge", 0, "--row", 0), "give ROOT DATASET EPISODE"),
+        ((*run, "--root", tmp_path / "other"), "no dataset 'bridge'"),
+        ((oxe_root, "bridge", 0, "--save", tmp_path / "no" / "e.rrd"), "its folder does not exist"),
+        ((oxe_root, "bridge", 0), "give --save FILE.rrd"),
+    ]
+    for arguments, message in refused:
+        code, out, err = view(*arguments)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert message in err
 
 
-def test_a_damaged_frame_is_left_out_and_named(
-    frames_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_rerun_it_names_the_extra(oxe_root: Path, view: View, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "rerun", None)
+    monkeypatch.delitem(sys.modules, "pairstream.view.recording", raising=False)
+    code, _, err = view(oxe_root, "bridge", 0)
+    assert code == 2 and err.startswith("error: pairstream view needs rerun, which is not installed; install")
+
+
+def test_a_damaged_frame_is_left_out_and_named(frames_root: Path, tmp_path: Path, view: View) -> None:
     root = tmp_path / "root"
     shutil.copytree(frames_root / "bridge", root / "bridge")
     shard = next(root.glob("bridge/*/train/*-00000-of-*.arrayrecord"))
-    content = bytearray(shard.read_bytes())
-    content[len(content) // 4] ^= 0xFF
-    shard.write_bytes(content)
-    results = [view(capsys, root, "bridge", episode, "--save", tmp_path / "e.rrd") for episode in range(2)]
+    flip(shard, shard.stat().st_size // 4)
+    results = [view(root, "bridge", episode, "--save", tmp_path / "e.rrd") for episode in range(2)]
     assert [code for code, _, _ in results] == [0, 0]
     assert sum(out.count("left out: dataset bridge, split train, shard ") for _, out, _ in results) == 1

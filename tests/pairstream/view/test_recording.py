@@ -8,20 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pairstream.view.tracks import Tracks, open_tracks
-from stream.format.catalog import Catalog
-from stream.format.index import open_index
-
 pytest.importorskip("rerun", reason="needs the extra view")
 from rerun.chunk import RrdReader
 
 from pairstream.view.recording import save, series_names
 from tests.pairstream.view.recorded import read_recording
-
-
-def tracks_of(root: Path, name: str, episode: int) -> Tracks:
-    dataset = Catalog(root).open(name)
-    return open_tracks(dataset, open_index(dataset, "train"), episode)
+from tests.pairstream.view.test_tracks import tracks_of
 
 
 @pytest.mark.parametrize("root_name", ["oxe_root", "frames_root"])
@@ -56,11 +48,7 @@ def test_texts_change_where_their_bands_begin(frames_root: Path, tmp_path: Path)
     assert recorded["/language"]["TextDocument:text"] == [[tracks.facts["language"]]]
 
 
-def test_a_dataset_without_a_rate_has_no_seconds(oxe_root: Path, tmp_path: Path) -> None:
+def test_without_a_rate_there_are_no_seconds_but_a_blueprint(oxe_root: Path, tmp_path: Path) -> None:
     save(tracks_of(oxe_root, "tidybot", 0), tmp_path / "e.rrd")
     assert "seconds" not in read_recording(tmp_path / "e.rrd")["/cameras/image"]
-
-
-def test_a_recording_has_a_blueprint(oxe_root: Path, tmp_path: Path) -> None:
-    save(tracks_of(oxe_root, "bridge", 0), tmp_path / "e.rrd")
     assert len(RrdReader(tmp_path / "e.rrd").blueprints()) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,8 @@ from stream.base.depth_colours import colour_depth
 from stream.base.errors import ArgumentError, FormatError
 from stream.format.catalog import Catalog
 from stream.format.index import open_index
-from tests.stream.crafted_root import CraftedRoot, with_column
+from tests.fixtures.command import flip
+from tests.stream.crafted_root import CraftedRoot
 
 
 def tracks_of(root: Path, name: str, episode: int) -> Tracks:
@@ -56,39 +58,37 @@ def test_curves_have_names_and_the_values_of_the_index(root: Path) -> None:
     assert {curve.group for curve in curves.values()} == {"action", "state", "column"}
 
 
-def test_texts_and_flags_are_runs_of_equal_values(oxe_root: Path, tmp_path: Path) -> None:
+def crafted_tracks(oxe_root: Path, tmp_path: Path, column_name: str, values: Callable[[int], pa.Array]) -> Tracks:
+    """Return the first episode of bridge with a further column after the instruction, with values of n steps."""
     crafted = CraftedRoot(oxe_root, tmp_path / "root")
     steps = crafted.table("steps")
-    texts = [None if number % 9 in (3, 4) else "near" if number % 9 < 3 else "far" for number in range(len(steps))]
-    values = pa.array(texts, pa.large_string()).dictionary_encode()
-    column_number = steps.schema.get_field_index("language")
-    field = pa.field("observation/subtask", values.type, nullable=True)
-    crafted.write("steps", steps.add_column(column_number + 1, field, values))
-    lanes = {lane.name: lane for lane in tracks_of(crafted.root, "bridge", 0).lanes()}
+    column = values(len(steps))
+    position = steps.schema.get_field_index("language") + 1
+    crafted.write("steps", steps.add_column(position, pa.field(column_name, column.type, nullable=True), column))
+    return tracks_of(crafted.root, "bridge", 0)
+
+
+def test_texts_and_flags_are_runs_of_equal_values(oxe_root: Path, tmp_path: Path) -> None:
+    def texts(count: int) -> pa.Array:
+        words = [None if step % 9 in (3, 4) else "near" if step % 9 < 3 else "far" for step in range(count)]
+        return pa.array(words, pa.large_string()).dictionary_encode()
+
+    tracks = crafted_tracks(oxe_root, tmp_path, "observation/subtask", texts)
+    lanes = {lane.name: lane for lane in tracks.lanes()}
     assert lanes["observation/subtask"].bands[:2] == (Band(0, 3, "near"), Band(5, 9, "far"))
-    last = tracks_of(crafted.root, "bridge", 0).steps
-    assert lanes["is_first"] == Lane("is_first", (Band(0, 1, "true"), Band(1, last, "false")))
-    assert [band.text for band in lanes["language"].bands] == [crafted.table("steps")["language"][0].as_py()]
+    assert lanes["is_first"] == Lane("is_first", (Band(0, 1, "true"), Band(1, tracks.steps, "false")))
+    assert [band.text for band in lanes["language"].bands] == [tracks.facts["language"]]
 
 
 def test_a_flag_without_a_value_has_no_band(oxe_root: Path, tmp_path: Path) -> None:
-    crafted = CraftedRoot(oxe_root, tmp_path / "root")
-    steps = crafted.table("steps")
-    values = pa.array([True, None, *[False] * (len(steps) - 2)], pa.bool_())
-    crafted.write("steps", steps.append_column(pa.field("touched", values.type, nullable=True), values))
-    tracks = tracks_of(crafted.root, "bridge", 0)
+    tracks = crafted_tracks(oxe_root, tmp_path, "touched", lambda count: pa.array([True, None, *[False] * (count - 2)]))
     (lane,) = (lane for lane in tracks.lanes() if lane.name == "touched")
     assert lane.bands == (Band(0, 1, "true"), Band(2, tracks.steps, "false"))
 
 
 def test_a_number_without_a_value_is_nan(oxe_root: Path, tmp_path: Path) -> None:
-    crafted = CraftedRoot(oxe_root, tmp_path / "root")
-    steps = crafted.table("steps")
-    values = pa.array([None, 2, *[3] * (len(steps) - 2)], pa.int64())
-    crafted.write("steps", with_column(steps, "reward", values) if "reward" in steps.schema.names else steps)
-    field = pa.field("score", values.type, nullable=True)
-    crafted.write("steps", steps.append_column(field, values))
-    (score,) = (curve for curve in tracks_of(crafted.root, "bridge", 0).curves() if curve.name == "score")
+    tracks = crafted_tracks(oxe_root, tmp_path, "score", lambda count: pa.array([None, 2, *[3] * (count - 2)]))
+    (score,) = (curve for curve in tracks.curves() if curve.name == "score")
     assert np.isnan(score.values[0, 0])
     assert score.values[1:3, 0].tolist() == [2, 3]
 
@@ -117,10 +117,7 @@ def test_a_damaged_frame_is_named_and_the_others_are_read(frames_root: Path, tmp
     track = tracks.cameras[0]
     before = [track.read(step) for step in track.steps.tolist()]
     position = int(tracks.index.records.array("position")[track.records[3]])
-    shard = Path(tracks.index.record_path(0))
-    content = bytearray(shard.read_bytes())
-    content[position + 100] ^= 0xFF
-    shard.write_bytes(content)
+    flip(Path(tracks.index.record_path(0)), position + 100)
     track = tracks_of(root, "bridge", 0).cameras[0]
     message = r"shard train-00000-of-\d+, record 3 \(step 3 of camera image\): cannot be read .*pairstream verify"
     with pytest.raises(FormatError, match=message):

@@ -351,7 +351,7 @@ def test_a_wrong_name_leaves_no_folder(bucket: str, cache: Path) -> None:
 
 
 def test_the_doctor_of_the_browser_names_the_bucket(bucket: str, cache: Path, tmp_path: Path) -> None:
-    opened = BrowsedRoot.open(cached_root(bucket, cache), marks=tmp_path / "marks.json")
+    opened = BrowsedRoot(cached_root(bucket, cache), marks=tmp_path / "marks.json")
     with pytest.raises(StreamError, match=f"^pairstream doctor: {bucket}: only local folders can be checked"):
         write_static(opened, tmp_path / "report", episodes=None, doctor=True, most_bytes=1000)
     assert not (tmp_path / "report").exists()
