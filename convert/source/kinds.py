@@ -42,8 +42,6 @@ KINDS = {
     "root": "convert.source.root.dataset:find",
 }
 """Function of each kind; the presets of ``arrays`` are kinds too."""
-_EXTRAS = {"rosbags": "rosbag"}
-"""Extra of each library that the module of a kind imports."""
 _ENTRY_POINTS = "pairstream.sources"
 _KIND_AND_PLACE = re.compile(r"([a-z][a-z0-9_]*):(?!/{2})(.*)", re.DOTALL)
 _VERSION = re.compile(r"\d+\.\d+\.\d+")
@@ -189,6 +187,6 @@ def _import(function_path: str) -> ModuleType:
     try:
         return importlib.import_module(function_path.partition(":")[0])
     except ImportError as error:
-        library = (error.name or "").partition(".")[0]
-        extra = _EXTRAS.get(library)
-        raise UsageError(missing(library, extra, by=f"{extra}:") if extra else f"{function_path}: {error}") from error
+        is_rosbags = (error.name or "").partition(".")[0] == "rosbags"
+        message = missing("rosbags", "rosbag", by="rosbag:") if is_rosbags else f"{function_path}: {error}"
+        raise UsageError(message) from error

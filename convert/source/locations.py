@@ -56,14 +56,10 @@ def find_files(
 
 
 def find_paths(location: str, patterns: Sequence[str], *, stores: Sequence[str] = ()) -> tuple[str, list[Path]]:
-    """Return the folder and the files that a location names: a file, a folder, or a glob.
+    """Return the folder and the files of a location, an absolute path: a file, a folder (``patterns``), or a glob.
 
-    An existing path is never a glob, whatever characters it has. A file in a store means the store.
-
-    Args:
-        location: Absolute path.
-        patterns: Names of the files of a folder and its subfolders.
-        stores: Names of files that make a folder one file, such as ``.zgroup``.
+    An existing path is never a glob, whatever characters it has. A file in a store means the store: a folder with one
+    of the files ``stores``, such as ``.zgroup``.
 
     Raises:
         SourceError: Nothing exists there, or a folder cannot be read.
@@ -113,7 +109,8 @@ def walk(folder: Path, patterns: Sequence[str], stores: Sequence[str] = ()) -> I
     pending = [folder]
     for start in pending:  # Grows by the links that are met.
         if _is_store(start, stores):
-            yield from [start] * _is_new(start, seen)
+            if _is_new(start, seen):
+                yield start
             continue
         for parent, folder_names, file_names in os.walk(start, onerror=_refuse):
             if not _is_new(Path(parent), seen):

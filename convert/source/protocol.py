@@ -79,12 +79,10 @@ class SourceShard(ABC):
     """A piece of a split that one worker converts.
 
     Attributes:
-        index: Number of the shard in its split.
-        count: Count of the split's shards.
+        index: Number of the shard among the ``count`` shards of its split.
         path: Location for messages.
         name: Name in the index and the manifest.
         records: Count of episodes according to the dataset's metadata, None if unknown before reading.
-        bytes: Size of its files.
     """
 
     split: str
@@ -240,8 +238,8 @@ class Source(ABC):
         if unknown:
             sorted_ids = sorted(known_ids)
             position = bisect_left(sorted_ids, unknown[0])
-            neighbours = sorted_ids[max(0, position - 500) : position + 500]
-            suggestion = closest(unknown[0], neighbours, noun="episodes")
+            # A comparison with all would take long.
+            suggestion = closest(unknown[0], sorted_ids[max(0, position - 500) : position + 500], noun="episodes")
             more_unknown = f" ({len(unknown):,} such names)" if len(unknown) > 1 else ""
             raise UsageError(f"{dataset}: --episodes: no episode {unknown[0]!r:.200}{more_unknown}; {suggestion}")
 

@@ -53,11 +53,10 @@ class RootShard(SourceShard):
     """A shard of a converted dataset.
 
     Attributes:
-        folder: Folder of the dataset's version.
-        number: Number of the shard in its split there.
+        number: Number of the shard in its split of the dataset ``folder``.
+        sha256: Hash of its file, as the manifest has it.
         episodes: Count of steps, bytes of records, source file and number in that file, of each episode.
         prefix: Text in front of the source files.
-        sha256: Hash of its file, as the manifest has it.
     """
 
     folder: str

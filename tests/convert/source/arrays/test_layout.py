@@ -60,15 +60,9 @@ def read(path: Path, layout: dict[str, Any], camera: str = "front") -> list[list
 
 def test_a_folder_of_ones_own_files_converts_with_ten_lines_of_yaml(tmp_path: Path) -> None:
     for number in range(2):
-        path = write(
-            tmp_path / "mine" / f"run{number}_push_the_cup.hdf5",
-            {
-                "cam/front": scene(4, seed=number),
-                "cmd": np.arange(8.0).reshape(4, 2) + number,
-                "joints": np.ones((4, 6)),
-                "setup/pose": np.arange(3.0),
-            },
-        )
+        arrays = {"cam/front": scene(4, seed=number), "cmd": np.arange(8.0).reshape(4, 2) + number}
+        arrays |= {"joints": np.ones((4, 6)), "setup/pose": np.arange(3.0)}
+        path = write(tmp_path / "mine" / f"run{number}_push_the_cup.hdf5", arrays)
         with h5py.File(path, "a") as file:
             file.attrs["operator"] = f"person {number}"
     text = f"""
@@ -93,10 +87,8 @@ state:
 
 
 def test_arrays_of_another_length_are_no_steps_and_are_told(tmp_path: Path) -> None:
-    path = write(
-        tmp_path / "own.hdf5",
-        {"front": scene(4, seed=0), "action": np.ones((4, 2)), "calibration": np.ones((3, 3)), "when": 1.5},
-    )
+    arrays = {"front": scene(4, seed=0), "action": np.ones((4, 2)), "calibration": np.ones((3, 3)), "when": 1.5}
+    path = write(tmp_path / "own.hdf5", arrays)
     source = find_source(f"arrays:{path}", [], {})
     assert set(source.features) == {"steps/front", "steps/action", "file"}
     assert source.remarks[-1] == "arrays that are no steps: calibration (3 values, not 4), when (1 values, not 4)"
@@ -121,10 +113,8 @@ def test_pictures_are_turned_clockwise_raw_and_encoded(tmp_path: Path, degrees: 
 def test_floats_and_channels_first_are_read_as_declared(tmp_path: Path) -> None:
     pictures = scene(3, seed=1)
     whites = (pictures / np.float32(255)).astype(np.float32)
-    path = write(
-        tmp_path / "own.hdf5",
-        {"front": np.moveaxis(whites, -1, 1), "side": pictures + np.float32(0.4), "action": np.ones((3, 2))},
-    )
+    arrays = {"front": np.moveaxis(whites, -1, 1), "side": pictures + np.float32(0.4), "action": np.ones((3, 2))}
+    path = write(tmp_path / "own.hdf5", arrays)
     layout = {"pictures": {"front": {"floats": 1, "channels_first": True}, "side": {"floats": 255}}}
     np.testing.assert_array_equal(read(path, layout)[0], pictures)
     np.testing.assert_array_equal(read(path, layout, "side")[0], pictures)
@@ -137,10 +127,8 @@ def test_rows_of_any_kind_give_their_bytes_without_padding(tmp_path: Path) -> No
     for row, item in zip(padded, webp, strict=True):
         row[: len(item)] = np.frombuffer(item, np.uint8)
     raw = scene(3, seed=3)
-    path = write(
-        tmp_path / "own.hdf5",
-        {"fixed": np.array(data, dtype=f"V{max(map(len, data)) + 5}"), "padded": padded, "action": np.ones((3, 2))},
-    )
+    fixed = np.array(data, dtype=f"V{max(map(len, data)) + 5}")
+    path = write(tmp_path / "own.hdf5", {"fixed": fixed, "padded": padded, "action": np.ones((3, 2))})
     write_encoded(path, "objects", data)
     write_encoded(path, "raw", [item.tobytes() for item in raw])
     layout = {"pictures": {"raw": {"raw": [[files.HEIGHT, files.WIDTH, 3]]}}}
@@ -161,18 +149,16 @@ def test_frames_of_chunks_of_any_shape_are_the_sources(
     path = write(tmp_path / "own.hdf5", {"front": pictures}, chunks=chunks, compression=compression)
     write(path, {"action": np.ones((30, 2)), "ends": [11, 11, 30]})
     frame = pictures[0].nbytes
-    for small, cached, piece in ((100, 1000, 1000), (2, 1000, 1000), (0, 0, 3)):
-        monkeypatch.setattr(opening, "_SMALL", small * frame)
-        monkeypatch.setattr(opening, "_CACHED", cached * frame)
-        monkeypatch.setattr(opening, "PIECE", piece * frame)
-        monkeypatch.setattr(plain, "_BLOCK", 5 * frame)
+    monkeypatch.setattr(plain, "_BLOCK", 5 * frame)
+    for limits in ((100, 1000, 1000), (2, 1000, 1000), (0, 0, 3)):
+        for name, frames in zip(("_SMALL", "_CACHED", "PIECE"), limits, strict=True):
+            monkeypatch.setattr(opening, name, frames * frame)
         result = read(path, {"ends": "ends", "leave_out": "ends"})
         assert [len(item) for item in result] == [11, 0, 19]
         np.testing.assert_array_equal(np.concatenate([np.stack(result[0]), np.stack(result[2])]), pictures)
 
 
 def test_a_chunk_larger_than_a_block_is_read_with_a_cache_that_holds_it(tmp_path: Path, monkeypatch: Any) -> None:
-
     monkeypatch.setattr(opening, "_SMALL", 1000)
     pictures = scene(40, seed=1)
     path = write(tmp_path / "own.hdf5", {"front": pictures}, chunks=pictures.shape, compression="gzip")

@@ -1,5 +1,7 @@
 import json
+import os
 import shutil
+import sys
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -44,6 +46,11 @@ def find(dataset: RldsDataset) -> RldsSource:
 def edit_info(dataset: RldsDataset, **changes: Any) -> None:
     path = dataset.path / "dataset_info.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def edit_split(dataset: RldsDataset, **changes: Any) -> None:
+    first, *others = json.loads((dataset.path / "dataset_info.json").read_text())["splits"]
+    edit_info(dataset, splits=[{**first, **changes}, *others])
 
 
 def test_the_first_root_that_has_it_wins(written: RldsDataset, copied: RldsDataset, tmp_path: Path) -> None:
@@ -108,11 +115,61 @@ def test_a_copy_without_features_is_incomplete(copied: RldsDataset) -> None:
         find(copied)
 
 
+@pytest.mark.parametrize("form", ["pythonClassName", "type"])
+def test_a_class_of_a_feature_is_not_imported(copied: RldsDataset, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
+    """TFDS would import the module, from the working folder too, and so run what it holds."""
+    (copied.path / "evil_module.py").write_text(f"open({str(copied.path / 'ran')!r}, 'w').close()\n")
+    monkeypatch.syspath_prepend(str(copied.path))
+    tree = json.loads((copied.path / "features.json").read_text())
+    tree["featuresDict"]["features"]["evil"] = {form: "evil_module.Feature", "content": {}}
+    (copied.path / "features.json").write_text(json.dumps(tree))
+    message = r"features\.json has a feature of the class 'evil_module\.Feature', which is not one of TFDS's"
+    with pytest.raises(SourceError, match=message):
+        find(copied)
+    assert "evil_module" not in sys.modules and not (copied.path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    "template", ["../../{SPLIT}-{SHARD_X_OF_Y}", "/etc/{SPLIT}-{SHARD_X_OF_Y}", "a/{SHARD_X_OF_Y}"]
+)
+def test_files_outside_of_the_dataset_are_not_opened(copied: RldsDataset, template: str) -> None:
+    edit_split(copied, filepathTemplate=template)
+    with pytest.raises(SourceError):
+        result = find(copied)
+        for split in result.splits:
+            result.shards(split)
+
+
+def test_the_name_of_a_dataset_does_not_lead_outside(copied: RldsDataset) -> None:
+    edit_info(copied, name="../../../etc/demo")
+    assert {Path(shard.path).parent for shard in find(copied).shards("train")} == {copied.path}
+
+
+@pytest.mark.parametrize("name", ["../train", "/train", "..", "tr/ain", "", 5, "a" * 300])
+def test_a_split_that_cannot_be_a_folder_is_refused(copied: RldsDataset, name: Any) -> None:
+    edit_split(copied, name=name)
+    with pytest.raises(SourceError, match=r"has a split .*; splits become folders|TFDS cannot read its metadata"):
+        find(copied)
+
+
 @pytest.mark.parametrize("name", ["dataset_info.json", "features.json"])
-@pytest.mark.parametrize("content", ["", "[]", '{"a": 1}', "null"])
-def test_metadata_that_tfds_cannot_read_are_named(copied: RldsDataset, name: str, content: str) -> None:
-    (copied.path / name).write_text(content)
-    with pytest.raises(SourceError, match=str(copied.path)):
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        *((content, "not a JSON file") for content in (b"", b"[" * 10**6, b'{"a":' * 10**6, b"\xff\xfe")),
+        (b'{"a": 1' + b"0" * 10**5 + b"}", "not a JSON file"),
+        *((content, "TFDS cannot read|not an RLDS") for content in (b"[]", b'{"a": 1}', b"null")),
+    ],
+)
+def test_metadata_that_cannot_be_read_are_refused(copied: RldsDataset, name: str, content: bytes, message: str) -> None:
+    (copied.path / name).write_bytes(content)
+    with pytest.raises(SourceError, match=rf"{copied.path}.*({message})"):
+        find(copied)
+
+
+def test_metadata_larger_than_any_are_not_read(copied: RldsDataset) -> None:
+    os.truncate(copied.path / "features.json", 10**12)
+    with pytest.raises(SourceError, match=r"features\.json: not a JSON file .larger than"):
         find(copied)
 
 

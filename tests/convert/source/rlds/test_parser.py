@@ -128,13 +128,6 @@ def test_raw_frames_are_the_pixels_that_tfds_decodes(reference: list[dict[str, A
             np.testing.assert_array_equal(frame, step["observation"]["raw"])
 
 
-def test_doubles_that_are_stored_as_bytes_keep_their_precision(parsed: list[Episode]) -> None:
-    values = parsed[0].steps["zlib_double"].values
-    assert isinstance(values, np.ndarray)
-    assert values.dtype == np.float64
-    np.testing.assert_array_equal(values.reshape(3, 2), [step["zlib_double"] for step in EPISODES[0]["steps"]])
-
-
 DEMO_FEATURES = flatten_features(tfds.features.FeaturesDict(demo_features()), context="test")
 DEMO_PARSER = EpisodeParser(
     [DEMO_FEATURES["steps/observation/image"]],
