@@ -47,7 +47,7 @@ _ENCODERS = {
     "h264": ("libx264", {"crf": "23", "g": "2"}),
     "hevc": ("libx265", {"crf": "26", "g": "2", "x265-params": "log-level=none"}),
 }
-_READERS = {"lerobot": "convert.source.lerobot.video", "hdf5": "convert.source.arrays.hdf5"}
+_READERS = {"lerobot": "convert.source.lerobot.video", "hdf5": "convert.source.arrays.opening"}
 """Module that each kind of source imports when it reads."""
 
 

@@ -11,35 +11,28 @@ from convert.source.features import Feature
 _WRIST = re.compile(r"wrist|hand|gripper")
 _VECTORS = {"action": ("action", "actions"), "state": ("state", "qpos", "proprio", "joint_positions")}
 """Last parts of the feature names of each vector, most preferred first."""
+_Counts = Sequence[int | None]
 _INSTRUCTION = ("language_instruction", "natural_language_instruction", "instruction", "language", "task", "prompt")
 
 
 def describe_features(
-    features: Mapping[str, Feature],
-    *,
-    dataset_name: str,
-    splits: Mapping[str, Sequence[int | None]],
-    lengths: Sequence[int],
+    features: Mapping[str, Feature], *, dataset_name: str, splits: Mapping[str, _Counts], lengths: Sequence[int]
 ) -> dict[str, Any]:
     """Return the fields of a registry entry, as YAML would have them.
 
     The meaning of numbers stays open: every part of action and state has quantity ``other``.
 
     Args:
-        features: Features of the dataset by path.
-        dataset_name: Name of the dataset for people.
         splits: Count of the episodes of each shard, by split.
         lengths: Count of the steps of each episode, as far as known.
     """
     step_features = {feature.name: feature for feature in features.values() if feature.level == "step"}
-    picture_shapes: dict[str, tuple[int | None, ...]] = {}
-    for path, feature in step_features.items():
-        if feature.kind == "image" and feature.dtype == "uint8" and not feature.sequences:
-            picture_shapes[path] = feature.shape
+    images = {path: feature for path, feature in step_features.items() if feature.kind == "image"}
+    pictures = [path for path, image in images.items() if image.dtype == "uint8" and not image.sequences]
     entry: dict[str, Any] = {
         "version": "1.0.0",
         "description": f"Dataset {dataset_name}.",
-        "cameras": describe_cameras(picture_shapes),
+        "cameras": describe_cameras({path: images[path].shape for path in pictures}),
         **{vector: _describe_vector(step_features, names) for vector, names in _VECTORS.items()},
         "splits": {split: sum(filter(None, counts)) for split, counts in splits.items() if None not in counts},
     }
@@ -79,10 +72,9 @@ def describe_cameras(
 
 
 def camera_names(paths: Sequence[str]) -> dict[str, str]:
-    """Return the path of each camera by its name.
+    """Return the path of each camera by its name: the last part, or the complete path where two cameras share it.
 
-    The name is the last part of the path, or the complete path where two cameras share the last part. Names that are
-    still equal, because characters were replaced, get a number.
+    Names that are still equal, because characters were replaced, get a number.
     """
     short_names = [valid_name(path.rsplit("/" if "/" in path else ".", 1)[-1], default="camera") for path in paths]
     full_names = [valid_name(path, default="camera") for path in paths]
@@ -108,29 +100,22 @@ def valid_name(text: str, *, default: str) -> str:
 
 
 def camera_roles(camera_paths: Sequence[str], depth_paths: Container[str] = ()) -> list[str]:
-    """Return the role of each camera, in order.
+    """Return the role of each camera, in order: ``wrist`` by its name, or ``primary``, ``secondary`` and ``other``.
 
-    A camera with wrist, hand or gripper in its name has the role ``wrist``. Of the remaining cameras the first is
-    ``primary``, the second ``secondary``, all further ones ``other``. Where all are of the wrist, the first is
-    ``primary``.
-
-    A camera of ``depth_paths`` has the role of the colour camera of the same name but for "depth", otherwise ``wrist``
-    or ``other``.
+    Where all are of the wrist, the first is ``primary``. A camera of ``depth_paths`` has the role of the colour camera
+    of the same name but for "depth", otherwise ``wrist`` or ``other``.
     """
-    colour_paths = [camera_path for camera_path in camera_paths if camera_path not in depth_paths]
-    is_wrist_camera = [bool(_WRIST.search(camera_path.lower())) for camera_path in colour_paths]
-    if all(is_wrist_camera) and is_wrist_camera:
-        is_wrist_camera[0] = False
+    colour_paths = [path for path in camera_paths if path not in depth_paths]
+    is_wrist = {path: bool(_WRIST.search(path.lower())) for path in camera_paths}
+    if colour_paths and all(is_wrist[path] for path in colour_paths):
+        is_wrist[colour_paths[0]] = False
     free_roles = iter(["primary", "secondary"])
-    role_by_path = {
-        path: "wrist" if is_wrist else next(free_roles, "other")
-        for path, is_wrist in zip(colour_paths, is_wrist_camera, strict=True)
-    }
-    role_by_view = {_view(camera_path): role for camera_path, role in role_by_path.items()}
-    return [
-        role_by_path.get(path) or role_by_view.get(_view(path), "wrist" if _WRIST.search(path.lower()) else "other")
-        for path in camera_paths
-    ]
+    roles = {path: "wrist" if is_wrist[path] else next(free_roles, "other") for path in colour_paths}
+    role_by_view = {_view(path): role for path, role in roles.items()}
+    for path in camera_paths:
+        if path in depth_paths:
+            roles[path] = role_by_view.get(_view(path), "wrist" if is_wrist[path] else "other")
+    return [roles[path] for path in camera_paths]
 
 
 def _view(path: str) -> str:
@@ -146,9 +131,9 @@ def describe_parts(features: Mapping[str, Feature], feature_paths: Sequence[str]
     """Yield the parts of a vector from step features; features other than numbers of a fixed size are skipped."""
     for path in feature_paths:
         feature = features.get(path)
-        if feature is None or feature.kind == "image" or feature.dtype == "string" or not feature.size:
+        if feature is None or feature.kind == "image" or feature.dtype == "string":
             continue
-        if not feature.sequences:
+        if feature.size and not feature.sequences:
             yield {"path": path, "dims": feature.size, "quantity": "other", "kind": "absolute"}
 
 

@@ -20,19 +20,15 @@ def path_size(path: Path) -> int:
 def digest_path(path: Path) -> str:
     """Return a SHA-256 in hex of a file or of all files of a folder; large ones are sampled."""
     file_paths = sorted(file_path for file_path in path.rglob("*") if file_path.is_file()) if path.is_dir() else [path]
-    file_stamps = [_stamp(file_path) for file_path in file_paths]
     # Of a large folder, the content of evenly spaced files and the size of all files.
-    stride = max(1, sum(num_bytes for num_bytes, _ in file_stamps) // _HASHED)
+    stride = max(1, path_size(path) // _HASHED)
     lines = []
-    for file_number, (file_path, stamp) in enumerate(zip(file_paths, file_stamps, strict=True)):
-        content = _digest(file_path, *stamp) if file_number % stride == 0 else stamp[0]
+    for file_number, file_path in enumerate(file_paths):
+        status = file_path.stat()
+        is_read = file_number % stride == 0
+        content = _digest(file_path, status.st_size, status.st_mtime_ns) if is_read else status.st_size
         lines.append(f"{file_path.relative_to(path)} {content}")
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
-
-
-def _stamp(path: Path) -> tuple[int, int]:
-    status = path.stat()
-    return status.st_size, status.st_mtime_ns
 
 
 @lru_cache(maxsize=1024)
@@ -44,9 +40,8 @@ def _digest(file_path: Path, num_bytes: int, _changed: int) -> str:
             digest.update(file.read())
         else:
             sample_bytes = 1 << 20
-            for sample_start in range(0, num_bytes, max(num_bytes // (_HASHED // sample_bytes), sample_bytes)):
+            stride = max(num_bytes // (_HASHED // sample_bytes), sample_bytes)
+            for sample_start in (*range(0, num_bytes, stride), num_bytes - sample_bytes):
                 file.seek(sample_start)
                 digest.update(file.read(sample_bytes))
-            file.seek(num_bytes - sample_bytes)
-            digest.update(file.read(sample_bytes))
     return digest.hexdigest()

@@ -21,11 +21,7 @@ EPISODE_IDS = "source_file__episode"
 
 
 def episode_id(source_file: str, position: int) -> str:
-    """Return the id of an episode, as TFDS makes it; no other file and number give the same id.
-
-    >>> episode_id("day 1/b.hdf5", 2)
-    'day 1/b.hdf5__2'
-    """
+    """Return the id of an episode, as TFDS makes it, ``day 1/b.hdf5__2``; no other file and number give the same."""
     return f"{source_file}__{position}"
 
 

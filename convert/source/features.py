@@ -54,36 +54,31 @@ SUCCESS = Feature(path="success", kind="tensor", level="episode", shape=(), dtyp
 
 
 def merge_features(episodes: Iterable[Mapping[str, Feature]]) -> tuple[dict[str, Feature], list[str]]:
-    """Return the features that any episode has, with the most common shape, and remarks.
+    """Return the features that any episode has, with the most common shape, and remarks on those left out.
 
-    Numbers get a type that holds those of all; pictures of several sizes get no size. The remarks name features that
-    differ in another way, and features without values.
+    Numbers get a type that holds those of all; pictures of several sizes get no size.
     """
     by_path: dict[str, list[Feature]] = {}
     for episode_features in episodes:
         for feature_path, feature in episode_features.items():
             by_path.setdefault(feature_path, []).append(feature)
     merged = {feature_path: _merge(same_path) for feature_path, same_path in by_path.items()}
-    varying_forms = [_forms(by_path[feature_path]) for feature_path, feature in merged.items() if feature.varies]
-    empty_names = [feature.name for feature in merged.values() if feature.size == 0]
     remarks = []
-    if varying_forms:
+    if varying_forms := [_forms(by_path[path]) for path, feature in merged.items() if feature.varies]:
         remarks.append(f"differ between episodes, so left out unless the entry names them: {'; '.join(varying_forms)}")
-    if empty_names:
+    if empty_names := [feature.name for feature in merged.values() if feature.size == 0]:
         remarks.append(f"without values, so left out: {', '.join(empty_names)}")
     return merged, remarks
 
 
 def _merge(features: Sequence[Feature]) -> Feature:
-    """Merge the same feature of several episodes."""
     form_counts = Counter(_form(feature) for feature in features)
     common_form = max(form_counts, key=form_counts.__getitem__)
     same_form = [feature for feature in features if _form(feature) == common_form]
     merged = replace(same_form[0], varies=len(form_counts) > 1)
     if merged.kind == "image":
-        lengths = zip(*(feature.shape for feature in same_form), strict=True)
-        shape = tuple(length[0] if len(set(length)) == 1 else None for length in lengths)
-        return replace(merged, shape=shape)
+        sides = zip(*(feature.shape for feature in same_form), strict=True)
+        return replace(merged, shape=tuple(side[0] if len(set(side)) == 1 else None for side in sides))
     if merged.dtype == "string":
         return merged
     return replace(merged, dtype=np.result_type(*(feature.dtype for feature in same_form)).name)

@@ -17,11 +17,11 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from convert.errors import ConfigError, UsageError
+from convert.source.arrays.preset import preset_names, recognise_arrays
 from convert.source.describe import valid_name
 from convert.source.lerobot.files import HUB_DATASET
 from convert.source.locations import JOIN, walk
 from convert.source.rosbag.layout import METADATA, PATTERNS
-from stream.base.configs import CONFIGS
 from stream.base.errors import closest
 from stream.base.extras import missing
 from stream.format.names import MANIFEST_NAME
@@ -42,8 +42,6 @@ KINDS = {
     "root": "convert.source.root.dataset:find",
 }
 """Function of each kind; the presets of ``arrays`` are kinds too."""
-_EXTRAS = {"rosbags": "rosbag"}
-"""Extra of each library that the module of a kind imports."""
 _ENTRY_POINTS = "pairstream.sources"
 _KIND_AND_PLACE = re.compile(r"([a-z][a-z0-9_]*):(?!/{2})(.*)", re.DOTALL)
 _VERSION = re.compile(r"\d+\.\d+\.\d+")
@@ -56,7 +54,7 @@ _FORMATS = {
     **dict.fromkeys(("py", "npz", "function"), "python"),
 }
 """Kind of source by common names of formats and libraries."""
-_SUFFIXES: Mapping[str, str] = {".py": "python", ".bag": "rosbag", ".mcap": "rosbag"}
+_SUFFIXES = {".py": "python", ".bag": "rosbag", ".mcap": "rosbag"}
 """Kind of a file by the end of its name."""
 
 
@@ -110,12 +108,9 @@ def dataset_name(kind: str, location: str) -> str:
 
 
 def find_source(dataset: str, roots: Sequence[str], layout: Mapping[str, Any]) -> Source:
-    """Find a dataset.
+    """Find the dataset ``KIND:PLACE``, below the folders of ``--source`` unless it is a path.
 
-    Args:
-        dataset: ``KIND:PLACE``.
-        roots: Folders of ``--source``.
-        layout: How its files are to be read, for kinds that take a layout.
+    ``layout`` says how its files are to be read, for kinds that take a layout.
 
     Raises:
         ConfigError, UsageError: See ``split_source``, and the function of the kind.
@@ -130,12 +125,9 @@ def suggest_layout(dataset: str, roots: Sequence[str]) -> Mapping[str, Any]:
     The module of a kind that takes one has a function ``suggest_layout(location, roots)``.
     """
     kind, location = split_source(dataset)
-    if kind in _presets():
-        return {}
-    module = _import(_function_paths()[kind])
-    if not hasattr(module, "suggest_layout"):
-        return {}
-    suggested_layout: Mapping[str, Any] = module.suggest_layout(location, roots)
+    function_path = _function_paths().get(kind)
+    suggest = getattr(_import(function_path), "suggest_layout", None) if function_path else None
+    suggested_layout: Mapping[str, Any] = suggest(location, roots) if suggest else {}
     return suggested_layout
 
 
@@ -154,35 +146,28 @@ def recognise(dataset_path: str) -> str:
         return "rlds"
     if (folder / METADATA).is_file() or (folder.is_dir() and any(walk(folder, PATTERNS))):
         return "rosbag"
-    from convert.source.arrays.preset import recognise_arrays
-
     if arrays_kind := recognise_arrays(folder):
         return arrays_kind
-    kind_names = ", ".join(sorted(kinds()))
+    # Only here, because it imports pyarrow.
     from convert.source.picture_names import describe_parquet
 
     if parquet_note := describe_parquet(folder) if folder.is_dir() else "":
         raise ConfigError(f"{dataset_path}: its kind cannot be determined{parquet_note}")
-    raise ConfigError(
-        f"{dataset_path}: its content does not show the kind of a dataset; write KIND:{dataset_path} with one of "
-        f"{kind_names}, or read files of another format with your own function: python:FILE.py:FUNCTION --source "
-        f"{dataset_path} (docs/own-data.md)"
-    )
+    advice = f"write KIND:{dataset_path} with one of {', '.join(sorted(kinds()))}, or read files of another format"
+    example = f"python:FILE.py:FUNCTION --source {dataset_path} (docs/own-data.md)"
+    fault = "its content does not show the kind of a dataset"
+    raise ConfigError(f"{dataset_path}: {fault}; {advice} with your own function: {example}")
 
 
 @cache
 def kinds() -> dict[str, Finder]:
     """Return the function of each kind, built in or from another package."""
     finders: dict[str, Finder] = {kind_name: _lazily(path) for kind_name, path in _function_paths().items()}
-    return finders | {kind_name: partial(_lazily(KINDS["arrays"]), preset=kind_name) for kind_name in _presets()}
+    return finders | {kind_name: partial(_lazily(KINDS["arrays"]), preset=kind_name) for kind_name in preset_names()}
 
 
 def _function_paths() -> dict[str, str]:
     return {entry_point.name: entry_point.value for entry_point in entry_points(group=_ENTRY_POINTS)} | KINDS
-
-
-def _presets() -> list[str]:
-    return sorted(preset_path.stem for preset_path in CONFIGS.glob("layouts/*.yaml"))
 
 
 def _lazily(function_path: str) -> Callable[..., Source]:
@@ -202,6 +187,6 @@ def _import(function_path: str) -> ModuleType:
     try:
         return importlib.import_module(function_path.partition(":")[0])
     except ImportError as error:
-        library = (error.name or "").partition(".")[0]
-        extra = _EXTRAS.get(library)
-        raise UsageError(missing(library, extra, by=f"{extra}:") if extra else f"{function_path}: {error}") from error
+        is_rosbags = (error.name or "").partition(".")[0] == "rosbags"
+        message = missing("rosbags", "rosbag", by="rosbag:") if is_rosbags else f"{function_path}: {error}"
+        raise UsageError(message) from error

@@ -44,13 +44,7 @@ def refuse_layout(kind: str, layout: Mapping[str, Any]) -> None:
 def find_files(
     location: str, roots: Sequence[str], patterns: Sequence[str], *, stores: Sequence[str] = ()
 ) -> tuple[str, list[Path]]:
-    """Return the folder and the files that a location names, in the first folder of ``roots`` that has them.
-
-    The arguments, apart from ``roots``, are those of ``find_paths``.
-
-    Raises:
-        SourceError: Nothing exists there, or a folder cannot be read.
-    """
+    """Return what ``find_paths`` returns for the first of ``roots`` that has the location; raises its SourceError."""
     messages = []
     for candidate in candidates(location, roots):
         try:
@@ -62,14 +56,10 @@ def find_files(
 
 
 def find_paths(location: str, patterns: Sequence[str], *, stores: Sequence[str] = ()) -> tuple[str, list[Path]]:
-    """Return the folder and the files that a location names: a file, a folder, or a glob.
+    """Return the folder and the files of a location, an absolute path: a file, a folder (``patterns``), or a glob.
 
-    An existing path is never a glob, whatever characters it has. A file in a store means the store.
-
-    Args:
-        location: Absolute path.
-        patterns: Names of the files of a folder and its subfolders.
-        stores: Names of files that make a folder one file, such as ``.zgroup``.
+    An existing path is never a glob, whatever characters it has. A file in a store means the store: a folder with one
+    of the files ``stores``, such as ``.zgroup``.
 
     Raises:
         SourceError: Nothing exists there, or a folder cannot be read.
@@ -101,16 +91,10 @@ def _matches(folder: Path, glob_parts: Sequence[str], stores: Sequence[str]) -> 
     elif glob_parts[0] == "**":
         yield from walk(folder, ["/".join(glob_parts[1:]) or "*"], stores)
     elif folder.is_dir():
-        for child in _children(folder):
-            if not child.name.startswith(".") and fnmatchcase(child.name, glob_parts[0]):
-                yield from _matches(child, glob_parts[1:], stores)
-
-
-def _children(folder: Path) -> list[Path]:
-    try:
-        return sorted(folder.iterdir())
-    except OSError as error:
-        raise _unreadable(error) from None
+        parent, folder_names, file_names = next(os.walk(folder, onerror=_refuse))
+        for name in sorted([*folder_names, *file_names]):
+            if not name.startswith(".") and fnmatchcase(name, glob_parts[0]):
+                yield from _matches(Path(parent, name), glob_parts[1:], stores)
 
 
 def walk(folder: Path, patterns: Sequence[str], stores: Sequence[str] = ()) -> Iterator[Path]:
@@ -123,33 +107,24 @@ def walk(folder: Path, patterns: Sequence[str], stores: Sequence[str] = ()) -> I
     """
     seen: set[tuple[int, int]] = set()
     pending = [folder]
-    while pending:
-        links: list[Path] = []
-        for start in pending:
-            if not _is_store(start, stores):
-                yield from _walk_real(start, patterns, stores, seen=seen, links=links)
-            elif _is_new(start, seen):
+    for start in pending:  # Grows by the links that are met.
+        if _is_store(start, stores):
+            if _is_new(start, seen):
                 yield start
-        pending = links
-
-
-def _walk_real(
-    folder: Path, patterns: Sequence[str], stores: Sequence[str], *, seen: set[tuple[int, int]], links: list[Path]
-) -> Iterator[Path]:
-    """Yield the files below a folder without following links to folders, which are added to ``links``."""
-    for parent, folder_names, file_names in os.walk(folder, onerror=_refuse):
-        if not _is_new(Path(parent), seen):
-            folder_names.clear()
             continue
-        subfolders = [Path(parent, name) for name in sorted(folder_names) if not name.startswith(".")]
-        links += [subfolder for subfolder in subfolders if subfolder.is_symlink()]
-        subfolders = [subfolder for subfolder in subfolders if not subfolder.is_symlink()]
-        yield from (subfolder for subfolder in subfolders if _is_store(subfolder, stores) and _is_new(subfolder, seen))
-        folder_names[:] = [subfolder.name for subfolder in subfolders if not _is_store(subfolder, stores)]
-        for file_name in sorted(file_names):
-            path = Path(parent, file_name)
-            if not file_name.startswith(".") and any(path.match(pattern) for pattern in patterns):
-                yield path
+        for parent, folder_names, file_names in os.walk(start, onerror=_refuse):
+            if not _is_new(Path(parent), seen):
+                folder_names.clear()
+                continue
+            subfolders = [Path(parent, name) for name in sorted(folder_names) if not name.startswith(".")]
+            pending += [subfolder for subfolder in subfolders if subfolder.is_symlink()]
+            subfolders = [subfolder for subfolder in subfolders if not subfolder.is_symlink()]
+            yield from (path for path in subfolders if _is_store(path, stores) and _is_new(path, seen))
+            folder_names[:] = [subfolder.name for subfolder in subfolders if not _is_store(subfolder, stores)]
+            for file_name in sorted(file_names):
+                path = Path(parent, file_name)
+                if not file_name.startswith(".") and any(path.match(pattern) for pattern in patterns):
+                    yield path
 
 
 def _is_new(path: Path, seen_folders: set[tuple[int, int]]) -> bool:
@@ -160,11 +135,8 @@ def _is_new(path: Path, seen_folders: set[tuple[int, int]]) -> bool:
 
 
 def _refuse(error: OSError) -> None:
-    raise _unreadable(error)
-
-
-def _unreadable(error: OSError) -> SourceError:
-    return SourceError(f"{error.filename}: cannot be read ({error.strerror}); give permission, or name other files")
+    message = f"{error.filename}: cannot be read ({error.strerror}); give permission, or name other files"
+    raise SourceError(message) from None
 
 
 def _is_store(path: Path, markers: Sequence[str]) -> bool:

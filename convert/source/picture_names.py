@@ -19,13 +19,9 @@ FUNCTION = "read both with your own function, python:FILE.py:FUNCTION (docs/own-
 
 
 def describe_names(text_by_column: Mapping[str, str], data_file: Path, dataset_folder: Path) -> str:
-    """Return a clause about the first column that names an existing picture file, empty if none does.
+    """Return a clause about the first column with a text that names an existing picture file, empty if none does.
 
-    Args:
-        text_by_column: One text of each column, by the name of the column.
-        data_file: File of the columns. Relative names are looked up in its folder and those above it, up to
-            ``dataset_folder``.
-        dataset_folder: Folder of the dataset.
+    Relative names are looked up in the folder of the file and those above it, up to ``dataset_folder``.
     """
     parents = [parent for parent in data_file.parents if parent.is_relative_to(dataset_folder)]
     for column_name, text in text_by_column.items():
@@ -38,17 +34,11 @@ def describe_names(text_by_column: Mapping[str, str], data_file: Path, dataset_f
 
 def describe_parquet(dataset_folder: Path) -> str:
     """Return the clause about the first parquet file below a folder, empty if it names no picture files."""
-    data_file = next(walk(dataset_folder, ["*.parquet"]), None)
-    if data_file is None:
-        return ""
-    with contextlib.suppress(pa.ArrowException, OSError):
+    with contextlib.suppress(pa.ArrowException, OSError, StopIteration):
+        data_file = next(walk(dataset_folder, ["*.parquet"]))
         parquet_file = pq.ParquetFile(data_file)
-        text_columns = [column.name for column in parquet_file.schema_arrow if _is_text(column.type)]
-        for batch in parquet_file.iter_batches(1, columns=text_columns):
-            text_by_column = {column_name: text for column_name, text in batch.to_pylist()[0].items() if text}
-            return describe_names(text_by_column, data_file, dataset_folder)
+        columns = [field.name for field in parquet_file.schema_arrow if field.type in (pa.string(), pa.large_string())]
+        (row,) = next(parquet_file.iter_batches(1, columns=columns)).to_pylist()
+        text_by_column = {column_name: text for column_name, text in row.items() if text}
+        return describe_names(text_by_column, data_file, dataset_folder)
     return ""
-
-
-def _is_text(arrow_type: pa.DataType) -> bool:
-    return bool(pa.types.is_string(arrow_type) or pa.types.is_large_string(arrow_type))

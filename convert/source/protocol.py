@@ -13,7 +13,6 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -25,8 +24,6 @@ from stream.base.errors import closest
 from stream.format.episode_list import OPENPI, EpisodeList
 
 _UNBOUNDED = 1 << 62
-_NEIGHBOURS = 500
-"""Ids before and after the position of an unknown id among which the closest are searched."""
 SPLIT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}")
 """Name of a split, which becomes a folder."""
 Span = tuple[int, int]
@@ -65,20 +62,16 @@ class SourceEpisode(NamedTuple):
 
 
 class EpisodeReader(Protocol):
-    """An iterator over the requested episodes of an open shard, in order.
+    """An iterator over all requested episodes of an open shard, in order; the frames of one are read before the next.
 
-    It yields every requested episode, a damaged or missing one as ``DamagedEpisode``. The frames of an episode have to
-    be read before the next episode. Memory holds the columns of one episode, never its decoded frames.
+    Memory holds the columns of one episode, never its decoded frames.
     """
 
     def __iter__(self) -> Iterator[SourceEpisode]: ...
 
     @property
     def digests(self) -> Mapping[str, str]:
-        """SHA-256 in hex of each file, over the content that was read.
-
-        If it covers only the beginning of a file, the digest of a later range covers the earlier ranges.
-        """
+        """SHA-256 in hex of each file, over the content that was read; a later range covers the earlier ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,12 +79,10 @@ class SourceShard(ABC):
     """A piece of a split that one worker converts.
 
     Attributes:
-        index: Number of the shard in its split.
-        count: Count of the split's shards.
+        index: Number of the shard among the ``count`` shards of its split.
         path: Location for messages.
         name: Name in the index and the manifest.
         records: Count of episodes according to the dataset's metadata, None if unknown before reading.
-        bytes: Size of its files.
     """
 
     split: str
@@ -138,11 +129,7 @@ class SourceShard(ABC):
     def differs(self, request: ReadRequest, spans: Sequence[Span], *, digest: str, left_out: Mapping[str, int]) -> bool:
         """Return whether the content has changed since it was read with damage.
 
-        Args:
-            request: Parts of the episodes that were read.
-            spans: Episodes that were read.
-            digest: ``join_digests`` of the reader's digests.
-            left_out: Count of damaged episodes by reason.
+        ``digest`` is ``join_digests`` of the reader's digests, ``left_out`` the count of damaged episodes by reason.
         """
         with self.open(request, spans) as reader:
             return join_digests([reader.digests]) != digest
@@ -153,9 +140,7 @@ class Source(ABC):
     """A dataset that was found.
 
     Attributes:
-        path: Its folder.
-        fingerprint: SHA-256 over its metadata files.
-        metadata: Names of these files, the one with the features last.
+        fingerprint: SHA-256 over the files ``metadata``, the one with the features last.
         features: Features by path.
         splits: Count of episodes of each shard, by split; None if unknown before reading.
         entry: Its own fields for the registry: cameras, rate, robot, vectors. Empty if it has none.
@@ -186,36 +171,28 @@ class Source(ABC):
         Raises:
             UsageError: A split does not exist (names the closest), or has no episodes.
         """
-        if requested_splits is None:
-            split_names = [name for name, shard_counts in self.splits.items() if counts_sum(shard_counts) != 0]
-            if not split_names:
-                raise SourceError(f"{self.path}: no split has any episode (splits: {self._listed()})")
-            return split_names
-        for split_name in requested_splits:
+        split_names = [name for name, shard_counts in self.splits.items() if counts_sum(shard_counts) != 0]
+        if requested_splits is None and not split_names:
+            raise SourceError(f"{self.path}: no split has any episode (splits: {self._listed()})")
+        for split_name in requested_splits or ():
             if split_name not in self.splits:
                 hint = closest(split_name, self.splits, noun="splits")
                 raise UsageError(f"{self.path}: no split {split_name!r}; {hint}")
-            if counts_sum(self.splits[split_name]) == 0:
+            if split_name not in split_names:
                 raise SourceError(f"{self.path}: split {split_name!r} has no episodes")
-        return list(requested_splits)
+        return split_names if requested_splits is None else list(requested_splits)
 
     def select_episodes(self, expression: str) -> dict[str, dict[int, tuple[Span, ...]]]:
-        """Resolve a TFDS split expression such as ``train[:5%]`` or ``train[:10]+val``.
-
-        Returns:
-            By split and shard index, the disjoint ranges [start, stop) of episodes, sorted.
+        """Return the ranges, by split and shard index, of a TFDS split expression such as ``train[:10]+val``.
 
         Raises:
             UsageError: The expression is not of TFDS's grammar, names an unknown split, or leaves nothing.
         """
-        counts: dict[str, list[int]] = {}
-        for split, shard_counts in self.splits.items():
-            counts[split] = [count for count in shard_counts if count is not None]
+        counts = {split: [count for count in numbers if count is not None] for split, numbers in self.splits.items()}
         if any(None in shard_counts for shard_counts in self.splits.values()):
-            raise UsageError(
-                f"{self.path}: episodes {expression!r}: files show their episodes only when they are read; choose "
-                "files with --source, or give a list of episodes, a file that ends in .json"
-            )
+            advice = "choose files with --source, or give a list of episodes, a file that ends in .json"
+            fault = "files show their episodes only when they are read"
+            raise UsageError(f"{self.path}: episodes {expression!r}: {fault}; {advice}")
         for split_name in (term.partition("[")[0].strip() for term in expression.split("+")):
             if SPLIT.fullmatch(split_name) and split_name not in {*self.splits, "all"}:
                 suggestion = closest(split_name, self.splits, noun="splits")
@@ -223,8 +200,7 @@ class Source(ABC):
         # Only here, because it takes seconds to import and no other source needs it.
         import tensorflow_datasets as tfds
 
-        new_info = partial(tfds.core.SplitInfo, num_bytes=0)
-        infos = [new_info(name=split, shard_lengths=split_counts) for split, split_counts in counts.items()]
+        infos = [tfds.core.SplitInfo(name=name, shard_lengths=counts[name], num_bytes=0) for name in counts]
         try:
             instruction = tfds.core.ReadInstruction.from_spec(expression)
             terms = instruction.to_absolute(tfds.core.splits.SplitDict(infos))
@@ -237,15 +213,13 @@ class Source(ABC):
             slices_by_split.setdefault(term.splitname, []).append(slice(term.from_, term.to))
         spans_by_shard = {split: shard_spans(counts[split], slices) for split, slices in slices_by_split.items()}
         if not any(spans_by_shard.values()):
-            reason = f"leaves nothing of {self._listed()}; take a wider range"
-            raise UsageError(f"{self.path}: episodes {expression!r} {reason}")
+            fault = f"leaves nothing of {self._listed()}; take a wider range"
+            raise UsageError(f"{self.path}: episodes {expression!r} {fault}")
         return {split: spans for split, spans in spans_by_shard.items() if spans}
 
     def _not_understood(self, expression: str, reason: str) -> UsageError:
-        return UsageError(
-            f"{self.path}: episodes {expression!r}: {reason} (splits: {self._listed()}); write train[:5%] or "
-            "train[3:4]; a list of episodes is a file that ends in .json"
-        )
+        advice = "write train[:5%] or train[3:4]; a list of episodes is a file that ends in .json"
+        return UsageError(f"{self.path}: episodes {expression!r}: {reason} (splits: {self._listed()}); {advice}")
 
     def check_listed(self, episode_list: EpisodeList, *, dataset: str) -> None:
         """Raise UsageError if a list names unknown episodes, provided that the metadata have all ids."""
@@ -264,14 +238,13 @@ class Source(ABC):
         if unknown:
             sorted_ids = sorted(known_ids)
             position = bisect_left(sorted_ids, unknown[0])
-            neighbours = sorted_ids[max(0, position - _NEIGHBOURS) : position + _NEIGHBOURS]
-            suggestion = closest(unknown[0], neighbours, noun="episodes")
+            # A comparison with all would take long.
+            suggestion = closest(unknown[0], sorted_ids[max(0, position - 500) : position + 500], noun="episodes")
             more_unknown = f" ({len(unknown):,} such names)" if len(unknown) > 1 else ""
             raise UsageError(f"{dataset}: --episodes: no episode {unknown[0]!r:.200}{more_unknown}; {suggestion}")
 
     def _listed(self) -> str:
-        counts = self.describe_splits()
-        return ", ".join(f"{split}: {count} episodes" for split, count in counts.items()) or "none"
+        return ", ".join(f"{split}: {count} episodes" for split, count in self.describe_splits().items()) or "none"
 
     def describe_splits(self) -> dict[str, str]:
         """Return the count of the episodes of each split, ``?`` if unknown before reading."""
@@ -290,8 +263,8 @@ def join_digests(digests_of_readers: Iterable[Mapping[str, str]]) -> str:
     digest_by_file: dict[str, str] = {}
     for reader_digests in digests_of_readers:
         digest_by_file |= reader_digests
-    lines = [f"{name} {digest_by_file[name]}\n" for name in sorted(digest_by_file)]
-    return hashlib.sha256("".join(lines).encode()).hexdigest()
+    lines = "".join(f"{name} {digest_by_file[name]}\n" for name in sorted(digest_by_file))
+    return hashlib.sha256(lines.encode()).hexdigest()
 
 
 def shard_spans(shard_lengths: Sequence[int], slices: Iterable[slice]) -> dict[int, tuple[Span, ...]]:

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from convert.errors import DamagedEpisode, MalformedEpisode, SourceError
-from convert.source.arrays.kind import ArraysKind, EpisodeLocation, StepArray, reading, text_of
-from convert.source.arrays.layout import Layout
+from convert.source.arrays.kind import ArraysKind, EpisodeLocation, StepArray, text_of
+from convert.source.arrays.layout import Layout, read_layout
 from convert.source.arrays.opening import open_store
-from convert.source.arrays.preset import complete_entry, layout_of, load_preset, matching_presets
+from convert.source.arrays.preset import Preset, complete_entry, load_preset, matching_presets
 from convert.source.arrays.rows import holds_pictures
-from convert.source.arrays.store import STORES, ArrayInfo, Store
+from convert.source.arrays.store import STORES, ArrayInfo, Store, reading
 from convert.source.describe import unlike_pictures
 from convert.source.files.plain import MAX_STEPS, PlainEpisode
 from convert.source.files.source import FilesSource, open_files, spread
@@ -31,39 +31,29 @@ _LIBRARIES = ("h5py", "zarr")
 
 
 def find(location: str, roots: Sequence[str], layout: Mapping[str, Any], *, preset: str | None = None) -> FilesSource:
-    """Find files of arrays.
-
-    Args:
-        location: File, folder or glob; below a folder of ``--source`` unless it is a path.
-        roots: Folders of ``--source``.
-        layout: Keys of ``convert.source.arrays.layout.Layout``; they override those of the preset.
-        preset: Name of a preset.
+    """Find files of arrays; the keys of ``layout`` override those of the preset.
 
     Raises:
         ConfigError: The layout is not valid.
         SourceError: No file, or none with an episode that can be read.
         UsageError: A library is not installed.
     """
-    chosen_preset = load_preset(preset) if preset else None
-    chosen_layout = layout_of(chosen_preset, layout)
+    chosen_preset = load_preset(preset) if preset else Preset(description="", layout={})
+    chosen_layout = read_layout({**chosen_preset.layout, **layout})
     root, file_paths = find_files(location, roots, chosen_layout.files, stores=STORES)
     kind, remarks = _choose_steps(ArraysKind(layout=chosen_layout), root, file_paths, preset=preset)
     dataset_name = Path(location.rstrip("/")).name
-    description = f"{chosen_preset.description} ({dataset_name})." if chosen_preset else f"Arrays of {dataset_name}."
+    description = f"{chosen_preset.description} ({dataset_name})." if preset else f"Arrays of {dataset_name}."
     facts = {"description": description}
     source = open_files(root, file_paths, kind, dataset_name=dataset_name, entry_facts=facts, libraries=_LIBRARIES)
-    entry = complete_entry(source.entry, chosen_preset.entry if chosen_preset else {}, source.features, chosen_layout)
+    entry = complete_entry(source.entry, chosen_preset.entry, source.features, chosen_layout)
     if not entry["cameras"]:
         raise SourceError(f"{root}: has no pictures, uint8 [n, H, W, 3] or rows of JPEG or PNG{_hint(source)}")
     return replace(source, entry=entry, remarks=(*source.remarks, *remarks, *dict.fromkeys(kind.remarks)))
 
 
 def suggest_layout(location: str, roots: Sequence[str]) -> dict[str, Any]:
-    """Return a layout to correct, by the names in the first file: locations of episodes, and float pictures.
-
-    Raises:
-        SourceError: No file, or the first cannot be read.
-    """
+    """Return a layout to correct, by the names in the first file; raises SourceError if it cannot be read."""
     first_file = min(find_files(location, roots, Layout().files, stores=STORES)[1])
     suggested_layout: dict[str, Any] = {}
     try:
@@ -126,11 +116,7 @@ def _texts(source: FilesSource, file: Path) -> dict[str, str]:
 def _choose_steps(
     kind: ArraysKind, folder: str, file_paths: Sequence[Path], *, preset: str | None
 ) -> tuple[ArraysKind, list[str]]:
-    """Return the kind with the arrays of episodes from all over the dataset, and remarks on arrays left out.
-
-    Raises:
-        SourceError: No episode can be read.
-    """
+    """Return the kind with the arrays of episodes from all over the dataset, and remarks on arrays left out."""
     messages: list[str] = []
     step_arrays: dict[str, StepArray] = {}
     misfits: dict[str, str] = {}
@@ -157,8 +143,7 @@ def _choose_steps(
     misfits = {name: fault for name, fault in misfits.items() if name not in step_arrays}
     remarks = list(attributes)
     if misfits:
-        listed = ", ".join(f"{name} ({fault})" for name, fault in misfits.items())
-        remarks.append(f"arrays that are no steps: {listed}")
+        remarks.append("arrays that are no steps: " + ", ".join(f"{name} ({misfits[name]})" for name in misfits))
     if with_last := [step_array.name for step_array in step_arrays.values() if step_array.has_last]:
         remarks.append(f"have a value after the last action, which is left out: {', '.join(with_last)}")
     return replace(kind, steps=tuple(step_arrays.values()), ignored_paths=tuple(misfits)), remarks
@@ -167,11 +152,7 @@ def _choose_steps(
 def _add_steps(
     kind: ArraysKind, store: Store, step_arrays: dict[str, StepArray], misfits: dict[str, str], *, max_episodes: int
 ) -> None:
-    """Add the arrays of steps of several episodes of a file by name, and the reasons for which other arrays are none.
-
-    Raises:
-        MalformedEpisode: No episode of the file has steps.
-    """
+    """Add the arrays of steps of several episodes of a file by name, and why other arrays are none."""
     layout, fault = kind.layout, "has no episode"
     locations = kind.locate_episodes(store)
     has_steps = False

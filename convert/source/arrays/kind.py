@@ -17,7 +17,7 @@ from convert.errors import DamagedEpisode, MalformedEpisode
 from convert.source.arrays.layout import Language, Layout
 from convert.source.arrays.opening import open_store
 from convert.source.arrays.rows import EncodedRows, Rows
-from convert.source.arrays.store import FAULTS, Store, unreadable
+from convert.source.arrays.store import Store, reading
 from convert.source.files.plain import MAX_STEPS, PlainEpisode
 from convert.source.files.source import FileEpisode, FileKind, FileReader, NumberedEpisode
 from convert.source.protocol import SPLIT
@@ -27,8 +27,6 @@ INSTRUCTION = "language_instruction"
 NAME = "episode_name"
 """Episode feature with the name of an episode's group."""
 _MASKS = "filter_keys"
-_SAMPLED_EPISODES = 100
-"""Episodes, from all over a dataset, whose arrays are its features."""
 _SPLITS = ("train", "valid", "val", "validation", "test")
 
 
@@ -55,12 +53,21 @@ class EpisodeLocation(NamedTuple):
     start: int = 0
     stop: int | None = None
 
+    @property
+    def name(self) -> str:
+        """Last part of its group."""
+        return self.group.rpartition("/")[2]
+
+    def inside(self, path: str) -> str:
+        """Return the path in the file of an array of the episode."""
+        return path if path.startswith("/") else f"{self.group}/{path}".strip("/")
+
 
 @dataclass(frozen=True, kw_only=True)
 class ArraysKind(FileKind):
     """A layout, its arrays of steps, and the paths of arrays that are none; ``remarks`` are for people."""
 
-    sampled_episodes = _SAMPLED_EPISODES
+    sampled_episodes = 100
     layout: Layout
     steps: tuple[StepArray, ...] = ()
     ignored_paths: tuple[str, ...] = ()
@@ -75,10 +82,10 @@ class ArraysKind(FileKind):
         """Return the episodes of a file by split."""
         with open_store(path) as store, reading():
             locations = self.locate_episodes(store)
-            lengths = [self.length(store, location) or 0 for location in locations]
-            episodes = [
-                FileEpisode(number, 0 if length > MAX_STEPS else length) for number, length in enumerate(lengths)
-            ]
+            episodes = []
+            for number, location in enumerate(locations):
+                length = self.length(store, location) or 0
+                episodes.append(FileEpisode(number, 0 if length > MAX_STEPS else length))
             return self._by_split(store, path, locations, episodes)
 
     @contextlib.contextmanager
@@ -116,11 +123,7 @@ class ArraysKind(FileKind):
         return path if path.startswith("/") else "/".join(filter(None, (location.group, self.layout.group, path)))
 
     def read(self, store: Store, file: Path, location: EpisodeLocation) -> PlainEpisode:
-        """Return an episode whose steps are read when they are requested.
-
-        Raises:
-            MalformedEpisode: It lacks the array whose length counts, or an array differs from the first episode's.
-        """
+        """Return an episode whose steps are read when they are requested; raises MalformedEpisode if it differs."""
         num_steps = self.length(store, location)
         if num_steps is None:
             raise MalformedEpisode(f"has no array {self.layout.length or self.steps[0].path}")
@@ -134,15 +137,12 @@ class ArraysKind(FileKind):
             shape = store.array_info(path).shape
             num_rows = shape[0] if shape else 0
             start, stop = location.start, num_rows if location.stop is None else location.stop
-            if step.has_last and num_rows == num_steps + 1:
-                stop = num_steps
+            stop = num_steps if step.has_last and num_rows == num_steps + 1 else stop
             if stop > num_rows:
                 raise MalformedEpisode(f"{step.path} has {num_rows} steps, and the episode is {start} to {stop}")
             if step.is_encoded and len(shape) > 2:
-                raise MalformedEpisode(
-                    f"{step.path} holds pixels, and rows of encoded pictures in the first episode; their channels may "
-                    "differ, so convert these files as another dataset"
-                )
+                message = "holds pixels, and rows of encoded pictures in the first episode; their channels may differ"
+                raise MalformedEpisode(f"{step.path} {message}, so convert these files as another dataset")
             rows_type = EncodedRows if step.is_encoded else Rows
             picture = self.layout.picture(step.name)
             step_values[step.name] = rows_type(store, path, start=start, stop=stop, picture=picture)
@@ -163,53 +163,40 @@ class ArraysKind(FileKind):
     def _values(self, store: Store, file: Path, location: EpisodeLocation) -> dict[str, Any]:
         values: dict[str, Any] = {}
         if self.layout.episodes:
-            values[NAME] = location.group.rpartition("/")[2]
+            values[NAME] = location.name
         for feature_name, value_path in self.layout.values.items():
-            value = store.value(_inside(location, value_path))
-            if value is not None:
+            if (value := store.value(location.inside(value_path))) is not None:
                 values[feature_name] = text_of(value) if isinstance(value, bytes | str) else value
         if self.layout.language:
             instructions = (_instruction(store, file, location, language) for language in self.layout.language)
             values[INSTRUCTION] = next(filter(None, instructions), "")
         if self.layout.splits and self.layout.splits.masks:
-            masks = self._masks(store)
+            masks = _masks(store, self.layout.splits.masks)
             values[_MASKS] = ", ".join(name for name, members in masks.items() if values[NAME] in members)
         return values
-
-    def _masks(self, store: Store) -> dict[str, set[str]]:
-        assert self.layout.splits and self.layout.splits.masks
-        group = self.layout.splits.masks
-        members_by_mask = {name: np.asarray(store.value(f"{group}/{name}")) for name in store.arrays(group)}
-        return {mask_name: {text_of(member) for member in value.flat} for mask_name, value in members_by_mask.items()}
 
     def _by_split(
         self, store: Store, path: Path, locations: Sequence[EpisodeLocation], episodes: Sequence[FileEpisode]
     ) -> dict[str, list[FileEpisode]]:
         splits = self.layout.splits
-        if splits is None:
-            return {"": list(episodes)}
-        if splits.file:
+        if splits is not None and splits.file:
             match = re.search(splits.file, path.as_posix())
             return {match[1] if match and SPLIT.fullmatch(match[1]) else "": list(episodes)}
-        episode_names = [location.group.rpartition("/")[2] for location in locations]
-        masks = self._masks(store)
-        if not masks:
+        masks = _masks(store, splits.masks) if splits is not None and splits.masks else {}
+        if splits is None or not masks:
             return {"": list(episodes)}
         usual_masks = {name: members for name, members in masks.items() if name in _SPLITS}
         for split_masks in (usual_masks, masks):
             counts = Counter(name for members in split_masks.values() for name in members)
-            is_partition = all(counts[name] == 1 for name in episode_names)
+            is_partition = all(counts[location.name] == 1 for location in locations)
             if split_masks and is_partition and all(map(SPLIT.fullmatch, split_masks)):
-                named_episodes = list(zip(episodes, episode_names, strict=True))
                 return {
-                    split: [episode for episode, name in named_episodes if name in members]
+                    split: [episodes[number] for number, location in enumerate(locations) if location.name in members]
                     for split, members in split_masks.items()
                 }
         mask_names = ", ".join(list(masks)[:8])
-        self.remarks.append(
-            f"{splits.masks}: its keys ({mask_names}) share episodes or leave some out, so all are train; the feature "
-            f"{_MASKS} has the keys of each episode"
-        )
+        fault = f"its keys ({mask_names}) share episodes or leave some out, so all are train"
+        self.remarks.append(f"{splits.masks}: {fault}; the feature {_MASKS} has the keys of each episode")
         return {"train": list(episodes)}
 
 
@@ -229,28 +216,18 @@ class ArraysReader(FileReader):
             if number >= len(locations):
                 yield number, MalformedEpisode(f"has {len(locations)} episodes now, fewer than before")
                 continue
-            group_path = locations[number].group
             try:
                 with reading():
                     yield number, self.kind.read(self.store, self.path, locations[number])
             except DamagedEpisode as error:
-                message = f"{group_path}: {error}" if group_path else str(error)
+                message = f"{locations[number].group}: {error}".removeprefix(": ")
                 yield number, DamagedEpisode(message, reason=error.reason)
 
 
-@contextlib.contextmanager
-def reading() -> Iterator[None]:
-    """Turn an error of a library into a DamagedEpisode."""
-    try:
-        yield
-    except FAULTS as error:
-        raise unreadable(error) from None
-
-
-def _inside(location: EpisodeLocation, array_path: str) -> str:
-    if array_path.startswith("/") or not location.group:
-        return array_path
-    return f"{location.group}/{array_path}"
+def _masks(store: Store, group: str) -> dict[str, set[str]]:
+    """Return the names of the episodes in each mask of a group."""
+    members_by_mask = {name: np.asarray(store.value(f"{group}/{name}")) for name in store.arrays(group)}
+    return {mask_name: {text_of(member) for member in value.flat} for mask_name, value in members_by_mask.items()}
 
 
 def _instruction(store: Store, file_path: Path, location: EpisodeLocation, language: Language) -> str | None:
@@ -260,7 +237,7 @@ def _instruction(store: Store, file_path: Path, location: EpisodeLocation, langu
         match = re.search(language.file, file_path.as_posix())
         return match[1].replace("_", " ").strip() if match and match[1] else None
     assert language.path is not None
-    value = store.value(_inside(location, language.path))
+    value = store.value(location.inside(language.path))
     if value is None:
         return None
     text = text_of(np.asarray(value).flat[0] if np.size(value) else "")

@@ -20,7 +20,6 @@ def _as_list(entry: Any) -> Any:
 
 
 def _expression(text: str) -> str:
-    """Check a regular expression, which has one group."""
     try:
         groups = re.compile(text).groups
     except re.error as error:
@@ -33,8 +32,9 @@ def _expression(text: str) -> str:
 Path = Annotated[str, Field(min_length=1), AfterValidator(lambda path: path.rstrip("/") or "/")]
 """Path of an array or group; of those of an episode below its group, or with a leading slash from the file's root."""
 Expression = Annotated[str, AfterValidator(_expression)]
+_Patterns = Annotated[tuple[str, ...], BeforeValidator(_as_list)]
 _Channels = Literal["rgb", "bgr", "unknown"]
-_Shape = tuple[Annotated[int, Field(gt=0)], Annotated[int, Field(gt=0)], Annotated[int, Field(gt=0)]]
+_Side = Annotated[int, Field(gt=0)]
 
 
 class Picture(Entry):
@@ -54,7 +54,7 @@ class Picture(Entry):
     floats: Literal[1, 255] | None = None
     channels: _Channels = "rgb"
     encoded_channels: _Channels | None = None
-    raw: tuple[_Shape, ...] = ()
+    raw: tuple[tuple[_Side, _Side, _Side], ...] = ()
 
 
 class Language(Entry):
@@ -118,13 +118,13 @@ class Layout(Entry):
         splits: Default the first folder of a file, if it is named as a split.
     """
 
-    files: Annotated[tuple[str, ...], BeforeValidator(_as_list), Field(min_length=1)] = FILES
+    files: Annotated[_Patterns, Field(min_length=1)] = FILES
     episodes: Path | None = None
     ends: Path | None = None
     group: str = ""
     length: Path | None = None
     steps: dict[str, Path] | None = None
-    leave_out: Annotated[tuple[str, ...], BeforeValidator(_as_list)] = ()
+    leave_out: _Patterns = ()
     pictures: dict[str, Picture] = Field(default={})
     values: dict[str, Path] = Field(default={})
     language: Annotated[tuple[Language, ...], BeforeValidator(_as_list)] = ()

@@ -8,15 +8,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from convert.errors import ConfigError, DamagedEpisode
-from convert.source.arrays.layout import Layout, read_layout
+from convert.source.arrays.layout import Layout
 from convert.source.arrays.opening import open_store
 from convert.source.arrays.store import STORES, Store, is_hdf5, is_zarr
 from convert.source.features import STEPS, Feature
 from convert.source.locations import walk
-from stream.base.configs import CONFIGS, Entry, list_faults, read_yaml
+from stream.base.configs import CONFIGS, Entry, read_yaml
 
 _FOLDER = CONFIGS / "layouts"
 _MAX_FILES = 1000
@@ -47,14 +47,8 @@ def preset_names() -> list[str]:
 
 @cache
 def load_preset(preset_name: str) -> Preset:
-    """Return a preset; raises ConfigError if its file is not valid."""
-    context = f"configs/layouts/{preset_name}.yaml"
-    try:
-        return Preset.model_validate(read_yaml(_FOLDER / f"{preset_name}.yaml"))
-    except ValidationError as error:
-        raise ConfigError(list_faults(error, context=context)) from None
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{context}: {error}") from None
+    """Return a preset."""
+    return Preset.model_validate(read_yaml(_FOLDER / f"{preset_name}.yaml"))
 
 
 def recognise_arrays(path: Path) -> str | None:
@@ -63,8 +57,10 @@ def recognise_arrays(path: Path) -> str | None:
     Raises:
         ConfigError: It holds them, but matches no preset or several.
     """
-    is_file = is_hdf5(path) or is_zarr(path)
-    first_file = path if is_file else _first_file(path) if path.is_dir() else None
+    files = [path]
+    if not is_hdf5(path) and not is_zarr(path):
+        files = list(islice(walk(path, ("*.hdf5", "*.h5"), STORES), _MAX_FILES)) if path.is_dir() else []
+    first_file = next((file for file in files if file.is_dir() or file.suffix == ".zip" or is_hdf5(file)), None)
     if first_file is None:
         return None
     try:
@@ -78,10 +74,8 @@ def recognise_arrays(path: Path) -> str | None:
         return matches[0]
     format_name = "HDF5" if is_hdf5(first_file) else "Zarr"
     description = f"it may be {' or '.join(matches)}" if matches else f"it is none of {', '.join(preset_names())}"
-    raise ConfigError(
-        f"{path}: holds {format_name}, and {description}; write KIND:{path}, or describe it in YAML: `pairstream draft "
-        f"arrays:{path}` prints a beginning"
-    )
+    advice = f"write KIND:{path}, or describe it in YAML: `pairstream draft arrays:{path}` prints a beginning"
+    raise ConfigError(f"{path}: holds {format_name}, and {description}; {advice}")
 
 
 def matching_presets(store: Store) -> list[str]:
@@ -94,23 +88,10 @@ def matching_presets(store: Store) -> list[str]:
     return [preset_name for preset_name, num_matched in num_marks.items() if num_matched == max(num_marks.values())]
 
 
-def _first_file(folder: Path) -> Path | None:
-    """Return the first file of arrays in a folder and those below it."""
-    files = islice(walk(folder, ("*.hdf5", "*.h5"), STORES), _MAX_FILES)
-    return next((path for path in files if path.is_dir() or is_hdf5(path)), None)
-
-
 def complete_entry(
     entry: Mapping[str, Any], preset_entry: Mapping[str, Any], features: Mapping[str, Feature], layout: Layout
 ) -> dict[str, Any]:
-    """Return the entry of a dataset.
-
-    Args:
-        entry: Entry from its features.
-        preset_entry: Fields of its preset.
-        features: Its features by path.
-        layout: Its layout, which has the channels of its cameras.
-    """
+    """Return the entry of a dataset: that from its features with the fields of its preset and the layout's channels."""
     cameras = {name: dict(camera) for name, camera in entry["cameras"].items()}
     for camera in cameras.values():
         picture = layout.picture(camera["path"])
@@ -119,10 +100,9 @@ def complete_entry(
             camera["channels"] = (is_encoded and picture.encoded_channels) or picture.channels
     vectors = {}
     for vector in ("action", "state"):
-        parts = [adapted_part for part in preset_entry.get(vector, ()) if (adapted_part := _part(part, features))]
-        if parts:
-            vectors[vector] = parts
-    return {**entry, **preset_entry, "cameras": cameras, "action": entry["action"], "state": entry["state"], **vectors}
+        parts = [_part(part, features) for part in preset_entry.get(vector, ())]
+        vectors[vector] = list(filter(None, parts)) or entry[vector]
+    return {**entry, **preset_entry, "cameras": cameras, **vectors}
 
 
 def _part(declared_part: Mapping[str, Any], features: Mapping[str, Feature]) -> dict[str, Any] | None:
@@ -131,8 +111,3 @@ def _part(declared_part: Mapping[str, Any], features: Mapping[str, Feature]) -> 
         return None
     num_values = len(declared_part["select"]) if "select" in declared_part else feature.size
     return {"dims": num_values, **{key: value for key, value in declared_part.items() if key != "of"}}
-
-
-def layout_of(preset: Preset | None, layout_keys: Mapping[str, Any]) -> Layout:
-    """Return the layout of a preset, overridden by the keys of the entry; raises ConfigError if not valid."""
-    return read_layout({**(preset.layout if preset else {}), **layout_keys})

@@ -97,19 +97,21 @@ class EncodedRows:
         block_rows = self._store.block_rows(self._stored) or 1
         block_rows *= max(1, _BLOCK // row_bytes // block_rows)
         for block_start in range(0, self._length, block_rows):
-            first_row, end_row = self._first + block_start, self._first + min(block_start + block_rows, self._length)
-            try:
-                block = self._store.rows(self._path, self._stored, first_row, end_row)
-            except OSError:
-                yield from (self._read(row_number) for row_number in range(first_row, end_row))
-            else:
-                yield from (self._picture_of(_bytes(row)) for row in block)
+            block_stop = min(block_start + block_rows, self._length)
+            yield from self._read(self._first + block_start, self._first + block_stop)
 
-    def _read(self, row_number: int) -> bytes | np.ndarray | CorruptFrame:
+    def _read(self, first_row: int, end_row: int) -> Iterator[bytes | np.ndarray | CorruptFrame]:
+        """Yield rows, each read separately where they cannot be read together."""
         try:
-            return self._picture_of(_bytes(self._store.rows(self._path, self._stored, row_number, row_number + 1)[0]))
+            block = self._store.rows(self._path, self._stored, first_row, end_row)
         except OSError as error:
-            return CorruptFrame(f"{self._path}: cannot be read ({' '.join(str(error).split())[:200]})")
+            if end_row - first_row > 1:
+                for row_number in range(first_row, end_row):
+                    yield from self._read(row_number, row_number + 1)
+            else:
+                yield CorruptFrame(f"{self._path}: cannot be read ({' '.join(str(error).split())[:200]})")
+        else:
+            yield from (self._picture_of(_bytes(row)) for row in block)
 
     def _picture_of(self, content: bytes) -> bytes | np.ndarray | CorruptFrame:
         picture: bytes | np.ndarray = content

@@ -28,20 +28,12 @@ from convert.source.files.source import FileKind, FileReader, FilesSource, Numbe
 from convert.source.locations import find_paths
 from stream.base.errors import closest
 
-_KEYS = {"steps", "episode"}
-_SAMPLED_EPISODES = 8
-"""Episodes whose features become those of the dataset; few, because the function has to make each of them."""
 _END = object()
 """Marker that follows the last episode."""
 
 
 def find(location: str, roots: Sequence[str], layout: Mapping[str, Any]) -> FilesSource:
-    """Find the files for a function.
-
-    Args:
-        location: ``FILE.py:FUNCTION``.
-        roots: Folders or globs of files.
-        layout: Keyword arguments of the function.
+    """Find the files for the function ``FILE.py:FUNCTION``, whose keyword arguments are the layout.
 
     Raises:
         UsageError: There is no such file or function, or no files.
@@ -64,10 +56,8 @@ def find(location: str, roots: Sequence[str], layout: Mapping[str, Any]) -> File
     source = open_files(root, file_paths, kind, dataset_name=function, entry_facts=facts)
     similar = [f"{feature.name} is {feature.dtype} {feature.shape}" for feature in unlike_pictures(source.features)]
     if similar and not source.entry["cameras"]:
-        raise SourceError(
-            f"python:{location}: no feature is pictures: {', '.join(similar)}; yield uint8 [n, height, width, 3], "
-            "white as 255 and channels last, or a list of encoded pictures"
-        )
+        advice = "yield uint8 [n, height, width, 3], white as 255 and channels last, or a list of encoded pictures"
+        raise SourceError(f"python:{location}: no feature is pictures: {', '.join(similar)}; {advice}")
     return source
 
 
@@ -75,7 +65,7 @@ def find(location: str, roots: Sequence[str], layout: Mapping[str, Any]) -> File
 class PythonFiles(FileKind):
     """A function that yields the episodes of a file; ``code`` is the text of its module ``file``."""
 
-    sampled_episodes = _SAMPLED_EPISODES
+    sampled_episodes = 8  # Few, because the function has to make each of them.
     code: str
     file: str
     function: str
@@ -96,13 +86,11 @@ class PythonFiles(FileKind):
             with contextlib.redirect_stdout(sys.stderr):
                 module = _load(self.code, self.file)
         except (Exception, SystemExit) as error:
-            line = _describe_line(error, self.file)
-            raise UsageError(f"{self.file}: {line}{type(error).__name__}: {error}") from error
+            raise UsageError(f"{self.file}: {_describe(error, self.file)}") from error
         function = getattr(module, self.function, None)
         if not callable(function):
-            callables = [name for name, value in vars(module).items() if callable(value)]
-            function_names = [name for name in callables if not name.startswith("_")]
-            suggestion = closest(self.function, function_names, noun="functions")
+            names = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
+            suggestion = closest(self.function, names, noun="functions")
             raise UsageError(f"{self.file}: no function {self.function!r}; {suggestion}")
         return function
 
@@ -142,18 +130,17 @@ class PythonReader(FileReader):
         except DamagedEpisode:
             raise
         except (Exception, SystemExit) as error:
-            message = f"{_describe_line(error, self.kind.file)}{type(error).__name__}: {error}"
-            raise DamagedEpisode(f"episode {episode_number}: {message}", reason="unreadable") from error
+            message = f"episode {episode_number}: {_describe(error, self.kind.file)}"
+            raise DamagedEpisode(message, reason="unreadable") from error
 
 
 def _plain(yielded: object) -> PlainEpisode:
-    if not isinstance(yielded, Mapping) or "steps" not in yielded or not set(yielded) <= _KEYS:
+    if not isinstance(yielded, Mapping) or "steps" not in yielded or not set(yielded) <= {"steps", "episode"}:
         description = f"a {type(yielded).__name__}"
         if isinstance(yielded, Mapping):
             description = f"the keys {', '.join(map(str, yielded))}"
         raise MalformedEpisode(f'the function yields {description}, expected {{"steps": {{...}}, "episode": {{...}}}}')
-    steps, values = yielded["steps"], yielded.get("episode", {})
-    return PlainEpisode(flatten(steps, context="steps"), flatten(values, context="episode"))
+    return PlainEpisode(*(flatten(yielded.get(level, {}), context=level) for level in ("steps", "episode")))
 
 
 @lru_cache(maxsize=8)
@@ -172,13 +159,15 @@ def _load(module_text: str, module_path: str) -> ModuleType:
     return module
 
 
-def _describe_line(error: BaseException, module_path: str) -> str:
-    """Return the line of the module that raised an error, to start a message with."""
+def _describe(error: BaseException, module_path: str) -> str:
+    """Return an error with the line of the module that raised it."""
+    line = ""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == module_path]
     if isinstance(error, SyntaxError) and error.filename == module_path:
-        return f"line {error.lineno}: "
-    frames = traceback.extract_tb(error.__traceback__)
-    line_numbers = [frame.lineno for frame in frames if frame.filename == module_path]
-    return f"{Path(module_path).name}, line {line_numbers[-1]}: " if line_numbers else ""
+        line = f"line {error.lineno}: "
+    elif frames:
+        line = f"{Path(module_path).name}, line {frames[-1].lineno}: "
+    return f"{line}{type(error).__name__}: {error}"
 
 
 def flatten(values: object, *, context: str) -> dict[str, Any]:

@@ -51,10 +51,10 @@ class RldsShard(SourceShard):
                     folder.download(self.name, local_path, num_bytes=self.bytes)
                 record_file = ArrayRecordFile(local_path, name=self.name)
             else:
-                if isinstance(folder, LocalFolder):
-                    stream = local_path.open("rb")
-                else:
+                if isinstance(folder, StoreFolder):
                     stream = folder.open(self.name, num_bytes=self.bytes)
+                else:
+                    stream = local_path.open("rb")
                 record_file = TFRecordFile(stack.enter_context(stream), name=self.name, size=self.bytes)
             yield RldsReader(self, record_file, EpisodeParser(request.cameras, request.features), spans)
 
@@ -69,7 +69,7 @@ class RldsShard(SourceShard):
 
 @dataclass(frozen=True)
 class RldsReader:
-    """A reader of the episodes of an open file."""
+    """A reader of the episodes of an open file; the digest of TFRecord covers the stored lengths and checksums."""
 
     shard: RldsShard
     file: TFRecordFile | ArrayRecordFile
@@ -78,7 +78,7 @@ class RldsReader:
 
     @property
     def digests(self) -> dict[str, str]:
-        """Digest of the file in hex by name; for TFRecord it covers the stored lengths and checksums."""
+        """Digest of the file in hex by name."""
         return {self.shard.name: self.file.digest}
 
     def __iter__(self) -> Iterator[SourceEpisode]:
@@ -123,11 +123,7 @@ class RldsSource(Source):
     _info: Any = field(repr=False, compare=False)
 
     def shards(self, split: str) -> tuple[RldsShard, ...]:
-        """Return the shard files of a split, in order.
-
-        Raises:
-            SourceError: Files are missing; says how many and which.
-        """
+        """Return the shard files of a split, in order; raises SourceError that counts and names missing files."""
         try:
             # Only the names count: metadata from elsewhere may name files outside of the folder.
             file_names = [Path(file_path).name for file_path in self._info.splits[split].filepaths]
@@ -136,10 +132,8 @@ class RldsSource(Source):
         size_by_file = open_folder(self.path).sizes()
         if missing_files := [file_name for file_name in file_names if file_name not in size_by_file]:
             listed = f"{', '.join(missing_files[:3])}{', ...' if len(missing_files) > 3 else ''}"
-            raise SourceError(
-                f"{self.path}: {len(missing_files)} of {len(file_names)} files of split {split} are missing: "
-                f"{listed}; copy them, or leave the split out with --splits"
-            )
+            fault = f"{len(missing_files)} of {len(file_names)} files of split {split} are missing: {listed}"
+            raise SourceError(f"{self.path}: {fault}; copy them, or leave the split out with --splits")
         return tuple(
             RldsShard(
                 split=split,
@@ -156,12 +150,7 @@ class RldsSource(Source):
 
 
 def find(location: str, roots: Sequence[str], layout: Mapping[str, Any]) -> RldsSource:
-    """Find a dataset by the path of its folder, or by its name below one of several roots.
-
-    Args:
-        location: A path or ``NAME`` below a root, with the version or without it for the newest.
-        roots: Folders, local, ``gs://`` or ``s3://``.
-        layout: Empty: TFDS's files have one layout.
+    """Find a dataset by its path or its name below a root, with the version or without it for the newest.
 
     Raises:
         SourceError: There is no such dataset, or it is not a complete TFDS folder.
@@ -230,10 +219,9 @@ def _open(folder: Path, *, path: str) -> RldsSource:
         raise SourceError(f"{path}: its files are {file_format}, only {' and '.join(_FORMATS)} can be converted")
     for split_name, shard_lengths in splits.items():
         if not SPLIT.fullmatch(split_name) or min(shard_lengths, default=0) < 0:
-            raise SourceError(
-                f"{path}: {NAMES[0]} has a split {split_name!r:.100} of {sum(shard_lengths)} episodes; splits become "
-                "folders, so their names have letters, digits and ._+-, and their shards 0 or more episodes"
-            )
+            rule = "splits become folders, so their names have letters, digits and ._+-, and their shards 0 or more"
+            fault = f"has a split {split_name!r:.100} of {sum(shard_lengths)} episodes"
+            raise SourceError(f"{path}: {NAMES[0]} {fault}; {rule} episodes")
     fingerprint = hashlib.sha256(b"".join(hashlib.sha256(content).digest() for content in metadata_contents))
     return RldsSource(
         path=path,
@@ -254,22 +242,15 @@ def _not_found(roots: Sequence[str], tfds_name: str, version: str) -> str:
     folder_names: set[str] = set()
     for root in roots:
         folder = open_folder(root)
-        subfolders = folder.folders()
+        subfolders, dataset_folder = folder.folders(), folder / tfds_name
         if not subfolders and not (isinstance(folder, LocalFolder) and folder.path.exists()):
             return f"no such source: {root} (looked for {tfds_name}/{version} below it)"
-        versions = _versions(folder / tfds_name)
-        if versions:
-            return (
-                f"{folder / tfds_name} has version {', '.join(versions)}, not {version}; give the right version with "
-                "--config (datasets: {NAME: {version: ...}})"
-            )
-        dataset_folder = folder / tfds_name
-        configurations = [name for name in dataset_folder.folders() if _versions(dataset_folder / name)]
-        if configurations:
-            return (
-                f"{folder / tfds_name} has the configurations {', '.join(configurations)}; name one with --config "
-                f"(datasets: {{NAME: {{tfds_name: {tfds_name}/{configurations[0]}}}}})"
-            )
+        if versions := _versions(dataset_folder):
+            advice = "give the right version with --config (datasets: {NAME: {version: ...}})"
+            return f"{dataset_folder} has version {', '.join(versions)}, not {version}; {advice}"
+        if names := [name for name in dataset_folder.folders() if _versions(dataset_folder / name)]:
+            advice = f"name one with --config (datasets: {{NAME: {{tfds_name: {tfds_name}/{names[0]}}}}})"
+            return f"{dataset_folder} has the configurations {', '.join(names)}; {advice}"
         folder_names.update(subfolders)
     tried_text = ", ".join(join(root, tfds_name, version) for root in roots)
     suggestion = f"; {closest(tfds_name, folder_names, noun='folders')}" if folder_names else ""

@@ -61,11 +61,7 @@ def count_integers(numbers: Any, *, name: str) -> int:
 
 
 def read_integers(numbers: Any, *, name: str) -> Iterator[np.ndarray]:
-    """Yield an ``Int64List`` in pieces, int64 [n].
-
-    Raises:
-        MalformedEpisode: An integer is too long or cut short.
-    """
+    """Yield an ``Int64List`` in pieces, int64 [n]; raises MalformedEpisode if one is too long or cut short."""
     for block, end_positions in _blocks(numbers, name):
         start_positions = np.concatenate([[0], end_positions[:-1] + 1])
         lengths = end_positions - start_positions + 1
@@ -85,9 +81,8 @@ def _blocks(numbers: Any, name: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         # The last byte of an integer has no highest bit.
         end_positions = np.flatnonzero(block < 0x80)
         if not len(end_positions) or np.diff(end_positions, prepend=-1).max() > _MAX_INTEGER_BYTES:
-            raise MalformedEpisode(
-                f"{name}: an integer of more than {_MAX_INTEGER_BYTES} bytes, or one that is cut short"
-            )
+            fault = f"an integer of more than {_MAX_INTEGER_BYTES} bytes, or one that is cut short"
+            raise MalformedEpisode(f"{name}: {fault}")
         yield block, end_positions
         block_start += int(end_positions[-1]) + 1
 

@@ -25,11 +25,7 @@ _CLASS = re.compile(r"tensorflow_datasets\.core\.features\.[a-z_]+\.[A-Za-z]+")
 
 
 def read_metadata(folder: Path) -> list[bytes]:
-    """Return the contents of ``dataset_info.json`` and ``features.json`` of a folder.
-
-    Raises:
-        SourceError: A file cannot be read, or names a class that is not a feature of TFDS.
-    """
+    """Return the contents of the files ``NAMES``; raises SourceError if one cannot be read or names a foreign class."""
     contents = []
     for metadata_path in (folder / name for name in NAMES):
         try:
@@ -47,18 +43,14 @@ def _check_class(node: dict[str, Any]) -> dict[str, Any]:
     for key in ("pythonClassName", "python_class_name", "type"):
         class_name = node.get(key)
         if isinstance(class_name, str) and (key != "type" or "content" in node) and not _CLASS.fullmatch(class_name):
-            raise SourceError(
-                f"features.json has a feature of the class {class_name!r:.100}, which is not one of TFDS's; to read it "
-                "TFDS would run the code of that module. Do not convert data that you do not trust"
-            )
+            danger = "to read it TFDS would run the code of that module. Do not convert data that you do not trust"
+            fault = f"has a feature of the class {class_name!r:.100}, which is not one of TFDS's"
+            raise SourceError(f"features.json {fault}; {danger}")
     return node
 
 
 def flatten_features(tree: Any, *, context: str) -> dict[str, Feature]:
-    """Flatten ``builder.info.features`` of TFDS.
-
-    Returns:
-        The leaves by their flattened path, sorted: not every reader keeps the order of features.json.
+    """Return the leaves of ``builder.info.features`` of TFDS by their flattened path, sorted.
 
     Raises:
         SourceError: The tree has no ``steps``, so the dataset is not RLDS, or a kind of feature that RLDS lacks.

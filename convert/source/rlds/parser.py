@@ -18,7 +18,6 @@ from convert.source.features import Feature
 from convert.source.rlds.example import count_integers, parse_example, read_floats, read_integers
 
 _MAX_ROWS = 1 << 31
-_NO_LENGTHS = np.zeros(0, np.int64)
 
 
 class EpisodeParser:
@@ -38,67 +37,59 @@ class EpisodeParser:
         are unset in several datasets.
 
         Raises:
-            MalformedEpisode: Not a ``tf.train.Example``, no camera, or a feature whose count does not fit the number of
-                frames.
+            MalformedEpisode: Not a ``tf.train.Example``, no camera, or a count that does not fit that of the frames.
         """
         protos = parse_example(record)
-        present_cameras = [camera for camera in self._cameras if camera.path in protos]
-        frames_by_camera = {camera.path: _read_frames(camera, protos) for camera in present_cameras}
+        cameras = [camera for camera in self._cameras if camera.path in protos]
+        frames_by_camera = {camera.path: _read_frames(camera, protos[camera.path]) for camera in cameras}
         if not frames_by_camera:
             camera_paths = " or ".join(camera.path for camera in self._cameras)
             raise MalformedEpisode(f"the record has no {camera_paths}; has it another schema than features.json?")
-        first_camera, *other_cameras = frames_by_camera
+        first_camera = cameras[0].path
         num_steps = frames_by_camera[first_camera][0]
-        for camera_path in other_cameras:
-            if (num_frames := frames_by_camera[camera_path][0]) != num_steps:
+        for camera_path, (num_frames, _) in frames_by_camera.items():
+            if num_frames != num_steps:
                 raise MalformedEpisode(f"{camera_path}: {num_frames} frames, {first_camera} has {num_steps}")
         columns: dict[str, dict[str, Column]] = {"step": {}, "episode": {}}
         for feature in self._features:
             num_rows = num_steps if feature.level == "step" else 1
             columns[feature.level][feature.name] = _read_column(feature, protos, num_rows=num_rows)
-        return Episode(
-            num_steps=num_steps,
-            steps=columns["step"],
-            episode=columns["episode"],
-            cameras=[frames_by_camera.get(camera.path, (0, None))[1] for camera in self._cameras],
-        )
+        frames = [frames_by_camera.get(camera.path, (0, None))[1] for camera in self._cameras]
+        return Episode(num_steps=num_steps, steps=columns["step"], episode=columns["episode"], cameras=frames)
 
 
-def _read_frames(camera: Feature, protos: Mapping[str, Any]) -> tuple[int, Frames]:
+def _read_frames(camera: Feature, proto: Any) -> tuple[int, Frames]:
     """Return the count of a camera's frames, and the frames; raw frames are decoded when they are requested."""
-    proto = protos[camera.path]
     if camera.kind == "image" or proto.HasField("bytes_list"):
         if proto.HasField("int64_list") or proto.HasField("float_list"):
             raise MalformedEpisode(f"{camera.path}: expected encoded images, found numbers")
         frames: Sequence[bytes] = proto.bytes_list.value
         return len(frames), frames if camera.encoding == "none" else _encoded_tensors(camera, frames)
-    frame_size = camera.size or 0
-    frame_shape = [dim or 0 for dim in camera.shape]
-    if proto.HasField("float_list"):
-        if np.dtype(camera.dtype).kind != "f":
-            raise MalformedEpisode(f"{camera.path}: expected {camera.dtype}, found floats")
-        float_values = read_floats(proto.float_list, name=camera.path)
-        num_frames = _count_frames(camera, len(float_values))
-        return num_frames, float_values.reshape(-1, *frame_shape)
-    num_frames = _count_frames(camera, count_integers(proto.int64_list, name=camera.path))
-    return num_frames, _raw_frames(camera, frame_size, proto.int64_list)
-
-
-def _count_frames(camera: Feature, num_values: int) -> int:
+    if proto.HasField("float_list") and np.dtype(camera.dtype).kind != "f":
+        raise MalformedEpisode(f"{camera.path}: expected {camera.dtype}, found floats")
+    floats = read_floats(proto.float_list, name=camera.path) if proto.HasField("float_list") else None
+    num_values = count_integers(proto.int64_list, name=camera.path) if floats is None else len(floats)
     if not camera.size or num_values % camera.size:
         raise MalformedEpisode(f"{camera.path}: {num_values} values are not whole frames of {camera.shape}")
-    return num_values // camera.size
+    frames_of_values = _raw_frames(camera, proto.int64_list) if floats is None else _shaped(camera, floats)
+    return num_values // camera.size, frames_of_values
+
+
+def _shaped(camera: Feature, values: np.ndarray) -> np.ndarray:
+    """Return values as frames [n, H, W] or [n, H, W, C]."""
+    return values.reshape(-1, *(dim or 0 for dim in camera.shape))
 
 
 def _encoded_tensors(camera: Feature, stored_frames: Iterable[bytes]) -> Iterator[np.ndarray | CorruptFrame]:
     for stored_frame in stored_frames:
         try:
-            yield _decode_tensors(camera, camera.size or 0, [stored_frame]).reshape([dim or 0 for dim in camera.shape])
+            yield _shaped(camera, _decode_tensors(camera, camera.size or 0, [stored_frame]))[0]
         except MalformedEpisode as error:
             yield CorruptFrame(str(error))
 
 
-def _raw_frames(camera: Feature, frame_size: int, number_list: Any) -> Iterator[np.ndarray | CorruptFrame]:
+def _raw_frames(camera: Feature, number_list: Any) -> Iterator[np.ndarray | CorruptFrame]:
+    frame_size = camera.size or 0
     frame, num_filled, fault = np.empty(frame_size, camera.dtype), 0, None
     for block in read_integers(number_list, name=camera.path):
         while len(block):
@@ -108,7 +99,7 @@ def _raw_frames(camera: Feature, frame_size: int, number_list: Any) -> Iterator[
                 fault = CorruptFrame(f"{camera.path}: {_beyond(values, camera.dtype)}")
             num_filled += len(values)
             if num_filled == frame_size:
-                yield fault or frame.reshape([dim or 0 for dim in camera.shape])
+                yield fault or _shaped(camera, frame)[0]
                 frame, num_filled, fault = np.empty(frame_size, camera.dtype), 0, None
 
 
@@ -128,19 +119,16 @@ def _read_column(feature: Feature, protos: Mapping[str, Any], *, num_rows: int) 
     if not is_plain:
         for level in range(num_sequences if feature.level == "step" else num_sequences - 1):
             lengths_key = f"{feature.path}/ragged_row_lengths_{level}"
+            lengths.append(np.zeros(0, np.int64))
             if lengths_key in protos:
-                lengths.append(_integers(protos[lengths_key].int64_list, np.dtype(np.int64), lengths_key))
-            else:
-                lengths.append(_NO_LENGTHS)
+                lengths[-1] = _integers(protos[lengths_key].int64_list, np.dtype(np.int64), lengths_key)
     if num_sequences and feature.level == "episode":
         lengths.insert(0, np.array([num_values if is_plain else len(lengths[0])], np.int64))
     expected = num_rows
     for level, row_lengths in enumerate(lengths):
-        is_valid = np.all((row_lengths >= 0) & (row_lengths < _MAX_ROWS))
-        if len(row_lengths) != expected or not is_valid:
-            raise MalformedEpisode(
-                f"{feature.path}: level {level} has {len(row_lengths)} row lengths, expected {expected} of 0 or more"
-            )
+        if len(row_lengths) != expected or not np.all((row_lengths >= 0) & (row_lengths < _MAX_ROWS)):
+            fault = f"level {level} has {len(row_lengths)} row lengths, expected {expected} of 0 or more"
+            raise MalformedEpisode(f"{feature.path}: {fault}")
         expected = int(row_lengths.sum())
     if num_values != expected:
         noun = "steps" if feature.level == "step" else "values"
@@ -150,30 +138,24 @@ def _read_column(feature: Feature, protos: Mapping[str, Any], *, num_rows: int) 
 
 def _values(feature: Feature, proto: Any) -> tuple[np.ndarray | list[str], int]:
     """Return all values, flat, and the count of values of the feature's shape, -1 if the last is incomplete."""
-    size = feature.size
+    size, stored_values, dtype = feature.size, proto.bytes_list.value, feature.dtype
     if size is None:
         raise MalformedEpisode(f"{feature.path}: shape {feature.shape} is not fixed; list it under leave_out")
     values: np.ndarray | list[str]
-    if feature.dtype == "string":
-        values = decode_texts(proto.bytes_list.value)
+    if dtype == "string":
+        values = decode_texts(stored_values)
     elif feature.encoding != "none":
-        values = _decode_tensors(feature, size, proto.bytes_list.value)
+        values = _decode_tensors(feature, size, stored_values)
+    elif proto.HasField("float_list"):
+        values = read_floats(proto.float_list, name=feature.path)
+        if len(values) and np.dtype(dtype).kind != "f":
+            raise MalformedEpisode(f"{feature.path}: expected {dtype}, found floats")
+        values = values.astype(dtype, copy=False)
+    elif len(stored_values):
+        raise MalformedEpisode(f"{feature.path}: expected {dtype}, found bytes; is it encoded (zlib)?")
     else:
-        values = _numbers(feature, proto)
+        values = _integers(proto.int64_list, np.dtype(dtype), feature.path)
     return values, len(values) // size if size and len(values) % size == 0 else -1
-
-
-def _numbers(feature: Feature, proto: Any) -> np.ndarray:
-    """Return the numbers of a feature in its dtype."""
-    dtype = np.dtype(feature.dtype)
-    if proto.HasField("float_list"):
-        float_values = read_floats(proto.float_list, name=feature.path)
-        if len(float_values) and dtype.kind != "f":
-            raise MalformedEpisode(f"{feature.path}: expected {feature.dtype}, found floats")
-        return float_values.astype(dtype, copy=False)
-    if len(proto.bytes_list.value):
-        raise MalformedEpisode(f"{feature.path}: expected {feature.dtype}, found bytes; is it encoded (zlib)?")
-    return _integers(proto.int64_list, dtype, feature.path)
 
 
 def _integers(number_list: Any, dtype: np.dtype, feature_path: str) -> np.ndarray:
@@ -200,9 +182,8 @@ def _decode_tensors(feature: Feature, num_values: int, stored_values: Sequence[b
             raise MalformedEpisode(f"{feature.path}: a stored tensor does not inflate ({error})") from None
         if len(tensor) != num_bytes:
             size_text = f"{len(tensor)} bytes" if len(tensor) <= num_bytes else f"more than {num_bytes} bytes"
-            raise MalformedEpisode(
-                f"{feature.path}: a stored tensor has {size_text}, {feature.shape} of {dtype} takes {num_bytes}"
-            )
+            fault = f"a stored tensor has {size_text}, {feature.shape} of {dtype} takes {num_bytes}"
+            raise MalformedEpisode(f"{feature.path}: {fault}")
         tensors.append(tensor)
     return np.frombuffer(b"".join(tensors), dtype)
 

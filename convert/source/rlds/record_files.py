@@ -33,8 +33,8 @@ def masked_crc32c(data: bytes) -> int:
 
 def encode_tfrecord(data: bytes) -> bytes:
     """Return ``data`` as one framed TFRecord entry."""
-    length = struct.pack("<Q", len(data))
-    return b"".join((length, _FOOTER.pack(masked_crc32c(length)), data, _FOOTER.pack(masked_crc32c(data))))
+    length_crc = masked_crc32c(struct.pack("<Q", len(data)))
+    return _HEADER.pack(len(data), length_crc) + data + _FOOTER.pack(masked_crc32c(data))
 
 
 class TFRecordFile:
@@ -58,10 +58,8 @@ class TFRecordFile:
     def read(self, is_requested: Callable[[int], bool]) -> Iterator[bytes | DamagedRecord | None]:
         """Yield each record, or a ``DamagedRecord`` instead of a record with a wrong checksum.
 
-        Of an unrequested record only the length is read, and None is yielded.
-
-        After a damaged length, or in a file that ends inside a record, nothing more is readable: the last item is then
-        a ``DamagedRecord`` with ``rest=True``.
+        Of an unrequested record only the length is read, and None is yielded. After a damaged length, or in a file that
+        ends inside a record, nothing more is readable: the last item is then a ``DamagedRecord`` with ``rest=True``.
         """
         position = record_start = 0
         while header := self._file.read(_HEADER.size):
@@ -93,9 +91,6 @@ class TFRecordFile:
             record_start = record_end
 
 
-_OPTIONS = "readahead_buffer_size:0,max_parallelism:1"
-
-
 class ArrayRecordFile:
     """An iterator over the records of a local ArrayRecord file; ``name`` is its name in messages."""
 
@@ -115,7 +110,7 @@ class ArrayRecordFile:
         An unrequested record is read for the digest and yielded as None. In a file that is cut short no record is
         readable: the only item is a ``DamagedRecord`` with ``rest=True``.
         """
-        reader = ArrayRecordReader(str(self._path), _OPTIONS)
+        reader = ArrayRecordReader(str(self._path), "readahead_buffer_size:0,max_parallelism:1")
         if not reader.ok():
             yield DamagedRecord(f"{self._name}: not a complete ArrayRecord file; copy it again", rest=True)
             return

@@ -16,8 +16,7 @@ from convert.errors import SourceError, UsageError
 from convert.source.features import STEPS, SUCCESS, Feature
 from convert.source.locations import JOIN, candidates, refuse_layout
 from convert.source.root.join import join_sources
-from convert.source.root.reader import SplitTables, open_split
-from convert.source.root.source import RootShard, RootSource
+from convert.source.root.source import RootShard, RootSource, SplitTables, open_split
 from stream.base.errors import ArgumentError, FormatError
 from stream.format.catalog import Catalog, Dataset
 from stream.format.manifest import read_manifest
@@ -27,17 +26,12 @@ from stream.storage.remote import is_remote
 
 LANGUAGE = Feature(path=f"{STEPS}/language", kind="tensor", level="step", shape=(), dtype="string")
 """The instruction of each step, of datasets whose index does not keep the feature that it came from."""
-_COLOUR, _DEPTH = (None, None, 3), (None, None, 1)
 
 
 def find(location: str, roots: Sequence[str], layout: Mapping[str, Any]) -> RootSource:
-    """Find a converted dataset, or several that become one.
+    """Find a converted dataset by its folder, that of a version, or its name below one of ``roots``.
 
-    Args:
-        location: Folder ``ROOT/<dataset>`` or of one of its versions, or a name below one of ``roots``; several
-            locations have ``+root:`` between them.
-        roots: Converted roots.
-        layout: Empty.
+    Several locations with ``+root:`` between them become one dataset.
 
     Raises:
         SourceError: There is no complete conversion, or a table of it is damaged.
@@ -56,9 +50,7 @@ def open_datasets(location: str, roots: Sequence[str]) -> list[Dataset]:
 def expand(location: str, roots: Sequence[str]) -> list[str]:
     """Return the location of each dataset of complete roots; datasets of several roots with one name become one.
 
-    Args:
-        location: As for ``find``, or the folder of a root. Either all or none of several locations are roots.
-        roots: Converted roots.
+    A location as for ``find`` stays. Either all or none of several locations are roots.
 
     Raises:
         SourceError: A conversion of a root is not complete.
@@ -73,19 +65,16 @@ def expand(location: str, roots: Sequence[str]) -> list[str]:
             return [location]
         for dataset_name in catalog.versions:
             if dataset_name not in catalog.complete:
-                raise SourceError(
-                    f"root:{root_location}: the conversion of {dataset_name} is not complete; finish it with the same "
-                    f"`python -m convert.run` command, or name the datasets that you want (root:{root_location}/"
-                    f"{catalog.complete[0]})"
-                )
+                fault = f"the conversion of {dataset_name} is not complete; finish it with the same"
+                advice = f"or name the datasets that you want (root:{root_location}/{catalog.complete[0]})"
+                raise SourceError(f"root:{root_location}: {fault} `python -m convert.run` command, {advice}")
             locations_by_name.setdefault(dataset_name, []).append(os.path.join(folders[0], dataset_name))
     return [JOIN.join(locations) for locations in locations_by_name.values()]
 
 
 def _open_dataset(location: str, roots: Sequence[str]) -> Dataset:
-    candidate_paths = candidates(location, roots) or [os.path.abspath(location)]
     messages = []
-    for candidate in candidate_paths:
+    for candidate in candidates(location, roots) or [os.path.abspath(location)]:
         if is_remote(candidate):
             raise UsageError(f"root:{location}: a bucket is not a source; download it with `pairstream fetch` first")
         parent, dataset_name = os.path.split(candidate)
@@ -120,24 +109,17 @@ def _open(dataset: Dataset) -> RootSource:
         features |= _features(tables)
     cameras = _cameras(entry, stored_cameras, pairs_path=manifest.parameters.get("camera"))
     for camera_entry in cameras.values():
-        is_depth = camera_entry.get("kind") == "depth"
-        feature_path = f"{STEPS}/{camera_entry['path']}"
-        features[feature_path] = Feature(
-            path=feature_path,
-            kind="image",
-            level="step",
-            shape=_DEPTH if is_depth else _COLOUR,
-            dtype="uint16" if is_depth else "uint8",
-        )
+        path, is_depth = f"{STEPS}/{camera_entry['path']}", camera_entry.get("kind") == "depth"
+        shape, dtype = ((None, None, 1), "uint16") if is_depth else ((None, None, 3), "uint8")
+        features[path] = Feature(path=path, kind="image", level="step", shape=shape, dtype=dtype)
     entry |= {"cameras": cameras, "offset": manifest.parameters["offset"]}
     _mend(entry, features)
     shards = {}
     for split_name, split in manifest.splits.items():
         episodes = _episodes(split_tables[split_name])
         end_episodes = np.cumsum([shard.episodes for shard in split.shards])
-        split_shards = []
-        for number, (shard, end) in enumerate(zip(split.shards, end_episodes.tolist(), strict=True)):
-            root_shard = RootShard(
+        shards[split_name] = tuple(
+            RootShard(
                 split=split_name,
                 index=number,
                 count=len(split.shards),
@@ -150,8 +132,8 @@ def _open(dataset: Dataset) -> RootSource:
                 sha256=shard.file.sha256,
                 episodes=episodes[end - shard.episodes : end],
             )
-            split_shards.append(root_shard)
-        shards[split_name] = tuple(split_shards)
+            for number, (shard, end) in enumerate(zip(split.shards, end_episodes.tolist(), strict=True))
+        )
     label_tables = [table for split in manifest.splits.values() for table in split.labels.values()]
     labels = [f"{STEPS}/{column}" for table in label_tables for column in table.columns]
     codecs = ", ".join(f"{camera.name} ({camera.codec})" for camera in stored_cameras if not camera.is_depth)
@@ -185,22 +167,17 @@ def _episodes(split: SplitTables) -> tuple[tuple[int, int, str, int], ...]:
 def _features(split: SplitTables) -> dict[str, Feature]:
     """Return the features of a split's tables: the columns that are neither of the format nor derived."""
     features = {}
-    levels: tuple[tuple[TableKind, Any, str], ...] = (
-        ("steps", split.steps, f"{STEPS}/"),
-        ("episodes", split.episodes, ""),
-    )
-    for table_kind, table, prefix in levels:
+    levels: dict[TableKind, tuple[Any, str]] = {"steps": (split.steps, f"{STEPS}/"), "episodes": (split.episodes, "")}
+    for table_kind, (table, prefix) in levels.items():
         format_columns = {field.name for field in FIRST_FIELDS[table_kind]}
-        if table_kind == "steps":
-            format_columns |= set(DERIVED)
+        format_columns |= set(DERIVED) if table_kind == "steps" else set()
         for column in table.schema:
-            if column.name in format_columns:
-                continue
             # A column whose name the format uses has a trailing underscore, which the name of its feature lacks.
             name = column.name.removesuffix("_")
-            if name != column.name and feature_column(table_kind, name) != column.name:
+            if feature_column(table_kind, name) != column.name:
                 name = column.name
-            features[prefix + name] = _feature(prefix + name, "step" if prefix else "episode", column)
+            if column.name not in format_columns:
+                features[prefix + name] = _feature(prefix + name, "step" if prefix else "episode", column)
     return features
 
 
@@ -214,9 +191,7 @@ def _feature(feature_path: str, level: Any, column: pa.Field) -> Feature:
     value_type = value_type if list_size is None else value_type.value_type
     value_type = value_type.value_type if pa.types.is_dictionary(value_type) else value_type
     is_text = pa.types.is_large_string(value_type) or pa.types.is_string(value_type)
-    shape = [] if list_size is None else [list_size]
-    if b"shape" in field_metadata:
-        shape = json.loads(field_metadata[b"shape"])
+    shape = json.loads(field_metadata.get(b"shape", "[]" if list_size is None else f"[{list_size}]"))
     return Feature(
         path=feature_path,
         kind="tensor",
@@ -256,8 +231,7 @@ def _mend(entry: dict[str, Any], features: dict[str, Feature]) -> None:
         instruction["alternatives"] = [path for path in instruction["alternatives"] if path in known_paths]
         if instruction["path"] not in known_paths:
             features[LANGUAGE.path] = LANGUAGE
-            informative = instruction["informative"]
-            entry["instruction"] = {"path": LANGUAGE.name, "informative": informative}
+            entry["instruction"] = {"path": LANGUAGE.name, "informative": instruction["informative"]}
             entry["leave_out"] = [*entry["leave_out"], LANGUAGE.name]
     for entry_key in ("robot_path", "success_path", "action_text"):
         if entry.get(entry_key) is not None and entry[entry_key] not in known_paths:

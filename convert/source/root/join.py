@@ -40,31 +40,18 @@ def join_sources(sources: Sequence[RootSource]) -> RootSource:
     features: dict[str, Feature] = {}
     for source in reversed(sources):
         features |= source.features
+    entry = _join_entries(sources) | {"splits": {split: sum(split_counts) for split, split_counts in counts.items()}}
     return replace(
         first_source,
         path="+".join(source.path for source in sources),
         fingerprint=hashlib.sha256("".join(source.fingerprint for source in sources).encode()).hexdigest(),
         features=features,
         splits=counts,
-        entry=_join_entries(sources)
-        | {
-            "splits": {split: sum(split_counts) for split, split_counts in counts.items()},
-            "steps_per_episode": round(sum(lengths) / len(lengths), 2) or None,
-        },
+        entry=entry | {"steps_per_episode": round(sum(lengths) / len(lengths), 2) or None},
         remarks=tuple(dict.fromkeys(remark for source in sources for remark in source.remarks)),
         shards_of=shards,
         tables={},
     )
-
-
-def _join_shards(sources: Sequence[RootSource]) -> dict[str, tuple[RootShard, ...]]:
-    """Return the shards of all datasets by split, numbered anew."""
-    distinct_shards = _distinct(sources)
-    joined: dict[str, tuple[RootShard, ...]] = {}
-    for split in sorted({split for source in sources for split in source.splits}):
-        shards = [shard for shards_by_split in distinct_shards for shard in shards_by_split.get(split, ())]
-        joined[split] = tuple(replace(shard, index=number, count=len(shards)) for number, shard in enumerate(shards))
-    return joined
 
 
 def _join_entries(sources: Sequence[RootSource]) -> dict[str, Any]:
@@ -80,13 +67,12 @@ def _join_entries(sources: Sequence[RootSource]) -> dict[str, Any]:
 def _compared(source: RootSource, other_source: RootSource) -> dict[str, Any]:
     """Return the parts of a dataset that have to equal those of another one."""
     labels = source.labels ^ other_source.labels
-    features = {
-        path: {"dtype": feature.dtype, "shape": list(feature.shape), "sequences": len(feature.sequences)}
-        for path, feature in source.features.items()
-        if path not in labels
-    }
-    free_keys = {*_FREE, *_TEXTS, "quirks"}
-    entry = {key: value for key, value in source.entry.items() if key not in free_keys}
+    features = {}
+    for path, feature in source.features.items():
+        if path not in labels:
+            facts = {"dtype": feature.dtype, "shape": list(feature.shape), "sequences": len(feature.sequences)}
+            features[path] = facts
+    entry = {key: value for key, value in source.entry.items() if key not in {*_FREE, *_TEXTS, "quirks"}}
     return {"layout": source.layout, "cameras": entry.pop("cameras"), "columns": features, **entry}
 
 
@@ -101,49 +87,45 @@ def _difference(name: str, first_value: Any, other_value: Any) -> str | None:
         return None
     if first_value == other_value:
         return None
-    values = first_value, other_value
-    first, other = ("there" if isinstance(value, Mapping) else str(value)[:80] for value in values)
+    first, other = ("there" if isinstance(value, Mapping) else str(value)[:80] for value in (first_value, other_value))
     return f"{name} is {first} in the first and {other} in the other"
 
 
-def _distinct(sources: Sequence[RootSource]) -> list[dict[str, tuple[RootShard, ...]]]:
-    """Return the shards of each dataset by split, with source files named so that no two episodes have one id.
+def _join_shards(sources: Sequence[RootSource]) -> dict[str, tuple[RootShard, ...]]:
+    """Return the shards of all datasets by split, with source files named so that no two episodes have one id.
 
     Raises:
         UsageError: An episode of a dataset is one of another, with the same records.
     """
     record_by_id: dict[str, tuple[int, str]] = {}
-    renamed_shards = []
+    joined: dict[str, list[RootShard]] = {split: [] for source in sources for split in source.splits}
     for source_number, source in enumerate(sources, 1):
         digest_by_id = _digests(source)
         for episode_id in filter(record_by_id.__contains__, digest_by_id):
             digest, source_path = record_by_id[episode_id]
             if digest == digest_by_id[episode_id] != 0:
-                raise UsageError(
-                    f"{source.path}: has episode {episode_id} as {source_path} has it; name each dataset once, or "
-                    "convert one without the episodes of the other first, with --episodes"
-                )
+                advice = "name each dataset once, or convert one without the episodes of the other first"
+                fault = f"has episode {episode_id} as {source_path} has it"
+                raise UsageError(f"{source.path}: {fault}; {advice}, with --episodes")
         prefix = ""
         while any(prefix + episode_id in record_by_id for episode_id in digest_by_id):
             prefix = f"{source_number}+{prefix}"
         record_by_id |= {prefix + episode_id: (digest, source.path) for episode_id, digest in digest_by_id.items()}
-        renamed_by_split = {}
         for split, shards in source.shards_of.items():
-            renamed_by_split[split] = tuple(replace(shard, prefix=prefix, name=prefix + shard.name) for shard in shards)
-        renamed_shards.append(renamed_by_split)
-    return renamed_shards
+            joined[split] += (replace(shard, prefix=prefix, name=prefix + shard.name) for shard in shards)
+    return {
+        split: tuple(replace(shard, index=number, count=len(shards)) for number, shard in enumerate(shards))
+        for split, shards in sorted(joined.items())
+    }
 
 
 def _digests(source: RootSource) -> dict[str, int]:
     """Return a hash over all records of each episode by its id, 0 where it has no picture."""
     digests: dict[str, int] = {}
     for tables in source.tables.values():
-        column_names = ("episode_id", "first_record", "num_records")
         hashes, record_bytes = (tables.records.column(name).to_numpy() for name in ("xxh3_64", "num_bytes"))
-        for episode_id, first_record, num_records in zip(
-            *(tables.episodes.column(column_name).to_pylist() for column_name in column_names), strict=True
-        ):
-            record_rows = slice(first_record, first_record + num_records)
+        for row in tables.episodes.select(["episode_id", "first_record", "num_records"]).to_pylist():
+            record_rows = slice(row["first_record"], row["first_record"] + row["num_records"])
             has_picture = (record_bytes[record_rows] != len(HOLE)).any()
-            digests[episode_id] = xxhash.xxh3_64_intdigest(hashes[record_rows].tobytes()) if has_picture else 0
+            digests[row["episode_id"]] = xxhash.xxh3_64_intdigest(hashes[record_rows].tobytes()) if has_picture else 0
     return digests

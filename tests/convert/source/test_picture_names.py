@@ -39,9 +39,8 @@ def test_an_hdf5_column_of_names_of_pictures_is_named(tmp_path: Path, context: s
         file["data/demo_0/actions"] = np.ones((3, 2))
         file["data/demo_0/obs/front"] = [str(tmp_path / name) if context == "absolute" else name for name in names]
         file["data/demo_0/obs/note"] = ["none.jpg"] * 3
-    with pytest.raises(
-        SourceError, match=rf"has no pictures, .*; obs/front in .*a.hdf5 is text .*0 é.jpg': {FUNCTION}"
-    ):
+    message = rf"has no pictures, .*; obs/front in .*a.hdf5 is text .*0 é.jpg': {FUNCTION}"
+    with pytest.raises(SourceError, match=message):
         find_source(f"robomimic:{tmp_path}", [], {})
 
 
@@ -53,26 +52,24 @@ def test_a_parquet_column_of_names_of_pictures_is_named(tmp_path: Path) -> None:
         recognise(str(tmp_path))
 
 
-def replace_camera(folder: Path, values: Sequence[object], kind: pa.DataType) -> str:
+CAMERA = "observation.image"
+
+
+def replace_camera(folder: Path, values: Sequence[object], kind: pa.DataType) -> None:
     table = pq.read_table(folder / DATA)
-    camera = next(name for name in table.schema.names if "image" in name)
-    position = table.schema.get_field_index(camera)
-    pq.write_table(table.set_column(position, camera, pa.array(values, kind)), folder / DATA)
-    return camera
+    position = table.schema.get_field_index(CAMERA)
+    pq.write_table(table.set_column(position, CAMERA, pa.array(values, kind)), folder / DATA)
 
 
 def stored_rows(folder: Path) -> list[bytes]:
-    table = pq.read_table(folder / DATA)
-    camera = next(name for name in table.schema.names if "image" in name)
-    return [row["bytes"] for row in table.column(camera).to_pylist()]
+    return [row["bytes"] for row in pq.read_table(folder / DATA).column(CAMERA).to_pylist()]
 
 
 def frames(folder: Path) -> list[object]:
     source = find(str(folder), [], {})
-    camera = next(feature for feature in source.features.values() if feature.kind == "image")
     (shard, *_) = source.shards("train")
     values: list[object] = []
-    with shard.open(ReadRequest(cameras=(camera,)), [shard.every]) as reader:
+    with shard.open(ReadRequest(cameras=(source.features[f"steps/{CAMERA}"],)), [shard.every]) as reader:
         for *_, content in reader:
             assert isinstance(content, Episode) and content.cameras[0] is not None
             values += list(content.frames)
@@ -102,8 +99,8 @@ def test_lerobot_s_pictures_without_bytes_are_read_from_the_files_that_they_name
 def test_a_lerobot_dataset_whose_pictures_are_declared_as_text_is_named(tmp_path: Path) -> None:
     folder = copy_dataset("v3_images", tmp_path)
     names = write_pictures(folder / "images", len(stored_rows(folder)))
-    camera = replace_camera(folder, names, pa.string())
-    edit_info(folder, lambda info: info["features"].update({camera: {"dtype": "string", "shape": [1], "names": None}}))
-    message = rf"has no colour camera, so no frame to convert; {camera} in .*is text with names of picture files"
+    replace_camera(folder, names, pa.string())
+    edit_info(folder, lambda info: info["features"].update({CAMERA: {"dtype": "string", "shape": [1], "names": None}}))
+    message = rf"has no colour camera, so no frame to convert; {CAMERA} in .*is text with names of picture files"
     with pytest.raises(SourceError, match=message):
         find(str(folder), [], {})

@@ -48,9 +48,7 @@ def test_array_tasks_write_what_one_process_writes(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "runner", [("--num-workers", "2"), ("--runner", "DaskRunner", "--num-workers", "2")], ids=" ".join
-)
+@pytest.mark.parametrize("runner", RUNNERS, ids=" ".join)
 def test_processes_write_what_one_process_writes(
     arguments: list[str], tmp_path: Path, reference: dict[str, str], runner: tuple[str, ...]
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from convert.errors import EXIT_DAMAGED, ConfigError, SourceError, UsageError
 from convert.source.kinds import find_source
 from tests.fixtures.arrays import written as files
 from tests.fixtures.arrays.converted import assert_equal, convert, episodes, opened
-from tests.fixtures.command import REPOSITORY, run, tree
+from tests.fixtures.command import run, tree
 
 h5py = files.h5py
 
@@ -30,15 +30,10 @@ def test_a_truncated_file_is_one_damaged_episode_beside_whole_ones_and_an_error_
     path = tmp_path / "pour" / "episode_1.hdf5"
     path.write_bytes(path.read_bytes()[:-1000])
     assert convert(f"aloha:{tmp_path / 'pour'}", tmp_path / "out") == EXIT_DAMAGED
-    assert_equal(
-        [item for item in episodes(opened(tmp_path / "out", "pour")) if item["rows"]], [written[0], written[2]]
-    )
+    complete = [item for item in episodes(opened(tmp_path / "out", "pour")) if item["rows"]]
+    assert_equal(complete, [written[0], written[2]])
     ((reason, _, _, detail),) = left_out(tmp_path / "out", "pour")
-    assert (
-        reason == "unreadable"
-        and detail.startswith("episode_1.hdf5: cannot be read (Unable to")
-        and "truncated" in detail
-    )
+    assert reason == "unreadable" and re.match(r"episode_1.hdf5: cannot be read \(Unable to.*truncated", detail)
     files.write_robomimic(tmp_path / "lift.hdf5")
     (tmp_path / "lift.hdf5").write_bytes((tmp_path / "lift.hdf5").read_bytes()[:5000])
     with pytest.raises(SourceError, match=r"no episode can be read, .* lift.hdf5: cannot be read \(.*truncated file"):
@@ -48,14 +43,15 @@ def test_a_truncated_file_is_one_damaged_episode_beside_whole_ones_and_an_error_
 def test_episodes_with_missing_ragged_and_wrong_arrays_are_quarantined_one_by_one(tmp_path: Path) -> None:
     written = files.write_robomimic(tmp_path / "lift.hdf5", lengths=[4, 4, 4, 4, 4, 4])
     with h5py.File(tmp_path / "lift.hdf5", "a") as file:
-        del file["data/demo_1/actions"]
-        ragged = file["data/demo_2/obs/robot0_eef_pos"][:3]
-        del file["data/demo_2/obs/robot0_eef_pos"]
-        file["data/demo_2/obs/robot0_eef_pos"] = ragged
-        del file["data/demo_3/obs/robot0_eef_pos"]
-        file["data/demo_3/obs/robot0_eef_pos"] = np.zeros((4, 5))
-        del file["data/demo_4/obs/agentview_image"]
-        file["data/demo_4/obs/agentview_image"] = np.zeros((4, 48, 64, 3), np.int32)
+        changes = {
+            "data/demo_2/obs/robot0_eef_pos": file["data/demo_2/obs/robot0_eef_pos"][:3],
+            "data/demo_3/obs/robot0_eef_pos": np.zeros((4, 5)),
+            "data/demo_4/obs/agentview_image": np.zeros((4, 48, 64, 3), np.int32),
+        }
+        for name in ("data/demo_1/actions", *changes):
+            del file[name]
+        for name, values in changes.items():
+            file[name] = values
     assert convert(f"robomimic:{tmp_path / 'lift.hdf5'}", tmp_path / "out") == EXIT_DAMAGED
     result = left_out(tmp_path / "out", "lift")
     assert [item[:2] for item in result] == [("malformed", 1), ("malformed", 2), ("malformed", 3), ("malformed", 4)]
@@ -64,9 +60,8 @@ def test_episodes_with_missing_ragged_and_wrong_arrays_are_quarantined_one_by_on
     assert "obs/robot0_eef_pos has 3 values and" in message[1] and "has 4, expected one a step" in message[1]
     assert "steps/obs/robot0_eef_pos is float64 (5,), in other episodes it is float64 (3,)" in message[2]
     assert "steps/obs/agentview_image is int32 (4, 48, 64, 3), expected pixels of uint8" in message[3]
-    assert_equal(
-        [item for item in episodes(opened(tmp_path / "out", "lift")) if item["rows"]], [written[0], written[5]]
-    )
+    complete = [item for item in episodes(opened(tmp_path / "out", "lift")) if item["rows"]]
+    assert_equal(complete, [written[0], written[5]])
 
 
 def test_numbers_keep_their_nan_and_a_float_picture_with_nan_is_a_hole_of_its_own(tmp_path: Path) -> None:
@@ -98,23 +93,20 @@ def test_a_chunk_that_does_not_decompress_is_a_hole_of_its_own_frames(tmp_path: 
 
 def test_a_wrong_preset_says_what_is_missing_and_what_the_file_looks_like(tmp_path: Path) -> None:
     files.write_aloha(tmp_path / "pour", compress=False)
-    with pytest.raises(SourceError, match=r"episode_0.hdf5: has no groups data/\*; it looks like aloha"):
-        find_source(f"robomimic:{tmp_path / 'pour'}", [], {})
     files.write_robomimic(tmp_path / "lift.hdf5")
-    with pytest.raises(SourceError, match=r"lift.hdf5: has no array action; it looks like robomimic"):
-        find_source(f"aloha:{tmp_path / 'lift.hdf5'}", [], {})
     files.write_replay(tmp_path / "a.zarr")
-    with pytest.raises(SourceError, match=r"a.zarr: has no groups data/\*; it looks like diffusion_policy"):
-        find_source(f"libero:{tmp_path / 'a.zarr'}", [], {})
+    for location, message in (
+        ("robomimic:{}/pour", r"episode_0.hdf5: has no groups data/\*; it looks like aloha"),
+        ("aloha:{}/lift.hdf5", r"lift.hdf5: has no array action; it looks like robomimic"),
+        ("libero:{}/a.zarr", r"a.zarr: has no groups data/\*; it looks like diffusion_policy"),
+    ):
+        with pytest.raises(SourceError, match=message):
+            find_source(location.format(tmp_path), [], {})
 
 
 def test_a_path_that_a_layout_names_and_no_file_has_is_an_error(tmp_path: Path) -> None:
     files.write_aloha(tmp_path / "pour", compress=False)
-    steps: dict[str, Any] = {
-        "action": "action",
-        "state": "observations/joints",
-        "front": "observations/images/cam_high",
-    }
+    steps = {"action": "action", "state": "observations/joints", "front": "observations/images/cam_high"}
     with pytest.raises(SourceError, match=r"episode_0.hdf5: has no array observations/joints"):
         find_source(f"arrays:{tmp_path / 'pour'}", [], {"steps": steps})
     with pytest.raises(SourceError, match=r"no such file or folder"):
@@ -124,12 +116,9 @@ def test_a_path_that_a_layout_names_and_no_file_has_is_an_error(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("layout", "fault"),
     [
-        ({"episode": "data/*"}, r"layout: Value error|layout: unknown key 'episode'; did you mean 'episodes'"),
+        ({"episode": "data/*"}, r"layout: unknown key 'episode'; did you mean 'episodes'"),
         ({"pictures": {"a": {"rotation": 180}}}, r"layout: pictures.a: unknown key 'rotation'; did you mean 'rotate'"),
-        (
-            {"pictures": {"a": {"rotate": 45}}},
-            r"layout: pictures.a.rotate: Input should be 0, 90, 180 or 270, found 45",
-        ),
+        ({"pictures": {"a": {"rotate": 45}}}, r"a.rotate: Input should be 0, 90, 180 or 270, found 45"),
         ({"language": {"path": "a", "text": "b"}}, r"layout: language.0: expected one of path, file and text"),
         ({"language": {"file": "demo"}}, r"layout: language.0.file: has 0 groups in parentheses, expected one"),
         ({"episodes": "data/*", "ends": "ends"}, r"layout: has episodes \(a group each\) and ends"),
@@ -145,27 +134,22 @@ def test_float_pictures_that_nobody_declared_are_not_guessed(tmp_path: Path) -> 
     with h5py.File(tmp_path / "own.hdf5", "w") as file:
         file["front"] = np.zeros((4, 32, 32, 3), np.float32)
         file["action"] = np.zeros((4, 2))
-    with pytest.raises(
-        SourceError, match=r"has no pictures.*if front, float32 \(32, 32, 3\), is one, write in the layout"
-    ):
+    message = r"has no pictures.*if front, float32 \(32, 32, 3\), is one, write in the layout"
+    with pytest.raises(SourceError, match=message):
         find_source(f"arrays:{tmp_path / 'own.hdf5'}", [], {})
 
 
 @pytest.mark.parametrize(("library", "extra", "name"), [("h5py", "hdf5", "lift.hdf5"), ("zarr", "zarr", "a.zarr")])
-def test_a_missing_library_is_one_sentence_with_its_extra(tmp_path: Path, library: str, extra: str, name: str) -> None:
+def test_a_missing_library_is_one_sentence_with_its_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str, extra: str, name: str
+) -> None:
     if library == "h5py":
         files.write_robomimic(tmp_path / name)
     else:
         files.write_replay(tmp_path / name)
-    code = (
-        f"import sys; sys.modules[{library!r}] = None\n"
-        "from convert.run.command import main\n"
-        f"raise SystemExit(main(['--datasets', 'robomimic:{tmp_path / name}', '--output', '{tmp_path / 'out'}']))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert f"needs {library}, which is not installed; install pairstream[{extra}]" in done.stderr
-    assert "Traceback" not in done.stderr
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(UsageError, match=rf"needs {library}, which is not installed; install pairstream\[{extra}\]"):
+        find_source(f"robomimic:{tmp_path / name}", [], {})
 
 
 def test_chunks_of_jpeg_xl_without_imagecodecs_name_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

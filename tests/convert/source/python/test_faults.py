@@ -10,104 +10,75 @@ import pytest
 from convert.draft import main as draft
 from convert.errors import EXIT_DAMAGED, EXIT_USAGE
 from convert.run.command import main
+from tests.fixtures.datasets.own_files import FUNCTION, write_files
 
-HEAD = """
-from __future__ import annotations
-import sys
-from dataclasses import dataclass
-import numpy as np
-print("hello from the module")
-"""
-BODY = """
-@dataclass
-class Arm:
-    steps: int
-    names: tuple[str, ...] = ()
-
-def picture(seed):
-    return np.full((3, 16, 16, 3), seed, np.uint8)
-
-def episodes(path, scale=1):
-    print("hello from", path)
-    for number in range(3):
-        arm = Arm(3)
-        steps = {"front": picture(number), "action": np.full((3, 2), float(number * scale)), "text": ["a"] * arm.steps}
-        FAULT
-        yield {"steps": steps}
-"""
+FAULTY = FUNCTION.replace("yield {", "episode = {") + "            FAULT\n            yield episode\n"
 
 
-def write(folder: Path, fault: str = "pass") -> list[str]:
-    (folder / "reader.py").write_text(HEAD + BODY.replace("FAULT", fault))
-    (folder / "files").mkdir(exist_ok=True)
-    (folder / "files" / "one.bin").write_bytes(b"x")
-    return ["--datasets", f"python:{folder / 'reader.py'}:episodes", "--source", str(folder / "files")]
+def write(folder: Path, fault: str) -> list[str]:
+    return write_files(folder, files=1, episodes=3, code=FAULTY.replace("FAULT", fault))
 
 
-def convert(arguments: list[str], out: Path, *more: str) -> int:
-    return main([*arguments, "--output", str(out), "--num-workers", "1", "--layout", "frames", *more])
+def convert(arguments: list[str], output: Path) -> int:
+    return main([*arguments, "--output", str(output), "--num-workers", "1", "--layout", "frames"])
 
 
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
-        ("steps['action'] = 5 if number == 1 else steps['action']", "action is int 5, expected an array or a list"),
-        (
-            "steps['action'] = {1, 2, 3} if number == 1 else steps['action']",
-            "action is set {1, 2, 3}, expected an array",
-        ),
-        ("steps['text'][1] = '\\ud800' if number == 1 else ''", "has a lone surrogate"),
-        ("number == 2 and sys.exit('enough')", "line 21: SystemExit: enough"),
-        ("number == 2 and [][1]", "line 21: IndexError: list index out of range"),
+        ("if number == 1: episode['steps']['action'] = 5", "action is int 5, expected an array or a list"),
+        ("if number == 1: episode['steps']['action'] = {1, 2, 3}", "action is set {1, 2, 3}, expected an array"),
+        ("if number == 1: episode['episode']['language_instruction'] = '\\ud800'", "has a lone surrogate"),
+        ("number == 2 and sys.exit('enough')", "line 14: NameError: name 'sys' is not defined"),
+        ("number == 2 and exit('enough')", "take0.npz: episode 2: reader.py, line 14: SystemExit: enough"),
         ("if number == 2: raise ValueError('\\ud800')", "ValueError: \\ud800"),
     ],
 )
 def test_a_fault_in_one_episode_is_listed_and_the_others_are_converted(
-    tmp_path: Path, fault: str, message: str
+    tmp_path: Path, fault: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = write(tmp_path, fault)
-    assert convert(arguments, tmp_path / "out") == EXIT_DAMAGED
+    assert convert(write(tmp_path, fault), tmp_path / "out") == EXIT_DAMAGED
+    assert "damaged input was left out: reader (1)" in capsys.readouterr().err
     folder = tmp_path / "out/reader/1.0.0"
     (row,) = map(json.loads, (folder / "quarantine.jsonl").read_text().splitlines())
-    assert message in row["detail"] and row["source_file"] == "one.bin"
+    assert message in row["detail"] and row["source_file"] == "take0.npz"
     assert json.loads((folder / "dataset.json").read_text())["episodes"] == 3
 
 
-@pytest.mark.parametrize("line", ["sys.exit(3)", "raise KeyError('no')", "import no_such_module"])
-def test_a_module_that_exits_or_fails_is_one_error(
-    tmp_path: Path, line: str, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("def episodes", "def episode", "no function 'episodes'; did you mean 'episode'?"),
+        ("import numpy", "import nunpy", "reader.py, line 2: ModuleNotFoundError: No module named 'nunpy'"),
+        ("def episodes", "exit(3)\ndef episodes", "reader.py: reader.py, line 4: SystemExit: 3"),
+        ("yield {", "yield {{", "SyntaxError"),
+        ('"steps"', '"step"', "the function yields the keys step, episode, expected"),
+        ("yield {", "yield 5, {", "the function yields a tuple, expected"),
+        (
+            "def episodes(path, only=None):",
+            "def episodes(path):\n    return 5\ndef other(path):",
+            "'int' object is not",
+        ),
+        ('stored[f"front{number}"]', 'stored[f"front{number}"] / 255', "front is float64 (32, 48, 3); yield uint8"),
+    ],
+)
+def test_a_wrong_module_is_one_error_and_nothing_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, message: str
 ) -> None:
-    arguments = write(tmp_path)
-    (tmp_path / "reader.py").write_text(f"{HEAD}\n{line}\n{BODY.replace('FAULT', 'pass')}")
-    assert convert(arguments, tmp_path / "out") == EXIT_USAGE
-    assert "reader.py: reader.py, line 8: " in capsys.readouterr().err
+    assert convert(write_files(tmp_path, code=FUNCTION.replace(old, new)), tmp_path / "out") == EXIT_USAGE
+    error = capsys.readouterr().err
+    assert message in error and error.count("error:") == 1
+    assert not (tmp_path / "out").exists()
 
 
 def test_what_a_function_prints_is_not_in_the_output_of_the_command(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = write(tmp_path)
+    head = "from __future__ import annotations\nfrom dataclasses import dataclass\nprint('hello from the module')\n"
+    arguments = write_files(tmp_path, code=f"{head}{FAULTY}".replace("FAULT", "print('hello from', path)"))
+    with (tmp_path / "reader.py").open("a") as module:
+        module.write("@dataclass\nclass Arm:\n    steps: tuple[int, ...] = ()\n")
     assert draft([arguments[1], *arguments[2:], "--json"]) == 0
     shown = capsys.readouterr()
     assert "reader" in json.loads(shown.out)["datasets"]
     assert "hello from the module" in shown.err and "hello from /" in shown.err
-
-
-def test_other_arguments_of_the_function_are_another_conversion(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    arguments = write(tmp_path)
-    config = tmp_path / "arm.yaml"
-    for scale, code in ((1, 0), (1, 0), (2, EXIT_USAGE)):
-        config.write_text(f"datasets: {{arm: {{source: '{arguments[1]}', layout: {{scale: {scale}}}}}}}")
-        chosen = ["--datasets", "arm", *arguments[2:]]
-        assert convert(chosen, tmp_path / "out", "--config", str(config)) == code
-    assert "whose files are not those of" in capsys.readouterr().err
-
-
-def test_floats_that_may_be_pictures_are_named_where_there_is_no_camera(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    arguments = write(tmp_path, "steps['front'] = steps['front'].astype(np.float32)")
-    assert convert(arguments, tmp_path / "out") == EXIT_USAGE
-    assert "no feature is pictures: front is float32 (16, 16, 3); yield uint8" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shutil
 import struct
 import tracemalloc
 from pathlib import Path
@@ -46,23 +47,15 @@ def damage(items: list[bytes | DamagedRecord]) -> DamagedRecord:
     return result
 
 
-def test_it_reads_what_tensorflow_writes(tmp_path: Path) -> None:
+def test_it_reads_and_encodes_what_tensorflow_writes(tmp_path: Path) -> None:
     import tensorflow as tf
 
     path = tmp_path / "by_tensorflow"
     with tf.io.TFRecordWriter(str(path)) as writer:
         for record in RECORDS:
             writer.write(record)
-    with path.open("rb") as file:
-        assert list(TFRecordFile(file, name=path.name, size=path.stat().st_size)) == RECORDS
-
-
-def test_tensorflow_reads_what_is_encoded_here(tmp_path: Path) -> None:
-    import tensorflow as tf
-
-    path = tmp_path / "by_us"
-    path.write_bytes(encode(RECORDS))
-    assert [item.numpy() for item in tf.data.TFRecordDataset(str(path))] == RECORDS
+    assert path.read_bytes() == encode(RECORDS)
+    assert read(path.read_bytes()) == RECORDS
 
 
 @given(st.lists(st.binary(max_size=300), max_size=6))
@@ -70,12 +63,8 @@ def test_records_come_back_as_they_were_encoded(records: list[bytes]) -> None:
     assert read(encode(records)) == records
 
 
-def test_an_empty_file_has_no_records() -> None:
-    assert read(b"") == []
-
-
-@pytest.mark.parametrize("index", [0, 2, 3])
-def test_a_flipped_bit_in_the_data_spoils_that_record_only(index: int) -> None:
+@pytest.mark.parametrize("index", range(4))
+def test_a_flipped_bit_in_the_data_or_its_checksum_spoils_that_record_only(index: int) -> None:
     items = read(flip(encode(RECORDS), start_of(index) + 12))
     assert [item for item in items if isinstance(item, bytes)] == RECORDS[:index] + RECORDS[index + 1 :]
     result = damage(items)
@@ -83,11 +72,6 @@ def test_a_flipped_bit_in_the_data_spoils_that_record_only(index: int) -> None:
     assert str(result) == (
         f"file-00000-of-00001: wrong checksum of record {index} at byte {start_of(index)} ({len(RECORDS[index])} bytes)"
     )
-
-
-def test_a_flipped_bit_in_the_checksum_of_the_data_spoils_that_record_only() -> None:
-    items = read(flip(encode(RECORDS), start_of(1) + 12))
-    assert [isinstance(item, DamagedRecord) for item in items] == [False, True, False, False]
 
 
 @pytest.mark.parametrize("byte", range(12))
@@ -115,13 +99,6 @@ def test_a_file_cut_anywhere_gives_whole_records_and_then_one_clear_error() -> N
         assert f"ends inside record {complete}, which starts at byte {boundaries[complete]}" in str(result)
 
 
-def test_a_file_that_shrinks_while_it_is_read_ends_with_an_error() -> None:
-    content = encode(RECORDS)
-    items = list(TFRecordFile(io.BytesIO(content[:-3]), name="f", size=len(content)))
-    assert items[:-1] == RECORDS[:-1]
-    assert damage(items).rest
-
-
 @pytest.mark.parametrize("claimed", [2**31, 2**40, 2**63, 2**64 - 1])
 def test_a_claimed_length_beyond_the_file_is_not_allocated(claimed: int) -> None:
     length = struct.pack("<Q", claimed)
@@ -142,17 +119,11 @@ def test_arbitrary_bytes_end_in_at_most_one_error(content: bytes) -> None:
 
 def test_the_digest_depends_on_content_and_order() -> None:
     digests = set()
-    for records in (RECORDS, RECORDS[::-1], RECORDS[:-1], [*RECORDS, b""], []):
+    for records in (RECORDS, RECORDS, RECORDS[::-1], RECORDS[:-1], [*RECORDS, b""], []):
         file = open_records(encode(records))
         list(file)
         digests.add(file.digest)
     assert len(digests) == 5
-
-
-def test_the_digest_of_the_same_content_is_the_same() -> None:
-    first, second = open_records(encode(RECORDS)), open_records(encode(RECORDS))
-    assert list(first) == list(second)
-    assert first.digest == second.digest
 
 
 class Watched(io.BytesIO):
@@ -205,25 +176,20 @@ def test_the_same_episodes_give_the_same_records_as_from_tfrecord(dataset: RldsD
     assert result.index["steps"] == same.index["steps"]
 
 
-def test_of_a_file_that_is_cut_short_every_episode_is_listed(dataset: RldsDataset) -> None:
-    dataset.shard().write_bytes(dataset.shard().read_bytes()[:-2000])
-    manifest = converted(dataset)
-    assert (manifest.records, manifest.left_out) == (0, {"unreadable": 3})
-
-
-def test_a_damaged_record_costs_its_episode_alone(dataset: RldsDataset) -> None:
-    content = bytearray(dataset.shard().read_bytes())
-    first = content.index(b"steps/")
-    content[first : first + 6] = b"STEPS/"
-    dataset.shard().write_bytes(content)
-    manifest = converted(dataset)
-    assert (manifest.records, manifest.left_out) == (9 + 7, {"unreadable": 1})
-
-
 def damage_the_first_record(dataset: RldsDataset) -> None:
     content = bytearray(dataset.shard().read_bytes())
     content[content.index(b"steps/")] ^= 1
     dataset.shard().write_bytes(content)
+
+
+def test_a_damaged_record_costs_its_episode_alone_and_a_cut_short_file_all(dataset: RldsDataset) -> None:
+    damage_the_first_record(dataset)
+    manifest = converted(dataset)
+    assert (manifest.records, manifest.left_out) == (9 + 7, {"unreadable": 1})
+    shutil.rmtree(dataset.root / "out")
+    dataset.shard().write_bytes(dataset.shard().read_bytes()[:-2000])
+    manifest = converted(dataset)
+    assert (manifest.records, manifest.left_out) == (0, {"unreadable": 3})
 
 
 def test_a_file_that_was_repaired_or_replaced_is_noticed(dataset: RldsDataset) -> None:

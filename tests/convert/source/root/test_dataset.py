@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 import tensorflow_datasets as tfds
 
 from convert.doctor.command import main as doctor
-from convert.errors import EXIT_DAMAGED, EXIT_USAGE, SourceError
+from convert.errors import EXIT_DAMAGED, EXIT_USAGE, SourceError, UsageError
 from convert.run.command import main
 from convert.source.root.dataset import find
 from convert.verify.command import main as verify
@@ -21,7 +20,6 @@ from pairstream.view.tracks import open_tracks
 from stream import make_loader
 from stream.base.errors import FormatError, RecordError
 from stream.format.catalog import Catalog
-from stream.format.frame import decode_frame
 from stream.format.index import open_index
 from tests.fixtures.command import flip, write_damaged_dataset
 from tests.fixtures.datasets.rlds_dataset import RldsDataset, demo_episode, demo_features, png, write_dataset
@@ -143,17 +141,6 @@ def test_colours_and_depth_are_not_turned_twice(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_damaged_record_of_a_root_is_a_hole_and_said(roots: Path, tmp_path: Path) -> None:
-    shutil.copytree(roots / "frames", tmp_path / "copy")
-    (shard, *_) = sorted((tmp_path / "copy").rglob("train-00000*.arrayrecord"))
-    flip(shard, 2000)
-    assert convert(f"root:{tmp_path / 'copy' / 'demo'}", tmp_path / "out") == EXIT_DAMAGED
-    listed = (tmp_path / "out" / FOLDER / "quarantine.jsonl").read_text()
-    assert "its bytes are not those that were written" in listed
-    assert verify([str(tmp_path / "out"), "--deep"]) == 0
-
-
-@pytest.mark.long
 def test_a_damaged_chunk_of_video_has_one_number_wherever_it_is_named(
     roots: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -208,30 +195,7 @@ def test_what_is_no_converted_dataset_is_refused(
     roots: Path, tmp_path: Path, location: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     location = location if ":" in location else str(roots / location)
-    with pytest.raises(SourceError if ":" not in location else Exception, match=message):
+    with pytest.raises((SourceError, UsageError), match=message):
         find(location, [], {})
     assert convert(f"root:{location}", tmp_path / "out") == EXIT_USAGE
     assert not (tmp_path / "out").exists()
-
-
-def test_the_registry_entry_and_every_column_come_along(roots: Path) -> None:
-    source = find(str(roots / "frames" / "demo"), [], {})
-    steps = pa.ipc.open_file(roots / "frames" / FOLDER / "train" / "steps.arrow").read_all()
-    kept = {f"steps/{name.removesuffix('_')}" for name in steps.schema.names}
-    assert {path for path, item in source.features.items() if item.level == "step" and item.kind == "tensor"} < kept
-    assert [camera["path"] for camera in source.entry["cameras"].values()] == ["observation/image"]
-
-
-def test_the_first_frame_is_the_one_of_the_source(roots: Path, tmp_path: Path) -> None:
-    loader = make_loader(roots / "frames", "demo", split="train", batch_size=1, num_workers=0, shuffle="none")
-    source = find(str(roots / "frames" / "demo"), [], {})
-    (shard, *_) = source.shards("train")
-    from convert.source.protocol import ReadRequest
-
-    camera = source.features["steps/observation/image"]
-    with shard.open(ReadRequest(cameras=(camera,)), [(0, 1)]) as reader:
-        (episode,) = reader
-        assert not isinstance(episode.content, Exception)
-        frame = next(iter(episode.content.frames))
-    assert isinstance(frame, bytes)
-    np.testing.assert_array_equal(decode_frame(frame), loader.batch_at(0)["frames"][0, 0])

@@ -37,13 +37,8 @@ def test_of_two_roots_what_has_one_name_becomes_one(roots: list[Path]) -> None:
 
 def test_the_folder_of_a_dataset_and_of_a_version_stay(roots: list[Path], tmp_path: Path) -> None:
     (version,) = (path.parent for path in (roots[0] / "one").glob(f"*/{MANIFEST_NAME}"))
-    for position in (
-        str(roots[0] / "one"),
-        str(version),
-        str(tmp_path / "nothing"),
-        f"{roots[0] / 'one'}{JOIN}{roots[1]}",
-    ):
-        assert expand(position, []) == [position]
+    for location in (roots[0] / "one", version, tmp_path / "nothing", f"{roots[0] / 'one'}{JOIN}{roots[1]}"):
+        assert expand(str(location), []) == [str(location)]
     assert expand("one", [str(roots[0])]) == ["one"]
 
 

@@ -76,9 +76,8 @@ def test_two_sessions_come_one_after_the_other_with_ids_and_statistics_of_their_
     for name in ("frames", "action", "state", "step"):
         np.testing.assert_array_equal(result[name], np.concatenate([part[name] for part in parts]))
     statistics = read_manifest(tmp_path / "demo" / "1.0.0").statistics["train"]["state"]
-    np.testing.assert_allclose(
-        np.array(statistics.mean, float), np.mean([part["state"] for part in parts], axis=(0, 1)), rtol=1e-5
-    )
+    expected = np.mean([part["state"] for part in parts], axis=(0, 1))
+    np.testing.assert_allclose(np.array(statistics.mean, float), expected, rtol=1e-5)
 
 
 def test_labels_that_only_one_has_are_missing_in_the_other_and_a_list_names_episodes_of_both(
@@ -110,30 +109,24 @@ def test_a_join_that_is_killed_goes_on_and_ends_as_if_it_was_not(sessions: list[
     assert tree(tmp_path / "out") == tree(tmp_path / "whole")
 
 
+OTHER_CAMERA = {"eye": {"path": "observation/image", "role": "primary"}}
+
+
 @pytest.mark.parametrize(
     ("options", "fields", "message"),
     [
-        (["--layout", "pairs"], {}, "layouts frames and pairs; give --layout"),
-        (["--layout", "frames"], {"control_frequency": 7}, "control_frequency is .* in the first and 7.0 in the other"),
-        (["--layout", "frames", "--image-size", "16"], {}, "image have the sizes 256x256 and 16x16; give --image-size"),
-        (
-            ["--layout", "frames", "--leave-out", "is_last"],
-            {},
-            "columns: steps/is_last is there in the first and absent",
-        ),
-        (["--layout", "frames"], {"cameras": {"eye": {"path": "observation/image", "role": "primary"}}}, "cameras: "),
+        ("--layout pairs", {}, "layouts frames and pairs; give --layout"),
+        ("", {"control_frequency": 7}, "control_frequency is .* in the first and 7.0 in the other"),
+        ("--image-size 16", {}, "image have the sizes 256x256 and 16x16; give --image-size"),
+        ("--leave-out is_last", {}, "columns: steps/is_last is there in the first and absent"),
+        ("", {"cameras": OTHER_CAMERA}, "cameras: "),
     ],
     ids=["layout", "rate", "size", "columns", "cameras"],
 )
 def test_datasets_that_differ_are_refused_with_the_difference(
-    sessions: list[str],
-    tmp_path: Path,
-    options: list[str],
-    fields: dict[str, Any],
-    message: str,
-    capsys: pytest.CaptureFixture[str],
+    sessions: list[str], tmp_path: Path, options: str, fields: Any, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    second = session(tmp_path, 300, *options, **fields)
+    second = session(tmp_path, 300, "--layout", "frames", *options.split(), **fields)
     assert convert(together(sessions[0], second), tmp_path / "out") == EXIT_USAGE
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
     assert re.search(message, line), line
