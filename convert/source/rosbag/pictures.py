@@ -20,8 +20,7 @@ class _Encoding(NamedTuple):
     """The pixels of an encoding.
 
     Attributes:
-        dtype: dtype of the stored values; 16 bits of colours are cut to 8.
-        stored: Count of the values stored of each pixel.
+        dtype: dtype of the ``stored`` values of a pixel; 16 bits of colours are cut to 8.
         colours: Slice of red, green and blue, or OpenCV's code for the conversion to RGB; None for depth.
     """
 
@@ -60,22 +59,14 @@ class PictureForm(NamedTuple):
 
 
 def is_picture(kind: str) -> bool:
-    """Return whether the messages of a type are pictures.
-
-    Raises:
-        MalformedEpisode: They are pieces of a video.
-    """
+    """Return whether the messages of a type are pictures; MalformedEpisode if they are pieces of a video."""
     if kind.rpartition("/")[2] in _VIDEO:
         raise MalformedEpisode(f"{kind} is a video, which is not read from bags; record CompressedImage instead")
     return kind in (RAW, COMPRESSED)
 
 
 def picture_form(message: Any, encoding: str | None) -> PictureForm:
-    """Return the shape and dtype of a picture.
-
-    Raises:
-        MalformedEpisode: Its encoding is not known.
-    """
+    """Return the shape and dtype of a picture; MalformedEpisode if its encoding is not known."""
     if hasattr(message, "encoding"):
         pixel_format = _find(encoding or message.encoding)
         image_size = (message.height, message.width)
@@ -91,9 +82,7 @@ def picture_form(message: Any, encoding: str | None) -> PictureForm:
 def read_picture(message: Any, encoding: str | None) -> np.ndarray | bytes:
     """Return a raw picture as uint8 [H, W, 1 or 3] in RGB or depth [H, W], or a compressed picture unchanged.
 
-    Raises:
-        CorruptFrame: The message has fewer bytes than its size says, or no picture.
-        MalformedEpisode: Its encoding is not known.
+    A message without a picture, or with too few bytes for it, raises CorruptFrame.
     """
     if hasattr(message, "encoding"):
         return _pixels(message, encoding)
@@ -109,9 +98,9 @@ def _is_depth(message: Any) -> bool:
 
 def _find(encoding: str) -> _Encoding:
     if encoding not in _ENCODINGS:
+        advice = "if the pixels are one of these, name it as encoding in the layout, else record CompressedImage"
         raise MalformedEpisode(
-            f"pictures of encoding {encoding!r:.80} are not read, only {', '.join(_ENCODINGS)}; if the pixels are one "
-            "of these, name it as encoding in the layout, else record CompressedImage"
+            f"pictures of encoding {encoding!r:.80} are not read, only {', '.join(_ENCODINGS)}; {advice}"
         )
     return _ENCODINGS[encoding]
 

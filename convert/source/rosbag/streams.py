@@ -40,12 +40,7 @@ Read = Callable[[Any], Any]
 
 
 class Field(NamedTuple):
-    """A field of a message type.
-
-    Attributes:
-        dtype: Name of numpy's, or ``string``.
-        names: Names of its values, empty where they have none.
-    """
+    """A field of a message type; ``dtype`` is numpy's name or ``string``, ``names`` those of its values, if any."""
 
     read: Read
     dtype: str
@@ -58,11 +53,9 @@ def has_header(typestore: Any, message_type: str) -> bool:
 
 
 def find_field(typestore: Any, message_type: str, field_path: str | None) -> Field:
-    """Return a field of a message type.
+    """Return a field of a message type such as geometry_msgs/msg/PoseStamped.
 
     Args:
-        typestore: Store of message types.
-        message_type: Type, such as geometry_msgs/msg/PoseStamped.
         field_path: Path such as ``pose.position.x`` or ``data[3]``, None for the main field. The path may end at a
             message of only numbers, such as a pose: its numbers then follow in the order of their definition.
 
@@ -80,8 +73,9 @@ def find_field(typestore: Any, message_type: str, field_path: str | None) -> Fie
             raise MalformedEpisode(f"field {field_path!r}: {fault}")
         name, fields = match[1], _fields(typestore, node_type)
         if name not in fields:
-            hint = closest(name, fields, noun="fields")
-            raise MalformedEpisode(f"{message_type} has no field {field_path!r}; {hint}")
+            raise MalformedEpisode(
+                f"{message_type} has no field {field_path!r}; {closest(name, fields, noun='fields')}"
+            )
         node_type = fields[name]
         read_steps.append(_attribute(name))
         for index in re.findall(r"\d+", match[2]):
@@ -104,19 +98,15 @@ def main_field(typestore: Any, message_type: str) -> str:
 def pick_joints(field: Field, joint_names: Sequence[str], *, strict: bool) -> Field:
     """Return the field of a JointState with the values of these joints, in this order.
 
-    Args:
-        strict: Whether the messages have to have exactly these names in this order. Otherwise a message without any of
-            them is skipped, because it is from another part of the robot.
+    If ``strict``, messages need exactly these names. Otherwise those without any come from another part of the robot.
     """
     chosen = list(joint_names)
 
     def read(message: Any) -> Any:
         names, values = list(message.name), field.read(message)
         if strict and names != chosen:
-            raise MalformedEpisode(
-                f"a JointState has the joints {', '.join(names)}, the first one had {', '.join(chosen)}; give "
-                "those to take as names"
-            )
+            first = f"the first one had {', '.join(chosen)}; give those to take as names"
+            raise MalformedEpisode(f"a JointState has the joints {', '.join(names)}, {first}")
         if not strict and not set(names) & set(chosen):
             return None
         if missing_names := sorted(set(chosen) - set(names)):
@@ -139,10 +129,9 @@ def _attribute(name: str) -> Read:
 
 def _item(item_index: int, field_path: str) -> Read:
     def read(values: Any) -> Any:
-        if item_index >= len(values):
-            fault = f"a message has {len(values)} values, so none at [{item_index}]"
-            raise MalformedEpisode(f"field {field_path!r}: {fault}")
-        return values[item_index]
+        if item_index < len(values):
+            return values[item_index]
+        raise MalformedEpisode(f"field {field_path!r}: a message has {len(values)} values, so none at [{item_index}]")
 
     return read
 
@@ -159,23 +148,20 @@ def _chain(read_steps: Sequence[Read]) -> Read:
 def _leaf(typestore: Any, node_type: Any, read_steps: Sequence[Read], *, context: str) -> Field:
     node, node_details = node_type
     read = _chain(read_steps)
-    if node == Nodetype.BASE:
-        if node_details[0] == "string":
-            return Field(read, "string")
-        if node_details[0] in _NUMBERS:
-            return Field(read, _NUMBERS[node_details[0]])
-    elif node in (Nodetype.ARRAY, Nodetype.SEQUENCE):
-        item_type = node_details[0]
-        if item_type[0] == Nodetype.BASE and item_type[1][0] in _NUMBERS:
-            return Field(read, _NUMBERS[item_type[1][0]])
-    else:
+    if node == Nodetype.NAME:
         leaves = list(_numbers_of(typestore, node_type, []))
-        if leaves and all(leaf is not None for leaf in leaves):
+        if leaves and None not in leaves:
             number_leaves = [leaf for leaf in leaves if leaf is not None]
             read_numbers = [_chain([_attribute(name) for name in path]) for path, _ in number_leaves]
             dtype = np.result_type(*(leaf_dtype for _, leaf_dtype in number_leaves)).name
             names = tuple(".".join(path) for path, _ in number_leaves)
             return Field(lambda message: np.array([part(read(message)) for part in read_numbers]), dtype, names)
+    elif node == Nodetype.BASE and node_details[0] == "string":
+        return Field(read, "string")
+    else:
+        base, base_details = node_type if node == Nodetype.BASE else node_details[0]
+        if base == Nodetype.BASE and base_details[0] in _NUMBERS:
+            return Field(read, _NUMBERS[base_details[0]])
     hint = "it is not a number"
     if node == Nodetype.NAME:
         hint = closest("", _fields(typestore, node_type), noun="fields")
@@ -199,13 +185,7 @@ _BY_JOINT = ("position", "velocity", "effort")
 
 
 class OpenStream(NamedTuple):
-    """A feature of an open bag.
-
-    Attributes:
-        field: Field of the messages, None for pictures.
-        holds: Whether a value holds until the next value.
-        nearest: Whether the nearest message stands for a step, not the last.
-    """
+    """A feature of an open bag, see ``Stream``; pictures have no field."""
 
     stream: Stream
     field: Field | None
@@ -214,21 +194,13 @@ class OpenStream(NamedTuple):
 
 
 class Streams:
-    """The features of a layout in an open bag.
-
-    Attributes:
-        open: Features by name.
-        headers: Topics whose messages have a stamp that is to be used.
-    """
+    """The features of a layout in an open bag by name (``open``), and the topics with stamps to use (``headers``)."""
 
     def __init__(self, bag: Bag, layout: Layout, joints: Mapping[str, tuple[str, ...]]) -> None:
-        """PictureForm up every feature.
+        """Look up every feature; MalformedEpisode names one without its topic or field.
 
         Args:
             joints: Joints that the features without declared names have to have.
-
-        Raises:
-            MalformedEpisode: The bag lacks a topic, or its messages a field; names the feature.
         """
         self.open: dict[str, OpenStream] = {}
         self.headers: set[str] = set()
@@ -250,11 +222,7 @@ class Streams:
 
 
 def first_joints(bag: Bag, layout: Layout) -> dict[str, tuple[str, ...]]:
-    """Return the joints of the first message of each feature of JointStates that has no names in the layout.
-
-    Raises:
-        DamagedEpisode: The bag cannot be read.
-    """
+    """Return the joints of the first message of each feature of JointStates that has no names in the layout."""
     joints_by_feature = {}
     for feature_name, stream in layout.features.items():
         if not stream.names and stream.topic in bag.topics and _by_joint(bag, stream):
