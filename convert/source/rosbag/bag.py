@@ -21,13 +21,6 @@ _OPEN = ("-wal", "-journal")
 """Suffixes of the files that SQLite leaves next to a database that was not closed."""
 
 
-class Topic(NamedTuple):
-    """A topic of a bag; ``type`` is that of its messages, such as sensor_msgs/msg/Image, None if they differ."""
-
-    type: str | None
-    messages: int
-
-
 class Message(NamedTuple):
     """A message: its topic, when it was received in nanoseconds, and its content."""
 
@@ -42,7 +35,7 @@ class Bag:
     def __init__(self, reader: AnyReader, path: Path) -> None:
         self._reader = reader
         self._path = path
-        self.topics = {name: Topic(info.msgtype, info.msgcount) for name, info in sorted(reader.topics.items())}
+        self.topics = dict(sorted(reader.topics.items()))
         self.start, self.stop = reader.start_time, reader.end_time - 1
 
     @property
@@ -58,7 +51,7 @@ class Bag:
         """
         if topic not in self.topics:
             raise MalformedEpisode(f"no topic {topic!r}; {closest(topic, self.topics, noun='topics')}")
-        type_name = self.topics[topic].type
+        type_name = self.topics[topic].msgtype
         if type_name is None:
             raise MalformedEpisode(f"{topic} has messages of several types, expected one type")
         if type_name not in self.types.fielddefs:
@@ -105,7 +98,7 @@ def list_topics(bag: Bag) -> list[str]:
     """Return a line for each topic of a bag: name, type, count of messages and rate."""
     seconds = max(bag.stop - bag.start, 1) / 1e9
     return [
-        f"{name}: {topic.type or 'several types'}, {topic.messages:,} messages, {topic.messages / seconds:.1f} Hz"
+        f"{name}: {topic.msgtype or 'several types'}, {topic.msgcount:,} messages, {topic.msgcount / seconds:.1f} Hz"
         for name, topic in bag.topics.items()
     ]
 

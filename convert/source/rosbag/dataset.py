@@ -18,8 +18,15 @@ from convert.source.files.source import FileEpisode, FileKind, FileReader, Files
 from convert.source.rosbag.bag import Bag, list_topics, open_bag
 from convert.source.rosbag.episode import Cut, Row, cut_by_rows, cut_by_topic, read_episode, read_rows
 from convert.source.rosbag.layout import Layout, find_bags, parse_layout
-from convert.source.rosbag.pictures import COMPRESSED, is_picture, picture_form
-from convert.source.rosbag.streams import Streams, find_field, first_joints, has_header
+from convert.source.rosbag.messages import (
+    COMPRESSED,
+    Streams,
+    find_field,
+    first_joints,
+    has_header,
+    is_picture,
+    picture_form,
+)
 
 _CAMERA_PARTS = re.compile(r"/(image_raw|image_rect|image_color|image|raw|compressed|compressedDepth|color|rgb)(?=/|$)")
 """Parts of the names of topics that cameras share."""
@@ -69,7 +76,7 @@ def _sort(bag: Bag) -> tuple[dict[str, bool], dict[str, bool]]:
     picture_topics: dict[str, tuple[str, bool]] = {}
     number_topics: dict[str, bool] = {}
     for topic, topic_info in bag.topics.items():
-        if _IGNORED.search(topic) or not topic_info.messages:
+        if _IGNORED.search(topic) or not topic_info.msgcount:
             continue
         # Topics of other content are left out.
         with contextlib.suppress(MalformedEpisode):
@@ -219,12 +226,12 @@ def _fit(bag_files: BagFiles, bag_paths: Sequence[Path], *, context: str) -> Bag
     for bag_path in bag_paths:
         try:
             with open_bag(bag_path, distribution=layout.distribution) as bag:
-                if not any(topic.messages for topic in bag.topics.values()):
+                if not any(topic.msgcount for topic in bag.topics.values()):
                     raise DamagedEpisode("has no messages", reason="unreadable")
                 joints = first_joints(bag, layout)
                 streams = Streams(bag, layout, joints)
                 bag_files.cuts(bag, bag_path)
-                has_all = all(bag.topics[topic].messages for topic in topics)
+                has_all = all(bag.topics[topic].msgcount for topic in topics)
         except MalformedEpisode as error:
             misfit_messages.append(f"{bag_path.name}: {error}")
         except DamagedEpisode as error:

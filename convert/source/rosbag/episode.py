@@ -18,8 +18,7 @@ from convert.errors import ConfigError, CorruptFrame, DamagedEpisode, MalformedE
 from convert.source.files.plain import MAX_STEPS, Pictures, PlainEpisode
 from convert.source.rosbag.bag import Bag
 from convert.source.rosbag.layout import LANGUAGE, MARK, STAMP, Cuts, Layout
-from convert.source.rosbag.pictures import picture_form, read_picture
-from convert.source.rosbag.streams import OpenStream, Streams, find_field
+from convert.source.rosbag.messages import OpenStream, Streams, find_field, picture_form, read_picture
 from stream.base.errors import closest
 
 _COLUMNS = ("file", "start", "stop")
