@@ -48,8 +48,7 @@ def split_data(folder: Path) -> None:
 
 def test_version_2_0_differs_in_statistics_alone(tmp_path: Path) -> None:
     folder = write_numbered(tmp_path, "v2.0")
-    assert shown_numbers(folder) == OWN
-    assert find(folder).entry["version"] == "2.0.0"
+    assert (shown_numbers(folder), find(folder).entry["version"]) == (OWN, "2.0.0")
 
 
 @pytest.mark.parametrize(

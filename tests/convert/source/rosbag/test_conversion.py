@@ -78,9 +78,9 @@ def test_globs_find_bags_in_folders_of_any_name(tmp_path: Path, glob: str) -> No
     assert len(source.splits["train"]) == (2 if "**" in glob else 1)
 
 
-def test_a_glob_of_the_files_of_a_bag_is_the_bag_once(tmp_path: Path) -> None:
+def test_a_glob_or_a_file_of_a_bag_is_the_bag_once(tmp_path: Path) -> None:
     write(tmp_path / "a", "sqlite3", recording("sqlite3", seconds=0.5))
-    for glob in ("*/*.db3", "*", "a/*"):
+    for glob in ("*/*.db3", "*", "a/*", "a/a.db3"):
         (((file,),),) = find(str(tmp_path / glob), [], LAYOUT).units.values()
         assert file.name == "a"
 
