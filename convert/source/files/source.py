@@ -45,20 +45,16 @@ NumberedEpisode = tuple[int, PlainEpisode | DamagedEpisode]
 
 
 class FileKind(ABC):
-    """How to read the files of a dataset; goes to the workers, so it can be pickled.
-
-    Attributes:
-        sampled_episodes: Count of episodes, from all over the dataset, whose features become those of the dataset.
-    """
+    """How to read the files of a dataset; goes to the workers, so it can be pickled."""
 
     sampled_episodes = 1
+    """Count of episodes, from all over the dataset, whose features become those of the dataset."""
 
     @abstractmethod
     def survey(self, path: Path) -> Mapping[str, Sequence[FileEpisode]] | None:
         """Return the episodes of a file by split, ``""`` for the split of its folder; None if unknown before reading.
 
-        Raises:
-            DamagedEpisode: The file cannot be read.
+        A file that cannot be read raises DamagedEpisode.
         """
 
     @abstractmethod

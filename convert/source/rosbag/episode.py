@@ -25,13 +25,9 @@ _COLUMNS = ("file", "start", "stop")
 
 
 class Cut(NamedTuple):
-    """An episode of a bag: its messages are those received in [start, stop).
+    """An episode of a bag: its messages are those received in [start, stop) nanoseconds, None for an end of the bag.
 
-    Attributes:
-        start: Nanoseconds, None for the beginning of the bag.
-        stop: Nanoseconds, None for the end of the bag.
-        values: Values of the episode by name.
-        fault: Reason why it cannot be used, or empty.
+    It has values by name, and a reason why it cannot be used, or an empty one.
     """
 
     start: int | None = None
