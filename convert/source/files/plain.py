@@ -31,7 +31,6 @@ class Pictures:
 
     Attributes:
         shape: Count of pictures and shape of each, None where unknown before decoding.
-        dtype: Of their pixels; other than uint8 for depth.
         read: Returns their iterator: encoded pictures, pixels, or reasons why there is none.
     """
 
@@ -60,11 +59,8 @@ class PlainEpisode(NamedTuple):
 def infer_features(episode: PlainEpisode) -> dict[str, Feature]:
     """Return the features of an episode by path; none of an episode without steps.
 
-    Arrays of uint8 [n, H, W, 3] are pictures (also with 1 or 4 channels), as are lists of encoded pictures.
-
-    Raises:
-        MalformedEpisode: A value has no steps, is neither numbers, texts nor pictures, has a shape that varies, or
-            pictures of more than 64 megapixels.
+    Arrays of uint8 [n, H, W, 3] are pictures (also with 1 or 4 channels), as are lists of encoded pictures. A value of
+    no such type, of no steps, of a shape that varies, or with pictures of over 64 megapixels raises MalformedEpisode.
     """
     counts = [_count(values, name) for name, values in episode.steps.items()]
     if not any(counts):
@@ -96,9 +92,7 @@ def _step_feature(path: str, values: Any) -> Feature:
 def read_plain(episode: PlainEpisode, request: ReadRequest, *, known_paths: Set[str] = frozenset()) -> Episode:
     """Return the requested parts of an episode; ``known_paths`` are the paths of all features of the dataset.
 
-    Raises:
-        MalformedEpisode: The values of the steps differ in number, or a value has another type or shape than the
-            feature.
+    Values that differ in number, or in type or shape from their feature, raise MalformedEpisode.
     """
     step_counts = {step_name: _count(values, step_name) for step_name, values in episode.steps.items()}
     requested = {feature.name for feature in (*request.cameras, *request.features) if feature.level == "step"}
@@ -109,11 +103,9 @@ def read_plain(episode: PlainEpisode, request: ReadRequest, *, known_paths: Set[
     num_steps = next(iter(counts.values()), 0)
     if num_steps > MAX_STEPS:
         raise MalformedEpisode(f"has {num_steps:,} steps, more than {MAX_STEPS:,}")
-    dropped: list[str] = []
-    if known_paths:
-        stored_paths = [*(f"{STEPS}/{step_name}" for step_name in episode.steps), *episode.episode]
-        unknown_paths = [path for path in stored_paths if path not in known_paths]
-        dropped = [f"{path}: no other episode that was sampled has it" for path in unknown_paths]
+    stored_paths = [*(f"{STEPS}/{step_name}" for step_name in episode.steps), *episode.episode]
+    unknown_paths = [path for path in stored_paths if known_paths and path not in known_paths]
+    dropped = tuple(f"{path}: no other episode that was sampled has it" for path in unknown_paths)
     columns: dict[str, dict[str, Column]] = {"step": {}, "episode": {}}
     for feature in request.features:
         stored_values, num_rows = (episode.steps, num_steps) if feature.level == "step" else (episode.episode, 1)
@@ -125,9 +117,8 @@ def read_plain(episode: PlainEpisode, request: ReadRequest, *, known_paths: Set[
     for camera in request.cameras:
         values = episode.steps.get(camera.name)
         cameras.append(None if values is None else _frames(values, camera))
-    return Episode(
-        num_steps=num_steps, steps=columns["step"], episode=columns["episode"], cameras=cameras, dropped=tuple(dropped)
-    )
+    steps, values = columns["step"], columns["episode"]
+    return Episode(num_steps=num_steps, steps=steps, episode=values, cameras=cameras, dropped=dropped)
 
 
 def is_array(values: Any) -> bool:
@@ -185,15 +176,13 @@ def _column(values: Any, feature: Feature) -> np.ndarray | list[str]:
     try:
         array = _numbers(values[:] if is_array(values) and values.shape else values, feature.path)
     except _UNREADABLE as error:
-        raise DamagedEpisode(
-            f"{feature.path}: cannot be read ({' '.join(str(error).split())[:200]})", reason="unreadable"
-        ) from None
+        fault = f"cannot be read ({' '.join(str(error).split())[:200]})"
+        raise DamagedEpisode(f"{feature.path}: {fault}", reason="unreadable") from None
     value_shape = array.shape[1:] if feature.level == "step" else array.shape
     stored_dtype = _dtype(array, feature.path) if array.size else feature.dtype
     if (array.size and value_shape != feature.shape) or (stored_dtype == "string") != (feature.dtype == "string"):
-        raise MalformedEpisode(
-            f"{feature.path} is {stored_dtype} {value_shape}, in other episodes it is {feature.dtype} {feature.shape}"
-        )
+        other = f"in other episodes it is {feature.dtype} {feature.shape}"
+        raise MalformedEpisode(f"{feature.path} is {stored_dtype} {value_shape}, {other}")
     if feature.dtype == "string":
         return [_text(str(text)) for text in array.flat]
     with np.errstate(invalid="ignore"):
@@ -245,10 +234,9 @@ def _blocks(values: Any, camera: Feature) -> Iterator[np.ndarray | CorruptFrame]
 
 def _frame(values: Any, step: int, camera: Feature) -> np.ndarray | CorruptFrame:
     try:
-        frame: np.ndarray = values[step : step + 1][0]
+        return np.asarray(values[step : step + 1][0])
     except _UNREADABLE as error:
         return _corrupt(camera, error)
-    return frame
 
 
 def _corrupt(camera: Feature, error: Exception) -> CorruptFrame:

@@ -45,20 +45,16 @@ NumberedEpisode = tuple[int, PlainEpisode | DamagedEpisode]
 
 
 class FileKind(ABC):
-    """How to read the files of a dataset; goes to the workers, so it can be pickled.
-
-    Attributes:
-        sampled_episodes: Count of episodes, from all over the dataset, whose features become those of the dataset.
-    """
+    """How to read the files of a dataset; goes to the workers, so it can be pickled."""
 
     sampled_episodes = 1
+    """Count of episodes, from all over the dataset, whose features become those of the dataset."""
 
     @abstractmethod
     def survey(self, path: Path) -> Mapping[str, Sequence[FileEpisode]] | None:
         """Return the episodes of a file by split, ``""`` for the split of its folder; None if unknown before reading.
 
-        Raises:
-            DamagedEpisode: The file cannot be read.
+        A file that cannot be read raises DamagedEpisode.
         """
 
     @abstractmethod
@@ -83,13 +79,7 @@ class FileReader(ABC):
 
 
 class SourceFile(NamedTuple):
-    """A file of a shard.
-
-    Attributes:
-        name: Its path in the folder of the source.
-        episodes: Its episodes of the split, None if unknown before reading.
-        bytes: Its size.
-    """
+    """A file of a shard: its path in the source, its episodes (None if unknown before reading), its size in bytes."""
 
     name: str
     episodes: tuple[FileEpisode, ...] | None
@@ -103,12 +93,7 @@ class SourceFile(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class FilesShard(SourceShard):
-    """Consecutive files of a split.
-
-    Attributes:
-        root: Folder that the names of the files are relative to.
-        feature_paths: Paths of all features of the dataset.
-    """
+    """Consecutive files of a split below ``root``, and the paths of all features of the dataset."""
 
     root: str
     files: tuple[SourceFile, ...] = field(repr=False)
@@ -219,16 +204,11 @@ def open_files(
     entry_facts: Mapping[str, Any],
     libraries: tuple[str, ...] = (),
 ) -> FilesSource:
-    """Return the source of files below a folder.
+    """Return the source of files below the folder ``root``; SourceError if no episode can be read.
 
     Args:
-        root: The folder.
-        file_paths: Its files.
         dataset_name: Name of the dataset for people.
         entry_facts: Fields of the entry that override those from the features.
-
-    Raises:
-        SourceError: No file, or none with an episode that can be read.
     """
     faults: list[str] = []
     surveys = _survey_files(root, file_paths, kind, faults)
@@ -244,7 +224,7 @@ def open_files(
     identity = json.dumps([kind.recipe, names, list(map(repr, features.values()))], sort_keys=True)
     listed_names = f"{', '.join(names[:3])}{' ...' if len(names) > 3 else ''}"
     if faults:
-        remarks = [f"cannot be read: {'; '.join(faults[:3])}{' ...' if len(faults) > 3 else ''}", *remarks]
+        remarks.insert(0, f"cannot be read: {'; '.join(faults[:3])}{' ...' if len(faults) > 3 else ''}")
     return FilesSource(
         path=root,
         fingerprint=hashlib.sha256(identity.encode()).hexdigest(),
@@ -265,8 +245,8 @@ def _survey_files(root: str, paths: Sequence[Path], kind: FileKind, faults: list
     surveys: dict[str, list[SourceFile]] = {}
     for file_path in sorted(paths):
         name, num_bytes = str(file_path.relative_to(root)), path_size(file_path) if file_path.exists() else 0
-        folder = name.split("/", 1)[0] if "/" in name else ""
-        folder_split = folder if folder in _SPLITS else "train"
+        folder, slash, _ = name.partition("/")
+        folder_split = folder if slash and folder in _SPLITS else "train"
         try:
             episodes_by_split = kind.survey(file_path)
         except DamagedEpisode as error:
@@ -287,11 +267,11 @@ def _sample_features(
 ) -> tuple[dict[str, Feature], list[str]]:
     """Return the features of episodes from all over the dataset, at least of one with steps, and remarks on them."""
     sampled_files = spread(files, kind.sampled_episodes)
+    max_episodes = max(1, kind.sampled_episodes // max(1, len(files)))
     samples: list[dict[str, Feature]] = []
     for file in [*sampled_files, *(file for file in files if file not in sampled_files)]:
-        if samples and file is not sampled_files[0] and file not in sampled_files:
+        if samples and file not in sampled_files:
             break
-        max_episodes = max(1, kind.sampled_episodes // len(files))
         attempts: list[list[int] | None] = [None]
         if file.episodes is not None:
             numbers = [episode.number for episode in file.episodes if episode.length != 0]

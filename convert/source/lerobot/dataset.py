@@ -29,6 +29,7 @@ from convert.source.lerobot.files import (
     HubFolder,
     LocalFiles,
     find_dataset,
+    measure_folders,
     open_files,
     read_files,
 )
@@ -118,7 +119,7 @@ def find(location: str, roots: Sequence[str], layout: Mapping[str, Any]) -> LeRo
     Args:
         location: ``ORG/NAME``, on the Hub also ``ORG/NAME@REVISION``, or the path of the dataset itself.
         roots: Folders that contain ``ORG/NAME``: local, ``gs://`` or ``s3://``.
-        layout: Empty: LeRobot's files have one layout.
+        layout: Empty, as LeRobot's files have one layout.
 
     Raises:
         SourceError: No root has the dataset, its metadata are damaged, or its format has another version.
@@ -161,23 +162,29 @@ def _open(folder: Folder, *, dataset_name: str) -> LeRobotSource:
     features, not_converted = info.split_features()
     total_episodes = max(info.total_episodes, episodes[-1].number + 1)
     split_ranges = info.split_ranges(total_episodes)
-    units = _cut_splits(episodes, split_ranges or {"train": (0, total_episodes)}, info)
+    units = {}
+    for split, (start, stop) in (split_ranges or {"train": (0, total_episodes)}).items():
+        units[split] = tuple(cut_units([episode for episode in episodes if start <= episode.number < stop], info))
     lengths = {split: [episode.length for unit in units[split] for episode in unit] for split in units}
     data_files = file_names(episodes, _all_cameras(features))
-    size_by_file = _measure_files(folder, data_files)
+    size_by_file = measure_folders(folder, sorted({name.rpartition("/")[0] for name in data_files}))
     splits_misfit = bool(info.splits) and not split_ranges
+    codecs = sorted({str(info.features[camera_name].about.get("video.codec", "?")) for camera_name in info.videos})
+    storage = f"video ({', '.join(codecs)})" if codecs else "images in parquet"
+    digests = [hashlib.sha256(content).digest() for content in (folder.read(INFO), *metadata_files.values())]
     remarks = {
         "commit": path if isinstance(folder, HubFolder) else "",
-        "format": f"{info.codebase_version}, {sum(map(sum, lengths.values())):,} steps, {_describe_storage(info)}",
+        "format": f"{info.codebase_version}, {sum(map(sum, lengths.values())):,} steps, {storage}",
         "tasks": _list_few([repr(task) for task in tasks.values()]) or "none",
         "splits": f"{info.splits!r:.200} does not fit, so all are train" if splits_misfit else "",
         "not converted": _list_few([f"{name} ({reason})" for name, reason in not_converted.items()]),
         "episodes without their data": _list_few([episode.fault for episode in episodes if episode.fault]),
-        "files missing": _describe_missing(data_files, size_by_file),
     }
+    if missing_files := [name for name in data_files if name not in size_by_file]:
+        remarks["files missing"] = f"{len(missing_files):,} of {len(data_files):,}: {_list_few(missing_files)}"
     return LeRobotSource(
         path=path,
-        fingerprint=_digest_contents([folder.read(INFO), *metadata_files.values()]),
+        fingerprint=hashlib.sha256(b"".join(digests)).hexdigest(),
         metadata=("meta/episodes", "meta/tasks", INFO),
         features=features,
         splits={split: tuple(map(len, units[split])) for split in units},
@@ -187,39 +194,6 @@ def _open(folder: Folder, *, dataset_name: str) -> LeRobotSource:
         units=units,
         sizes=size_by_file,
     )
-
-
-def _cut_splits(
-    episodes: Sequence[EpisodeFiles], split_ranges: Mapping[str, tuple[int, int]], info: Info
-) -> dict[str, tuple[list[EpisodeFiles], ...]]:
-    """Return the units of each split, which has the episodes with numbers in [start, stop)."""
-    units = {}
-    for split, (start, stop) in split_ranges.items():
-        split_episodes = [episode for episode in episodes if start <= episode.number < stop]
-        units[split] = tuple(cut_units(split_episodes, info))
-    return units
-
-
-def _describe_missing(data_files: Sequence[str], size_by_file: Mapping[str, int]) -> str:
-    missing_files = [name for name in data_files if name not in size_by_file]
-    return f"{len(missing_files):,} of {len(data_files):,}: {_list_few(missing_files)}" if missing_files else ""
-
-
-def _measure_files(folder: Folder, data_files: Sequence[str]) -> dict[str, int]:
-    """Return the size of each file of the folders of ``data_files``, by path; missing files are left out."""
-    size_by_file: dict[str, int] = {}
-    for parent in sorted({data_file.rpartition("/")[0] for data_file in data_files}):
-        size_by_file |= {f"{parent}/{name}": num_bytes for name, num_bytes in (folder / parent).sizes().items()}
-    return size_by_file
-
-
-def _digest_contents(contents: Sequence[bytes]) -> str:
-    return hashlib.sha256(b"".join(hashlib.sha256(content).digest() for content in contents)).hexdigest()
-
-
-def _describe_storage(info: Info) -> str:
-    codecs = sorted({str(info.features[camera_name].about.get("video.codec", "?")) for camera_name in info.videos})
-    return f"video ({', '.join(codecs)})" if codecs else "images in parquet"
 
 
 def _read_info(folder: Folder) -> Info:
@@ -241,13 +215,10 @@ _INDEX_COUNTERS = ("index", "frame_index", "episode_index")
 def describe(
     info: Info, features: Mapping[str, Feature], *, dataset_name: str, lengths_by_split: Mapping[str, Sequence[int]]
 ) -> dict[str, Any]:
-    """Return the fields of a registry entry, as YAML would have them.
-
-    The meaning of numbers stays open: every part of action and state has quantity ``other``, to be declared in a file
-    for ``--config``.
+    """Return the fields of a registry entry, as YAML would have them; the meaning of numbers stays open.
 
     Args:
-        feature_name: Name of the dataset for people.
+        dataset_name: Name of the dataset for people.
         lengths_by_split: Count of the steps of each episode, by split.
     """
     depth_units = {path: info.depth_unit(path) for path in info.cameras if info.is_depth(path)}
@@ -265,14 +236,12 @@ def describe(
         "leave_out": ["*language_embedding", *(name for name in _INDEX_COUNTERS if name in info.features)],
     }
     entry.pop("instruction", None)
-    feature_by_label = {
-        name.rpartition(".")[2]: name for name in reversed(info.features) if name.startswith(ANNOTATION)
-    }
+    annotation_names = [name for name in reversed(info.features) if name.startswith(ANNOTATION)]
+    feature_by_label = {name.rpartition(".")[2]: name for name in annotation_names}
     annotations = [feature_by_label[label] for label in _INSTRUCTION_ANNOTATIONS if label in feature_by_label]
-    for feature_path in (*annotations, TASK):
-        if f"steps/{feature_path}" in features and features[f"steps/{feature_path}"].dtype == "string":
-            entry["instruction"] = {"path": feature_path}
-            break
+    texts = [feature.name for feature in features.values() if feature.dtype == "string"]
+    if instructions := [name for name in (*annotations, TASK) if name in texts]:
+        entry["instruction"] = {"path": instructions[0]}
     if info.robot_type:
         entry["robot"] = info.robot_type
     return entry
@@ -282,9 +251,8 @@ def _describe_vector(features: Mapping[str, Feature], info: Info, names: Sequenc
     """Return the parts of a vector: the feature of that name, or those whose names begin with it and a dot."""
     feature_by_name = {feature.name: feature for feature in features.values()}
     for vector_name in names:
-        paths = [vector_name]
-        if f"steps/{vector_name}" not in features:
-            paths = [path for path in info.features if path.startswith(f"{vector_name}.")]
+        part_names = [path for path in info.features if path.startswith(f"{vector_name}.")]
+        paths = [vector_name] if f"steps/{vector_name}" in features else part_names
         if parts := list(describe_parts(feature_by_name, paths)):
             for part in parts:
                 if value_names := info.features[part["path"]].value_names:

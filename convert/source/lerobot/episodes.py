@@ -54,17 +54,12 @@ class EpisodeFiles:
 
 def tasks_file(info: Info) -> tuple[str, ...]:
     """Return the name of the file with the tasks; none where no column has their numbers."""
-    if not info.texts:
-        return ()
-    return ("meta/tasks.parquet" if info.codebase_version == "v3.0" else "meta/tasks.jsonl",)
+    ending = "parquet" if info.codebase_version == "v3.0" else "jsonl"
+    return (f"meta/tasks.{ending}",) if info.texts else ()
 
 
 def episode_files(folder: Folder, info: Info) -> tuple[str, ...]:
-    """Return the names of the files that list the episodes, in order.
-
-    Raises:
-        SourceError: There are none, or the dataset has no episodes.
-    """
+    """Return the names of the files that list the episodes, in order; SourceError if there are none, or no episodes."""
     file_names: tuple[str, ...] = (f"{_EPISODES}.jsonl",)
     if info.codebase_version == "v3.0":
         file_names = tuple(name for name in sorted(list_files(folder, _EPISODES)) if name.endswith(".parquet"))
@@ -83,8 +78,7 @@ def no_episodes(folder: object) -> str:
 def read_episodes(content_by_file: Mapping[str, bytes], info: Info, *, context: str) -> list[EpisodeFiles]:
     """Return all episodes in the order of their numbers; an episode that no file lists has a fault.
 
-    Raises:
-        SourceError: A file is damaged, or lists nothing of what ``info.json`` counts.
+    Damaged files, and files that list next to nothing of what ``info.json`` counts, raise SourceError.
     """
     episode_by_number: dict[int, EpisodeFiles] = {}
     for name, content in content_by_file.items():
@@ -95,23 +89,18 @@ def read_episodes(content_by_file: Mapping[str, bytes], info: Info, *, context: 
     expected_numbers = range(min(info.total_episodes, len(episode_by_number) + _MAX_MISSING))
     unlisted = [number for number in expected_numbers if number not in episode_by_number]
     if unlisted and (not episode_by_number or len(unlisted) >= _MAX_MISSING):
-        raise SourceError(
-            f"{context}: {_EPISODES} lists {len(episode_by_number):,} episodes, {INFO} counts {info.total_episodes:,}; "
-            "copy the whole folder meta again"
-        )
-    for episode_number in unlisted:
-        episode_by_number[episode_number] = _faulty(
-            episode_number, f"{_EPISODES} does not list it, {INFO} counts {info.total_episodes:,} episodes"
-        )
-    episodes = [episode_by_number[number] for number in sorted(episode_by_number)]
-    complete_parts = share_files(
-        part for episode in episodes for part in episode.videos.values() if isinstance(part, VideoPart)
-    )
-    for position, episode in enumerate(episodes):
-        videos = {
-            name: complete_parts[part] if isinstance(part, VideoPart) else part for name, part in episode.videos.items()
-        }
-        episodes[position] = replace(episode, videos=videos)
+        counts = f"lists {len(episode_by_number):,} episodes, {INFO} counts {info.total_episodes:,}"
+        raise SourceError(f"{context}: {_EPISODES} {counts}; copy the whole folder meta again")
+    fault = f"{_EPISODES} does not list it, {INFO} counts {info.total_episodes:,} episodes"
+    episode_by_number |= {number: _faulty(number, fault) for number in unlisted}
+    parts: list[VideoPart] = []
+    for episode in episode_by_number.values():
+        parts += [part for part in episode.videos.values() if isinstance(part, VideoPart)]
+    complete_parts = share_files(parts)
+    episodes = []
+    for _, episode in sorted(episode_by_number.items()):
+        videos = {name: complete_parts.get(part, part) for name, part in episode.videos.items()}
+        episodes.append(replace(episode, videos=videos))
     return episodes
 
 
@@ -154,18 +143,17 @@ def _episode(row: Mapping[str, Any], info: Info, context: str) -> EpisodeFiles:
     episode_number, in_v3 = int(row["episode_index"]), info.codebase_version == "v3.0"
 
     def read_number(column: str, *, is_integer: bool = True) -> int | float:
-        entry_value = row.get(column)
-        # Not >=, because NaN is refused too.
+        value = row.get(column)
+        # NaN fails each comparison.
         if (
-            not isinstance(entry_value, int | float)
-            or not abs(entry_value) < _MAX_NUMBER
-            or (is_integer and (entry_value < 0 or entry_value % 1))
+            isinstance(value, int | float)
+            and abs(value) < _MAX_NUMBER
+            and not (is_integer and (value < 0 or value % 1))
         ):
-            raise MalformedEpisode(
-                f"{_EPISODES}: {column} of episode {episode_number} is {entry_value!r:.80}, expected a "
-                f"{'whole number from 0' if is_integer else 'number'}"
-            )
-        return entry_value
+            return value
+        value_text = f"{column} of episode {episode_number} is {value!r:.80}"
+        expected = "whole number from 0" if is_integer else "number"
+        raise MalformedEpisode(f"{_EPISODES}: {value_text}, expected a {expected}")
 
     def file_fields(group: str) -> dict[str, int]:
         if in_v3:
@@ -199,10 +187,9 @@ def _episode(row: Mapping[str, Any], info: Info, context: str) -> EpisodeFiles:
 def cut_units(episodes: Sequence[EpisodeFiles], info: Info) -> Iterator[list[EpisodeFiles]]:
     """Yield the units of a split, each for one worker: consecutive episodes.
 
-    In v3 a unit holds the episodes of one video file of the camera with the most files, so each file of this camera is
-    in one unit. Without videos it holds the episodes of one parquet file. Files of the other cameras are larger: two
-    workers open a file that crosses the end of a unit, and decode different parts of it. In v2.1, where each episode
-    has separate files, a unit is a run of episodes of at least 20,000 frames.
+    In v3 a unit holds the episodes of one video file of the camera with the most files, or without videos of one
+    parquet file. Two workers open a file of another camera that crosses the end of a unit, and decode different parts.
+    In v2.1, where each episode has separate files, a unit is a run of episodes of at least 20,000 frames.
     """
     files_by_camera = []
     for camera_name in info.videos:
@@ -213,18 +200,14 @@ def cut_units(episodes: Sequence[EpisodeFiles], info: Info) -> Iterator[list[Epi
     min_frames = 0 if info.codebase_version == "v3.0" else _MIN_UNIT_FRAMES
     num_cameras = max(len(info.cameras), 1)
     unit: list[EpisodeFiles] = []
-    last_file = ""
+    last_file, num_steps = "", 0
     for episode, episode_file in zip(episodes, unit_files, strict=True):
         # An episode without a file stays with the one before.
-        if (
-            unit
-            and episode_file
-            and episode_file != last_file
-            and sum(member.length for member in unit) * num_cameras >= min_frames
-        ):
+        if unit and episode_file not in ("", last_file) and num_steps * num_cameras >= min_frames:
             yield unit
-            unit = []
+            unit, num_steps = [], 0
         unit.append(episode)
+        num_steps += episode.length
         last_file = episode_file or last_file
     if unit:
         yield unit
@@ -256,19 +239,17 @@ class VideoPart:
     gaps: tuple[float, ...] = ()
 
 
-def share_files(parts: Iterable[VideoPart]) -> dict[VideoPart, VideoPart]:
+def share_files(parts: Iterable[VideoPart]) -> dict[VideoPart | str, VideoPart]:
     """Return each part together with what it has to know of the other parts of its file, which ``start`` orders."""
     parts_by_file: defaultdict[str, list[VideoPart]] = defaultdict(list)
     for part in sorted(parts, key=lambda part: (part.name, part.start, part.stop)):
         parts_by_file[part.name].append(part)
-    completed = {}
+    completed: dict[VideoPart | str, VideoPart] = {}
     for file_parts in parts_by_file.values():
         gaps = [following.start - preceding.stop for preceding, following in pairwise(file_parts)]
         edges = (file_parts[0].start, *gaps, 0.0)
         first_rows = np.cumsum([0, *(part.length for part in file_parts)]).tolist()
         end = max(part.stop for part in file_parts)
-        for position, part in enumerate(file_parts):
-            completed[part] = replace(
-                part, first=first_rows[position], rows=first_rows[-1], end=end, gaps=edges[position : position + 2]
-            )
+        for part, first, both_gaps in zip(file_parts, first_rows, pairwise(edges), strict=False):
+            completed[part] = replace(part, first=first, rows=first_rows[-1], end=end, gaps=both_gaps)
     return completed

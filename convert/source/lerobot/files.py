@@ -41,8 +41,8 @@ class HubFolder:
     def folders(self) -> list[str]:
         """Return the names of the subfolders."""
         prefix = self._path("")
-        paths = (f"{folder_path}/" for folder_path in _listing(self.name, self.commit))
-        return sorted({path[len(prefix) :].partition("/")[0] for path in paths if path.startswith(prefix)} - {""})
+        paths = [path.removeprefix(prefix) for path in _listing(self.name, self.commit) if path.startswith(prefix)]
+        return sorted({path.partition("/")[0] for path in paths} - {""})
 
     def sizes(self) -> dict[str, int]:
         """Return the size of each file directly in the folder, by name."""
@@ -67,18 +67,8 @@ class HubFolder:
             return Path(hf_hub_download(self.name, self._path(file_name), repo_type="dataset", revision=self.commit))
 
 
-def open_dataset(url: str) -> HubFolder:
-    """Return the dataset of a URL with a commit, ``hf://datasets/ORG/NAME@COMMIT``."""
-    dataset_name, _, commit = url.removeprefix(SCHEME).partition("@")
-    return HubFolder(dataset_name, commit)
-
-
 def find_dataset(dataset_name: str, revision: str | None) -> HubFolder:
-    """Return a dataset at the commit that a branch or tag names now, by default ``main``.
-
-    Raises:
-        stream.storage.remote.RemoteError: There is no such dataset or revision, no access, or no network.
-    """
+    """Return a dataset at the commit that a branch or tag names now; RemoteError if there is none, or no access."""
     return HubFolder(dataset_name, _fetch_metadata(dataset_name, revision or "main"))
 
 
@@ -115,7 +105,8 @@ _NO_FILE = "a pointer of Git LFS, not the file itself; run `git lfs pull` in the
 
 def open_files(path: str) -> Folder:
     """Return the folder of a dataset, local, in an object store, or on the Hub."""
-    return open_dataset(path) if path.startswith(SCHEME) else open_folder(path)
+    name, _, commit = path.removeprefix(SCHEME).partition("@")
+    return HubFolder(name, commit) if path.startswith(SCHEME) else open_folder(path)
 
 
 def read_files(folder: Folder, file_names: Iterable[str]) -> dict[str, bytes]:
@@ -132,12 +123,15 @@ def read_files(folder: Folder, file_names: Iterable[str]) -> dict[str, bytes]:
 
 def list_files(folder: Folder, parent: str) -> dict[str, int]:
     """Return the sizes of the files one folder below a folder, such as ``data/chunk-000/file-000.parquet``."""
-    subfolders = [f"{parent}/{file_name}" for file_name in (folder / parent).folders()]
-    return {
-        f"{subfolder}/{name}": num_bytes
-        for subfolder in subfolders
-        for name, num_bytes in (folder / subfolder).sizes().items()
-    }
+    return measure_folders(folder, [f"{parent}/{subfolder}" for subfolder in (folder / parent).folders()])
+
+
+def measure_folders(folder: Folder, subfolders: Iterable[str]) -> dict[str, int]:
+    """Return the size of each file of some subfolders, by path."""
+    size_by_file: dict[str, int] = {}
+    for subfolder in subfolders:
+        size_by_file |= {f"{subfolder}/{name}": num_bytes for name, num_bytes in (folder / subfolder).sizes().items()}
+    return size_by_file
 
 
 class LocalFiles:
@@ -149,7 +143,6 @@ class LocalFiles:
 
     def __init__(self, root: str, stack: ExitStack, *, staging: str | None) -> None:
         self.folder = open_files(root)
-        self._copies: Path | None = None
         if isinstance(self.folder, StoreFolder):
             self._copies = stack.enter_context(stage(staging_base(staging)))
         self._hashes: dict[str, str] = {}
@@ -164,7 +157,6 @@ class LocalFiles:
         elif isinstance(self.folder, HubFolder):
             local_path = self.folder.fetch(file_name)
         else:
-            assert self._copies is not None
             local_path = self._copies / file_name.replace("/", "--")
             if file_name not in self._hashes:
                 self.folder.download(file_name, local_path, num_bytes=num_bytes)

@@ -26,13 +26,7 @@ ANNOTATION = "annotation."
 
 _FIELD = re.compile(r"\{(\w+)(?::(?:0([1-9]))?d?)?\}")
 _RANGE = re.compile(r"(\d{1,12}):(\d{1,12})")
-_NUMBERS = (
-    "bool",
-    *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
-    "float16",
-    "float32",
-    "float64",
-)
+_NUMBERS = re.compile(r"bool|u?int(8|16|32|64)|float(16|32|64)")
 _PICTURES = ("image", "video")
 _DEPTH = ("is_depth_map", "video.is_depth_map")
 
@@ -101,11 +95,8 @@ class Info(_Model):
     @property
     def cameras(self) -> dict[str, LeRobotFeature]:
         """Cameras by the name of their feature, in the order of the file."""
-        return {
-            name: feature
-            for name, feature in self.features.items()
-            if feature.dtype in _PICTURES and not self._is_picture_of_depth(name)
-        }
+        pictures = {name: feature for name, feature in self.features.items() if feature.dtype in _PICTURES}
+        return {name: feature for name, feature in pictures.items() if not self._is_picture_of_depth(name)}
 
     @property
     def videos(self) -> tuple[str, ...]:
@@ -154,16 +145,14 @@ class Info(_Model):
         renamed = {column: name for name in self.features if (column := feature_column("steps", name)) != name}
         for feature_name, feature in self.features.items():
             path = f"{STEPS}/{feature_name}"
-            if feature.dtype in _PICTURES:
-                dtype = "uint8"
-                if self.is_depth(feature_name):
-                    is_float = feature.dtype == "image" and self.depth_unit(feature_name) == "m"
-                    dtype = "float32" if is_float else "uint16"
-                if self._is_picture_of_depth(feature_name):
-                    not_converted[feature_name] = "a picture of depth, in 8 bits or colours"
-                else:
-                    converted.append(Feature(path=path, kind="image", level="step", shape=feature.size, dtype=dtype))
-            elif feature.dtype not in (*_NUMBERS, "string"):
+            if feature.dtype in _PICTURES and self._is_picture_of_depth(feature_name):
+                not_converted[feature_name] = "a picture of depth, in 8 bits or colours"
+            elif feature.dtype in _PICTURES:
+                dtype = "uint16" if self.is_depth(feature_name) else "uint8"
+                if dtype == "uint16" and feature.dtype == "image" and self.depth_unit(feature_name) == "m":
+                    dtype = "float32"
+                converted.append(Feature(path=path, kind="image", level="step", shape=feature.size, dtype=dtype))
+            elif feature.dtype != "string" and not _NUMBERS.fullmatch(feature.dtype):
                 not_converted[feature_name] = f"dtype {feature.dtype}"
             elif feature_name in renamed:
                 not_converted[feature_name] = f"the column of {renamed[feature_name]} has this name; rename one"
@@ -172,18 +161,14 @@ class Info(_Model):
                 shape = () if feature.shape == (1,) else feature.shape
                 dtype = "float32" if feature.dtype == "float64" else feature.dtype
                 converted.append(Feature(path=path, kind="tensor", level="step", shape=shape, dtype=dtype))
-        for feature_name in text_columns:
-            converted.append(
-                Feature(path=f"{STEPS}/{feature_name}", kind="tensor", level="step", shape=(), dtype="string")
-            )
+        for path in (f"{STEPS}/{name}" for name in text_columns):
+            converted.append(Feature(path=path, kind="tensor", level="step", shape=(), dtype="string"))
         return {feature.path: feature for feature in converted}, not_converted
 
     def split_ranges(self, total_episodes: int) -> dict[str, tuple[int, int]] | None:
-        """Return the first episode of each split and the one after its last.
+        """Return the first episode of each split and the one after its last, None unless all episodes are in one each.
 
-        Returns:
-            None unless the splits cover ``total_episodes`` episodes, each once, and are valid names of folders. LeRobot
-            never reads the splits, so after a cut or a merge they are often outdated.
+        LeRobot never reads the splits, so after a cut or a merge they are often outdated.
         """
         declared = self.splits.items() if isinstance(self.splits, dict) else ()
         ranges = {}
@@ -196,12 +181,7 @@ class Info(_Model):
 
 
 def parse_info(content: bytes, *, context: str) -> Info:
-    """Return the content of ``info.json``.
-
-    Raises:
-        SourceError: Not JSON, a field is missing or wrong, or another version of the format. Videos need
-            ``video_path``.
-    """
+    """Return the content of ``info.json``; SourceError if a field is missing or wrong, or the version is another."""
     try:
         info = Info.model_validate_json(content)
         for camera_name in filter(info.is_depth, info.cameras):
@@ -209,15 +189,11 @@ def parse_info(content: bytes, *, context: str) -> Info:
     except ValidationError as error:
         raise SourceError(f"{context}/{INFO}: {first_fault(error)}; is this a LeRobot dataset?") from None
     if info.codebase_version not in VERSIONS:
-        raise SourceError(
-            f"{context}: is a LeRobot dataset of {info.codebase_version!r:.40}; this program reads "
-            f"{', '.join(VERSIONS)}. Convert it to one of them with the release of LeRobot that wrote it"
-        )
+        advice = f"reads {', '.join(VERSIONS)}. Convert it to one of them with the release of LeRobot that wrote it"
+        raise SourceError(f"{context}: is a LeRobot dataset of {info.codebase_version!r:.40}; this program {advice}")
     if info.videos and not info.video_path:
-        raise SourceError(
-            f"{context}/{INFO}: video_path is {info.video_path!r}, but {info.videos[0]} is a video; expected the "
-            "pattern of its file names. Copy the whole folder meta again"
-        )
+        fault = f"video_path is {info.video_path!r}, but {info.videos[0]} is a video; expected the pattern of its file"
+        raise SourceError(f"{context}/{INFO}: {fault} names. Copy the whole folder meta again")
     return info
 
 
@@ -239,9 +215,8 @@ def file_name(pattern: str, *, context: str, **values: int | str) -> str:
 
     filled = _FIELD.sub(fill, pattern)
     if filled.startswith("/") or ".." in filled.split("/") or "{" in filled:
-        raise SourceError(
-            f"{context}/{INFO}: {pattern!r:.200} gives {filled!r:.200}, which is not a file of the dataset"
-        )
+        fault = f"{pattern!r:.200} gives {filled!r:.200}, which is not a file of the dataset"
+        raise SourceError(f"{context}/{INFO}: {fault}")
     return filled
 
 
@@ -250,17 +225,12 @@ DEEP_PIXELS = re.compile(r"(?:gray|yuv4\d\dp)(?:9|1\d)(le|be)")
 """Formats whose first plane has the values of pixels in two bytes."""
 
 
-class DepthCodes(BaseModel):
+class DepthCodes(_Model):
     """Meaning of the codes of a depth video, in ``info.json`` as ``video.depth_min`` and so on.
 
-    Attributes:
-        depth_min: Metres of the first code.
-        depth_max: Metres of the last code.
-        shift: Metres that are added before the logarithm.
-        use_log: Whether codes are equally spaced in the logarithm, not in metres.
+    Codes go from ``depth_min`` to ``depth_max`` metres. With ``use_log`` they are equally spaced not in metres, but in
+    the logarithm of metres plus ``shift``.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     depth_min: float = 0.01
     depth_max: float = 10.0
@@ -270,9 +240,8 @@ class DepthCodes(BaseModel):
     @model_validator(mode="after")
     def _check(self) -> DepthCodes:
         if not self.depth_min < self.depth_max < math.inf or (self.use_log and not self.depth_min + self.shift > 0):
-            raise ValueError(
-                f"depth from {self.depth_min} to {self.depth_max} m, shifted by {self.shift}, is not a range"
-            )
+            limits = f"{self.depth_min} to {self.depth_max} m"
+            raise ValueError(f"depth from {limits}, shifted by {self.shift}, is not a range")
         return self
 
     @cached_property
@@ -281,11 +250,7 @@ class DepthCodes(BaseModel):
         first_value, last_value = self.depth_min, self.depth_max
         if self.use_log:
             first_value, last_value = math.log(first_value + self.shift), math.log(last_value + self.shift)
-        metres = np.empty(_CODES, np.float32)
-        np.multiply(np.arange(_CODES, dtype=np.uint16), (last_value - first_value) / (_CODES - 1), out=metres)
-        np.add(metres, first_value, out=metres)
-        if self.use_log:
-            np.exp(metres, out=metres)
-            np.subtract(metres, self.shift, out=metres)
-        np.clip(metres, self.depth_min, self.depth_max, out=metres)
+        # In float32 after the product, as LeRobot computes it.
+        values = (np.arange(_CODES) * ((last_value - first_value) / (_CODES - 1))).astype(np.float32) + first_value
+        metres = np.clip(np.exp(values) - self.shift if self.use_log else values, self.depth_min, self.depth_max)
         return np.clip(np.rint(metres * np.float32(1000)), 0, np.iinfo(np.uint16).max).astype(np.uint16)

@@ -46,9 +46,9 @@ def check_claim(
         KeyError: The file lacks a column, or has two of its name.
     """
     widths = {column_name: _width(file.schema_arrow.field(column_name).type) for column_name in columns}
-    leaf_paths = [f"{file.schema.column(leaf_number).path}." for leaf_number in range(len(file.schema))]
     column_leaves: list[tuple[int, str]] = []
-    for leaf_number, leaf_path in enumerate(leaf_paths):
+    for leaf_number in range(len(file.schema)):
+        leaf_path = f"{file.schema.column(leaf_number).path}."
         column_leaves += [(leaf_number, name) for name in columns if leaf_path.startswith(f"{name}.")]
     bytes_by_column = dict.fromkeys(columns, 0)
     for row_group in map(file.metadata.row_group, groups):
@@ -57,10 +57,8 @@ def check_claim(
             bytes_by_column[column_name] += max(chunk.total_uncompressed_size, chunk.num_values * widths[column_name])
     if (claimed_bytes := sum(bytes_by_column.values())) > max(limit, _MAX_RATIO * file_size):
         largest = max(bytes_by_column, key=lambda column_name: bytes_by_column[column_name])
-        raise pa.ArrowInvalid(
-            f"{claimed_bytes:,} bytes in memory, most of {largest:.80}; expected at most {limit:,} of a file of "
-            f"{file_size:,}; write it again"
-        )
+        limits = f"expected at most {limit:,} of a file of {file_size:,}; write it again"
+        raise pa.ArrowInvalid(f"{claimed_bytes:,} bytes in memory, most of {largest:.80}; {limits}")
 
 
 def _width(arrow_type: pa.DataType) -> int:
@@ -71,11 +69,7 @@ def _width(arrow_type: pa.DataType) -> int:
 
 
 class DataFile:
-    """An open parquet file with the rows of one or more episodes.
-
-    Attributes:
-        name: Its name in messages.
-        spans: Rows [start, stop) of each episode, by number.
+    """An open parquet file with the rows [start, stop) of one or more episodes (``spans``, by number).
 
     Raises:
         DamagedEpisode: The file is cut short, is not parquet or claims more memory than it can need, or
@@ -109,16 +103,11 @@ class DataFile:
         }
 
     def find_rows(self, episode_number: int, *, expected: int) -> tuple[int, int]:
-        """Return the rows [start, stop) of an episode.
-
-        Raises:
-            DamagedEpisode: The file has another number of rows than ``expected`` according to the metadata.
-        """
+        """Return the rows [start, stop) of an episode; MalformedEpisode if there are not as many as ``expected``."""
         first_row, end_row = self.spans.get(episode_number, (0, 0))
-        if end_row - first_row != expected:
-            raise MalformedEpisode(
-                f"{self.name}: {end_row - first_row} rows of episode {episode_number}, meta/episodes says {expected}"
-            )
+        if (num_rows := end_row - first_row) != expected:
+            fault = f"{num_rows} rows of episode {episode_number}, meta/episodes says {expected}"
+            raise MalformedEpisode(f"{self.name}: {fault}")
         return first_row, end_row
 
     def numbers(self, first_row: int, end_row: int) -> pa.Table:
@@ -139,10 +128,8 @@ class DataFile:
             bytes_type = stored_type.field("bytes").type
         is_text = pa.types.is_string(stored_type) or pa.types.is_large_string(stored_type)
         if not (pa.types.is_binary(bytes_type) or pa.types.is_large_binary(bytes_type) or is_text):
-            raise MalformedEpisode(
-                f"{self.name}: {camera_name} is stored as {stored_type}, expected encoded pictures (binary) or names "
-                "of files"
-            )
+            expected = "expected encoded pictures (binary) or names of files"
+            raise MalformedEpisode(f"{self.name}: {camera_name} is stored as {stored_type}, {expected}")
         return self._read_pictures(cursor, first_row, end_row)
 
     def _read_pictures(self, cursor: _Cursor, first_row: int, end_row: int) -> Frames:
@@ -158,11 +145,9 @@ class DataFile:
 
     def _picture(self, stored_picture: dict[str, Any] | bytes | str | None, *, row_number: int) -> bytes | CorruptFrame:
         """Return an encoded picture: the bytes of the value, or the content of the file that it names."""
-        content: bytes | str | None
-        if isinstance(stored_picture, dict):
-            content = stored_picture.get("bytes") or stored_picture.get("path")
-        else:
-            content = stored_picture
+        content = stored_picture
+        if isinstance(content, dict):
+            content = content.get("bytes") or content.get("path")
         if isinstance(content, str) and content:
             try:
                 return self._files.path(content).read_bytes()
@@ -178,20 +163,19 @@ class DataFile:
 class _Cursor:
     """Rows of columns of a parquet file, read forward; a step backward starts at the row group again.
 
-    Memory holds one batch and one page of each column. A page can be a whole row group, so it is released with its last
-    row, before the column of another camera is read. A row group that would take too much memory is refused, for a
-    batch may be most of it.
+    A page can be a whole row group, so it is released with its last row, before the column of another camera is read.
+    A row group that would take too much memory is refused, for a batch may be most of it.
     """
 
     def __init__(self, file: pq.ParquetFile, columns: Sequence[str], *, batch_rows: int, file_size: int) -> None:
-        self._file = file
-        self._columns = list(columns)
-        self._batch_rows = batch_rows
-        self._file_size = file_size
-        row_groups = range(file.metadata.num_row_groups)
-        group_lengths = [file.metadata.row_group(row_group).num_rows for row_group in row_groups]
-        self._group_starts = np.cumsum([0, *group_lengths]).tolist()
+        self._file, self._columns = file, list(columns)
+        self._batch_rows, self._file_size = batch_rows, file_size
+        row_groups = map(file.metadata.row_group, range(file.metadata.num_row_groups))
+        self._group_starts = np.cumsum([0, *(row_group.num_rows for row_group in row_groups)]).tolist()
         self.schema = pa.schema([file.schema_arrow.field(column_name) for column_name in self._columns])
+        self._reset()
+
+    def _reset(self) -> None:
         self._group, self._start, self._stop = -1, 0, 0
         self._batches: Iterator[pa.RecordBatch] = iter(())
         self._batch: pa.RecordBatch = None
@@ -227,10 +211,6 @@ class _Cursor:
             self._batch = batch.select(self._columns)
             self._start, self._stop = self._stop, self._stop + batch.num_rows
 
-    def _reset(self) -> None:
-        self._group, self._start, self._stop = -1, 0, 0
-        self._batches, self._batch = iter(()), None
-
 
 def _flatten(chunks: pa.ChunkedArray, context: str, shape: tuple[int | None, ...]) -> pa.Array:
     """Return all values of a column, flat and row-major; each row is nested like ``shape``, or one flat list."""
@@ -248,10 +228,8 @@ def _flatten(chunks: pa.ChunkedArray, context: str, shape: tuple[int | None, ...
         if len(mismatched):
             step_number, item_length = mismatched[0] // math.prod(levels[:depth_level]), lengths[mismatched[0]]
             description = "null" if item_length < 0 else f"a list of {item_length}"
-            raise MalformedEpisode(
-                f"{context} of step {step_number} has {description}, expected a list of {expected_length} (shape "
-                f"{dimensions})"
-            )
+            expected = f"expected a list of {expected_length} (shape {dimensions})"
+            raise MalformedEpisode(f"{context} of step {step_number} has {description}, {expected}")
         array = array.flatten()
     return array
 

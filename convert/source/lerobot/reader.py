@@ -33,11 +33,7 @@ class LeRobotReader:
     """A reader of episodes, see ``convert.source.protocol.EpisodeReader``.
 
     Where files have several episodes, rows that the file of their episode lacks are looked up in all files of ``data``.
-    LeRobot's own reader finds them there.
-
-    Attributes:
-        tasks: Tasks by number.
-        bytes_per_step: Size of the files for each step, for estimates.
+    LeRobot's own reader finds them there. The size of the files, ``bytes_per_step``, is for estimates.
     """
 
     episodes: Sequence[EpisodeFiles]
@@ -57,9 +53,8 @@ class LeRobotReader:
 
     def __iter__(self) -> Iterator[SourceEpisode]:
         for episode_files in self.episodes:
-            content: Episode | DamagedEpisode
             try:
-                content = self._read(episode_files)
+                content: Episode | DamagedEpisode = self._read(episode_files)
             except DamagedEpisode as error:
                 content = error
             num_bytes = round(episode_files.length * self.bytes_per_step)
@@ -94,12 +89,9 @@ class LeRobotReader:
         faults = [camera for camera in cameras if isinstance(camera, DamagedEpisode)]
         if faults and len(faults) == len(cameras):
             raise faults[0]
+        steps, values = columns["step"], columns["episode"]
         return Episode(
-            num_steps=num_steps,
-            steps=columns["step"],
-            episode=columns["episode"],
-            cameras=cameras,
-            extra_frames=tuple(extra_frames),
+            num_steps=num_steps, steps=steps, episode=values, cameras=cameras, extra_frames=tuple(extra_frames)
         )
 
     def _open_data(self, file_name: str) -> DataFile:
@@ -146,10 +138,8 @@ class LeRobotReader:
                 known_tasks = {**known_tasks, **{number: "" for number in task_numbers if number < 0}}
             if unknown_tasks := sorted(set(task_numbers) - set(known_tasks)):
                 label = "task" if feature.name == TASK else column_name
-                raise MalformedEpisode(
-                    f"{episode_files.data}: episode {episode_files.number} has {label} {unknown_tasks[0]}, which "
-                    "meta/tasks lacks"
-                )
+                fault = f"has {label} {unknown_tasks[0]}, which meta/tasks lacks"
+                raise MalformedEpisode(f"{episode_files.data}: episode {episode_files.number} {fault}")
             values = [known_tasks[task_number] for task_number in task_numbers]
         elif feature.dtype == "string":
             values = flatten_texts(stored_column, context, feature.shape)
@@ -166,9 +156,8 @@ class LeRobotReader:
         video = self._video(camera_name, part.name)
         numbers, num_extra = match_rows(video.times, part, row_times, fps=self.info.fps, listed_frames=video.listed)
         if num_extra:
-            extra_frames.append(
-                f"{part.name}: {num_extra} frames more than the {files.length} rows, which have theirs by time"
-            )
+            rows = f"the {files.length} rows, which have theirs by time"
+            extra_frames.append(f"{part.name}: {num_extra} frames more than {rows}")
         if self.info.is_depth(camera_name):
             return video.depth(numbers, self.info.depth_codes(camera_name))
         return video.frames(numbers)
@@ -201,8 +190,8 @@ def file_names(episodes: Iterable[EpisodeFiles], request: ReadRequest) -> list[s
     names: list[str] = []
     for episode in episodes:
         video_parts = [episode.video(camera.name) for camera in request.cameras]
-        names += [episode.data, *(video_part.name for video_part in video_parts if video_part)]
-    return [file_name for file_name in dict.fromkeys(names) if file_name]
+        names += [episode.data, *(part.name for part in video_parts if part)]
+    return list(filter(None, dict.fromkeys(names)))
 
 
 _TOLERANCE = 0.1
@@ -220,7 +209,6 @@ def match_rows(
 
     Args:
         frame_times: Times of all frames of the file, ascending, in seconds.
-        part: The episode's part of the file.
         row_times: Times of the rows in the episode, in seconds.
         listed_frames: Count of the frames that the file would have if it was not cut short.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,10 +21,7 @@ _SEEK_DISTANCE = 64
 
 
 class VideoFile:
-    """An open video file.
-
-    Its packets are read once when it is opened, so that its frames are counted before any is decoded. One decoded frame
-    is in memory.
+    """An open video file; its packets are read when it is opened, so frames are counted before any is decoded.
 
     Attributes:
         times: Time of each frame, ascending, in seconds. Frame k is the one that is shown after k others.
@@ -41,10 +37,7 @@ class VideoFile:
         self._frame: av.VideoFrame | None = None
         try:
             self._container = av.open(str(path))
-            with contextlib.ExitStack() as opened:
-                opened.callback(self.close)
-                self._open_stream()
-                opened.pop_all()
+            self._open_stream()
         except (av.FFmpegError, ValueError) as error:
             raise self._unreadable(error) from None
 
@@ -64,13 +57,9 @@ class VideoFile:
         self._pts = np.unique(np.array([packet.pts for packet in shown_packets if packet.pts is not None], np.int64))
         self.times = self._pts * float(self._stream.time_base or 0)
         self.listed = max(self._stream.frames - len(packets) + len(shown_packets), len(self.times))
-        keyframe_times = {
-            packet.pts: packet.dts
-            for packet in shown_packets
-            if packet.is_keyframe and None not in (packet.pts, packet.dts)
-        }
-        self._keys = np.array(sorted(keyframe_times.items()), np.int64).reshape(-1, 2)
-        self._reformatter = VideoReformatter()
+        keyframes = [(packet.pts, packet.dts) for packet in shown_packets if packet.is_keyframe]
+        self._keys = np.array(sorted(times for times in keyframes if None not in times), np.int64).reshape(-1, 2)
+        self._to_rgb = VideoReformatter().reformat
         self._start(0)
 
     def close(self) -> None:
@@ -80,10 +69,7 @@ class VideoFile:
     def frames(self, frame_numbers: np.ndarray) -> Iterator[np.ndarray | CorruptFrame]:
         """Yield the frames of ascending numbers, uint8 [H, W, 3] in RGB; -1 gives a ``CorruptFrame``."""
         for frame in self._decoded_frames(frame_numbers):
-            if isinstance(frame, CorruptFrame):
-                yield frame
-            else:
-                yield self._reformatter.reformat(frame, format="rgb24").to_ndarray()
+            yield frame if isinstance(frame, CorruptFrame) else self._to_rgb(frame, format="rgb24").to_ndarray()
 
     def depth(self, frame_numbers: np.ndarray, codes: DepthCodes | None) -> Iterator[np.ndarray | CorruptFrame]:
         """Yield depth, uint16 [H, W], as ``frames`` does: values of the pixels, or the millimetres of their codes."""

@@ -21,13 +21,6 @@ _OPEN = ("-wal", "-journal")
 """Suffixes of the files that SQLite leaves next to a database that was not closed."""
 
 
-class Topic(NamedTuple):
-    """A topic of a bag; ``type`` is that of its messages, such as sensor_msgs/msg/Image, None if they differ."""
-
-    type: str | None
-    messages: int
-
-
 class Message(NamedTuple):
     """A message: its topic, when it was received in nanoseconds, and its content."""
 
@@ -37,18 +30,12 @@ class Message(NamedTuple):
 
 
 class Bag:
-    """An open bag.
-
-    Attributes:
-        topics: Topics by name.
-        start: Time of receipt of the first message, in nanoseconds.
-        stop: Time of receipt of the last message, in nanoseconds.
-    """
+    """An open bag: its topics by name, and the receipt of its first and last message (``start``, ``stop``) in ns."""
 
     def __init__(self, reader: AnyReader, path: Path) -> None:
         self._reader = reader
         self._path = path
-        self.topics = {name: Topic(info.msgtype, info.msgcount) for name, info in sorted(reader.topics.items())}
+        self.topics = dict(sorted(reader.topics.items()))
         self.start, self.stop = reader.start_time, reader.end_time - 1
 
     @property
@@ -64,22 +51,16 @@ class Bag:
         """
         if topic not in self.topics:
             raise MalformedEpisode(f"no topic {topic!r}; {closest(topic, self.topics, noun='topics')}")
-        type_name = self.topics[topic].type
+        type_name = self.topics[topic].msgtype
         if type_name is None:
             raise MalformedEpisode(f"{topic} has messages of several types, expected one type")
         if type_name not in self.types.fielddefs:
-            raise MalformedEpisode(
-                f"{topic}: the bag has no definition of {type_name}; record it again as MCAP, which stores the "
-                "definitions"
-            )
+            advice = "record it again as MCAP, which stores the definitions"
+            raise MalformedEpisode(f"{topic}: the bag has no definition of {type_name}; {advice}")
         return type_name
 
     def messages(self, topics: Collection[str], start: int | None = None, stop: int | None = None) -> Iterator[Message]:
-        """Yield the messages of some topics that were received in [start, stop), in this order.
-
-        Raises:
-            DamagedEpisode: The bag cannot be read further.
-        """
+        """Yield the messages of some topics received in [start, stop), in order; DamagedEpisode if the bag is."""
         connections = [connection for connection in self._reader.connections if connection.topic in topics]
         if not connections:
             return
@@ -101,8 +82,8 @@ def open_bag(path: Path, *, distribution: str | None = None) -> Iterator[Bag]:
         ConfigError: There is no such distribution.
     """
     if distribution is not None and distribution not in _DISTRIBUTIONS:
-        suggestion = closest(distribution, _DISTRIBUTIONS, noun="distributions")
-        raise ConfigError(f"distribution {distribution!r}: {suggestion}")
+        hint = closest(distribution, _DISTRIBUTIONS, noun="distributions")
+        raise ConfigError(f"distribution {distribution!r}: {hint}")
     _check_closed(path)
     typestore = get_typestore(_DISTRIBUTIONS[distribution]) if distribution else None
     with contextlib.ExitStack() as stack:
@@ -117,28 +98,25 @@ def list_topics(bag: Bag) -> list[str]:
     """Return a line for each topic of a bag: name, type, count of messages and rate."""
     seconds = max(bag.stop - bag.start, 1) / 1e9
     return [
-        f"{name}: {topic.type or 'several types'}, {topic.messages:,} messages, {topic.messages / seconds:.1f} Hz"
+        f"{name}: {topic.msgtype or 'several types'}, {topic.msgcount:,} messages, {topic.msgcount / seconds:.1f} Hz"
         for name, topic in bag.topics.items()
     ]
 
 
 def _check_closed(path: Path) -> None:
     """Raise DamagedEpisode if the names of the files show that a recording was not closed."""
+    message = ""
     if path.suffix == ".active":
         message = f"was not closed; run `rosbag reindex {path.name}` and rename it to {path.stem}"
-        raise DamagedEpisode(message, reason="unreadable")
-    if path.suffix == ".db3":
+    elif path.suffix == ".db3":
         message = f"is in a folder without {METADATA}; run `ros2 bag reindex {path.parent}`"
+    logs = [log.name for log in path.glob("*.db3-*") if log.name.endswith(_OPEN) and log.stat().st_size]
+    if logs:
+        log, database = min(logs), min(logs).rpartition("-")[0]
+        vacuum = f"run `sqlite3 {database} VACUUM` there, then `ros2 bag reindex {path}`"
+        message = f"{database} was not closed, as {log} has messages; {vacuum}"
+    if message:
         raise DamagedEpisode(message, reason="unreadable")
-    for database in sorted(path.glob("*.db3")) if path.is_dir() else ():
-        for suffix in _OPEN:
-            leftover = database.with_name(database.name + suffix)
-            if leftover.exists() and leftover.stat().st_size:
-                message = (
-                    f"{database.name} was not closed, as {leftover.name} has messages; run `sqlite3 {database.name} "
-                    f"VACUUM` there, then `ros2 bag reindex {path}`"
-                )
-                raise DamagedEpisode(message, reason="unreadable")
 
 
 def _check_count(path: Path, reader: AnyReader) -> None:
@@ -147,7 +125,7 @@ def _check_count(path: Path, reader: AnyReader) -> None:
     files = getattr(storage, "storages", None)
     if files is None:
         return
-    num_found, declared = (sum(file.metadata.message_count for file in files), storage.metadata.message_count)
+    num_found, declared = sum(file.metadata.message_count for file in files), storage.metadata.message_count
     if num_found != declared:
         message = f"{METADATA} says {declared:,} messages, its files have {num_found:,}; run `ros2 bag reindex {path}`"
         raise DamagedEpisode(message, reason="unreadable")

@@ -1,4 +1,4 @@
-"""Episode of a bag: its clock, the messages of each feature, and the message of each step.
+"""Episodes of a bag: their cuts by a topic or a table, their clock, and the message of each feature at each step.
 
 Numbers and stamps of an episode are in memory; its pictures are read a second time, one after the other, when they are
 requested.
@@ -6,33 +6,135 @@ requested.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import csv
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from convert.errors import CorruptFrame, DamagedEpisode, MalformedEpisode
-from convert.source.files.plain import Pictures, PlainEpisode
+from convert.errors import ConfigError, CorruptFrame, DamagedEpisode, MalformedEpisode
+from convert.source.files.plain import MAX_STEPS, Pictures, PlainEpisode
 from convert.source.rosbag.bag import Bag
-from convert.source.rosbag.cuts import Cut
-from convert.source.rosbag.layout import LANGUAGE, STAMP, Layout
-from convert.source.rosbag.pictures import picture_form, read_picture
-from convert.source.rosbag.streams import OpenStream, Streams
+from convert.source.rosbag.layout import LANGUAGE, MARK, STAMP, Cuts, Layout
+from convert.source.rosbag.messages import OpenStream, Streams, find_field, picture_form, read_picture
+from stream.base.errors import closest
 
-MOST_STEPS = 10_000_000
-"""Most steps of an episode; more result from wrong stamps."""
+_COLUMNS = ("file", "start", "stop")
+
+
+class Cut(NamedTuple):
+    """An episode of a bag: its messages are those received in [start, stop) nanoseconds, None for an end of the bag.
+
+    It has values by name, and a reason why it cannot be used, or an empty one.
+    """
+
+    start: int | None = None
+    stop: int | None = None
+    values: Mapping[str, Any] = {}
+    fault: str = ""
+
+
+class Row(NamedTuple):
+    """A line of a table: start and stop in seconds, and the values of the other columns by name."""
+
+    line: int
+    start: float
+    stop: float
+    values: Mapping[str, Any]
+
+
+def cut_by_topic(bag: Bag, cuts: Cuts) -> list[Cut]:
+    """Return the episodes that the values of a topic cut; messages before its first one belong to none."""
+    topic = cuts.topic or ""
+    field = find_field(bag.types, bag.message_type(topic), cuts.field)
+    marked_times = [(message.received, field.read(message.content)) for message in bag.messages([topic])]
+    if any(getattr(value, "shape", ()) for _, value in marked_times):
+        raise MalformedEpisode(f"episodes: field {cuts.field!r} of {topic} is an array, expected one value")
+    value_runs = [(value, next(run)[0]) for value, run in groupby(marked_times, key=lambda mark: mark[1])]
+    end_times = [*(start_time for _, start_time in value_runs[1:]), None]
+    episode_cuts = []
+    for (mark_value, start_time), end_time in zip(value_runs, end_times, strict=False):
+        if field.dtype != "bool" and str(mark_value) not in cuts.without:
+            episode_cuts.append(Cut(start_time, end_time, {MARK: mark_value}))
+        elif field.dtype == "bool" and mark_value:
+            fault = "" if end_time is not None else f"the bag ends before {topic} ends the episode"
+            episode_cuts.append(Cut(start_time, end_time, {}, fault))
+    return episode_cuts
+
+
+def cut_by_rows(bag: Bag, table_rows: Sequence[Row], cuts: Cuts, *, max_overrun: int) -> list[Cut]:
+    """Return the episodes of a table's rows; a row that exceeds the bag by more than ``max_overrun`` has a fault."""
+    origin = bag.start if cuts.times == "bag" else 0
+    episode_cuts = []
+    for row in table_rows:
+        start, stop = (origin + round(seconds * 1e9) for seconds in (row.start, row.stop))
+        exceeds_bag = start < bag.start - max_overrun or stop > bag.stop + max_overrun
+        bag_start, bag_stop = ((time - origin) / 1e9 for time in (bag.start, bag.stop))
+        fault = f"line {row.line}: {row.start:g} to {row.stop:g} s, but the bag has {bag_start:.2f} to {bag_stop:.2f} s"
+        episode_cuts.append(Cut(start, stop, row.values, fault if exceeds_bag else ""))
+    return episode_cuts
+
+
+def read_rows(table_path: Path, bag_files: Sequence[str]) -> dict[str, tuple[Row, ...]]:
+    """Return the rows of a CSV table by file; ConfigError names the line of a row that is not valid.
+
+    Args:
+        table_path: CSV with the columns file, start and stop; further columns are numbers if all their cells are.
+        bag_files: Existing files; the table may omit their folder and suffix.
+    """
+    try:
+        with table_path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file, restkey="", strict=True)
+            numbered_rows = [(reader.line_num, row) for row in reader]
+            columns = list(reader.fieldnames or ())
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise ConfigError(f"{table_path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    if missing_columns := [column_name for column_name in _COLUMNS if column_name not in columns]:
+        hint = closest(missing_columns[0], columns, noun="columns")
+        raise ConfigError(f"{table_path}: has no column {missing_columns[0]}; {hint}")
+    for line_number, row in numbered_rows:
+        if "" in row or None in row.values():
+            fault = f"line {line_number} has another number of cells than the {len(columns)} columns"
+            raise ConfigError(f"{table_path}: {fault}")
+    value_columns = {name: _typed([row[name] for _, row in numbered_rows]) for name in columns if name not in _COLUMNS}
+    rows_by_file: dict[str, list[Row]] = {}
+    for row_position, (line_number, row) in enumerate(numbered_rows):
+        matching_files = [file for file in bag_files if row["file"] in (file, Path(file).name, Path(file).stem)]
+        if len(matching_files) != 1:
+            count = f"is {len(matching_files)} files"
+            reason = count if matching_files else closest(row["file"], bag_files, noun="files")
+            raise ConfigError(f"{table_path}: line {line_number}: file {row['file']!r:.80}: {reason}")
+        start, stop = _seconds(row["start"]), _seconds(row["stop"])
+        if start is None or stop is None or not start < stop:
+            times_text = f"{row['start']!r:.20} to {row['stop']!r:.20}"
+            raise ConfigError(f"{table_path}: line {line_number}: {times_text}, expected seconds, start before stop")
+        values = {column_name: cells[row_position] for column_name, cells in value_columns.items()}
+        rows_by_file.setdefault(matching_files[0], []).append(Row(line_number, start, stop, values))
+    return {file: tuple(rows) for file, rows in rows_by_file.items()}
+
+
+def _seconds(text: str) -> float | None:
+    try:
+        seconds = float(text)
+    except ValueError:
+        return None
+    return seconds if abs(seconds) < 1e10 else None
+
+
+def _typed(cells: Sequence[str]) -> list[Any]:
+    """Return the cells of a column as integers or floats if all can be converted, else unchanged."""
+    for number_type in (int, float):
+        try:
+            return [number_type(cell) for cell in cells]
+        except ValueError:
+            continue
+    return list(cells)
 
 
 def check_stamps(stamps: np.ndarray, topic: str, *, max_setback: int) -> None:
-    """Refuse stamps of a topic that cannot come from a clock.
-
-    Args:
-        stamps: int64 in nanoseconds, in the order of receipt.
-        max_setback: Most by which a stamp may lie before an earlier one.
-
-    Raises:
-        MalformedEpisode: A stamp is 0, or the clock was set back.
-    """
+    """Raise MalformedEpisode if a stamp is 0, or lies more than ``max_setback`` ns before one received earlier."""
     if num_zeros := int((stamps == 0).sum()):
         raise MalformedEpisode(f"{topic}: {num_zeros} of {len(stamps)} stamps are 0; take layout: stamps: receive")
     setbacks = np.maximum.accumulate(stamps) - stamps
@@ -45,33 +147,26 @@ def check_stamps(stamps: np.ndarray, topic: str, *, max_setback: int) -> None:
 def make_ticks(clock_stamps: np.ndarray, start_time: int, *, rate: float) -> np.ndarray:
     """Return the times of the steps.
 
-    The first step is the first stamp of the clock at or after ``start_time``. Further steps follow at the rate, until
-    half a period after the clock's last stamp.
-
-    Args:
-        clock_stamps: Stamps of the clock's topic, int64 in nanoseconds, ascending.
-        start_time: Time from which every feature has a value.
+    The first step is the first stamp of the clock (int64, in nanoseconds, ascending) at or after ``start_time``, when
+    every feature has a value. Further steps follow at the rate, until half a period after the clock's last stamp.
 
     >>> make_ticks(np.array([0, 100, 200, 290]) * 1_000_000, 50_000_000, rate=10).tolist()
     [100000000, 200000000, 300000000]
 
     Raises:
-        MalformedEpisode: There is no such step, or there are more than ``MOST_STEPS``.
+        MalformedEpisode: There is no such step, or there are more than ``MAX_STEPS``.
     """
     first_tick = int(np.searchsorted(clock_stamps, start_time))
     if first_tick == len(clock_stamps):
         raise MalformedEpisode("the clock's topic ends before every feature has a value")
     num_steps = int((int(clock_stamps[-1]) - int(clock_stamps[first_tick])) * rate / 1e9 + 0.5) + 1
-    if num_steps > MOST_STEPS:
+    if num_steps > MAX_STEPS:
         raise MalformedEpisode(f"the clock's topic spans {num_steps:,} steps, so its stamps are wrong")
     return int(clock_stamps[first_tick]) + np.round(np.arange(num_steps) * (1e9 / rate)).astype(np.int64)
 
 
 def choose(stamps: np.ndarray, ticks: np.ndarray, *, nearest: bool) -> np.ndarray:
     """Return the number of each step's message: the last at or before it, or the nearest, the earlier of two.
-
-    Args:
-        stamps: int64, ascending; the first lies at or before the first step.
 
     >>> choose(np.array([0, 10, 10, 20]), np.array([0, 10, 16]), nearest=False).tolist()
     [0, 2, 2]
@@ -96,15 +191,13 @@ def read_episode(bag: Bag, layout: Layout, streams: Streams, cut: Cut) -> PlainE
     """Read an episode.
 
     Raises:
-        MalformedEpisode: A feature has no message, a gap of numbers or values of differing shapes, or a clock that
-            cannot be right.
-        DamagedEpisode: The bag cannot be read.
+        DamagedEpisode: The bag cannot be read, a feature has no message, a gap of numbers or values of differing
+            shapes, or the clock cannot be right.
     """
     if cut.fault:
         raise MalformedEpisode(cut.fault)
     clock_stamps, series_by_name = _scan(bag, layout, streams, cut)
-    sorted_stamps = {}
-    receipt_orders = {}
+    sorted_stamps, receipt_orders = {}, {}
     for name, series in series_by_name.items():
         topic = layout.features[name].topic
         if not series.stamps:
@@ -134,9 +227,11 @@ def read_episode(bag: Bag, layout: Layout, streams: Streams, cut: Cut) -> PlainE
             continue
         if not stream.holds and ages.max() > layout.gap:
             step = int(ages.argmax())
+            position = (
+                f"at step {step} ({(ticks[step] - ticks[0]) / 1e9:.2f} s), more than max_gap {layout.max_gap:g} s"
+            )
             raise MalformedEpisode(
-                f"{name}: {stream.stream.topic} has no message for {ages[step] / 1e9:.3f} s at step {step} "
-                f"({(ticks[step] - ticks[0]) / 1e9:.2f} s), more than max_gap {layout.max_gap:g} s"
+                f"{name}: {stream.stream.topic} has no message for {ages[step] / 1e9:.3f} s {position}"
             )
         steps[name] = _stack([series.values[number] for number in chosen], name, stream)
     episode_values = {LANGUAGE: layout.language} if layout.language else {}
@@ -180,16 +275,14 @@ def _stack(values: list[Any], feature_name: str, stream: OpenStream) -> Any:
     assert stream.field is not None
     if stream.field.dtype == "string":
         return values
+    context = f"{feature_name}: {stream.stream.topic}"
     shapes = {np.shape(value) for value in values}
     if len(shapes) > 1 or 0 in min(shapes):
         counts = " and ".join(str(shape[0]) for shape in sorted(shapes))
-        raise MalformedEpisode(
-            f"{feature_name}: {stream.stream.topic} has messages of {counts} values, expected as many in all"
-        )
+        raise MalformedEpisode(f"{context} has messages of {counts} values, expected as many in all")
     stacked = np.array(values, stream.field.dtype)
     if (names := stream.stream.names) and stacked.shape[1:] != (len(names),):
-        fault = f"has {stacked.shape[1:]} values for {len(names)} names"
-        raise MalformedEpisode(f"{feature_name}: {stream.stream.topic} {fault}")
+        raise MalformedEpisode(f"{context} has {stacked.shape[1:]} values for {len(names)} names")
     return stacked
 
 
@@ -211,11 +304,7 @@ class _PictureSource(NamedTuple):
     missing: np.ndarray
 
     def read(self) -> Iterator[np.ndarray | bytes | CorruptFrame]:
-        """Yield the picture of each step.
-
-        The messages are read once, in order. A picture stays in memory until its last step. Several are in memory only
-        if messages were received in another order than that of their stamps.
-        """
+        """Yield the picture of each step; messages are read once, and a picture is in memory until its last step."""
         topic = self.stream.stream.topic
         last_step = {number: step for step, number in enumerate(self.chosen.tolist()) if not self.missing[step]}
         messages = enumerate(self.bag.messages([topic], self.cut.start, self.cut.stop))

@@ -13,7 +13,6 @@ from convert.errors import EXIT_DAMAGED, EXIT_USAGE, CorruptFrame, MalformedEpis
 from convert.picture import decode_frame
 from convert.source.features import Feature, merge_features
 from convert.source.files.plain import PlainEpisode, infer_features
-from convert.source.files.source import spread
 from convert.source.kinds import find_source
 from convert.source.python.dataset import flatten
 from tests.fixtures.arrays.converted import config, convert, episodes, opened
@@ -37,41 +36,28 @@ def listed(out: Path, name: str = "a") -> list[tuple[str, int]]:
     return [(row["reason"], row["episode"]) for row in map(json.loads, lines)]
 
 
-def test_a_simulators_state_of_another_width_in_each_demo_is_left_out_and_named(tmp_path: Path) -> None:
-    source = write(
-        tmp_path / "a.hdf5", [{"actions": np.ones((3, 2)), "states": np.ones((3, 5 + item))} for item in range(3)]
-    )
-    assert convert(source, tmp_path / "out") == 0
-    result = episodes(opened(tmp_path / "out", "a"))
-    assert [item["status"] for item in result] == ["ok"] * 3 and "states" not in result[0]["rows"][0]
-    assert "states is float64 (5,), float64 (6,), float64 (7,)" in " ".join(find_source(source, [], {}).remarks)
-
-
-def test_what_action_takes_keeps_the_shape_of_most_and_the_others_are_listed(tmp_path: Path) -> None:
-    source = write(tmp_path / "a.hdf5", [{"actions": np.ones((3, width))} for width in (3, 2, 2)])
+def test_states_that_differ_are_left_out_and_named_and_actions_keep_the_shape_of_most(tmp_path: Path) -> None:
+    demos = [{"actions": np.ones((3, width)), "states": np.ones((3, 5 + width))} for width in (3, 2, 2)]
+    source = write(tmp_path / "a.hdf5", demos)
     assert convert(source, tmp_path / "out") == EXIT_DAMAGED
     assert listed(tmp_path / "out") == [("malformed", 0)]
+    result = episodes(opened(tmp_path / "out", "a"))
+    assert [item["status"] for item in result][1:] == ["ok"] * 2 and "states" not in result[1]["rows"][0]
+    assert "states is float64 (8,), float64 (7,)" in " ".join(find_source(source, [], {}).remarks)
 
 
-def test_a_feature_that_the_first_episode_lacks_is_a_column(tmp_path: Path) -> None:
-    source = write(
-        tmp_path / "a.hdf5", [{"actions": np.ones((3, 2))}, {"actions": np.ones((3, 2)), "reward": np.arange(3.0)}]
-    )
+def test_a_feature_that_the_first_episode_lacks_is_a_column_or_listed_where_nobody_looked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    actions = {"actions": np.ones((3, 2))}
+    source = write(tmp_path / "a.hdf5", [actions, {**actions, "reward": np.arange(3.0)}])
     assert convert(source, tmp_path / "out") == 0
     result = episodes(opened(tmp_path / "out", "a"))
     assert [row["reward"] for item in result for row in item["rows"]] == [None, None, None, 0, 1, 2]
-
-
-def test_a_feature_of_an_episode_that_nobody_looked_at_is_listed_and_the_episode_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.setattr("convert.source.arrays.dataset.ArraysKind.sampled_episodes", 1)
-    source = write(
-        tmp_path / "a.hdf5", [{"actions": np.ones((3, 2))}, {"actions": np.ones((3, 2)), "reward": np.arange(3.0)}]
-    )
-    assert convert(source, tmp_path / "out") == 0
-    assert listed(tmp_path / "out") == [("unknown_feature", 1)]
-    assert [item["status"] for item in episodes(opened(tmp_path / "out", "a"))] == ["ok", "ok"]
+    assert convert(source, tmp_path / "few") == 0
+    assert listed(tmp_path / "few") == [("unknown_feature", 1)]
+    assert [item["status"] for item in episodes(opened(tmp_path / "few", "a"))] == ["ok", "ok"]
 
 
 @pytest.mark.parametrize("files", [1, 4])
@@ -90,10 +76,8 @@ def test_the_episodes_that_are_looked_at_come_from_all_over_the_dataset(
 
 @pytest.mark.parametrize("kind", ["robomimic", "arrays"])
 def test_one_observation_more_than_actions_is_left_out_and_named(tmp_path: Path, kind: str) -> None:
-    write(
-        tmp_path / "a.hdf5",
-        [{"obs/front": scene(4, seed=1), "obs/pos": np.arange(12.0).reshape(4, 3), "actions": np.ones((3, 2))}],
-    )
+    demo = {"obs/front": scene(4, seed=1), "obs/pos": np.arange(12.0).reshape(4, 3), "actions": np.ones((3, 2))}
+    write(tmp_path / "a.hdf5", [demo])
     text = f"source: {kind}:{tmp_path / 'a.hdf5'}\nlayout: {{episodes: data/*}}"
     assert convert("a", tmp_path / "out", *config(tmp_path / "a.yaml", "a", text)) == 0
     (result,) = episodes(opened(tmp_path / "out", "a"))
@@ -136,15 +120,12 @@ def test_an_episode_that_claims_too_many_steps_is_listed(tmp_path: Path) -> None
     assert listed(tmp_path / "out") == [("malformed", 1)]
 
 
-def test_the_limit_of_pixels_holds_for_arrays_in_memory() -> None:
+def test_arrays_of_too_many_pixels_or_with_channels_first_are_no_pictures() -> None:
     huge = np.broadcast_to(np.zeros((), np.uint8), (1, 30_000, 30_000, 3))
     with pytest.raises(MalformedEpisode, match="steps/front has pictures of 30000x30000, more than"):
         infer_features(PlainEpisode({"front": huge}, {}))
     with pytest.raises(CorruptFrame, match="claims 30000x30000"):
         decode_frame(huge[0])
-
-
-def test_channels_first_are_not_taken_for_a_picture_of_three_rows() -> None:
     with pytest.raises(CorruptFrame, match="raw frame has 64 channels, expected 1 to 4"):
         decode_frame(np.zeros((3, 64, 64), np.uint8))
 
@@ -167,10 +148,6 @@ def test_pictures_come_as_lists_of_arrays_and_arrays_of_bytes_too() -> None:
     steps = {"list": list(pictures), "objects": np.array(data, object), "fixed": np.array(data)}
     result = infer_features(PlainEpisode(flatten(steps, context="steps"), {}))
     assert [item.kind for item in result.values()] == ["image"] * 3
-
-
-def test_episodes_to_look_at_are_evenly_spread() -> None:
-    assert spread(range(10), 4) == [0, 2, 5, 7] and spread(range(3), 100) == [0, 1, 2]
 
 
 def test_arrays_beside_pictures_in_files_name_these_and_a_function(tmp_path: Path) -> None:

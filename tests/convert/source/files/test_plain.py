@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,6 @@ import pytest
 from convert.errors import CorruptFrame, DamagedEpisode, MalformedEpisode
 from convert.shard.images import encode_jpeg
 from convert.source.episode import Episode
-from convert.source.features import Feature
 from convert.source.files.plain import PlainEpisode, infer_features, read_plain
 from convert.source.protocol import ReadRequest
 from convert.source.python.dataset import flatten
@@ -27,9 +25,8 @@ def plain(*, episode: dict[str, Any] | None = None, **steps: Any) -> PlainEpisod
 def read(result: PlainEpisode, first: PlainEpisode | None = None) -> Episode:
     features = infer_features(first or result).values()
     cameras = tuple(item for item in features if item.kind == "image")
-    return read_plain(
-        result, ReadRequest(cameras=cameras, features=tuple(item for item in features if item not in cameras))
-    )
+    request = ReadRequest(cameras=cameras, features=tuple(item for item in features if item not in cameras))
+    return read_plain(result, request)
 
 
 @pytest.mark.parametrize(
@@ -56,11 +53,9 @@ def test_a_value_tells_its_feature(values: Any, kind: str, shape: tuple[int, ...
 
 @pytest.mark.parametrize("value", [5, 2.5, True, "text", b"text", np.float32(1), np.arange(4)])
 def test_a_value_of_the_episode_is_one_row(value: Any) -> None:
-    result = read(plain(x=[1, 2], episode={"it": value}))
-    (column,) = result.episode.values()
-    assert column.rows == 1
-    assert column.values is not None
+    (column,) = read(plain(x=[1, 2], episode={"it": value})).episode.values()
     expected = value.decode() if isinstance(value, bytes) else value
+    assert column.rows == 1 and column.values is not None
     assert np.array_equal(np.array(column.values).squeeze(), expected)
 
 
@@ -69,8 +64,7 @@ def test_numbers_texts_and_pictures_come_as_they_were() -> None:
     result = read(plain(image=PIXELS, jpeg=JPEGS, action=numbers, text=["a", "", "ü"]))
     assert result.num_steps == 3
     action = result.steps["action"].values
-    assert isinstance(action, np.ndarray)
-    assert action.dtype == np.float64
+    assert isinstance(action, np.ndarray) and action.dtype == np.float64
     assert np.array_equal(action, numbers.ravel())
     assert result.steps["text"].values == ["a", "", "ü"]
     images, jpegs = result.cameras
@@ -110,8 +104,7 @@ def test_pictures_on_a_disk_are_read_by_chunks_and_what_cannot_be_read_is_a_hole
     result = list(frames)
     assert [(part.start, part.stop) for part in array.asked] == [(0, 2), (2, 3)]
     assert np.array_equal(np.array(result[:2]), PIXELS[:2])
-    assert len(result) == 3
-    assert isinstance(result[2], CorruptFrame)
+    assert len(result) == 3 and isinstance(result[2], CorruptFrame)
     assert "steps/image: cannot be read (the checksum is wrong)" in str(result[2])
 
 
@@ -137,43 +130,23 @@ def test_an_episode_that_differs_from_the_first_is_refused(changed: dict[str, An
         read(PlainEpisode({**FIRST.steps, **changed}, {}), FIRST)
 
 
-def test_a_number_of_another_type_that_fits_is_taken() -> None:
-    result = read(
-        PlainEpisode({**FIRST.steps, "action": np.ones((3, 2)), "number": np.array([1, 2, 3], np.int16)}, {}), FIRST
-    )
-    assert result.steps["action"].values.dtype == np.float32  # type: ignore[union-attr]
-    assert result.steps["number"].values.tolist() == [1, 2, 3]  # type: ignore[union-attr]
+def test_a_number_of_another_type_that_fits_is_taken_and_nan_stays_nan() -> None:
+    numbers = {"action": np.full((3, 2), np.nan), "number": np.array([1, 2, 3], np.int16)}
+    steps = read(PlainEpisode({**FIRST.steps, **numbers}, {}), FIRST).steps
+    action, number = steps["action"].values, steps["number"].values
+    assert isinstance(action, np.ndarray) and action.dtype == np.float32 and np.isnan(action).all()
+    assert isinstance(number, np.ndarray) and number.tolist() == [1, 2, 3]
 
 
-def test_nan_stays_nan() -> None:
-    result = read(PlainEpisode({**FIRST.steps, "action": np.full((3, 2), np.nan)}, {}), FIRST)
-    assert np.isnan(result.steps["action"].values).all()  # type: ignore[arg-type]
-
-
-def test_what_an_episode_lacks_is_absent() -> None:
+def test_what_an_episode_lacks_is_absent_and_a_picture_that_is_none_is_a_corrupt_frame() -> None:
     result = read(plain(number=[1, 2]), FIRST)
-    assert result.num_steps == 2
-    assert result.steps["action"].values is None
-    assert result.cameras == [None]
-
-
-def test_a_picture_that_is_none_is_a_corrupt_frame() -> None:
-    (camera,) = infer_features(plain(jpeg=JPEGS)).values()
-    (frames,) = read_plain(plain(jpeg=[JPEGS[0], None]), ReadRequest(cameras=(camera,))).cameras
+    assert (result.num_steps, result.steps["action"].values, result.cameras) == (2, None, [None])
+    (frames,) = read(plain(jpeg=[JPEGS[0], None]), plain(jpeg=JPEGS)).cameras
     first, second = list(frames)  # type: ignore[arg-type]
-    assert first == JPEGS[0]
-    assert isinstance(second, CorruptFrame)
+    assert first == JPEGS[0] and isinstance(second, CorruptFrame)
 
 
 def test_nested_names_are_joined() -> None:
     assert flatten({"a": {"b": 1, "c": {"d": 2}}, 5: 3}, context="steps") == {"a/b": 1, "a/c/d": 2, "5": 3}
     with pytest.raises(MalformedEpisode, match=r"steps is list \[1\], expected a mapping"):
         flatten([1], context="steps")
-
-
-def features() -> Iterator[Feature]:
-    yield from infer_features(FIRST).values()
-
-
-def test_features_keep_the_order_of_the_episode() -> None:
-    assert [item.name for item in features()] == ["image", "action", "number", "text"]

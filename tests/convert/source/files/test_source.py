@@ -13,7 +13,7 @@ import pytest
 
 from convert.errors import DamagedEpisode
 from convert.source.files.plain import PlainEpisode
-from convert.source.files.source import FileEpisode, FileKind, FileReader, NumberedEpisode, open_files
+from convert.source.files.source import FileEpisode, FileKind, FileReader, FilesShard, NumberedEpisode, open_files
 from convert.source.protocol import ReadRequest
 
 PICTURES = np.zeros((3, 4, 6, 3), np.uint8)
@@ -53,31 +53,28 @@ class ShortReader(FileReader):
                 yield number, PlainEpisode({"front": PICTURES}, {})
 
 
-@pytest.mark.parametrize("files", [1, 2])
-def test_an_episode_that_the_reader_does_not_give_is_damaged(files: int, tmp_path: Path) -> None:
-    paths = [tmp_path / f"{number}.bin" for number in range(files)]
+def open_shard(folder: Path, num_files: int, *, num_given: int) -> FilesShard:
+    paths = [folder / f"{number}.bin" for number in range(num_files)]
     for path in paths:
         path.write_bytes(b"x")
-    source = open_files(str(tmp_path), paths, Short(2), dataset_name="short", entry_facts={})
+    source = open_files(str(folder), paths, Short(num_given), dataset_name="short", entry_facts={})
     (shard,) = source.shards("train")
-    request = ReadRequest(cameras=tuple(item for item in source.features.values() if item.kind == "image"))
-    with shard.open(request, [shard.every]) as reader:
-        result = [(name, position, content) for name, position, _, content in reader]
-    every = [(path.name, number) for path in paths for number in range(4)]
-    assert [(name, position) for name, position, _ in result] == every
-    damaged = {
-        (name, position): str(content) for name, position, content in result if isinstance(content, DamagedEpisode)
-    }
-    assert list(damaged) == [(name, number) for name, number in every if number >= 2]
-    assert damaged["0.bin", 2] == "0.bin: ends before episode 2"
+    return shard
+
+
+@pytest.mark.parametrize("files", [1, 2])
+def test_an_episode_that_the_reader_does_not_give_is_damaged(files: int, tmp_path: Path) -> None:
+    shard = open_shard(tmp_path, files, num_given=2)
+    with shard.open(ReadRequest(cameras=()), [shard.every]) as reader:
+        result = {(name, position): content for name, position, _, content in reader}
+    assert list(result) == [(f"{file}.bin", number) for file in range(files) for number in range(4)]
+    for (name, number), content in result.items():
+        assert isinstance(content, DamagedEpisode) == (number >= 2)
+        assert number < 2 or str(content) == f"{name}: ends before episode 2"
 
 
 def test_a_range_of_a_shard_of_several_files_begins_and_ends_within_files(tmp_path: Path) -> None:
-    paths = [tmp_path / f"{number}.bin" for number in range(3)]
-    for path in paths:
-        path.write_bytes(b"x")
-    source = open_files(str(tmp_path), paths, Short(4), dataset_name="short", entry_facts={})
-    (shard,) = source.shards("train")
+    shard = open_shard(tmp_path, 3, num_given=4)
     for spans in ([(3, 6)], [(1, 2), (9, 11)]):
         with shard.open(ReadRequest(cameras=()), spans) as reader:
             result = [(name, position) for name, position, *_ in reader]

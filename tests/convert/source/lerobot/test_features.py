@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,8 @@ from av.video.reformatter import Colorspace, VideoReformatter
 from convert.errors import DamagedEpisode, MalformedEpisode, SourceError
 from convert.run.command import main
 from convert.source.episode import Episode
-from convert.source.lerobot.dataset import find
 from convert.source.lerobot.video import VideoFile
-from convert.source.protocol import ReadRequest
+from tests.convert.source.lerobot.reading import find, read_episodes
 from tests.fixtures.datasets.converted_dataset import open_converted
 from tests.fixtures.datasets.lerobot_dataset import edit_info
 from tests.fixtures.datasets.numbered_lerobot import (
@@ -64,13 +62,7 @@ def annotate(folder: Path, texts: list[int] | None = None) -> Path:
 
 
 def read(folder: Path) -> list[Episode | DamagedEpisode]:
-    source = find(str(folder), [], {})
-    features = tuple(feature for feature in source.features.values() if feature.kind != "image" and feature.size)
-    result: list[Episode | DamagedEpisode] = []
-    for shard in source.shards("train"):
-        with shard.open(ReadRequest(cameras=(), features=features), [shard.every]) as reader:
-            result += [episode.content for episode in reader]
-    return result
+    return [content for _, content in read_episodes(find(folder), pictures=False)]
 
 
 def test_annotations_are_the_texts_of_their_numbers_and_the_one_that_describes_is_the_instruction(
@@ -84,13 +76,20 @@ def test_annotations_are_the_texts_of_their_numbers_and_the_one_that_describes_i
     assert steps[VALIDITY].to_pylist() == steps["task"].to_pylist() == ["valid"] * sum(LENGTHS)
 
 
-def test_of_several_annotations_that_describe_the_task_goes_before_parts_of_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("names", "instruction"),
+    [
+        (["fine.coarse_action", "action.task_description", "other.task_description"], DESCRIPTION),
+        (["validity"], "task"),
+    ],
+)
+def test_the_instruction_is_the_annotation_that_describes_most_or_else_the_task(
+    names: list[str], instruction: str, tmp_path: Path
+) -> None:
     write_numbered(tmp_path)
-    names = ["fine.coarse_action", "action.task_description", "other.task_description"]
     numbered = pa.array([0] * sum(LENGTHS), pa.int64())
     add_columns(tmp_path, {f"annotation.human.{name}": numbered for name in names})
-    instruction = find(str(tmp_path), [], {}).entry["instruction"]
-    assert instruction == {"path": "annotation.human.action.task_description"}
+    assert find(tmp_path).entry["instruction"] == {"path": instruction}
 
 
 def test_tasks_are_found_by_their_number_and_not_by_their_line(tmp_path: Path) -> None:
@@ -100,32 +99,11 @@ def test_tasks_are_found_by_their_number_and_not_by_their_line(tmp_path: Path) -
     assert texts == [{"task 0"}, {"task 1"}, {"task 0"}]
 
 
-def test_a_step_without_an_annotation_has_an_empty_text(tmp_path: Path) -> None:
-    texts = [-1, *[0] * (sum(LENGTHS) - 1)]
-    first, *_ = read(annotate(tmp_path, texts=texts))
-    assert isinstance(first, Episode)
+def test_a_step_without_an_annotation_has_an_empty_text_and_an_unknown_number_is_damage(tmp_path: Path) -> None:
+    first, second, last = read(annotate(tmp_path, texts=[-1, *[0] * (sum(LENGTHS) - 2), 9]))
+    assert isinstance(first, Episode) and isinstance(second, Episode) and isinstance(last, MalformedEpisode)
     assert first.steps[DESCRIPTION].values == ["", *[TEXTS[0]] * (LENGTHS[0] - 1)]
-
-
-def test_a_number_that_the_list_of_tasks_lacks_is_a_damaged_episode(tmp_path: Path) -> None:
-    texts = [*[0] * (sum(LENGTHS) - 1), 9]
-    *remaining, last = read(annotate(tmp_path, texts=texts))
-    assert all(isinstance(item, Episode) for item in remaining)
-    assert isinstance(last, MalformedEpisode)
     assert str(last).endswith(f"episode 2 has {DESCRIPTION} 9, which meta/tasks lacks")
-
-
-def test_annotations_that_describe_nothing_leave_the_task_as_the_instruction(tmp_path: Path) -> None:
-    write_numbered(tmp_path)
-    add_columns(tmp_path, {VALIDITY: pa.array([0] * sum(LENGTHS), pa.int64())})
-    assert find(str(tmp_path), [], {}).entry["instruction"] == {"path": "task"}
-
-
-def test_plural_names_with_parts_are_state_and_action(tmp_path: Path) -> None:
-    write_numbered(tmp_path, keys=("actions.joint.position", "observation.states.joint.position"))
-    entry = find(str(tmp_path), [], {}).entry
-    assert [part["path"] for part in entry["action"]] == ["actions.joint.position"]
-    assert [part["path"] for part in entry["state"]] == ["observation.states.joint.position"]
 
 
 def test_a_feature_without_values_is_no_column_and_no_part_of_a_vector(
@@ -156,11 +134,8 @@ def test_a_dataset_that_nothing_was_recorded_into_is_one_sentence(tmp_path: Path
         write_rows(tmp_path, [])
     else:
         pq.write_table(pq.read_table(listed).slice(0, 0), listed)
-    with pytest.raises(SourceError) as raised:
-        find(str(tmp_path), [], {})
-    assert str(raised.value) == (
-        f"{tmp_path}: has no episodes, meta/info.json counts 0; record some, or name another dataset"
-    )
+    with pytest.raises(SourceError, match=r"has no episodes, meta/info.json counts 0; record some, or name another da"):
+        find(tmp_path)
 
 
 @pytest.mark.parametrize("version", ["v3.0", "v2.1"])
@@ -236,18 +211,6 @@ def test_files_of_any_name_are_those_of_the_pattern(tmp_path: Path) -> None:
     check(tmp_path / "out", "robot")
 
 
-def move(location: str) -> Callable[[Path], Path]:
-    """Put a part of a dataset elsewhere, with a symbolic link in its place."""
-
-    def moved(folder: Path) -> Path:
-        elsewhere = folder.parent / "elsewhere"
-        (folder / location).rename(elsewhere)
-        os.symlink(elsewhere, folder / location)
-        return folder
-
-    return moved
-
-
 @pytest.mark.parametrize(
     "location",
     [
@@ -258,10 +221,8 @@ def move(location: str) -> Callable[[Path], Path]:
 )
 def test_a_part_of_a_dataset_may_be_a_symbolic_link(location: str, tmp_path: Path) -> None:
     folder = write_numbered(tmp_path / "robot")
-    if location:
-        move(location)(folder)
-    else:
-        folder.rename(tmp_path / "elsewhere")
-        os.symlink(tmp_path / "elsewhere", folder)
+    part = folder / location if location else folder
+    part.rename(tmp_path / "elsewhere")
+    part.symlink_to(tmp_path / "elsewhere")
     assert convert(f"lerobot:{folder}", tmp_path / "out") == 0
     check(tmp_path / "out", "robot")

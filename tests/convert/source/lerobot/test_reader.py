@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,8 @@ from convert.errors import CorruptFrame, DamagedEpisode
 from convert.picture import decode_frame
 from convert.source.episode import Episode, Frames
 from convert.source.lerobot.dataset import LeRobotSource
-from convert.source.lerobot.dataset import find as find_source
 from convert.source.protocol import ReadRequest, Span
+from tests.convert.source.lerobot.reading import find, read_episodes
 from tests.fixtures.datasets.lerobot_dataset import (
     CODECS,
     NAMES,
@@ -29,16 +29,6 @@ from tests.fixtures.datasets.lerobot_dataset import (
 )
 
 
-def find(folder: Path) -> LeRobotSource:
-    return find_source(str(folder), [], {})
-
-
-def wanted(source: LeRobotSource) -> ReadRequest:
-    features = list(source.features.values())
-    cameras = tuple(feature for feature in features if feature.kind == "image")
-    return ReadRequest(cameras=cameras, features=tuple(feature for feature in features if feature.kind != "image"))
-
-
 def pixels(frames: Frames | DamagedEpisode | None) -> list[np.ndarray]:
     assert frames is not None
     assert not isinstance(frames, DamagedEpisode), frames
@@ -49,36 +39,27 @@ def pixels(frames: Frames | DamagedEpisode | None) -> list[np.ndarray]:
     return result
 
 
-def read(
-    source: LeRobotSource, spans: list[list[Span]] | None = None
-) -> dict[int, tuple[Episode, list[list[np.ndarray]]]]:
+def read(source: LeRobotSource, spans: Sequence[list[Span]] = ()) -> dict[int, tuple[Episode, list[list[np.ndarray]]]]:
     """Return episodes and the frames of each camera, by number of the episode."""
     result = {}
-    for number, shard in enumerate(source.shards("train")):
-        with shard.open(wanted(source), spans[number] if spans else [shard.every]) as reader:
-            for _, position, _, episode in reader:
-                assert isinstance(episode, Episode), episode
-                result[position] = (episode, [pixels(frames) for frames in episode.cameras])
+    for position, episode in read_episodes(source, spans=spans):
+        assert isinstance(episode, Episode), episode
+        result[position] = (episode, [pixels(frames) for frames in episode.cameras])
     return result
 
 
 def faults(source: LeRobotSource) -> dict[int, tuple[str, str]]:
     """Return reason and message of each episode, camera or frame that is damaged, the last of each episode."""
     result = {}
-    for shard in source.shards("train"):
-        with shard.open(wanted(source), [shard.every]) as reader:
-            for _, position, _, episode in reader:
-                if isinstance(episode, DamagedEpisode):
-                    result[position] = (episode.reason, str(episode))
-                    continue
-                for camera in episode.cameras:
-                    if isinstance(camera, DamagedEpisode):
-                        result[position] = (camera.reason, str(camera))
-                        continue
-                    frames = list(camera or ())
-                    assert len(frames) == episode.num_steps
-                    if missing_frames := [frame for frame in frames if isinstance(frame, CorruptFrame)]:
-                        result[position] = ("corrupt_frame", f"{len(missing_frames)}: {missing_frames[0]}")
+    for position, episode in read_episodes(source):
+        for part in [episode] if isinstance(episode, DamagedEpisode) else episode.cameras:
+            if isinstance(part, DamagedEpisode):
+                result[position] = (part.reason, str(part))
+                continue
+            frames = list(part or ())
+            assert isinstance(episode, Episode) and len(frames) == episode.num_steps
+            if missing_frames := [frame for frame in frames if isinstance(frame, CorruptFrame)]:
+                result[position] = ("corrupt_frame", f"{len(missing_frames)}: {missing_frames[0]}")
     return result
 
 
@@ -87,20 +68,14 @@ def test_every_value_is_what_lerobots_reader_gives(name: str, tmp_path: Path) ->
     reference = expected(name)
     actual = [episode for _, (episode, _) in sorted(read(find(copy_dataset(name, tmp_path))).items())]
     assert sum(episode.num_steps for episode in actual) == len(reference["timestamp"]) > 20
-    for key, values in reference.items():
-        if "image" in key:
-            continue
-        level = "episode" if key == "episode_index" else "steps"
-        columns = [getattr(episode, level)[key] for episode in actual]
-        if level == "episode":
-            repeated = np.repeat([column.values for column in columns], [episode.num_steps for episode in actual])
-            np.testing.assert_array_equal(repeated, values)
-        elif key == "task":
-            assert [text for column in columns for text in column.values or ()] == values.tolist()
-        else:
-            result = np.concatenate([np.asarray(column.values) for column in columns]).reshape(values.shape)
-            np.testing.assert_array_equal(result, values)
-            assert result.dtype == values.dtype
+    numbers = [np.asarray(episode.episode["episode_index"].values) for episode in actual]
+    repeated = np.repeat(numbers, [episode.num_steps for episode in actual])
+    np.testing.assert_array_equal(repeated, reference["episode_index"])
+    for key in (key for key in reference if "image" not in key and key != "episode_index"):
+        values, columns = reference[key], [np.asarray(episode.steps[key].values) for episode in actual]
+        result = np.concatenate(columns).reshape(values.shape)
+        np.testing.assert_array_equal(result, values)
+        assert result.dtype == values.dtype or key == "task"
 
 
 @pytest.mark.parametrize("codec", [None, *CODECS])
@@ -153,19 +128,14 @@ def test_frames_of_the_primary_camera_are_read_without_the_others(tmp_path: Path
 
 
 def test_a_file_of_several_episodes_that_lacks_frames_tells_none_of_them(tmp_path: Path) -> None:
-    folder = copy_dataset("v3_av1", tmp_path)
-    encode_again(
-        folder / "videos/observation.images.left_wrist/chunk-000/file-001.mp4",
-        codec="libx264",
-        keep=lambda number: number < 20,
-    )
+    folder, video = copy_dataset("v3_av1", tmp_path), "videos/observation.images.left_wrist/chunk-000/file-001.mp4"
+    encode_again(folder / video, codec="libx264", keep=lambda number: number < 20)
     result = faults(find(folder))
     assert set(result) == {3, 4, 5}
-    reason, message = result[5]
-    assert reason == "unmatched_frames"
-    assert message == (
-        "videos/observation.images.left_wrist/chunk-000/file-001.mp4: 20 frames for 23 rows, so the frames of the 5 "
-        "rows of episode 5 cannot be identified: the file ends at 2.000 s, its episodes at 2.300 s, or some overlap"
+    assert result[5] == (
+        "unmatched_frames",
+        f"{video}: 20 frames for 23 rows, so the frames of the 5 rows of episode 5 cannot be identified: the file ends "
+        "at 2.000 s, its episodes at 2.300 s, or some overlap",
     )
 
 
@@ -186,23 +156,32 @@ def test_a_video_that_is_cut_short_loses_only_its_own_episodes(share: float, tmp
     assert {reason for reason, _ in result.values()} <= {"unreadable", "corrupt_frame", "unmatched_frames"}
 
 
-def test_a_missing_parquet_loses_only_its_own_episodes(tmp_path: Path) -> None:
-    folder = copy_dataset("v3_av1", tmp_path)
-    (folder / "data/chunk-001/file-000.parquet").unlink()
-    result = faults(find(folder))
-    assert set(result) == {4, 5}
-    assert result[4][0] == "unreadable"
-    assert result[4][1].endswith("data/chunk-001/file-000.parquet: missing; copy it again")
+def rewritten(edit: Callable[[bytes], bytes]) -> Callable[[Path], object]:
+    return lambda path: path.write_bytes(edit(path.read_bytes()))
 
 
-def test_a_parquet_that_is_cut_short_loses_only_its_own_episodes(tmp_path: Path) -> None:
-    folder = copy_dataset("v3_images", tmp_path)
-    path = folder / "data/chunk-000/file-001.parquet"
-    path.write_bytes(path.read_bytes()[:-200])
+DAMAGE: dict[str, tuple[Callable[[Path], object], str, set[int], str]] = {
+    "v3_av1": (Path.unlink, "data/chunk-001/file-000.parquet", {4, 5}, ": missing; copy it again"),
+    "v3_images": (
+        *(rewritten(lambda content: content[:-200]), "data/chunk-000/file-001.parquet"),
+        *({2, 3}, ": cannot be read as parquet"),
+    ),
+    "v21_av1": (
+        rewritten(lambda content: content.replace(b"av01", b"zz99")),
+        *("videos/chunk-000/observation.images.top/episode_000002.mp4", {2}, ": cannot be read as a video"),
+    ),
+}
+"""A damage of a file of each dataset, the episodes that it makes unreadable, and the message."""
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_a_file_that_cannot_be_read_loses_only_its_own_episodes(name: str, tmp_path: Path) -> None:
+    damage, file, lost, message = DAMAGE[name]
+    folder = copy_dataset(name, tmp_path)
+    damage(folder / file)
     result = faults(find(folder))
-    assert set(result) == {2, 3}
-    assert {reason for reason, _ in result.values()} == {"unreadable"}
-    assert "cannot be read as parquet" in result[2][1]
+    assert set(result) == lost
+    assert all(reason == "unreadable" and f"{file}{message}" in text for reason, text in result.values())
 
 
 def edit_column(
@@ -229,18 +208,14 @@ def put(*items: tuple[int, Any]) -> Callable[[list[Any]], list[Any]]:
     return lambda values: [dict(items).get(row, value) for row, value in enumerate(values)]
 
 
+FIRST_FILE = "data/chunk-000/file-000.parquet"
 _LIST, _GRID = pa.list_(pa.float32()), pa.list_(pa.list_(pa.int64()))
 ROWS: list[tuple[str, tuple[tuple[int, Any], ...], pa.DataType, str]] = [
     # The count of all values of the episode is as expected, so that only the rows show the fault.
     ("action", ((2, None), (3, [1] * 6)), _LIST, "action of step 2 has null, expected a list of 3"),
     ("action", ((2, [1, 2]), (3, [1] * 4)), _LIST, "action of step 2 has a list of 2, expected a list of 3"),
     ("action", ((2, [1, None, 3]),), _LIST, "action: 1 of 27 values are null, expected numbers"),
-    (
-        "observation.grid",
-        ((4, [[1], [2, 3, 4]]),),
-        _GRID,
-        "observation.grid of step 4 has a list of 1, expected a list",
-    ),
+    ("observation.grid", ((4, [[1], [2, 3, 4]]),), _GRID, "observation.grid of step 4 has a list of 1, expected a"),
     ("observation.grid", ((4, [[1, 2, 3, 4], None]),), _GRID, "observation.grid of step 4 has a list of 4, expected"),
     ("next.reward", ((1, None),), pa.float32(), "next.reward: 1 of 9 values are null, expected numbers"),
     ("timestamp", ((0, np.nan),), pa.float32(), "timestamp of step 0 is nan, expected seconds"),
@@ -249,65 +224,45 @@ ROWS: list[tuple[str, tuple[tuple[int, Any], ...], pa.DataType, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("column", "items", "kind", "message"), ROWS)
-def test_a_row_without_its_values_makes_its_episode_malformed(
-    column: str, items: tuple[tuple[int, Any], ...], kind: pa.DataType, message: str, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("row", ROWS)
+def test_a_row_without_its_values_makes_its_episode_malformed(row: tuple[Any, ...], tmp_path: Path) -> None:
+    column, items, kind, message = row
     folder = copy_dataset("v3_av1", tmp_path)
-    edit_column(folder / "data/chunk-000/file-000.parquet", column, put(*items), kind)
-    result = faults(find(folder))
-    assert set(result) == {0}
-    assert result[0][0] == "malformed"
-    assert f"data/chunk-000/file-000.parquet: episode 0: {message}" in result[0][1]
+    edit_column(folder / FIRST_FILE, column, put(*items), kind)
+    ((number, (reason, text)),) = faults(find(folder)).items()
+    assert (number, reason) == (0, "malformed") and f"{FIRST_FILE}: episode 0: {message}" in text
 
 
 def test_a_column_of_other_lists_than_the_shape_is_malformed(tmp_path: Path) -> None:
     folder = copy_dataset("v3_av1", tmp_path)
     edit_info(folder, lambda info: info["features"]["observation.grid"].update(shape=[4, 1]))
     edit_info(folder, lambda info: info["features"]["next.reward"].update(shape=[2]))
-    reason, message = faults(find(folder))[0]
-    assert (reason, message.partition(": episode 0: ")[2]) == (
-        "malformed",
-        "next.reward is stored as float, expected values of shape [2]",
-    )
+    message = f"{FIRST_FILE}: episode 0: next.reward is stored as float, expected values of shape [2]"
+    assert faults(find(folder))[0] == ("malformed", message)
 
 
 @pytest.mark.parametrize(
-    ("name", "column", "edit", "kind", "message"),
+    ("column", "edit", "kind", "message"),
     [
-        ("v3_av1", "episode_index", put((3, None)), None, "episode_index: 1 of 15 values are null"),
+        ("episode_index", put((3, None)), None, "episode_index: 1 of 15 values are null"),
         (
-            "v3_av1",
             "episode_index",
-            lambda values: [str(value) for value in values],
+            lambda values: list(map(str, values)),
             pa.string(),
-            "episode_index: is stored as string, expected numbers of int64",
+            "episode_index: is stored as string, exp",
         ),
-        (
-            "v3_images",
-            "observation.image",
-            lambda values: [[1, 2]] * len(values),
-            _LIST,
-            "observation.image is stored as list<element: float>, expected encoded pictures",
-        ),
+        ("observation.image", lambda values: [[1, 2]] * len(values), _LIST, "observation.image is stored as list"),
     ],
     ids=["null number", "text number", "list picture"],
 )
 def test_a_column_of_another_type_makes_the_episodes_of_its_file_malformed(
-    name: str,
-    column: str,
-    edit: Callable[[list[Any]], list[Any]],
-    kind: pa.DataType | None,
-    message: str,
-    tmp_path: Path,
+    column: str, edit: Callable[[list[Any]], list[Any]], kind: pa.DataType | None, message: str, tmp_path: Path
 ) -> None:
-    folder = copy_dataset(name, tmp_path)
-    edit_column(folder / "data/chunk-000/file-000.parquet", column, edit, kind)
+    folder = copy_dataset("v3_images" if "image" in column else "v3_av1", tmp_path)
+    edit_column(folder / FIRST_FILE, column, edit, kind)
     result = faults(find(folder))
-    assert set(result) == {0, 1}
-    for reason, text in result.values():
-        assert reason == "malformed"
-        assert f"data/chunk-000/file-000.parquet: {message}" in text
+    assert {number: reason for number, (reason, _) in result.items()} == {0: "malformed", 1: "malformed"}
+    assert all(f"{FIRST_FILE}: {message}" in text for _, text in result.values())
 
 
 @pytest.mark.parametrize(
@@ -330,21 +285,8 @@ def test_texts_of_any_shape_are_read(
 def test_a_text_that_is_none_is_malformed(tmp_path: Path) -> None:
     folder = add_text(copy_dataset("v3_av1", tmp_path), "note", [1], pa.binary(), b"\xff")
     result = faults(find(folder))
-    assert len(result) == 7
-    assert result[0][0] == "malformed"
+    assert len(result) == 7 and result[0][0] == "malformed"
     assert "episode 0: note is stored as binary, expected text" in result[0][1]
-
-
-def test_a_codec_that_pyav_cannot_decode_is_named_unreadable(tmp_path: Path) -> None:
-    folder = copy_dataset("v21_av1", tmp_path)
-    path = folder / "videos/chunk-000/observation.images.top/episode_000002.mp4"
-    content = path.read_bytes()
-    assert b"av01" in content
-    path.write_bytes(content.replace(b"av01", b"zz99"))
-    result = faults(find(folder))
-    assert set(result) == {2}
-    assert result[2][0] == "unreadable"
-    assert "episode_000002.mp4: cannot be read as a video" in result[2][1]
 
 
 def test_flipped_bytes_in_a_video_never_move_frames_to_other_steps(tmp_path: Path) -> None:
@@ -355,17 +297,12 @@ def test_flipped_bytes_in_a_video_never_move_frames_to_other_steps(tmp_path: Pat
     for location in range(1200, 3000, 97):
         content[location] ^= 0xFF
     path.write_bytes(content)
-    source = find(folder)
     missing_frames = 0
-    shard = source.shards("train")[0]
-    with shard.open(wanted(source), [shard.every]) as reader:
-        for _, position, _, episode in reader:
-            if isinstance(episode, DamagedEpisode):
-                continue
-            for step, frame in enumerate(episode.frames):
-                if isinstance(frame, CorruptFrame):
-                    missing_frames += 1
-                    assert "cannot be decoded" in str(frame)
-                else:
-                    assert np.asarray(frame).shape == complete[position][step].shape
+    for position, episode in read_episodes(find(folder)):
+        for step, frame in enumerate(episode.frames if isinstance(episode, Episode) else ()):
+            if isinstance(frame, CorruptFrame):
+                missing_frames += 1
+                assert "cannot be decoded" in str(frame)
+            else:
+                assert np.asarray(frame).shape == complete[position][step].shape
     assert missing_frames

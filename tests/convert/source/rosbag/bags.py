@@ -24,13 +24,8 @@ Form = Literal["ros1", "sqlite3", "mcap", "plain"]
 FORMS: tuple[Form, ...] = ("ros1", "sqlite3", "mcap", "plain")
 START = 1_700_000_000_000_000_000
 """First stamp of the bags, in nanoseconds."""
-FRONT, DEPTH, JOINTS, COMMAND, TASK = (
-    "/front/image/compressed",
-    "/depth/image_raw",
-    "/joint_states",
-    "/command",
-    "/task",
-)
+FRONT, DEPTH, JOINTS = "/front/image/compressed", "/depth/image_raw", "/joint_states"
+COMMAND, TASK = "/command", "/task"
 
 
 class Sent(NamedTuple):
@@ -78,16 +73,9 @@ class Types:
         rows = np.ascontiguousarray(pixels.astype(pixels.dtype.newbyteorder(">" if big else "<")))
         rows = rows.view(np.uint8).reshape(len(pixels), -1)
         data = np.pad(rows, ((0, 0), (0, pad)), constant_values=77)
-        return self.make(
-            "sensor_msgs/msg/Image",
-            header=self.header(stamp),
-            height=pixels.shape[0],
-            width=pixels.shape[1],
-            encoding=encoding,
-            is_bigendian=int(big),
-            step=data.shape[1],
-            data=data.reshape(-1),
-        )
+        form = {"encoding": encoding, "is_bigendian": int(big), "step": data.shape[1], "data": data.reshape(-1)}
+        size = {"height": pixels.shape[0], "width": pixels.shape[1]}
+        return self.make("sensor_msgs/msg/Image", header=self.header(stamp), **size, **form)
 
 
 def write(
@@ -100,17 +88,14 @@ def write(
         path = path.with_suffix(".bag")
         with Writer1(path) as writer1:
             writer1.chunk_threshold = 5000
-            _send(
-                messages, lambda topic, kind: writer1.add_connection(topic, kind, typestore=types.store), writer1, types
-            )
+            _send(messages, writer1, types)
         return path
-    writer2 = Writer2(
-        path, version=9, storage_plugin=StoragePlugin.SQLITE3 if form == "sqlite3" else StoragePlugin.MCAP
-    )
+    plugin = StoragePlugin.SQLITE3 if form == "sqlite3" else StoragePlugin.MCAP
+    writer2 = Writer2(path, version=9, storage_plugin=plugin)
     if compress != "no":
         writer2.set_compression(CompressionMode[compress.upper()], CompressionFormat.ZSTD)
     with writer2:
-        _send(messages, lambda topic, kind: writer2.add_connection(topic, kind, typestore=types.store), writer2, types)
+        _send(messages, writer2, types)
     if form == "plain":
         (file,) = path.glob("*.mcap")
         moved = file.rename(path.with_suffix(".mcap"))
@@ -120,12 +105,12 @@ def write(
     return path
 
 
-def _send(messages: Iterable[Sent], connect: Callable[[str, str], Any], writer: Any, types: Types) -> None:
+def _send(messages: Iterable[Sent], writer: Any, types: Types) -> None:
     connections: dict[str, Any] = {}
     serialize = types.store.serialize_ros1 if types.ros1 else types.store.serialize_cdr
     for message in messages:
         if message.topic not in connections:
-            connections[message.topic] = connect(message.topic, message.kind)
+            connections[message.topic] = writer.add_connection(message.topic, message.kind, typestore=types.store)
         writer.write(connections[message.topic], message.received, serialize(message.content, message.kind))
 
 
@@ -158,16 +143,10 @@ def recording(form: Form, *, seconds: float = 2.0, seed: int = 0, start: int = S
     return sorted(sent, key=lambda item: item.received)
 
 
+FEATURES = {"observation/front": FRONT, "observation/depth": DEPTH, "state/joints": JOINTS, "action": COMMAND}
 LAYOUT: dict[str, Any] = {
-    "rate": 10,
-    "clock": FRONT,
-    "features": {
-        "observation/front": {"topic": FRONT},
-        "observation/depth": {"topic": DEPTH},
-        "state/joints": {"topic": JOINTS},
-        "action": {"topic": COMMAND},
-        "language": {"topic": TASK},
-    },
+    **{"rate": 10, "clock": FRONT},
+    "features": {name: {"topic": topic} for name, topic in {**FEATURES, "language": TASK}.items()},
 }
 
 

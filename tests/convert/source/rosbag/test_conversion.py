@@ -12,7 +12,7 @@ from rosbags.rosbag2 import StoragePlugin, Writer
 from convert.errors import EXIT_DAMAGED, SourceError
 from convert.run.command import main
 from convert.source.kinds import recognise, suggest_layout
-from convert.source.rosbag.dataset import draft, find
+from convert.source.rosbag.dataset import find
 from convert.verify.command import verify_root
 from pairstream.replay.command import main as replay
 from stream import make_loader
@@ -33,7 +33,6 @@ from tests.convert.source.rosbag.bags import (
     recording,
     write,
 )
-from tests.convert.source.rosbag.test_damage import without
 from tests.fixtures.faults.other_user import errors_of_other_user, open_to_others
 
 FORM_ENDINGS = {"ros1": ".bag", "plain": ".mcap", "mcap": "", "sqlite3": ""}
@@ -79,18 +78,18 @@ def test_globs_find_bags_in_folders_of_any_name(tmp_path: Path, glob: str) -> No
     assert len(source.splits["train"]) == (2 if "**" in glob else 1)
 
 
-def test_a_glob_of_the_files_of_a_bag_is_the_bag_once(tmp_path: Path) -> None:
+def test_a_glob_or_a_file_of_a_bag_is_the_bag_once(tmp_path: Path) -> None:
     write(tmp_path / "a", "sqlite3", recording("sqlite3", seconds=0.5))
-    for glob in ("*/*.db3", "*", "a/*"):
-        source = find(str(tmp_path / glob), [], LAYOUT)
-        assert [file.name for unit in source.units["train"] for file in unit] == ["a"]
+    for glob in ("*/*.db3", "*", "a/*", "a/a.db3"):
+        (((file,),),) = find(str(tmp_path / glob), [], LAYOUT).units.values()
+        assert file.name == "a"
 
 
-def test_bags_behind_links_and_below_folders_are_recognised(tmp_path: Path) -> None:
-    write(tmp_path / "elsewhere" / "deep" / "b", "mcap", recording("mcap", seconds=0.2))
+def test_bags_are_recognised_also_behind_links_and_below_folders(tmp_path: Path) -> None:
+    paths = [write(tmp_path / "all" / form, form, recording(form, seconds=0.2)) for form in FORMS]
     (tmp_path / "source").mkdir()
-    (tmp_path / "source" / "-linked é").symlink_to(tmp_path / "elsewhere")
-    assert recognise(str(tmp_path / "source")) == "rosbag"
+    (tmp_path / "source" / "-linked é").symlink_to(tmp_path / "all")
+    assert {recognise(str(path)) for path in (*paths, tmp_path / "all", tmp_path / "source")} == {"rosbag"}
 
 
 def test_the_first_source_folder_that_has_bags_is_taken(tmp_path: Path) -> None:
@@ -126,95 +125,47 @@ def test_a_link_to_nothing_is_one_listed_bag(tmp_path: Path) -> None:
 @pytest.mark.parametrize("form", FORMS)
 def test_a_draft_names_cameras_rate_and_vectors_and_reads_the_bag(tmp_path: Path, form: Form) -> None:
     path = write(tmp_path / "bag", form, recording(form))
-    layout, comments = draft(str(path), [])
-    assert layout == {
-        "rate": 10,
-        "clock": FRONT,
-        "stamps": "header",
-        "features": {
-            "observation/front": {"topic": FRONT},
-            "observation/depth": {"topic": DEPTH},
-            "action/command": {"topic": COMMAND},
-            "state/joint_states": {"topic": JOINTS},
-            "language": {"topic": TASK},
-        },
-    }
-    assert list(layout["features"])[:2] == ["observation/front", "observation/depth"]
-    assert comments["features.observation/depth"] == "depth, uint16 4 x 5"
-    assert comments["features.state/joint_states"] == "sensor_msgs/msg/JointState: a, b, c"
-    assert suggest_layout(f"rosbag:{path}", []) == layout
+    layout = suggest_layout(f"rosbag:{path}", [])
+    topics = {"observation/front": FRONT, "observation/depth": DEPTH, "action/command": COMMAND}
+    topics |= {"state/joint_states": JOINTS, "language": TASK}
+    features = {name: {"topic": topic} for name, topic in topics.items()}
+    assert layout == {"rate": 10, "clock": FRONT, "stamps": "header", "features": features}
     source = find(str(path), [], layout)
-    assert [part["path"] for part in source.entry["action"] + source.entry["state"]] == [
-        "action/command",
-        "state/joint_states",
-    ]
+    paths = [part["path"] for part in source.entry["action"] + source.entry["state"]]
+    assert paths == ["action/command", "state/joint_states"]
     assert len(read_one(source).steps["stamp"]) == 20
 
 
-def test_a_draft_of_no_bag_says_why(tmp_path: Path) -> None:
+def test_a_draft_and_a_dataset_of_no_bag_say_why(tmp_path: Path) -> None:
     path = write(tmp_path / "bag", "plain", recording("plain"))
     path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(SourceError, match=r"no bag can be read; .*mcap recover"):
-        draft(str(path), [])
+    for opening in (lambda: suggest_layout(f"rosbag:{path}", []), lambda: find(str(path), [], LAYOUT)):
+        with pytest.raises(SourceError, match=r"no bag can be read; bag\.mcap: cannot be read .*mcap recover"):
+            opening()
+    write(tmp_path / "empty" / "a", "mcap", [])
+    with pytest.raises(SourceError, match="no bag can be read; a: has no messages"):
+        find(str(tmp_path / "empty"), [], LAYOUT)
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_first_bag_without_messages_is_one_listed_episode(tmp_path: Path, form: Form) -> None:
     write(tmp_path / "a", form, [])
     write(tmp_path / "b", form, recording(form, seconds=0.5))
-    source = find(str(tmp_path), [], LAYOUT)
-    result = read_source(source)
-    assert [isinstance(item, ReadEpisode) for item in result] == [False, True]
-    assert fault(source).startswith("a")
-
-
-def test_bags_without_any_message_are_one_error(tmp_path: Path) -> None:
-    write(tmp_path / "a", "mcap", [])
-    with pytest.raises(SourceError, match="no bag can be read; a: has no messages"):
-        find(str(tmp_path), [], LAYOUT)
+    empty, episode = read_source(find(str(tmp_path), [], LAYOUT))
+    assert isinstance(episode, ReadEpisode) and str(empty).startswith("a")
 
 
 def test_joints_are_those_of_the_first_bag_that_has_their_messages(tmp_path: Path) -> None:
     types = Types("mcap")
     with Writer(tmp_path / "a", version=9, storage_plugin=StoragePlugin.MCAP) as writer:
-        writer.add_connection(JOINTS, "sensor_msgs/msg/JointState", typestore=types.store)
-        for sent in recording("mcap", seconds=0.2):
+        messages = recording("mcap", seconds=0.2)
+        kinds = {sent.topic: sent.kind for sent in messages}
+        topics = {topic: writer.add_connection(topic, kind, typestore=types.store) for topic, kind in kinds.items()}
+        for sent in messages:
             if sent.topic != JOINTS:
-                expected_names = next((item for item in writer.connections if item.topic == sent.topic), None)
-                topic = expected_names or writer.add_connection(sent.topic, sent.kind, typestore=types.store)
-                writer.write(topic, sent.received, types.store.serialize_cdr(sent.content, sent.kind))
+                content = types.store.serialize_cdr(sent.content, sent.kind)
+                writer.write(topics[sent.topic], sent.received, content)
     write(tmp_path / "b", "mcap", recording("mcap", seconds=0.5))
     source = find(str(tmp_path), [], LAYOUT)
     assert source.entry["state"][0]["names"] == ["a", "b", "c"]
     assert fault(source) == f"a: state/joints: {JOINTS} has no message in the episode"
-
-
-def _content(root: Path) -> dict[str, bytes]:
-    files = [
-        path for path in root.rglob("*") if path.is_file() and path.suffix in (".arrow", ".array_record", ".jsonl")
-    ]
-    return {str(path.relative_to(root)): path.read_bytes() for path in files}
-
-
-@pytest.mark.long
-def test_bags_convert_to_the_same_bytes_with_one_and_two_workers(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for seed, form in enumerate(FORMS):
-        write(tmp_path / "bags" / form, form, recording(form, seed=seed))
-    write(tmp_path / "bags" / "gap", "mcap", without(recording("mcap", seconds=3), FRONT, 0.75, 2.25))
-    write(tmp_path / "bags" / "lost", "mcap", without(recording("mcap"), LAYOUT["features"]["action"]["topic"], 0.2, 1))
-    (tmp_path / "bags" / "open.mcap").write_bytes(b"\x89MCAP0\r\n")
-    config = tmp_path / "own.yaml"
-    entry = {"source": f"rosbag:{tmp_path}/bags", "layout": LAYOUT}
-    config.write_text(yaml.safe_dump({"datasets": {"own": entry}}))
-    for workers in ("1", "2"):
-        arguments = ["--datasets", str(config), "--output", str(tmp_path / workers), "--num-workers", workers]
-        assert main([*arguments, "--layout", "frames", "--image-size", "24x32"]) == EXIT_DAMAGED, capsys.readouterr()
-    single, two = _content(tmp_path / "1"), _content(tmp_path / "2")
-    assert single and single.keys() == two.keys()
-    assert all(single[name] == two[name] for name in single), [name for name in single if single[name] != two[name]]
-    quarantine = b"".join(content for name, content in single.items() if name.endswith("quarantine.jsonl")).decode()
-    assert "no picture for 0.600 s" in quarantine
-    assert "has no message for" in quarantine
-    assert "mcap recover open.mcap" in quarantine

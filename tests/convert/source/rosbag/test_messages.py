@@ -50,21 +50,11 @@ def _messages(types: Types) -> dict[str, tuple[str, Any, str | None, Any, str]]:
     layout = types.make("std_msgs/msg/MultiArrayLayout", dim=[], data_offset=0)
     numbers = types.make("std_msgs/msg/Float64MultiArray", layout=layout, data=np.array([1.5, 2.5, 3.5]))
     joints = types.joints(START, [1, 2, 3])
-    points = types.make(
-        "trajectory_msgs/msg/JointTrajectory",
-        header=header,
-        joint_names=["a"],
-        points=[
-            types.make(
-                "trajectory_msgs/msg/JointTrajectoryPoint",
-                positions=np.array([7.0, 8.0]),
-                velocities=np.zeros(0),
-                accelerations=np.zeros(0),
-                effort=np.zeros(0),
-                time_from_start=types.make("builtin_interfaces/msg/Duration", sec=0, nanosec=0),
-            )
-        ],
-    )
+    start = types.make("builtin_interfaces/msg/Duration", sec=0, nanosec=0)
+    nothing = dict.fromkeys(("velocities", "accelerations", "effort"), np.zeros(0))
+    point_values = {"positions": np.array([7.0, 8.0]), **nothing, "time_from_start": start}
+    point = types.make("trajectory_msgs/msg/JointTrajectoryPoint", **point_values)
+    points = types.make("trajectory_msgs/msg/JointTrajectory", header=header, joint_names=["a"], points=[point])
     return {
         "pose": (f"{geometry}PoseStamped", stamped, None, POSE, "float64"),
         "x of a pose": (f"{geometry}PoseStamped", stamped, "pose.position.x", 1.0, "float64"),
@@ -132,7 +122,6 @@ def test_raw_pictures_of_every_encoding_are_read_without_the_ends_of_their_rows(
 QUARTERS = np.array([[[230, 190, 40], [20, 60, 150]], [[90, 20, 200], [10, 250, 30]]])
 BLOCKS = np.kron(QUARTERS, np.ones((16, 16, 1))).astype(np.uint8)
 """Four areas of one colour each, in which neither the pattern of a sensor nor shared chroma loses anything."""
-WITHIN = np.s_[2:-2, 2:-2]
 
 
 def mosaic(pattern: str, scale: int) -> np.ndarray:
@@ -167,21 +156,16 @@ def test_pictures_as_a_sensor_gives_them_become_colours(tmp_path: Path, encoding
     messages = [Types("mcap").image(START, OF_CAMERAS[encoding], encoding, pad=pad) for pad in (0, 6)]
     feature, frames = read_feature(tmp_path, "mcap", "sensor_msgs/msg/Image", messages)
     assert (feature.kind, feature.shape, feature.dtype) == ("image", (32, 32, 3), "uint8")
-    for quarter in (np.s_[:16, :16], np.s_[:16, 16:], np.s_[16:, :16], np.s_[16:, 16:]):
-        for frame in frames:
-            apart = frame[quarter][WITHIN].astype(int) - BLOCKS[quarter][WITHIN]
-            assert np.abs(apart).max() <= 3
+    for frame in frames:
+        differences = np.abs(frame.astype(int) - BLOCKS).reshape(2, 16, 2, 16, 3)
+        assert differences[:, 2:-2, :, 2:-2].max() <= 3
 
 
-@pytest.mark.parametrize("encoding", ["8UC3", "nv24", "jpeg"])
-def test_an_encoding_that_is_not_read_is_one_error_with_the_topic_and_the_encodings(
-    tmp_path: Path, encoding: str
-) -> None:
-    messages = [Types("mcap").image(START, COLOURS[..., :3], encoding)]
-    with pytest.raises(SourceError) as raised:
+def test_an_encoding_that_is_not_read_is_one_error_with_the_topic_and_the_encodings(tmp_path: Path) -> None:
+    messages = [Types("mcap").image(START, COLOURS[..., :3], "8UC3")]
+    message = "x: /x: pictures of encoding '8UC3' are not read, only rgb8, rgb16, bgr8, .*bayer_rggb8.*yuv422_yuy2"
+    with pytest.raises(SourceError, match=message):
         read_feature(tmp_path, "mcap", "sensor_msgs/msg/Image", messages)
-    assert f"x: /x: pictures of encoding '{encoding}' are not read, only rgb8, rgb16, bgr8, " in str(raised.value)
-    assert "bayer_rggb8" in str(raised.value) and "yuv422_yuy2" in str(raised.value)
 
 
 def test_an_odd_width_of_pixels_that_share_chroma_is_a_corrupt_frame(tmp_path: Path) -> None:
