@@ -15,7 +15,6 @@ import pyarrow as pa
 import pytest
 import simplejpeg
 
-import stream.batch.assemble
 from convert.shard.record_file import RecordWriter, encode_record
 from stream.base.errors import LimitError, RecordError, RingError
 from stream.base.machine import default_max_open
@@ -110,15 +109,6 @@ def test_all_of_the_memory_of_a_batch_is_written(root: Path, metadata: Any) -> N
     Assembler(data.spec).assemble(rows, second)
     for name, values in first.items():
         np.testing.assert_array_equal(values, second[name], err_msg=name)
-
-
-def test_records_are_read_a_few_at_a_time(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = data_of(root)
-    rows = all_rows(data)
-    expected, _ = assembled(Assembler(data.spec), rows)
-    monkeypatch.setattr(stream.batch.assemble, "_RUN", 5)
-    batch, _ = assembled(Assembler(data.spec), rows)
-    np.testing.assert_array_equal(batch["frames"], expected["frames"])
 
 
 def handles(folder: Path) -> list[str]:

@@ -60,22 +60,6 @@ def test_frames_decoded_later_are_those_decoded_where_the_batch_is_made(oxe_root
         assert digest(decoded(batch)) == digest(expected)
 
 
-def test_any_step_and_every_rank_are_those_of_the_iterator(oxe_root: Path) -> None:
-    all_ranks = loader_of(oxe_root).batch_at(5)
-    np.testing.assert_array_equal(
-        np.concatenate([decoded(loader_of(oxe_root, rank=r, world_size=2).batch_at(5))["frames"] for r in (0, 1)]),
-        decoded(all_ranks)["frames"],
-    )
-
-
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_batches_that_are_kept_stay_as_they_are(oxe_root: Path, num_workers: int) -> None:
-    loader = loader_of(oxe_root, num_workers=num_workers)
-    kept = list(itertools.islice(loader, 30))
-    for step, batch in enumerate(kept):
-        assert digest(batch) == digest(loader.batch_at(step))
-
-
 @pytest.mark.parametrize("num_workers", [0, 1])
 def test_transforms_see_the_rest_of_the_batch(oxe_root: Path, num_workers: int) -> None:
     plain = loader_of(oxe_root, decode="host").batch_at(0)

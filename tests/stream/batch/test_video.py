@@ -119,11 +119,6 @@ def test_a_chunk_is_read_once_for_all_frames_of_a_row(root: Path) -> None:
         assert work.bytes == records.take("num_bytes", np.array(sorted(chunks))).sum()
 
 
-def test_frames_are_resized_as_those_of_other_codecs(root: Path) -> None:
-    batch = loader(root, frames=(0,), image_size=(32, 40)).batch_at(0)
-    assert batch["frames"].shape == (4, 1, 32, 40, 3)
-
-
 def test_the_record_that_describe_names_is_the_chunk_for_any_reader(root: Path) -> None:
     windows = loader(root, frames=(0,))
     for step in range(5):

@@ -50,15 +50,6 @@ def test_batches_that_a_user_keeps_hold_what_the_loader_gave(loader: Loader) -> 
         _assert_same(batch, loader.batch_at(step))
 
 
-def test_parts_of_batches_outlive_them(oxe_root: Path, loader: Loader) -> None:
-    workers = stream.make_loader(oxe_root, MIXTURE, batch_size=4, num_workers=1)
-    batches = stream.jax.to_devices(workers)
-    kept = [next(batches)["frames"][:, 1] for _ in range(15)]
-    batches.close()
-    for step, frames in enumerate(kept):
-        np.testing.assert_array_equal(np.asarray(frames), loader.batch_at(step)["frames"][:, 1])
-
-
 def test_batches_that_nobody_keeps_leave_the_ring_as_it_is(loader: Loader) -> None:
     batches = stream.jax.to_devices(loader)
     slots = []

@@ -74,12 +74,6 @@ def test_tensors_lie_in_the_memory_of_the_arrays(loader: Loader) -> None:
     assert as_tensors(batch)["frames"].data_ptr() == batch["frames"].ctypes.data
 
 
-def test_what_a_user_keeps_is_not_overwritten(dataset: PairDataset, loader: Loader) -> None:
-    kept = [batch["frames"][:, 1] for _, batch in zip(range(12), dataset, strict=False)]
-    for step, frames in enumerate(kept):
-        np.testing.assert_array_equal(frames.numpy(), loader.batch_at(step)["frames"][:, 1])
-
-
 def test_the_state_is_that_of_the_batches_handed_out_before_during_and_after(oxe_root: Path) -> None:
     dataset = PairDataset(oxe_root, MIXTURE, batch_size=4, num_steps=4)
     assert dataset.state_dict()["step"] == 0
@@ -143,13 +137,6 @@ def test_a_loader_with_an_end_gives_all_of_its_batches(oxe_root: Path, prefetch:
         next(batches)
     batches.seek(1)
     assert _take(batches, 9) == _steps(1, 3)
-
-
-def test_the_dataset_s_state_counts_what_came_to_the_device(dataset: PairDataset) -> None:
-    dataset.load_state_dict(dataset.loader.state_at(2))
-    batches = to_device(dataset, "cpu", prefetch=3)
-    assert _take(batches, 2) == _steps(2, 4)
-    assert dataset.state_dict()["step"] == batches.step == 4
 
 
 def test_an_iterator_is_taken_from_where_it_is(loader: Loader) -> None:

@@ -129,11 +129,6 @@ def test_the_seed_of_the_loader_draws_the_texts(texts_root: Path) -> None:
         assert [ref.language for ref in loaders[2].describe(step)] == other_seed[step]["language"]
 
 
-def test_one_other_column_of_texts_is_the_language(texts_root: Path) -> None:
-    batch = make_loader(texts_root, "demo", batch_size=20, language="first", columns=["first"]).batch_at(0)
-    assert batch["language"] == batch["first"]
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -85,13 +85,6 @@ def test_ranks_get_equal_batches_and_each_sample_once(root: Path, ranks: int, nu
     assert [samples.tolist() for samples in together] == full_batches
 
 
-def test_an_epoch_of_samples_per_episode_comes_once(root: Path) -> None:
-    counts = drawn(loader_of(root, samples_per_episode=2))
-    episodes = Counter((number, episode) for number, episode, _ in counts.elements())
-    assert set(episodes.values()) == {2}
-    assert set(episodes) == {(number, episode) for number, episode, _ in every(root)}
-
-
 def test_a_pass_continues_from_its_state_and_from_its_file(root: Path, tmp_path: Path) -> None:
     loader = loader_of(root)
     iterator = iter(loader)

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from stream import Normalize, load_loader, load_normalize, make_loader
+from stream import Normalize, load_normalize, make_loader
 from stream.base.errors import ArgumentError, StateError
 from stream.format.spaces import EEF_NAMES
 from tests.fixtures.datasets.oxe29_sample import NAMES
@@ -156,17 +156,6 @@ def test_statistics_are_those_of_the_space(oxe_root: Path, tmp_path: Path, per: 
     with pytest.raises(ArgumentError, match="action_eef_delta"):
         load_normalize(tmp_path / "norm.json", other_space)
     assert load_normalize(tmp_path / "norm.json", loader).tables["action"].scale.tolist()
-
-
-def test_a_space_is_the_same_in_workers_and_after_loading(oxe_root: Path, tmp_path: Path) -> None:
-    options: Any = {"batch_size": 12, "action_space": "oxe", "unmapped": "drop", "state_space": "joint"}
-    loader = make_loader(oxe_root, dict.fromkeys(NAMES, 1), **options, unknown_units="keep", num_workers=2, num_steps=3)
-    loader.save(tmp_path / "loader.json")
-    loaded = load_loader(tmp_path / "loader.json", num_workers=0)
-    assert loaded.dataset_names == loader.dataset_names and loaded.state_names == loader.state_names
-    for step, batch in enumerate(loader):
-        for key, value in loaded.batch_at(step).items():
-            assert np.array_equal(batch[key], value) if isinstance(value, np.ndarray) else batch[key] == value
 
 
 @pytest.mark.parametrize(

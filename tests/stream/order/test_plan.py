@@ -101,11 +101,6 @@ def test_epochs_and_seeds_and_datasets_have_orders_of_their_own(stored: Stored, 
             assert (order == earlier).mean() < 0.3
 
 
-def test_without_shuffling_every_epoch_is_in_the_order_of_storage(stored: Stored) -> None:
-    plan = make_plan([stored("a", 5, 1, 9)], shuffle="none")
-    assert [epoch(plan, number).tolist() for number in (0, 1, 10**6)] == [list(range(15))] * 3
-
-
 @pytest.mark.parametrize("block", [2, 5, 16, 33])
 def test_blocks_are_neighbours_in_storage_drawn_together(stored: Stored, block: int) -> None:
     size = 205
@@ -121,18 +116,6 @@ def test_blocks_are_neighbours_in_storage_drawn_together(stored: Stored, block: 
     assert starts != sorted(starts)
     assert order.tolist() != sorted(order)
     assert epoch(plan, 1)[:block].min() != starts[0] or epoch(plan, 2)[:block].min() != starts[0]
-
-
-def test_the_records_of_a_block_change_their_order_from_block_to_block(stored: Stored) -> None:
-    plan = make_plan([stored("a", 400)], shuffle="block:20")
-    inside = epoch(plan, 0).reshape(20, 20) % 20
-    assert len({tuple(row) for row in inside.tolist()}) == 20
-
-
-def test_a_block_larger_than_the_epoch_shuffles_the_whole_of_it(stored: Stored) -> None:
-    order = epoch(make_plan([stored("a", 100)], shuffle="block:101"), 0)
-    assert (order == np.arange(100)).mean() < 0.1
-    assert np.abs(np.diff(order)).mean() > 20
 
 
 @pytest.mark.parametrize("shuffle", SHUFFLES)

@@ -65,38 +65,6 @@ def test_each_row_is_normalised_by_the_statistics_of_its_dataset(oxe_root: Path,
         assert key in ("action", "state") or result[key] is batch[key]
 
 
-def test_flags_and_constant_values_stay_as_they_are(oxe_root: Path) -> None:
-    loader = load(oxe_root)
-    kept = 0
-    for method in ("mean_std", "q01_q99"):
-        tables = Normalize(loader, method=method).tables
-        for key in ("action", "state"):
-            for member, dataset in enumerate(loader.data.datasets):
-                vector = getattr(loader.data.spec, f"{key}s")[member]
-                statistics = dataset.manifest.statistics["train"][key]
-                for dim, kind in enumerate(vector.kinds):
-                    if kind == "flag" or statistics.std[dim] == 0 or vector.quantities[dim] == "gripper":
-                        kept += 1
-                        assert tables[key].scale[member, dim] == 1
-                        assert tables[key].centre[member, dim] == 0
-                        assert tables[key].low[member, dim] == -np.inf
-    assert kept
-
-
-def test_the_training_data_of_a_dataset_get_mean_0_and_standard_deviation_1(oxe_root: Path) -> None:
-    loader = make_loader(oxe_root, "kuka", batch_size=20, split="train", shuffle="none", threads=1)
-    transform = Normalize(loader, method="q01_q99")
-    assert np.abs(transform.map(loader.batch_at(0))["state"]).max() <= 1
-    (statistics,) = [d.manifest.statistics["train"]["action"] for d in loader.data.datasets]
-    standard = Normalize(loader).tables["action"]
-    for dim, kind in enumerate(loader.data.spec.actions[0].kinds):
-        mean, std = statistics.mean[dim], statistics.std[dim]
-        if kind != "flag" and std and loader.data.spec.actions[0].quantities[dim] != "gripper":
-            assert mean is not None
-            assert mean == pytest.approx(standard.centre[0, dim])
-            assert std * standard.scale[0, dim] == pytest.approx(1, abs=1e-5)
-
-
 def test_only_the_keys_that_were_asked_for_are_normalised(oxe_root: Path) -> None:
     loader = load(oxe_root, action="sum")
     batch = loader.batch_at(0)
@@ -198,15 +166,6 @@ def test_statistics_are_those_of_all_steps_together(
             result = normalize.normalize(values.astype(np.float32), dataset=name)
             np.testing.assert_allclose(result[varies], expected, atol=2e-4)
             np.testing.assert_array_equal(result[~varies], values.astype(np.float32)[~varies])
-
-
-def test_statistics_of_chosen_columns_are_computed(oxe_root: Path) -> None:
-    chosen = {"viola": [("action/world_vector", [2, 0])]}
-    loader = make_loader(oxe_root, {"viola": 1}, batch_size=32, action_columns=chosen)
-    values = every_step(oxe_root, ("viola",), "action/world_vector")[:, [2, 0]]
-    result = Normalize(loader).normalize(values.astype(np.float32), "action", dataset="viola")
-    np.testing.assert_allclose(result.mean(0), 0, atol=1e-4)
-    np.testing.assert_allclose(result.std(0), 1, atol=1e-4)
 
 
 def test_datasets_with_other_dimensions_are_not_taken_together(oxe_root: Path) -> None:
