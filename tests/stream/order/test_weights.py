@@ -58,11 +58,9 @@ def test_an_epoch_draws_every_sample_floor_or_ceil_of_its_share(values: list[flo
     check_counts(Counter(drawn(opened(values, np.float32), len(values), epoch, seed).tolist()), values)
 
 
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.int32, np.uint8, np.int64])
-def test_equal_weights_of_any_type_draw_every_sample_once(dtype: Any) -> None:
-    for value in (1, 3, 7):
-        numbers = drawn(opened([value] * 1000, dtype), 1000, 5)
-        assert numbers.tolist() == list(range(1000))
+def test_equal_weights_of_any_type_draw_every_sample_once() -> None:
+    for dtype in (np.float16, np.float32, np.float64, np.int32, np.uint8, np.int64):
+        assert drawn(opened([7] * 1000, dtype), 1000, 5).tolist() == list(range(1000))
 
 
 def test_a_point_between_two_samples_is_the_begin_of_the_second(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,6 +188,7 @@ def test_weights_that_cannot_be_drawn_by_are_refused_when_the_loader_is_made(
 
 
 def test_other_rules_of_drawing_do_not_mix_with_weights(root: Path) -> None:
+    assert make_loader(root, "alpha", batch_size=4, sample_weights="weight").describe()["alpha"]["weight_0"] > 0
     with pytest.raises(ArgumentError, match="samples_per_episode=2 with sample_weights"):
         make_loader(root, "alpha", batch_size=4, sample_weights="weight", samples_per_episode=2)
     with pytest.raises(ArgumentError, match="PairSource has no sample_weights"):

@@ -73,15 +73,6 @@ def test_only_the_keys_that_were_asked_for_are_normalised(oxe_root: Path) -> Non
     assert not np.array_equal(result["state"], batch["state"])
 
 
-def test_as_a_transform_it_gives_what_it_gives_afterwards(oxe_root: Path) -> None:
-    plain = load(oxe_root)
-    transform = Normalize(plain)
-    inside = load(oxe_root, transforms=[transform]).batch_at(2)
-    outside = transform.map(plain.batch_at(2))
-    assert np.array_equal(inside["action"], outside["action"])
-    assert np.array_equal(inside["state"], outside["state"])
-
-
 class Doubled(Normalize):
     def map(self, element: Any) -> Any:
         return {**super().map(element), "doubled": True}
@@ -93,9 +84,18 @@ def test_a_transform_made_of_it_stays_itself(oxe_root: Path) -> None:
 
 
 def test_statistics_of_training_serve_another_split(oxe_root: Path) -> None:
-    data = {split: open_mixture(oxe_root, {"bridge": 1}, split=split, spec=SampleSpec()) for split in ("train", "test")}
-    tables = {split: Normalize(value).tables["action"] for split, value in data.items()}
-    assert np.array_equal(tables["train"].scale, tables["test"].scale)
+    train, test = (Normalize(make_loader(oxe_root, "bridge", batch_size=4, split=split)) for split in ("train", "test"))
+    assert np.array_equal(train.tables["action"].scale, test.tables["action"].scale)
+
+
+WRONG: list[tuple[str, Any]] = [
+    ("keys", 5),
+    ("keys", ["x"]),
+    ("over", "all"),
+    ("method", []),
+    ("leave", 5),
+    ("split", []),
+]
 
 
 @pytest.mark.parametrize(
@@ -108,9 +108,9 @@ def test_statistics_of_training_serve_another_split(oxe_root: Path) -> None:
         ({}, {"split": "val"}, "dataset bridge: no statistics of action in split 'val'; splits with statistics: "),
         ({}, {"keys": ("reward",)}, r"keys=\('reward',\); expected a list of 'action', 'state' or both"),
         ({}, {"keys": "action"}, "keys='action'; expected a list"),
+        *(({}, {name: value}, f"{name}=") for name, value in WRONG),
         ({"action": "sum"}, {}, "action='sum' have no statistics"),
         ({"metadata": "none"}, {}, "metadata='none' has no action and state"),
-        ({"metadata": "dataset_only"}, {}, "metadata='dataset_only' has no action and state"),
     ],
 )
 def test_what_has_no_statistics_is_refused(
@@ -174,15 +174,13 @@ def test_datasets_with_other_dimensions_are_not_taken_together(oxe_root: Path) -
         Normalize(make_loader(oxe_root, "bridge,rt1", batch_size=4), per="mixture")
 
 
-@pytest.mark.parametrize("clip", [None, False, 0.5])
 @pytest.mark.parametrize("method", ["mean_std", "q01_q99", "min_max"])
-def test_values_are_clipped_on_demand(oxe_root: Path, method: Any, clip: Any) -> None:
+def test_values_are_clipped_on_demand(oxe_root: Path, method: Any) -> None:
     loader = make_loader(oxe_root, "kuka", batch_size=4)
-    normalize = Normalize(loader, method=method, clip=clip, leave=(), keys=("action",))
-    result = normalize.normalize(np.full(3, 1e6, np.float32), dataset="kuka")
-    bound = {None: np.inf if method == "mean_std" else 1.0, False: np.inf, 0.5: 0.5}[clip]
-    assert (result <= bound).all()
-    assert (result.max() == bound) or bound == np.inf
+    for clip, bound in ((None, np.inf if method == "mean_std" else 1.0), (False, np.inf), (0.5, 0.5)):
+        normalize = Normalize(loader, method=method, clip=clip, leave=(), keys=("action",))
+        largest = normalize.normalize(np.full(3, 1e6, np.float32), dataset="kuka").max()
+        assert largest == bound if bound < np.inf else largest > 1
 
 
 def test_named_dimensions_are_left_alone(oxe_root: Path) -> None:
@@ -282,26 +280,23 @@ def test_a_corrected_text_of_the_registry_binds_no_statistics(oxe_root: Path, tm
     load_normalize(tmp_path / "normalize.json", repeated)
 
 
-def test_a_loader_refuses_the_statistics_of_another_one(oxe_root: Path) -> None:
+def test_a_loader_with_other_numbers_of_its_datasets_takes_their_rows(oxe_root: Path) -> None:
     normalize = Normalize(load(oxe_root))
     with pytest.raises(ArgumentError, match="no statistics of the action of viola"):
         make_loader(oxe_root, "bridge,viola", batch_size=4, transforms=[normalize])
-
-
-def test_a_loader_with_other_numbers_of_its_datasets_takes_their_rows(oxe_root: Path) -> None:
-    normalize = Normalize(load(oxe_root))
     few = make_loader(oxe_root, "rt1,bridge", batch_size=16)
     inside = make_loader(oxe_root, "rt1,bridge", batch_size=16, transforms=[normalize]).batch_at(0)
     np.testing.assert_array_equal(inside["action"], Normalize(few).map(few.batch_at(0))["action"])
 
 
-@pytest.mark.parametrize("content", ["", "[1]", "{}", '{"format": "stream-normalize", "version": 1}'])
-def test_a_file_of_something_else_is_refused(oxe_root: Path, tmp_path: Path, content: str) -> None:
-    (tmp_path / "other.json").write_text(content)
-    with pytest.raises(ArgumentError, match=r"other\.json: (not a|field missing)"):
-        load_normalize(tmp_path / "other.json", load(oxe_root))
+def test_a_file_of_something_else_is_refused(oxe_root: Path, tmp_path: Path) -> None:
+    loader = load(oxe_root)
+    for content in ("", "[1]", "{}", '{"format": "stream-normalize", "version": 1}'):
+        (tmp_path / "other.json").write_text(content)
+        with pytest.raises(ArgumentError, match=r"other\.json: (not a|field missing)"):
+            load_normalize(tmp_path / "other.json", loader)
     with pytest.raises(ArgumentError, match=r"nowhere\.json: cannot be read"):
-        load_normalize(tmp_path / "nowhere.json", load(oxe_root))
+        load_normalize(tmp_path / "nowhere.json", loader)
 
 
 @pytest.mark.parametrize(
@@ -310,7 +305,6 @@ def test_a_file_of_something_else_is_refused(oxe_root: Path, tmp_path: Path, con
         ("openpi_pi0", {}, "none in openpi's norm_stats.json"),
         ("openpi_pi0", {"norm_stats": {}}, "not openpi's norm_stats.json: it has no actions and no state"),
         ("openpi_pi0", {"norm_stats": 5}, "none in openpi's norm_stats.json"),
-        ("openpi_pi0", {"bridge": {"action": {"mean": [0.0]}}}, "none in openpi's norm_stats.json"),
         ("openpi_pi0", {"norm_stats": {"actions": {}}}, "no mean and no std, which openpi_pi0 takes"),
         ("openpi_pi05", {"norm_stats": {"actions": {"mean": [0.0] * 8}}}, "no q01 and no q99, which openpi_pi05 takes"),
         ("openpi_pi0", {"norm_stats": {"actions": 5}}, "actions of bridge: 5; expected a set of statistics"),
@@ -357,22 +351,13 @@ def test_statistics_belong_to_the_columns_that_were_chosen_whatever_their_names(
         load_column("action/rotation_delta", transforms=[normalize])
 
 
-@pytest.mark.parametrize("dataset", [5, -1, None, [0, 9], 0.0])
-def test_a_dataset_that_does_not_exist_has_no_statistics(oxe_root: Path, dataset: Any) -> None:
-    with pytest.raises(ArgumentError, match="expected names or numbers below 5"):
-        Normalize(load(oxe_root)).normalize(np.zeros((2, 3), np.float32), dataset=dataset)
-
-
-@pytest.mark.parametrize("values", [[0.0], np.zeros(14), np.float32(0), np.zeros(3, int)])
-def test_values_of_no_vector_are_refused(oxe_root: Path, values: Any) -> None:
-    with pytest.raises(ArgumentError, match=r"values: .*; expected an array .* of floats, of at most 13 dims"):
-        Normalize(load(oxe_root)).normalize(values, "action", dataset="kuka")
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [{"keys": 5}, {"over": "all"}, {"method": []}, {"leave": 5}, {"leave": "gripper"}, {"split": []}, {"keys": ["x"]}],
-)
-def test_wrong_arguments_are_named(oxe_root: Path, arguments: Any) -> None:
-    with pytest.raises(ArgumentError, match=f"{next(iter(arguments))}="):
-        Normalize(load(oxe_root), **arguments)
+def test_datasets_that_do_not_exist_and_values_of_no_vector_are_refused(oxe_root: Path) -> None:
+    normalize = Normalize(load(oxe_root))
+    datasets: list[Any] = [5, -1, None, [0, 9], 0.0]
+    for dataset in datasets:
+        with pytest.raises(ArgumentError, match="expected names or numbers below 5"):
+            normalize.normalize(np.zeros((2, 3), np.float32), dataset=dataset)
+    wrong_values: list[Any] = [[0.0], np.zeros(14), np.float32(0), np.zeros(3, int)]
+    for values in wrong_values:
+        with pytest.raises(ArgumentError, match=r"values: .*; expected an array .* of floats, of at most 13 dims"):
+            normalize.normalize(values, "action", dataset="kuka")
