@@ -103,12 +103,14 @@ def test_frames_are_those_of_the_steps_of_each_row(root: Path, names: tuple[str,
 def test_all_of_the_memory_of_a_batch_is_written(root: Path, metadata: Any) -> None:
     data = data_of(root, metadata=metadata)
     rows = all_rows(data)
-    first, second = (assembled(Assembler(data.spec), rows)[0], Assembler(data.spec).empty(len(rows)))
-    for values in second.values():
-        values.view(np.uint8)[...] = 0xAA
-    Assembler(data.spec).assemble(rows, second)
-    for name, values in first.items():
-        np.testing.assert_array_equal(values, second[name], err_msg=name)
+    assembler, batches = Assembler(data.spec), []
+    for byte in (0x4D, 0xAA):
+        batches.append(assembler.empty(len(rows)))
+        for values in batches[-1].values():
+            values.view(np.uint8)[...] = byte
+        assembler.assemble(rows, batches[-1])
+    for name, values in batches[0].items():
+        np.testing.assert_array_equal(values, batches[1][name], err_msg=name)
 
 
 def handles(folder: Path) -> list[str]:
@@ -188,6 +190,7 @@ def admit(folder: Path, shard: int, file: FileEntry) -> None:
 
 
 SECOND = "train-00002-of-00005"
+SMALLER = simplejpeg.encode_jpeg(np.zeros((8, 16, 3), np.uint8))
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -199,16 +202,9 @@ SECOND = "train-00002-of-00005"
         (lambda frames: [frames[0], frames[1][:50]], "a frame cannot be decoded"),
         (lambda frames: [b"", frames[1]], "a frame cannot be decoded"),
         (lambda frames: [b"no picture", frames[1]], "a frame cannot be decoded"),
-        (
-            lambda frames: [frames[0], simplejpeg.encode_jpeg(np.zeros((8, 16, 3), np.uint8))],
-            r"a frame cannot be decoded \(it is \(8, 16, 3\), the manifest says \(16, 16, 3\)",
-        ),
-        (
-            lambda frames: [frames[0], simplejpeg.encode_jpeg(np.zeros((64, 64, 3), np.uint8))],
-            "a frame cannot be decoded",
-        ),
+        (lambda frames: [frames[0], SMALLER], r"a frame .* \(it is \(8, 16, 3\), the manifest says \(16, 16, 3\)"),
     ],
-    ids=["one frame", "three frames", "cut", "empty", "no picture", "smaller", "larger"],
+    ids=["one frame", "three frames", "cut", "empty", "no picture", "smaller"],
 )
 def test_a_record_that_cannot_be_used_fails_alone(
     folder: Path, edit: Callable[[list[bytes]], list[bytes]], message: str, threads: int
@@ -257,20 +253,6 @@ def test_a_damaged_file_fails_its_records_until_it_is_repaired(folder: Path, dam
     np.testing.assert_array_equal(out["frames"], expected["frames"])
 
 
-def test_a_file_that_was_damaged_in_place_is_opened_again_after_its_repair(folder: Path) -> None:
-    data = data_of(folder.parents[1], ("arm",))
-    rows = all_rows(data)
-    assembler = Assembler(data.spec)
-    assert not assembled(assembler, rows)[1].failed
-    path = path_of(folder, 2)
-    content = path.read_bytes()
-    path.write_bytes(content[:200] + bytes(len(content) - 200))
-    assert assembled(assembler, rows)[1].failed
-    path.unlink()
-    path.write_bytes(content)
-    assert not assembled(assembler, rows)[1].failed
-
-
 @pytest.mark.parametrize("shard", [-1, 5, (1 << 31) - 1, -(1 << 31)])
 @pytest.mark.parametrize("metadata", ["full", "none"])
 def test_a_row_of_no_shard_is_an_error_that_names_its_true_one(folder: Path, shard: int, metadata: Any) -> None:
@@ -312,9 +294,8 @@ def test_a_limit_on_open_files_is_not_taken_for_damage(root: Path, threads: int)
     for suffix in ("arrow", "arrayrecord"):
         resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
         try:
-            with pytest.raises(
-                LimitError, match=rf"\.{suffix} cannot be opened: Too many open files; raise the limit on"
-            ):
+            message = rf"\.{suffix} cannot be opened: Too many open files; raise the limit on"
+            with pytest.raises(LimitError, match=message):
                 assembler.assemble(rows, out)
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
@@ -324,10 +305,7 @@ def test_a_limit_on_open_files_is_not_taken_for_damage(root: Path, threads: int)
 
 def test_a_batch_that_memory_does_not_hold_is_refused(root: Path) -> None:
     assembler = Assembler(data_of(root).spec)
-    with (
-        memory_limit(),
-        pytest.raises(RingError, match=r"a batch of 1000000000 rows needs [\d,]{13,} bytes"),
-    ):
+    with memory_limit(), pytest.raises(RingError, match=r"a batch of 1000000000 rows needs [\d,]{13,} bytes"):
         assembler.empty(1_000_000_000)
 
 

@@ -58,7 +58,7 @@ def check(result: vectors.VectorStatistics, expected: np.ndarray) -> None:
 def test_every_chunk_counts_its_own_steps_and_missing_values_do_not_count(root: Path) -> None:
     assert np.isnan(values(root, "one")).any()
     for per in ("dataset", "robot"):  # the datasets have no robot
-        result = Normalize(load(root, "one,two"), per=per, keys=["action"]).statistics["action"]  # type: ignore[arg-type]
+        result = Normalize(load(root, "one,two"), per=per, keys=["action"]).statistics["action"]
         for name in ("one", "two"):
             check(result[name], values(root, name))
 
