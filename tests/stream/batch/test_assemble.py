@@ -15,17 +15,18 @@ import pyarrow as pa
 import pytest
 import simplejpeg
 
-from convert.shard.record_file import RecordWriter, encode_record
+from convert.shard.record_file import encode_record
 from stream.base.errors import LimitError, RecordError, RingError
 from stream.base.machine import default_max_open
 from stream.batch.assemble import Assembler, BatchResult
-from stream.format.manifest import FileEntry, ShardEntry, describe_file, encode_manifest, read_manifest
+from stream.format.names import decode_record
 from stream.format.record_file import RecordFile
 from stream.loader.open_mixture import OpenMixture
 from stream.order.rows import Rows
+from tests.fixtures.datasets.rewritten_records import rewrite_records
 from tests.fixtures.faults.memory_limit import memory_limit
 from tests.fixtures.faults.open_files import open_files
-from tests.stream.index_root import change_table, encoded_frame, open_data, read_table, with_values, write_dataset
+from tests.stream.index_root import change_table, encoded_frame, open_data, with_values, write_dataset
 
 TRAIN = [[5, 1, 4], [], [6, 9], [3, 3], [8]]
 NAMES = ("arm", "eye")
@@ -159,36 +160,6 @@ def test_threads_share_the_files(root: Path) -> None:
         assert all(pool.map(make, range(100)))
 
 
-def rewrite(folder: Path, shard: int, edit: Callable[[int, list[bytes]], list[bytes]]) -> None:
-    """Write the records of a shard with other frames, and admit them to index and manifest."""
-    path, rows = path_of(folder, shard), read_table(folder, "records").to_pylist()
-    shard_rows = [row for row in rows if row["shard"] == shard]
-    with RecordWriter(path, output=path.parent) as writer:
-        for number, row in enumerate(shard_rows):
-            frames = [encoded_frame("arm", "train", row["episode"], row["step"] + offset) for offset in (0, 2)]
-            writer.write(encode_record(edit(number, frames)))
-    new_columns = {name: iter(values.tolist()) for name, values in writer.locations().items()}
-    for row in shard_rows:
-        row |= {name: next(values) for name, values in new_columns.items()}
-
-    def place(table: pa.Table) -> pa.Table:
-        for name in new_columns:
-            table = with_values(table, name, [row[name] for row in rows])
-        return table
-
-    change_table(folder, "records", place)
-    admit(folder, shard, describe_file(path))
-
-
-def admit(folder: Path, shard: int, file: FileEntry) -> None:
-    manifest = read_manifest(folder)
-    split = manifest.splits["train"]
-    shards: list[ShardEntry] = list(split.shards)
-    shards[shard] = shards[shard].model_copy(update={"file": file})
-    splits = {"train": split.model_copy(update={"shards": tuple(shards)})}
-    (folder / "dataset.json").write_bytes(encode_manifest(manifest.model_copy(update={"splits": splits})))
-
-
 SECOND = "train-00002-of-00005"
 SMALLER = simplejpeg.encode_jpeg(np.zeros((8, 16, 3), np.uint8))
 
@@ -212,7 +183,12 @@ def test_a_record_that_cannot_be_used_fails_alone(
     intact = data_of(folder.parents[1], ("arm",))
     rows = all_rows(intact)
     expected, _ = assembled(Assembler(intact.spec), rows)
-    rewrite(folder, 2, lambda number, frames: edit(frames) if number == 3 else frames)
+
+    def rewrite(records: list[bytes]) -> list[bytes]:
+        records[3] = encode_record(edit(list(decode_record(records[3]))))
+        return records
+
+    rewrite_records(folder, "train", SECOND, rewrite)
     data = data_of(folder.parents[1], ("arm",))
     out, done = assembled(Assembler(data.spec, threads=threads), rows)
     assert failed_records(data, done, rows) == {(SECOND, 3)}

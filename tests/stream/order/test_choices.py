@@ -12,7 +12,6 @@ from stream import make_loader
 from stream.base.errors import ArgumentError, StateError
 from stream.loader.loader import Loader
 from stream.loader.opening import load_loader
-from stream.order import sample_run as segment
 
 BRIDGE = {"bridge": 1}
 OPENPI = ("episode_metadata/recording_folderpath", "episode_metadata/file_path")
@@ -167,20 +166,6 @@ def test_a_wrong_choice_is_one_clear_error(arguments: dict[str, Any], message: s
     for entry, member_message in (({"episodes": []}, "expected a list of texts"), ({"keep_ranges": {}}, "left out")):
         with pytest.raises(ArgumentError, match=member_message):
             make_loader(oxe_root, {"bridge": entry}, batch_size=4)
-
-
-@pytest.mark.parametrize("chunk", [1, 7, 19])
-def test_choices_are_the_same_in_chunks_of_any_size(root: Path, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    ids = [name for name, _ in samples(make_loader(root, BRIDGE, batch_size=4))]
-    choices = (
-        {"filters": [("step", ">", 1)]},
-        {"filters": [("language", "!=", "")], "episodes": {"bridge": sorted(set(ids))[1:3]}},
-        {"keep_ranges": {"bridge": {ids[-1]: [[1, 3]], ids[0]: [[0, 2]]}}},
-        {"min_actions": 7},
-    )
-    unchunked = [samples(make_loader(root, BRIDGE, batch_size=4, **chosen)) for chosen in choices]
-    monkeypatch.setattr(segment, "_CHUNK", chunk)
-    assert [samples(make_loader(root, BRIDGE, batch_size=4, **chosen)) for chosen in choices] == unchunked
 
 
 def test_a_state_is_bound_to_the_actions_that_must_exist(root: Path) -> None:

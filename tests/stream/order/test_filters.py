@@ -12,45 +12,87 @@ import pytest
 
 from stream import load_loader, make_loader
 from stream.base.errors import ArgumentError, FormatError, StateError
+from stream.format.index import SplitIndex
+from stream.format.names import TableKind
+from stream.format.schema import FIRST_FIELDS
 from stream.order.filters import _MATCH, Filter, canonical_filters, parse_filters
-from tests.stream.small_index import RECORDS, SmallIndex, small_index
+from tests.stream.index_root import change_table, open_split, read_table, with_values, write_dataset
 
 GRIP = np.array([-0.34516162, 0.1, np.nan, 2.0] * 6, np.float32)[:18]
 
 
-@pytest.fixture
-def index(tmp_path: Path) -> SmallIndex:
-    steps = {
-        "grip": pa.array(GRIP),
-        "half": pa.array(GRIP.astype(np.float16)),
-        "gap": pa.array([None if i % 3 == 0 else float(i) for i in range(18)], pa.float64()),
-        "is_first": pa.array([i % 6 == 0 for i in range(18)]),
-        "v1.0.step": pa.array(range(18), pa.int64()),
-        "single": pa.FixedSizeListArray.from_arrays(pa.array(range(18), pa.int32()), 1),
-        "missing single": pa.FixedSizeListArray.from_arrays(
-            pa.array(range(18), pa.int32()), 1, mask=pa.array([i == 1 for i in range(18)])
-        ),
-        "observation/state": pa.FixedSizeListArray.from_arrays(pa.array(range(54), pa.int32()), 3),
-        "note": pa.array([None, "a", "b"] * 6, pa.large_string()).dictionary_encode(),
-        "vector": pa.FixedSizeListArray.from_arrays(
-            pa.array([x for i in range(18) for x in (i, (1.0, np.nan, np.inf, -np.inf)[i % 4])], pa.float32()),
-            2,
-            mask=pa.array([i == 0 for i in range(18)]),
-        ),
-        "empty": pa.nulls(18, pa.float32()),
-        "empty vector": pa.FixedSizeListArray.from_arrays(
-            pa.array([0.0] * 36, pa.float32()), 2, mask=pa.array([True] * 18)
-        ),
-        "plain note": pa.array([None, "a", "b"] * 6, pa.large_string()),
-        "step_": pa.array(range(100, 118), pa.int32()),
-        "action": pa.FixedSizeListArray.from_arrays(pa.array(GRIP), 1),
-        "action_": pa.array(range(18), pa.int32()),
+EPISODES, STEPS, RECORDS = 3, 6, 4
+Rows = list[dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[SplitIndex, Rows]:
+    """An index of three episodes of six steps, four records each; and each record's values by ``table.column``."""
+    lengths = {"train": [[STEPS, STEPS], [STEPS]]}
+    folder = write_dataset(tmp_path_factory.mktemp("small"), "bridge", lengths, size=(8, 8))
+    single, masked = pa.array(range(18), pa.int32()), pa.array([i == 1 for i in range(18)])
+    numbers = [x for i in range(18) for x in (i, (1.0, np.nan, np.inf, -np.inf)[i % 4])]
+    first, nothing = pa.array([i == 0 for i in range(18)]), pa.array([True] * 18)
+    columns: dict[TableKind, dict[str, Any]] = {
+        "episodes": {
+            "episode_id": ["e0", "e1", "e2"],
+            "language": ["", "pick", "place"],
+            "robot": ["arm", "arm", "hand"],
+            "success": pa.array([True, False, True]),
+            "score": pa.array([1.0, float("nan"), None], pa.float64()),
+        },
+        "steps": {
+            "language": ["pick", "place", "wait"] * 6,
+            "grip": pa.array(GRIP),
+            "half": pa.array(GRIP.astype(np.float16)),
+            "gap": pa.array([None if i % 3 == 0 else float(i) for i in range(18)], pa.float64()),
+            "is_first": pa.array([i % 6 == 0 for i in range(18)]),
+            "v1.0.step": pa.array(range(18), pa.int64()),
+            "single": pa.FixedSizeListArray.from_arrays(single, 1),
+            "missing single": pa.FixedSizeListArray.from_arrays(single, 1, mask=masked),
+            "observation/state": pa.FixedSizeListArray.from_arrays(pa.array(range(54), pa.int32()), 3),
+            "note": pa.array([None, "a", "b"] * 6, pa.large_string()).dictionary_encode(),
+            "vector": pa.FixedSizeListArray.from_arrays(pa.array(numbers, pa.float32()), 2, mask=first),
+            "empty": pa.nulls(18, pa.float32()),
+            "empty vector": pa.FixedSizeListArray.from_arrays(pa.array([0.0] * 36, pa.float32()), 2, mask=nothing),
+            "plain note": pa.array([None, "a", "b"] * 6, pa.large_string()),
+            "step_": pa.array(range(100, 118), pa.int32()),
+            "action": pa.FixedSizeListArray.from_arrays(pa.array(GRIP), 1),
+            "action_": single,
+        },
+        "records": {"xxh3_64": np.uint64(2**64 - 1) - np.arange(EPISODES * RECORDS, dtype=np.uint64)},
     }
-    score = pa.array([1.0, float("nan"), None], pa.float64())
-    return small_index(tmp_path, steps=steps, episodes={"success": [True, False, True], "score": score})
+    tables = {}
+    for kind, values_by_name in columns.items():
+
+        def change(table: pa.Table, kind: TableKind = kind, values_by_name: Any = values_by_name) -> pa.Table:
+            table = table.select([field.name for field in FIRST_FIELDS[kind]])
+            for name, values in values_by_name.items():
+                known = name in table.column_names
+                table = with_values(table, name, values) if known else table.append_column(name, values)
+            return table
+
+        change_table(folder, kind, change)
+        tables[kind] = read_table(folder, kind).to_pylist()
+    rows = []
+    for record in tables["records"]:
+        step, episode = tables["steps"][record["steps_row"]], tables["episodes"][record["episode"]]
+        named: list[tuple[str, dict[str, Any]]] = [("records", record), ("steps", step), ("episodes", episode)]
+        rows.append({f"{kind}.{key}": value for kind, values in named for key, value in values.items()})
+    return open_split(folder), rows
 
 
-def selected(index: SmallIndex, *conditions: tuple[str, str, Any]) -> list[int]:
+@pytest.fixture
+def index(small: tuple[SplitIndex, Rows]) -> SplitIndex:
+    return small[0]
+
+
+@pytest.fixture
+def rows(small: tuple[SplitIndex, Rows]) -> Rows:
+    return small[1]
+
+
+def selected(index: SplitIndex, *conditions: tuple[str, str, Any]) -> list[int]:
     kept = [chosen(condition).select(index, slice(0, len(index.records))) for condition in conditions]
     return np.flatnonzero(np.logical_and.reduce(kept)).tolist()
 
@@ -69,7 +111,7 @@ COMPARED: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("column", ["note", "plain note"])
-def test_a_text_is_found_by_a_part_or_an_expression(index: SmallIndex, column: str) -> None:
+def test_a_text_is_found_by_a_part_or_an_expression(index: SplitIndex, column: str) -> None:
     searches = (("contains", "b", ["b"]), ("matches", "^[ab]$", ["a", "b"]), ("matches", "c|^b", ["b"]))
     for how, operand, texts in searches:
         assert selected(index, (column, how, operand)) == selected(index, (column, "in", texts)) != []
@@ -99,10 +141,10 @@ def test_a_text_is_found_by_a_part_or_an_expression(index: SmallIndex, column: s
     ],
 )
 def test_an_operator_selects_what_python_selects_and_nothing_of_null_and_nan(
-    index: SmallIndex, column: str, full_name: str, value: Any, operator: str
+    index: SplitIndex, rows: Rows, column: str, full_name: str, value: Any, operator: str
 ) -> None:
     operand = [value] if "in" in operator else value
-    column_values = [(i, row[full_name]) for i, row in enumerate(index.rows)]
+    column_values = [(i, row[full_name]) for i, row in enumerate(rows)]
     real = [(i, number) for i, number in column_values if number is not None and number == number]
     expected = [i for i, number in real if COMPARED[operator](number, operand)]
     assert selected(index, (column, operator, operand)) == expected
@@ -110,22 +152,22 @@ def test_an_operator_selects_what_python_selects_and_nothing_of_null_and_nan(
 
 @pytest.mark.parametrize("value", [-0.34516162, -0.34516161680221558, np.float32(-0.34516162)])
 @pytest.mark.parametrize("column", ["grip", "half"])
-def test_a_float_column_is_compared_in_its_own_type(index: SmallIndex, column: str, value: Any) -> None:
-    rows = [i for i, row in enumerate(index.rows) if abs(row["steps.grip"] + 0.345) < 0.01]
-    assert rows
-    assert selected(index, (column, "==", value)) == rows
-    assert selected(index, (column, "in", [value, 7.0])) == rows
-    assert selected(index, (column, "<=", value)) == rows
+def test_a_float_column_is_compared_in_its_own_type(index: SplitIndex, rows: Rows, column: str, value: Any) -> None:
+    near = [i for i, row in enumerate(rows) if abs(row["steps.grip"] + 0.345) < 0.01]
+    assert near
+    assert selected(index, (column, "==", value)) == near
+    assert selected(index, (column, "in", [value, 7.0])) == near
+    assert selected(index, (column, "<=", value)) == near
     assert selected(index, (column, "<", value)) == []
 
 
-def test_a_value_beyond_the_type_of_a_float_column_is_beyond_its_values(index: SmallIndex) -> None:
-    present = [i for i, row in enumerate(index.rows) if not np.isnan(row["steps.half"])]
+def test_a_value_beyond_the_type_of_a_float_column_is_beyond_its_values(index: SplitIndex, rows: Rows) -> None:
+    present = [i for i, row in enumerate(rows) if not np.isnan(row["steps.half"])]
     assert selected(index, ("half", "<", 1e9)) == present
     assert selected(index, ("grip", "<", 1e300)) == present
 
 
-def test_whole_numbers_compare_with_fractions_and_beyond_their_type(index: SmallIndex) -> None:
+def test_whole_numbers_compare_with_fractions_and_beyond_their_type(index: SplitIndex) -> None:
     assert selected(index, ("step", "<", 2.5)) == selected(index, ("step", "<=", 2.0)) != []
     assert selected(index, ("step", "in", [0.0, 2.0])) == selected(index, ("step", "in", [0, 2])) != []
     for large in (2**40, 2**70):
@@ -134,10 +176,12 @@ def test_whole_numbers_compare_with_fractions_and_beyond_their_type(index: Small
 
 
 @pytest.mark.parametrize("column", ["vector", "grip", "half", "action", "gap", "score", "step", "is_first", "single"])
-def test_is_finite_holds_for_numbers_and_vectors_of_which_every_number_is(index: SmallIndex, column: str) -> None:
+def test_is_finite_holds_for_numbers_and_vectors_of_which_every_number_is(
+    index: SplitIndex, rows: Rows, column: str
+) -> None:
     kind = "episodes" if column == "score" else "steps"
     name = "action_" if column == "action" else column  # the dataset's own feature
-    values = [row[f"{kind}.{name}"] for row in index.rows]
+    values = [row[f"{kind}.{name}"] for row in rows]
     finite = {row: bool(np.isfinite(value).all()) for row, value in enumerate(values) if value is not None}
     kept = selected(index, (column, "is_finite", True))
     assert kept == [row for row, holds in finite.items() if holds]
@@ -154,13 +198,13 @@ def test_is_finite_holds_for_numbers_and_vectors_of_which_every_number_is(index:
         *((name, "is_finite", how) for name in ("empty", "empty vector") for how in (True, False)),
     ],
 )
-def test_no_condition_holds_where_every_value_of_a_column_is_missing(index: SmallIndex, condition: Any) -> None:
+def test_no_condition_holds_where_every_value_of_a_column_is_missing(index: SplitIndex, condition: Any) -> None:
     assert selected(index, condition) == []
     assert chosen(condition).select(index, slice(0, 0)).tolist() == []
 
 
 @pytest.mark.parametrize("samples", ["records", "steps"])
-def test_language_is_that_of_the_step_and_not_the_first_one_of_the_episode(index: SmallIndex, samples: Any) -> None:
+def test_language_is_that_of_the_step_and_not_the_first_one_of_the_episode(index: SplitIndex, samples: Any) -> None:
     rows = slice(0, len(index.table(samples)))
     kept = chosen(("language", "contains", "pick")).select(index, rows, samples)
     at = index.records.array("steps_row") if samples == "records" else np.arange(len(index.steps))
@@ -170,7 +214,7 @@ def test_language_is_that_of_the_step_and_not_the_first_one_of_the_episode(index
 
 
 def test_the_distinct_texts_of_a_dictionary_are_compared_once(
-    index: SmallIndex, monkeypatch: pytest.MonkeyPatch
+    index: SplitIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[str] = []
 
@@ -183,19 +227,19 @@ def test_the_distinct_texts_of_a_dictionary_are_compared_once(
     assert sorted(seen) == ["pick", "place", "wait"]
 
 
-def test_a_vector_of_one_number_counts_as_a_number(index: SmallIndex) -> None:
+def test_a_vector_of_one_number_counts_as_a_number(index: SplitIndex) -> None:
     assert selected(index, ("single", "<", 3)) == selected(index, ("steps.v1.0.step", "<", 3)) == [0, 1, 2]
     assert 1 not in selected(index, ("missing single", "<", 3))
 
 
-def test_a_name_with_dots_is_a_name_of_its_own(index: SmallIndex) -> None:
+def test_a_name_with_dots_is_a_name_of_its_own(index: SplitIndex) -> None:
     assert selected(index, ("v1.0.step", "<", 3)) == [0, 1, 2]
     with pytest.raises(ArgumentError, match=r"no column 'records\.observation\.step'"):
         selected(index, ("records.observation.step", "==", 1))
 
 
 def test_a_feature_of_the_dataset_goes_before_a_derived_vector_and_behind_the_formats_own_column(
-    index: SmallIndex,
+    index: SplitIndex,
 ) -> None:
     assert selected(index, ("action", "==", 7)) == selected(index, ("steps.action", "==", 7)) == [RECORDS + 1]
     assert selected(index, ("steps.step", "==", 1), ("episode", "==", 0)) == [1]
@@ -225,15 +269,15 @@ def test_a_feature_of_the_dataset_goes_before_a_derived_vector_and_behind_the_fo
     ],
 )
 def test_a_condition_that_cannot_be_asked_is_refused(
-    index: SmallIndex, condition: tuple[str, str, Any], message: str
+    index: SplitIndex, condition: tuple[str, str, Any], message: str
 ) -> None:
     with pytest.raises(ArgumentError, match=re.escape(message)):
         selected(index, condition)
 
 
 @pytest.mark.parametrize("row", [-1, 18, 2**40])
-def test_a_record_outside_of_its_tables_is_damage(index: SmallIndex, row: int) -> None:
-    index.records.__dict__["content"] = index.records.content.copy()
+def test_a_record_outside_of_its_tables_is_damage(index: SplitIndex, row: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(index.records.__dict__, "content", index.records.content.copy())
     index.records.array("steps_row")[3] = row
     with pytest.raises(FormatError, match=r"records\.arrow: names rows .* of steps, which has 18"):
         selected(index, ("is_first", "==", True))
@@ -244,14 +288,11 @@ def test_a_record_outside_of_its_tables_is_damage(index: SmallIndex, row: int) -
     [
         (5, "expected a list of"),
         ("step > 1", "expected a list of"),
-        (["step > 1"], r"expected \(column, operator, value\)"),
         ([("step", ">")], r"expected \(column, operator, value\)"),
         ([("step", "=", 1)], "operators are == != < <= > >= in not in"),
-        ([("step", "~", 1)], "operators are"),
         ([("step", ["=="], 1)], "operators are"),
         ([(3, "==", 1)], "operators are"),
         ([("robot", "in", "widowx")], "expected a list of values"),
-        ([("robot", "not in", "widowx")], "expected a list of values"),
         ([("step", "in", 5)], "expected a list of values"),
         ([("step", "in", {1, "a"})], "a number and a text in one list"),
         ([("step", "in", [1, True])], "a number and true or false in one list"),
@@ -261,7 +302,6 @@ def test_a_record_outside_of_its_tables_is_damage(index: SmallIndex, row: int) -
         ([("step", "==", np.arange(2))], "expected a number, a text"),
         ([("step", "==", float("nan"))], "NaN equals nothing"),
         ({"brigde": []}, "no member 'brigde'; did you mean 'bridge'"),
-        ({"bridge": "step > 1"}, "expected a list of"),
         ({"bridge": [("step", "=", 1)]}, "operators are"),
     ],
 )
