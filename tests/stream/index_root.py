@@ -116,7 +116,7 @@ def write_dataset(
         layout="pairs",
         dataset=name,
         version=VERSION,
-        source=Source(tfds_name=name, version=VERSION, path="", fingerprint="0" * 64),
+        source=Source(tfds_name=name, version=VERSION, path="", fingerprint="f" * 64),
         parameters={"offset": offset, "frames": "endpoints", "frame_offsets": list(offsets), "columns": []},
         spec=spec,
         image={"encoding": "jpeg", "sizes": {f"{size[0]}x{size[1]}": 1}},
