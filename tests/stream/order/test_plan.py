@@ -5,8 +5,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from stream.base.errors import ArgumentError
 from stream.format.catalog import Catalog, Dataset
@@ -58,21 +56,6 @@ def epoch(plan: Plan, number: int) -> np.ndarray:
 
 def same(first: Rows, second: Rows) -> bool:
     return all(np.array_equal(getattr(first, name), getattr(second, name)) for name in ROW_NAMES)
-
-
-@pytest.mark.long
-@settings(deadline=None)
-@given(
-    st.lists(st.integers(1, 60), min_size=1, max_size=5),
-    st.one_of(st.sampled_from(SHUFFLES), st.integers(1, 400).map(lambda n: f"block:{n}")),
-    st.integers(-(2**63), 2**70),
-    st.sampled_from([0, 1, 2, 10**9]),
-)
-def test_an_epoch_visits_every_pair_exactly_once(
-    stored: Stored, sizes: list[int], shuffle: str, seed: int, number: int
-) -> None:
-    plan = make_plan([stored("a", *sizes)], shuffle=shuffle, seed=seed)
-    assert sorted(epoch(plan, number)) == list(range(sum(sizes)))
 
 
 @pytest.mark.parametrize("shuffle", SHUFFLES)
