@@ -78,6 +78,12 @@ def test_one_rank_logs_the_samples_of_all(oxe_root: Path) -> None:
     assert first[3]["loader/share/bridge"] == 0.75
 
 
+def test_a_loader_that_finds_its_ranks_later_logs_too(oxe_root: Path) -> None:
+    loader = loader_of(oxe_root)
+    assert list(logged(loader, 2, every=2)) == [1]
+    assert len(loader.with_ranks(0, 2).counters.watchers) == 1
+
+
 def test_rows_with_frames_that_do_not_exist_are_counted(frames_root: Path) -> None:
     loader = make_loader(frames_root, "bridge", batch_size=8, frames=[-3, 0], bounds="clamp")
     figures = logged(loader, 4, every=4)
