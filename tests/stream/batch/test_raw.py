@@ -61,6 +61,17 @@ def test_the_pixels_of_windows_are_those_of_the_source(roots: dict[str, Path]) -
                 np.testing.assert_array_equal(frame, PIXELS[episode][frame_step])
 
 
+def test_a_pair_of_which_one_frame_is_wanted_twice_and_at_two_sizes_is_read_too(roots: dict[str, Path]) -> None:
+    batch = loader(roots["pairs"], frames=("offset", "offset")).batch_at(1)
+    cameras = {"large": "primary", "small": "primary"}
+    sizes = loader(roots["pairs"], frames=("offset",), cameras=cameras, image_size={"small": (20, 32)}).batch_at(1)
+    for row, episode in enumerate(batch["episode"]):
+        expected = PIXELS[episode][batch["step"][row] + batch["offset"][row]]
+        np.testing.assert_array_equal(batch["frames"][row], [expected, expected])
+        np.testing.assert_array_equal(sizes["frames/large"][row, 0], expected)
+    assert sizes["frames/small"].shape[2:4] == (20, 32)
+
+
 def test_a_damaged_record_of_raw_frames_is_replaced_as_any_other(roots: dict[str, Path], tmp_path: Path) -> None:
     shutil.copytree(roots["pairs"], tmp_path / "copy")
     (shard, *_) = sorted((tmp_path / "copy").rglob("*.arrayrecord"))
