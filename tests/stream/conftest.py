@@ -26,10 +26,8 @@ def _make(folder: Path) -> None:
 
 def _make_frames(folder: Path, source: Path) -> None:
     """Every frame of every camera of the same datasets, once."""
-    chosen = ("--datasets", "oxe29", "--source", str(source), "--output", str(folder / "frames"))
-    _command(
-        "convert.run", *chosen, "--layout", "frames", "--cameras", "all", "--image-size", "64", "--num-workers", "2"
-    )
+    chosen = ("--datasets", "oxe29", "--source", str(source), "--output", str(folder / "frames"), "--num-workers", "2")
+    _command("convert.run", *chosen, "--layout", "frames", "--cameras", "all", "--image-size", "64")
 
 
 def _command(module: str, *arguments: str) -> None:

@@ -25,14 +25,13 @@ from stream.format.manifest import (
     SplitEntry,
     describe_file,
     encode_manifest,
-    read_manifest,
 )
 from stream.format.names import TABLE_KINDS, TableKind, shard_file, table_file
 from stream.format.schema import EPISODE_FIELDS, RECORD_FIELDS, STEP_FIELDS, TEXT
-from stream.format.table import describe_table
 from stream.loader.open_mixture import OpenMixture, open_mixture
 from stream.loader.sample_spec import SampleSpec
 from tests.fixtures.datasets.arrow_part import write_part
+from tests.fixtures.datasets.rewritten_records import admit_table
 
 VERSION = "1.0.0"
 Shards = Sequence[Sequence[int]]
@@ -53,16 +52,9 @@ def write_dataset(
 ) -> Path:
     """Write a dataset, and return its folder.
 
-    Args:
-        root: Root to write it to.
-        name: Name of the dataset, which its content depends on.
-        splits: Shards of each split.
-        offset: Distance of the frames of a pair.
-        frame_offsets: Distances of a record's frames from t; the ends of the pair by default.
-        action: Kind of each dimension.
-        state: Dimensions of the state, 0 for none.
-        rate: Steps a second.
-        size: Height and width of frames.
+    ``name`` and ``splits`` determine the content. ``offset`` is the distance of the frames of a pair, ``frame_offsets``
+    are those of a record's frames from t, ``action`` are the kinds of its dimensions, ``state`` counts those of the
+    state (0 for none), ``rate`` is in steps a second, ``size`` in height and width.
     """
     offsets = tuple(frame_offsets or (0, offset))
     folder = root / name / VERSION
@@ -124,7 +116,7 @@ def write_dataset(
         layout="pairs",
         dataset=name,
         version=VERSION,
-        source=Source(tfds_name=name, version=VERSION, path="", fingerprint="0" * 64),
+        source=Source(tfds_name=name, version=VERSION, path="", fingerprint="f" * 64),
         parameters={"offset": offset, "frames": "endpoints", "frame_offsets": list(offsets), "columns": []},
         spec=spec,
         image={"encoding": "jpeg", "sizes": {f"{size[0]}x{size[1]}": 1}},
@@ -171,9 +163,7 @@ def change_table(
     # Another file: what has mapped the old one keeps it.
     path.unlink()
     write_part(path, table)
-    manifest = read_manifest(folder)
-    manifest.splits[split].index[kind] = describe_table(path, kind)
-    (folder / "dataset.json").write_bytes(encode_manifest(manifest))
+    admit_table(folder, split, kind)
 
 
 def with_values(table: pa.Table, name: str, values: Any) -> pa.Table:
@@ -227,37 +217,17 @@ def _part_tables(
         "scene": (pa.large_string(), sometimes(texts(count))),
     }
     zeros = np.zeros(len(episode), np.int64)
+    numbers = np.arange(count)
+    ids = [f"{source}__{number}" for number in range(count)]
+    statuses = ["ok" if n else "too_short" for n in records]
+    places = [numbers, 0 * numbers, ids, [source] * count, numbers, statuses]
+    sizes = [steps, first_steps, records, first_records]
+    step_numbers = np.arange(rows) - np.repeat(first_steps, steps)
+    steps_rows = np.repeat(first_steps, records) + step
     part_columns: dict[TableKind, list[Any]] = {
-        "episodes": [
-            np.arange(count),
-            np.zeros(count, np.int64),
-            [f"{source}__{number}" for number in range(count)],
-            [source] * count,
-            np.arange(count),
-            ["ok" if n else "too_short" for n in records],
-            steps,
-            first_steps,
-            records,
-            first_records,
-            texts(count),
-            ["arm"] * count,
-        ],
-        "steps": [
-            np.repeat(np.arange(count), steps),
-            np.arange(rows) - np.repeat(first_steps, steps),
-            texts(rows),
-        ],
-        "records": [
-            zeros,
-            episode,
-            step,
-            zeros,
-            zeros + offset,
-            np.repeat(first_steps, records) + step,
-            zeros,
-            zeros,
-            zeros,
-        ],
+        "episodes": [*places, *sizes, texts(count), ["arm"] * count],
+        "steps": [np.repeat(numbers, steps), step_numbers, texts(rows)],
+        "records": [zeros, episode, step, zeros, zeros + offset, steps_rows, zeros, zeros, zeros],
     }
     return {
         "episodes": _table(EPISODE_FIELDS, part_columns["episodes"], more_episodes),

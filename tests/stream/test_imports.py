@@ -7,33 +7,21 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import stream
 
 STREAM = Path(__file__).resolve().parents[2] / "stream"
 
 
 def python(code: str) -> str:
-    return subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=STREAM.parent
-    ).stdout
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, capture_output=True, text=True, check=True, cwd=STREAM.parent).stdout
 
 
-HEAVY = (
-    "tensorflow",
-    "apache_beam",
-    "tensorflow_datasets",
-    "torch",
-    "jax",
-    "cv2",
-    "convert",
-    "fsspec",
-    "s3fs",
-    "gcsfs",
-)
-
-
-def test_importing_brings_no_framework() -> None:
-    assert python(f"import sys, stream; print([m for m in {HEAVY} if m in sys.modules])") == "[]\n"
+FRAMEWORKS = ("tensorflow", "apache_beam", "tensorflow_datasets", "torch", "jax")
+HEAVY = (*FRAMEWORKS, "cv2", "convert", "fsspec", "s3fs", "gcsfs")
+WORKER = (*HEAVY, "grain", "pydantic", "pyarrow", "array_record", "asyncio")
 
 
 def test_the_loader_brings_nothing_that_grain_does_not() -> None:
@@ -42,17 +30,18 @@ def test_the_loader_brings_nothing_that_grain_does_not() -> None:
     assert python(f"import sys, grain, stream; own = {listed}; {use}; print(own == {listed})") == "True\n"
 
 
-def test_exporting_images_brings_no_framework_and_no_pyav() -> None:
-    command = (
-        f"import sys, pairstream.export.command; print([m for m in (*{HEAVY}, 'grain', 'av') if m in sys.modules])"
-    )
-    assert python(command) == "[]\n"
-
-
-def test_fetching_from_a_folder_brings_no_framework_and_no_store() -> None:
-    assert (
-        python(f"import sys, pairstream.fetch; print([m for m in (*{HEAVY}, 'grain') if m in sys.modules])") == "[]\n"
-    )
+@pytest.mark.parametrize(
+    ("modules", "unused"),
+    [
+        ("stream", HEAVY),
+        ("pairstream.export.command", (*HEAVY, "grain", "av")),
+        ("pairstream.fetch", (*HEAVY, "grain")),
+        ("stream.worker, stream.statistics.affine, stream.order.random_numbers", WORKER),
+    ],
+)
+def test_importing_brings_no_framework_and_nothing_that_is_not_used(modules: str, unused: tuple[str, ...]) -> None:
+    """What a worker with transforms imports is in ``test_loader``."""
+    assert python(f"import sys, {modules}; print([m for m in {unused} if m in sys.modules])") == "[]\n"
 
 
 def test_object_stores_are_known_to_two_modules_only() -> None:
@@ -66,14 +55,6 @@ def test_object_stores_are_known_to_two_modules_only() -> None:
         if any(name in path.read_text() for name in names)
     }
     assert importers == {"object_reads.py", "object_stores.py"}
-
-
-def test_importing_a_worker_brings_nothing_that_only_the_trainer_uses() -> None:
-    """What a worker with transforms imports is in ``test_loader``."""
-    unused = (*HEAVY, "grain", "pydantic", "pyarrow", "array_record", "asyncio")
-    listed = f"print([m for m in {unused} if m in sys.modules])"
-    needed = "stream.worker, stream.statistics.affine, stream.order.random_numbers"
-    assert python(f"import sys, {needed}; {listed}") == "[]\n"
 
 
 def test_no_exported_name_is_that_of_a_module() -> None:

@@ -9,21 +9,22 @@ import numpy as np
 
 from stream import Loader, make_loader
 
+UNITS: dict[str, Any] = {"action_space": "eef_delta", "state_space": "eef"}
+
 
 class Raw:
     """The steps of a dataset with an action: frames, action, state and instruction, by episode and step.
 
-    Args:
-        root: Converted root in the layout ``frames``.
-        dataset: Name of the dataset.
-        arguments: Arguments of ``make_loader``.
+    ``root`` has the layout ``frames``; ``arguments`` are further ones of ``make_loader``.
     """
 
     def __init__(self, root: Path, dataset: str, **arguments: Any) -> None:
-        arguments = {"frames": [0], "cameras": ["primary"], "horizon": 1, "shuffle": "none", **arguments}
-        loader = make_loader(root, dataset, batch_size=1, **arguments)
-        rows = sum(loader.sizes.values())
-        self.batch = make_loader(root, dataset, batch_size=rows, **arguments).batch_at(0)
+        def load(batch_size: int) -> Loader:
+            chosen: Any = {"batch_size": batch_size, "shuffle": "none", **arguments}
+            return make_loader(root, dataset, frames=[0], cameras=["primary"], horizon=1, **chosen)
+
+        loader = load(1)
+        self.batch = load(sum(loader.sizes.values())).batch_at(0)
         keys = zip(self.batch["episode"].tolist(), self.batch["step"].tolist(), strict=True)
         self.rows = {key: row for row, key in enumerate(keys)}
         (self.index,) = loader.data.sample_index.splits

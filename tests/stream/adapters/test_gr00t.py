@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from stream import ArgumentError
 from stream.adapters import gr00t
-from tests.stream.adapters.raw import Raw, places
-
-UNITS: dict[str, Any] = {"action_space": "eef_delta", "state_space": "eef"}
+from tests.stream.adapters.raw import UNITS, Raw, places
 
 
 def test_steps_have_complete_chunks_of_the_named_dimensions(frames_root: Path) -> None:

@@ -14,15 +14,9 @@ from tests.stream.adapters.raw import Raw, places
 
 
 def test_the_second_frame_is_an_offset_later_or_the_last(frames_root: Path) -> None:
-    arguments: dict[str, Any] = {
-        "batch_size": 40,
-        "shuffle": "none",
-        "offset": 4,
-        "image_size": (64, 64),
-        "filters": None,
-    }
-    lapa = latent_action.lapa_loader(frames_root, "viola", **arguments)
-    univla = latent_action.univla_loader(frames_root, "viola", **arguments)
+    arguments: dict[str, Any] = {"batch_size": 40, "shuffle": "none", "image_size": (64, 64), "filters": None}
+    lapa = latent_action.lapa_loader(frames_root, "viola", offset=4, **arguments)
+    univla = latent_action.univla_loader(frames_root, "viola", offset=4, **arguments)
     raw, video, videos = Raw(frames_root, "viola"), lapa.batch_at(0)["video"], univla.batch_at(0)["videos"]
     assert (video.shape, video.dtype) == ((40, 3, 2, 64, 64), np.float32)
     assert (videos.shape, videos.dtype) == ((40, 2, 3, 64, 64), np.float32)

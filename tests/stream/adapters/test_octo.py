@@ -36,16 +36,6 @@ def test_chunks_masks_and_histories_without_goals(frames_root: Path, width: int,
                 assert (batch["action_pad_mask"][row, w, h] == (not done)).all()
 
 
-def test_history_frames_are_those_of_their_timesteps(frames_root: Path) -> None:
-    loader = open_octo(frames_root, sizes={"primary": (64, 64)})
-    raw, batch = Raw(frames_root, "viola", action_space="oxe"), loader.batch_at(0)
-    for row, (episode, _) in enumerate(places(loader)):
-        for w, step in enumerate(batch["observation"]["timestep"][row].tolist()):
-            frame = raw.value("frames/primary", episode, step)[0]
-            np.testing.assert_array_equal(batch["observation"]["image_primary"][row, w], frame)
-    assert batch["observation"]["pad_mask_dict"]["image_primary"].all()
-
-
 def test_a_row_keeps_its_goal_image_or_its_instruction(frames_root: Path) -> None:
     loader = open_octo(frames_root, sizes={"primary": (64, 64)})
     raw, batch = Raw(frames_root, "viola", action_space="oxe"), loader.batch_at(0)
@@ -92,14 +82,6 @@ def test_actions_have_mean_0_and_deviation_1_and_the_gripper_stays(frames_root: 
     expected = (plain - numbers.mean) / numbers.std
     np.testing.assert_allclose(scaled[..., :6], expected[..., :6], atol=1e-4)
     np.testing.assert_array_equal(scaled[..., 6], plain[..., 6])
-
-
-def test_proprio_repeats_the_first_state(frames_root: Path) -> None:
-    loader = open_octo(frames_root, proprio=True)
-    raw, seen = Raw(frames_root, "viola", state_space="eef"), loader.batch_at(0)["observation"]
-    for row, (episode, _) in enumerate(places(loader)):
-        states = [raw.value("state", episode, step) for step in seen["timestep"][row].tolist()]
-        np.testing.assert_array_equal(seen["proprio"][row], states)
 
 
 @pytest.mark.parametrize(("width", "ahead"), [(1, 1), (2, 4), (3, 5)])

@@ -12,15 +12,12 @@ from PIL import Image
 
 from stream import ArgumentError, Loader, make_loader
 from stream.adapters import normalization, openpi
-from tests.stream.adapters.raw import Raw, places
-
-UNITS: dict[str, Any] = {"action_space": "eef_delta", "state_space": "eef"}
+from tests.stream.adapters.raw import UNITS, Raw, places
 
 
 def open_openpi(root: Path, mixture: str = "viola", **arguments: Any) -> Loader:
-    return openpi.loader(
-        root, mixture, **{"batch_size": 32, "action_horizon": 6, "shuffle": "none", **UNITS, **arguments}
-    )
+    arguments = {"batch_size": 32, "shuffle": "none", **UNITS, **arguments}
+    return openpi.loader(root, mixture, action_horizon=6, **arguments)
 
 
 def test_keys_types_and_shapes_are_those_of_openpi(frames_root: Path) -> None:
@@ -114,10 +111,16 @@ def test_droid_draws_cameras_and_instructions_as_openpi_does(frames_root: Path) 
     """openpi takes a camera with probability 1/2 and an instruction with 1/3; empty ones are not drawn here."""
     batches = openpi.droid_loader(frames_root, batch_size=256, image_size=(64, 64), normalize=False)
     arguments: Any = {"batch_size": 256, "frames": [0], "cameras": list(openpi.DROID_EXTERIOR), "horizon": 16}
-    chosen: Any = {
-        name: getattr(batches.data.sample_spec, name) for name in ("filters", "action_columns", "state_columns")
-    }
-    plain = make_loader(frames_root, "droid", **arguments, **chosen, columns=openpi.DROID_TEXTS)
+    spec = batches.data.sample_spec
+    plain = make_loader(
+        frames_root,
+        "droid",
+        filters=spec.filters,
+        action_columns=spec.action_columns,
+        state_columns=spec.state_columns,
+        columns=openpi.DROID_TEXTS,
+        **arguments,
+    )
     first, counts = 0, Counter[tuple[int, int]]()
     for step in range(6):
         batch, raw = batches.batch_at(step), plain.batch_at(step)
@@ -135,17 +138,13 @@ def test_droid_draws_cameras_and_instructions_as_openpi_does(frames_root: Path) 
         np.testing.assert_array_equal(batch["state"][:, :8], raw["state"])
     rows = 6 * 256
     assert abs(first - rows / 2) < 4 * np.sqrt(rows / 4)
-    assert all("success" in name for name in success_paths(batches))
+    (split,), (episodes,) = batches.data.sample_index.splits, batches.data.sample_index.episodes
+    paths = split.episodes.take_texts("episode_metadata/file_path", episodes.astype(np.int64))
+    assert all("success" in path for path in paths)
     assert counts
     for num_texts in {num_texts for num_texts, _ in counts}:
         drawn_counts = [counts[num_texts, number] for number in range(num_texts)]
         assert max(drawn_counts) - min(drawn_counts) < 6 * np.sqrt(sum(drawn_counts))
-
-
-def success_paths(loader: Loader) -> list[str]:
-    """The paths of the episodes that have samples."""
-    (split,), (episodes,) = loader.data.sample_index.splits, loader.data.sample_index.episodes
-    return split.episodes.take_texts("episode_metadata/file_path", episodes.astype(np.int64))
 
 
 class Words:

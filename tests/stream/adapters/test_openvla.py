@@ -51,9 +51,7 @@ def test_every_chunk_is_complete(frames_root: Path) -> None:
 
 
 def test_actions_are_scaled_by_quantiles_and_the_gripper_is_not(frames_root: Path) -> None:
-    plain, scaled = (
-        open_openvla(frames_root, normalize=normalize).batch_at(0)["actions"] for normalize in (False, True)
-    )
+    plain, scaled = (open_openvla(frames_root, normalize=value).batch_at(0)["actions"] for value in (False, True))
     numbers = normalization(open_openvla(frames_root)).statistics["action"]["bridge"]
     expected = (2 * (plain - numbers.q01) / (numbers.q99 - numbers.q01) - 1).clip(-1, 1)
     np.testing.assert_allclose(scaled[..., :6], expected[..., :6], atol=1e-5)
@@ -90,7 +88,6 @@ class Beyond:
 def test_actions_beyond_the_bins_are_in_the_first_and_the_last(frames_root: Path) -> None:
     batch = open_openvla(frames_root, normalize=False, transforms=[Beyond()]).batch_at(0)
     np.testing.assert_array_equal(batch["action_bins"], np.where(batch["actions"] < 0, 1, 256))
-    assert set(np.unique(batch["actions"])) == {-3, 3}
 
 
 def test_prompt_and_examples(frames_root: Path) -> None:

@@ -52,28 +52,12 @@ def damaged(oxe_root: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("num_workers", [0, 1, 3])
+@pytest.mark.parametrize("num_workers", [0, 2])
 def test_frames_decoded_later_are_those_decoded_where_the_batch_is_made(oxe_root: Path, num_workers: int) -> None:
     now, later = loader_of(oxe_root, decode="host"), loader_of(oxe_root, num_workers=num_workers)
     for expected, batch in itertools.islice(zip(now, later, strict=False), 12):
         assert "frames" not in batch
         assert digest(decoded(batch)) == digest(expected)
-
-
-def test_any_step_and_every_rank_are_those_of_the_iterator(oxe_root: Path) -> None:
-    all_ranks = loader_of(oxe_root).batch_at(5)
-    np.testing.assert_array_equal(
-        np.concatenate([decoded(loader_of(oxe_root, rank=r, world_size=2).batch_at(5))["frames"] for r in (0, 1)]),
-        decoded(all_ranks)["frames"],
-    )
-
-
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_batches_that_are_kept_stay_as_they_are(oxe_root: Path, num_workers: int) -> None:
-    loader = loader_of(oxe_root, num_workers=num_workers)
-    kept = list(itertools.islice(loader, 30))
-    for step, batch in enumerate(kept):
-        assert digest(batch) == digest(loader.batch_at(step))
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])
@@ -171,12 +155,9 @@ def test_rows_of_fewer_frames_end_in_zeros() -> None:
         decode_frames(batch, {"frames": (64, 128)})
 
 
-def test_what_decode_may_be_is_said(oxe_root: Path) -> None:
+def test_what_decode_may_be_is_said_and_jax_says_that_it_cannot(oxe_root: Path) -> None:
     with pytest.raises(ArgumentError, match="decode='gpu'; expected 'host' or 'device'"):
         loader_of(oxe_root, decode="gpu")
-
-
-def test_jax_says_that_it_cannot_decode(oxe_root: Path) -> None:
     jax = pytest.importorskip("stream.jax", reason="jax is not installed")
     with pytest.raises(ArgumentError, match=r"JAX has no JPEG decoder; take decode=\"host\""):
         jax.to_devices(loader_of(oxe_root))

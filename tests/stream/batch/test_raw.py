@@ -45,11 +45,10 @@ def loader(root: Path, **options: Any) -> Any:
 @pytest.mark.parametrize("workers", [0, 2])
 def test_the_pixels_of_pairs_are_those_of_the_source(roots: dict[str, Path], workers: int) -> None:
     for batch in itertools.islice(loader(roots["pairs"], num_workers=workers), 8):
-        for row, (episode, step, offset) in enumerate(
-            zip(batch["episode"], batch["step"], batch["offset"], strict=True)
-        ):
-            np.testing.assert_array_equal(batch["frames"][row, 0], PIXELS[episode][step])
-            np.testing.assert_array_equal(batch["frames"][row, 1], PIXELS[episode][step + offset])
+        for row, episode in enumerate(batch["episode"]):
+            first, second = batch["step"][row], batch["step"][row] + batch["offset"][row]
+            expected = [PIXELS[episode][first], PIXELS[episode][second]]
+            np.testing.assert_array_equal(batch["frames"][row], expected)
 
 
 def test_the_pixels_of_windows_are_those_of_the_source(roots: dict[str, Path]) -> None:
@@ -62,11 +61,15 @@ def test_the_pixels_of_windows_are_those_of_the_source(roots: dict[str, Path]) -
                 np.testing.assert_array_equal(frame, PIXELS[episode][frame_step])
 
 
-def test_a_pair_of_which_one_frame_is_wanted_is_read_too(roots: dict[str, Path]) -> None:
+def test_a_pair_of_which_one_frame_is_wanted_twice_and_at_two_sizes_is_read_too(roots: dict[str, Path]) -> None:
     batch = loader(roots["pairs"], frames=("offset", "offset")).batch_at(1)
+    cameras = {"large": "primary", "small": "primary"}
+    sizes = loader(roots["pairs"], frames=("offset",), cameras=cameras, image_size={"small": (20, 32)}).batch_at(1)
     for row, episode in enumerate(batch["episode"]):
         expected = PIXELS[episode][batch["step"][row] + batch["offset"][row]]
         np.testing.assert_array_equal(batch["frames"][row], [expected, expected])
+        np.testing.assert_array_equal(sizes["frames/large"][row, 0], expected)
+    assert sizes["frames/small"].shape[2:4] == (20, 32)
 
 
 def test_a_damaged_record_of_raw_frames_is_replaced_as_any_other(roots: dict[str, Path], tmp_path: Path) -> None:
@@ -91,16 +94,13 @@ def test_the_device_decodes_no_raw_pixels(roots: dict[str, Path]) -> None:
 
 
 def test_an_export_has_jpegs_of_raw_frames(roots: dict[str, Path], tmp_path: Path) -> None:
-    result = run(
-        str(roots["frames"]), "--dataset", "demo", "--output", str(tmp_path / "lerobot"), module="pairstream export"
-    )
+    options = ("--dataset", "demo", "--output", str(tmp_path / "out"))
+    result = run(str(roots["frames"]), *options, module="pairstream export")
     assert result.code == 0, result.err
-    for table in (tmp_path / "lerobot").rglob("data/**/*.parquet"):
-        stored = pq.read_table(table)
-        images = stored["observation.images.primary"].to_pylist()
-        for row, image in zip(stored.to_pylist(), images, strict=True):
-            pixels = PIXELS[row["episode_index"]][row["frame_index"]].astype(int)
-            assert np.abs(decode_frame(image["bytes"]) - pixels).mean() < 2
+    (table,) = (tmp_path / "out" / "data").rglob("*.parquet")
+    for row in pq.read_table(table).to_pylist():
+        pixels = PIXELS[row["episode_index"]][row["frame_index"]].astype(int)
+        assert np.abs(decode_frame(row["observation.images.primary"]["bytes"]) - pixels).mean() < 2
 
 
 @pytest.mark.parametrize("layout", ["pairs", "frames"])

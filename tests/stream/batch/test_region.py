@@ -64,16 +64,6 @@ def test_each_file_lies_at_its_start_and_the_rest_is_zero(folder: Path, sizes: l
     np.testing.assert_array_equal(result, expected)
 
 
-@pytest.mark.parametrize("dtype", ["<i4", "<i8", "<f4", "<u8"])
-def test_a_number_of_a_file_is_at_its_offset_divided_by_its_size(tmp_path: Path, dtype: str) -> None:
-    paths = write_files(tmp_path, [1000, 3 * PAGE + 8, 24])
-    region = Region([str(path) for path in paths])
-    numbers, size = region.view(dtype), np.dtype(dtype).itemsize
-    for path, start in zip(paths, region.starts, strict=True):
-        expected = np.fromfile(path, dtype)
-        np.testing.assert_array_equal(numbers[start // size :][: len(expected)], expected)
-
-
 def test_it_holds_no_file_open_and_cannot_be_written_to(tmp_path: Path) -> None:
     paths = write_files(tmp_path, [10, 20])
     region = Region([str(path) for path in paths])

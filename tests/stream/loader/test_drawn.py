@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from stream import ArgumentError, PairSource, load_loader, make_loader
@@ -23,10 +24,12 @@ def same(first: Any, second: Any) -> bool:
 
 
 def test_each_sample_shows_one_of_the_cameras_evenly_and_again_in_each_epoch(frames_root: Path) -> None:
-    arguments: Any = {"batch_size": 32, "frames": [-1, 0], "shuffle": "none", "bounds": "clamp"}
-    drawn = make_loader(frames_root, "droid", cameras=CAMERAS, **arguments)
-    both_cameras = make_loader(
-        frames_root, "droid", cameras=["exterior_image_1_left", "exterior_image_2_left", "wrist"], **arguments
+    all_cameras = ["exterior_image_1_left", "exterior_image_2_left", "wrist"]
+    drawn, both_cameras = (
+        make_loader(
+            frames_root, "droid", batch_size=32, cameras=cameras, frames=[-1, 0], bounds="clamp", shuffle="none"
+        )
+        for cameras in (CAMERAS, all_cameras)
     )
     drawn_cameras: dict[tuple[int, int], set[int]] = {}
     counts: Counter[int] = Counter()
@@ -34,11 +37,8 @@ def test_each_sample_shows_one_of_the_cameras_evenly_and_again_in_each_epoch(fra
         batch, all_of = drawn.batch_at(step), both_cameras.batch_at(step)
         assert np.array_equal(batch["frames/wrist"], all_of["frames/wrist"])
         for row in range(32):
-            shown = [
-                number
-                for number in (1, 2)
-                if np.array_equal(batch["frames/exterior"][row], all_of[f"frames/exterior_image_{number}_left"][row])
-            ]
+            views = {number: all_of[f"frames/exterior_image_{number}_left"][row] for number in (1, 2)}
+            shown = [number for number, view in views.items() if np.array_equal(batch["frames/exterior"][row], view)]
             assert len(shown) == 1 and batch["frames_mask/exterior"][row, 1]
             counts.update(shown)
             drawn_cameras.setdefault((int(batch["episode"][row]), int(batch["step"][row])), set()).update(shown)
@@ -52,10 +52,8 @@ def test_the_draws_do_not_depend_on_ranks_workers_and_files(frames_root: Path, t
     full.save(tmp_path / "loader.json")
     loaded = load_loader(tmp_path / "loader.json", num_workers=1)
     assert same(full.batch_at(5), loaded.batch_at(5)) and same(full.batch_at(0), next(iter(loaded)))
-    ranks: list[dict[str, Any]] = [{"rank": rank, "world_size": 3} for rank in range(3)]
-    parts = [
-        make_loader(frames_root, "droid", seed=3, **rank_arguments, **arguments).batch_at(5) for rank_arguments in ranks
-    ]
+    ranks = [make_loader(frames_root, "droid", seed=3, rank=rank, world_size=3, **arguments) for rank in range(3)]
+    parts = [loader.batch_at(5) for loader in ranks]
     for key, value in full.batch_at(5).items():
         joined = np.concatenate([np.asarray(part[key]) for part in parts])
         assert np.array_equal(joined, value)
@@ -65,10 +63,9 @@ def test_the_draws_do_not_depend_on_ranks_workers_and_files(frames_root: Path, t
 def test_an_episode_shows_every_camera_that_samples_draw_from(frames_root: Path) -> None:
     drawn = make_loader(frames_root, "droid", cameras=CAMERAS, frames=[0], batch_size=1).episode("droid", 0)
     assert list(drawn.cameras) == ["frames/exterior_image_1_left", "frames/exterior_image_2_left", "frames/wrist"]
-    plain = make_loader(frames_root, "droid", cameras=["exterior_image_2_left"], frames=[0], batch_size=1).episode(
-        "droid", 0
-    )
-    assert np.array_equal(plain.frames, drawn.cameras["frames/exterior_image_2_left"].frames)
+    plain = make_loader(frames_root, "droid", cameras=["exterior_image_2_left"], frames=[0], batch_size=1)
+    frames = plain.episode("droid", 0).frames
+    assert np.array_equal(frames, drawn.cameras["frames/exterior_image_2_left"].frames)
 
 
 def test_two_cameras_of_one_key_are_refused(frames_root: Path) -> None:
@@ -94,8 +91,6 @@ def texts_root(tmp_path: Path) -> Path:
         texts["third"].append("" if row % 4 > 0 else f"c{row}")
 
     def add(table: Any) -> Any:
-        import pyarrow as pa
-
         for name, column in texts.items():
             table = table.append_column(name, pa.array(column, pa.large_string()))
         return table
@@ -122,16 +117,9 @@ def test_a_text_is_drawn_evenly_from_those_that_are_not_empty(texts_root: Path) 
 def test_the_seed_of_the_loader_draws_the_texts(texts_root: Path) -> None:
     arguments: Any = {"batch_size": 64, "shuffle": "none", "language": ("first", "second", "third")}
     loaders = [make_loader(texts_root, "demo", seed=seed, **arguments) for seed in (1, 1, 2)]
-    first, same_seed, other_seed = ([loader.batch_at(step) for step in range(3)] for loader in loaders)
-    for step in range(3):
-        assert first[step]["step"].tolist() == other_seed[step]["step"].tolist()
-        assert first[step]["language"] == same_seed[step]["language"] != other_seed[step]["language"]
-        assert [ref.language for ref in loaders[2].describe(step)] == other_seed[step]["language"]
-
-
-def test_one_other_column_of_texts_is_the_language(texts_root: Path) -> None:
-    batch = make_loader(texts_root, "demo", batch_size=20, language="first", columns=["first"]).batch_at(0)
-    assert batch["language"] == batch["first"]
+    first, same_seed, other_seed = (loader.batch_at(2) for loader in loaders)
+    assert first["step"].tolist() == other_seed["step"].tolist()
+    assert first["language"] == same_seed["language"] != other_seed["language"]
 
 
 @pytest.mark.parametrize(
@@ -143,10 +131,8 @@ def test_one_other_column_of_texts_is_the_language(texts_root: Path) -> None:
         ({"language": ["first"], "metadata": "none"}, "with metadata='none' a batch has no language"),
         ({"cameras": {}}, "expected the role or name of a camera"),
         ({"cameras": {"a": ("primary", "primary")}}, "expected the role or name of a camera"),
-        ({"cameras": {"a": 3}}, "expected the role or name of a camera"),
         ({"cameras": {"a": ("primary", "left")}}, "no dataset of the mixture stores 'primary'"),
         ({"frames": ["goal:geometric:1.0"]}, "'goal:geometric:1.0'; expected a discount above 0, at most 0.9999"),
-        ({"frames": ["goal:geometric:1"]}, "'goal:geometric:1'; expected a discount above 0, at most 0.9999"),
         ({"frames": ["goal:geometric:0"]}, "'goal:geometric:0'; expected a discount above 0, at most 0.9999"),
         ({"frames": ["goal:geometric:0.99999"]}, "expected a discount above 0, at most 0.9999"),
     ],

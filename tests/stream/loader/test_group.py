@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 import textwrap
@@ -65,10 +66,10 @@ def test_the_ranks_of_a_file_are_those_of_another_process(
     assert next(iter(load_loader(path, rank=1)))["sample"].tolist() == [2, 3]
 
 
-@pytest.mark.parametrize("size", ["", "1", "0", "two"])
-def test_a_single_process_needs_no_ranks(root: Path, monkeypatch: pytest.MonkeyPatch, size: str) -> None:
-    monkeypatch.setenv("WORLD_SIZE", size)
-    assert next(iter(loader_of(root)))["sample"].tolist() == [0, 1, 2, 3]
+def test_a_single_process_needs_no_ranks(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for size in ("", "1", "0", "two"):
+        monkeypatch.setenv("WORLD_SIZE", size)
+        assert next(iter(loader_of(root)))["sample"].tolist() == [0, 1, 2, 3]
 
 
 def test_a_rank_without_the_count_of_ranks_is_refused(root: Path) -> None:
@@ -106,28 +107,14 @@ _THEN = """
     ("module", "code", "message"),
     [("torch", _TORCH, "torch.distributed has 2 processes"), ("jax", _JAX, "JAX has 2 processes")],
 )
-def test_two_real_processes_are_found(
-    root: Path, tmp_path: Path, unused_port: int, module: str, code: str, message: str
-) -> None:
+def test_two_real_processes_are_found(root: Path, tmp_path: Path, module: str, code: str, message: str) -> None:
     pytest.importorskip(module)
     program = "import sys, stream\nroot, folder, port, rank = *sys.argv[1:4], int(sys.argv[4])\n"
     program += textwrap.dedent(code) + textwrap.dedent(_THEN)
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", program, str(root), str(tmp_path), str(unused_port), str(rank)],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    for process in processes:
-        assert message in process.communicate(timeout=300)[0]
-
-
-@pytest.fixture
-def unused_port() -> int:
-    import socket
-
     with socket.socket() as listener:
         listener.bind(("localhost", 0))
-        return int(listener.getsockname()[1])
+        port = listener.getsockname()[1]
+    command = [sys.executable, "-c", program, str(root), str(tmp_path), str(port)]
+    processes = [subprocess.Popen([*command, str(rank)], stdout=subprocess.PIPE, text=True) for rank in range(2)]
+    for process in processes:
+        assert message in process.communicate(timeout=300)[0]

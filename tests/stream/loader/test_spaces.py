@@ -9,29 +9,26 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from stream import Normalize, load_loader, load_normalize, make_loader
+from stream import Normalize, load_normalize, make_loader
 from stream.base.errors import ArgumentError, StateError
+from stream.format.names import TableKind
 from stream.format.spaces import EEF_NAMES
 from tests.fixtures.datasets.oxe29_sample import NAMES
+from tests.stream.index_root import read_table
 
 # fractal's rotation is complete; language_table moves in a plane; bridge drops steps.
 MAPPED = {"rt1": 1, "bridge": 1, "language_table": 1, "droid": 1}
 NOT_MAPPED = {"vima_converted_externally_to_rlds", "spoc", "tidybot", "robo_set"}
 
 
+def table_of(loader: Any, dataset: str, kind: TableKind) -> pa.Table:
+    """Return a table of the split train."""
+    return read_table(next(opened.folder for opened in loader.data.datasets if opened.name == dataset), kind)
+
+
 def column(loader: Any, dataset: str, name: str) -> np.ndarray:
-    """Return a column of the split train, float32 [steps, dims]."""
-    folder = next(opened.folder for opened in loader.data.datasets if opened.name == dataset)
-    with pa.memory_map(str(folder / "train" / "steps.arrow")) as file:
-        return np.array(pa.ipc.open_file(file).read_all()[name].to_pylist(), np.float32)
-
-
-def first_steps(loader: Any, dataset: str) -> np.ndarray:
-    """Return the first row of ``steps`` of each episode."""
-    folder = next(opened.folder for opened in loader.data.datasets if opened.name == dataset)
-    with pa.memory_map(str(folder / "train" / "episodes.arrow")) as file:
-        lengths = pa.ipc.open_file(file).read_all()["num_steps"].to_numpy()
-    return np.concatenate([[0], np.cumsum(lengths)])
+    """Return a column of steps, float32 [steps, dims]."""
+    return np.array(table_of(loader, dataset, "steps")[name].to_pylist(), np.float32)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +57,7 @@ def test_batches_have_the_derived_columns_and_mask_what_is_nan(
     seen_nan = False
     for row in range(64):
         dataset = loader.dataset_names[int(batch["dataset"][row])]
-        starts = first_steps(loader, dataset)
+        starts = np.cumsum([0, *table_of(loader, dataset, "episodes")["num_steps"].to_pylist()])
         episode, t = int(batch["episode"][row]), int(batch["step"][row])
         for key, name, window in (("action", names[0], 4), ("state", names[1], 2)):
             values = column(loader, dataset, name)
@@ -114,13 +111,8 @@ def test_unknown_units_are_refused_unless_kept(oxe_root: Path) -> None:
 
 
 def test_own_columns_need_no_mapping(oxe_root: Path) -> None:
-    loader = make_loader(
-        oxe_root,
-        {"rt1": 1, "spoc": 1},
-        batch_size=8,
-        action_space="oxe",
-        action_columns={"spoc": [("action", [0, 1, 2])]},
-    )
+    columns = {"spoc": [("action", [0, 1, 2])]}
+    loader = make_loader(oxe_root, {"rt1": 1, "spoc": 1}, batch_size=8, action_space="oxe", action_columns=columns)
     assert len(loader.action_names["spoc"]) == 3 and loader.action_names["rt1"] == EEF_NAMES
     batch = loader.batch_at(0)
     spoc = batch["dataset"] == 1
@@ -158,17 +150,6 @@ def test_statistics_are_those_of_the_space(oxe_root: Path, tmp_path: Path, per: 
     assert load_normalize(tmp_path / "norm.json", loader).tables["action"].scale.tolist()
 
 
-def test_a_space_is_the_same_in_workers_and_after_loading(oxe_root: Path, tmp_path: Path) -> None:
-    options: Any = {"batch_size": 12, "action_space": "oxe", "unmapped": "drop", "state_space": "joint"}
-    loader = make_loader(oxe_root, dict.fromkeys(NAMES, 1), **options, unknown_units="keep", num_workers=2, num_steps=3)
-    loader.save(tmp_path / "loader.json")
-    loaded = load_loader(tmp_path / "loader.json", num_workers=0)
-    assert loaded.dataset_names == loader.dataset_names and loaded.state_names == loader.state_names
-    for step, batch in enumerate(loader):
-        for key, value in loaded.batch_at(step).items():
-            assert np.array_equal(batch[key], value) if isinstance(value, np.ndarray) else batch[key] == value
-
-
 @pytest.mark.parametrize(
     ("options", "says"),
     [
@@ -199,7 +180,6 @@ def test_steps_that_a_space_drops_are_no_samples(frames_root: Path, min_actions:
     kept = make_loader(frames_root, "bridge", action_space="eef_delta", action_columns=own_columns, **arguments)
     assert kept.describe()["bridge"]["left_out"] == {}
     dropped = make_loader(frames_root, "bridge", action_space="eef_delta", **arguments)
-    with pytest.raises(
-        StateError, match="steps at either end of an episode that min_actions= and action_space= leave out"
-    ):
+    message = "steps at either end of an episode that min_actions= and action_space= leave out"
+    with pytest.raises(StateError, match=message):
         kept.step_of(dropped.state_at(0))

@@ -5,15 +5,14 @@ import re
 from pathlib import Path
 from typing import Any
 
-import grain
-import numpy as np
 import pytest
 
-from stream import Loader, make_loader, row_random
+from stream import Loader, make_loader
 from stream.base.errors import StateError
 from stream.loader.open_mixture import open_mixture
 from stream.loader.sample_spec import SampleSpec
 from stream.loader.state import make_state, read_json, read_state, write_json
+from tests.stream.transforms import Jitter, Noise
 
 
 @pytest.fixture
@@ -24,13 +23,10 @@ def bound(oxe_root: Path) -> dict[str, Any]:
     return {"batch_size": 64, **data.fingerprint()}
 
 
-def test_a_state_survives_json(bound: dict[str, Any]) -> None:
+def test_a_state_survives_json_and_is_small_for_all_datasets(bound: dict[str, Any], oxe_root: Path) -> None:
     for step in (0, 7, 10**15):
         state = json.loads(json.dumps(make_state(step, bound)))
         assert read_state(state, bound) == step
-
-
-def test_a_state_of_all_datasets_is_small(oxe_root: Path) -> None:
     data = open_mixture(oxe_root, "oxe29", split="train", spec=SampleSpec())
     assert len(json.dumps(make_state(10**9, data.fingerprint()))) < 10_000
 
@@ -89,22 +85,18 @@ def test_missing_and_further_datasets_are_named_and_few_of_many_differences(boun
         read_state(make_state(3, dict.fromkeys(bound, "x")), {**bound, "passes": 2, "more": 1, "other": 2})
 
 
+NO_STATES: list[Any] = [None, 5, [], "state", {}, {"step": 3}]
+
+
 @pytest.mark.parametrize(
     ("state", "message"),
     [
-        (None, "not a state"),
-        (5, "not a state"),
-        ([], "not a state"),
-        ("state", "not a state"),
-        ({}, "not a state"),
-        ({"step": 3}, "not a state"),
+        *((state, "not a state") for state in NO_STATES),
         ({"version": 1, "step": 3, "fingerprint": {}}, "state of version 1, this program reads version 2"),
         ({"version": 2, "step": -1, "fingerprint": {}}, "step -1"),
-        ({"version": 2, "step": 1.0, "fingerprint": {}}, r"step 1\.0"),
         ({"version": 2, "step": True, "fingerprint": {}}, "step True"),
         ({"version": 2, "step": "3", "fingerprint": {}}, "step '3'"),
         ({"version": 2, "step": 3, "fingerprint": {}}, "batch_size: 64 was None"),
-        ({"version": 2, "step": 3, "fingerprint": None}, "another order of samples"),
         ({"version": 2, "step": 3, "fingerprint": [1]}, "another order of samples"),
     ],
 )
@@ -120,41 +112,19 @@ def test_a_state_with_random_numbers_by_rank_continues_with_as_many_ranks(bound:
     with pytest.raises(StateError, match=message):
         read_state(state, bound, random_ranks=3)
 
-
-def test_without_random_numbers_by_rank_any_number_of_ranks_continues(bound: dict[str, Any]) -> None:
     assert read_state(make_state(3, bound, random_ranks=2), bound) == 3
     assert read_state(make_state(3, bound), bound, random_ranks=2) == 3
-    assert "random_ranks" not in make_state(3, bound)
-
-
-class Noise(grain.transforms.RandomMap):
-    def random_map(self, batch: dict[str, Any], generator: np.random.Generator) -> dict[str, Any]:
-        return {**batch, "noise": generator.random(len(batch["sample"]))}
-
-
-class RowNoise(grain.transforms.Map):
-    def map(self, batch: dict[str, Any]) -> dict[str, Any]:
-        return {**batch, "noise": row_random(batch, seed=3)}
-
-
-def load(root: Path, transform: Any, rank: int, ranks: int) -> Loader:
-    return make_loader(root, {"bridge": 1}, batch_size=4, transforms=[transform], rank=rank, world_size=ranks)
 
 
 def test_a_loader_with_a_random_map_refuses_the_state_of_another_number_of_ranks(oxe_root: Path) -> None:
-    alone, half = load(oxe_root, Noise(), 0, 1), load(oxe_root, Noise(), 1, 2)
+    def load(rank: int, ranks: int, transform: Any) -> Loader:
+        return make_loader(oxe_root, "bridge", batch_size=4, transforms=[transform], rank=rank, world_size=ranks)
+
+    alone, half = load(0, 1, Noise()), load(1, 2, Noise())
     with pytest.raises(StateError, match=r"of 1 ranks, this loader of 2, .*stream\.row_random"):
         iter(half).set_state(alone.state_at(5))
-    assert load(oxe_root, Noise(), 0, 2).step_of(half.state_at(5)) == 5
-
-
-def test_a_transform_on_row_random_is_the_same_on_any_number_of_ranks(oxe_root: Path) -> None:
-    full = load(oxe_root, RowNoise(), 0, 1)
-    ranks = [load(oxe_root, RowNoise(), rank, 2) for rank in range(2)]
-    for step in (0, 5):
-        parts = [rank.batch_at(step)["noise"] for rank in ranks]
-        np.testing.assert_array_equal(np.concatenate(parts), full.batch_at(step)["noise"])
-    assert ranks[0].step_of(full.state_at(5)) == 5
+    assert load(0, 2, Noise()).step_of(half.state_at(5)) == 5
+    assert load(0, 2, Jitter()).step_of(load(0, 1, Jitter()).state_at(5)) == 5
 
 
 def test_a_file_is_written_atomically_and_read_back(tmp_path: Path) -> None:
@@ -169,12 +139,8 @@ def test_a_file_is_written_atomically_and_read_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "not a JSON file"),
-        (b"{", "not a JSON file"),
-        (b"\xff\xfe", "not a JSON file"),
-        (b"[" * 200_000, "not a JSON file"),
+        *((content, "not a JSON file") for content in (b"", b"{", b"\xff\xfe", b"[" * 200_000)),
         (b"[]", "not a loader.json"),
-        (b"{}", "not a loader.json"),
         (b'{"format": "other", "version": 1}', "not a loader.json"),
         (b'{"format": "stream-loader"}', "version None, this program reads version 2"),
         (b'{"format": "stream-loader", "version": 1}', "version 1, this program reads version 2"),

@@ -12,7 +12,6 @@ from stream import make_loader
 from stream.base.errors import ArgumentError, StateError
 from stream.loader.loader import Loader
 from stream.loader.opening import load_loader
-from stream.order import sample_run as segment
 
 BRIDGE = {"bridge": 1}
 OPENPI = ("episode_metadata/recording_folderpath", "episode_metadata/file_path")
@@ -52,23 +51,21 @@ def test_listed_episodes_are_kept_or_left_out(
     value: Any = ids if verb == "keep" else {"leave_out": ids}
     mixture: Any = BRIDGE
     episodes: Any = None
+    id_file = tmp_path / "ids.txt"
+    id_file.write_text("\n".join(ids) + "\n")
     if form == "argument":
         episodes = {"bridge": value}
     elif form == "file":
         episodes = tmp_path / "episodes.json"
         episodes.write_text(json.dumps({"bridge": value}))
     elif form == "file of ids":
-        (tmp_path / "ids.txt").write_text("\n".join(ids) + "\n")
-        episodes = {"bridge": {verb: str(tmp_path / "ids.txt")}}
+        episodes = {"bridge": {verb: str(id_file)}}
     elif form == "member":
         mixture = {"bridge": {"episodes": value}}
     else:
-        (tmp_path / "ids.txt").write_text("\n".join(ids))
-        text = f"members: {{bridge: {{split: train, episodes: {{{verb}: ids.txt}}}}}}"
-        if verb == "keep":
-            text = "members: {bridge: {split: train, episodes: ids.txt}}"
-        (tmp_path / "soup.yaml").write_text(text.replace("ids.txt", str(tmp_path / "ids.txt")))
+        entry = id_file if verb == "keep" else f"{{{verb}: {id_file}}}"
         mixture = tmp_path / "soup.yaml"
+        mixture.write_text(f"members: {{bridge: {{split: train, episodes: {entry}}}}}")
     loader = make_loader(root, mixture, batch_size=4, episodes=episodes)
     expected = [sample for sample in every if (sample[0] in ids) == (verb == "keep")]
     assert samples(loader) == expected
@@ -97,21 +94,6 @@ def test_an_episode_that_is_named_in_several_ways_keeps_the_ranges_of_all(root: 
     assert named.describe()["droid"]["unknown_episodes"] == {}
 
 
-@pytest.mark.parametrize(
-    ("argument", "value", "message"),
-    [
-        ("episodes", [], "expected a list of texts"),
-        ("keep_ranges", {}, "all samples are left out"),
-        ("filters", 0, "0"),
-    ],
-)
-def test_an_empty_choice_of_a_member_keeps_nothing_or_is_refused(
-    root: Path, argument: str, value: Any, message: str
-) -> None:
-    with pytest.raises(ArgumentError, match=message):
-        make_loader(root, {"bridge": {argument: value}}, batch_size=4)
-
-
 def test_choices_add_up_and_are_counted_by_reason(root: Path, every: list[tuple[str, int]]) -> None:
     names = sorted({name for name, _ in every})
     loader = make_loader(
@@ -132,19 +114,6 @@ def test_choices_add_up_and_are_counted_by_reason(root: Path, every: list[tuple[
         "episodes": len(by_episode),
         "keep_ranges": len(every) - len(by_filter) - len(by_episode) - len(samples(loader)),
     }
-
-
-def test_the_same_dataset_comes_twice_with_other_choices(root: Path, every: list[tuple[str, int]]) -> None:
-    mixture = {
-        "early": {"dataset": "bridge", "weight": 3, "filters": [("step", "<", 2)]},
-        "late": {"dataset": "bridge", "split": "train[1:]", "filters": [("step", ">=", 2)]},
-    }
-    loader = make_loader(root, mixture, batch_size=16)
-    assert loader.dataset_names == ("early", "late")
-    assert loader.weights == {"early": 0.75, "late": 0.25}
-    for ref in (ref for step in range(9) for ref in loader.describe(step)):
-        assert (ref.dataset == "early") == (ref.step < 2)
-    assert loader.batch_at(3)["frames"].shape[0] == 16
 
 
 def test_choices_survive_saving_and_a_changed_file_is_refused(root: Path, tmp_path: Path) -> None:
@@ -178,7 +147,6 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"episodes": {"bridge": {"drop": ["a"]}}}, "episodes: bridge: keys .*; expected `keep` or `leave_out`"),
     ({"episodes": {"bridge": [1, 2]}}, "episodes: bridge: .*expected a list of texts, the ids of episodes"),
     ({"episodes": {"brigde": ["a"]}}, "episodes: no member 'brigde'; did you mean 'bridge'"),
-    ({"episodes": {"bridge": ["bridge-train_tfrecord*"]}}, "has none of the 1 episodes"),
     ({"episodes": {"bridge": ["bridge%*"]}}, "has none of the 1 episodes"),
     ({"keep_ranges": {"bridge": {"bridge-train.tfrecord______*": [[0, 5]]}}}, "has none of the 1 episodes"),
     ({"episodes": {"bridge": ["a", "b"]}}, "has none of the 2 episodes, such as 'a'; its ids look like '.*__0'"),
@@ -195,40 +163,15 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 def test_a_wrong_choice_is_one_clear_error(arguments: dict[str, Any], message: str, oxe_root: Path) -> None:
     with pytest.raises(ArgumentError, match=message):
         make_loader(oxe_root, BRIDGE, batch_size=4, **arguments)
+    for entry, member_message in (({"episodes": []}, "expected a list of texts"), ({"keep_ranges": {}}, "left out")):
+        with pytest.raises(ArgumentError, match=member_message):
+            make_loader(oxe_root, {"bridge": entry}, batch_size=4)
 
 
-@pytest.mark.parametrize("chunk", [1, 7, 19])
-def test_choices_are_the_same_in_chunks_of_any_size(root: Path, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    ids = [name for name, _ in samples(make_loader(root, BRIDGE, batch_size=4))]
-    choices = (
-        {"filters": [("step", ">", 1)]},
-        {"filters": [("language", "!=", "")], "episodes": {"bridge": sorted(set(ids))[1:3]}},
-        {"keep_ranges": {"bridge": {ids[-1]: [[1, 3]], ids[0]: [[0, 2]]}}},
-        {"min_actions": 7},
-    )
-    unchunked = [samples(make_loader(root, BRIDGE, batch_size=4, **chosen)) for chosen in choices]
-    monkeypatch.setattr(segment, "_CHUNK", chunk)
-    assert [samples(make_loader(root, BRIDGE, batch_size=4, **chosen)) for chosen in choices] == unchunked
-
-
-@pytest.mark.parametrize("options", [{}, {"samples_per_episode": 2}, {"filters": [("step", ">", 0)]}])
-@pytest.mark.parametrize("count", [1, 4, 8])
-def test_steps_with_too_few_actions_are_no_samples(root: Path, count: int, options: dict[str, Any]) -> None:
-    before = make_loader(root, BRIDGE, batch_size=4, **{**options, "samples_per_episode": 0})
-    loader = make_loader(root, BRIDGE, batch_size=4, min_actions=count, horizon=count, passes=1, **options)
-    (split,) = before.data.sample_index.splits
-    lengths = dict(
-        zip(*(split.episodes.arrow()[name].to_pylist() for name in ("episode_id", "num_steps")), strict=True)
-    )
-    expected = [(name, step) for name, step in samples(before) if step + count <= lengths[name]]
-    assert set(samples(loader)) <= set(expected)
-    assert all(batch["action_mask"].any(axis=2).all() for batch in loader)
-    if "samples_per_episode" not in options:
-        assert samples(loader) == expected
-        assert loader.stats()["left_out"]["bridge"].get("actions", 0) >= len(samples(before)) - len(expected)
-    if count > 1:
-        with pytest.raises(StateError, match=r"that min_actions= .* leave out: \[0, 0\] was \[0, [37]\]"):
-            make_loader(root, BRIDGE, batch_size=4, passes=1, **options).step_of(loader.state_at(3))
+def test_a_state_is_bound_to_the_actions_that_must_exist(root: Path) -> None:
+    state = make_loader(root, BRIDGE, batch_size=4, min_actions=8).state_at(3)
+    with pytest.raises(StateError, match=r"that min_actions= .* leave out: \[0, 0\] was \[0, 7\]"):
+        make_loader(root, BRIDGE, batch_size=4).step_of(state)
 
 
 def test_more_actions_than_any_episode_has_are_said(root: Path) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import operator as operators
 import re
 from pathlib import Path
 from typing import Any
@@ -11,46 +12,87 @@ import pytest
 
 from stream import load_loader, make_loader
 from stream.base.errors import ArgumentError, FormatError, StateError
+from stream.format.index import SplitIndex
+from stream.format.names import TableKind
+from stream.format.schema import FIRST_FIELDS
 from stream.order.filters import _MATCH, Filter, canonical_filters, parse_filters
-from tests.stream.index_root import change_table, write_dataset
-from tests.stream.small_index import RECORDS, SmallIndex, small_index
+from tests.stream.index_root import change_table, open_split, read_table, with_values, write_dataset
 
 GRIP = np.array([-0.34516162, 0.1, np.nan, 2.0] * 6, np.float32)[:18]
 
 
-@pytest.fixture
-def index(tmp_path: Path) -> SmallIndex:
-    steps = {
-        "grip": pa.array(GRIP),
-        "half": pa.array(GRIP.astype(np.float16)),
-        "gap": pa.array([None if i % 3 == 0 else float(i) for i in range(18)], pa.float64()),
-        "is_first": pa.array([i % 6 == 0 for i in range(18)]),
-        "v1.0.step": pa.array(range(18), pa.int64()),
-        "single": pa.FixedSizeListArray.from_arrays(pa.array(range(18), pa.int32()), 1),
-        "missing single": pa.FixedSizeListArray.from_arrays(
-            pa.array(range(18), pa.int32()), 1, mask=pa.array([i == 1 for i in range(18)])
-        ),
-        "observation/state": pa.FixedSizeListArray.from_arrays(pa.array(range(54), pa.int32()), 3),
-        "note": pa.array([None, "a", "b"] * 6, pa.large_string()).dictionary_encode(),
-        "vector": pa.FixedSizeListArray.from_arrays(
-            pa.array([x for i in range(18) for x in (i, (1.0, np.nan, np.inf, -np.inf)[i % 4])], pa.float32()),
-            2,
-            mask=pa.array([i == 0 for i in range(18)]),
-        ),
-        "empty": pa.nulls(18, pa.float32()),
-        "empty vector": pa.FixedSizeListArray.from_arrays(
-            pa.array([0.0] * 36, pa.float32()), 2, mask=pa.array([True] * 18)
-        ),
-        "plain note": pa.array([None, "a", "b"] * 6, pa.large_string()),
-        "step_": pa.array(range(100, 118), pa.int32()),
-        "action": pa.FixedSizeListArray.from_arrays(pa.array(GRIP), 1),
-        "action_": pa.array(range(18), pa.int32()),
+EPISODES, STEPS, RECORDS = 3, 6, 4
+Rows = list[dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[SplitIndex, Rows]:
+    """An index of three episodes of six steps, four records each; and each record's values by ``table.column``."""
+    lengths = {"train": [[STEPS, STEPS], [STEPS]]}
+    folder = write_dataset(tmp_path_factory.mktemp("small"), "bridge", lengths, size=(8, 8))
+    single, masked = pa.array(range(18), pa.int32()), pa.array([i == 1 for i in range(18)])
+    numbers = [x for i in range(18) for x in (i, (1.0, np.nan, np.inf, -np.inf)[i % 4])]
+    first, nothing = pa.array([i == 0 for i in range(18)]), pa.array([True] * 18)
+    columns: dict[TableKind, dict[str, Any]] = {
+        "episodes": {
+            "episode_id": ["e0", "e1", "e2"],
+            "language": ["", "pick", "place"],
+            "robot": ["arm", "arm", "hand"],
+            "success": pa.array([True, False, True]),
+            "score": pa.array([1.0, float("nan"), None], pa.float64()),
+        },
+        "steps": {
+            "language": ["pick", "place", "wait"] * 6,
+            "grip": pa.array(GRIP),
+            "half": pa.array(GRIP.astype(np.float16)),
+            "gap": pa.array([None if i % 3 == 0 else float(i) for i in range(18)], pa.float64()),
+            "is_first": pa.array([i % 6 == 0 for i in range(18)]),
+            "v1.0.step": pa.array(range(18), pa.int64()),
+            "single": pa.FixedSizeListArray.from_arrays(single, 1),
+            "missing single": pa.FixedSizeListArray.from_arrays(single, 1, mask=masked),
+            "observation/state": pa.FixedSizeListArray.from_arrays(pa.array(range(54), pa.int32()), 3),
+            "note": pa.array([None, "a", "b"] * 6, pa.large_string()).dictionary_encode(),
+            "vector": pa.FixedSizeListArray.from_arrays(pa.array(numbers, pa.float32()), 2, mask=first),
+            "empty": pa.nulls(18, pa.float32()),
+            "empty vector": pa.FixedSizeListArray.from_arrays(pa.array([0.0] * 36, pa.float32()), 2, mask=nothing),
+            "plain note": pa.array([None, "a", "b"] * 6, pa.large_string()),
+            "step_": pa.array(range(100, 118), pa.int32()),
+            "action": pa.FixedSizeListArray.from_arrays(pa.array(GRIP), 1),
+            "action_": single,
+        },
+        "records": {"xxh3_64": np.uint64(2**64 - 1) - np.arange(EPISODES * RECORDS, dtype=np.uint64)},
     }
-    score = pa.array([1.0, float("nan"), None], pa.float64())
-    return small_index(tmp_path, steps=steps, episodes={"success": [True, False, True], "score": score})
+    tables = {}
+    for kind, values_by_name in columns.items():
+
+        def change(table: pa.Table, kind: TableKind = kind, values_by_name: Any = values_by_name) -> pa.Table:
+            table = table.select([field.name for field in FIRST_FIELDS[kind]])
+            for name, values in values_by_name.items():
+                known = name in table.column_names
+                table = with_values(table, name, values) if known else table.append_column(name, values)
+            return table
+
+        change_table(folder, kind, change)
+        tables[kind] = read_table(folder, kind).to_pylist()
+    rows = []
+    for record in tables["records"]:
+        step, episode = tables["steps"][record["steps_row"]], tables["episodes"][record["episode"]]
+        named: list[tuple[str, dict[str, Any]]] = [("records", record), ("steps", step), ("episodes", episode)]
+        rows.append({f"{kind}.{key}": value for kind, values in named for key, value in values.items()})
+    return open_split(folder), rows
 
 
-def selected(index: SmallIndex, *conditions: tuple[str, str, Any]) -> list[int]:
+@pytest.fixture
+def index(small: tuple[SplitIndex, Rows]) -> SplitIndex:
+    return small[0]
+
+
+@pytest.fixture
+def rows(small: tuple[SplitIndex, Rows]) -> Rows:
+    return small[1]
+
+
+def selected(index: SplitIndex, *conditions: tuple[str, str, Any]) -> list[int]:
     kept = [chosen(condition).select(index, slice(0, len(index.records))) for condition in conditions]
     return np.flatnonzero(np.logical_and.reduce(kept)).tolist()
 
@@ -61,45 +103,18 @@ def chosen(condition: tuple[str, str, Any]) -> Filter:
 
 
 COMPARED: dict[str, Any] = {
-    "==": lambda value, operand: value == operand,
-    "!=": lambda value, operand: value != operand,
-    "<": lambda value, operand: value < operand,
-    "<=": lambda value, operand: value <= operand,
-    ">": lambda value, operand: value > operand,
-    ">=": lambda value, operand: value >= operand,
+    **{"==": operators.eq, "!=": operators.ne, "<": operators.lt, "<=": operators.le},
+    **{">": operators.gt, ">=": operators.ge},
     "in": lambda value, operand: value in operand,
     "not in": lambda value, operand: value not in operand,
 }
 
 
 @pytest.mark.parametrize("column", ["note", "plain note"])
-@pytest.mark.parametrize(
-    ("how", "operand", "expected"),
-    [("contains", "b", {"b"}), ("matches", "^[ab]$", {"a", "b"}), ("matches", "c|^b", {"b"})],
-)
-def test_a_text_is_found_by_a_part_or_an_expression(
-    index: SmallIndex, column: str, how: str, operand: str, expected: set[str]
-) -> None:
-    union = {row for text in expected for row in selected(index, (column, "==", text))}
-    assert selected(index, (column, how, operand)) == sorted(union)
-    assert union
-
-
-@pytest.mark.parametrize(
-    ("condition", "message"),
-    [
-        (("note", "matches", "("), "the regular expression has an error: missing"),
-        (("note", "contains", 3), "contains takes a text"),
-        (("step", "contains", "3"), "cannot compare int32 by contains with '3'"),
-        (("note", "is_finite", True), "its values are texts or lists; is_finite is for columns of numbers and vectors"),
-        (("grip", "is_finite", 1), "is_finite takes True, or False for what is not finite"),
-        (("vector", ">", 1), "filter on columns of one number or text, or vectors by is_finite"),
-        (("grip", ">"), "expected (column, operator, value)"),
-    ],
-)
-def test_a_search_that_does_not_fit_the_column_is_an_error(index: SmallIndex, condition: Any, message: str) -> None:
-    with pytest.raises(ArgumentError, match=re.escape(message)):
-        selected(index, condition)
+def test_a_text_is_found_by_a_part_or_an_expression(index: SplitIndex, column: str) -> None:
+    searches = (("contains", "b", ["b"]), ("matches", "^[ab]$", ["a", "b"]), ("matches", "c|^b", ["b"]))
+    for how, operand, texts in searches:
+        assert selected(index, (column, how, operand)) == selected(index, (column, "in", texts)) != []
 
 
 @pytest.mark.parametrize("operator", COMPARED)
@@ -120,48 +135,39 @@ def test_a_search_that_does_not_fit_the_column_is_an_error(index: SmallIndex, co
         ("success", "episodes.success", False),
         ("robot", "episodes.robot", "arm"),
         ("episode_id", "episodes.episode_id", "e1"),
-        ("steps.language", "steps.language", "place"),
+        ("gap", "steps.gap", 5.0),
+        ("note", "steps.note", "a"),
+        ("plain note", "steps.plain note", "a"),
     ],
 )
-def test_an_operator_selects_what_python_selects(
-    index: SmallIndex, column: str, full_name: str, value: Any, operator: str
+def test_an_operator_selects_what_python_selects_and_nothing_of_null_and_nan(
+    index: SplitIndex, rows: Rows, column: str, full_name: str, value: Any, operator: str
 ) -> None:
     operand = [value] if "in" in operator else value
-    column_values = [(i, row[full_name]) for i, row in enumerate(index.rows)]
-    expected = [i for i, number in column_values if number == number and COMPARED[operator](number, operand)]
+    column_values = [(i, row[full_name]) for i, row in enumerate(rows)]
+    real = [(i, number) for i, number in column_values if number is not None and number == number]
+    expected = [i for i, number in real if COMPARED[operator](number, operand)]
     assert selected(index, (column, operator, operand)) == expected
-
-
-def test_conditions_all_have_to_hold(index: SmallIndex) -> None:
-    rows = selected(index, ("step", ">", 0), ("step", "<=", 2), ("records.episode", "==", 1))
-    assert rows == [RECORDS + 1, RECORDS + 2]
-
-
-def test_a_part_of_the_records_is_selected_alone(index: SmallIndex) -> None:
-    for condition in (("records.step", "<", 2), ("steps.step", ">", 1), ("robot", "==", "hand")):
-        is_kept = chosen(condition).select(index, slice(0, len(index.records)))
-        for rows in (slice(3, 9), slice(8, 12), slice(5, 5)):
-            np.testing.assert_array_equal(chosen(condition).select(index, rows), is_kept[rows])
 
 
 @pytest.mark.parametrize("value", [-0.34516162, -0.34516161680221558, np.float32(-0.34516162)])
 @pytest.mark.parametrize("column", ["grip", "half"])
-def test_a_float_column_is_compared_in_its_own_type(index: SmallIndex, column: str, value: Any) -> None:
-    rows = [i for i, row in enumerate(index.rows) if abs(row["steps.grip"] + 0.345) < 0.01]
-    assert rows
-    assert selected(index, (column, "==", value)) == rows
-    assert selected(index, (column, "in", [value, 7.0])) == rows
-    assert selected(index, (column, "<=", value)) == rows
+def test_a_float_column_is_compared_in_its_own_type(index: SplitIndex, rows: Rows, column: str, value: Any) -> None:
+    near = [i for i, row in enumerate(rows) if abs(row["steps.grip"] + 0.345) < 0.01]
+    assert near
+    assert selected(index, (column, "==", value)) == near
+    assert selected(index, (column, "in", [value, 7.0])) == near
+    assert selected(index, (column, "<=", value)) == near
     assert selected(index, (column, "<", value)) == []
 
 
-def test_a_value_beyond_the_type_of_a_float_column_is_beyond_its_values(index: SmallIndex) -> None:
-    present = [i for i, row in enumerate(index.rows) if not np.isnan(row["steps.half"])]
+def test_a_value_beyond_the_type_of_a_float_column_is_beyond_its_values(index: SplitIndex, rows: Rows) -> None:
+    present = [i for i, row in enumerate(rows) if not np.isnan(row["steps.half"])]
     assert selected(index, ("half", "<", 1e9)) == present
     assert selected(index, ("grip", "<", 1e300)) == present
 
 
-def test_whole_numbers_compare_with_fractions_and_beyond_their_type(index: SmallIndex) -> None:
+def test_whole_numbers_compare_with_fractions_and_beyond_their_type(index: SplitIndex) -> None:
     assert selected(index, ("step", "<", 2.5)) == selected(index, ("step", "<=", 2.0)) != []
     assert selected(index, ("step", "in", [0.0, 2.0])) == selected(index, ("step", "in", [0, 2])) != []
     for large in (2**40, 2**70):
@@ -169,31 +175,13 @@ def test_whole_numbers_compare_with_fractions_and_beyond_their_type(index: Small
         assert selected(index, ("step", "in", [2, large])) == selected(index, ("step", "in", [2, 2.5])) != []
 
 
-@pytest.mark.parametrize(
-    ("operator", "value"), [("==", 5.0), ("!=", 5.0), (">", -1.0), ("not in", [5.0]), ("not in", [])]
-)
-def test_null_fulfils_no_condition(index: SmallIndex, operator: str, value: Any) -> None:
-    column_values = [(i, row["steps.gap"]) for i, row in enumerate(index.rows)]
-    expected = [i for i, number in column_values if number is not None and COMPARED[operator](number, value)]
-    assert selected(index, ("gap", operator, value)) == expected
-    assert 0 not in selected(index, ("missing single", ">=", 0), ("step", "==", 1))
-
-
-@pytest.mark.parametrize("column", ["grip", "half"])
-@pytest.mark.parametrize("operator", COMPARED)
-def test_nan_fulfils_no_condition(index: SmallIndex, column: str, operator: str) -> None:
-    value: Any = [2.0] if "in" in operator else 2.0
-    numbers = [(i, float(row[f"steps.{column}"])) for i, row in enumerate(index.rows)]
-    expected = [i for i, number in numbers if number == number and COMPARED[operator](number, value)]
-    assert selected(index, (column, operator, value)) == expected
-    assert any(number != number for _, number in numbers)
-
-
 @pytest.mark.parametrize("column", ["vector", "grip", "half", "action", "gap", "score", "step", "is_first", "single"])
-def test_is_finite_holds_for_numbers_and_vectors_of_which_every_number_is(index: SmallIndex, column: str) -> None:
+def test_is_finite_holds_for_numbers_and_vectors_of_which_every_number_is(
+    index: SplitIndex, rows: Rows, column: str
+) -> None:
     kind = "episodes" if column == "score" else "steps"
     name = "action_" if column == "action" else column  # the dataset's own feature
-    values = [row[f"{kind}.{name}"] for row in index.rows]
+    values = [row[f"{kind}.{name}"] for row in rows]
     finite = {row: bool(np.isfinite(value).all()) for row, value in enumerate(values) if value is not None}
     kept = selected(index, (column, "is_finite", True))
     assert kept == [row for row, holds in finite.items() if holds]
@@ -210,31 +198,13 @@ def test_is_finite_holds_for_numbers_and_vectors_of_which_every_number_is(index:
         *((name, "is_finite", how) for name in ("empty", "empty vector") for how in (True, False)),
     ],
 )
-def test_no_condition_holds_where_every_value_of_a_column_is_missing(index: SmallIndex, condition: Any) -> None:
+def test_no_condition_holds_where_every_value_of_a_column_is_missing(index: SplitIndex, condition: Any) -> None:
     assert selected(index, condition) == []
     assert chosen(condition).select(index, slice(0, 0)).tolist() == []
 
 
-def test_steps_without_a_finite_action_are_no_samples(tmp_path: Path) -> None:
-    folder = write_dataset(tmp_path, "demo", {"train": [[5, 5]]}, offset=1, size=(8, 8))
-    actions = np.arange(20, dtype=np.float32).reshape(10, 2)
-    actions[[1, 7], [0, 1]] = np.nan, np.inf
-
-    def add(table: pa.Table) -> pa.Table:
-        return table.append_column("command", pa.FixedSizeListArray.from_arrays(pa.array(actions.ravel()), 2))
-
-    change_table(folder, "steps", add)
-    arguments: Any = {"batch_size": 4, "passes": 1, "columns": ["command"]}
-    batches = list(make_loader(tmp_path, "demo", filters=[("command", "is_finite", True)], **arguments))
-    assert all(np.isfinite(batch["command"]).all() for batch in batches)
-    bad = list(make_loader(tmp_path, "demo", filters={"demo": [("command", "is_finite", False)]}, **arguments))
-    bad_steps = {(int(e), int(s)) for batch in bad for e, s in zip(batch["episode"], batch["step"], strict=True)}
-    assert bad_steps == {(0, 1), (1, 2)}
-    assert sum(len(batch["step"]) for batch in batches) == make_loader(tmp_path, "demo", **arguments).sizes["demo"] - 2
-
-
 @pytest.mark.parametrize("samples", ["records", "steps"])
-def test_language_is_that_of_the_step_and_not_the_first_one_of_the_episode(index: SmallIndex, samples: Any) -> None:
+def test_language_is_that_of_the_step_and_not_the_first_one_of_the_episode(index: SplitIndex, samples: Any) -> None:
     rows = slice(0, len(index.table(samples)))
     kept = chosen(("language", "contains", "pick")).select(index, rows, samples)
     at = index.records.array("steps_row") if samples == "records" else np.arange(len(index.steps))
@@ -243,24 +213,8 @@ def test_language_is_that_of_the_step_and_not_the_first_one_of_the_episode(index
     assert first.any() and (first != kept).any()
 
 
-@pytest.mark.parametrize("condition", [("language", "contains", "close"), ("language", "!=", ""), ("note", "!=", "")])
-def test_batches_show_the_texts_that_a_filter_chose(tmp_path: Path, condition: tuple[str, str, Any]) -> None:
-    write_dataset(tmp_path, "bridge", {"train": [[9, 12], [15, 8, 11]]})
-    every, kept = (
-        make_loader(tmp_path, "bridge", batch_size=1, columns=["note"], shuffle="none", filters=filters)
-        for filters in (None, [condition])
-    )
-    column, how, operand = condition
-    texts, search = (
-        [batch[column][0] for batch in (loader.batch_at(step) for step in range(sum(loader.sizes.values())))]
-        for loader in (every, kept)
-    )
-    assert search == [text for text in texts if (operand in text if how == "contains" else text != operand)] != texts
-    assert kept.describe()["bridge"]["left_out"]["filters"] == len(texts) - len(search)
-
-
 def test_the_distinct_texts_of_a_dictionary_are_compared_once(
-    index: SmallIndex, monkeypatch: pytest.MonkeyPatch
+    index: SplitIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[str] = []
 
@@ -273,27 +227,19 @@ def test_the_distinct_texts_of_a_dictionary_are_compared_once(
     assert sorted(seen) == ["pick", "place", "wait"]
 
 
-@pytest.mark.parametrize("column", ["note", "plain note"])
-@pytest.mark.parametrize(("operator", "value"), [("==", "a"), ("!=", "a"), ("in", ["b", "c"]), ("not in", ["b"])])
-def test_texts_may_be_missing(index: SmallIndex, column: str, operator: str, value: Any) -> None:
-    column_texts = [(i, row[f"steps.{column}"]) for i, row in enumerate(index.rows)]
-    expected = [i for i, text in column_texts if text is not None and COMPARED[operator](text, value)]
-    assert selected(index, (column, operator, value)) == expected != []
-
-
-def test_a_vector_of_one_number_counts_as_a_number(index: SmallIndex) -> None:
+def test_a_vector_of_one_number_counts_as_a_number(index: SplitIndex) -> None:
     assert selected(index, ("single", "<", 3)) == selected(index, ("steps.v1.0.step", "<", 3)) == [0, 1, 2]
     assert 1 not in selected(index, ("missing single", "<", 3))
 
 
-def test_a_name_with_dots_is_a_name_of_its_own(index: SmallIndex) -> None:
+def test_a_name_with_dots_is_a_name_of_its_own(index: SplitIndex) -> None:
     assert selected(index, ("v1.0.step", "<", 3)) == [0, 1, 2]
     with pytest.raises(ArgumentError, match=r"no column 'records\.observation\.step'"):
         selected(index, ("records.observation.step", "==", 1))
 
 
 def test_a_feature_of_the_dataset_goes_before_a_derived_vector_and_behind_the_formats_own_column(
-    index: SmallIndex,
+    index: SplitIndex,
 ) -> None:
     assert selected(index, ("action", "==", 7)) == selected(index, ("steps.action", "==", 7)) == [RECORDS + 1]
     assert selected(index, ("steps.step", "==", 1), ("episode", "==", 0)) == [1]
@@ -307,26 +253,31 @@ def test_a_feature_of_the_dataset_goes_before_a_derived_vector_and_behind_the_fo
         (("records.language", "==", "a"), "no column 'records.language'"),
         (("episodes.step", "==", 1), "no column 'episodes.step'"),
         (("observation/state", "==", 1), "its values are vectors"),
+        (("note", "matches", "("), "the regular expression has an error: missing"),
+        (("note", "contains", 3), "contains takes a text"),
+        (("step", "contains", "3"), "cannot compare int32 by contains with '3'"),
+        (("note", "is_finite", True), "its values are texts or lists; is_finite is for columns of numbers and vectors"),
+        (("grip", "is_finite", 1), "is_finite takes True, or False for what is not finite"),
+        (("vector", ">", 1), "filter on columns of one number or text, or vectors by is_finite"),
+        (("grip", ">"), "expected (column, operator, value)"),
         (("robot", "<", 5), "cannot compare texts by < with 5"),
         (("episode_id", "in", [5]), "cannot compare texts by in with"),
         (("step", "==", "five"), "cannot compare int32 by == with 'five'"),
         (("step", "==", True), "cannot compare int32 by == with True"),
-        (("grip", "==", "2"), "cannot compare float32 by == with '2'"),
         (("grip", "in", ["2"]), "cannot compare float32 by in with"),
         (("is_first", "==", 1), "cannot compare bool by == with 1"),
-        (("step", "in", ["a"]), "cannot compare int32 by in"),
     ],
 )
 def test_a_condition_that_cannot_be_asked_is_refused(
-    index: SmallIndex, condition: tuple[str, str, Any], message: str
+    index: SplitIndex, condition: tuple[str, str, Any], message: str
 ) -> None:
-    with pytest.raises(ArgumentError, match=message):
+    with pytest.raises(ArgumentError, match=re.escape(message)):
         selected(index, condition)
 
 
 @pytest.mark.parametrize("row", [-1, 18, 2**40])
-def test_a_record_outside_of_its_tables_is_damage(index: SmallIndex, row: int) -> None:
-    index.records.__dict__["content"] = index.records.content.copy()
+def test_a_record_outside_of_its_tables_is_damage(index: SplitIndex, row: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(index.records.__dict__, "content", index.records.content.copy())
     index.records.array("steps_row")[3] = row
     with pytest.raises(FormatError, match=r"records\.arrow: names rows .* of steps, which has 18"):
         selected(index, ("is_first", "==", True))
@@ -337,14 +288,11 @@ def test_a_record_outside_of_its_tables_is_damage(index: SmallIndex, row: int) -
     [
         (5, "expected a list of"),
         ("step > 1", "expected a list of"),
-        (["step > 1"], r"expected \(column, operator, value\)"),
         ([("step", ">")], r"expected \(column, operator, value\)"),
         ([("step", "=", 1)], "operators are == != < <= > >= in not in"),
-        ([("step", "~", 1)], "operators are"),
         ([("step", ["=="], 1)], "operators are"),
         ([(3, "==", 1)], "operators are"),
         ([("robot", "in", "widowx")], "expected a list of values"),
-        ([("robot", "not in", "widowx")], "expected a list of values"),
         ([("step", "in", 5)], "expected a list of values"),
         ([("step", "in", {1, "a"})], "a number and a text in one list"),
         ([("step", "in", [1, True])], "a number and true or false in one list"),
@@ -354,7 +302,6 @@ def test_a_record_outside_of_its_tables_is_damage(index: SmallIndex, row: int) -
         ([("step", "==", np.arange(2))], "expected a number, a text"),
         ([("step", "==", float("nan"))], "NaN equals nothing"),
         ({"brigde": []}, "no member 'brigde'; did you mean 'bridge'"),
-        ({"bridge": "step > 1"}, "expected a list of"),
         ({"bridge": [("step", "=", 1)]}, "operators are"),
     ],
 )
@@ -378,18 +325,10 @@ SAME_VALUES = {
 
 @pytest.mark.parametrize("name", [*SAME_VALUES, "generator"])
 def test_the_same_values_in_any_collection_are_the_same_filter(name: str) -> None:
-    values = SAME_VALUES.get(name, (number for number in (3, 1)))
+    values = SAME_VALUES.get(name, iter((3, 1)))
     canonical = canonical_filters([("step", "in", values)])
     assert canonical == json.loads(json.dumps(canonical)) == [["step", "in", [1, 3]]]
     assert parse_filters(canonical, ["bridge"]) == {"bridge": [chosen(("step", "in", [1, 3]))]}
-
-
-def test_a_generator_is_read_once_for_all_splits_and_saving(index: SmallIndex) -> None:
-    kept_filter = chosen(("step", "in", (number for number in (0, 2))))
-    everything = slice(0, len(index.records))
-    first = kept_filter.select(index, everything)
-    assert first.sum() == 6
-    np.testing.assert_array_equal(kept_filter.select(index, everything), first)
 
 
 def test_different_filters_have_different_fingerprints_and_the_same_the_same() -> None:
@@ -412,10 +351,8 @@ def test_no_filter_keeps_everything(filters: Any) -> None:
     assert parse_filters(filters, ["bridge", "kuka"]) == {}
 
 
-@pytest.mark.parametrize("make", [set, range, np.arange, iter], ids=["set", "range", "numpy", "generator"])
-def test_a_loader_with_any_collection_is_saved_and_goes_on(oxe_root: Path, tmp_path: Path, make: Any) -> None:
-    values = make(1, 4) if make in (range, np.arange) else make([3, 1, 2])
-    loader = make_loader(oxe_root, {"bridge": 1}, batch_size=4, filters=[("step", "in", values)])
+def test_a_loader_with_a_collection_that_is_read_once_is_saved_and_goes_on(oxe_root: Path, tmp_path: Path) -> None:
+    loader = make_loader(oxe_root, {"bridge": 1}, batch_size=4, filters=[("step", "in", iter([3, 1, 2]))])
     plain = make_loader(oxe_root, {"bridge": 1}, batch_size=4, filters=[("step", "in", [1, 2, 3])])
     assert loader.sizes == plain.sizes
     assert plain.step_of(loader.state_at(7)) == 7

@@ -36,32 +36,20 @@ def write(folder: Path, text: str, *, name: str = "mine.yaml") -> Path:
     return path
 
 
-def test_the_packaged_mixtures_are_those_of_the_registry() -> None:
-    assert "oxe29" in PACKAGED
-    assert sorted(load_registry().mixtures) == PACKAGED
-
-
 @pytest.mark.parametrize("role", ["train", "val"])
 @pytest.mark.parametrize("name", PACKAGED)
 def test_a_packaged_mixture_is_read_as_convert_reads_it(catalog: Catalog, name: str, role: str) -> None:
+    assert sorted(load_registry().mixtures) == PACKAGED
     file = load_registry().mixtures[name]
     expected = {key: entry for key, entry in file.members.items() if entry.weight != 0}
     members = members_of(name, role, catalog)
     assert [member.dataset for member in members] == list(expected)
-    for mine, entry_read in zip(members, expected.values(), strict=True):
-        assert (mine.split, mine.weights, mine.offset) == (
-            entry_read.splits[role],
-            (entry_read.weight,),
-            entry_read.offset,
-        )
+    for mine, entry in zip(members, expected.values(), strict=True):
+        assert (mine.split, mine.weights, mine.offset) == (entry.splits[role], (entry.weight,), entry.offset)
 
 
-def test_the_name_of_a_dataset_is_a_mixture_of_it_alone(catalog: Catalog) -> None:
+def test_names_of_datasets_are_a_mixture_of_equal_weights(catalog: Catalog) -> None:
     assert members_of("bridge", "train[:5]", catalog) == [Member("bridge", "train[:5]", (1.0,))]
-    assert members_of("bridge:0.1.0", "val", catalog) == [Member("bridge:0.1.0", "val", (1.0,))]
-
-
-def test_names_with_commas_between_are_a_mixture_of_equal_weights(catalog: Catalog) -> None:
     members = [Member("bridge", "train[:5]", (1.0,)), Member("kuka:0.1.0", "train[:5]", (1.0,))]
     assert members_of("bridge, kuka:0.1.0", "train[:5]", catalog) == members
 
@@ -85,7 +73,7 @@ def test_a_dataset_of_two_versions_is_refused(oxe_root: Path) -> None:
         open_mixture(oxe_root, "bridge,bridge:0.1.0", split="train", spec=SampleSpec())
 
 
-@pytest.mark.parametrize("mixture", ["oxe29", "bridge", "bridge:0.1.0", "rt1", "bridge,kuka", {"bridge": 1}])
+@pytest.mark.parametrize("mixture", ["oxe29", "bridge:0.1.0", "rt1", "bridge,kuka", {"bridge": 1}])
 @pytest.mark.parametrize("levels", [0, 1, 2])
 def test_a_root_of_tfds_datasets_says_that_it_is_not_converted(tmp_path: Path, mixture: Any, levels: int) -> None:
     source = tmp_path / "tfds"
@@ -111,31 +99,18 @@ def test_a_tfds_dataset_among_converted_ones_is_named(tmp_path: Path, oxe_root: 
 @pytest.mark.parametrize(
     ("weight", "expected"),
     [
-        (2, 2.0),
-        (0.25, 0.25),
+        (2, 2),
         (np.float32(0.5), 0.5),
-        (np.int64(3), 3.0),
-        ("size", "size"),
-        ({"size_power": 0.5}, SizePower(size_power=0.5)),
-        ({"size_power": 1, "factor": 3}, SizePower(size_power=1, factor=3)),
-        (SizePower(size_power=2), SizePower(size_power=2)),
+        (np.int64(3), 3),
+        ("size", 400),
+        ({"size_power": 0.5}, 20),
+        ({"size_power": 0.5, "factor": 1.5}, 30),
+        (SizePower(size_power=0), 1),
     ],
 )
-def test_a_weight_is_a_number_or_rests_on_the_size(catalog: Catalog, weight: Any, expected: Any) -> None:
+def test_a_weight_is_a_number_or_rests_on_the_size(catalog: Catalog, weight: Any, expected: float) -> None:
     (member,) = members_of({"bridge": weight}, "train", catalog)
-    assert member == Member("bridge", "train", (expected,))
-
-
-def test_weights_by_size_are_computed_from_the_pairs() -> None:
-    def weigh(weight: Any) -> float:
-        (relative_weight,) = Member("a", "train", (weight,)).relative_weights(400)
-        return relative_weight
-
-    assert weigh(3.0) == 3
-    assert weigh("size") == 400
-    assert weigh(SizePower(size_power=0.5)) == 20
-    assert weigh(SizePower(size_power=0.5, factor=1.5)) == 30
-    assert weigh(SizePower(size_power=0)) == 1
+    assert member.relative_weights(400) == (expected,)
 
 
 def test_weights_by_size_mix_by_size(oxe_root: Path) -> None:
@@ -155,23 +130,11 @@ def test_a_weight_of_another_kind_is_refused(catalog: Catalog, weight: Any) -> N
         resolve_mixture({"bridge": 1, "kuka": weight}, "train", catalog)
 
 
-@pytest.mark.parametrize(
-    "weight",
-    [
-        {"size_power": 1, "faktor": 2},
-        {"size_power": -1},
-        {"size_power": float("nan")},
-        {"size_power": 1, "factor": 0},
-        {"size_power": 1, "factor": float("inf")},
-    ],
-)
-def test_a_size_power_with_a_fault_is_refused(catalog: Catalog, weight: Any) -> None:
+def test_a_size_power_with_a_fault_and_an_unknown_key_are_refused(catalog: Catalog) -> None:
     message = r"members\.bridge\.weight: found .*size_power.*; expected a finite number .*size_power: p, factor: f"
-    with pytest.raises(ArgumentError, match=message):
-        resolve_mixture({"bridge": weight}, "train", catalog)
-
-
-def test_an_unknown_key_of_a_member_names_the_closest(catalog: Catalog) -> None:
+    for fault in ({"faktor": 2}, {"size_power": -1}, {"size_power": np.nan}, {"factor": 0}, {"factor": np.inf}):
+        with pytest.raises(ArgumentError, match=message):
+            resolve_mixture({"bridge": {"size_power": 1, **fault}}, "train", catalog)
     with pytest.raises(ArgumentError, match=r"members\.bridge: unknown key 'wieght'; did you mean 'weight'"):
         resolve_mixture({"bridge": {"wieght": 1}}, "train", catalog)
 
@@ -181,10 +144,9 @@ def test_weight_zero_leaves_out_even_what_is_not_there(oxe_root: Path) -> None:
     assert data.names == ("bridge",)
 
 
-@pytest.mark.parametrize("weights", [{"bridge": 0}, {"bridge": 0, "kuka": 0.0}])
-def test_a_mixture_of_nothing_is_refused(catalog: Catalog, weights: dict[str, float]) -> None:
+def test_a_mixture_of_nothing_is_refused(catalog: Catalog) -> None:
     with pytest.raises(ArgumentError, match="no member has a weight above 0"):
-        resolve_mixture(weights, "train", catalog)
+        resolve_mixture({"bridge": 0, "kuka": 0.0}, "train", catalog)
 
 
 @pytest.mark.parametrize(
@@ -217,25 +179,19 @@ def test_a_root_without_a_conversion_says_so_in_place_of_the_names_of_its_folder
         resolve_mixture("bridge", "train", above)
 
 
-def test_a_mapping_with_an_unknown_dataset_lists_the_closest(oxe_root: Path) -> None:
-    with pytest.raises(ArgumentError, match="no dataset 'brigde'; did you mean 'bridge'"):
-        open_mixture(oxe_root, {"bridge": 1, "brigde": 1}, split="train", spec=SampleSpec())
-
-
 @pytest.mark.parametrize("mixture", [None, 5, ["bridge", 5], [(3, "bridge")], b"bridge"])
 def test_a_mixture_of_another_type_is_refused(catalog: Catalog, mixture: Any) -> None:
-    with pytest.raises(
-        ArgumentError,
-        match=r"mixture.*expected a name, a list of dataset names, a mapping .*, a YAML file, or a schedule",
-    ):
+    message = r"mixture.*expected a name, a list of dataset names, a mapping .*, a YAML file, or a schedule"
+    with pytest.raises(ArgumentError, match=message):
         resolve_mixture(mixture, "train", catalog)
 
 
 @pytest.mark.parametrize("mixture", ["oxe29", "bridge", {"bridge": 1}])
-@pytest.mark.parametrize("split", [None, 5, ["train"]])
-def test_a_split_of_another_type_is_refused(catalog: Catalog, mixture: Any, split: Any) -> None:
-    with pytest.raises(ArgumentError, match=r"split=.*expected a text"):
-        resolve_mixture(mixture, split, catalog)
+def test_a_split_of_another_type_is_refused(catalog: Catalog, mixture: Any) -> None:
+    splits: list[Any] = [None, 5, ["train"]]
+    for split in splits:
+        with pytest.raises(ArgumentError, match=r"split=.*expected a text"):
+            resolve_mixture(mixture, split, catalog)
 
 
 @pytest.mark.parametrize("role", ["test", "train[:50%]", ""])
@@ -267,57 +223,40 @@ def test_a_yaml_file_gives_members_weights_roles_and_offsets(catalog: Catalog, t
 
 
 def test_a_weight_alone_is_a_member_of_a_yaml_file(catalog: Catalog, tmp_path: Path) -> None:
-    path = write(tmp_path, "members: {bridge: 1, kuka: size, rt1: {size_power: 0.5, factor: 2}, droid: 0}\n")
-    assert members_of(path, "val", catalog) == [
-        Member("bridge", "train[90%:]", (1.0,)),
-        Member("kuka", "train[90%:]", ("size",)),
-        Member("rt1", "train[90%:]", (SizePower(size_power=0.5, factor=2),)),
-    ]
+    path = write(tmp_path, "description: Two.\nmembers: {bridge: 1, kuka: size, rt1: 0}\n")
+    members = [Member("bridge", "train[90%:]", (1.0,)), Member("kuka", "train[90%:]", ("size",))]
+    assert members_of(path, "val", catalog) == members
+    assert [selected.member.weight for selected in load_registry().resolve(str(path))][:2] == [1, "size"]
 
 
-def test_convert_reads_a_weight_alone_too(tmp_path: Path) -> None:
-    (bridge, kuka) = load_registry().resolve(
-        str(write(tmp_path, "description: Two.\nmembers: {bridge: 1, kuka: size}\n"))
-    )
-    assert (bridge.member.weight, kuka.member.weight) == (1, "size")
-
-
-def test_a_file_of_one_mixture_among_datasets_is_that_mixture(catalog: Catalog, tmp_path: Path) -> None:
-    path = write(tmp_path, "datasets: {}\nmixtures:\n  mine: {members: {bridge: {weight: 1}}}\n")
-    assert [member.dataset for member in members_of(path, "train", catalog)] == ["bridge"]
-
-
-def test_a_file_of_several_mixtures_is_refused(catalog: Catalog, tmp_path: Path) -> None:
-    text = "mixtures:\n  a: {members: {bridge: {weight: 1}}}\n  b: {members: {kuka: {weight: 1}}}\n"
+def test_a_file_of_one_mixture_among_datasets_is_that_mixture_and_of_two_is_refused(
+    catalog: Catalog, tmp_path: Path
+) -> None:
+    text = "datasets: {}\nmixtures:\n  mine: {members: {bridge: {weight: 1}}}\n"
+    assert [member.dataset for member in members_of(write(tmp_path, text), "train", catalog)] == ["bridge"]
     with pytest.raises(ArgumentError, match=r"mine\.yaml: has 2 mixtures, expected one"):
-        resolve_mixture(write(tmp_path, text), "train", catalog)
+        resolve_mixture(write(tmp_path, f"{text}  b: {{members: {{kuka: {{weight: 1}}}}}}\n"), "train", catalog)
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("", "Input should be a valid dictionary or instance of MixtureFile"),
-        ("- bridge", "Input should be a valid dictionary or instance of MixtureFile"),
         ("members: [bridge]", r"members: Input should be a valid dictionary"),
         ("members: {}", r"members: Dictionary should have at least 1 item"),
         ("members: {bridge: [1]}", r"members\.bridge\.weight: found \[1\]"),
         ("members: {bridge: two}", r"members\.bridge\.weight: found 'two'; expected a finite number"),
-        ("members: {bridge: {size_power: 9}}", r"members\.bridge\.weight: found {'size_power': 9}"),
-        ("members: {bridge: {weight: -1}}", r"members\.bridge\.weight: found -1"),
         ("members: {bridge: {weight: .nan}}", r"members\.bridge\.weight: found '\.nan'"),
-        ("members: {bridge: {weight: true}}", r"members\.bridge\.weight: found True"),
         ("members: {bridge: {weight: }}", r"members\.bridge\.weight: found None"),
         ("members: {bridge: {weight: 2024-01-01}}", r"members\.bridge\.weight: found '2024-01-01'"),
         ("members: {bridge: {weight: 1, wieght: 2}}", r"members\.bridge: unknown key 'wieght'"),
         ("members: {bridge: {weight: 1, splits: train}}", r"members\.bridge\.splits"),
         ("members: {bridge: {weight: 1, splits: {train: 'train['}}}", r"members\.bridge\.splits\.train"),
-        ("members: {bridge: {weight: 0}}", "no member has a weight above 0"),
         ("members: {bridge: {weight: 1}", "not a YAML file"),
         ("a: 1\n--- \nb: 2", "not a YAML file"),
         ("!!python/object/apply:os.system [true]", "valid dictionary|could not determine a constructor"),
         ("members: !!bool maybe", "members: Input should be a valid dictionary"),
         ("members: {bridge: 1, bridge: 2}", "not a YAML file .the mapping of line 1 has the key 'bridge' twice"),
-        ("members: {[1]: 1}", "not a YAML file"),
         ("members: \x00", "not a YAML file"),
         ("[" * 3_000, "not a YAML file"),
         (f"members: {{bridge: {{weight: {'9' * 5000}}}}}", r"members\.bridge\.weight"),
@@ -344,21 +283,16 @@ def test_a_yaml_bomb_is_refused_unexpanded(catalog: Catalog, tmp_path: Path, loc
         resolve_mixture(path, "train", catalog)
 
 
-def test_a_file_too_large_for_a_mixture_is_refused_unread(catalog: Catalog, tmp_path: Path) -> None:
-    path = tmp_path / "large.yaml"
-    with path.open("wb") as file:
-        file.truncate(10**12)
-    with pytest.raises(ArgumentError, match=r"large\.yaml: not a YAML file \(larger than 1,000,000 bytes"):
-        resolve_mixture(path, "train", catalog)
-
-
 def test_a_file_that_cannot_be_read_is_refused(catalog: Catalog, tmp_path: Path) -> None:
     (tmp_path / "folder.yaml").mkdir()
     (tmp_path / "binary.yml").write_bytes(b"\xff\xfe\xfa")
+    with (tmp_path / "large.yaml").open("wb") as file:
+        file.truncate(10**12)
     for name, message in (
         ("nowhere.yaml", "cannot be read .No such file"),
         ("folder.yaml", "cannot be read .Is a directory"),
         ("binary.yml", "not a YAML file"),
+        ("large.yaml", r"not a YAML file \(larger than 1,000,000 bytes"),
     ):
         with pytest.raises(ArgumentError, match=f"{name}: {message}"):
             resolve_mixture(str(tmp_path / name), "train", catalog)

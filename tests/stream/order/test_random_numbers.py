@@ -62,13 +62,9 @@ def test_numbers_of_neighbouring_samples_seeds_and_places_do_not_go_together() -
     for name, shifted in shifted_columns.items():
         correlation = np.corrcoef(numbers[: len(shifted), 0], shifted)[0, 1]
         assert abs(correlation) < 5 / np.sqrt(len(shifted)), name
+    assert len(np.unique(numbers)) == numbers.size
     pairs = np.histogram2d(numbers[:-1, 0], numbers[1:, 0], bins=10)[0]
     assert ((pairs - 1000.0) ** 2 / 1000.0).sum() < 170
-
-
-def test_no_number_comes_twice() -> None:
-    numbers = drawn(np.arange(100_000), size=2)
-    assert len(np.unique(numbers)) == numbers.size
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 import logging
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 
@@ -10,7 +8,7 @@ from etils import epath
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tensorflow_datasets.core import naming
-from tensorflow_datasets.core.splits import MultiSplitInfo, SplitDict, SplitInfo
+from tensorflow_datasets.core.splits import SplitDict, SplitInfo
 
 from stream.order.splits import EpisodeRange, SplitError, resolve_split
 
@@ -23,19 +21,16 @@ logging.getLogger("absl").setLevel(logging.ERROR)  # TFDS warns of every empty s
 Episodes = list[tuple[str, int]]
 
 
-def split_info(name: str, lengths: Sequence[int], folder: str = "/data") -> SplitInfo:
+def split_info(name: str, lengths: Sequence[int]) -> SplitInfo:
     template = naming.ShardedFileTemplate(
-        data_dir=epath.Path(folder), dataset_name="demo", filetype_suffix="tfrecord", split=name
+        data_dir=epath.Path("/data"), dataset_name="demo", filetype_suffix="tfrecord", split=name
     )
     return SplitInfo(name=name, shard_lengths=list(lengths), num_bytes=0, filename_template=template)
 
 
 def read_by_tfds(expression: str, shards: Mapping[str, Sequence[int]]) -> Episodes | None:
     """Return split and number of each episode that TFDS reads, in its order; None if TFDS refuses."""
-    return read_from(SplitDict([split_info(name, lengths) for name, lengths in shards.items()]), expression)
-
-
-def read_from(splits: SplitDict, expression: str) -> Episodes | None:
+    splits = SplitDict([split_info(name, lengths) for name, lengths in shards.items()])
     first: dict[str, tuple[str, int]] = {}
     for name in splits:
         lengths = splits[name].shard_lengths
@@ -65,6 +60,7 @@ NUMBERS = st.one_of(
 BOUNDS = st.sampled_from(["", "", "", "%", "%", "shard", "shard", "shards", "Shard", "%%"]).flatmap(
     lambda unit: st.lists(NUMBERS.map(lambda number: number + unit) | NUMBERS | st.just(""), min_size=1, max_size=3)
 )
+SCRIBBLE = st.text(alphabet="train+[]:%-_.013 shard\n", max_size=20).map(lambda text: "train[" + text)
 SLICES = st.one_of(st.just(""), BOUNDS.map(lambda bounds: f"[{':'.join(bounds)}]"))
 NAMES = st.sampled_from(["train", "train", "train", "val", "test-2", "all", "Train", "tést", ""])
 TERMS = st.builds(lambda name, slice_: name + slice_, NAMES, SLICES)
@@ -79,7 +75,7 @@ DATASETS = st.fixed_dictionaries({"train": LENGTHS}, optional={"val": LENGTHS, "
 
 
 @settings(max_examples=400)
-@given(st.one_of(SUMS, TERMS), DATASETS)
+@given(st.one_of(SUMS, TERMS, SCRIBBLE), DATASETS)
 @example("train[5:5]", SHARDS)
 @example("all\n", SHARDS)
 @example("all+train[-1shard]", SHARDS)
@@ -91,17 +87,6 @@ def test_the_same_episodes_come_out_as_of_tfds_in_the_same_order(expression: str
         assert expected is None or MISREAD in str(error), (expression, shards, expected)
     else:
         assert actual == expected
-
-
-@settings(max_examples=150)
-@given(st.text(alphabet="train+[]:%-_.013 shard\n", max_size=20).map(lambda text: "train[" + text))
-def test_scribble_is_refused_where_tfds_refuses_it(expression: str) -> None:
-    try:
-        actual = read_here(expression, SHARDS)
-    except SplitError as error:
-        assert read_by_tfds(expression, SHARDS) is None or MISREAD in str(error)
-    else:
-        assert actual == read_by_tfds(expression, SHARDS)
 
 
 @settings(max_examples=150)
@@ -159,26 +144,6 @@ def test_what_tfds_reads_by_accident_is_refused_with_the_reason(expression: str,
         resolve_split(expression, SHARDS)
 
 
-@pytest.mark.parametrize(
-    ("expression", "start", "stop"),
-    [
-        ("train[0%:3]", 0, 0),  # 3% of 10
-        ("train[0:30%]", 0, 3),
-        ("train[1shard:3]", 4, 7),
-        ("train[2shard:99shard]", 7, 10),
-        ("train[-99shard:1shard]", 0, 4),
-        ("train[99shard]", 10, 10),
-        ("train[-0:-0%]", 0, 0),
-        ("train[1_0:]", 10, 10),
-        ("train[٣:]", 3, 10),
-        ("train[:3]\n", 0, 3),
-    ],
-)
-def test_other_surprises_of_tfds_are_kept(expression: str, start: int, stop: int) -> None:
-    assert resolve_split(expression, SHARDS) == [EpisodeRange("train", start, stop)]
-    assert read_by_tfds(expression, SHARDS) == [("train", i) for i in range(start, stop)]
-
-
 def test_terms_stay_apart_in_their_order_even_where_they_are_empty_or_overlap() -> None:
     assert resolve_split("val[3:3] + train[8:]+train[-1:]+all", SHARDS) == [
         EpisodeRange("val", 3, 3),
@@ -188,15 +153,6 @@ def test_terms_stay_apart_in_their_order_even_where_they_are_empty_or_overlap() 
         EpisodeRange("val", 0, 5),
         EpisodeRange("test-2", 0, 7),
     ]
-
-
-@pytest.mark.parametrize(
-    "expression", ["all", "train[2:9] + val", "train[1shard:3shard]", "train[25%:]", "val[-1shard]"]
-)
-def test_a_split_in_several_folders_counts_their_shards_one_after_the_other(expression: str) -> None:
-    folders = [split_info("train", [4, 3], "/a"), split_info("train", [0, 3], "/b")]
-    splits = SplitDict([MultiSplitInfo(name="train", split_infos=folders), split_info("val", [2, 3])])
-    assert read_from(splits, expression) == read_here(expression, {"train": [4, 3, 0, 3], "val": [2, 3]})
 
 
 @pytest.mark.parametrize(
@@ -234,10 +190,10 @@ def test_a_split_that_no_term_can_name_is_refused_and_so_is_all(name: str) -> No
     assert resolve_split("train[:1]", {"train": [5], name: [5]}) == [EpisodeRange("train", 0, 1)]
 
 
-@pytest.mark.parametrize("expression", ["train", "all", "train[:1]"])
-def test_a_dataset_without_splits_is_refused(expression: str) -> None:
-    with pytest.raises(SplitError, match=r"there are none|has no splits"):
-        resolve_split(expression, {})
+def test_a_dataset_without_splits_is_refused() -> None:
+    for expression in ("train", "all", "train[:1]"):
+        with pytest.raises(SplitError, match=r"there are none|has no splits"):
+            resolve_split(expression, {})
 
 
 @pytest.mark.parametrize(
@@ -254,23 +210,3 @@ def test_a_hostile_expression_is_refused_at_once_in_few_words(expression: str) -
         resolve_split(expression, SHARDS)
     assert time.thread_time() - started < 5
     assert len(str(caught.value)) < 500
-
-
-def test_huge_numbers_of_shards_mean_all_shards_as_for_tfds() -> None:
-    expression = f"train[-{'9' * 4_300}shard:{'9' * 4_300}shard]"
-    assert read_here(expression, SHARDS) == read_by_tfds(expression, SHARDS) == [("train", i) for i in range(10)]
-
-
-def test_resolving_imports_neither_tfds_nor_tensorflow_nor_beam() -> None:
-    heavy = {"tensorflow", "tensorflow_datasets", "apache_beam"}
-    script = f"import sys, stream.order.splits; print({heavy} & set(sys.modules))"
-    assert (
-        subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout == "set()\n"
-    )
-
-
-@pytest.mark.parametrize("share", ["-0.4", "-0.5", "-0.01", "-.4"])
-def test_a_share_from_the_end_that_rounds_to_no_episode_is_refused(share: str) -> None:
-    with pytest.raises(SplitError, match=rf"'{share}'% of 100 episodes rounds to none"):
-        resolve_split(f"train[{share}%:]", {"train": [60, 40]})
-    assert resolve_split("train[-0.6%:]", {"train": [60, 40]}) == [EpisodeRange("train", 99, 100)]

@@ -48,17 +48,18 @@ def test_transforms_see_the_units_of_the_data(oxe_root: Path) -> None:
     np.testing.assert_array_equal(batch["action"], loader.normalize.map({**raw, "action": 2 * raw["action"]})["action"])
 
 
-@pytest.mark.parametrize("value", [True, 5, ["mean_std"], "q1", {"methd": "q01_q99"}, {"statistics": {}}, Normalize])
-def test_a_wrong_choice_is_named_when_the_loader_is_made(oxe_root: Path, value: Any) -> None:
-    with pytest.raises(ArgumentError, match=r"normalize(=|: no setting )|method='q1'; expected one of mean_std"):
-        make_loader(oxe_root, "kuka", batch_size=8, normalize=value)
+def test_a_wrong_choice_is_named_when_the_loader_is_made(oxe_root: Path) -> None:
+    values: list[Any] = [True, 5, ["mean_std"], "q1", {"methd": "q01_q99"}, {"statistics": {}}, Normalize]
+    for value in values:
+        with pytest.raises(ArgumentError, match=r"normalize(=|: no setting )|method='q1'; expected one of mean_std"):
+            make_loader(oxe_root, "kuka", batch_size=8, normalize=value)
     assert make_loader(oxe_root, "kuka", batch_size=8, normalize=None).normalize is None
 
 
-@pytest.mark.parametrize("transforms", [[Normalize], [Doubles]])
-def test_a_class_instead_of_a_transform_is_an_error_when_the_loader_is_made(oxe_root: Path, transforms: Any) -> None:
-    with pytest.raises(ArgumentError, match=r"transform <class .*; expected a Map or RandomMap, not a class"):
-        make_loader(oxe_root, "kuka", batch_size=8, transforms=transforms)
+def test_a_class_instead_of_a_transform_is_an_error_when_the_loader_is_made(oxe_root: Path) -> None:
+    for transform in (Normalize, Doubles):
+        with pytest.raises(ArgumentError, match=r"transform <class .*; expected a Map or RandomMap, not a class"):
+            make_loader(oxe_root, "kuka", batch_size=8, transforms=[transform])
 
 
 def test_normalising_twice_is_an_error_when_the_loader_is_made(oxe_root: Path, frames_root: Path) -> None:
@@ -135,10 +136,7 @@ print(state.dtype, action.shape, [name for name in heavy if name in sys.modules]
     [
         (lambda content: content["settings"].pop("clip"), "field missing or of the wrong type"),
         (lambda content: content["settings"].update(method="median"), "field missing or of the wrong type"),
-        (
-            lambda content: content["statistics"]["action"]["kuka"].update(mask=[True]),
-            "mask has 1 numbers, expected 13",
-        ),
+        (lambda content: content["statistics"]["action"]["kuka"].update(mask=[True]), "mask has 1 numbers, expected"),
         (lambda content: content["statistics"]["action"]["kuka"].update(mean="x"), "not a set of statistics"),
         (lambda content: content["statistics"]["action"]["kuka"].pop("names"), "field missing or of the wrong type"),
         (lambda content: content.update(statistics=5), "field missing or of the wrong type"),

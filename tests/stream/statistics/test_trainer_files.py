@@ -86,12 +86,10 @@ def test_openpi_takes_our_values_back_in_every_dimension(
         values = numbers(loader, name, key)
         our_values = normalize.normalize(values, key, dataset=name)
         quantiles = method not in ("mean_std", "openpi_pi0")
-        np.testing.assert_allclose(
-            pi_forward(values, sets[trainer_key], quantiles=quantiles), our_values, atol=2e-6, rtol=1e-6
-        )
-        np.testing.assert_allclose(
-            pi_back(our_values, sets[trainer_key], quantiles=quantiles), values, atol=1e-6, rtol=2e-7
-        )
+        forward = pi_forward(values, sets[trainer_key], quantiles=quantiles)
+        np.testing.assert_allclose(forward, our_values, atol=2e-6, rtol=1e-6)
+        back = pi_back(our_values, sets[trainer_key], quantiles=quantiles)
+        np.testing.assert_allclose(back, values, atol=1e-6, rtol=2e-7)
         np.testing.assert_allclose(normalize.denormalize(our_values, key, dataset=name), values, atol=1e-6, rtol=2e-7)
 
 
@@ -114,41 +112,29 @@ def test_a_dimension_that_is_left_alone_comes_back_as_it_was(oxe_root: Path, tmp
 
 
 @pytest.mark.parametrize("name", ["rt1", "language_table", "kuka", "berkeley_cable_routing"])
-@pytest.mark.parametrize("method", ["q01_q99", "min_max", "openvla"])
-def test_openvla_takes_our_values_back_and_makes_them_itself(
-    oxe_root: Path, tmp_path: Path, name: str, method: Any
+@pytest.mark.parametrize(
+    ("trainer", "method"),
+    [("openvla", "q01_q99"), ("openvla", "min_max"), ("openvla", "openvla"), ("octo", "mean_std"), ("octo", "octo")],
+)
+def test_openvla_and_octo_take_our_values_back_and_make_them_themselves(
+    oxe_root: Path, tmp_path: Path, name: str, trainer: Any, method: Any
 ) -> None:
+    forward, back = (vla_forward, vla_back) if trainer == "openvla" else (octo_forward, octo_back)
     loader = make_loader(oxe_root, name, batch_size=8)
     normalize = Normalize(loader, method=method)
-    normalize.export(tmp_path / "sets.json", format="openvla")
+    normalize.export(tmp_path / "sets.json", format=trainer)
     sets = read(tmp_path / "sets.json")[name]
+    assert ("p01" in sets["action"], "q01" in sets["action"]) == (trainer == "octo", trainer == "openvla")
     for key, trainer_key in (("action", "action"), ("state", "proprio")):
         values = numbers(loader, name, key)
         our_values = normalize.normalize(values, key, dataset=name)  # type: ignore[arg-type]
-        np.testing.assert_allclose(vla_forward(values, sets[trainer_key]), our_values, atol=1e-6)
-        inside = np.abs(our_values) < 1
-        restored = vla_back(our_values, sets[trainer_key])
-        np.testing.assert_allclose(restored[inside], values[inside], atol=1e-6, rtol=2e-7)
+        np.testing.assert_allclose(forward(values, sets[trainer_key]), our_values, atol=1e-5, rtol=1e-6)
+        inside = (np.abs(our_values) < 1) | (trainer == "octo")
         denormalized = normalize.denormalize(our_values, key, dataset=name)  # type: ignore[arg-type]
-        np.testing.assert_allclose(denormalized[inside], values[inside], atol=1e-6)
-    assert sets["num_transitions"] == normalize.statistics["action"][name].count
-
-
-@pytest.mark.parametrize("name", ["rt1", "language_table", "kuka", "berkeley_cable_routing"])
-@pytest.mark.parametrize("method", ["mean_std", "octo"])
-def test_octo_takes_our_values_back_and_makes_them_itself(
-    oxe_root: Path, tmp_path: Path, name: str, method: Any
-) -> None:
-    loader = make_loader(oxe_root, name, batch_size=8)
-    normalize = Normalize(loader, method=method)
-    normalize.export(tmp_path / "sets.json", format="octo")
-    sets = read(tmp_path / "sets.json")[name]
-    assert {"p01", "p99"} <= set(sets["action"]) and "q01" not in sets["action"]
-    for key, trainer_key in (("action", "action"), ("state", "proprio")):
-        values = numbers(loader, name, key)
-        our_values = normalize.normalize(values, key, dataset=name)  # type: ignore[arg-type]
-        np.testing.assert_allclose(octo_forward(values, sets[trainer_key]), our_values, atol=1e-5, rtol=1e-6)
-        np.testing.assert_allclose(octo_back(our_values, sets[trainer_key]), values, atol=1e-6, rtol=2e-7)
+        for restored in (back(our_values, sets[trainer_key]), denormalized):
+            np.testing.assert_allclose(restored[inside], values[inside], atol=1e-6, rtol=2e-7)
+    if trainer == "openvla":
+        assert sets["num_transitions"] == normalize.statistics["action"][name].count
 
 
 SETS = {
@@ -252,16 +238,11 @@ def test_openpi_takes_one_set_of_statistics(oxe_root: Path, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("model", ["pi0", "pi05", "pi0_fast"])
 def test_the_adapter_of_openpi_chooses_the_formula_for_a_file(frames_root: Path, tmp_path: Path, model: Any) -> None:
-    options: Any = {
-        "batch_size": 8,
-        "action_space": "eef_delta",
-        "state_space": "eef",
-        "model": model,
-        "action_horizon": 2,
-    }
-    loader = openpi.loader(frames_root, "viola", **options)
-    normalization(loader).export(tmp_path / "norm_stats.json", format="openpi")
-    second = openpi.loader(frames_root, "viola", **options, normalize=tmp_path / "norm_stats.json")
+    options: Any = {"batch_size": 8, "action_space": "eef_delta", "state_space": "eef", "model": model}
+    loader = openpi.loader(frames_root, "viola", action_horizon=2, **options)
+    path = tmp_path / "norm_stats.json"
+    normalization(loader).export(path, format="openpi")
+    second = openpi.loader(frames_root, "viola", action_horizon=2, normalize=path, **options)
     assert normalization(second).method == ("openpi_pi0" if model == "pi0" else "openpi_pi05")
     for key in ("actions", "state"):
         np.testing.assert_allclose(second.batch_at(0)[key], loader.batch_at(0)[key], rtol=1e-6, atol=1e-6)
