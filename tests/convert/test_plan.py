@@ -8,8 +8,9 @@ import pytest
 import tensorflow_datasets as tfds
 
 from convert.errors import SourceError, UsageError
-from convert.plan import Conversion, ConvertConfig, check_rates
+from convert.plan import Conversion, ConvertConfig
 from convert.registry.registry import load_registry
+from convert.run.planning import check_rates
 from convert.shard.images import FramePolicy
 from tests.fixtures.datasets.rlds_dataset import DEMO_FIELDS, RldsDataset, demo_episode, demo_features, write_dataset
 

@@ -90,7 +90,7 @@ def test_several_faults_of_a_configuration_are_a_line_each(tmp_path: Path) -> No
 
 @pytest.mark.long
 def test_a_killed_run_leaves_no_dataset_and_the_next_one_cleans_up(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "convert.sample", "--datasets", "toto", "--output", str(tmp_path)]
+    command = [sys.executable, "-m", "pairstream", "sample", "--datasets", "toto", "--output", str(tmp_path)]
     process = subprocess.Popen([*command, "--steps", "5000", "--jobs", "1"], cwd=REPOSITORY)
     assert wait_until(lambda: is_written(tmp_path, "*.tfrecord-*"), seconds=60)
     process.send_signal(signal.SIGKILL)

@@ -114,7 +114,7 @@ def test_progress_is_shown_on_a_terminal_and_wiped(converted: Path) -> None:
 
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "convert.verify", *arguments], capture_output=True, text=True)
+    return subprocess.run([sys.executable, "-m", "pairstream", "verify", *arguments], capture_output=True, text=True)
 
 
 def test_the_command_ends_with_0_and_a_table(converted: Path) -> None:
@@ -158,7 +158,7 @@ def test_ctrl_c_ends_all_processes_without_a_traceback(root: Path, folder: Path,
     # A file with a hole of a terabyte takes hours to read.
     endless = folder / "train" / shard_file(STEM)
     os.truncate(endless, 1 << 40)
-    arguments = [sys.executable, "-m", "convert.verify", str(root), "--jobs", "2"]
+    arguments = [sys.executable, "-m", "pairstream", "verify", str(root), "--jobs", "2"]
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True) as process:
         running = psutil.Process(process.pid)
         deadline = time.monotonic() + 60
