@@ -26,7 +26,7 @@ from stream.base.depth_colours import colour_depth
 from stream.base.errors import ArgumentError, RecordError
 from stream.format.catalog import Catalog
 from stream.format.index import open_index
-from tests.fixtures.command import flip, tree
+from tests.fixtures.command import flip
 from tests.fixtures.datasets.rlds_dataset import RldsDataset, demo_episode, demo_features, png, write_dataset
 from tests.fixtures.faults.conversion_damage import edit_manifest
 
@@ -217,13 +217,6 @@ def test_sizes_are_chosen_for_depth_alone_and_take_the_nearest_value(dataset: Rl
         np.testing.assert_array_equal(batch["depth/raw"][row, 0], depth(episode + 1, step, "raw", (12, 16))[1::2, 1::2])
 
 
-@pytest.mark.long
-def test_workers_and_pieces_make_the_same_bytes(dataset: RldsDataset, root: Path, tmp_path: Path) -> None:
-    repeated = arguments(dataset, tmp_path, "--cameras", "all,depth")
-    assert main([*repeated, "--num-workers", "2"]) == EXIT_DAMAGED
-    assert tree(tmp_path) == tree(root)
-
-
 def test_verify_decodes_depth_and_the_doctor_looks_at_colour(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert verify([str(root), "--deep"]) == 0
     assert doctor([str(root), "--frames", "50"]) in (0, 1)
@@ -285,11 +278,6 @@ def test_the_tracks_of_an_episode_and_its_recording_have_depth(root: Path, tmp_p
         shown = simplejpeg.decode_jpeg(camera.read_picture(step)).astype(int)
         assert np.abs(shown - colour_depth(depth, camera.depth_range)).mean() < 12
     assert {meter for (meter,) in recorded["DepthImage:meter"]} == {1000.0}
-
-
-def test_a_dry_run_tells_the_depth(dataset: RldsDataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(arguments(dataset, tmp_path, "--cameras", "wide,near", "--image-size", "12x12", "--dry-run")) == 0
-    assert "near 12x12, stretched from 24x32" in capsys.readouterr().out
 
 
 def test_numbers_of_an_unknown_unit_are_kept_with_a_warning(

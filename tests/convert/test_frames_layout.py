@@ -22,7 +22,7 @@ from stream.base.errors import ArgumentError
 from stream.format.frame import decode_frame, encode_raw
 from stream.format.names import HOLE, decode_record
 from stream.format.video import ChunkFrame, video_codec
-from tests.fixtures.command import flip, is_written, run, start, tree, wait_until
+from tests.fixtures.command import flip, run, tree
 from tests.fixtures.datasets.rlds_dataset import (
     RldsDataset,
     demo_episode,
@@ -328,32 +328,6 @@ def test_every_runner_writes_the_same_bytes(
     assert tree(tmp_path) == tree(root)
 
 
-@pytest.mark.long
-def test_shares_of_several_tasks_and_a_finish_write_the_same_bytes(
-    dataset: RldsDataset, root: Path, tmp_path: Path
-) -> None:
-    for index in (1, 0):
-        share = ("--task-index", str(index), "--task-count", "2", "--num-workers", "1")
-        run(*arguments(dataset, tmp_path, *share), module="convert.run")
-    done = run(*arguments(dataset, tmp_path, "--finalize"), module="convert.run")
-    assert done.code == EXIT_DAMAGED, done.err
-    assert tree(tmp_path) == tree(root)
-
-
-@pytest.mark.long
-def test_a_conversion_that_is_killed_is_completed_by_the_same_command(
-    dataset: RldsDataset, root: Path, tmp_path: Path
-) -> None:
-    journal = tmp_path / FOLDER
-    with start(*arguments(dataset, tmp_path, "--num-workers", "1")) as command:
-        assert wait_until(lambda: is_written(journal, "*.status.json"), seconds=120, poll=0.002)
-        command.kill()
-    assert not (journal / "dataset.json").exists()
-    done = run(*arguments(dataset, tmp_path, "--num-workers", "1"), module="convert.run")
-    assert done.code == EXIT_DAMAGED, done.err
-    assert tree(tmp_path) == tree(root)
-
-
 @pytest.fixture
 def copy(root: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(root, tmp_path / "copy"))
@@ -363,36 +337,11 @@ def verify(root: Path, *more: str) -> Any:
     return run(str(root), *more, module="pairstream verify")
 
 
-@pytest.mark.long
-def test_verify_and_doctor_find_nothing_wrong(root: Path) -> None:
-    done = verify(root, "--deep")
-    assert done.code == 0, done.out
-    assert run(str(root), module="pairstream doctor").code == 0
-
-
 def test_verify_finds_a_flipped_bit_in_a_frame(copy: Path) -> None:
     flip(copy / FOLDER / "train" / "train-00001-of-00003.arrayrecord", 2000)
     done = verify(copy, "--deep")
     assert done.code == 1
     assert "train-00001-of-00003" in done.out
-
-
-@pytest.mark.long
-def test_a_lost_shard_alone_is_made_again(dataset: RldsDataset, copy: Path, root: Path) -> None:
-    (copy / FOLDER / "train" / "train-00001-of-00003.arrayrecord").unlink()
-    before = (copy / FOLDER / "train" / "train-00000-of-00003.arrayrecord").stat().st_mtime_ns
-    done = run(*arguments(dataset, copy, "--num-workers", "1"), module="convert.run")
-    assert done.code == EXIT_DAMAGED, done.err
-    assert tree(copy) == tree(root)
-    assert (copy / FOLDER / "train" / "train-00000-of-00003.arrayrecord").stat().st_mtime_ns == before
-
-
-@pytest.mark.long
-def test_a_lost_index_is_made_again(dataset: RldsDataset, copy: Path, root: Path) -> None:
-    (copy / FOLDER / "train" / "records.arrow").unlink()
-    done = run(*arguments(dataset, copy, "--num-workers", "1"), module="convert.run")
-    assert done.code == EXIT_DAMAGED, done.err
-    assert tree(copy) == tree(root)
 
 
 def test_reindex_follows_a_changed_registry_without_touching_a_frame(dataset: RldsDataset, copy: Path) -> None:

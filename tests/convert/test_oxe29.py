@@ -172,17 +172,6 @@ def assert_frames(converted: ConvertedDataset, reference: Reference, *, spec: Da
             assert difference(actual[:, :, ::-1], expected) > 4 * MEAN_ERROR, arguments
 
 
-def test_the_wrist_cameras_with_swapped_colours_are_known() -> None:
-    swapped = {
-        (name, camera.path)
-        for name, (_, spec) in SELECTED.items()
-        for camera in spec.cameras.values()
-        if camera.channels == "bgr" and camera.role != "primary"
-    }
-    assert set(SWAPPED_WRISTS.items()) == swapped
-    assert len(swapped) == 4
-
-
 @every_dataset
 def test_jpegs_that_fit_are_kept_byte_for_byte_and_all_else_is_encoded_once(
     converted: ConvertedDataset, reference: Reference, name: str, spec: DatasetSpec

@@ -23,16 +23,8 @@ def options(*arguments: str) -> ConvertConfig:
 
 
 def test_without_options_everything_is_as_documented() -> None:
-    assert options() == ConvertConfig(
-        splits=None,
-        episodes=None,
-        camera=None,
-        policy=FramePolicy(size=(256, 256), resize="stretch", quality=95),
-        offset=None,
-        frames="endpoints",
-        leave_out=None,
-        on_error="quarantine",
-    )
+    policy = FramePolicy(size=(256, 256), resize="stretch", quality=95)
+    assert options() == ConvertConfig(policy=policy, offset=None, frames="endpoints", on_error="quarantine")
     request = parse_request(REQUIRED)
     assert (request.num_workers, request.task_index, request.task_count) == (len(os.sched_getaffinity(0)), 0, 1)
 
@@ -47,29 +39,10 @@ def test_workers_are_as_many_as_the_cores_that_the_process_may_use() -> None:
 
 
 def test_every_option_of_the_conversion_arrives() -> None:
-    options_given = [
-        "--camera",
-        "wrist",
-        "--image-size",
-        "180x320",
-        "--resize",
-        "crop",
-        "--quality",
-        "90",
-        "--offset",
-        "12s",
-    ]
-    options_given += [
-        "--frames",
-        "fixed:3",
-        "--on-error",
-        "fail",
-        "--splits",
-        "train, val,train",
-        "--leave-out",
-        "depth*",
-    ]
-    assert options(*options_given) == ConvertConfig(
+    given = (
+        "--camera wrist --image-size 180x320 --resize crop --quality 90 --offset 12s --frames fixed:3 --on-error fail"
+    )
+    assert options(*given.split(), "--splits", "train, val,train", "--leave-out", "depth*") == ConvertConfig(
         splits=("train", "val"),
         camera="wrist",
         policy=FramePolicy(size=(180, 320), resize="crop", quality=90),
@@ -106,8 +79,19 @@ WRONG = {
     "--task-index -1": "the index goes from 0 to count - 1",
     "--task-count 0": "the index goes from 0 to count - 1",
     "--overwrite --task-count 2": "--overwrite would remove the work of the other tasks",
+    "--finalize --overwrite": "--finalize cannot be combined with --overwrite",
+    "--finalize --dry-run": "--finalize cannot be combined with --overwrite, --dry-run",
+    "--finalize --task-count 2": "--finalize cannot be combined with --overwrite, --dry-run or --task-count",
+    "--redo train-00000-of-00001 --overwrite": "--redo cannot be combined with --overwrite or --finalize",
+    "--redo train-00000-of-00001 --finalize": "--redo cannot be combined with --overwrite or --finalize",
+    "--remove --redo train-00000-of-00001": "--remove cannot be combined with --overwrite, --finalize, --redo or",
+    "--remove --task-count 2": "--remove cannot be combined with --overwrite, --finalize, --redo or",
     "--staging /nowhere/at/all": "--staging /nowhere/at/all: no such folder",
     "--offset soon": "--offset 'soon' is neither a number of steps (5) nor seconds (0.6s)",
+    "--offset 0": "0",
+    "--offset 0s": "0s",
+    "--frames stride:0": "stride:0",
+    "--frames fixed:1": "fixed:1",
     "--frames some": "frames 'some' is none of: endpoints, all, stride:S",
     "--image-size large": "--image-size 'large' is none of: 256, HxW (180x320), native",
     "--image-size 0": "--image-size '0': sides go from 1 to 8192",

@@ -13,7 +13,7 @@ import pytest
 from convert.errors import EXIT_FAILED, EXIT_USAGE
 from convert.journal.journal import Journal
 from convert.run.command import main
-from stream.format.manifest import encode_manifest, read_manifest
+from stream.format.manifest import read_manifest
 from tests.fixtures.command import Result, start, tree
 from tests.fixtures.datasets.rlds_dataset import RldsDataset, demo_episode, write_dataset
 
@@ -259,12 +259,6 @@ def test_overwrite_with_other_parameters_than_an_unfinished_one_begins_anew(tmp_
     assert tree(output) == expected
 
 
-def test_overwrite_does_not_take_the_work_of_other_tasks(convert: Convert, done: Path) -> None:
-    assert "with --remove before the tasks" in assert_refused(
-        convert("--overwrite", "--task-count=2"), done, tree(done)
-    )
-
-
 def test_remove_takes_one_dataset_and_leaves_what_others_put_there(convert: Convert, done: Path, output: Path) -> None:
     before = tree(output)
     assert convert("--remove", "--dry-run").out == f"demo: train, val to remove in {done}\n"
@@ -280,11 +274,6 @@ def test_remove_takes_one_dataset_and_leaves_what_others_put_there(convert: Conv
     assert convert("--remove").out == f"demo: nothing removed in {done}\n"
 
 
-@pytest.mark.parametrize("option", ["--overwrite", "--finalize", "--task-count=2", "--redo=train-00000-of-00006"])
-def test_remove_goes_alone(convert: Convert, done: Path, option: str) -> None:
-    assert "--remove cannot be combined with" in assert_refused(convert("--remove", option), done, tree(done))
-
-
 @pytest.mark.long
 def test_relative_paths_are_those_of_the_command(
     dataset: RldsDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -293,16 +282,6 @@ def test_relative_paths_are_those_of_the_command(
     arguments = ["--datasets", "demo", "--config", str(dataset.registry()), "--num-workers", "1"]
     assert main([*arguments, "--source", os.path.relpath(dataset.root), "--output", "out"]) == 0
     assert read_manifest(tmp_path / "out" / "demo" / "1.0.0").source.path == str(dataset.path)
-
-
-@pytest.mark.long
-def test_overwrite_keeps_what_others_put_there(convert: Convert, output: Path) -> None:
-    assert convert("--splits", "val").code == 0
-    folder = output / "demo" / "1.0.0"
-    for path in (folder, folder / "val"):
-        (path / "notes.txt").write_text("mine")
-    assert convert("--overwrite", "--splits", "val").code == 0
-    assert [(path / "notes.txt").read_text() for path in (folder, folder / "val")] == ["mine"] * 2
 
 
 @pytest.mark.parametrize("chosen", [("--splits", "val"), ("--episodes", "val[:1]")])
@@ -333,28 +312,11 @@ def test_wrong_option_beside_overwrite_removes_nothing(convert: Convert, done: P
     assert "--num-wrokers=1" in assert_refused(convert("--overwrite", "--num-wrokers=1"), done, tree(done))
 
 
-@pytest.mark.long
-def test_splits_that_are_converted_one_after_the_other_are_as_those_converted_together(
-    convert: Convert, done: Path, tmp_path: Path
-) -> None:
-    apart = tmp_path / "apart"
-    assert convert("--splits", "val", output=apart).code == 0
-    assert convert("--splits", "train", output=apart).code == 0
-    assert tree(apart / "demo" / "1.0.0") == tree(done)
-
-
 def test_journal_that_a_kill_left_beside_the_manifest_is_removed(convert: Convert, done: Path) -> None:
     before = tree(done)
     start_journal(done)
     assert convert().code == 0
     assert tree(done) == before
-
-
-def test_manifest_of_another_source_is_refused(convert: Convert, done: Path) -> None:
-    manifest = read_manifest(done)
-    source = manifest.source.model_copy(update={"fingerprint": "f" * 64})
-    (done / "dataset.json").write_bytes(encode_manifest(manifest.model_copy(update={"source": source})))
-    assert "not those of" in assert_refused(convert(), done, tree(done))
 
 
 @pytest.mark.long

@@ -127,15 +127,6 @@ def test_array_record_files_in_a_bucket_are_read_like_local_ones(store: Store, s
     assert list(staging.iterdir()) == []
 
 
-@pytest.mark.slow
-def test_a_split_is_added_to_what_is_there(store: Store, dataset: RldsDataset, local: Files) -> None:
-    bucket = store.new_bucket()
-    for split in ("val", "train"):
-        assert main(arguments(dataset, str(dataset.root), bucket, "--splits", split)) == EXIT_DAMAGED
-    actual = objects(bucket)
-    assert_same(actual, local)
-
-
 @pytest.mark.long
 def test_a_lost_table_a_lost_shard_and_a_repaired_source_are_made_again_alone(
     store: Store, dataset: RldsDataset, local: Files, staging: Path, tmp_path: Path
@@ -157,19 +148,6 @@ def test_a_lost_table_a_lost_shard_and_a_repaired_source_are_made_again_alone(
     kept = {f"demo/1.0.0/train/train-{shard:05d}-of-00006.arrayrecord" for shard in range(1, 6)}
     assert {name for name in after if after[name] == before.get(name)} >= kept
     assert list(staging.iterdir()) == []
-
-
-@pytest.mark.slow
-def test_tasks_share_the_shards_and_the_last_writes_the_manifest(
-    store: Store, dataset: RldsDataset, local: Files, capsys: pytest.CaptureFixture[str]
-) -> None:
-    bucket = store.new_bucket()
-    command = arguments(dataset, str(dataset.root), bucket, "--task-count", "2", "--task-index")
-    assert main([*command, "0"]) == 0
-    assert MANIFEST not in objects(bucket)
-    assert "not complete, left to other tasks: demo" in capsys.readouterr().err
-    assert main([*command, "1"]) == EXIT_DAMAGED
-    assert objects(bucket) == local
 
 
 @pytest.mark.slow

@@ -112,67 +112,70 @@ def test_dataset_without_episodes_is_refused(convert: Convert, output: Path, tmp
     assert error == f"error: {empty.path}: no split has any episode (splits: train: 0 episodes)"
 
 
-@pytest.mark.long
-def test_truncated_file_is_converted_as_far_as_it_goes(convert: Convert, dataset: RldsDataset, output: Path) -> None:
-    path = dataset.shard(index=1, count=2)
-    path.write_bytes(path.read_bytes()[:-100])
-    result = convert()
-    assert result.code == EXIT_DAMAGED
-    assert "complete, but damaged input was left out: demo (1); see quarantine.jsonl" in result.error()
-    assert manifest(output).left_out == {"unreadable": 1}
-    assert manifest(output).records == 5 * PAIRS
-    assert quarantine(output) == [("unreadable", 2, None)]
+def cut(path: Path, size: int) -> None:
+    path.write_bytes(path.read_bytes()[:size])
 
 
-@pytest.mark.long
-def test_file_that_lost_all_but_its_first_bytes_gives_no_pair(
-    convert: Convert, dataset: RldsDataset, output: Path
+def flip_second_length(path: Path) -> None:
+    flip(path, 16 + int.from_bytes(path.read_bytes()[:8], "little") + 1)
+
+
+@pytest.mark.parametrize(
+    ("damage", "episodes"),
+    [
+        pytest.param(lambda path: cut(path, -100), [2], id="truncated", marks=pytest.mark.long),
+        pytest.param(lambda path: cut(path, 5), [0, 1, 2], id="five bytes left", marks=pytest.mark.long),
+        pytest.param(lambda path: flip(path, 500), [0], id="flipped byte of a record"),
+        pytest.param(flip_second_length, [1, 2], id="flipped byte of a length"),
+    ],
+)
+def test_damaged_file_is_converted_as_far_as_it_can_be_read(
+    convert: Convert, dataset: RldsDataset, output: Path, damage: Callable[[Path], None], episodes: list[int]
 ) -> None:
-    path = dataset.shard(index=0, count=2)
-    path.write_bytes(path.read_bytes()[:5])
-    assert convert().code == EXIT_DAMAGED
-    assert manifest(output).left_out == {"unreadable": 3}
-    assert manifest(output).records == 3 * PAIRS
-
-
-def test_flipped_byte_in_a_record_loses_that_episode_only(convert: Convert, dataset: RldsDataset, output: Path) -> None:
-    flip(dataset.shard(count=2), 500)
+    damage(dataset.shard(count=2))
     result = convert()
     assert result.code == EXIT_DAMAGED
-    assert "demo (1)" in result.error()
-    assert manifest(output).records == 5 * PAIRS
-    assert quarantine(output) == [("unreadable", 0, None)]
+    lost = len(episodes)
+    assert f"complete, but damaged input was left out: demo ({lost}); see quarantine.jsonl" in result.error()
+    assert manifest(output).left_out == {"unreadable": lost}
+    assert manifest(output).records == (6 - lost) * PAIRS
+    assert quarantine(output) == [("unreadable", episode, None) for episode in episodes]
 
 
-def test_flipped_byte_in_a_length_loses_the_rest_of_the_file(
-    convert: Convert, dataset: RldsDataset, output: Path
+CORRUPT = with_corrupt_frame(serialise(demo_features(), demo_episode(STEPS, seed=1)), 4)
+
+
+def without_state() -> bytes:
+    record = tf_example_pb2.Example.FromString(serialise(demo_features(), demo_episode(STEPS)))
+    del record.features.feature["steps/observation/state"]
+    return bytes(record.SerializeToString())
+
+
+@pytest.mark.parametrize(
+    ("record", "left_out", "listed", "lost_pairs"),
+    [
+        (CORRUPT, {"corrupt_frame": 1, "pair_of_corrupt_frame": 2}, ("corrupt_frame", 1, 4), 2),
+        (b"nonsense", {"malformed": 1}, ("malformed", 1, None), PAIRS),
+        (without_state(), {"missing_feature": 1}, ("missing_feature", 1, None), PAIRS),
+    ],
+    ids=["corrupt frame", "no example", "no state"],
+)
+def test_damaged_episode_loses_no_other(
+    convert: Convert,
+    output: Path,
+    tmp_path: Path,
+    record: bytes,
+    left_out: dict[str, int],
+    listed: tuple[str, int, int | None],
+    lost_pairs: int,
 ) -> None:
-    path = dataset.shard(count=2)
-    first = int.from_bytes(path.read_bytes()[:8], "little")
-    flip(path, 16 + first + 1)
-    result = convert()
-    assert result.code == EXIT_DAMAGED
-    assert "demo (2)" in result.error()
-    assert manifest(output).records == 4 * PAIRS
-    assert quarantine(output) == [("unreadable", 1, None), ("unreadable", 2, None)]
-
-
-def test_corrupt_frame_loses_only_the_pairs_that_use_it(convert: Convert, output: Path, tmp_path: Path) -> None:
-    corrupt = with_corrupt_frame(serialise(demo_features(), demo_episode(STEPS, seed=1)), 4)
-    damaged = write_dataset(tmp_path / "damaged", splits={"train": [[demo_episode(STEPS), corrupt]]})
+    damaged = write_dataset(tmp_path / "damaged", splits={"train": [[demo_episode(STEPS), record]]})
     result = convert(source=damaged.root)
     assert result.code == EXIT_DAMAGED
     assert "demo (1)" in result.error()
-    assert manifest(output).left_out == {"corrupt_frame": 1, "pair_of_corrupt_frame": 2}
-    assert manifest(output).records == 2 * PAIRS - 2
-    assert quarantine(output) == [("corrupt_frame", 1, 4)]
-
-
-def test_bytes_that_are_no_example_lose_that_episode_only(convert: Convert, output: Path, tmp_path: Path) -> None:
-    damaged = write_dataset(tmp_path / "damaged", splits={"train": [[b"nonsense", demo_episode(STEPS)]]})
-    assert convert(source=damaged.root).code == EXIT_DAMAGED
-    assert manifest(output).left_out == {"malformed": 1}
-    assert manifest(output).records == PAIRS
+    assert manifest(output).left_out == left_out
+    assert manifest(output).records == 2 * PAIRS - lost_pairs
+    assert quarantine(output) == [listed]
 
 
 @pytest.mark.long
@@ -220,8 +223,7 @@ def test_on_error_fail_stops_and_names_file_and_episode(
 def test_on_error_fail_stops_at_a_corrupt_frame_and_names_the_step(
     convert: Convert, output: Path, tmp_path: Path
 ) -> None:
-    corrupt = with_corrupt_frame(serialise(demo_features(), demo_episode(STEPS, seed=1)), 4)
-    damaged = write_dataset(tmp_path / "damaged", splits={"train": [[demo_episode(STEPS), corrupt]]})
+    damaged = write_dataset(tmp_path / "damaged", splits={"train": [[demo_episode(STEPS), CORRUPT]]})
     error = assert_incomplete(convert("--on-error", "fail", source=damaged.root), output)
     assert "episode 1 step 4: corrupt_frame" in error
 
@@ -246,18 +248,6 @@ def test_offset_longer_than_every_episode_of_a_split_is_an_error_that_says_how_l
         "error: demo: split val gives no pair at offset 3: its longest episode has 3 steps, a pair takes 4; give a "
         "smaller --offset with --overwrite, or leave the split out with --splits"
     )
-
-
-@pytest.mark.long
-def test_episode_without_its_state_is_left_out_as_damaged(convert: Convert, output: Path, tmp_path: Path) -> None:
-    record = tf_example_pb2.Example.FromString(serialise(demo_features(), demo_episode(STEPS)))
-    del record.features.feature["steps/observation/state"]
-    splits = {"train": [[record.SerializeToString(), demo_episode(STEPS)]]}
-    result = convert(source=write_dataset(tmp_path / "lacking", splits=splits).root)
-    assert result.code == EXIT_DAMAGED
-    assert manifest(output).left_out == {"missing_feature": 1}
-    assert manifest(output).records == PAIRS
-    assert quarantine(output) == [("missing_feature", 0, None)]
 
 
 @pytest.mark.long
