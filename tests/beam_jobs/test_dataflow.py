@@ -203,19 +203,4 @@ def test_options_of_dataflows_workers_reach_the_job(apiclient: Any, conversion: 
     assert (pool.machine_type, pool.disk_size_gb, pool.num_workers) == ("n2-highmem-4", 200, 8)
     assert pool.autoscaling_settings.max_num_workers == 64
     assert [image.container_image for image in pool.sdk_harness_container_images] == ["a-registry/image:1"]
-
-
-@pytest.mark.long
-def test_every_step_runs_in_dataflows_container(apiclient: Any, conversion: Conversion) -> None:
-    job = submit(conversion)
-    environment = apiclient.Environment(
-        packages=[],
-        options=job.options,
-        environment_version="8",
-        proto_pipeline_staged_url="gs://a-bucket/tmp/pipeline.pb",
-        proto_pipeline=job.proto_pipeline,
-    ).proto
-    (pool,) = environment.worker_pools
-    (image,) = pool.sdk_harness_container_images
-    assert "beam_python" in image.container_image
     assert environment.temp_storage_prefix.startswith("storage.googleapis.com/a-bucket/tmp")

@@ -18,7 +18,6 @@ from tensorflow_datasets.proto import tf_example_pb2
 from convert.errors import EXIT_DAMAGED, EXIT_USAGE
 from convert.run.command import main
 from stream import make_loader
-from stream.base.errors import ArgumentError
 from stream.format.frame import decode_frame, encode_raw
 from stream.format.names import HOLE, decode_record
 from stream.format.video import ChunkFrame, video_codec
@@ -262,15 +261,6 @@ def test_bounds_clamp_alone_masks_what_is_no_frame_of_the_sample(root: Path) -> 
     assert seen == {(True, False), (True, True), (False, False)}
 
 
-def test_bounds_clamp_keeps_every_step_and_masks_holes(root: Path) -> None:
-    loader = make_loader(root, "demo", batch_size=6 * STEPS, cameras="wrist", frames=(0,), bounds="clamp")
-    batch = loader.batch_at(0)
-    expected = {(1, 0)} | {(5, step) for step in range(STEPS)}
-    masked = ~batch["frames_mask"][:, 0]
-    assert set(zip(batch["episode"][masked].tolist(), batch["step"][masked].tolist(), strict=True)) == expected
-    assert not batch["frames"][masked].any()
-
-
 def test_sizes_and_cameras_are_chosen_by_role(dataset: RldsDataset, tmp_path: Path) -> None:
     options = arguments(dataset, tmp_path, "--image-size", "primary:24x32,wrist:8x12", "--num-workers", "1")
     assert main(options) == EXIT_DAMAGED
@@ -354,31 +344,8 @@ def test_reindex_follows_a_changed_registry_without_touching_a_frame(dataset: Rl
     assert {name: digest for name, digest in tree(copy).items() if name.endswith(".arrayrecord")} == frames
 
 
-def test_fetch_brings_the_shards_of_a_split_and_the_same_windows(root: Path, tmp_path: Path) -> None:
-    done = run(
-        str(root), str(tmp_path / "local"), "--mixture", "demo", "--split", "train[:2]", module="pairstream fetch"
-    )
-    assert done.code == 0, done.err
-    assert len(list((tmp_path / "local" / FOLDER / "train").glob("*.arrayrecord"))) == 1
-    options: dict[str, Any] = {"batch_size": 4, "frames": (-1, 0, 1), "cameras": ("primary", "wrist")}
-    options["split"] = "train[:2]"
-    local, existing = (make_loader(item, "demo", **options).batch_at(1) for item in (tmp_path / "local", root))
-    for key in ("frames/primary", "frames/wrist", "frame_step"):
-        np.testing.assert_array_equal(local[key], existing[key])
-    with pytest.raises(ArgumentError, match="needs 2 shards that were not fetched"):
-        make_loader(tmp_path / "local", "demo", batch_size=4)
-
-
 def test_an_episode_is_shown_with_its_frames(root: Path, episodes: list[dict[str, Any]]) -> None:
     shown = make_loader(root, "demo", batch_size=2, cameras="primary", frames=(0,)).episode("demo", 1)
     assert shown.frame_steps.tolist() == [0, 1, 2, 4, 5, 6]
     assert shown.frames.shape == (6, 24, 32, 3)
     assert shown.table.num_rows == STEPS
-
-
-@pytest.mark.long
-def test_a_dry_run_counts_the_frames_of_all_cameras(dataset: RldsDataset, tmp_path: Path) -> None:
-    done = run(*arguments(dataset, tmp_path / "out", "--dry-run", "--json"), module="convert.run")
-    (plan,) = json.loads(done.out)
-    assert plan["estimated_frames"] == pytest.approx(6 * 2 * STEPS, rel=0.2)
-    assert not (tmp_path / "out").exists()

@@ -256,11 +256,6 @@ def test_unusual_but_healthy_features_are_converted(tmp_path: Path) -> None:
     assert verify([str(tmp_path / "out"), "--deep"]) == 0
 
 
-def test_a_slash_behind_the_name_changes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(arguments("v3_av1/", DATA, tmp_path, "--dry-run")) == 0
-    assert "demo_v3_av1: robot: so101" in capsys.readouterr().out
-
-
 def test_a_frame_that_does_not_decode_is_a_hole(tmp_path: Path) -> None:
     folder = copy_dataset("v3_av1", tmp_path / "source")
     path = folder / "videos/observation.images.front/chunk-000/file-000.mp4"

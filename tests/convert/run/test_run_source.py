@@ -248,13 +248,3 @@ def test_offset_longer_than_every_episode_of_a_split_is_an_error_that_says_how_l
         "error: demo: split val gives no pair at offset 3: its longest episode has 3 steps, a pair takes 4; give a "
         "smaller --offset with --overwrite, or leave the split out with --splits"
     )
-
-
-@pytest.mark.long
-def test_source_metadata_that_changed_since_are_refused(convert: Convert, dataset: RldsDataset, output: Path) -> None:
-    assert convert().code == 0
-    info = dataset.path / "dataset_info.json"
-    info.write_text(info.read_text().replace("A test's.", "Another."))
-    result = convert()
-    assert result.code == EXIT_USAGE
-    assert f"dataset_info.json or features.json are not those of {dataset.path}" in result.error()

@@ -87,22 +87,6 @@ def test_a_root_with_nothing_in_it_is_refused(tmp_path: Path) -> None:
         verify_root(tmp_path)
 
 
-@pytest.mark.parametrize(("root", "text"), [("nowhere", "no such folder"), ("gs://bucket/x", "only local folders")])
-def test_a_root_that_is_no_folder_is_refused(root: str, text: str) -> None:
-    with pytest.raises(UsageError, match=text):
-        verify_root(root)
-
-
-def test_a_source_is_refused_with_what_to_do(converted: Path) -> None:
-    with pytest.raises(UsageError, match=r"a TFDS dataset that is not converted; .* python -m convert\.run --datasets"):
-        verify_root(converted.parent / "source")
-
-
-def test_an_unknown_dataset_names_the_closest(converted: Path) -> None:
-    with pytest.raises(UsageError, match="no dataset 'bridge_datset'; did you mean 'bridge_dataset'"):
-        verify_root(converted, datasets=["bridge_datset"])
-
-
 def test_progress_is_shown_on_a_terminal_and_wiped(converted: Path) -> None:
     class Terminal(StringIO):
         def isatty(self) -> bool:
@@ -129,11 +113,6 @@ def test_the_command_ends_with_1_and_a_line_a_problem(root: Path, folder: Path) 
     done = command(str(root), "--deep")
     assert (done.returncode, done.stderr) == (1, "")
     assert f"{path}: is not there, expected" in done.stdout and "--overwrite" in done.stdout
-
-
-def test_names_that_name_nothing_are_refused(converted: Path) -> None:
-    done = command(str(converted), "--datasets", " ,")
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", "error: --datasets ' ,' names no dataset\n")
 
 
 def test_the_command_ends_with_2_and_a_sentence(tmp_path: Path) -> None:

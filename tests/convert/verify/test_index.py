@@ -119,14 +119,6 @@ def test_a_table_of_another_form_is_found_out(
     assert {problem.file for problem in report.problems} == {str(folder / "train" / table_file(kind))}
 
 
-def test_a_wrong_row_of_each_table_is_found_at_once(root: Path, folder: Path) -> None:
-    change_value(folder, "records", "step", 1, 0)
-    change_value(folder, "steps", "step", 2, 5)
-    report = verify(root, deep=False)
-    assert f"(row 1 of {STEM}): step is 0 after 0" in problems(report)
-    assert f"(row 2 of {STEM}): step is 5, expected 2" in problems(report)
-
-
 def test_more_rows_that_are_wrong_are_counted(root: Path, folder: Path) -> None:
     def edit(table: pa.Table) -> pa.Table:
         path = table.schema.get_field_index("camera")
