@@ -49,11 +49,8 @@ def run_pipeline(
         program_flags: The program's own options, to suggest one for a typo.
         progress: Context manager that is entered once the runner is ready, while the pipeline runs.
 
-    Returns:
-        The counters of ``beam_jobs.graph`` that are not zero; None if the runner has no counters.
-
-    Raises:
-        UsageError: There is no such runner or option. Other errors of a runner pass through.
+    Returns the counters of ``beam_jobs.graph`` that are not zero; None if the runner has none. Raises UsageError if
+    there is no such runner or option; other errors of a runner pass through.
     """
     choice = choose_runner(arguments, num_workers=max(1, min(num_workers, len(jobs))), program_flags=program_flags)
     # A killed run may have left a folder, also if it left nothing to convert.

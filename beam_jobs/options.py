@@ -80,12 +80,10 @@ class RunnerChoice:
 
 
 def choose_runner(arguments: Sequence[str], *, num_workers: int, program_flags: Sequence[str]) -> RunnerChoice:
-    """Return the runner that the command line asks for.
+    """Return the runner that ``arguments`` ask for, which the program's own parser did not know.
 
-    Args:
-        arguments: Arguments that the program's own parser did not know.
-        num_workers: Worker processes of a local runner; other runners have their own options.
-        program_flags: The program's own options, to suggest one for a typo.
+    ``num_workers`` is for a local runner; other runners have their own options. ``program_flags`` are the program's own
+    options, to suggest one for a typo.
 
     Raises:
         UsageError: Beam does not know an option either, or there is no such runner, or its extra is not installed.

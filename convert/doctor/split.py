@@ -48,21 +48,13 @@ class FrameFacts:
 
 
 class OpenSplit:
-    """The index and the records of a split. Episodes, steps and records are counted in the split.
-
-    Args:
-        folder: Folder of the split, whose index ``pairstream verify`` found to be sound.
-        manifest: Manifest of the dataset.
-        sample: Records to decode, sorted.
+    """The index and the records of a split, whose index is sound. Rows are counted in the split.
 
     Attributes:
-        name: Name of the split.
-        statistics: Statistics in the manifest.
+        sample: Records to decode, sorted.
         vectors: Registry entry in the manifest.
         dimensions: Name and part of each dimension of ``action`` and ``state``.
-        shards: Shards of the split.
         broken: Numbers of the shards whose file cannot be opened.
-        tables: Tables of the index.
         frames: Facts about the decoded pairs.
     """
 
@@ -178,9 +170,6 @@ class OpenSplit:
         episodes, first_indices, counts = np.unique(owners, return_index=True, return_counts=True)
         for episode, row, count in np.stack([episodes, wrong_steps[first_indices], counts], axis=1).tolist():
             if self.value("episodes", "num_records", episode):
-                num_steps = self.value("episodes", "num_steps", episode)
-                sentence, step = (
-                    f"{describe(row)} (at {count:,} of {num_steps:,} steps)",
-                    self.value("steps", "step", row),
-                )
+                step, num_steps = self.value("steps", "step", row), self.value("episodes", "num_steps", episode)
+                sentence = f"{describe(row)} (at {count:,} of {num_steps:,} steps)"
                 notes.add(rule_name, self.name, partial(self.example, episode, sentence, step=step))

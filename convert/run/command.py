@@ -64,9 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, _interrupt)
     return run_command(
-        partial(_run, request),
-        path=request.output,
-        interrupted="interrupted; run the same command again to continue",
+        partial(_run, request), path=request.output, interrupted="interrupted; run the same command again to continue"
     )
 
 

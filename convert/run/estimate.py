@@ -125,17 +125,8 @@ def _spread(episodes: Sequence[_Wanted]) -> list[tuple[SourceShard, list[Span]]]
 class _Sample:
     """Some episodes of a dataset as they would be stored.
 
-    Args:
-        is_video: Whether the source has to decode all frames before one, so that only the first record is converted.
-
-    Attributes:
-        source_bytes: Bytes of the source that they take.
-        records: Count of pairs or frames.
-        stored_bytes: Bytes of their records.
-        index_bytes: Bytes of their rows.
-        record_bytes: Different sizes of records, by camera.
-        are_encoded: Whether the source has its frames as images, each encoded by itself.
-        sizes: See ``Estimate``.
+    If ``is_video``, the source has to decode all frames before one, so that only the first record is converted.
+    ``record_bytes`` are the different sizes of records by camera. ``are_encoded`` says that frames are single images.
     """
 
     def __init__(self, plan: DatasetPlan, *, is_video: bool) -> None:

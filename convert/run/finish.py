@@ -19,15 +19,7 @@ from convert.storage.durable import writing
 from stream.format.manifest import FileEntry, Manifest, Source, SplitEntry, TableEntry
 from stream.format.names import FORMAT_VERSION, TableKind, split_of
 
-_LIBRARIES = [
-    "apache-beam",
-    "array-record",
-    "numpy",
-    "opencv-python-headless",
-    "pyarrow",
-    "simplejpeg",
-    "tensorflow-datasets",
-]
+_LIBRARIES = ("apache-beam", "array-record", "numpy", "opencv-python-headless", "pyarrow", "simplejpeg")
 
 
 def finalise(conversion: Conversion, *, redone_stems: Set[str] = frozenset()) -> Manifest | None:
@@ -96,6 +88,7 @@ def _manifest(conversion_status: ConversionStatus, quarantine: FileEntry | None)
     ordered_splits = {split: splits[split] for split in sorted(splits)}
     shards = [entry for split_entry in ordered_splits.values() for entry in split_entry.shards]
     image_counts = count_frames(shards, [camera.name for camera in plan.cameras] if plan.layout == "frames" else ())
+    libraries = (*_LIBRARIES, "tensorflow-datasets", *conversion.libraries)
     policies = {camera.name: camera.policy for camera in plan.cameras}
     check_sizes(image_counts.get("cameras", {}), policies, dataset_name=spec.name)
     return Manifest(
@@ -119,7 +112,7 @@ def _manifest(conversion_status: ConversionStatus, quarantine: FileEntry | None)
         quarantine=quarantine,
         splits=ordered_splits,
         statistics={split: statistics[split] for split in ordered_splits},
-        versions={"pairstream": __version__, **{name: _version(name) for name in (*_LIBRARIES, *conversion.libraries)}},
+        versions={"pairstream": __version__, **{name: _version(name) for name in libraries}},
     )
 
 

@@ -21,12 +21,7 @@ class ShardProgress(Progress):
     """Progress with shards, records, MB/s of source and ETA, on stderr while it is open; its last line stays.
 
     A look lists the journals of two datasets at most, since many tasks may share a disk: that of the largest job, and
-    another in turn.
-
-    Args:
-        jobs: Shards, or pieces of them, that this process is to convert, with the output folder of each.
-        record_noun: Noun of records: pairs or frames.
-        stream: Stream to write to instead of stderr.
+    another in turn. ``shard_jobs`` are the jobs of this process, each with its output folder.
     """
 
     keeps_last = True

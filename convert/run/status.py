@@ -70,26 +70,19 @@ def read_status(
 ) -> ConversionStatus:
     """Find the finished and unfinished parts of a conversion.
 
-    Args:
-        conversion: Conversion of the dataset.
-        redone_stems: Stems of shards to convert again, although the manifest has them.
-        redo: Stems of shards to convert again, although the journal has them finished.
+    Shards of ``redone_stems`` are converted again although the manifest has them, those of ``redo`` although the
+    journal has them finished.
 
     Raises:
         ConflictError: The output was converted with other parameters, from another source, or to another version of
             the format.
     """
-    journal = conversion.journal
-    existing = existing_manifest(conversion)
+    journal, existing = conversion.journal, existing_manifest(conversion)
     before = existing or _withdrawn_manifest(conversion, journal)
-    is_withdrawn = existing is None and before is not None
+    withdrawn = existing is None and before is not None
     statuses = journal.statuses(job.stem for job in conversion.jobs if job.stem not in redo)
     status = ConversionStatus(
-        conversion=conversion,
-        redone_stems=redone_stems,
-        old_manifest=before,
-        is_withdrawn=is_withdrawn,
-        finished=statuses,
+        conversion=conversion, redone_stems=redone_stems, old_manifest=before, is_withdrawn=withdrawn, finished=statuses
     )
     for split in conversion.splits:
         split_jobs = conversion.split_jobs(split)
@@ -99,7 +92,7 @@ def read_status(
             status.pending_jobs.extend(missing_jobs)
             continue
         shard_statuses = status.shards(split)
-        if old_split is None or _differs(shard_statuses, old_split, journal, split=split, withdrawn=is_withdrawn):
+        if old_split is None or _differs(shard_statuses, old_split, journal, split=split, withdrawn=withdrawn):
             index_status = journal.index_status(split) if len(shard_statuses) == len(split_jobs) else None
             if index_status is not None and index_status.inputs == index_inputs(shard_statuses, conversion.plan):
                 status.merged_indexes[split] = index_status

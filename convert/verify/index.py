@@ -34,12 +34,9 @@ _STATUSES = ("ok", *_NO_RECORDS)
 
 
 def check_index(folder: Path, manifest: Manifest, *, deep: bool) -> Notes:
-    """Check the index of one split; never raises, whatever the files hold.
+    """Check the index of the split in ``folder``; never raises, whatever the files hold.
 
-    Args:
-        folder: Folder of the split, ``ROOT/<dataset>/<version>/<split>``.
-        manifest: Manifest of the dataset.
-        deep: Compute derived columns and statistics again.
+    If ``deep``, derived columns and statistics are computed again.
     """
     findings, entry, tables = Notes(folder.name), manifest.splits[folder.name], dict[TableKind, Table]()
     table_paths = {kind: folder / table_file(kind) for kind in TABLE_KINDS}

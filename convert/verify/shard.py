@@ -46,7 +46,7 @@ def check_shard(
         offsets: Distances from t of the frames of a record, None if the manifest does not say.
         deep: Read every record and decode every frame, of a damaged file too, to name the damaged records.
         index_sound: Whether ``records`` has the locations of the records.
-        cameras: Stored cameras; none if the manifest does not say; frames are then recognised by their magic bytes.
+        cameras: Stored cameras. Without them, frames are recognised by their magic bytes.
     """
     findings = Notes(shard.folder.name)
     try:

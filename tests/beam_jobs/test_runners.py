@@ -131,7 +131,7 @@ class Cluster:
         worker = (address, "--no-nanny", "--nthreads", "1", "--no-dashboard")
         self.options = ("--runner", "DaskRunner", "--dask_client_address", address)
         self._commands: list[Command] = [
-            stack.enter_context(start(*scheduler, module="distributed.cli.dask_scheduler")),
+            stack.enter_context(start(*scheduler, module="distributed.cli.dask_scheduler"))
         ]
         for number in range(workers):
             options = folder / f"worker-{number}"

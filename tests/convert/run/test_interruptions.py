@@ -128,9 +128,7 @@ def to_all(command: Command, number: int) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("workers", ["one", "two", pytest.param("dask", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
-    ("number", "send"),
-    [(signal.SIGINT, to_all), (signal.SIGTERM, to_main)],
-    ids=["Ctrl-C in a terminal", "SIGTERM"],
+    ("number", "send"), [(signal.SIGINT, to_all), (signal.SIGTERM, to_main)], ids=["Ctrl-C in a terminal", "SIGTERM"]
 )
 def test_interrupt_ends_with_one_line_and_leaves_nothing_half_written(
     dataset: RldsDataset, output: Path, workers: str, number: int, send: Callable[[Command, int], None]

@@ -171,8 +171,7 @@ def test_a_config_replaces_what_the_dataset_says_and_reindex_follows_it(
     assert converted.manifest.parameters["camera"] == "observation.images.left_wrist"
     assert len(converted.splits["train"].steps["action"][0].as_py()) == 2
     second = write_config(
-        tmp_path / "other.yaml",
-        action=[{"path": "action", "dims": 3, "quantity": "ee_position", "kind": "absolute"}],
+        tmp_path / "other.yaml", action=[{"path": "action", "dims": 3, "quantity": "ee_position", "kind": "absolute"}]
     )
     assert reindex([str(out), "--config", second]) == 0
     assert "action" in capsys.readouterr().out

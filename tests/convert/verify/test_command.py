@@ -18,13 +18,7 @@ from convert.errors import UsageError
 from convert.run.command import main as convert
 from convert.verify.command import verify_root
 from stream.format.names import shard_file, table_file
-from tests.fixtures.faults.conversion_damage import (
-    DATASET,
-    STEM,
-    empty,
-    problems,
-    verify,
-)
+from tests.fixtures.faults.conversion_damage import DATASET, STEM, empty, problems, verify
 
 
 @pytest.mark.parametrize("deep", [False, True])

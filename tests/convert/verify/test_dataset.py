@@ -103,10 +103,7 @@ MANIFEST_EDITS: list[tuple[Callable[[Any], object], str]] = [
         lambda manifest: entry_of(manifest).update(name="train-00000-of-x"),
         "split train lists a shard 'train-00000-of-x'",
     ),
-    (
-        lambda manifest: manifest["splits"]["train"]["shards"].reverse(),
-        "lists 'train-00000-of-00002' after number 1",
-    ),
+    (lambda manifest: manifest["splits"]["train"]["shards"].reverse(), "lists 'train-00000-of-00002' after number 1"),
     (lambda manifest: manifest["statistics"].pop("val"), "has statistics of train, expected of train, val"),
     (repeat_shard, "lists shard train-00000-of-00002 twice"),
     (lambda manifest: manifest.update(dataset="kuka"), "is of dataset 'kuka', its folder says 'bridge_dataset'"),

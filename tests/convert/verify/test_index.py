@@ -14,14 +14,7 @@ import pytest
 
 from stream.format.names import TABLE_KINDS, TableKind, shard_file, table_file
 from tests.fixtures.datasets.rewritten_records import admit_table, change_table
-from tests.fixtures.faults.conversion_damage import (
-    OTHER,
-    STEM,
-    edit_manifest,
-    entry_of,
-    problems,
-    verify,
-)
+from tests.fixtures.faults.conversion_damage import OTHER, STEM, edit_manifest, entry_of, problems, verify
 from tests.fixtures.parameters import long_but
 
 Change = Callable[[pa.Table], pa.Table]
