@@ -62,15 +62,6 @@ def test_the_size_of_frames_is_told_and_what_it_does_to_them(
     assert actual.sizes == {"observation/image": expected}
 
 
-def test_only_the_chosen_episodes_count(tmp_path: Path) -> None:
-    dataset = write_dataset(tmp_path, splits={"train": [[demo_episode(8, seed=seed) for seed in range(20)]]})
-    full_estimate, half = (
-        estimate(dataset.conversion(tmp_path / "out", ConvertConfig(episodes=f"train[:{n}]"))) for n in (20, 10)
-    )
-    assert full_estimate.records is not None
-    assert half.records == pytest.approx(full_estimate.records / 2, abs=1)
-
-
 def test_the_beginning_of_a_damaged_file_is_enough(tmp_path: Path) -> None:
     dataset = write_dataset(tmp_path, splits={"train": [[demo_episode(8), demo_episode(8, seed=1)]]})
     path = dataset.shard()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,7 @@ import pytest
 import yaml
 
 from convert.doctor.command import main as doctor
-from convert.errors import EXIT_DAMAGED, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE
-from convert.journal.journal import FOLDER
+from convert.errors import EXIT_DAMAGED, EXIT_FAILED, EXIT_USAGE
 from convert.picture import decode_jpeg
 from convert.reindex import main as reindex
 from convert.run.command import main
@@ -23,7 +21,7 @@ from convert.verify.command import main as verify
 from pairstream.fetch import main as fetch
 from stream import make_loader
 from stream.format.names import HOLE
-from tests.fixtures.command import is_written, run, start, tree, wait_until
+from tests.fixtures.command import tree
 from tests.fixtures.datasets.converted_dataset import open_converted
 from tests.fixtures.datasets.lerobot_dataset import (
     CODECS,
@@ -277,22 +275,6 @@ def test_on_error_fail_stops_and_names_the_episode(tmp_path: Path, capsys: pytes
     command = arguments("v3_av1", tmp_path / "source", tmp_path / "out", *FRAMES, "--on-error", "fail")
     assert main(command) == EXIT_FAILED
     assert "episode 3: missing_camera: videos/observation.images.left_wrist" in capsys.readouterr().err
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
-def test_an_interrupted_conversion_goes_on_to_the_same_bytes(sent: signal.Signals, tmp_path: Path) -> None:
-    size = ("--layout", "frames", "--cameras", "all", "--image-size", "700")
-    assert run(*arguments("v3_av1", DATA, tmp_path / "whole", *size)).code == 0
-    command = arguments("v3_av1", DATA, tmp_path / "out", *size)
-    with start(*command) as started:
-        journal = tmp_path / "out/demo_v3_av1/3.0.0" / FOLDER
-        assert wait_until(lambda: is_written(journal, "*.status.json"), seconds=60, poll=0.005)
-        started.process.send_signal(sent)
-        assert started.wait().code in (EXIT_INTERRUPTED, -sent)
-    assert not (tmp_path / "out/demo_v3_av1/3.0.0/dataset.json").exists()
-    assert run(*command).code == 0
-    assert tree(tmp_path / "out") == tree(tmp_path / "whole")
 
 
 @pytest.mark.long

@@ -96,6 +96,7 @@ def test_entry_that_does_not_fit_the_source_says_what_would(
         (("--episodes", "train["), "train["),
         (("--runner", "FlinkyRunner"), "no Beam runner 'FlinkyRunner'"),
         (("--redo", "train-00001-of-00001"), "no such shard; did you mean 'train-00000-of-00001'"),
+        (("--offset", "0s"), "0s"),
         (("--quality", "0"), "--quality 0: expected 1 to 100"),
         (("--num-worker=2",), "unknown option --num-worker=2, neither ours nor Beam's; did you mean --num-workers?"),
         (("--ovewrite",), "unknown option --ovewrite, neither ours nor Beam's; did you mean --overwrite?"),

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -13,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from convert.errors import EXIT_DAMAGED, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE
+from convert.errors import EXIT_DAMAGED, EXIT_FAILED, EXIT_USAGE
 from convert.journal.journal import FOLDER
 from convert.run.command import main
 from convert.storage.object_store import StoreFolder
@@ -186,26 +184,6 @@ def test_a_conversion_that_is_killed_goes_on_where_it_stopped(
         objects(f"{bucket}/oxe"), {str(path.relative_to(tmp_path / "out")): path.read_bytes() for path in written}
     )
     assert list(staging.iterdir()) == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("workers", ["1", "2"])
-def test_ctrl_c_ends_with_one_line_and_leaves_no_file_on_the_disk(
-    store: Store, large: RldsDataset, staging: Path, workers: str
-) -> None:
-    bucket = store.new_bucket()
-    options = ("--staging", str(staging), "--image-size", "768", "--num-workers", workers)
-    with start(*arguments(large, str(large.root), bucket, *options)) as running:
-        journal = StoreFolder(f"{bucket}/demo/1.0.0/{FOLDER}")
-        assert wait_until(lambda: len(journal.sizes()) >= 3, seconds=120, poll=0.1)
-        os.killpg(running.pid, signal.SIGINT)
-        result = running.wait()
-        assert running.processes() == []
-    assert result.code == EXIT_INTERRUPTED
-    said = [line for line in result.err.splitlines() if line.strip() and " shards, " not in line]
-    assert said == ["interrupted; run the same command again to continue"]
-    assert list(staging.iterdir()) == []
-    assert MANIFEST not in objects(bucket)
 
 
 def test_a_bucket_that_is_not_there_is_refused(

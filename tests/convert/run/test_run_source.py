@@ -1,6 +1,7 @@
 """Sources that are missing, incomplete or damaged: what the command says, and what it leaves."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -72,38 +73,45 @@ def test_source_that_does_not_exist_is_named(convert: Convert, output: Path, tmp
     assert error == f"error: no such source: {tmp_path / 'nowhere'} (looked for demo/1.0.0 below it)"
 
 
-def test_source_without_the_dataset_names_the_closest_folder(
-    convert: Convert, dataset: RldsDataset, output: Path
-) -> None:
-    (dataset.root / "demo").rename(dataset.root / "demos")
-    error = assert_refused(convert(), output)
-    assert f"dataset demo 1.0.0 is in none of the sources: tried {dataset.path}" in error
-    assert "did you mean 'demos'?" in error
-
-
-def test_other_version_says_which_there_is_and_what_to_do(convert: Convert, dataset: RldsDataset, output: Path) -> None:
-    error = assert_refused(convert(version="1.0.1"), output)
-    assert f"{dataset.root / 'demo'} has version 1.0.0, not 1.0.1" in error
-    assert "--config" in error
-
-
-def test_missing_shard_file_is_named(convert: Convert, dataset: RldsDataset, output: Path) -> None:
-    missing = dataset.shard(index=1, count=2)
-    missing.unlink()
-    error = assert_refused(convert(), output)
-    assert f"{dataset.path}: 1 of 2 files of split train are missing: {missing.name}" in error
-
-
-def test_missing_features_are_named(convert: Convert, dataset: RldsDataset, output: Path) -> None:
-    (dataset.path / "features.json").unlink()
-    assert f"{dataset.path}: has dataset_info.json but no features.json" in assert_refused(convert(), output)
-
-
-@pytest.mark.parametrize("name", ["dataset_info.json", "features.json"])
-def test_broken_metadata_are_named(convert: Convert, dataset: RldsDataset, output: Path, name: str) -> None:
-    path = dataset.path / name
+def shorten(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-20])
-    assert f"{path}: not a JSON file (" in assert_refused(convert(), output)
+
+
+BROKEN: dict[str, tuple[Callable[[RldsDataset], object], str]] = {
+    "no folder": (
+        lambda dataset: (dataset.root / "demo").rename(dataset.root / "demos"),
+        "dataset demo 1.0.0 is in none of the sources: tried {path}.*did you mean 'demos'",
+    ),
+    "another version": (
+        lambda dataset: dataset.path.rename(dataset.path.parent / "1.0.1"),
+        "/demo has version 1.0.1, not 1.0.0.*--config",
+    ),
+    "no shard": (
+        lambda dataset: dataset.shard(index=1, count=2).unlink(),
+        "{path}: 1 of 2 files of split train are missing: demo-train.tfrecord-00001-of-00002",
+    ),
+    "no features": (
+        lambda dataset: (dataset.path / "features.json").unlink(),
+        "{path}: has dataset_info.json but no features.json",
+    ),
+    "half of features": (
+        lambda dataset: shorten(dataset.path / "features.json"),
+        r"{path}/features.json: not a JSON file \(",
+    ),
+    "half of info": (
+        lambda dataset: shorten(dataset.path / "dataset_info.json"),
+        r"{path}/dataset_info.json: not a JSON file \(",
+    ),
+}
+
+
+@pytest.mark.parametrize("broken", BROKEN)
+def test_broken_source_is_refused_with_its_place(
+    convert: Convert, dataset: RldsDataset, output: Path, broken: str
+) -> None:
+    damage, message = BROKEN[broken]
+    damage(dataset)
+    assert re.search(message.format(path=dataset.path), assert_refused(convert(), output))
 
 
 def test_dataset_without_episodes_is_refused(convert: Convert, output: Path, tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from io import StringIO
 from pathlib import Path
 
 import psutil
@@ -79,16 +78,6 @@ def test_processes_find_the_same_as_one(root: Path, folder: Path) -> None:
 def test_a_root_with_nothing_in_it_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"nothing was converted here; expected <dataset>/<version>/dataset.json"):
         verify_root(tmp_path)
-
-
-def test_progress_is_shown_on_a_terminal_and_wiped(converted: Path) -> None:
-    class Terminal(StringIO):
-        def isatty(self) -> bool:
-            return True
-
-    stream = Terminal()
-    verify_root(converted, deep=True, jobs=2, progress=stream)
-    assert "verify: 0 B of" in stream.getvalue() and stream.getvalue().endswith("\x1b[2K")
 
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
