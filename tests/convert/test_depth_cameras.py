@@ -18,7 +18,6 @@ from convert.errors import EXIT_DAMAGED, EXIT_USAGE
 from convert.run.command import main
 from convert.verify.command import main as verify
 from pairstream.export.command import main as export
-from pairstream.replay.contact_sheet import draw_sheets
 from pairstream.view.tracks import open_tracks
 from stream import make_loader
 from stream.adapters import lerobot as lerobot_adapter
@@ -185,14 +184,6 @@ def test_depth_is_stored_after_colour_and_is_no_column(root: Path) -> None:
     assert {"far", "near", "raw", "packed", "bits"}.isdisjoint(steps)
 
 
-def test_depth_is_left_out_by_default(dataset: RldsDataset, tmp_path: Path) -> None:
-    for number, chosen in enumerate(([], ["--cameras", "all"], ["--cameras", "primary"])):
-        output = tmp_path / str(number)
-        assert main(arguments(dataset, output, *chosen)) == 0
-        assert manifest(output)["parameters"]["cameras"] == ["wide"]
-        assert "depth" not in manifest(output)["parameters"]
-
-
 @pytest.mark.parametrize(
     ("chosen", "cameras"), [("depth", DEPTH), ("depth/wrist", ["near"]), ("raw,wide", ["wide", "raw"])]
 )
@@ -249,14 +240,6 @@ def test_deep_verification_compares_kinds_with_the_manifest(
     said = capsys.readouterr().out
     assert ("not a JPEG" in said) == ("near" not in changed)
     assert ("not a depth map" in said) == ("wide" in changed)
-
-
-def test_the_picture_of_a_batch_shows_depth(root: Path) -> None:
-    loader = open_loader(root, cameras=["wide", "near"], frames=[0, 1])
-    batch, refs = loader.batch_at(0), loader.describe(0)
-    (sheet,) = draw_sheets(batch, refs)
-    (without,) = draw_sheets({key: value for key, value in batch.items() if "depth" not in key}, refs)
-    assert sheet.size[0] > without.size[0]
 
 
 def test_the_tracks_of_an_episode_and_its_recording_have_depth(root: Path, tmp_path: Path) -> None:

@@ -334,16 +334,6 @@ def test_verify_finds_a_flipped_bit_in_a_frame(copy: Path) -> None:
     assert "train-00001-of-00003" in done.out
 
 
-def test_reindex_follows_a_changed_registry_without_touching_a_frame(dataset: RldsDataset, copy: Path) -> None:
-    parts = [{"path": "action", "dims": 1, "select": [1], "quantity": "ee_position", "kind": "displacement"}]
-    registry = dataset.registry(cameras=CAMERAS, action=parts)
-    frames = {name: digest for name, digest in tree(copy).items() if name.endswith(".arrayrecord")}
-    done = run(str(copy), "--config", str(registry), module="pairstream reindex")
-    assert done.code == 0, done.err
-    assert make_loader(copy, "demo", batch_size=2, frames=(0,)).batch_at(0)["action"].shape[-1] == 1
-    assert {name: digest for name, digest in tree(copy).items() if name.endswith(".arrayrecord")} == frames
-
-
 def test_an_episode_is_shown_with_its_frames(root: Path, episodes: list[dict[str, Any]]) -> None:
     shown = make_loader(root, "demo", batch_size=2, cameras="primary", frames=(0,)).episode("demo", 1)
     assert shown.frame_steps.tolist() == [0, 1, 2, 4, 5, 6]

@@ -100,10 +100,6 @@ def test_json_has_every_finding_with_its_place(bad: Path, capsys: pytest.Capture
     assert len(by_rule["frame_black"]["examples"]) == 3 and by_rule["frame_black"]["count"] == 12
 
 
-def test_only_chosen_datasets_are_looked_at(valid_root: Path) -> None:
-    assert [report.dataset for report in examine(valid_root, datasets=["demo"]).datasets] == ["demo"]
-
-
 def test_processes_find_the_same_as_one(bad: Path) -> None:
     assert examine(bad, jobs=2).to_json() == examine(bad, jobs=1).to_json()
 

@@ -23,6 +23,7 @@ from stream.format.manifest import read_manifest
 from stream.format.names import TABLE_KINDS
 from stream.label.attach import add_labels, list_labels
 from tests.fixtures.command import REPOSITORY, Result, flip, tree, with_corrupt_frame
+from tests.fixtures.datasets.five_shards import arguments
 from tests.fixtures.datasets.rlds_dataset import RldsDataset, demo_episode, demo_features, serialise, write_dataset
 
 Convert = Callable[..., Result]
@@ -56,11 +57,6 @@ def complete(five_shards: RldsDataset, tmp_path_factory: pytest.TempPathFactory)
     output = tmp_path_factory.mktemp("complete")
     assert main(arguments(five_shards, output)) == 0
     return output
-
-
-def arguments(dataset: RldsDataset, output: Path) -> list[str]:
-    common = ["--datasets", "demo", "--source", str(dataset.root), "--output", str(output), "--num-workers", "1"]
-    return [*common, "--config", str(dataset.registry()), "--image-size", "native"]
 
 
 @pytest.fixture
