@@ -142,6 +142,13 @@ def test_the_manifest_on_disk_is_the_one_returned_and_the_journal_is_gone(
     assert sorted(path.name for path in output.iterdir()) == ["dataset.json", "quarantine.jsonl", "train", "val"]
 
 
+def test_finalising_a_complete_conversion_changes_nothing(conversion: Conversion, manifest: Manifest) -> None:
+    path = Path(conversion.plan.output) / "dataset.json"
+    before = (path.read_bytes(), path.stat().st_mtime_ns)
+    assert finalise(conversion) == read_manifest(path)
+    assert (path.read_bytes(), path.stat().st_mtime_ns) == before
+
+
 def test_while_a_shard_is_missing_there_is_no_manifest(dataset: RldsDataset, tmp_path: Path) -> None:
     conversion = dataset.conversion(tmp_path, NATIVE)
     Journal(conversion.plan.output).begin(conversion.parameters)
