@@ -40,8 +40,7 @@ class Claims:
         """Return the number of the next job, and move it on."""
         with self._path.open("r+b", buffering=0) as claims_file:
             fcntl.flock(claims_file, fcntl.LOCK_EX)
-            (job_number,) = _NEXT.unpack(os.pread(claims_file.fileno(), _NEXT.size, 0))
-            os.pwrite(
-                claims_file.fileno(), _NEXT.pack(job_number + num_jobs) + (message and message.ljust(_MOST, b"\0")), 0
-            )
+            (job_number,) = _NEXT.unpack(claims_file.read(_NEXT.size))
+            content = _NEXT.pack(job_number + num_jobs) + (message and message.ljust(_MOST, b"\0"))
+            os.pwrite(claims_file.fileno(), content, 0)
         return int(job_number)

@@ -54,12 +54,9 @@ class DoJob(beam.DoFn):
         except Exception as error:
             _LOGGER.info("%s %s failed", job.dataset, job.name, exc_info=True)
             failure = _name_job(error, job)
+            _count({f"{'shards' if isinstance(job, ShardJob) else 'splits'}_failed": 1})
             if isinstance(job, ShardJob):
-                _count({"shards_failed": 1})
-                note = ShardFailure(shard=job.stem, host=socket.gethostname(), message=str(failure))
-                plan.journal.fail(note)
-            else:
-                _count({"splits_failed": 1})
+                plan.journal.fail(ShardFailure(shard=job.stem, host=socket.gethostname(), message=str(failure)))
             # Runners send the chain of errors as text, of which the first message of ours is shown.
             raise failure from None
 

@@ -58,11 +58,8 @@ def reach_job_server(runner: str, options: PipelineOptions) -> None:
 
 
 def _named_jar(runner: str, options: PipelineOptions) -> str | None:
-    if runner not in _JARS:
-        return None
-    view, option_name = _JARS[runner]
-    jar_path: str | None = getattr(options.view_as(view), option_name)
-    return jar_path
+    view, option_name = _JARS.get(runner, (FlinkRunnerOptions, ""))
+    return getattr(options.view_as(view), option_name, None)
 
 
 def _reach_endpoint(endpoint: str) -> None:
@@ -76,7 +73,11 @@ def _reach_endpoint(endpoint: str) -> None:
 
 
 def _reach_jar(runner: str, options: PipelineOptions, cache_folder: str) -> None:
-    jar_path = _named_jar(runner, options) or _beams_jar(runner, options)
+    jar_path = _named_jar(runner, options)
+    if not jar_path:
+        flink_name = f"flink:{options.view_as(FlinkRunnerOptions).flink_version}"
+        cluster_name = flink_name if runner == "FlinkRunner" else "spark:3"
+        jar_path = str(JavaJarServer.path_to_beam_jar(f":runners:{cluster_name}:job-server:shadowJar"))
     address = urlparse(jar_path)
     cached_jar = os.path.join(cache_folder, os.path.basename(jar_path))
     if os.path.isfile(jar_path) or os.path.isfile(cached_jar) or address.scheme not in ("http", "https"):
@@ -88,10 +89,3 @@ def _reach_jar(runner: str, options: PipelineOptions, cache_folder: str) -> None
             f"the jar of Beam's job server is not available from {jar_path} ({getattr(error, 'reason', error)}); copy "
             f"it here and name it with --{_JARS[runner][1]} PATH, or put it at {cached_jar}"
         ) from None
-
-
-def _beams_jar(runner: str, options: PipelineOptions) -> str:
-    """Return the address of the jar for the installed version of Beam."""
-    flink_name = f"flink:{options.view_as(FlinkRunnerOptions).flink_version}"
-    cluster_name = flink_name if runner == "FlinkRunner" else "spark:3"
-    return str(JavaJarServer.path_to_beam_jar(f":runners:{cluster_name}:job-server:shadowJar"))

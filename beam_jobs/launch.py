@@ -49,11 +49,8 @@ def run_pipeline(
         program_flags: The program's own options, to suggest one for a typo.
         progress: Context manager that is entered once the runner is ready, while the pipeline runs.
 
-    Returns:
-        The counters of ``beam_jobs.graph`` that are not zero; None if the runner has no counters.
-
-    Raises:
-        UsageError: There is no such runner or option. Other errors of a runner pass through.
+    Returns the counters of ``beam_jobs.graph`` that are not zero; None if the runner has none. Raises UsageError if
+    there is no such runner or option; other errors of a runner pass through.
     """
     choice = choose_runner(arguments, num_workers=max(1, min(num_workers, len(jobs))), program_flags=program_flags)
     # A killed run may have left a folder, also if it left nothing to convert.
@@ -160,22 +157,17 @@ def _run_beside(pipeline: beam.Pipeline, earlier_children: set[int], claims: Cla
 
 
 def _worker_ended(exit_code: int) -> str:
-    ending = (
-        f"was killed by {signal.Signals(-exit_code).name}" if exit_code < 0 else f"ended with exit code {exit_code}"
-    )
+    is_killed = exit_code < 0
+    ending = f"was killed by {signal.Signals(-exit_code).name}" if is_killed else f"ended with exit code {exit_code}"
     cause = ", as the kernel does when memory runs out" if exit_code == -signal.SIGKILL else ""
     return f"a worker process {ending}{cause}; run the same command again to continue, perhaps with fewer --num-workers"
 
 
 def _end_children(earlier_children: set[int]) -> None:
     """End the worker processes that an interrupted runner leaves."""
-    children = [
-        child_process
-        for child_process in psutil.Process().children(recursive=True)
-        if child_process.pid not in earlier_children
-    ]
-    for child_process in children:
-        child_process.terminate()
+    children = [child for child in psutil.Process().children(recursive=True) if child.pid not in earlier_children]
+    for child in children:
+        child.terminate()
     _, alive = psutil.wait_procs(children, timeout=_GRACE)
-    for child_process in alive:
-        child_process.kill()
+    for child in alive:
+        child.kill()

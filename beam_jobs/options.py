@@ -80,12 +80,10 @@ class RunnerChoice:
 
 
 def choose_runner(arguments: Sequence[str], *, num_workers: int, program_flags: Sequence[str]) -> RunnerChoice:
-    """Return the runner that the command line asks for.
+    """Return the runner that ``arguments`` ask for, which the program's own parser did not know.
 
-    Args:
-        arguments: Arguments that the program's own parser did not know.
-        num_workers: Worker processes of a local runner; other runners have their own options.
-        program_flags: The program's own options, to suggest one for a typo.
+    ``num_workers`` is for a local runner; other runners have their own options. ``program_flags`` are the program's own
+    options, to suggest one for a typo.
 
     Raises:
         UsageError: Beam does not know an option either, or there is no such runner, or its extra is not installed.
@@ -104,9 +102,8 @@ def choose_runner(arguments: Sequence[str], *, num_workers: int, program_flags: 
         raise UsageError(f"Beam option {error}") from None
     if unknown:
         beam_flags = [option_flag for action in parser._actions for option_flag in action.option_strings]
-        raise UsageError(
-            f"unknown option {unknown[0]}, neither ours nor Beam's{_hint(unknown[0], program_flags, beam_flags)}"
-        )
+        hint = _hint(unknown[0], program_flags, beam_flags)
+        raise UsageError(f"unknown option {unknown[0]}, neither ours nor Beam's{hint}")
     check_jar(choice.name, PipelineOptions(remaining))
     return choice
 
@@ -122,10 +119,8 @@ def open_runner(choice: RunnerChoice) -> Iterator[tuple[PipelineRunner, Pipeline
             may not open enough files.
     """
     if choice.is_local:
-        yield (
-            _local_runner(choice.num_workers),
-            PipelineOptions(list(choice.arguments), direct_num_workers=choice.num_workers),
-        )
+        options = PipelineOptions(list(choice.arguments), direct_num_workers=choice.num_workers)
+        yield _local_runner(choice.num_workers), options
         return
     if choice.kind == "DaskRunner":
         with _dask_arguments(choice) as arguments:
@@ -150,9 +145,8 @@ def _local_runner(num_workers: int) -> PipelineRunner:
         return fn_runner.FnApiRunner()
     # Beam's direct_running_mode=multi_processing does the same with its own worker, which logs to stderr.
     command = f"export {RUNNER_PID}={os.getpid()}; exec {shlex.quote(sys.executable)} -m beam_jobs.worker"
-    return fn_runner.FnApiRunner(
-        default_environment=environments.SubprocessSDKEnvironment.from_command_string(command_string=command)
-    )
+    environment = environments.SubprocessSDKEnvironment.from_command_string(command_string=command)
+    return fn_runner.FnApiRunner(default_environment=environment)
 
 
 @contextmanager

@@ -22,11 +22,10 @@ def root_parser(command: str, *, description: str, epilog: str) -> Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument(
-        "root", metavar="ROOT", help="the --output of a conversion, a dataset in it, or a version of that"
-    )
-    parser.add_argument("--datasets", help="only these, with commas between (default: all)")
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    add = parser.add_argument
+    add("root", metavar="ROOT", help="the --output of a conversion, a dataset in it, or a version of that")
+    add("--datasets", help="only these, with commas between (default: all)")
+    add("--json", action="store_true", help="print the result as JSON")
     return parser
 
 

@@ -59,18 +59,12 @@ class ShardJob:
 
     def pieces(self) -> list[ShardJob]:
         """Return the jobs of the ranges into which the shard is cut, or the shard itself."""
-        return [
-            replace(self, piece=episode_range, spans=clip(self.spans, *episode_range)) for episode_range in self.cut
-        ] or [self]
+        return [replace(self, piece=piece, spans=clip(self.spans, *piece)) for piece in self.cut] or [self]
 
     @property
     def episodes(self) -> int | None:
         """Count of wanted episodes, None if unknown before reading."""
-        return (
-            None
-            if self.shard.records is None
-            else sum(end_episode - first_episode for first_episode, end_episode in self.spans)
-        )
+        return None if self.shard.records is None else sum(stop - start for start, stop in self.spans)
 
     @property
     def size(self) -> int:
@@ -117,23 +111,17 @@ def cut_jobs(jobs: Sequence[ShardJob], *, frames_per_step: int) -> tuple[ShardJo
     cut, since each piece would copy them, nor files whose episodes are unknown before reading.
     """
     target_bytes = sum(job.size for job in jobs) // _PIECES
-    cut_shards = []
-    for job in jobs:
-        if job.episodes is None:
-            cut_shards.append(job)
-            continue
-        num_steps = sum(sum(job.shard.lengths[first_index:index]) for first_index, index in job.spans)
-        num_pieces = num_steps * frames_per_step // _LEAST_FRAMES if num_steps else job.size // _LEAST_BYTES
-        num_pieces = min(num_pieces, job.size // target_bytes if target_bytes else job.episodes, job.episodes)
-        if num_pieces > 1 and not is_remote(job.shard.path):
-            episode_numbers = [number for episode_span in job.spans for number in range(*episode_span)]
-            piece_edges = [len(episode_numbers) * piece_number // num_pieces for piece_number in range(num_pieces + 1)]
-            job = replace(
-                job,
-                cut=tuple(
-                    (episode_numbers[first_index], episode_numbers[index - 1] + 1)
-                    for first_index, index in pairwise(piece_edges)
-                ),
-            )
-        cut_shards.append(job)
-    return tuple(cut_shards)
+    return tuple(replace(job, cut=_cut(job, frames_per_step, target_bytes)) for job in jobs)
+
+
+def _cut(job: ShardJob, frames_per_step: int, target_bytes: int) -> tuple[Span, ...]:
+    if job.episodes is None or is_remote(job.shard.path):
+        return ()
+    num_steps = sum(sum(job.shard.lengths[start:stop]) for start, stop in job.spans)
+    num_pieces = num_steps * frames_per_step // _LEAST_FRAMES if num_steps else job.size // _LEAST_BYTES
+    num_pieces = min(num_pieces, job.size // target_bytes if target_bytes else job.episodes, job.episodes)
+    if num_pieces <= 1:
+        return ()
+    episodes = [number for span in job.spans for number in range(*span)]
+    edges = [len(episodes) * piece // num_pieces for piece in range(num_pieces + 1)]
+    return tuple((episodes[start], episodes[stop - 1] + 1) for start, stop in pairwise(edges))

@@ -16,12 +16,11 @@ from convert.registry.dataset import Camera, DatasetSpec, Vector
 from convert.registry.registry import Selected
 from convert.shard.depth import convert_depth
 from convert.shard.images import EncodedFrame, FramePolicy, convert_frame
-from convert.shard.pairs import check_frames, frame_offsets, is_seconds, offset_in_steps
+from convert.shard.pairs import check_frames, frame_offsets, offset_in_steps
 from convert.shard.video import CRF
 from convert.source.episode import EPISODE_IDS, SourceFrame
 from convert.source.features import Feature
 from convert.source.protocol import ReadRequest, Source
-from stream.base.errors import closest
 from stream.format.episode_list import EpisodeList
 from stream.format.frame import Codec
 from stream.format.names import FORMAT_VERSION, DerivedName, Layout
@@ -182,12 +181,8 @@ class Conversion:
         messages = [self.spec.warning] if self.spec.warning else []
         plan, frames_per_record = self.plan, len(self.plan.offsets)
         stored_paths = {camera.feature.name for camera in plan.cameras}
-        unsure_cameras = [
-            name
-            for name, camera_spec in self.spec.cameras.items()
-            if camera_spec.channels == "unknown" and camera_spec.path in stored_paths
-        ]
-        if unsure_cameras:
+        stored_cameras = [(name, camera) for name, camera in self.spec.cameras.items() if camera.path in stored_paths]
+        if unsure_cameras := [name for name, camera in stored_cameras if camera.channels == "unknown"]:
             messages.append(
                 f"red and blue of {', '.join(unsure_cameras)} may be swapped, nobody says, and frames stay as they "
                 "are; look at some with pairstream replay, and write channels: rgb or bgr into the registry"
@@ -201,14 +196,13 @@ class Conversion:
             messages.append(f"depth of {', '.join(self.without_unit)} is left out: {_NO_UNIT}")
         if len(set(plan.offsets)) < frames_per_record:
             messages.append(
-                f"--frames {plan.frames} at offset {plan.offset} stores some frames of a record "
-                f"twice: {frames_per_record} frames of {plan.offset + 1} steps"
+                f"--frames {plan.frames} at offset {plan.offset} stores some frames of a record twice: "
+                f"{frames_per_record} frames of {plan.offset + 1} steps"
             )
         if plan.layout == "pairs" and (self.spec.steps_per_episode or math.inf) <= plan.offset:
             messages.append(
-                f"offset {plan.offset} is long: episodes have {self.spec.steps_per_episode:g} steps on "
-                f"average, a pair takes {plan.offset + 1}; where none has so many, the conversion fails at "
-                "its end"
+                f"offset {plan.offset} is long: episodes have {self.spec.steps_per_episode:g} steps on average, a pair "
+                f"takes {plan.offset + 1}; where none has so many, the conversion fails at its end"
             )
         return messages
 
@@ -226,17 +220,6 @@ class Conversion:
     def split_jobs(self, split: str) -> list[ShardJob]:
         """Return the shards of a split, in the order of the source."""
         return [job for job in self.jobs if job.shard.split == split]
-
-
-def check_rates(selection: Sequence[Selected], offset: str | None) -> None:
-    """Raise UsageError if an offset for all datasets is in seconds and some have no fixed rate; names all of them."""
-    without_rate = [selected.spec.name for selected in selection if selected.spec.control_frequency is None]
-    if offset is not None and is_seconds(offset) and without_rate:
-        dataset_names = ",".join(without_rate)
-        raise UsageError(
-            f"--offset {offset} is in seconds, but these have no fixed rate: {dataset_names}; give --offset in steps, "
-            f"or convert them apart (--datasets {dataset_names} --offset STEPS) and the others by their names"
-        )
 
 
 def plan_conversion(
@@ -305,37 +288,25 @@ def _planned_cameras(
         if camera.is_depth:
             raise UsageError(f"{spec.name}: {config.camera} is depth, and pairs are of colour; take --layout frames")
         feature = finder.camera(camera)
-        return (
-            PlannedCamera(name=feature.name, feature=feature, channels=_channel_order(camera), policy=config.policy),
-        ), ()
-    requested = set(config.cameras)
-    planned_cameras, without_unit = [], []
-    for camera_name, camera in spec.cameras.items():
-        camera_keys = camera.keys(camera_name)
+        return (_planned_camera(feature.name, camera, feature, config.policy),), ()
+    requested, planned_cameras, without_unit = set(config.cameras), list[PlannedCamera](), list[str]()
+    for name, camera in spec.cameras.items():
+        camera_keys = camera.keys(name)
         if requested.isdisjoint(camera_keys):
             continue
         feature = finder.camera(camera)
         if camera.is_depth and camera.millimetres is None and feature.dtype.startswith("float"):
-            if camera_name in requested:
-                raise UsageError(f"{spec.name}: depth of {camera_name} is {feature.dtype}, and {_NO_UNIT}")
-            without_unit.append(camera_name)
+            if name in requested:
+                raise UsageError(f"{spec.name}: depth of {name} is {feature.dtype}, and {_NO_UNIT}")
+            without_unit.append(name)
             continue
         image_sizes = [config.image_sizes[key] for key in camera_keys if key in config.image_sizes]
         codecs = [config.codecs[key] for key in camera_keys if key in config.codecs]
         policy = replace(config.policy, size=image_sizes[0]) if image_sizes else config.policy
         if camera.is_depth and codecs:
-            raise UsageError(f"{spec.name}: --codec {codecs[0]} is for cameras of colour, and {camera_name} is depth")
+            raise UsageError(f"{spec.name}: --codec {codecs[0]} is for cameras of colour, and {name} is depth")
         policy = replace(policy, codec="jpeg") if camera.is_depth else _with_codec(policy, codecs, config)
-        planned_cameras.append(
-            PlannedCamera(
-                name=camera_name,
-                feature=feature,
-                channels=_channel_order(camera),
-                policy=policy,
-                is_depth=camera.is_depth,
-                millimetres=camera.millimetres,
-            )
-        )
+        planned_cameras.append(_planned_camera(name, camera, feature, policy))
     if without_unit and not planned_cameras:
         raise UsageError(f"{spec.name}: depth of {', '.join(without_unit)}: {_NO_UNIT}")
     if not planned_cameras:
@@ -344,34 +315,23 @@ def _planned_cameras(
     return tuple(sorted(planned_cameras, key=lambda camera: camera.is_depth)), tuple(without_unit)
 
 
+def _planned_camera(name: str, camera: Camera, feature: Feature, policy: FramePolicy) -> PlannedCamera:
+    return PlannedCamera(
+        name=name,
+        feature=feature,
+        channels="rgb" if camera.channels == "unknown" else camera.channels,
+        policy=policy,
+        is_depth=camera.is_depth,
+        millimetres=camera.millimetres,
+    )
+
+
 def _with_codec(policy: FramePolicy, codecs: Sequence[Codec], config: ConvertConfig) -> FramePolicy:
     """Return the policy with the codec of a camera, and how it is encoded."""
     policy = replace(policy, codec=codecs[0]) if codecs else policy
     if policy.codec not in VIDEO_CODECS:
         return policy
     return replace(policy, gop=config.gop, crf=CRF[policy.codec] if config.crf is None else config.crf)
-
-
-def _channel_order(camera: Camera) -> Literal["rgb", "bgr"]:
-    return "rgb" if camera.channels == "unknown" else camera.channels
-
-
-def check_cameras(selection: Sequence[Selected], config: ConvertConfig) -> None:
-    """Raise UsageError for the first camera that no dataset has."""
-    available_keys = {
-        key
-        for selected in selection
-        for name, camera_spec in selected.spec.cameras.items()
-        for key in camera_spec.keys(name)
-    }
-    requested_by_option = {"cameras": config.cameras, "image-size": config.image_sizes, "codec": config.codecs}
-    for option_name, requested_keys in requested_by_option.items():
-        for requested_key in requested_keys:
-            if requested_key not in available_keys:
-                raise UsageError(
-                    f"--{option_name}: no dataset has {requested_key!r}; "
-                    f"{closest(requested_key, available_keys, noun='cameras')}"
-                )
 
 
 def _jobs(dataset_name: str, source: Source, config: ConvertConfig) -> Iterator[ShardJob]:
@@ -388,14 +348,8 @@ def _check_lengths(dataset_name: str, shard_jobs: Sequence[ShardJob], offset: in
     for split in dict.fromkeys(job.shard.split for job in shard_jobs):
         split_jobs = [job for job in shard_jobs if job.shard.split == split]
         if all(job.shard.lengths for job in split_jobs):
-            longest = max(
-                (
-                    max(job.shard.lengths[first_episode:end_episode])
-                    for job in split_jobs
-                    for first_episode, end_episode in job.spans
-                ),
-                default=0,
-            )
+            lengths = [job.shard.lengths[start:stop] for job in split_jobs for start, stop in job.spans]
+            longest = max(map(max, lengths), default=0)
             if longest <= offset:
                 raise UsageError(no_pair(dataset_name, split, offset, longest))
 
@@ -409,47 +363,33 @@ def no_pair(dataset_name: str, split: str, offset: int, longest: int, *, remedy:
 
 
 def _parameters(plan: DatasetPlan, config: ConvertConfig) -> dict[str, Any]:
-    channel_orders = {camera.name: camera.channels for camera in plan.cameras if not camera.is_depth}
-    depth_units = {camera.name: camera.millimetres for camera in plan.cameras if camera.is_depth}
-    size_texts = {camera.name: "x".join(map(str, camera.policy.size or ("native",))) for camera in plan.cameras}
-    codecs = {
-        planned_camera.name: planned_camera.policy.codec
-        for planned_camera in plan.cameras
-        if not planned_camera.is_depth and planned_camera.policy.codec != "jpeg"
-    }
+    channels = {camera.name: camera.channels for camera in plan.cameras if not camera.is_depth}
+    sizes = {camera.name: "x".join(map(str, camera.policy.size or ("native",))) for camera in plan.cameras}
     video_cameras = [camera for camera in plan.cameras if camera.policy.codec in VIDEO_CODECS]
-    frame_parameters: dict[str, Any]
+    of_layout: dict[str, Any]
     if plan.layout == "frames":
-        frame_parameters = {
-            "layout": "frames",
-            "cameras": list(size_texts),
-            "channels": channel_orders,
-            "image_size": size_texts,
-        }
-        frame_parameters |= {"depth": depth_units} if depth_units else {}
+        of_layout = {"layout": "frames", "cameras": list(sizes), "channels": channels, "image_size": sizes}
     else:
-        (pair_camera,) = size_texts
-        frame_parameters = {
-            "camera": pair_camera,
-            "channels": channel_orders[pair_camera],
-            "image_size": size_texts[pair_camera],
-            "frames": plan.frames,
-            "frame_offsets": list(plan.offsets),
-        }
-    return {
+        (name,) = sizes
+        of_layout = {"camera": name, "channels": channels[name], "image_size": sizes[name]}
+        of_layout |= {"frames": plan.frames, "frame_offsets": list(plan.offsets)}
+    parameters = {
         "format_version": FORMAT_VERSION,
-        **frame_parameters,
+        **of_layout,
+        "depth": {camera.name: camera.millimetres for camera in plan.cameras if camera.is_depth},
         "resize": config.policy.resize,
         "quality": config.policy.quality,
-        **({"subsampling": config.policy.subsampling} if config.policy.subsampling != "420" else {}),
-        **({"codec": codecs} if codecs else {}),
-        **({"gop": {camera.name: camera.policy.gop for camera in video_cameras}} if video_cameras else {}),
-        **({"crf": {camera.name: camera.policy.crf for camera in video_cameras}} if video_cameras else {}),
+        "subsampling": None if config.policy.subsampling == "420" else config.policy.subsampling,
+        "codec": {camera.name: camera.policy.codec for camera in plan.cameras if camera.policy.codec != "jpeg"},
+        "gop": {camera.name: camera.policy.gop for camera in video_cameras},
+        "crf": {camera.name: camera.policy.crf for camera in video_cameras},
         "offset": plan.offset,
         "episode_ids": EPISODE_IDS,
         "episodes": plan.episode_list.describe() if plan.episode_list else config.episodes,
         "columns": [notation(feature) for feature in plan.features],
         "language": [notation(feature) for feature in plan.language],
         "robot": plan.robot_feature.name if plan.robot_feature else plan.robot,
-        **({"success": notation(plan.success)} if plan.success else {}),
+        "success": notation(plan.success) if plan.success else None,
     }
+    optional = ("depth", "subsampling", "codec", "gop", "crf", "success")
+    return {name: value for name, value in parameters.items() if value or name not in optional}

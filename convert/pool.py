@@ -30,10 +30,8 @@ class Crashed:
     reason: str
 
     def __str__(self) -> str:
-        return (
-            f"the process that checked it was ended by {self.reason}, expected it to finish; out of memory, or damage "
-            "that the manifest does not show"
-        )
+        cause = "out of memory, or damage that the manifest does not show"
+        return f"the process that checked it was ended by {self.reason}, expected it to finish; {cause}"
 
 
 class ProcessPool:

@@ -78,7 +78,7 @@ def make_roots(options: GpuOptions, folder: Path) -> None:
     tell("making the sample")
     source = str(folder / "source")
     sample = ("--episodes", str(options.episodes), "--steps", str(options.steps))
-    _command("convert.sample", "--datasets", DATASETS, "--output", source, *sample)
+    _command("pairstream", "sample", "--datasets", DATASETS, "--output", source, *sample)
     for root_name, more in ROOTS.items():
         size = ("--image-size", str(options.image_size))
         _command(

@@ -42,15 +42,9 @@ def check_statistics(split: OpenSplit, notes: Notes) -> None:
 def _check_range(
     split: str, description: str, part: Part, figures: Sequence[float], num_values: int, notes: Notes
 ) -> None:
-    smallest, low_quantile, high_quantile, largest = figures
-    if (
-        high_quantile > low_quantile
-        and max(largest - high_quantile, low_quantile - smallest) / (high_quantile - low_quantile) > EXTREME_RANGES
-    ):
-        sentence = (
-            f"{description} goes from {smallest:.4g} to {largest:.4g}, 98 % of it from {low_quantile:.4g} to "
-            f"{high_quantile:.4g}"
-        )
+    smallest, q01, q99, largest = figures
+    if q99 > q01 and max(largest - q99, q01 - smallest) / (q99 - q01) > EXTREME_RANGES:
+        sentence = f"{description} goes from {smallest:.4g} to {largest:.4g}, 98 % of it from {q01:.4g} to {q99:.4g}"
         notes.add("extreme_values", split, sentence)
     if num_values < rules.LEAST_STEPS or part.kind == "flag":
         return
@@ -60,10 +54,8 @@ def _check_range(
     elif part.gripper is not None and num_values >= rules.LEAST_GRIPPER_STEPS:
         middle = (part.gripper.open + part.gripper.closed) / 2
         if largest <= middle or smallest >= middle:
-            sentence = (
-                f"{description} is from {smallest:.4g} to {largest:.4g} at all {num_values:,} steps, {_ends(part)}"
-            )
-            notes.add("gripper_one_sided", split, sentence)
+            sentence = f"{description} is from {smallest:.4g} to {largest:.4g} at all {num_values:,} steps"
+            notes.add("gripper_one_sided", split, f"{sentence}, {_ends(part)}")
 
 
 def check_finite(split: OpenSplit, notes: Notes) -> None:
@@ -104,26 +96,18 @@ def _ends(part: Part) -> str:
 
 def check_actions(split: OpenSplit, notes: Notes) -> None:
     """Note episodes whose action never changes; it is an error if no episode has one that does."""
-    moving_dimensions = [
-        dimension for dimension, (_, part) in enumerate(split.dimensions["action"]) if part.kind != "flag"
-    ]
+    moving_dimensions = [number for number, (_, part) in enumerate(split.dimensions["action"]) if part.kind != "flag"]
     actions, constant_episodes = split.vector("action"), []
     for episode in split.episodes if moving_dimensions else ():
         episode_actions = actions[episode["start"] : episode["stop"], moving_dimensions]
         if len(episode_actions) >= rules.LEAST_EPISODE_STEPS and (episode_actions == episode_actions[0]).all():
-            shown_values = ", ".join(f"{value:.3g}" for value in episode_actions[0, :8]) + (
-                ", ..." if len(moving_dimensions) > 8 else ""
-            )
-            constant_episodes.append(
-                (int(episode["row"]), f"{len(episode_actions):,} steps with one action, ({shown_values})")
-            )
+            values = [f"{value:.3g}" for value in episode_actions[0, :8]] + ["..."] * (len(moving_dimensions) > 8)
+            sentence = f"{len(episode_actions):,} steps with one action, ({', '.join(values)})"
+            constant_episodes.append((int(episode["row"]), sentence))
     is_dead = len(constant_episodes) == len(split.episodes) >= rules.LEAST_EPISODE_STEPS
+    rule_name = "actions_dead" if is_dead else "constant_action"
     for episode_number, sentence in constant_episodes:
-        notes.add(
-            "actions_dead" if is_dead else "constant_action",
-            split.name,
-            partial(split.example, episode_number, sentence),
-        )
+        notes.add(rule_name, split.name, partial(split.example, episode_number, sentence))
 
 
 def check_instructions(split: OpenSplit, notes: Notes) -> None:
@@ -173,10 +157,8 @@ def check_outliers(splits: Sequence[OpenSplit], notes: Notes) -> None:
     scores = np.array([robust_scores(values) for values in figures.values()])
     for episode_number in np.flatnonzero(scores.max(axis=0) > rules.OUTLIER_SCORE).tolist():
         worst_figure = int(scores[:, episode_number].argmax())
-        figure_name, values = list(figures.items())[worst_figure]
-        sentence = (
-            f"{figure_name} is {values[episode_number]:.4g}, the median of all episodes {np.nanmedian(values):.4g}"
-        )
+        name, values = list(figures.items())[worst_figure]
+        sentence = f"{name} is {values[episode_number]:.4g}, the median of all episodes {np.nanmedian(values):.4g}"
         sentence += f" (robust z {scores[worst_figure, episode_number]:,.0f})"
         split = splits[owners[episode_number]]
         notes.add("outlier_episode", split.name, partial(split.example, int(episodes["row"][episode_number]), sentence))
@@ -188,14 +170,11 @@ def check_duplicates(splits: Sequence[OpenSplit], notes: Notes) -> None:
     _, first_numbers, original_of = np.unique(episodes["digest"], return_index=True, return_inverse=True)
     originals = first_numbers[original_of]
 
-    def example(episode_number: int) -> Example:
-        (own_split, episode_row), (original_split, original_row) = (
-            (splits[owners[index]], int(episodes["row"][index]))
-            for index in (episode_number, originals[episode_number])
-        )
-        original = original_split.example(original_row, "").location
+    def example(number: int) -> Example:
+        split, original_split = (splits[owners[index]] for index in (number, originals[number]))
+        original = original_split.example(int(episodes["row"][originals[number]]), "").location
         sentence = f"same actions and first frame as {original} of {original_split.name}"
-        return own_split.example(episode_row, sentence)
+        return split.example(int(episodes["row"][number]), sentence)
 
     for episode_number in np.flatnonzero(originals != np.arange(len(episodes))).tolist():
         rule_name = "duplicate_episode" if owners[episode_number] == owners[originals[episode_number]] else "leakage"

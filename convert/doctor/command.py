@@ -86,9 +86,11 @@ def examine(
                 reports[dataset_number].notes.add("unreadable", None, str(examined))
             else:
                 reports[dataset_number] = examined
-    by_folder = {str(report.folder): report for report in reports}
-    for folder, sentence in swapped_colours({folder: each.total.casts for folder, each in by_folder.items()}).items():
-        by_folder[folder].notes.add("colours_swapped", None, sentence, count=2 * len(by_folder[folder].total.casts))
+    casts = {str(report.folder): report.total.casts for report in reports}
+    swapped = swapped_colours(casts)
+    for report in reports:
+        if sentence := swapped.get(str(report.folder)):
+            report.notes.add("colours_swapped", None, sentence, count=2 * len(report.total.casts))
     return Report(
         root=str(root),
         settings={"frames": frames, "seed": seed},

@@ -65,9 +65,8 @@ def read_dataset(folder: Path) -> Examined:
             sentence = f"{damaged:,} of {split_entry.episodes:,} episodes were left out: {reasons}"
             notes.add("source_damaged", split, sentence, count=damaged)
         if pairless > PAIRLESS_SHARE * split_entry.episodes:
-            sentence = (
-                f"{pairless:,} of {split_entry.episodes:,} episodes; the offset is {manifest.parameters.get('offset')}"
-            )
+            offset = manifest.parameters.get("offset")
+            sentence = f"{pairless:,} of {split_entry.episodes:,} episodes; the offset is {offset}"
             notes.add("without_pairs", split, sentence, count=pairless)
     return report
 
@@ -109,7 +108,6 @@ def choose_records(manifest: Manifest, *, frames: int, seed: int) -> dict[str, n
     for split, entry in manifest.splits.items():
         proportional = round(num_pairs * entry.records / max(1, manifest.records))
         num_records = min(entry.records, max(proportional, min(num_pairs, _LEAST_OF_A_SPLIT)))
-        chosen_records[split] = np.sort(
-            generator.choice(max(1, entry.records), num_records, replace=False, shuffle=False)
-        )
+        records = generator.choice(max(1, entry.records), num_records, replace=False, shuffle=False)
+        chosen_records[split] = np.sort(records)
     return chosen_records

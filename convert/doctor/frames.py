@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from functools import partial
 
 import cv2
@@ -31,12 +32,9 @@ def check_frames(split: OpenSplit, notes: Notes) -> None:
             continue
         frame_facts.pairs += 1
         blank_rules = [_blank(frame) for frame in pair_frames]
-        for blank_rule in sorted({blank_rule for blank_rule in blank_rules if blank_rule}):
-            blank_steps = [
-                step
-                for step, frame_rule in zip((first_step, last_step), blank_rules, strict=True)
-                if frame_rule == blank_rule
-            ]
+        for blank_rule in sorted(set(filter(None, blank_rules))):
+            is_blank = [frame_rule == blank_rule for frame_rule in blank_rules]
+            blank_steps = list(itertools.compress((first_step, last_step), is_blank))
             brightness = np.mean([cv2.mean(frame)[:3] for frame in pair_frames])
             sentence = f"frames of steps {' and '.join(map(str, blank_steps))}, brightness {brightness:.0f} of 255"
             notes.add(blank_rule, split.name, partial(example, sentence), count=len(blank_steps))
@@ -66,9 +64,8 @@ def check_shares(split: str, frame_facts: FrameFacts, *, notes: Notes) -> None:
     if frame_facts.pairs * 2 >= rules.LEAST_SAMPLED and frame_facts.blank >= rules.BLANK_SHARE * frame_facts.pairs * 2:
         num_black, num_constant = (notes.count(name, split) for name in ("frame_black", "frame_constant"))
         sentence = f"{num_black:,} black and {num_constant:,} constant of {frame_facts.pairs * 2:,} decoded frames"
-        notes.move(
-            "frame_black" if num_black >= num_constant else "frame_constant", split, "frames_blank", first_text=sentence
-        )
+        rule_name = "frame_black" if num_black >= num_constant else "frame_constant"
+        notes.move(rule_name, split, "frames_blank", first_text=sentence)
     if frame_facts.pairs >= rules.LEAST_SAMPLED and frame_facts.frozen > rules.FROZEN_SHARE * frame_facts.pairs:
         sentence = f"{frame_facts.frozen:,} of {frame_facts.pairs:,} decoded pairs"
         notes.add("frozen_pairs", split, sentence, count=frame_facts.frozen)
@@ -80,16 +77,12 @@ def swapped_colours(casts: dict[str, list[float]]) -> dict[str, str]:
     A dataset of another colour is not wrong, so this is a hint. It takes six datasets to know what is usual.
     ``casts`` is red minus blue of some pairs of each dataset.
     """
-    levels = {
-        dataset_name: float(np.median(cast_values))
-        for dataset_name, cast_values in casts.items()
-        if len(cast_values) >= rules.LEAST_SAMPLED
-    }
+    levels = {name: float(np.median(values)) for name, values in casts.items() if len(values) >= rules.LEAST_SAMPLED}
     if len(levels) < rules.CAST_DATASETS:
         return {}
     reason_by_dataset = {}
     for dataset_name, level in levels.items():
-        other_levels = np.array([other_level for name, other_level in levels.items() if name != dataset_name])
+        other_levels = np.array([levels[name] for name in levels if name != dataset_name])
         median_level = float(np.median(other_levels))
         score_unit = max(rules.CAST_FLOOR, 1.4826 * float(np.median(np.abs(other_levels - median_level))))
         difference, exchanged_difference = abs(level - median_level), abs(-level - median_level)
@@ -102,9 +95,9 @@ def swapped_colours(casts: dict[str, list[float]]) -> dict[str, str]:
 
 def same_picture(first_frame: np.ndarray, last_frame: np.ndarray) -> bool:
     """Return whether two frames, uint8 [H, W, 3], differ by no more than rounding."""
-    return (
-        first_frame.shape == last_frame.shape and int(cv2.absdiff(first_frame, last_frame).max()) <= rules.FROZEN_LEVELS
-    )
+    if first_frame.shape != last_frame.shape:
+        return False
+    return int(cv2.absdiff(first_frame, last_frame).max()) <= rules.FROZEN_LEVELS
 
 
 def _blank(frame: np.ndarray) -> str:

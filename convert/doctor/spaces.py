@@ -6,6 +6,7 @@ original value for value.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from functools import partial
 
@@ -55,12 +56,9 @@ def check_space_inversion(split: OpenSplit, notes: Notes) -> None:
         is_finite = np.isfinite(commanded) & np.isfinite(measured)
         correlation = _correlation(commanded[is_finite], measured[is_finite])
         if is_finite.sum() >= rules.LEAST_GRIPPER_STEPS and correlation < -rules.RELATED:
-            widest_step = int(np.argmax(np.where(is_finite, np.abs(commanded - measured), -1)))
-            sentence = (
-                f"{action} gripper is {commanded[widest_step]:.3g} where {state} gripper is "
-                f"{measured[widest_step]:.3g}; "
-            )
-            _note_step(split, "space_gripper_inverted", widest_step, f"{sentence}correlation {correlation:.2f}", notes)
+            step = int(np.argmax(np.where(is_finite, np.abs(commanded - measured), -1)))
+            sentence = f"{action} gripper is {commanded[step]:.3g} where {state} gripper is {measured[step]:.3g}"
+            _note_step(split, "space_gripper_inverted", step, f"{sentence}; correlation {correlation:.2f}", notes)
 
 
 def check_space_deltas(split: OpenSplit, notes: Notes) -> None:
@@ -70,25 +68,18 @@ def check_space_deltas(split: OpenSplit, notes: Notes) -> None:
     by least squares.
     """
     dimensions = {
-        (column, dimension_name): values[:_MOST_STEPS]
-        for column, dimension_name, values, is_known in _dimensions(split)
-        if is_known
+        (column, name): values[:_MOST_STEPS] for column, name, values, is_known in _dimensions(split) if is_known
     }
     dimension_names = [
-        dimension_name
-        for column, dimension_name in dimensions
-        if column == "state_eef" and ("action_eef_delta", dimension_name) in dimensions
+        name for column, name in dimensions if column == "state_eef" and ("action_eef_delta", name) in dimensions
     ]
     steps = split.column("steps", "step")[:_MOST_STEPS]
     rows = Rows.of(split.column("steps", "episode")[:_MOST_STEPS], None)
     starts = np.flatnonzero(steps % _WINDOW == 0)
     changes = {
-        dimension_name: dimensions["state_eef", dimension_name][:, None]
-        for dimension_name in dimension_names
-        if dimension_name not in (*_TURNS, "gripper")
-    }
-    changes = {
-        dimension_name: OPERATIONS["reached"](values, rows, ())[:, 0] for dimension_name, values in changes.items()
+        name: OPERATIONS["reached"](dimensions["state_eef", name][:, None], rows, ())[:, 0]
+        for name in dimension_names
+        if name not in (*_TURNS, "gripper")
     }
     if set(_TURNS) <= set(dimension_names):
         poses = np.stack([dimensions["state_eef", dimension_name] for dimension_name in _TURNS], axis=1)
@@ -108,17 +99,12 @@ def check_space_deltas(split: OpenSplit, notes: Notes) -> None:
         largest_step = int(starts[np.abs(commanded_sums).argmax()])
         factor = float(commanded_sums @ moved_sums) / moved_power
         if relation < rules.RELATED:
-            sentence = (
-                f"{description} does not follow the poses of state_eef: correlation {relation:.2f} over {_WINDOW} steps"
-            )
-            _note_step(split, "space_delta_unrelated", largest_step, sentence, notes)
+            sentence = f"{description} does not follow the poses of state_eef: correlation {relation:.2f}"
+            _note_step(split, "space_delta_unrelated", largest_step, f"{sentence} over {_WINDOW} steps", notes)
         elif not 1 / rules.UNIT_FACTOR < factor < rules.UNIT_FACTOR:
-            size_text, shown_factor = ("large", factor) if factor > 1 else ("small", 1 / factor)
-            sentence = (
-                f"{description} is too {size_text} for the poses of state_eef, by a factor of about "
-                f"{float(f'{shown_factor:.2g}'):g}"
-            )
-            _note_step(split, "space_delta_factor", largest_step, sentence, notes)
+            size, factor = ("large", factor) if factor > 1 else ("small", 1 / factor)
+            sentence = f"{description} is too {size} for the poses of state_eef, by a factor of about"
+            _note_step(split, "space_delta_factor", largest_step, f"{sentence} {float(f'{factor:.2g}'):g}", notes)
 
 
 def check_space_units(split: OpenSplit, notes: Notes) -> None:
@@ -131,10 +117,8 @@ def check_space_units(split: OpenSplit, notes: Notes) -> None:
         space_limits = rules.SPACE_LIMITS.get(column)
         if space_limits is not None and is_known and dimension_name != "gripper":
             largest_value = space_limits[dimension_name in _TURNS]
-            is_beyond = np.abs(values) > largest_value
-            split.note_steps(
-                "space_units", is_beyond, partial(describe, f"{column} {dimension_name}", values, largest_value), notes
-            )
+            describe_step = partial(describe, f"{column} {dimension_name}", values, largest_value)
+            split.note_steps("space_units", np.abs(values) > largest_value, describe_step, notes)
 
 
 def _dimensions(split: OpenSplit) -> Iterator[tuple[str, str, np.ndarray, bool]]:
@@ -150,14 +134,8 @@ def _dimensions(split: OpenSplit) -> Iterator[tuple[str, str, np.ndarray, bool]]
         if not isinstance(vector, MappedVector):
             continue
         has_source = [term.path is not None for term in vector.terms for _ in range(term.size)]
-        for dimension, dimension_name in enumerate(vector.names):
-            if has_source[dimension]:
-                yield (
-                    column,
-                    dimension_name,
-                    split.column("steps", column)[:, dimension],
-                    dimension_name not in unknown[column],
-                )
+        for number, name in itertools.compress(enumerate(vector.names), has_source):
+            yield column, name, split.column("steps", column)[:, number], name not in unknown[column]
 
 
 def _correlation(first_values: np.ndarray, second_values: np.ndarray, *, centred: bool = True) -> float:

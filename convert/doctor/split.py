@@ -48,21 +48,13 @@ class FrameFacts:
 
 
 class OpenSplit:
-    """The index and the records of a split. Episodes, steps and records are counted in the split.
-
-    Args:
-        folder: Folder of the split, whose index ``pairstream verify`` found to be sound.
-        manifest: Manifest of the dataset.
-        sample: Records to decode, sorted.
+    """The index and the records of a split, whose index is sound. Rows are counted in the split.
 
     Attributes:
-        name: Name of the split.
-        statistics: Statistics in the manifest.
+        sample: Records to decode, sorted.
         vectors: Registry entry in the manifest.
         dimensions: Name and part of each dimension of ``action`` and ``state``.
-        shards: Shards of the split.
         broken: Numbers of the shards whose file cannot be opened.
-        tables: Tables of the index.
         frames: Facts about the decoded pairs.
     """
 
@@ -70,9 +62,8 @@ class OpenSplit:
         self.folder, self.name, self.sample = folder, folder.name, sample
         self.statistics = manifest.statistics.get(self.name, {})
         self.vectors = read_vectors(manifest)
-        self.dimensions = dict[str, list[tuple[str, Part]]]()
-        for vector in VECTORS:
-            self.dimensions[vector] = dimensions(getattr(self.vectors, vector))
+        self.dimensions: dict[str, list[tuple[str, Part]]]
+        self.dimensions = {vector: dimensions(getattr(self.vectors, vector)) for vector in VECTORS}
         fields = read_fields(manifest, context=str(folder))
         self._cameras, self._last = fields.stored_cameras, max(len(fields.frame_offsets), 1) - 1
         self.shards = list_shards(folder, manifest.splits[self.name])
@@ -106,10 +97,8 @@ class OpenSplit:
         number_fields = [(name, np.int64) for name in ("row", "start", "stop")]
         figure_fields = [(name, np.float32, actions.shape[1:]) for name in ("mean", "std")]
         episode_table = np.zeros(len(episode_numbers), [*number_fields, ("digest", np.uint64), *figure_fields])
-        episode_table["row"], episode_table["start"] = (
-            episode_numbers,
-            self.column("episodes", "first_steps_row")[episode_numbers],
-        )
+        episode_table["row"] = episode_numbers
+        episode_table["start"] = self.column("episodes", "first_steps_row")[episode_numbers]
         episode_table["stop"] = episode_table["start"] + self.column("episodes", "num_steps")[episode_numbers]
         checksums = self.column("records", "xxh3_64")[self.column("episodes", "first_record")[episode_numbers]]
         for episode, checksum in zip(episode_table, checksums.tolist(), strict=True):
@@ -133,11 +122,8 @@ class OpenSplit:
             num_steps = self.value("episodes", "num_steps", self.value("records", "episode", first_record))
             last_record += min(_APART, num_steps - 1 - self.value("records", "step", first_record))
         has_missing = any(self.value("records", "num_bytes", row) == len(HOLE) for row in (first_record, last_record))
-        return (
-            None
-            if has_missing or self.value("records", "shard", first_record) in self.broken
-            else (first_record, last_record)
-        )
+        is_broken = self.value("records", "shard", first_record) in self.broken
+        return None if has_missing or is_broken else (first_record, last_record)
 
     def ends(self, episode: int) -> tuple[int, int]:
         """Return the first and the last record of an episode, of its first camera in the layout ``frames``."""
@@ -158,9 +144,8 @@ class OpenSplit:
         record_file = self.shards[self.value("records", "shard", record)].open_records()
         location = (self.value("records", column, record) for column in ("position", "num_bytes", "xxh3_64"))
         camera = self._cameras[self.value("records", "camera", record)]
-        return camera.frame(
-            record_file.read(*location), frame_number or self.value("records", "step", record) % camera.gop
-        )
+        number = frame_number or self.value("records", "step", record) % camera.gop
+        return camera.frame(record_file.read(*location), number)
 
     def example(self, episode: int, text: str, *, step: int | None = None, record: int | None = None) -> Example:
         """Return an example about an episode."""
@@ -182,16 +167,9 @@ class OpenSplit:
         """Note each episode with records and wrong steps, bool [steps]; ``describe`` describes its first wrong step."""
         wrong_steps = np.flatnonzero(is_wrong)
         owners = self.column("steps", "episode")[wrong_steps]
-        episodes, first_indices, wrong_counts = np.unique(owners, return_index=True, return_counts=True)
-        for episode, step_row, num_wrong in zip(
-            episodes.tolist(), wrong_steps[first_indices].tolist(), wrong_counts.tolist(), strict=True
-        ):
+        episodes, first_indices, counts = np.unique(owners, return_index=True, return_counts=True)
+        for episode, row, count in np.stack([episodes, wrong_steps[first_indices], counts], axis=1).tolist():
             if self.value("episodes", "num_records", episode):
-                sentence = (
-                    f"{describe(step_row)} (at {num_wrong:,} of {self.value('episodes', 'num_steps', episode):,} steps)"
-                )
-                notes.add(
-                    rule_name,
-                    self.name,
-                    partial(self.example, episode, sentence, step=self.value("steps", "step", step_row)),
-                )
+                step, num_steps = self.value("steps", "step", row), self.value("episodes", "num_steps", episode)
+                sentence = f"{describe(row)} (at {count:,} of {num_steps:,} steps)"
+                notes.add(rule_name, self.name, partial(self.example, episode, sentence, step=step))

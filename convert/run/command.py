@@ -14,12 +14,13 @@ import re
 import resource
 import signal
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from convert.command import print_result
-from convert.errors import EXIT_FAILED, ConvertError, ShardError, UsageError
+from convert.errors import ConvertError, ShardError, UsageError
 from convert.jobs import ShardJob, SplitJob
 from convert.journal.journal import Journal
 from convert.plan import Conversion
@@ -63,9 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, _interrupt)
     return run_command(
-        partial(_run, request),
-        path=request.output,
-        interrupted="interrupted; run the same command again to continue",
+        partial(_run, request), path=request.output, interrupted="interrupted; run the same command again to continue"
     )
 
 
@@ -99,9 +98,8 @@ def _run(request: ConvertRequest) -> int:
         # Python itself ends with a SystemError where memory runs out during an import.
         reason = "a library cannot be loaded by" if isinstance(error, ImportError) else "there is not enough memory for"
         detail = " ".join(str(error).split())
-        message = f"error: {reason} this process{f' ({detail})' if detail else ''}; see its limits with ulimit -a"
-        print(message, file=sys.stderr)
-        return EXIT_FAILED
+        details = f" ({detail})" if detail else ""
+        raise ConvertError(f"{reason} this process{details}; see its limits with ulimit -a") from None
 
 
 def _interrupt(signum: int, stack_frame: object) -> None:
@@ -124,10 +122,10 @@ def _check_reach(runner_choice: RunnerChoice | None, conversions: Sequence[Conve
     paths = [path for conversion in conversions for path in (conversion.source.path, conversion.target)]
     local_paths = [path for path in paths if not is_remote(path)]
     if runner_choice is not None and runner_choice.is_service and local_paths:
+        others = " and others" if local_paths[1:] else ""
         raise UsageError(
-            f"the workers of {runner_choice.kind} cannot reach "
-            f"{local_paths[0]}{' and others' if local_paths[1:] else ''}; copy the source to a bucket, and give gs:// "
-            "or s3:// for --source and --output"
+            f"the workers of {runner_choice.kind} cannot reach {local_paths[0]}{others}; copy the source to a bucket, "
+            "and give gs:// or s3:// for --source and --output"
         )
 
 
@@ -155,21 +153,13 @@ def _convert(
     statuses: Sequence[ConversionStatus], request: ConvertRequest, *, starts_journals: bool
 ) -> dict[str, int] | None:
     """Convert this task's share of the shards that are not finished; returns Beam's counts, None if it has none."""
-    pending = {
-        (job.dataset, job.name): job
-        for status in statuses
-        for shard_job in status.pending_jobs
-        for job in shard_job.pieces()
-    }
-    # The share is one of all jobs, finished or not, so that it is the same however far the tasks are.
-    all_keys = [
-        (status, (job.dataset, job.name))
-        for status in statuses
-        for shard_job in status.conversion.jobs
-        for job in shard_job.pieces()
-    ]
-    share = all_keys[request.task_index :: request.task_count]
-    jobs = [(pending[key], status) for status, key in share if key in pending]
+    all_jobs, pending = list[tuple[ConversionStatus, str]](), dict[tuple[str, str], ShardJob]()
+    for status in statuses:
+        # The share is one of all jobs, finished or not, so that it is the same however far the tasks are.
+        all_jobs += [(status, job.name) for shard_job in status.conversion.jobs for job in shard_job.pieces()]
+        pending |= {(status.name, job.name): job for shard_job in status.pending_jobs for job in shard_job.pieces()}
+    share = all_jobs[request.task_index :: request.task_count]
+    jobs = [(pending[status.name, name], status) for status, name in share if (status.name, name) in pending]
 
     @contextlib.contextmanager
     def started() -> Iterator[None]:
@@ -252,14 +242,13 @@ def _check_address_space() -> None:
 
 def _explain(error: Exception) -> ConvertError:
     """Return the error with our own message: runners wrap the errors of workers in text."""
+    text = str(error)
     if isinstance(error, ConvertError):
-        error_class = UsageError if isinstance(error, UsageError) else ShardError
-        return error_class(_BEAM_SUFFIX.sub("", str(error)))
-    error_text = str(error)
-    if our_error := _OUR_ERROR.search(error_text):
+        return (UsageError if isinstance(error, UsageError) else ShardError)(_BEAM_SUFFIX.sub("", text))
+    if our_error := _OUR_ERROR.search(text):
         return ShardError(_BEAM_SUFFIX.sub("", our_error[1].split("\\n")[0]).strip())
-    text_lines = [line for line in error_text.strip().splitlines() if line.strip()]
-    return ConvertError(f"the Beam runner failed: {type(error).__name__}: {text_lines[-1] if text_lines else ''}")
+    *_, last_line = ["", *filter(str.strip, text.splitlines())]
+    return ConvertError(f"the Beam runner failed: {type(error).__name__}: {last_line}")
 
 
 def _finish(
@@ -277,17 +266,13 @@ def _finish(
         missing=missing,
         empty=empty,
         manifests=[(status, _write_manifest(status)) for status in useful],
-        counters=_add_counters(counters, merge_counters),
+        counters=None if counters is None or merge_counters is None else _sums(Counter(counters), merge_counters),
     )
 
 
-def _add_counters(
-    first_counters: Mapping[str, int] | None, second_counters: Mapping[str, int] | None
-) -> dict[str, int] | None:
-    if first_counters is None or second_counters is None:
-        return None
-    names = sorted({*first_counters, *second_counters})
-    return {name: first_counters.get(name, 0) + second_counters.get(name, 0) for name in names}
+def _sums(first_counters: Counter[str], second_counters: Mapping[str, int]) -> dict[str, int]:
+    first_counters.update(second_counters)
+    return dict(sorted(first_counters.items()))
 
 
 def _write_manifest(status: ConversionStatus) -> Manifest | None:

@@ -22,7 +22,6 @@ from stream.format.video import MAX_GOP, VIDEO_CODECS
 
 _SIZE = re.compile(r"([0-9]{1,5})(?:x([0-9]{1,5}))?")
 _MAX_SIDE = 8192
-_DEFAULT_SIZE = "256"
 _Value = TypeVar("_Value")
 
 
@@ -37,17 +36,15 @@ def check_request(request: ConvertRequest) -> ConvertConfig:
     layout = request.layout or "pairs"
     _check_layout(request, layout)
     default = FramePolicy()
-    size_text = _DEFAULT_SIZE if request.image_size is None else request.image_size
-    codec_text = default.codec if request.codec is None else request.codec
-    image_size, image_sizes = _by_camera(size_text, "image-size", layout, parse_size, default.size)
-    codec, codecs = _by_camera(codec_text, "codec", layout, _parse_codec, default.codec)
+    image_size, image_sizes = _by_camera(request.image_size, "image-size", layout, parse_size, default.size)
+    codec, codecs = _by_camera(request.codec, "codec", layout, _parse_codec, default.codec)
     _check_codecs(request, layout, {codec, *codecs.values()})
-    split_list = split_names(request.splits, "splits")
+    splits = split_names(request.splits, "splits")
     return ConvertConfig(
         layout=layout,
         cameras=tuple(split_names(request.cameras, "cameras") or ("primary",)),
         image_sizes=image_sizes,
-        splits=None if split_list is None else tuple(split_list),
+        splits=None if splits is None else tuple(splits),
         episodes=None if _is_file(request.episodes) else request.episodes,
         camera=request.camera,
         codecs=codecs,
@@ -72,11 +69,10 @@ def _check_tasks(request: ConvertRequest) -> None:
     """Raise UsageError for options about the work that exclude each other."""
     if request.num_workers < 1:
         raise UsageError(f"--num-workers {request.num_workers}: expected 1 or more")
-    if not 0 <= request.task_index < request.task_count:
-        raise UsageError(
-            f"--task-index {request.task_index} --task-count {request.task_count}: the index goes from 0 to count - 1"
-        )
-    is_shared = request.task_count > 1
+    task_index, task_count = request.task_index, request.task_count
+    if not 0 <= task_index < task_count:
+        raise UsageError(f"--task-index {task_index} --task-count {task_count}: the index goes from 0 to count - 1")
+    is_shared = task_count > 1
     if request.overwrite and is_shared:
         raise UsageError(
             "--overwrite would remove the work of the other tasks; run it once without --task-count, or remove the old "
@@ -160,11 +156,11 @@ def read_episode_lists(episodes: str | None, datasets: Sequence[str]) -> dict[st
 
 
 def _by_camera(
-    option_text: str, option_name: str, layout: Layout, parse: Callable[[str], _Value], default: _Value
+    option_text: str | None, option_name: str, layout: Layout, parse: Callable[[str], _Value], default: _Value
 ) -> tuple[_Value, dict[str, _Value]]:
     """Return an option as its value for all cameras, and its values by role or name."""
-    if ":" not in option_text:
-        return parse(option_text), {}
+    if option_text is None or ":" not in option_text:
+        return default if option_text is None else parse(option_text), {}
     if layout == "pairs":
         raise UsageError(f"--{option_name} {option_text!r}: values by camera work with --layout frames")
     value_by_camera: dict[str, _Value] = {}

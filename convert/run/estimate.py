@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from itertools import compress, groupby, islice
+from itertools import compress, islice
 from math import ceil
 from typing import NamedTuple
 
@@ -53,25 +53,20 @@ def estimate(conversion: Conversion) -> Estimate:
     counted. Else they are the first of the largest shard, scaled by bytes. Of a dataset that would have to be fetched
     for this, the estimate has only the records.
     """
-    plan = conversion.plan
-    episodes = _wanted(conversion)
-    exact_records = None
+    plan, episodes, exact_records = conversion.plan, _wanted(conversion), None
     if episodes is not None:
-        exact_records = sum(len(first_steps(episode.steps, plan.offsets[-1])) for episode in episodes) * len(
-            plan.cameras
-        )
+        starts = [len(first_steps(episode.steps, plan.offsets[-1])) for episode in episodes]
+        exact_records = sum(starts) * len(plan.cameras)
     largest = max((job.shard for job in conversion.jobs), key=lambda shard: shard.bytes, default=None)
     if largest is None or any(job.shard.is_fetched for job in conversion.jobs):
         return Estimate(exact_records)
-    chosen_spans = [(largest, clip([largest.every], 0, _EPISODES))] if not episodes else _spread(episodes)
     sample = _Sample(plan, is_video=bool(conversion.source.libraries))
-    for shard, spans in chosen_spans:
+    for shard, spans in _spread(episodes) if episodes else [(largest, clip([largest.every], 0, _EPISODES))]:
         sample.add(shard, spans)
     if not sample.source_bytes:
         return Estimate()
-    total_bytes = (
-        sum(job.size for job in conversion.jobs) if episodes is None else sum(episode.bytes for episode in episodes)
-    )
+    sizes = [job.size for job in conversion.jobs] if episodes is None else [episode.bytes for episode in episodes]
+    total_bytes = sum(sizes)
     bytes_scale = total_bytes / sample.source_bytes
     records = round(sample.records * bytes_scale) if exact_records is None else exact_records
     # Encoded images are in proportion to the source's bytes, all else to the count of records.
@@ -120,35 +115,18 @@ def _shares(episodes: Sequence[_Wanted]) -> list[float]:
 def _spread(episodes: Sequence[_Wanted]) -> list[tuple[SourceShard, list[Span]]]:
     """Return some episodes from all over a dataset, by shard."""
     num_chosen = min(len(episodes), _EPISODES)
-    chosen_episodes = [
-        episodes[(2 * position + 1) * len(episodes) // (2 * num_chosen)] for position in range(num_chosen)
-    ]
-    episodes_by_shard = [
-        list(shard_episodes)
-        for _, shard_episodes in groupby(
-            chosen_episodes, key=lambda episode: (episode.shard.split, episode.shard.index)
-        )
-    ]
-    return [
-        (shard_episodes[0].shard, [(episode.number, episode.number + 1) for episode in shard_episodes])
-        for shard_episodes in episodes_by_shard
-    ]
+    chosen: dict[tuple[str, int], tuple[SourceShard, list[Span]]] = {}
+    for position in range(num_chosen):
+        shard, number, *_ = episodes[(2 * position + 1) * len(episodes) // (2 * num_chosen)]
+        chosen.setdefault((shard.split, shard.index), (shard, []))[1].append((number, number + 1))
+    return list(chosen.values())
 
 
 class _Sample:
     """Some episodes of a dataset as they would be stored.
 
-    Args:
-        is_video: Whether the source has to decode all frames before one, so that only the first record is converted.
-
-    Attributes:
-        source_bytes: Bytes of the source that they take.
-        records: Count of pairs or frames.
-        stored_bytes: Bytes of their records.
-        index_bytes: Bytes of their rows.
-        record_bytes: Different sizes of records, by camera.
-        are_encoded: Whether the source has its frames as images, each encoded by itself.
-        sizes: See ``Estimate``.
+    If ``is_video``, the source has to decode all frames before one, so that only the first record is converted.
+    ``record_bytes`` are the different sizes of records by camera. ``are_encoded`` says that frames are single images.
     """
 
     def __init__(self, plan: DatasetPlan, *, is_video: bool) -> None:
@@ -170,18 +148,15 @@ class _Sample:
                 if not isinstance(episode, Episode):
                     continue
                 start_steps = first_steps(episode.num_steps, plan.offsets[-1])
+                bytes_per_step = 0.0
                 try:
-                    mean_sizes = [
-                        self._mean_bytes(camera, camera_frames, episode.num_steps)
-                        for camera, camera_frames in zip(plan.cameras, episode.cameras, strict=True)
-                    ]
+                    for camera, frames in zip(plan.cameras, episode.cameras, strict=True):
+                        mean_bytes = self._mean_bytes(camera, frames, episode.num_steps)
+                        bytes_per_step += len(plan.offsets) * mean_bytes + _RECORD / camera.policy.gop
                 except CorruptFrame:
                     continue
                 self.source_bytes += num_bytes
-                self.stored_bytes += len(start_steps) * sum(
-                    len(plan.offsets) * mean_size + _RECORD / camera.policy.gop
-                    for camera, mean_size in zip(plan.cameras, mean_sizes, strict=True)
-                )
+                self.stored_bytes += len(start_steps) * bytes_per_step
                 part_rows.add(
                     episode,
                     position,
@@ -192,9 +167,7 @@ class _Sample:
                     first_steps=list(start_steps) * len(plan.cameras),
                     cameras=np.repeat(range(len(plan.cameras)), len(start_steps)).tolist(),
                 )
-        part_rows.finish(
-            {column: np.zeros(part_rows.num_records, column_dtype) for column, column_dtype in _NO_LOCATIONS.items()}
-        )
+        part_rows.finish({name: np.zeros(part_rows.num_records, dtype) for name, dtype in _NO_LOCATIONS.items()})
         self.records += part_rows.num_records
         self.index_bytes += part_rows.num_steps * self._derived_bytes
 
@@ -217,13 +190,11 @@ class _Sample:
                     encoded_frames.append(camera.convert(source_frame))
             num_frames += len(source_frames)
             if encoded_frames:
-                first_frame = encoded_frames[0]
-                record_bytes = (
-                    first_frame.data if first_frame.video is None else encode_chunk(encoded_frames, camera.policy)[0]
-                )
-                total_bytes += len(record_bytes or b"")
-                self.record_bytes.add((camera.name, len(record_bytes or b"")))
-                (height, width), (old_height, old_width) = first_frame.size, first_frame.source_size
+                first, is_video = encoded_frames[0], encoded_frames[0].video is not None
+                record = encode_chunk(encoded_frames, camera.policy)[0] if is_video else first.data
+                total_bytes += len(record or b"")
+                self.record_bytes.add((camera.name, len(record or b"")))
+                (height, width), (old_height, old_width) = first.size, first.source_size
                 self.sizes[camera.name] = f"{height}x{width}"
                 if height * old_width != width * old_height:
                     self.sizes[camera.name] += f", {_RESIZED[camera.policy.resize]} from {old_height}x{old_width}"

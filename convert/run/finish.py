@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Mapping, Set
 from importlib import metadata
 
@@ -18,15 +19,7 @@ from convert.storage.durable import writing
 from stream.format.manifest import FileEntry, Manifest, Source, SplitEntry, TableEntry
 from stream.format.names import FORMAT_VERSION, TableKind, split_of
 
-_LIBRARIES = (
-    "apache-beam",
-    "array-record",
-    "numpy",
-    "opencv-python-headless",
-    "pyarrow",
-    "simplejpeg",
-    "tensorflow-datasets",
-)
+_LIBRARIES = ("apache-beam", "array-record", "numpy", "opencv-python-headless", "pyarrow", "simplejpeg")
 
 
 def finalise(conversion: Conversion, *, redone_stems: Set[str] = frozenset()) -> Manifest | None:
@@ -77,10 +70,9 @@ def _finalise(conversion: Conversion, *, redone_stems: Set[str]) -> Manifest | N
 def _manifest(conversion_status: ConversionStatus, quarantine: FileEntry | None) -> Manifest:
     conversion = conversion_status.conversion
     spec, plan = conversion.spec, conversion.plan
-    splits: dict[str, SplitEntry] = (
-        dict(conversion_status.old_manifest.splits) if conversion_status.old_manifest else {}
-    )
-    statistics = dict(conversion_status.old_manifest.statistics) if conversion_status.old_manifest else {}
+    old = conversion_status.old_manifest
+    splits: dict[str, SplitEntry] = dict(old.splits) if old else {}
+    statistics = dict(old.statistics) if old else {}
     for split, index_status in conversion_status.merged_indexes.items():
         entries = tuple(status.entry for status in conversion_status.shards(split))
         splits[split] = SplitEntry(
@@ -89,13 +81,14 @@ def _manifest(conversion_status: ConversionStatus, quarantine: FileEntry | None)
             records=sum(entry.records for entry in entries),
             shards=entries,
             index=index_status.index,
-            labels=_labels(conversion_status.old_manifest, split, index_status.index),
+            labels=_labels(old, split, index_status.index),
             instruction=index_status.instruction,
         )
         statistics[split] = index_status.statistics
     ordered_splits = {split: splits[split] for split in sorted(splits)}
     shards = [entry for split_entry in ordered_splits.values() for entry in split_entry.shards]
     image_counts = count_frames(shards, [camera.name for camera in plan.cameras] if plan.layout == "frames" else ())
+    libraries = (*_LIBRARIES, "tensorflow-datasets", *conversion.libraries)
     policies = {camera.name: camera.policy for camera in plan.cameras}
     check_sizes(image_counts.get("cameras", {}), policies, dataset_name=spec.name)
     return Manifest(
@@ -119,47 +112,31 @@ def _manifest(conversion_status: ConversionStatus, quarantine: FileEntry | None)
         quarantine=quarantine,
         splits=ordered_splits,
         statistics={split: statistics[split] for split in ordered_splits},
-        versions={"pairstream": __version__, **{name: _version(name) for name in (*_LIBRARIES, *conversion.libraries)}},
+        versions={"pairstream": __version__, **{name: _version(name) for name in libraries}},
     )
 
 
 def _labels(before: Manifest | None, split: str, new_tables: Mapping[TableKind, TableEntry]) -> dict[str, TableEntry]:
     """Return the labels of a split, which stay if its episodes are those of before."""
     old_split = before.splits.get(split) if before else None
-    column_names = ("episode_id", "num_steps")
-    if old_split is None or any(
-        old_split.index["episodes"].columns[column] != new_tables["episodes"].columns[column] for column in column_names
-    ):
+    if old_split is None:
         return {}
-    return old_split.labels
+    old_columns, new_columns = old_split.index["episodes"].columns, new_tables["episodes"].columns
+    are_same = all(old_columns[column] == new_columns[column] for column in ("episode_id", "num_steps"))
+    return old_split.labels if are_same else {}
 
 
 def _write_quarantine(journal: Journal, conversion_status: ConversionStatus) -> FileEntry | None:
-    entries_by_shard = parse_quarantine(journal.quarantine())
-    kept_splits = set(conversion_status.old_manifest.splits if conversion_status.old_manifest else ()) - set(
-        conversion_status.merged_indexes
-    )
-    entries = [
-        quarantine_entry
-        for shard_stem, entries in entries_by_shard.items()
-        if split_of(shard_stem) in kept_splits
-        for quarantine_entry in entries
-    ]
-    entries += [
-        quarantine_entry
-        for split in conversion_status.merged_indexes
-        for status in conversion_status.shards(split)
-        for quarantine_entry in status.quarantine
-    ]
+    merged, old = conversion_status.merged_indexes, conversion_status.old_manifest
+    kept_splits = (old.splits.keys() if old else set()) - merged.keys()
+    old_entries = parse_quarantine(journal.quarantine())
+    entries = [entry for stem in old_entries if split_of(stem) in kept_splits for entry in old_entries[stem]]
+    for status in itertools.chain(*map(conversion_status.shards, merged)):
+        entries += status.quarantine
     entries.sort(
-        key=lambda quarantine_entry: (
-            quarantine_entry.shard,
-            quarantine_entry.source_file,
-            quarantine_entry.episode,
-            -1 if quarantine_entry.step is None else quarantine_entry.step,
-        )
+        key=lambda entry: (entry.shard, entry.source_file, entry.episode, -1 if entry.step is None else entry.step)
     )
-    content = b"".join(quarantine_entry.model_dump_json().encode() + b"\n" for quarantine_entry in entries)
+    content = b"".join(entry.model_dump_json().encode() + b"\n" for entry in entries)
     journal.write_quarantine(content)
     return FileEntry(bytes=len(content), sha256=hashlib.sha256(content).hexdigest()) if entries else None
 

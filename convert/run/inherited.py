@@ -70,8 +70,6 @@ def _stored_options(manifests: Sequence[Manifest], request: ConvertRequest) -> d
 
 
 class _VideoCamera(NamedTuple):
-    """Video of one camera of a converted dataset."""
-
     codec: VideoCodec
     gop: int
     crf: int
@@ -89,8 +87,7 @@ def stored_codecs(manifests: Sequence[Manifest], request: ConvertRequest) -> dic
     videos = list(_videos(manifests, request.codec or options["codec"]))
     gops = {video.gop for video in videos}
     if len(gops) > 1 and request.gop is None:
-        gop_list = " and ".join(map(str, sorted(gops)))
-        raise UsageError(f"--datasets: their video has --gop {gop_list}; give one, or convert them apart")
+        raise _differing_video("gop", gops)
     if request.crf is None:
         options |= _common_crf(videos)
     if len(gops) == 1:
@@ -137,9 +134,12 @@ def _videos(manifests: Iterable[Manifest], requested: str) -> Iterator[_VideoCam
 
 def _common_crf(videos: Sequence[_VideoCamera]) -> dict[str, int]:
     """Return the quality that is not the default of its codec, if there is one; raises UsageError for several."""
-    crfs = {video.crf for video in videos}
     unusual = {video.crf for video in videos if video.crf != CRF[video.codec]}
     if len(unusual) > 1 or (unusual and any(video.crf == CRF[video.codec] for video in videos)):
-        crf_list = " and ".join(map(str, sorted(crfs)))
-        raise UsageError(f"--datasets: their video has --crf {crf_list}; give one, or convert them apart")
+        raise _differing_video("crf", {video.crf for video in videos})
     return {"crf": unusual.pop()} if unusual else {}
+
+
+def _differing_video(option: str, values: Iterable[int]) -> UsageError:
+    listed = " and ".join(map(str, sorted(values)))
+    return UsageError(f"--datasets: their video has --{option} {listed}; give one, or convert them apart")

@@ -41,14 +41,12 @@ class Outcome:
     @property
     def complete(self) -> list[tuple[ConversionStatus, Manifest]]:
         """Datasets that are complete."""
-        return [(status, manifest) for status, manifest in self.manifests if manifest is not None and manifest.records]
+        return [(status, manifest) for status, manifest in self.manifests if manifest and manifest.records]
 
     @property
     def failed(self) -> list[tuple[ConversionStatus, Manifest]]:
         """Datasets without any record, because all of their input is damaged."""
-        return [
-            (status, manifest) for status, manifest in self.manifests if manifest is not None and not manifest.records
-        ]
+        return [(status, manifest) for status, manifest in self.manifests if manifest and not manifest.records]
 
 
 def print_outcome(outcome: Outcome, request: ConvertRequest) -> None:
@@ -70,47 +68,35 @@ def print_outcome(outcome: Outcome, request: ConvertRequest) -> None:
             print_result("\n".join([*text_lines, *map(format_missing, outcome.missing)]))
     for _, manifest in outcome.complete:
         for warning in describe_content(manifest):
-            _print_message(f"warning: {warning}")
+            print(f"warning: {warning}", file=sys.stderr)
 
 
 def exit_code(outcome: Outcome, request: ConvertRequest) -> int:
     """Return the exit code, after an error about each dataset that is not complete or has damage."""
-    failures = [describe_failed(status, manifest) for status, manifest in outcome.failed]
-    for message in (*outcome.empty.values(), *failures):
-        _print_message(f"error: {message}")
-    if outcome.empty or failures:
-        return EXIT_FAILED
-    if outcome.missing:
-        shard_counts = ", ".join(
-            f"{dataset['dataset']} ({len(dataset['missing']):,} of {dataset['shards']:,} shards)"
-            for dataset in outcome.missing
-        )
-        _print_message(
-            f"error: not complete, shards are missing: {shard_counts}; run those tasks again, then this command"
-        )
-        return EXIT_FAILED
-    if outcome.waiting:
-        _print_message(f"not complete, left to other tasks: {', '.join(outcome.waiting)}")
+    errors = [*outcome.empty.values(), *(describe_failed(status, manifest) for status, manifest in outcome.failed)]
+    if outcome.missing and not errors:
+        shard_counts = [
+            f"{row['dataset']} ({len(row['missing']):,} of {row['shards']:,} shards)" for row in outcome.missing
+        ]
+        missing = ", ".join(shard_counts)
+        errors = [f"not complete, shards are missing: {missing}; run those tasks again, then this command"]
+    elif outcome.waiting and not errors:
+        print(f"not complete, left to other tasks: {', '.join(outcome.waiting)}", file=sys.stderr)
         if request.task_count == 1:
-            _print_message("error: another process is converting these; run the same command again when it is done")
-            return EXIT_FAILED
-    return _damage_exit_code(outcome, request)
+            errors = ["another process is converting these; run the same command again when it is done"]
+    damage = "" if errors else _describe_damage(outcome, request)
+    for message in filter(None, (*errors, damage)):
+        print(f"error: {message}", file=sys.stderr)
+    return EXIT_FAILED if errors else EXIT_DAMAGED if damage else 0
 
 
-def _damage_exit_code(outcome: Outcome, request: ConvertRequest) -> int:
-    """Return the exit code of complete datasets: an error lists those whose input was damaged."""
+def _describe_damage(outcome: Outcome, request: ConvertRequest) -> str:
+    """Return an error about the complete datasets whose input was damaged, empty if there are none."""
     damage = {status.name: count_damage(manifest.left_out) for status, manifest in outcome.complete}
     damage_list = ", ".join(f"{name} ({count:,})" for name, count in damage.items() if count)
-    if not damage_list:
-        return 0
     is_broken = any(reason in manifest.left_out for _, manifest in outcome.complete for reason in BROKEN_FILE)
     advice = "Copy the damaged files again" if is_broken else "Mend the source"
-    _print_message(
-        f"error: complete, but damaged input was left out: {damage_list}; see quarantine.jsonl in "
+    return damage_list and (
+        f"complete, but damaged input was left out: {damage_list}; see quarantine.jsonl in "
         f"{request.output}/<dataset>/<version>. {advice} and run the same command: it converts their shards again"
     )
-    return EXIT_DAMAGED
-
-
-def _print_message(message: str) -> None:
-    print(message, file=sys.stderr)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -9,13 +10,15 @@ from dataclasses import replace
 from typing import Any
 
 from convert.errors import UsageError
-from convert.plan import Conversion, ConvertConfig, check_cameras, check_rates, plan_conversion
+from convert.plan import Conversion, ConvertConfig, plan_conversion
 from convert.registry.dataset import DatasetSpec
 from convert.registry.registry import Selected, load_registry
 from convert.run.config import read_episode_lists
 from convert.run.request import ConvertRequest
+from convert.shard.pairs import is_seconds
 from convert.source.kinds import find_source
 from convert.source.protocol import Source
+from stream.base.errors import closest
 from stream.storage.remote import is_remote, join
 
 OVERWRITE = ".overwrite"
@@ -46,7 +49,7 @@ def plan_conversions(request: ConvertRequest, config: ConvertConfig) -> list[Con
     episode_lists = read_episode_lists(request.episodes, [selected.spec.name for selected in selection])
     config = replace(config, episode_lists=episode_lists)
     if config.layout == "frames":
-        check_cameras(selection, config)
+        _check_cameras(selection, config)
     conversions = []
     for selected in selection:
         spec = selected.spec
@@ -60,6 +63,29 @@ def plan_conversions(request: ConvertRequest, config: ConvertConfig) -> list[Con
             print(f"warning: {spec.name}: {warning}", file=sys.stderr)
         conversions.append(conversion)
     return conversions
+
+
+def check_rates(selection: Sequence[Selected], offset: str | None) -> None:
+    """Raise UsageError if an offset for all datasets is in seconds and some have no fixed rate; names all of them."""
+    without_rate = [selected.spec.name for selected in selection if selected.spec.control_frequency is None]
+    if offset is not None and is_seconds(offset) and without_rate:
+        dataset_names = ",".join(without_rate)
+        raise UsageError(
+            f"--offset {offset} is in seconds, but these have no fixed rate: {dataset_names}; give --offset in steps, "
+            f"or convert them apart (--datasets {dataset_names} --offset STEPS) and the others by their names"
+        )
+
+
+def _check_cameras(selection: Sequence[Selected], config: ConvertConfig) -> None:
+    """Raise UsageError for the first camera that no dataset has."""
+    cameras = [camera.keys(name) for selected in selection for name, camera in selected.spec.cameras.items()]
+    available_keys = set(itertools.chain(*cameras))
+    requested_by_option = {"cameras": config.cameras, "image-size": config.image_sizes, "codec": config.codecs}
+    for option_name, requested_keys in requested_by_option.items():
+        for key in requested_keys:
+            if key not in available_keys:
+                hint = closest(key, available_keys, noun="cameras")
+                raise UsageError(f"--{option_name}: no dataset has {key!r}; {hint}")
 
 
 def _check_apart(conversion: Conversion) -> None:

@@ -21,12 +21,7 @@ class ShardProgress(Progress):
     """Progress with shards, records, MB/s of source and ETA, on stderr while it is open; its last line stays.
 
     A look lists the journals of two datasets at most, since many tasks may share a disk: that of the largest job, and
-    another in turn.
-
-    Args:
-        jobs: Shards, or pieces of them, that this process is to convert, with the output folder of each.
-        record_noun: Noun of records: pairs or frames.
-        stream: Stream to write to instead of stderr.
+    another in turn. ``shard_jobs`` are the jobs of this process, each with its output folder.
     """
 
     keeps_last = True
@@ -41,8 +36,8 @@ class ShardProgress(Progress):
         self._waiting = {(output, job.name): job for job, output in largest_first}
         self._turns = list(dict.fromkeys(output for _, output in largest_first))
         self._shards = {(output, job.stem) for job, output in shard_jobs}
-        self._records: dict[tuple[str, str], dict[str, int]] = {}
-        self._left_out: dict[tuple[str, str], dict[str, int]] = {}
+        # By shard, and by piece of a shard that is not joined: records, and episodes left out.
+        self._counts: dict[tuple[str, str], dict[str, tuple[int, int]]] = {}
         if any(is_remote(output) for output in self._turns):
             self.pause = _PAUSE_REMOTE
 
@@ -61,7 +56,7 @@ class ShardProgress(Progress):
     def figures(self) -> str:
         """Return the shards and records that are done."""
         num_done = len(self._shards - {(output, job.stem) for (output, _), job in self._waiting.items()})
-        num_records = sum(sum(piece_counts.values()) for piece_counts in self._records.values())
+        num_records = sum(records for pieces in self._counts.values() for records, _ in pieces.values())
         rate = num_records / max(time.monotonic() - self._started, 1e-6)
         return f"{num_done:,}/{len(self._shards):,} shards, {num_records:,} {self._record_noun} ({rate:,.0f}/s)"
 
@@ -75,14 +70,10 @@ class ShardProgress(Progress):
                 if (status := statuses.get(job.stem) or statuses.get(job.name)) is None:
                     continue
                 del self._waiting[output, job.name]
-                for counts, piece_count in (
-                    (self._records, status.entry.records),
-                    (self._left_out, sum(status.entry.left_out.values())),
-                ):
-                    of_shard = counts.setdefault((output, job.stem), {})
-                    if not status.piece:
-                        # The pieces of a shard that is joined are gone.
-                        of_shard.clear()
-                    of_shard[status.piece] = piece_count
+                pieces = self._counts.setdefault((output, job.stem), {})
+                if not status.piece:
+                    # The pieces of a shard that is joined are gone.
+                    pieces.clear()
+                pieces[status.piece] = status.entry.records, sum(status.entry.left_out.values())
                 self.done += job.size
-        self.failed = sum(sum(counts.values()) for counts in self._left_out.values())
+        self.failed = sum(left_out for pieces in self._counts.values() for _, left_out in pieces.values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -28,7 +29,7 @@ _FIRST_COLUMNS: _Columns = {
     "dataset": lambda dataset_row: dataset_row["dataset"],
     "version": lambda dataset_row: dataset_row["version"],
     "splits": lambda dataset_row: ", ".join(dataset_row["splits"]),
-    "episodes": lambda dataset_row: "?" if dataset_row["episodes"] is None else dataset_row["episodes"],
+    "episodes": lambda dataset_row: _known(dataset_row["episodes"]),
 }
 _RESULT_COLUMNS: _Columns = {
     **_FIRST_COLUMNS,
@@ -45,25 +46,18 @@ _PLAN_COLUMNS: _Columns = {
         f"{dataset_row['shards_done']:,}/{dataset_row['shards']:,}{' complete' if dataset_row['complete'] else ''}"
     ),
     "in": lambda dataset_row: human_bytes(dataset_row["bytes_in"]),
-    "pairs (est.)": lambda dataset_row: (
-        "?" if dataset_row["estimated_pairs"] is None else dataset_row["estimated_pairs"]
-    ),
-    "frames (est.)": lambda dataset_row: (
-        "?" if dataset_row["estimated_frames"] is None else dataset_row["estimated_frames"]
-    ),
-    "frame": lambda dataset_row: "; ".join(_frames(dataset_row["frame_sizes"])) if dataset_row["version"] else "",
-    "out (est.)": lambda dataset_row: (
-        "?" if dataset_row["estimated_bytes"] is None else human_bytes(dataset_row["estimated_bytes"])
-    ),
+    "pairs (est.)": lambda dataset_row: _known(dataset_row["estimated_pairs"]),
+    "frames (est.)": lambda dataset_row: _known(dataset_row["estimated_frames"]),
+    "frame": lambda dataset_row: _frames(dataset_row["frame_sizes"]) if dataset_row["version"] else "",
+    "out (est.)": lambda dataset_row: _known(dataset_row["estimated_bytes"], human_bytes),
 }
 
 
 def summarise(manifest: Manifest, *, output: str, num_converted: int) -> dict[str, Any]:
     """Return the result of one dataset; ``num_converted`` shards were missing when the command began."""
-    shard_entries = [entry for split_entry in manifest.splits.values() for entry in split_entry.shards]
-    table_entries = [
-        table_entry for split_entry in manifest.splits.values() for table_entry in split_entry.index.values()
-    ]
+    splits = manifest.splits.values()
+    shard_entries = [entry for split_entry in splits for entry in split_entry.shards]
+    files = [*(entry.file for entry in shard_entries), *(table for entry in splits for table in entry.index.values())]
     return {
         "dataset": manifest.dataset,
         "version": manifest.version,
@@ -73,8 +67,7 @@ def summarise(manifest: Manifest, *, output: str, num_converted: int) -> dict[st
         "steps": manifest.steps,
         manifest.layout: manifest.records,
         "bytes_in": sum(entry.source_bytes for entry in shard_entries),
-        "bytes_out": sum(entry.file.bytes for entry in shard_entries)
-        + sum(table_entry.bytes for table_entry in table_entries),
+        "bytes_out": sum(file.bytes for file in files),
         "shards": len(shard_entries),
         "shards_converted": num_converted,
         "left_out": manifest.left_out,
@@ -87,10 +80,8 @@ def describe_content(manifest: Manifest) -> Iterator[str]:
     """Yield a warning for what makes complete data bad to train on, as far as the manifest has it."""
     if counts := manifest.nonfinite_episodes:
         listed_counts = " and ".join(f"{num_episodes:,} in the {vector}" for vector, num_episodes in counts.items())
-        yield (
-            f"{manifest.dataset}: of {manifest.episodes:,} episodes, NaN or infinity: {listed_counts}; see "
-            "docs/debugging.md"
-        )
+        subject = f"{manifest.dataset}: of {manifest.episodes:,} episodes"
+        yield f"{subject}, NaN or infinity: {listed_counts}; see docs/debugging.md"
     declared, instruction = manifest.spec.get("instruction"), manifest.instruction
     # A dataset of one task has one sentence for all; one word is rather a flag, such as "valid".
     if not declared or not declared.get("informative", True) or instruction is None:
@@ -152,11 +143,10 @@ def _describe_plan(status: ConversionStatus) -> dict[str, Any]:
 def _understood(conversion: Conversion) -> list[str]:
     """Return a line for each thing that a dataset says of itself, as its registry entry has it."""
     spec = conversion.spec
-    shapes = {
-        name: "x".join(map(str, (camera_spec.shape or ("unknown size",))[:2]))
-        for name, camera_spec in spec.cameras.items()
-    }
-    cameras = [f"{name} ({camera_spec.keys(name)[1]}, {shapes[name]})" for name, camera_spec in spec.cameras.items()]
+    cameras = [
+        f"{name} ({camera.keys(name)[1]}, {'x'.join(map(str, (camera.shape or ('unknown size',))[:2]))})"
+        for name, camera in spec.cameras.items()
+    ]
     rate_text = "no fixed rate" if spec.control_frequency is None else f"{spec.control_frequency:g} Hz"
     vectors = {"action": part_names(spec.action), "state": part_names(spec.state)}
     split_texts = [f"{split} ({num_episodes})" for split, num_episodes in conversion.source.describe_splits().items()]
@@ -183,11 +173,8 @@ def format_plan(plan_rows: Sequence[Mapping[str, Any]]) -> str:
     text_lines = [_format(_PLAN_COLUMNS, plan_rows)]
     for plan_row in plan_rows:
         text_lines += [f"{plan_row['dataset']}: {source_line}" for source_line in plan_row["understood"]]
-        if plan_row["removes"]:
-            text_lines.append(
-                f"{plan_row['dataset']}: --overwrite would remove {', '.join(plan_row['removes'])} in "
-                f"{plan_row['output']}"
-            )
+        if removed := ", ".join(plan_row["removes"]):
+            text_lines.append(f"{plan_row['dataset']}: --overwrite would remove {removed} in {plan_row['output']}")
     return "\n".join([*text_lines, *_room(plan_rows[0]["total"])])
 
 
@@ -195,26 +182,20 @@ def _room(space: Mapping[str, Any]) -> list[str]:
     """Return a line about whether the result fits into memory and onto the disk, none if its size is unknown."""
     if space["estimated_bytes"] is None:
         return []
-    key_by_storage = {"memory": "available_memory", "disk": "free_disk"}
-    verdicts = {True: "fits into", False: "DOES NOT FIT into"}
-    verdict_texts = [
-        f"{verdicts[space[f'fits_{name}']]} the {human_bytes(space[key])} of free {name}"
-        for name, key in key_by_storage.items()
-        if space[f"fits_{name}"] is not None
-    ]
-    return [f"estimate: {human_bytes(space['estimated_bytes'])}{', '.join(['', *verdict_texts])}"]
+    line = f"estimate: {human_bytes(space['estimated_bytes'])}"
+    for name, key in (("memory", "available_memory"), ("disk", "free_disk")):
+        if (fits := space[f"fits_{name}"]) is not None:
+            verdict = "fits into" if fits else "DOES NOT FIT into"
+            line += f", {verdict} the {human_bytes(space[key])} of free {name}"
+    return [line]
 
 
 def _format(columns: _Columns, dataset_rows: Sequence[Mapping[str, Any]]) -> str:
     """Return a table with a row for each dataset, and one for all if they are several."""
     shown_rows = list(dataset_rows)
     if len(dataset_rows) > 1:
-        summed_fields = {
-            name: sum(row[name] or 0 for row in dataset_rows) for name in _SUMMED if name in dataset_rows[0]
-        }
-        shown_rows.append(
-            {**dict.fromkeys(dataset_rows[0], ""), "dataset": f"{len(dataset_rows)} datasets", **summed_fields}
-        )
+        sums = {name: sum(row[name] or 0 for row in dataset_rows) for name in _SUMMED if name in dataset_rows[0]}
+        shown_rows.append({**dict.fromkeys(dataset_rows[0], ""), "dataset": f"{len(dataset_rows)} datasets", **sums})
     absent_layout = "frames" if any("pairs" in name for name in dataset_rows[0]) else "pairs"
     shown_columns = {column: make_cell for column, make_cell in columns.items() if column.split()[0] != absent_layout}
     return format_table(
@@ -222,12 +203,14 @@ def _format(columns: _Columns, dataset_rows: Sequence[Mapping[str, Any]]) -> str
     )
 
 
-def _frames(size_by_camera: Mapping[str, str]) -> list[str]:
-    return (
-        [*size_by_camera.values()]
-        if len(size_by_camera) == 1
-        else [f"{camera} {frame_size}" for camera, frame_size in size_by_camera.items()]
-    )
+def _known(value: object, show: Callable[[Any], object] = lambda value: value) -> object:
+    return "?" if value is None else show(value)
+
+
+def _frames(size_by_camera: Mapping[str, str]) -> str:
+    if len(size_by_camera) == 1:
+        return next(iter(size_by_camera.values()))
+    return "; ".join(f"{camera} {frame_size}" for camera, frame_size in size_by_camera.items())
 
 
 def _reasons(left_out: Mapping[str, int]) -> str:
@@ -237,7 +220,7 @@ def _reasons(left_out: Mapping[str, int]) -> str:
 def describe_failed(status: ConversionStatus, manifest: Manifest) -> str:
     """Return an error about a dataset that has no record, because all of its input is damaged."""
     entries_by_shard = parse_quarantine(status.conversion.journal.quarantine())
-    example = next((entry for shard_entries in entries_by_shard.values() for entry in shard_entries), None)
+    example = next(itertools.chain(*entries_by_shard.values()), None)
     example_text = f", such as episode {example.episode}: {example.detail}" if example else ""
     return (
         f"{status.name}: nothing could be converted, as all is damaged ({_reasons(manifest.left_out)}){example_text}; "
@@ -247,14 +230,13 @@ def describe_failed(status: ConversionStatus, manifest: Manifest) -> str:
 
 def describe_missing(status: ConversionStatus) -> dict[str, Any]:
     """Return the shards of a dataset that are not finished, with the host and message of their last failure."""
-    missing_stems = [job.stem for job in status.pending_jobs]
-    failures = status.conversion.journal.failures(missing_stems)
-    missing_shards: list[dict[str, str | None]] = [
-        {"shard": missing_stem, "host": None, "failure": None} for missing_stem in missing_stems
-    ]
-    for missing_shard in missing_shards:
-        if failure := failures.get(str(missing_shard["shard"])):
-            missing_shard |= {"host": failure.host, "failure": failure.message}
+    stems = [job.stem for job in status.pending_jobs]
+    failures = status.conversion.journal.failures(stems)
+    missing_shards = []
+    for stem in stems:
+        failure = failures.get(stem)
+        host, message = (failure.host, failure.message) if failure else (None, None)
+        missing_shards.append({"shard": stem, "host": host, "failure": message})
     return {"dataset": status.name, "shards": len(status.conversion.jobs), "missing": missing_shards}
 
 
@@ -268,17 +250,11 @@ def format_missing(missing_entry: Mapping[str, Any]) -> str:
       train-00002-of-00009  failed on node7: the disk is full
       train-00001-of-00009
     """
-    missing_shards = sorted(missing_entry["missing"], key=lambda missing_shard: missing_shard["failure"] is None)
-    text_lines = [
-        f"{missing_entry['dataset']}: {len(missing_shards):,} of {missing_entry['shards']:,} shards are missing"
-    ]
-    for missing_shard in missing_shards[:_LISTED]:
-        failure_text = (
-            ""
-            if missing_shard["failure"] is None
-            else f"  failed on {missing_shard['host']}: {missing_shard['failure']}"
-        )
-        text_lines.append(f"  {missing_shard['shard']}{failure_text}")
-    if len(missing_shards) > _LISTED:
-        text_lines.append(f"  and {len(missing_shards) - _LISTED:,} more; --json lists all")
-    return "\n".join(text_lines)
+    shards = sorted(missing_entry["missing"], key=lambda shard: shard["failure"] is None)
+    lines = [f"{missing_entry['dataset']}: {len(shards):,} of {missing_entry['shards']:,} shards are missing"]
+    for shard in shards[:_LISTED]:
+        failure = "" if shard["failure"] is None else f"  failed on {shard['host']}: {shard['failure']}"
+        lines.append(f"  {shard['shard']}{failure}")
+    if len(shards) > _LISTED:
+        lines.append(f"  and {len(shards) - _LISTED:,} more; --json lists all")
+    return "\n".join(lines)

@@ -61,13 +61,8 @@ class ConversionStatus:
     @property
     def complete(self) -> bool:
         """True if the manifest in the output describes the dataset as it is."""
-        return not (
-            self.pending_jobs
-            or self.pending_merges
-            or self.merged_indexes
-            or self.is_withdrawn
-            or self.old_manifest is None
-        )
+        is_changing = self.pending_jobs or self.pending_merges or self.merged_indexes or self.is_withdrawn
+        return self.old_manifest is not None and not is_changing
 
 
 def read_status(
@@ -75,26 +70,19 @@ def read_status(
 ) -> ConversionStatus:
     """Find the finished and unfinished parts of a conversion.
 
-    Args:
-        conversion: Conversion of the dataset.
-        redone_stems: Stems of shards to convert again, although the manifest has them.
-        redo: Stems of shards to convert again, although the journal has them finished.
+    Shards of ``redone_stems`` are converted again although the manifest has them, those of ``redo`` although the
+    journal has them finished.
 
     Raises:
         ConflictError: The output was converted with other parameters, from another source, or to another version of
             the format.
     """
-    journal = conversion.journal
-    existing = existing_manifest(conversion)
+    journal, existing = conversion.journal, existing_manifest(conversion)
     before = existing or _withdrawn_manifest(conversion, journal)
-    is_withdrawn = existing is None and before is not None
+    withdrawn = existing is None and before is not None
     statuses = journal.statuses(job.stem for job in conversion.jobs if job.stem not in redo)
     status = ConversionStatus(
-        conversion=conversion,
-        redone_stems=redone_stems,
-        old_manifest=before,
-        is_withdrawn=is_withdrawn,
-        finished=statuses,
+        conversion=conversion, redone_stems=redone_stems, old_manifest=before, is_withdrawn=withdrawn, finished=statuses
     )
     for split in conversion.splits:
         split_jobs = conversion.split_jobs(split)
@@ -104,16 +92,14 @@ def read_status(
             status.pending_jobs.extend(missing_jobs)
             continue
         shard_statuses = status.shards(split)
-        if old_split is None or _differs(shard_statuses, old_split, journal, split=split, withdrawn=is_withdrawn):
+        if old_split is None or _differs(shard_statuses, old_split, journal, split=split, withdrawn=withdrawn):
             index_status = journal.index_status(split) if len(shard_statuses) == len(split_jobs) else None
             if index_status is not None and index_status.inputs == index_inputs(shard_statuses, conversion.plan):
                 status.merged_indexes[split] = index_status
             else:
-                shard_numbers = tuple(job.shard.index for job in split_jobs)
-                num_shards = split_jobs[0].shard.count
-                status.pending_merges.append(
-                    SplitJob(dataset=conversion.name, split=split, shards=shard_numbers, count=num_shards)
-                )
+                numbers, count = tuple(job.shard.index for job in split_jobs), split_jobs[0].shard.count
+                merge = SplitJob(dataset=conversion.name, split=split, shards=numbers, count=count)
+                status.pending_merges.append(merge)
     return status
 
 
@@ -143,22 +129,19 @@ def empty_split(conversion: Conversion) -> str | None:
 
     A split with damage is passed over: damage is reported on its own.
     """
-    offset = conversion.plan.offset
     for split in conversion.splits:
         split_jobs = conversion.split_jobs(split)
         statuses = conversion.journal.statuses(job.stem for job in split_jobs).values()
         is_useful = any(status.entry.records or count_damage(status.entry.left_out) for status in statuses)
         if len(statuses) == len(split_jobs) and not is_useful:
+            subject = f"{conversion.name}: split {split}"
             if any(status.entry.left_out.get("not_chosen") for status in statuses):
-                return (
-                    f"{conversion.name}: split {split}: the list of --episodes leaves nothing; change it, or "
-                    "leave the split out with --splits"
-                )
-            longest = max(status.longest for status in statuses)
+                advice = "change it, or leave the split out with --splits"
+                return f"{subject}: the list of --episodes leaves nothing; {advice}"
             if conversion.plan.layout == "frames":
-                advice = "its episodes are empty; leave it out (--splits)"
-                return f"{conversion.name}: split {split} gives no frame: {advice}"
-            return no_pair(conversion.name, split, offset, longest, remedy=" with --overwrite")
+                return f"{subject} gives no frame: its episodes are empty; leave it out (--splits)"
+            longest = max(status.longest for status in statuses)
+            return no_pair(conversion.name, split, conversion.plan.offset, longest, remedy=" with --overwrite")
     return None
 
 
@@ -168,16 +151,15 @@ def find_redo(conversions: Sequence[Conversion], stems: Sequence[str]) -> dict[s
     Raises:
         UsageError: There is no such shard, or several datasets have one of that name.
     """
-    stems_by_dataset: dict[str, set[str]] = {conversion.name: set() for conversion in conversions}
+    stems_by_dataset = {conversion.name: {job.stem for job in conversion.jobs} for conversion in conversions}
     for stem in stems:
-        dataset_names = [one.name for one in conversions if any(job.stem == stem for job in one.jobs)]
+        dataset_names = [name for name, known_stems in stems_by_dataset.items() if stem in known_stems]
         if not dataset_names:
-            available_stems = [job.stem for one in conversions for job in one.jobs]
+            available_stems = sorted(set().union(*stems_by_dataset.values()))
             raise UsageError(f"--redo {stem}: no such shard; {closest(stem, available_stems, noun='shards')}")
         if len(dataset_names) > 1:
             raise UsageError(f"--redo {stem}: {', '.join(dataset_names)} have such a shard; name one with --datasets")
-        stems_by_dataset[dataset_names[0]].add(stem)
-    return {name: frozenset(redo_stems) for name, redo_stems in stems_by_dataset.items()}
+    return {name: frozenset(known_stems.intersection(stems)) for name, known_stems in stems_by_dataset.items()}
 
 
 def _withdrawn_manifest(conversion: Conversion, journal: Journal) -> Manifest | None:
@@ -189,12 +171,8 @@ def _withdrawn_manifest(conversion: Conversion, journal: Journal) -> Manifest | 
     manifest = _readable(journal.withdrawn)
     if manifest is None:
         return None
-    other_stems = {
-        entry.name
-        for split, split_entry in manifest.splits.items()
-        if split not in conversion.splits
-        for entry in split_entry.shards
-    }
+    other_splits = [entry for split, entry in manifest.splits.items() if split not in conversion.splits]
+    other_stems = {shard.name for entry in other_splits for shard in entry.shards}
     if changed_stems := other_stems & journal.placed():
         raise ConflictError(
             f"{journal.output}: an earlier command was interrupted while it made {min(changed_stems)} again; run that "

@@ -66,78 +66,64 @@ class Episode:
 
     def _columns(self, feature: Feature) -> dict[str, Column]:
         """Return the columns of a feature: several for sequences inside the steps."""
-        feature_path = feature.name if feature.level == "step" else f"/{feature.path}"
-        num_rows = self._steps if feature.level == "step" else 1
-        feature_hints = self._hints["features"]
-        feature_hint = feature_hints.get(feature_path, feature_hints.get(feature_path.rsplit("/", 1)[-1]))
-        feature_hint = _turn(feature_hint, self._number) if isinstance(feature_hint, list) else feature_hint
+        path, num_rows = (feature.name, self._steps) if feature.level == "step" else (f"/{feature.path}", 1)
+        hints = self._hints["features"]
+        hint = hints.get(path, hints.get(path.rsplit("/", 1)[-1]))
+        hint = _turn(hint, self._number) if isinstance(hint, list) else hint
         shape: Any = feature.shape
         are_pictures = feature.dtype != "string" and len(shape) >= 2 and min(shape[:2]) >= _PICTURE_SIDE
         if feature.sequences:
-            return self._sequences(
-                feature, feature_path, num_rows=num_rows, feature_hint=feature_hint or {}, are_pictures=are_pictures
-            )
+            return self._sequences(feature, path, num_rows=num_rows, hint=hint or {}, are_pictures=are_pictures)
         values: Column
         if feature.dtype == "string":
-            values = self._words(feature_path, feature_hint, num_rows)
+            values = self._words(path, hint, num_rows)
         elif feature.kind == "image":
-            is_jpeg = feature_path in self._cameras and self._cameras[feature_path].storage == "jpeg"
-            values = [_encode(self._picture(feature, feature_path, step), as_jpeg=is_jpeg) for step in range(num_rows)]
+            is_jpeg = path in self._cameras and self._cameras[path].storage == "jpeg"
+            values = [_encode(self._picture(feature, path, step), as_jpeg=is_jpeg) for step in range(num_rows)]
         elif are_pictures:
-            values = np.array([self._picture(feature, feature_path, step) for step in range(num_rows)], feature.dtype)
+            values = np.array([self._picture(feature, path, step) for step in range(num_rows)], feature.dtype)
         else:
-            values = self._numbers(feature, feature_path, feature_hint, num_rows)
+            values = self._numbers(feature, path, hint, num_rows)
             if feature.encoding != "none":
-                values = [
-                    zlib.compress(row_values) if feature.encoding == "zlib" else row_values.tobytes()
-                    for row_values in values
-                ]
+                values = [zlib.compress(row) if feature.encoding == "zlib" else row.tobytes() for row in values]
         return {feature.path: values}
 
-    def _words(self, feature_path: str, feature_hint: Any, num_rows: int) -> list[bytes]:
+    def _words(self, path: str, hint: Any, num_rows: int) -> list[bytes]:
         instruction = self._spec.instruction
-        if feature_hint is None:
-            is_instruction = instruction is not None and feature_path in (instruction.path, *instruction.alternatives)
-            feature_hint = "{instruction}" if is_instruction else f"{feature_path.rsplit('/', 1)[-1]} {self._number}"
-        text_choices = feature_hint["steps"] if isinstance(feature_hint, dict) else [feature_hint]
-        return [
-            str(_turn(text_choices, self._number + number)).format(**self._texts).encode() for number in range(num_rows)
-        ]
+        if hint is None:
+            is_instruction = instruction is not None and path in (instruction.path, *instruction.alternatives)
+            hint = "{instruction}" if is_instruction else f"{path.rsplit('/', 1)[-1]} {self._number}"
+        choices = hint["steps"] if isinstance(hint, dict) else [hint]
+        texts = [str(_turn(choices, self._number + number)) for number in range(num_rows)]
+        return [text.format(**self._texts).encode() for text in texts]
 
-    def _picture(self, feature: Feature, feature_path: str, step: int) -> NDArray:
+    def _picture(self, feature: Feature, path: str, step: int) -> NDArray:
         """Return the colours, depth or labels of a step, in the feature's shape and dtype."""
         shape: Any = feature.shape
-        picture_size = {"height": shape[0], "width": shape[1]}
+        camera, size = self._cameras.get(path), {"height": shape[0], "width": shape[1]}
         if feature.dtype == "uint8" and shape[2:] != (3,):
-            return self._scene.labels(step, feature_path, **picture_size).reshape(shape)
-        if feature_path in self._hints["blank"]:
+            return self._scene.labels(step, path, **size).reshape(shape)
+        if path in self._hints["blank"]:
             return np.full(shape, 114, np.uint8)
-        picture = self._scene.colour(step, feature_path, **picture_size)
+        picture = self._scene.colour(step, path, **size)
         if feature.dtype != "uint8":
             # Darker is farther. A multiple of 1/1024 m is exact in float32 and, as maniskill stores it, in uint16.
-            depth_values = np.uint16(1200) - picture[:, :, 1].reshape(shape)
-            in_millimetres = feature_path in self._cameras and self._cameras[feature_path].millimetres == 1
-            return (
-                depth_values
-                if feature.dtype == "uint16"
-                else depth_values.astype(np.float32) / np.float32(1 if in_millimetres else 1024)
-            )
-        is_swapped = feature_path in self._cameras and self._cameras[feature_path].channels == "bgr"
-        return np.ascontiguousarray(picture[:, :, ::-1]) if is_swapped else picture
+            depth = np.uint16(1200) - picture[:, :, 1].reshape(shape)
+            unit = np.float32(1 if camera and camera.millimetres == 1 else 1024)
+            return depth if feature.dtype == "uint16" else depth.astype(np.float32) / unit
+        return np.ascontiguousarray(picture[:, :, ::-1]) if camera and camera.channels == "bgr" else picture
 
-    def _numbers(self, feature: Feature, feature_path: str, feature_hint: Any, num_rows: int) -> NDArray:
+    def _numbers(self, feature: Feature, path: str, hint: Any, num_rows: int) -> NDArray:
         """Return values [rows, *shape] in the feature's dtype; float64 holds what float32 can, as in records."""
-        num_values, last_component, spec = feature.size or 1, feature_path.rsplit("/", 1)[-1], self._spec
-        instruction_bytes = self._texts["instruction"].encode()
+        num_values, last_component, spec = feature.size or 1, path.rsplit("/", 1)[-1], self._spec
+        codes = list(self._texts["instruction"].encode()[:num_values])
         values: NDArray = np.zeros((num_rows, num_values))
-        if feature_hint is not None:
-            values.T[:] = (
-                [_turn(feature_hint["steps"], step) for step in range(num_rows)]
-                if isinstance(feature_hint, dict)
-                else feature_hint
-            )
-        elif spec.instruction and spec.instruction.encoding == "utf8_codes" and feature_path == spec.instruction.path:
-            values[:, : len(instruction_bytes)] = list(instruction_bytes[:num_values])
+        if isinstance(hint, dict):
+            values.T[:] = [_turn(hint["steps"], step) for step in range(num_rows)]
+        elif hint is not None:
+            values[:] = hint
+        elif spec.instruction and spec.instruction.encoding == "utf8_codes" and path == spec.instruction.path:
+            values[:, : len(codes)] = codes
         elif last_component in _FLAGS:
             values[_FLAGS[last_component]] = 1
         elif last_component in ("sequence_length", "n_transitions", "num_steps"):
@@ -147,48 +133,41 @@ class Episode:
         elif feature.level == "episode":
             values = self._rng.uniform(-1, 1, (1, num_values))
         else:
-            values = self._kinematics.of_feature(feature_path, num_values)
-        if feature_path.startswith(tuple(self._hints["first_step_zero"])):
+            values = self._kinematics.of_feature(path, num_values)
+        if path.startswith(tuple(self._hints["first_step_zero"])):
             values[:1] = 0
         return _cast(values, feature)
 
     def _sequences(
-        self, feature: Feature, feature_path: str, *, num_rows: int, feature_hint: Any, are_pictures: bool
+        self, feature: Feature, path: str, *, num_rows: int, hint: Any, are_pictures: bool
     ) -> dict[str, Column]:
         """Return a feature with sequences: counts come from the configuration, items from it or the scene."""
-        length_choices, item_choices = (
-            feature_hint.get("counts") or [[2, 1, 3]] * len(feature.sequences),
-            feature_hint.get("items") or range(4),
-        )
+        length_choices = hint.get("counts") or [[2, 1, 3]] * len(feature.sequences)
+        item_choices = hint.get("items") or range(4)
         lengths: list[list[int]] = [[] for _ in length_choices]
-        item_numbers: list[int] = []
-        for row_number in range(num_rows):
-            choice_offset = (
-                self._number if feature_hint.get("same", feature.level == "episode") else self._number + row_number
-            )
+        items: list[int] = []
+        for row in range(num_rows):
+            first = self._number if hint.get("same", feature.level == "episode") else self._number + row
             row_lengths = [1]
             for level_lengths, widths in zip(lengths, length_choices, strict=True):
-                row_lengths = [_turn(widths, choice_offset + position) for position in range(sum(row_lengths))]
+                row_lengths = [_turn(widths, first + position) for position in range(sum(row_lengths))]
                 level_lengths += row_lengths
-            item_numbers += range(sum(row_lengths))
+            items += range(sum(row_lengths))
         values: Column
         if feature.dtype == "string":
-            values = [str(_turn(item_choices, number)).encode() for number in item_numbers]
+            values = [str(_turn(item_choices, item)).encode() for item in items]
         elif are_pictures:
             # Prompt images are the same on every step; they show other moments of the scene.
-            picture_by_item = {
-                number: self._picture(feature, feature_path, 1000 + number) for number in set(item_numbers)
-            }
-            values = np.array([picture_by_item[number] for number in item_numbers], feature.dtype)
+            pictures = {item: self._picture(feature, path, 1000 + item) for item in set(items)}
+            values = np.array([pictures[item] for item in items], feature.dtype)
         else:
-            values = _cast(np.array([_turn(item_choices, number) for number in item_numbers], np.float64), feature)
+            values = _cast(np.array([_turn(item_choices, item) for item in items], np.float64), feature)
         if feature.level == "episode":
             return {feature.path: values}
-        ragged = {
-            f"ragged_row_lengths_{level_number}": np.array(counted, np.int64)
-            for level_number, counted in enumerate(lengths)
-        }
-        return {f"{feature.path}/{name}": column for name, column in {"ragged_flat_values": values, **ragged}.items()}
+        columns: dict[str, Column] = {f"{feature.path}/ragged_flat_values": values}
+        for level, counts in enumerate(lengths):
+            columns[f"{feature.path}/ragged_row_lengths_{level}"] = np.array(counts, np.int64)
+        return columns
 
 
 def _turn(choices: Sequence[Any], position: int) -> Any:

@@ -57,13 +57,8 @@ class Motion:
         position, rotation, joints, base_motion = np.split(self._wave(motion_time) * _AMPLITUDES, (3, 6, 13), axis=1)
         # The gripper rests at both ends and moves within two or three steps.
         closedness = np.clip(0.5 + 1.2 * np.sin(self._grip_rate * motion_time + self._grip_phase), 0, 1)
-        return {
-            "position": position,
-            "rotation": rotation,
-            "joints": joints,
-            "base": base_motion,
-            "closedness": closedness,
-        }
+        poses = {"position": position, "rotation": rotation}
+        return {**poses, "joints": joints, "base": base_motion, "closedness": closedness}
 
 
 class Kinematics:
@@ -97,19 +92,12 @@ class Kinematics:
 
     def of_feature(self, feature_path: str, num_values: int) -> Values:
         """Return values [T, size] of a feature; columns that belong to no part are meaningless."""
-        feature_parts = [feature_part for feature_part in self._parts if feature_part.path == feature_path]
-        if "future/" in feature_path and feature_parts:
-            return np.hstack(
-                [
-                    self._part(feature_parts[0], steps_ahead)
-                    for steps_ahead in range(num_values // feature_parts[0].dims)
-                ]
-            )
-        values = self._smooth(num_values)
-        for feature_part in feature_parts:
-            values[:, feature_part.select or range(feature_part.dims)] = self._part(
-                feature_part, int(feature_path in self._hints["next_step"])
-            )
+        parts = [part for part in self._parts if part.path == feature_path]
+        if "future/" in feature_path and parts:
+            return np.hstack([self._part(parts[0], ahead) for ahead in range(num_values // parts[0].dims)])
+        values, steps_ahead = self._smooth(num_values), int(feature_path in self._hints["next_step"])
+        for part in parts:
+            values[:, part.select or range(part.dims)] = self._part(part, steps_ahead)
         return values
 
     def _smooth(self, num_values: int) -> Values:
@@ -129,10 +117,9 @@ class Kinematics:
             values = _ordered((self._change if is_change else self._absolute)[quantity] / unit_size, part.order)
             if is_change and quantity == "ee_rotation_euler" and part.dims == 3:
                 values = self._turns / unit_size
-            value_names, num_values = part.names or [""] * part.dims, values.shape[1]
-            values = values[
-                :, [_AXES.get(name.split("_")[-1], position % num_values) for position, name in enumerate(value_names)]
-            ]
+            names, num_values = part.names or [""] * part.dims, values.shape[1]
+            axes = [_AXES.get(name.split("_")[-1], position % num_values) for position, name in enumerate(names)]
+            values = values[:, axes]
         else:
             values = self._smooth(part.dims)
         return values[steps_ahead:][: self._steps]

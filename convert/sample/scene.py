@@ -44,10 +44,8 @@ class Scene:
         self.motion = Motion(generator, pace=pace)
         self.thing, self._side = str(generator.choice(list(THINGS))), float(generator.uniform(0.15, 0.2))
         self._seed, self._origin = int(generator.integers(2**31)), generator.uniform(0, _TEXTURE_METRES, 2)
-        outlines = [_outline(thing_kind) for thing_kind in generator.choice(list(THINGS), len(_CLUTTER))]
-        self._clutter = [
-            generator.uniform(0.05, 0.1) * outline + generator.uniform(-0.35, 0.35, 2) for outline in outlines
-        ]
+        outlines = map(_outline, generator.choice(list(THINGS), len(_CLUTTER)))
+        self._clutter = [generator.uniform(0.05, 0.1) * line + generator.uniform(-0.35, 0.35, 2) for line in outlines]
         colours = [generator.choice(_BLUES), *generator.permutation(_CLUTTER), generator.choice(_REDS), (92, 98, 106)]
         self._palette = np.resize(np.array(colours, np.uint8), (256, 1, 3))
 
@@ -70,13 +68,11 @@ class Scene:
         """Return uint8 [height, width]: 0 is the table, 1 to 6 clutter, 7 the red object, 8 the arm."""
         latent = self.motion.at([step])
         middle, yaw_angle = latent["position"][0, :2], latent["rotation"][0, 2]
-        carried = [
-            self._side * _outline(self.thing) @ _turn(yaw_angle).T + middle,
-            0.2 * _ARM @ _turn(yaw_angle / 2).T + middle,
-        ]
+        thing = self._side * _outline(self.thing) @ _turn(yaw_angle).T + middle
+        arm = 0.2 * _ARM @ _turn(yaw_angle / 2).T + middle
         linear, corner = self._view(step, camera, height, width)
         labels = np.zeros((height, width), np.uint8)
-        for label_number, outline in enumerate([*self._clutter, *carried], 1):
+        for label_number, outline in enumerate([*self._clutter, thing, arm], 1):
             corners = np.rint((outline - corner) @ np.linalg.inv(linear).T).astype(np.int32)
             cv2.fillPoly(labels, [corners], label_number)
         return labels
@@ -86,11 +82,8 @@ class Scene:
         # Colour, depth and labels of a camera share their view; the main camera has no name.
         view_name = re.sub("image|rgb|depth|segmentation|with|_", "", camera.rsplit("/", 1)[-1])
         generator = np.random.default_rng([self._seed, zlib.crc32(view_name.encode())])
-        extent, view_turn, middle = (
-            generator.uniform(0.5, 0.6),
-            generator.uniform(-0.35, 0.35),
-            generator.uniform(-0.05, 0.05, 2),
-        )
+        extent, view_turn = generator.uniform(0.5, 0.6), generator.uniform(-0.35, 0.35)
+        middle = generator.uniform(-0.05, 0.05, 2)
         if re.search("wrist|hand|gripper|eye", view_name):
             extent, middle = 0.55 * extent, middle / 2 + self.motion.at([step])["position"][0, :2]
         # Wide frames show more of the world, so that the object stays in sight.
@@ -107,9 +100,8 @@ def _outline(thing: str) -> Points:
     exponent, lobes = THINGS[thing]
     angles = np.linspace(0, 2 * math.pi, 80)
     across, down = np.cos(angles), np.sin(angles)
-    radius = (
-        0.42 * (1 + lobes * np.cos(5 * angles)) / (abs(across) ** exponent + abs(down) ** exponent) ** (1 / exponent)
-    )
+    power = (abs(across) ** exponent + abs(down) ** exponent) ** (1 / exponent)
+    radius = 0.42 * (1 + lobes * np.cos(5 * angles)) / power
     return np.stack([radius * across, 0.85 * radius * down], axis=1)
 
 
@@ -121,8 +113,6 @@ def _texture() -> list[NDArray[np.int16]]:
     white_spectrum = np.random.default_rng(1).standard_normal((num_pixels, num_pixels), np.float32)
     noise = np.fft.irfft2(np.fft.rfft2(white_spectrum) / frequency**1.5)
     noise *= 34 / noise.std()
-    texture_sizes = [(num_pixels >> halvings, num_pixels >> halvings) for halvings in range(5)]
-    return [
-        np.rint(cv2.resize(noise, texture_size, interpolation=cv2.INTER_AREA)).astype(np.int16)
-        for texture_size in texture_sizes
-    ]
+    sides = [num_pixels >> halvings for halvings in range(5)]
+    textures = [cv2.resize(noise, (side, side), interpolation=cv2.INTER_AREA) for side in sides]
+    return [np.rint(texture).astype(np.int16) for texture in textures]

@@ -37,28 +37,21 @@ class SampleSource:
         try:
             declared = folder.joinpath(f"{dataset_name}.json").read_text(encoding="utf-8")
         except FileNotFoundError:
-            feature_trees = sorted(
-                file.name.removesuffix(".json") for file in folder.iterdir() if file.name.endswith(".json")
-            )
+            available = sorted(file.name.removesuffix(".json") for file in folder.iterdir())
             raise UsageError(
-                f"{dataset_name}: no feature tree to make a sample of; configs/features has "
-                f"{', '.join(feature_trees)}. Put the features.json of the dataset there as {dataset_name}.json"
+                f"{dataset_name}: no feature tree to make a sample of; configs/features has {', '.join(available)}. "
+                f"Put the features.json of the dataset there as {dataset_name}.json"
             ) from None
         self.spec = spec
         self.tree: Any = tfds.features.FeaturesDict.from_json(json.loads(declared))
         self.features = tuple(flatten_features(self.tree, context=f"configs/features/{dataset_name}.json").values())
         for feature in self.features:
             if None in feature.shape:
-                raise UsageError(
-                    f"{dataset_name}: {feature.path} has the shape {feature.shape}; a sample needs fixed sizes"
-                )
+                subject = f"{dataset_name}: {feature.path} has the shape {feature.shape}"
+                raise UsageError(f"{subject}; a sample needs fixed sizes")
         configured = yaml.safe_load(CONFIGS.joinpath("sample.yaml").read_text(encoding="utf-8"))
-        common, dataset_hints = configured["any"], configured["datasets"].get(dataset_name, {})
-        self.hints = {
-            **common,
-            **dataset_hints,
-            "features": {**common["features"], **dataset_hints.get("features", {})},
-        }
+        common, hints = configured["any"], configured["datasets"].get(dataset_name, {})
+        self.hints = {**common, **hints, "features": {**common["features"], **hints.get("features", {})}}
         self.parts = (*spec.action, *spec.state, *map(Part.model_validate, self.hints["parts"]))
         content = "\0".join([declared, spec.model_dump_json(), json.dumps(self.hints)])
         self.content = hashlib.sha256(content.encode()).hexdigest()

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
 import sys
-import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import tensorflow_datasets as tfds
 
-from convert.errors import ConflictError, ConvertError, UsageError
+from convert.errors import ConflictError, UsageError
 from convert.registry.registry import DatasetSpec
 from convert.sample.episode import Episode, seeded
 from convert.sample.record import encode_example
@@ -74,127 +73,105 @@ def make_sample(
     Raises:
         UsageError: A dataset twice or without known features, or an output that is not writable.
         ConflictError: Another file or dataset has the location of a dataset. Nothing was written.
-        ConvertError: Writing failed; complete datasets stay.
     """
     parameters = {"episodes": episodes, "steps": steps, "seed": seed, "shards": shards, "vary_steps": vary_steps}
-    planned: dict[Path, _Dataset] = {}
-    for spec in datasets:
-        dataset_path = Path(output, spec.tfds_name, spec.version)
-        if dataset_path in planned:
-            raise UsageError(f"{dataset_path}: two of the datasets would be written there; name only one")
-        planned[dataset_path] = _Dataset(SampleSource(spec), dataset_path, parameters)
-    reports = {dataset_path: dataset.existing(overwrite=overwrite) for dataset_path, dataset in planned.items()}
-    pending = [dataset for dataset_path, dataset in planned.items() if reports[dataset_path] is None]
-    stop_event = threading.Event()
-    with contextlib.ExitStack() as folders:
-        for dataset in pending:
-            dataset.prepare(folders)
-        with ThreadPoolExecutor(jobs or usable_processors()) as thread_pool, contextlib.ExitStack() as exit_stack:
-            exit_stack.callback(stop_event.set)
-            progress = exit_stack.enter_context(Progress(len(pending), "datasets", stream=sys.stderr, label="draw"))
-            for report in thread_pool.map(lambda dataset: dataset.write(stop_event), pending):
-                reports[Path(report.directory)] = report
-                progress.advance()
+    sources = {Path(output, spec.tfds_name, spec.version): SampleSource(spec) for spec in datasets}
+    if len(sources) < len(datasets):
+        raise UsageError("two of the datasets would be written to the same folder; name only one")
+    reports = {path: _existing(path, source, parameters, overwrite=overwrite) for path, source in sources.items()}
+    pending = [path for path, report in reports.items() if report is None]
+    try:
+        Path(output).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{error.filename}: cannot be written to: {error.strerror}") from None
+    with (
+        Progress(len(pending), "datasets", stream=sys.stderr, label="draw") as progress,
+        ThreadPoolExecutor(jobs or usable_processors()) as thread_pool,
+    ):
+        writes = thread_pool.map(partial(_write, parameters=parameters), pending, map(sources.__getitem__, pending))
+        for path, report in zip(pending, writes, strict=True):
+            reports[path] = report
+            progress.advance()
     return [report for report in reports.values() if report]
 
 
-class _Dataset:
-    """One dataset to write: its directory, and the temporary directory next to it."""
+def _existing(
+    path: Path, source: SampleSource, parameters: Mapping[str, int], *, overwrite: bool
+) -> SampleReport | None:
+    """Return the report of an existing sample with the same parameters, None if the sample must be written."""
+    if not path.exists():
+        return None
+    try:
+        stored_parameters = json.loads((path / SAMPLE_FILE).read_text(encoding="utf-8"))
+        splits = stored_parameters.pop("splits")
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        raise ConflictError(
+            f"{path} exists and is not a sample (no usable {SAMPLE_FILE}), so it is left alone; choose another output, "
+            "or remove it"
+        ) from None
+    requested = _all_parameters(source, parameters)
+    if stored_parameters == requested:
+        return SampleReport(dataset=source.spec.name, directory=str(path), status="up to date", splits=splits)
+    if overwrite:
+        return None
+    details = [
+        f"{name} {stored_parameters.get(name)} (asked for: {value})"
+        for name, value in requested.items()
+        if stored_parameters.get(name) != value
+    ]
+    raise ConflictError(f"{path} is a sample with {', '.join(details)}; --overwrite replaces it")
 
-    def __init__(self, source: SampleSource, dataset_path: Path, parameters: Mapping[str, int]) -> None:
-        self._source, self._path, self._given = source, dataset_path, parameters
-        self._parameters = {"format": SAMPLE_FORMAT, **parameters, "content": source.content}
-        self._partial = dataset_path
 
-    def existing(self, *, overwrite: bool) -> SampleReport | None:
-        """Return the report of an existing sample with the same parameters, None if the sample must be written."""
-        if not self._path.exists():
-            return None
-        try:
-            stored_parameters = json.loads((self._path / SAMPLE_FILE).read_text(encoding="utf-8"))
-            splits = stored_parameters.pop("splits")
-        except (OSError, ValueError, TypeError, KeyError, AttributeError):
-            raise ConflictError(
-                f"{self._path} exists and is not a sample (no usable {SAMPLE_FILE}), so it is left alone; "
-                "choose another output, or remove it"
-            ) from None
-        requested = self._parameters
-        if stored_parameters == requested:
-            return self._report("up to date", splits)
-        if overwrite:
-            return None
-        details = [
-            f"{name} {stored_parameters.get(name)} (asked for: {requested[name]})"
-            for name in requested
-            if stored_parameters.get(name) != requested[name]
-        ]
-        raise ConflictError(f"{self._path} is a sample with {', '.join(details)}; --overwrite replaces it")
+def _all_parameters(source: SampleSource, parameters: Mapping[str, int]) -> dict[str, Any]:
+    return {"format": SAMPLE_FORMAT, **parameters, "content": source.content}
 
-    def prepare(self, folders: contextlib.ExitStack) -> None:
-        """Create the temporary directory, and remove those of killed processes."""
-        parent = self._path.parent
-        try:
-            parent.mkdir(parents=True, exist_ok=True)
-            self._partial = folders.enter_context(stage(parent, prefix=f".{self._path.name}-")) / self._path.name
-            self._partial.mkdir()
-        except OSError as error:
-            raise UsageError(f"{error.filename or parent}: cannot be written to: {error.strerror}") from None
 
-    def write(self, stop_event: threading.Event) -> SampleReport:
-        """Write files and metadata and move the dataset to its location, unless ``stop_event`` is set first."""
-        spec = self._source.spec
-        try:
-            shards, splits = {}, {}
-            for split in spec.splits or ("train",):
-                lengths = self._lengths(split)
-                shards[split] = counts, num_bytes = self._write_split(split, lengths, stop_event)
-                splits[split] = {"episodes": sum(counts), "steps": sum(lengths), "bytes": num_bytes}
-            write_metadata(
-                self._partial,
-                dataset_name=spec.tfds_name,
-                version=spec.version,
-                features=self._source.tree,
-                splits=shards,
-            )
-            content = json.dumps({**self._parameters, "splits": splits}, indent=1)
-            (self._partial / SAMPLE_FILE).write_text(content + "\n", encoding="utf-8")
-            shutil.rmtree(self._path, ignore_errors=True)
-            self._partial.rename(self._path)
-        except OSError as error:
-            raise ConvertError(f"{self._path}: could not be written: {error.strerror or error}") from None
-        return self._report("written", splits)
+def _write(path: Path, source: SampleSource, *, parameters: Mapping[str, int]) -> SampleReport:
+    """Write the files of a dataset and move them to their location; files of a killed process are removed."""
+    spec, shards, splits = source.spec, {}, {}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with stage(path.parent, prefix=f".{path.name}-") as staging_folder:
+        folder = staging_folder / path.name
+        folder.mkdir()
+        for split in spec.splits or ("train",):
+            lengths = _lengths(spec.tfds_name, split, parameters)
+            shards[split] = counts, num_bytes = _write_split(folder, source, split, lengths, parameters)
+            splits[split] = {"episodes": sum(counts), "steps": sum(lengths), "bytes": num_bytes}
+        write_metadata(folder, dataset_name=spec.tfds_name, version=spec.version, features=source.tree, splits=shards)
+        content = json.dumps({**_all_parameters(source, parameters), "splits": splits}, indent=1)
+        (folder / SAMPLE_FILE).write_text(content + "\n", encoding="utf-8")
+        shutil.rmtree(path, ignore_errors=True)
+        folder.rename(path)
+    return SampleReport(dataset=spec.name, directory=str(path), status="written", splits=splits)
 
-    def _write_split(self, split: str, lengths: list[int], stop_event: threading.Event) -> tuple[list[int], int]:
-        """Write the files of a split; return the episodes of each file, and the bytes of all records."""
-        num_bytes, seed, file_prefix = 0, self._given["seed"], f"{self._source.spec.tfds_name}-{split}.tfrecord"
-        episodes_by_file = np.array_split(np.arange(len(lengths)), min(self._given["shards"], len(lengths)))
-        for file_number, episodes in enumerate(episodes_by_file):
-            with (self._partial / f"{file_prefix}-{file_number:05d}-of-{len(episodes_by_file):05d}").open(
-                "xb"
-            ) as shard_file:
-                for episode in episodes.tolist():
-                    if stop_event.is_set():
-                        raise ConvertError(f"{self._path}: stopped")
-                    drawn_episode = Episode(
-                        self._source, split, episode_number=episode, num_steps=lengths[episode], seed=seed
-                    )
-                    record = encode_example(drawn_episode.columns())
-                    shard_file.write(encode_tfrecord(record))
-                    num_bytes += len(record)
-        return [len(episodes) for episodes in episodes_by_file], num_bytes
 
-    def _report(self, status: Literal["written", "up to date"], splits: dict[str, dict[str, int]]) -> SampleReport:
-        return SampleReport(dataset=self._source.spec.name, directory=str(self._path), status=status, splits=splits)
+def _lengths(dataset_name: str, split: str, parameters: Mapping[str, int]) -> list[int]:
+    """Return the number of steps of each episode of a split."""
+    num_steps, episodes = parameters["steps"], parameters["episodes"]
+    lengths = np.full(episodes if split == "train" else max(1, episodes // 2), num_steps)
+    if parameters["vary_steps"]:
+        generator = seeded(parameters["seed"], dataset_name, split)
+        lengths = generator.integers(1, num_steps, len(lengths), endpoint=True)
+        lengths[1:2], lengths[2:3] = 0, lengths[2:3].clip(max=4)
+    return lengths.tolist()
 
-    def _lengths(self, split: str) -> list[int]:
-        """Return the number of steps of each episode of a split."""
-        num_steps, episodes = self._given["steps"], self._given["episodes"]
-        lengths = np.full(episodes if split == "train" else max(1, episodes // 2), num_steps)
-        if self._given["vary_steps"]:
-            generator = seeded(self._given["seed"], self._source.spec.tfds_name, split)
-            lengths = generator.integers(1, num_steps, len(lengths), endpoint=True)
-            lengths[1:2], lengths[2:3] = 0, lengths[2:3].clip(max=4)
-        return lengths.tolist()
+
+def _write_split(
+    folder: Path, source: SampleSource, split: str, lengths: list[int], parameters: Mapping[str, int]
+) -> tuple[list[int], int]:
+    """Write the files of a split; return the episodes of each file, and the bytes of all records."""
+    num_bytes, file_prefix = 0, f"{source.spec.tfds_name}-{split}.tfrecord"
+    episodes_by_file = np.array_split(np.arange(len(lengths)), min(parameters["shards"], len(lengths)))
+    for file_number, episodes in enumerate(episodes_by_file):
+        with (folder / f"{file_prefix}-{file_number:05d}-of-{len(episodes_by_file):05d}").open("xb") as shard_file:
+            for number in episodes.tolist():
+                episode = Episode(
+                    source, split, episode_number=number, num_steps=lengths[number], seed=parameters["seed"]
+                )
+                record = encode_example(episode.columns())
+                shard_file.write(encode_tfrecord(record))
+                num_bytes += len(record)
+    return [len(episodes) for episodes in episodes_by_file], num_bytes
 
 
 def write_metadata(
@@ -209,12 +186,11 @@ def write_metadata(
         tfds.core.SplitInfo(split, list(lengths), num_bytes, template.replace(split=split))
         for split, (lengths, num_bytes) in splits.items()
     ]
-    description_text = f"Generated sample with the features of {dataset_name}."
     tfds.folder_dataset.write_metadata(
         data_dir=folder,
         features=features,
         split_infos=split_infos,
         version=version,
         check_data=False,
-        description=description_text,
+        description=f"Generated sample with the features of {dataset_name}.",
     )

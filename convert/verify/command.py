@@ -76,10 +76,8 @@ def verify_root(
         # The findings of an index decide whether its shards are compared with it.
         for of_shards in (False, True):
             checks = [check for report in reports for check in _list_checks(report, deep=deep, of_shards=of_shards)]
-            check_sizes = [check.bytes for check in checks]
-            results = pool.run(
-                [check.run for check in checks], progress=progress_line, task_sizes=check_sizes, is_failure=_is_damaged
-            )
+            tasks, sizes = [check.run for check in checks], [check.bytes for check in checks]
+            results = pool.run(tasks, progress=progress_line, task_sizes=sizes, is_failure=_is_damaged)
             for check, check_notes in zip(checks, results, strict=True):
                 if isinstance(check_notes, Crashed):
                     check.report.notes.add_file(check.file, str(check_notes))
@@ -122,27 +120,26 @@ def _list_checks(report: VerifiedDataset, *, deep: bool, of_shards: bool) -> Ite
         return
     offsets, cameras = record_offsets(manifest.layout, manifest.parameters), stored_cameras(manifest)
     damaged_files = {damage.file for damage in report.notes.damage}
-    episode_tables = {split: report.folder / split / table_file("episodes") for split in manifest.splits}
-    if of_shards and (
-        valid_splits := [
-            split for split, path in episode_tables.items() if path.exists() and str(path) not in damaged_files
-        ]
-    ):
-        splits = {split: manifest.splits[split] for split in valid_splits}
-        num_bytes = sum(entry.index["episodes"].bytes for entry in splits.values())
-        yield _Check(report, partial(check_ids, report.folder, splits), episode_tables[valid_splits[0]], num_bytes)
+    valid_splits = {}
     for split, entry in manifest.splits.items():
-        folder, records_path = report.folder / split, report.folder / split / table_file("records")
-        if of_shards and folder.is_dir():
-            for shard in list_shards(folder, entry):
-                is_sound = str(records_path) not in damaged_files
-                run_check = partial(
-                    check_shard, shard, offsets=offsets, deep=deep, index_sound=is_sound, cameras=cameras
-                )
-                yield _Check(report, run_check, shard.path, shard.entry.file.bytes)
-        elif folder.is_dir():
-            num_bytes = sum(table_entry.bytes for table_entry in (*entry.index.values(), *entry.labels.values()))
+        folder = report.folder / split
+        episodes_path, records_path = (folder / table_file(kind) for kind in ("episodes", "records"))
+        if not folder.is_dir():
+            continue
+        if not of_shards:
+            num_bytes = sum(table.bytes for table in (*entry.index.values(), *entry.labels.values()))
             yield _Check(report, partial(check_index, folder, manifest, deep=deep), records_path, num_bytes)
+            continue
+        if episodes_path.exists() and str(episodes_path) not in damaged_files:
+            valid_splits[split] = entry
+        is_sound = str(records_path) not in damaged_files
+        check = partial(check_shard, offsets=offsets, deep=deep, index_sound=is_sound, cameras=cameras)
+        for shard in list_shards(folder, entry):
+            yield _Check(report, partial(check, shard), shard.path, shard.entry.file.bytes)
+    if valid_splits:
+        episodes_path = report.folder / next(iter(valid_splits)) / table_file("episodes")
+        num_bytes = sum(entry.index["episodes"].bytes for entry in valid_splits.values())
+        yield _Check(report, partial(check_ids, report.folder, valid_splits), episodes_path, num_bytes)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -60,9 +60,8 @@ def verify_dataset(folder: Path) -> VerifiedDataset:
             sentence = f"is not there: the conversion is incomplete, finished shards: {len(Journal(folder).finished())}"
             findings.add("incomplete", None, partial(Example, file=str(manifest_path), text=sentence))
         else:
-            findings.add_file(
-                manifest_path, f"is not there, and no {FOLDER} to resume from; expected a complete conversion"
-            )
+            sentence = f"is not there, and no {FOLDER} to resume from; expected a complete conversion"
+            findings.add_file(manifest_path, sentence)
     except (FormatError, OSError) as error:
         findings.add_file(manifest_path, fault(error, manifest_path))
     else:
@@ -83,23 +82,15 @@ def verify_dataset(folder: Path) -> VerifiedDataset:
 
 def _contradictions(manifest: Manifest) -> Iterator[str]:
     """Yield a sentence about each contradiction in a manifest that ``read_manifest`` does not find."""
-    shards, image_counts = (
-        [entry for split_entry in manifest.splits.values() for entry in split_entry.shards],
-        manifest.image,
-    )
+    shards = [entry for split_entry in manifest.splits.values() for entry in split_entry.shards]
+    image = manifest.image
     try:
-        cameras = {
-            *manifest.parameters.get("cameras", ()),
-            *(split for entry in shards for split in entry.camera_sizes),
-        }
+        cameras = set(manifest.parameters.get("cameras", ())).union(*(entry.camera_sizes for entry in shards))
         computed = _counts(total_counts(entry.left_out for entry in shards), count_frames(shards, sorted(cameras)))
-        recorded = _counts(manifest.left_out, image_counts)
-        num_by_size, num_encoded = (
-            sum(image_counts["sizes"].values()),
-            image_counts["passed"] + image_counts["transcoded"],
-        )
+        recorded = _counts(manifest.left_out, image)
+        num_by_size, num_encoded = sum(image["sizes"].values()), image["passed"] + image["transcoded"]
     except (AttributeError, KeyError, TypeError):
-        yield f"field image is {image_counts!r:.200}, expected sizes, passed and transcoded"
+        yield f"field image is {image!r:.200}, expected sizes, passed and transcoded"
     else:
         for subject in sorted({*recorded, *computed}):
             if recorded.get(subject, 0) != computed.get(subject, 0):
@@ -109,10 +100,10 @@ def _contradictions(manifest: Manifest) -> Iterator[str]:
     for split, split_entry in manifest.splits.items():
         yield from _strange_names(split, split_entry.shards)
     if set(manifest.statistics) != set(manifest.splits):
-        actual_splits, expected_splits = (
-            ", ".join(sorted(split_names)) or "no split" for split_names in (manifest.statistics, manifest.splits)
+        actual, expected = (
+            ", ".join(sorted(splits)) or "no split" for splits in (manifest.statistics, manifest.splits)
         )
-        yield f"has statistics of {actual_splits}, expected of {expected_splits}"
+        yield f"has statistics of {actual}, expected of {expected}"
     if record_offsets(manifest.layout, manifest.parameters) is None:
         yield "field parameters has no offset, frames and frame_offsets of a pair that agree"
 
@@ -120,17 +111,11 @@ def _contradictions(manifest: Manifest) -> Iterator[str]:
 def _counts(left_out: Mapping[str, int], image_counts: Mapping[str, Any]) -> dict[str, int]:
     """Return the counts of a manifest by what is counted; raises AttributeError, KeyError or TypeError without them."""
     cameras = image_counts.get("cameras", {})
-    return {
-        **{f"left out as {reason}": num_left_out for reason, num_left_out in left_out.items()},
-        **{f"frames of {frame_size}": num_left_out for frame_size, num_left_out in image_counts["sizes"].items()},
-        **{
-            f"frames of {name} of {frame_size}": cameras[name][frame_size]
-            for name in cameras
-            for frame_size in cameras[name]
-        },
-        "cameras": len(cameras),
-        "frames passed through": image_counts["passed"],
-    }
+    counts = {f"left out as {reason}": count for reason, count in left_out.items()}
+    counts |= {f"frames of {size}": count for size, count in image_counts["sizes"].items()}
+    for name, sizes in cameras.items():
+        counts |= {f"frames of {name} of {size}": count for size, count in sizes.items()}
+    return {**counts, "cameras": len(cameras), "frames passed through": image_counts["passed"]}
 
 
 def _strange_names(split: str, shards: Sequence[ShardEntry]) -> Iterator[str]:
@@ -153,15 +138,11 @@ def _check_names(folder: Path, manifest: Manifest, has_journal: bool, findings: 
         known_names = _TABLE_FILES | {shard_file(entry.name) for entry in split_entry.shards}
         if split_entry.shards and not (folder / split).is_dir():
             findings.add_file(folder / split, f"is no folder; expected a folder of {len(known_names):,} files")
-        label_names = {label_file(name) for name in split_entry.labels}
+        known_files = {folder / split / name for name in (*known_names, LABELS)}
+        known_files |= {folder / split / LABELS / label_file(name) for name in split_entry.labels}
         # A hidden file of labels is of a command that is at work, or of one that was killed: the next one removes it.
-        unknown_files = [
-            file_path for file_path in (folder / split / LABELS).glob("[!.]*") if file_path.name not in label_names
-        ]
-        unknown_files += [
-            file_path for file_path in (folder / split).glob("*") if file_path.name not in known_names | {LABELS}
-        ]
-        for file_path in sorted(unknown_files):
+        files = {*(folder / split).glob("*"), *(folder / split / LABELS).glob("[!.]*")}
+        for file_path in sorted(files - known_files):
             findings.add_file(file_path, "is not in the manifest; remove it if nobody needs it")
     for file_path in sorted(folder.glob("*")):
         if file_path.name.startswith(".") or file_path.name in manifest.splits:
@@ -169,9 +150,8 @@ def _check_names(folder: Path, manifest: Manifest, has_journal: bool, findings: 
         if _is_output(file_path):
             findings.add_file(file_path, "is not in the folder of a split; remove it if nobody needs it")
         elif not has_journal and any(map(_is_output, file_path.glob("*"))):
-            findings.add_file(
-                file_path, f"is a split that the manifest does not have; it has {', '.join(manifest.splits)}"
-            )
+            sentence = f"is a split that the manifest does not have; it has {', '.join(manifest.splits)}"
+            findings.add_file(file_path, sentence)
 
 
 def _is_output(file_path: Path) -> bool:
@@ -209,11 +189,11 @@ def _check_quarantine(quarantine_path: Path, manifest: Manifest, has_journal: bo
             if not has_journal or split_of(quarantine_entry.shard) in manifest.splits:
                 listed[quarantine_entry.shard, quarantine_entry.reason] += 1
     known_shards = {entry.name for entry in shards}
-    for shard_and_reason in sorted({*listed, *counted}):
-        shard_name, reason = shard_and_reason
+    for shard_name, reason in sorted({*listed, *counted}):
+        num_listed, num_counted = listed[shard_name, reason], counted[shard_name, reason]
         if shard_name not in known_shards:
-            sentence = f"lists {listed[shard_and_reason]:,} of {reason} for shard {shard_name!r:.100}"
+            sentence = f"lists {num_listed:,} of {reason} for shard {shard_name!r:.100}"
             findings.add_file(quarantine_path, f"{sentence}, which the manifest does not have")
-        elif listed[shard_and_reason] != counted[shard_and_reason]:
-            sentence = f"lists {listed[shard_and_reason]:,} of {reason} for {shard_name}"
-            findings.add_file(quarantine_path, f"{sentence}, the manifest left out {counted[shard_and_reason]:,} there")
+        elif num_listed != num_counted:
+            sentence = f"lists {num_listed:,} of {reason} for {shard_name}"
+            findings.add_file(quarantine_path, f"{sentence}, the manifest left out {num_counted:,} there")

@@ -5,6 +5,7 @@ The rows of one shard are checked at a time, so memory does not grow with the sp
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -33,12 +34,9 @@ _STATUSES = ("ok", *_NO_RECORDS)
 
 
 def check_index(folder: Path, manifest: Manifest, *, deep: bool) -> Notes:
-    """Check the index of one split; never raises, whatever the files hold.
+    """Check the index of the split in ``folder``; never raises, whatever the files hold.
 
-    Args:
-        folder: Folder of the split, ``ROOT/<dataset>/<version>/<split>``.
-        manifest: Manifest of the dataset.
-        deep: Compute derived columns and statistics again.
+    If ``deep``, derived columns and statistics are computed again.
     """
     findings, entry, tables = Notes(folder.name), manifest.splits[folder.name], dict[TableKind, Table]()
     table_paths = {kind: folder / table_file(kind) for kind in TABLE_KINDS}
@@ -59,29 +57,24 @@ def check_index(folder: Path, manifest: Manifest, *, deep: bool) -> Notes:
     except FormatError as error:
         findings.add_file(folder.parent / MANIFEST_NAME, str(error))
     except Exception as error:
-        findings.add_file(
-            table_paths["episodes"], f"tables could not be compared: {type(error).__name__}: {first_line(error)}"
-        )
+        sentence = f"tables could not be compared: {type(error).__name__}: {first_line(error)}"
+        findings.add_file(table_paths["episodes"], sentence)
     return findings
 
 
 def check_ids(folder: Path, splits: Mapping[str, SplitEntry]) -> Notes:
     """Check that no two episodes of a dataset have the same id; ``splits`` are those whose tables are sound."""
-    findings, known_ids = Notes(), set[str]()
+    findings, counts = Notes(), Counter[str]()
     for split, entry in splits.items():
         table_path = folder / split / table_file("episodes")
-        episodes_table = open_table(table_path, "episodes", rows=entry.episodes)
-        repeated_ids = []
-        for text_id in episodes_table.take_texts("episode_id", np.arange(len(episodes_table))):
-            if text_id in known_ids:
-                repeated_ids.append(text_id)
-            known_ids.add(text_id)
-        if repeated_ids:
-            sentence = (
-                f"episode_id {repeated_ids[0]!r:.200} is of two episodes; labels, marks and lists cannot tell them "
-                "apart"
-            )
-            findings.add_file(table_path, sentence, check_name="ids", count=len(repeated_ids))
+        table = open_table(table_path, "episodes", rows=entry.episodes)
+        ids, num_known = table.take_texts("episode_id", np.arange(len(table))), len(counts)
+        counts.update(ids)
+        if num_repeated := len(ids) - (len(counts) - num_known):
+            repeated = next(text_id for text_id in ids if counts[text_id] > 1)
+            sentence = f"episode_id {repeated!r:.200} is of two episodes"
+            sentence += "; labels, marks and lists cannot tell them apart"
+            findings.add_file(table_path, sentence, check_name="ids", count=num_repeated)
     return findings
 
 
@@ -108,9 +101,8 @@ def _open(table_path: Path, kind: TableKind | None, entry: TableEntry, num_rows:
         elif column not in table.columns:
             findings.add_file(table_path, f"column {column!r} is only in the manifest")
         elif (actual_hash := hash_column(table.content, table.columns[column])) != expected_hashes[column]:
-            findings.add_file(
-                table_path, f"column {column!r} has XXH3 {actual_hash}, expected {expected_hashes[column]}"
-            )
+            sentence = f"column {column!r} has XXH3 {actual_hash}, expected {expected_hashes[column]}"
+            findings.add_file(table_path, sentence)
     return table
 
 
@@ -124,28 +116,21 @@ def _check_vectors(
         num_values = None if isinstance(vector, Motion) else len(part_names(vector))
         actual_type = None if column is None else (column.dtype, column.width, column.validity)
         if actual_type != (("<f4", num_values, None) if vector else None):
-            is_valid, description = (
-                False,
-                f"it has {actual_type[1] or 1} values of type {actual_type[0]} a row"
-                if actual_type
-                else "there is none",
-            )
-            findings.add_file(
-                table_path,
-                f"column {column_name}: {description}, the manifest's registry entry says {num_values or 1} values of "
-                "float32",
-            )
-        elif deep and (
-            faults := {
-                part.path: problem
-                for part in vector_inputs(vector)
-                if (problem := find_fault(raw_columns.schema, part))
-            }
-        ):
-            is_valid = False
-            for part_path, problem in faults.items():
+            is_valid, description = False, "there is none"
+            if column is not None:
+                description = f"it has {column.width or 1} values of type {column.dtype} a row"
+            expected = f"the manifest's registry entry says {num_values or 1} values of float32"
+            findings.add_file(table_path, f"column {column_name}: {description}, {expected}")
+            continue
+        if not deep:
+            continue
+        problems = {part.path: find_fault(raw_columns.schema, part) for part in vector_inputs(vector)}
+        for part_path, problem in problems.items():
+            if problem:
                 findings.add_file(table_path, f"{column_name} takes {part_path}, but {problem}")
-        elif deep and vector:
+        if any(problems.values()):
+            is_valid = False
+        elif vector:
             for shard in shards:
                 is_valid &= _compare_rows(column_name, vector, _ShardRows(table, "steps", shard, findings), raw_columns)
     return is_valid
@@ -153,14 +138,14 @@ def _check_vectors(
 
 def _statistics(table: Table, column: DerivedName, vector: Vector) -> Statistics:
     """Return the statistics of a derived column, read in another way than the one that wrote the manifest's."""
-    dimension_names = part_names(vector)
-    column_rows, owners = (table.array(column).reshape(len(table), len(dimension_names)), table.array("episode"))
-    figures_by_dimension = [describe_values(values.copy()) for values in column_rows.T]
+    names = part_names(vector)
+    values, episodes = table.array(column).reshape(len(table), len(names)), table.array("episode")
+    figures = [describe_values(dimension.copy()) for dimension in values.T]
     return Statistics(
-        names=dimension_names,
+        names=names,
         count=len(table),
-        nonfinite_episodes=len(np.unique(owners[~np.isfinite(column_rows).all(axis=1)])) if column in VECTORS else 0,
-        **{name: tuple(figures[name] for figures in figures_by_dimension) for name in figures_by_dimension[0]},
+        nonfinite_episodes=len(np.unique(episodes[~np.isfinite(values).all(axis=1)])) if column in VECTORS else 0,
+        **{name: tuple(dimension[name] for dimension in figures) for name in figures[0]},
     )
 
 
@@ -209,36 +194,30 @@ class _ShardRows:
         if len(wrong_rows):
             first_row = int(wrong_rows[0])
             location = f"row {self.numbers[first_row]:,} (row {first_row:,} of {self.shard.entry.name})"
-            self._findings.add_file(
-                Path(self._table.path),
-                f"{location}: {describe(first_row)}",
-                check_name=check_name,
-                count=len(wrong_rows),
-            )
+            path, sentence = Path(self._table.path), f"{location}: {describe(first_row)}"
+            self._findings.add_file(path, sentence, check_name=check_name, count=len(wrong_rows))
         return not len(wrong_rows)
 
     def compare(self, column: str, expected: np.ndarray | int | str) -> bool:
         """Check that a column has the expected values."""
         actual = self[column]
-        expected_values = np.broadcast_to(np.asarray(expected, actual.dtype), actual.shape)
-        return self.check(
-            column,
-            actual != expected_values,
-            lambda row_number: (
-                f"{column} is {_show(actual[row_number])}, expected {_show(expected_values[row_number])}"
-            ),
-        )
+        values = np.broadcast_to(np.asarray(expected, actual.dtype), actual.shape)
+
+        def describe(row: int) -> str:
+            return f"{column} is {_show(actual[row])}, expected {_show(values[row])}"
+
+        return self.check(column, actual != values, describe)
 
     def check_order(self, column: str, groups: np.ndarray) -> bool:
         """Check that a column rises within each group of rows."""
         values = self[column]
         is_wrong = np.diff(values, prepend=values[:1] - 1) <= 0
         is_wrong[1:] &= np.diff(groups) == 0
-        return self.check(
-            f"order of {column}",
-            is_wrong,
-            lambda row_number: f"{column} is {values[row_number]:,} after {values[row_number - 1]:,}, expected more",
-        )
+
+        def describe(row: int) -> str:
+            return f"{column} is {values[row]:,} after {values[row - 1]:,}, expected more"
+
+        return self.check(f"order of {column}", is_wrong, describe)
 
     def check_count(self, subject: str, actual: int | np.integer, recorded: int) -> bool:
         """Check a count of the shard against the manifest."""
@@ -269,12 +248,12 @@ def _check_rows(tables: Mapping[TableKind, Table], shard: Shard, offset: int | N
 def _check_episodes(rows: _ShardRows, offset: int | None) -> bool:
     """Check the episodes of a shard; return whether their steps and records are contiguous and of the right count."""
     shard, entry = rows.shard, rows.shard.entry
-    num_steps, num_records, status, position = map(
-        rows.__getitem__, ("num_steps", "num_records", "status", "source_position")
+    num_steps, num_records, status, position = (
+        rows[column] for column in ("num_steps", "num_records", "status", "source_position")
     )
-    possible_records = (
-        num_records if offset is None else np.maximum(num_steps - offset, 0) * max(1, len(entry.camera_sizes))
-    )
+    possible_records = num_records
+    if offset is not None:
+        possible_records = np.maximum(num_steps - offset, 0) * max(1, len(entry.camera_sizes))
     possible_records = np.where(np.isin(status, _NO_RECORDS), 0, possible_records)
     are_contiguous = [
         rows.compare("episode", rows.numbers),
@@ -312,28 +291,23 @@ def _check_records(record_rows: _ShardRows, rows: _ShardRows, offset: int) -> No
         record_rows.compare("step", ordered_steps)
     else:
         record_rows.check_order("step", record_rows["episode"])
-        record_rows.check(
-            "outside",
-            (record_steps < 0) | (record_steps + offset >= episode_lengths),
-            lambda row_number: (
-                f"step {record_steps[row_number]:,} with offset {offset} is outside its episode of "
-                f"{episode_lengths[row_number]:,} steps"
-            ),
-        )
+
+        def describe_step(row: int) -> str:
+            subject = f"step {record_steps[row]:,} with offset {offset}"
+            return f"{subject} is outside its episode of {episode_lengths[row]:,} steps"
+
+        record_rows.check("outside", (record_steps < 0) | (record_steps + offset >= episode_lengths), describe_step)
     record_rows.compare("shard", record_rows.shard.number)
     record_rows.compare("episode", np.repeat(rows["episode"], record_counts))
     record_rows.compare("camera", camera_numbers)
     record_rows.compare("offset", offset)
     record_rows.compare("steps_row", np.repeat(rows["first_steps_row"], record_counts) + record_steps)
-    byte_offsets, num_bytes, file_bytes = record_rows["position"], record_rows["num_bytes"], entry.file.bytes
-    record_rows.check(
-        "location",
-        (byte_offsets < 0) | (num_bytes <= 0) | (byte_offsets > file_bytes - num_bytes),
-        lambda row_number: (
-            f"{num_bytes[row_number]:,} bytes at {byte_offsets[row_number]:,} are not in the shard's file of "
-            f"{file_bytes:,} bytes"
-        ),
-    )
+    offsets, num_bytes, file_bytes = record_rows["position"], record_rows["num_bytes"], entry.file.bytes
+
+    def describe(row: int) -> str:
+        return f"{num_bytes[row]:,} bytes at {offsets[row]:,} are not in the shard's file of {file_bytes:,} bytes"
+
+    record_rows.check("location", (offsets < 0) | (num_bytes <= 0) | (offsets > file_bytes - num_bytes), describe)
 
 
 def _show(shown_value: object) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
@@ -15,7 +14,7 @@ from convert.index.shards import Shard
 from convert.report import first_line
 from stream.base.errors import FormatError
 from stream.format.fields import read_fields
-from stream.format.frame import DEPTH_MAGIC, Codec, StoredCamera, decode_depth, decode_frame, depth_shape, frame_shape
+from stream.format.frame import DEPTH_MAGIC, StoredCamera, decode_depth, decode_frame, depth_shape, frame_shape
 from stream.format.manifest import Manifest
 from stream.format.names import HOLE, MANIFEST_NAME, decode_record, table_file
 from stream.format.record_file import RecordFile
@@ -47,7 +46,7 @@ def check_shard(
         offsets: Distances from t of the frames of a record, None if the manifest does not say.
         deep: Read every record and decode every frame, of a damaged file too, to name the damaged records.
         index_sound: Whether ``records`` has the locations of the records.
-        cameras: Stored cameras; none if the manifest does not say; frames are then recognised by their magic bytes.
+        cameras: Stored cameras. Without them, frames are recognised by their magic bytes.
     """
     findings = Notes(shard.folder.name)
     try:
@@ -55,22 +54,17 @@ def check_shard(
         if is_intact or (deep and shard.path.is_file()):
             reader = ArrayRecordReader(str(shard.path), _READER_OPTIONS)
             num_records = reader.num_records() if reader.ok() else -1
-            is_read = index_sound and (deep or any(camera.codec in VIDEO_CODECS for camera in cameras))
-            records_table = open_table(shard.folder / table_file("records"), "records") if is_read else None
-            record_columns = (
-                {}
-                if records_table is None
-                else {column: records_table.array(column)[shard.rows("records")] for column in _COLUMNS}
-            )
+            has_chunks, record_columns = any(camera.codec in VIDEO_CODECS for camera in cameras), {}
+            if index_sound and (deep or has_chunks):
+                table = open_table(shard.folder / table_file("records"), "records")
+                record_columns = {column: table.array(column)[shard.rows("records")] for column in _COLUMNS}
             record_of_row, expected_records = np.arange(shard.entry.records), shard.entry.records
-            if any(camera.codec in VIDEO_CODECS for camera in cameras):
+            if has_chunks and record_columns:
                 # Rows of a chunk share its record.
-                record_of_row = (
-                    np.unique(record_columns["position"], return_inverse=True)[1]
-                    if record_columns
-                    else np.zeros(0, np.int64)
-                )
-                expected_records = int(record_of_row.max(initial=-1)) + 1 if record_columns else max(num_records, 0)
+                record_of_row = np.unique(record_columns["position"], return_inverse=True)[1]
+                expected_records = int(record_of_row.max(initial=-1)) + 1
+            elif has_chunks:
+                record_of_row, expected_records = np.zeros(0, np.int64), max(num_records, 0)
             if num_records != expected_records:
                 description = "does not open as ArrayRecord" if num_records < 0 else f"holds {num_records:,} records"
                 findings.add_file(shard.path, f"{description}, expected {expected_records:,} records")
@@ -98,7 +92,7 @@ def _check_frames(
     A frame that several records of an episode share is decoded once.
     """
     size_counts: Counter[str] = Counter()
-    digest_by_frame: dict[tuple[int, int], bytes] = {}
+    digest_by_frame: dict[tuple[int, int], int] = {}
     current_episode = -1
     for location, record_rows, record in records:
         if record == HOLE and offsets == (0,):
@@ -126,13 +120,10 @@ def _check_frames(
                 digest_by_frame.clear()
         for frame_number, (encoded_frame, frame_key) in enumerate(zip(frames, frame_keys, strict=True)):
             if frame_key is not None:
-                digest, earlier_digest = (
-                    hashlib.blake2b(encoded_frame, digest_size=16).digest(),
-                    digest_by_frame.get(frame_key),
-                )
-                if digest == earlier_digest:
+                digest, earlier = hash(encoded_frame), digest_by_frame.get(frame_key)
+                if digest == earlier:
                     continue
-                if earlier_digest is not None:
+                if earlier is not None:
                     sentence = f"{location}: its frame of step {frame_key[1]} is not the frame of an earlier record"
                     findings.add_file(shard.path, sentence)
                 digest_by_frame[frame_key] = digest
@@ -148,21 +139,19 @@ def _check_chunk(
     record: bytes, record_rows: Sequence[Mapping[str, int]], camera: StoredCamera | None, allowed: Iterable[str]
 ) -> Counter[str]:
     """Decode all frames of a chunk of video, and return the number of those that rows have by size ("HxW")."""
-    codec: Codec | None
     if camera is None:
         heights_widths = (text.partition("x") for text in allowed)
         allowed_sizes = tuple((int(height), int(width)) for height, _, width in heights_widths)
-        codec, max_frames = video_codec(record), MAX_GOP
+        max_frames = MAX_GOP
     else:
-        allowed_sizes, codec, max_frames = camera.sizes, camera.codec, camera.gop
-    if video_codec(record) != codec:
-        raise FormatError(f"{len(record)} bytes that are no chunk of {codec}")
+        allowed_sizes, max_frames = camera.sizes, camera.gop
+        if video_codec(record) != camera.codec:
+            raise FormatError(f"{len(record)} bytes that are no chunk of {camera.codec}")
     frame_sizes = [f"{pixels.shape[0]}x{pixels.shape[1]}" for pixels in decode_all(record, allowed_sizes)]
     frame_numbers = [row["step"] % max_frames for row in record_rows]
-    if not max(frame_numbers, default=0) < len(frame_sizes) <= max_frames:
-        raise FormatError(
-            f"holds {len(frame_sizes)} frames, expected {max(frame_numbers, default=0) + 1} to {max_frames}"
-        )
+    num_shown = max(frame_numbers, default=0) + 1
+    if not num_shown <= len(frame_sizes) <= max_frames:
+        raise FormatError(f"holds {len(frame_sizes)} frames, expected {num_shown} to {max_frames}")
     return Counter(frame_sizes[number] for number in frame_numbers)
 
 
@@ -182,17 +171,11 @@ def _read_records(
     row_order = np.argsort(record_of_row, kind="stable")
     row_bounds = np.searchsorted(record_of_row[row_order], np.arange(num_records + 1))
     for record_number in range(num_records):
-        own_rows = (
-            row_order[row_bounds[record_number] : row_bounds[record_number + 1]].tolist() if record_columns else []
-        )
-        named_rows = [
-            {column: int(column_values[number]) for column, column_values in record_columns.items()}
-            for number in own_rows
-        ]
+        rows = row_order[row_bounds[record_number] : row_bounds[record_number + 1]].tolist() if record_columns else []
+        named_rows = [{column: int(values[row]) for column, values in record_columns.items()} for row in rows]
         first_row = named_rows[0] if named_rows else {}
-        location = f"record {record_number}" + (
-            f" (episode {first_row['episode']}, step {first_row['step']})" if first_row else ""
-        )
+        location = f"record {record_number}"
+        location += f" (episode {first_row['episode']}, step {first_row['step']})" if first_row else ""
         try:
             (record,) = reader.read(record_number, record_number + 1)
         except (RuntimeError, ValueError, IndexError) as error:
@@ -213,17 +196,11 @@ def _read_records(
 
 def _decode(encoded_frame: bytes, allowed: Collection[str], *, is_depth: bool) -> str:
     """Decode a frame and return its size, "HxW"; raises FormatError, or CorruptFrame for a size that is not allowed."""
-    if is_depth:
-        height, width = depth_shape(encoded_frame)
-    else:
-        height, width = frame_shape(encoded_frame)
+    height, width = (depth_shape if is_depth else frame_shape)(encoded_frame)
     frame_size = f"{height}x{width}"
     if frame_size not in allowed:
         raise CorruptFrame(f"is {frame_size}, the manifest says {' or '.join(sorted(allowed)) or 'there are none'}")
-    if is_depth:
-        decode_depth(encoded_frame)
-    else:
-        decode_frame(encoded_frame)
+    (decode_depth if is_depth else decode_frame)(encoded_frame)
     return frame_size
 
 

@@ -46,17 +46,3 @@ def test_after_a_failure_no_job_is_left_and_the_error_is_told(tmp_path: Path) ->
     claims.stop("the disk is füll")
     assert list(claims) == []
     assert claims.failure() == "the disk is füll"
-
-
-def test_a_long_error_is_cut(tmp_path: Path) -> None:
-    claims = Claims(tmp_path / "claims", jobs=1)
-    claims.stop("x" * 10**6)
-    assert set(claims.failure()) == {"x"}
-
-
-def test_claims_take_no_more_room_on_the_disk(tmp_path: Path) -> None:
-    claims = Claims(tmp_path / "claims", jobs=3)
-    before = (tmp_path / "claims").stat().st_size
-    list(claims)
-    claims.stop("why" * 99)
-    assert (tmp_path / "claims").stat().st_size == before

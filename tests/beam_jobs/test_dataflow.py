@@ -7,7 +7,7 @@ from typing import Any
 
 import apache_beam as beam
 import pytest
-from apache_beam.options.pipeline_options import DebugOptions, PipelineOptions, SetupOptions
+from apache_beam.options.pipeline_options import DebugOptions, PipelineOptions
 from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.portability.common_urns import primitives
 from apache_beam.runners.pipeline_context import PipelineContext
@@ -176,46 +176,3 @@ def test_each_worker_of_dataflow_has_one_thread_unless_more_are_asked_for(apicli
         with open_runner(choose_runner((*DATAFLOW, *more), num_workers=1, program_flags=[])) as (_, options):
             threads.append(options.view_as(DebugOptions).number_of_worker_harness_threads)
     assert threads == [1, 3]
-
-
-@pytest.mark.long
-def test_options_of_dataflows_workers_reach_the_job(apiclient: Any, conversion: Conversion, tmp_path: Path) -> None:
-    setup = tmp_path / "setup.py"
-    requirements = tmp_path / "requirements.txt"
-    setup.write_text("from setuptools import setup\nsetup(name='x', version='1')\n")
-    requirements.touch()
-    job = submit(
-        conversion,
-        *("--machine_type=n2-highmem-4", "--disk_size_gb=200", "--max_num_workers=64", "--num_workers=8"),
-        *("--sdk_container_image=a-registry/image:1", f"--setup_file={setup}", f"--requirements_file={requirements}"),
-    )
-    options = job.options
-    assert options.view_as(SetupOptions).setup_file == str(setup)
-    assert options.view_as(SetupOptions).requirements_file == str(requirements)
-    environment = apiclient.Environment(
-        packages=[],
-        options=options,
-        environment_version="8",
-        proto_pipeline_staged_url="gs://a-bucket/tmp/pipeline.pb",
-        proto_pipeline=job.proto_pipeline,
-    ).proto
-    (pool,) = environment.worker_pools
-    assert (pool.machine_type, pool.disk_size_gb, pool.num_workers) == ("n2-highmem-4", 200, 8)
-    assert pool.autoscaling_settings.max_num_workers == 64
-    assert [image.container_image for image in pool.sdk_harness_container_images] == ["a-registry/image:1"]
-
-
-@pytest.mark.long
-def test_every_step_runs_in_dataflows_container(apiclient: Any, conversion: Conversion) -> None:
-    job = submit(conversion)
-    environment = apiclient.Environment(
-        packages=[],
-        options=job.options,
-        environment_version="8",
-        proto_pipeline_staged_url="gs://a-bucket/tmp/pipeline.pb",
-        proto_pipeline=job.proto_pipeline,
-    ).proto
-    (pool,) = environment.worker_pools
-    (image,) = pool.sdk_harness_container_images
-    assert "beam_python" in image.container_image
-    assert environment.temp_storage_prefix.startswith("storage.googleapis.com/a-bucket/tmp")

@@ -16,14 +16,10 @@ from typing import Any
 import apache_beam as beam
 import pytest
 from apache_beam.options.pipeline_options import (
-    FlinkRunnerOptions,
-    JobServerOptions,
     PipelineOptions,
-    SparkRunnerOptions,
 )
-from apache_beam.portability import python_urns
 from apache_beam.portability.api import beam_runner_api_pb2
-from apache_beam.portability.common_urns import environments, primitives
+from apache_beam.portability.common_urns import primitives
 from apache_beam.runners.portability.flink_runner import FlinkRunner
 from apache_beam.runners.portability.portable_runner import PortableRunner
 from apache_beam.runners.portability.spark_runner import SparkRunner
@@ -146,49 +142,10 @@ def test_graph_has_only_what_the_job_servers_translate(dataset: RldsDataset, tmp
     assert not graph.requirements
 
 
-@pytest.mark.parametrize("name", RUNNERS)
-@pytest.mark.parametrize(
-    ("options", "urn", "holds"),
-    [
-        (("--environment_type=EXTERNAL", "--environment_config=localhost:50000"), environments.EXTERNAL.urn, b"50000"),
-        (("--environment_type=DOCKER", "--environment_config=image:1"), environments.DOCKER.urn, b"image:1"),
-        (
-            ("--environment_type=PROCESS", '--environment_config={"command": "/opt/boot"}'),
-            environments.PROCESS.urn,
-            b"/opt/boot",
-        ),
-        ((), python_urns.EMBEDDED_PYTHON_LOOPBACK, b""),
-    ],
-    ids=["worker pool", "container", "process", "this process, for a cluster of its own"],
-)
-def test_workers_run_in_the_environment_that_is_named(
-    dataset: RldsDataset, tmp_path: Path, name: str, options: tuple[str, ...], urn: str, holds: bytes
-) -> None:
-    graph = translate(dataset, tmp_path, name, *options)
-    actual = [first for first in graph.components.environments.values() if first.urn == urn]
-    assert [holds in first.payload for first in actual] == [True]
-
-
 def open_options(*arguments: str) -> Iterator[Any]:
     choice = choose_runner(arguments, num_workers=1, program_flags=[])
     with open_runner(choice) as (_, options):
         yield options
-
-
-def test_options_of_the_job_server_reach_it(jar: Path) -> None:
-    (options,) = open_options(
-        *("--runner=FlinkRunner", f"--flink_job_server_jar={jar}", "--flink_master=host:8081", "--parallelism=64"),
-        *("--flink_version=1.19", f"--job_server_java_launcher={sys.executable}"),
-    )
-    flink = options.view_as(FlinkRunnerOptions)
-    assert (flink.flink_job_server_jar, flink.flink_master) == (str(jar), "host:8081")
-    assert (flink.parallelism, flink.flink_version) == (64, "1.19")
-    (options,) = open_options(
-        *("--runner=SparkRunner", f"--spark_job_server_jar={jar}", "--spark_master_url=spark://host:7077"),
-        f"--job_server_java_launcher={sys.executable}",
-    )
-    assert options.view_as(SparkRunnerOptions).spark_master_url == "spark://host:7077"
-    assert options.view_as(JobServerOptions).job_server_java_launcher == sys.executable
 
 
 @pytest.mark.long

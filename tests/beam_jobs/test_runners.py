@@ -63,14 +63,6 @@ def test_runner_writes_what_the_in_memory_one_writes_of_a_lerobot_dataset(
     assert tree(tmp_path) == lerobot_in_memory
 
 
-def test_tasks_write_what_one_process_writes_of_a_lerobot_dataset(
-    lerobot: list[str], tmp_path: Path, lerobot_in_memory: dict[str, str]
-) -> None:
-    tasks = [[*lerobot, "--output", str(tmp_path), "--task-count", "3", "--task-index", str(i)] for i in (2, 0, 1)]
-    assert [main([*item, "--num-workers", "1"]) for item in tasks] == [0, 0, EXIT_DAMAGED]
-    assert tree(tmp_path) == lerobot_in_memory
-
-
 def assert_counted(printed: dict[str, Any], *, counts: bool) -> None:
     """Beam's counters are those of the result, if the runner has any; Dask's has none."""
     (summary,) = printed["complete"]
@@ -131,7 +123,7 @@ class Cluster:
         worker = (address, "--no-nanny", "--nthreads", "1", "--no-dashboard")
         self.options = ("--runner", "DaskRunner", "--dask_client_address", address)
         self._commands: list[Command] = [
-            stack.enter_context(start(*scheduler, module="distributed.cli.dask_scheduler")),
+            stack.enter_context(start(*scheduler, module="distributed.cli.dask_scheduler"))
         ]
         for number in range(workers):
             options = folder / f"worker-{number}"

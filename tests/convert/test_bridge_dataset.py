@@ -15,9 +15,9 @@ from convert.registry.registry import load_registry
 from convert.run.command import main
 from stream.format.names import TableKind
 from stream.format.schema import feature_column
-from tests.fixtures.command import Result, run, tree
+from tests.fixtures.command import Result, run
 from tests.fixtures.datasets.converted_dataset import ConvertedDataset, open_converted
-from tests.fixtures.tfds_reference import Reference, decode_jpeg, resize, summary
+from tests.fixtures.tfds_reference import Reference
 
 NAME, VERSION = "bridge_dataset", "1.0.0"
 EPISODES, STEPS, OFFSET = 25, 10, 5
@@ -80,14 +80,6 @@ def column(converted: ConvertedDataset, name: str, *, split: str, kind: TableKin
     return values
 
 
-def test_25_episodes_of_10_steps_give_125_pairs_of_256_by_256_in_each_split(convert: Convert) -> None:
-    converted = convert()
-    counts = {name: (split.episodes, split.steps, split.records) for name, split in converted.manifest.splits.items()}
-    assert counts == dict.fromkeys(SPLITS, (EPISODES, EPISODES * STEPS, 125))
-    assert converted.manifest.left_out == {}
-    assert {decode_jpeg(frame).shape for pair in converted.some_pairs() for frame in pair.frames} == {(256, 256, 3)}
-
-
 @pytest.mark.parametrize("split", SPLITS)
 def test_every_pair_of_every_episode_is_there_in_the_order_of_the_records(
     native: ConvertedDataset, stored: dict[str, Any], split: str
@@ -144,49 +136,6 @@ def test_every_episode_has_the_metadata_that_tfds_decodes(
         assert column(native, name.removeprefix("/"), split=split, kind="episodes") == expected
 
 
-@pytest.mark.parametrize("split", SPLITS)
-def test_the_language_of_pairs_and_episodes_is_the_instruction(
-    native: ConvertedDataset, reference: Reference, split: str
-) -> None:
-    expected = {e.tfds_id: e.steps[0]["language_instruction"].decode() for e in reference.of_split(split)}
-    assert len(set(expected.values())) > 1
-    pairs = [pair for pair in native.pairs if pair.shard.split == split]
-    assert [pair.row("language")["language"] for pair in pairs] == [expected[pair.episode_id] for pair in pairs]
-    assert column(native, "language", split=split, kind="episodes") == list(expected.values())
-
-
-@pytest.mark.parametrize("split", SPLITS)
-def test_episodes_point_at_their_records(native: ConvertedDataset, reference: Reference, split: str) -> None:
-    file = f"{NAME}-{split}.tfrecord-00000-of-00001"
-    columns = [
-        column(native, name, split=split, kind="episodes") for name in ("episode_id", "source_file", "source_position")
-    ]
-    assert list(zip(*columns, strict=True)) == [(f"{file}__{path}", file, path) for path in range(EPISODES)]
-    assert columns[0] == [episode.tfds_id for episode in reference.of_split(split)]
-
-
-@pytest.mark.parametrize("vector", ["action", "state"])
-@pytest.mark.parametrize("split", SPLITS)
-def test_statistics_are_those_of_the_values_that_tfds_decodes(
-    native: ConvertedDataset, reference: Reference, split: str, vector: str
-) -> None:
-    statistics: dict[Any, Any] = dict(native.manifest.statistics[split])
-    values = reference.vectors(split, getattr(SPEC, vector))
-    assert values.shape == (EPISODES * STEPS, 7)
-    assert (statistics[vector].count, statistics[vector].nonfinite) == (EPISODES * STEPS, (0,) * 7)
-    for key, numbers in summary(values).items():
-        np.testing.assert_allclose(getattr(statistics[vector], key), numbers, rtol=1e-5, atol=1e-8, err_msg=key)
-
-
-def test_an_offset_of_0_6_seconds_is_three_steps_at_5_hz(convert: Convert, stored: dict[str, Any]) -> None:
-    converted = convert("--offset", "0.6s", "--image-size", "native")
-    assert {name: split.records for name, split in converted.manifest.splits.items()} == dict.fromkeys(SPLITS, 175)
-    for pair in converted.pairs:
-        jpegs = images(stored[pair.episode_id], "observation/image_0")
-        assert pair.offset == 3
-        assert pair.frames == [jpegs[pair.step], jpegs[pair.step + 3]]
-
-
 @pytest.mark.parametrize(
     ("frames", "offsets"),
     [("endpoints", (0, 5)), ("all", (0, 1, 2, 3, 4, 5)), ("stride:2", (0, 2, 4, 5)), ("fixed:3", (0, 3, 5))],
@@ -200,25 +149,6 @@ def test_records_hold_the_frames_that_were_asked_for(
         jpegs = images(stored[pair.episode_id], "observation/image_0")
         assert pair.frames == [jpegs[pair.step + offset] for offset in offsets]
     assert converted.manifest.parameters["frame_offsets"] == list(offsets)
-
-
-@pytest.mark.parametrize(
-    ("camera", "path"),
-    [
-        ("image_1", "observation/image_1"),
-        ("secondary", "observation/image_1"),
-        ("observation/image_2", "observation/image_2"),
-        ("steps/observation/image_3", "observation/image_3"),
-    ],
-)
-def test_a_camera_is_chosen_by_name_role_or_path(
-    convert: Convert, stored: dict[str, Any], camera: str, path: str
-) -> None:
-    converted = convert("--camera", camera, "--image-size", "native", "--episodes", "val[:4]")
-    assert converted.manifest.records == 4 * (STEPS - OFFSET)
-    for pair in converted.pairs:
-        jpegs = images(stored[pair.episode_id], path)
-        assert pair.frames == [jpegs[pair.step], jpegs[pair.step + OFFSET]]
 
 
 @pytest.mark.parametrize(
@@ -239,48 +169,6 @@ def test_a_role_that_no_camera_or_more_than_one_has_is_refused(
     assert Result(code, *capsys.readouterr()).error() == f"error: {message}"
     assert code == EXIT_USAGE
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize(
-    ("size", "shape", "tolerance"),
-    [("256", (256, 256, 3), 3.0), ("96x128", (96, 128, 3), 3.0), ("32", (32, 32, 3), 6.0)],
-)
-def test_frames_of_another_size_are_stretched_to_it(
-    convert: Convert, reference: Reference, size: str, shape: tuple[int, int, int], tolerance: float
-) -> None:
-    converted = convert("--image-size", size, "--episodes", "train[:4]")
-    assert converted.manifest.image["sizes"] == {f"{shape[0]}x{shape[1]}": 4 * STEPS}
-    for pair in converted.some_pairs():
-        for step, frame in zip((pair.step, pair.step + OFFSET), pair.frames, strict=True):
-            actual = decode_jpeg(frame)
-            assert actual.shape == shape
-            expected = resize(reference.picture(pair.episode_id, step, camera="observation/image_0"), *shape[:2])
-            assert np.abs(actual - expected).mean() < tolerance
-            assert np.abs(actual[:, :, ::-1] - expected).mean() > 2 * tolerance
-
-
-@pytest.mark.parametrize("expression", ["train[:10]", "train[20:]+val[:3]", "val[-40%:]", "train[3:7]+train[5:9]"])
-def test_only_the_episodes_that_were_asked_for_are_converted(
-    convert: Convert, reference: Reference, expression: str
-) -> None:
-    converted = convert("--episodes", expression, "--image-size", "native")
-    expected = sorted(set(reference.ids(expression)))
-    actual = [row["episode_id"] for shard in converted.shards for row in shard.episodes.to_pylist()]
-    assert sorted(actual) == expected
-    assert converted.manifest.records == len(expected) * (STEPS - OFFSET)
-
-
-def test_a_split_that_is_added_later_leaves_the_first_alone_and_gives_what_both_at_once_give(
-    convert: Convert, native: ConvertedDataset
-) -> None:
-    options = ("--image-size", "native", "--leave-out", "none")
-    first = convert("--splits", "train", *options)
-    assert list(first.manifest.splits) == ["train"]
-    before = {path: path.stat().st_mtime_ns for path in (first.folder / "train").iterdir()}
-    all_names = convert("--splits", "val", *options)
-    assert list(all_names.manifest.splits) == ["train", "val"]
-    assert {path: path.stat().st_mtime_ns for path in (all_names.folder / "train").iterdir()} == before
-    assert tree(all_names.folder) == tree(native.folder)
 
 
 def test_the_layout_frames_has_the_jpegs_of_all_cameras(convert: Convert, stored: dict[str, Any]) -> None:

@@ -18,7 +18,6 @@ from convert.errors import EXIT_DAMAGED, EXIT_USAGE
 from convert.run.command import main
 from convert.verify.command import main as verify
 from pairstream.export.command import main as export
-from pairstream.replay.contact_sheet import draw_sheets
 from pairstream.view.tracks import open_tracks
 from stream import make_loader
 from stream.adapters import lerobot as lerobot_adapter
@@ -26,7 +25,7 @@ from stream.base.depth_colours import colour_depth
 from stream.base.errors import ArgumentError, RecordError
 from stream.format.catalog import Catalog
 from stream.format.index import open_index
-from tests.fixtures.command import flip, tree
+from tests.fixtures.command import flip
 from tests.fixtures.datasets.rlds_dataset import RldsDataset, demo_episode, demo_features, png, write_dataset
 from tests.fixtures.faults.conversion_damage import edit_manifest
 
@@ -185,17 +184,8 @@ def test_depth_is_stored_after_colour_and_is_no_column(root: Path) -> None:
     assert {"far", "near", "raw", "packed", "bits"}.isdisjoint(steps)
 
 
-def test_depth_is_left_out_by_default(dataset: RldsDataset, tmp_path: Path) -> None:
-    for number, chosen in enumerate(([], ["--cameras", "all"], ["--cameras", "primary"])):
-        output = tmp_path / str(number)
-        assert main(arguments(dataset, output, *chosen)) == 0
-        assert manifest(output)["parameters"]["cameras"] == ["wide"]
-        assert "depth" not in manifest(output)["parameters"]
-
-
 @pytest.mark.parametrize(
-    ("chosen", "cameras"),
-    [("depth", DEPTH), ("depth/wrist", ["near"]), ("raw,wide", ["wide", "raw"])],
+    ("chosen", "cameras"), [("depth", DEPTH), ("depth/wrist", ["near"]), ("raw,wide", ["wide", "raw"])]
 )
 def test_depth_is_chosen_by_kind_role_or_name(
     dataset: RldsDataset, tmp_path: Path, chosen: str, cameras: list[str]
@@ -215,13 +205,6 @@ def test_sizes_are_chosen_for_depth_alone_and_take_the_nearest_value(dataset: Rl
     for row, (episode, step) in enumerate(zip(batch["episode"].tolist(), batch["step"].tolist(), strict=True)):
         np.testing.assert_array_equal(batch["depth/far"][row, 0], depth(episode + 1, step, "far")[1::2, 1::2])
         np.testing.assert_array_equal(batch["depth/raw"][row, 0], depth(episode + 1, step, "raw", (12, 16))[1::2, 1::2])
-
-
-@pytest.mark.long
-def test_workers_and_pieces_make_the_same_bytes(dataset: RldsDataset, root: Path, tmp_path: Path) -> None:
-    repeated = arguments(dataset, tmp_path, "--cameras", "all,depth")
-    assert main([*repeated, "--num-workers", "2"]) == EXIT_DAMAGED
-    assert tree(tmp_path) == tree(root)
 
 
 def test_verify_decodes_depth_and_the_doctor_looks_at_colour(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -259,14 +242,6 @@ def test_deep_verification_compares_kinds_with_the_manifest(
     assert ("not a depth map" in said) == ("wide" in changed)
 
 
-def test_the_picture_of_a_batch_shows_depth(root: Path) -> None:
-    loader = open_loader(root, cameras=["wide", "near"], frames=[0, 1])
-    batch, refs = loader.batch_at(0), loader.describe(0)
-    (sheet,) = draw_sheets(batch, refs)
-    (without,) = draw_sheets({key: value for key, value in batch.items() if "depth" not in key}, refs)
-    assert sheet.size[0] > without.size[0]
-
-
 def test_the_tracks_of_an_episode_and_its_recording_have_depth(root: Path, tmp_path: Path) -> None:
     pytest.importorskip("rerun", reason="needs the extra view")
     from pairstream.view.recording import save
@@ -285,11 +260,6 @@ def test_the_tracks_of_an_episode_and_its_recording_have_depth(root: Path, tmp_p
         shown = simplejpeg.decode_jpeg(camera.read_picture(step)).astype(int)
         assert np.abs(shown - colour_depth(depth, camera.depth_range)).mean() < 12
     assert {meter for (meter,) in recorded["DepthImage:meter"]} == {1000.0}
-
-
-def test_a_dry_run_tells_the_depth(dataset: RldsDataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(arguments(dataset, tmp_path, "--cameras", "wide,near", "--image-size", "12x12", "--dry-run")) == 0
-    assert "near 12x12, stretched from 24x32" in capsys.readouterr().out
 
 
 def test_numbers_of_an_unknown_unit_are_kept_with_a_warning(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -39,13 +38,6 @@ def values(episode: int, step: int, most: int) -> np.ndarray:
     slope = np.linspace(most // 4, most, SHAPE[0] * SHAPE[1]).reshape(SHAPE)
     actual = np.clip(slope + rng.integers(-9, 9, SHAPE), 0, most)
     return np.where(rng.random(SHAPE) < 0.1, 0, actual).astype(np.uint16)
-
-
-def millimetres_of(code: int, *, low: float = 0.01, high: float = 10.0, shift: float = 3.5) -> int:
-    """What LeRobot's documentation says of a code of 12 bits."""
-    first, last = math.log(low + shift), math.log(high + shift)
-    metres = math.exp(first + code / 4095 * (last - first)) - shift
-    return round(1000 * min(max(metres, low), high))
 
 
 def write_video(path: Path, frames: Sequence[np.ndarray], *, codec: str, pixels: str, fps: float) -> None:
@@ -253,18 +245,3 @@ def test_the_millimetres_of_codes_are_those_of_lerobots_dequantize_depth(
     """The digests are of what its numpy function gives for the codes 0 to 4095."""
     actual = DepthCodes(**code_fields).millimetres
     assert hashlib.sha256(actual.astype("<u2").tobytes()).hexdigest().startswith(digest)
-
-
-def test_the_millimetres_of_codes_are_those_of_the_formula_but_for_rounding() -> None:
-    expected = np.array([millimetres_of(code) for code in range(4096)])
-    apart = np.abs(DepthCodes().millimetres - expected)
-    assert apart.max() <= 1
-    assert apart.sum() < 10
-
-
-@pytest.mark.parametrize("use_log", [True, False])
-def test_the_table_of_codes_goes_from_the_least_to_the_most(use_log: bool) -> None:
-    actual = DepthCodes(depth_min=0.1, depth_max=5.0, shift=0.5, use_log=use_log).millimetres
-    assert (actual[0], actual[-1]) == (100, 5000)
-    assert (np.diff(actual.astype(int)) >= 0).all()
-    assert (np.diff(actual.astype(int)).max() > 2) == use_log

@@ -157,10 +157,6 @@ def test_what_only_a_conversion_can_change_is_named_and_parameters_stay(folder: 
     assert read_manifest(folder).parameters == before.parameters
 
 
-Killed = Callable[[Path, Path], None]
-"""Makes a folder, of which there is a copy that is reindexed, as a kill leaves it."""
-
-
 def _leftovers(folder: Path, after: Path) -> None:
     Journal(folder).make()
     (folder / FOLDER / f"{MANIFEST}.lock").touch()
@@ -169,44 +165,39 @@ def _leftovers(folder: Path, after: Path) -> None:
     (stage / table_file("steps")).write_bytes(b"half of a ta")
 
 
-def _withdrawn(folder: Path, after: Path) -> None:
-    _leftovers(folder, after)
-    Journal(folder).withdraw()
+def _place(*names: str) -> Callable[[Path, Path], None]:
+    def place(folder: Path, after: Path) -> None:
+        for name in names:
+            shutil.copy(after / name, folder / name)
+
+    return place
 
 
-def _one_split_placed(folder: Path, after: Path) -> None:
-    _withdrawn(folder, after)
-    shutil.copy(after / "train" / table_file("steps"), folder / "train")
-
-
-def _all_placed(folder: Path, after: Path) -> None:
-    _one_split_placed(folder, after)
-    shutil.copy(after / "val" / table_file("steps"), folder / "val")
-
-
-def _journal_left(folder: Path, after: Path) -> None:
-    _all_placed(folder, after)
-    shutil.copy(after / MANIFEST_NAME, folder)
-
-
-def _placed_under_the_old_manifest(folder: Path, after: Path) -> None:
-    shutil.copy(after / "train" / table_file("steps"), folder / "train")
+ACTS: list[Callable[[Path, Path], None]] = [
+    _leftovers,
+    lambda folder, after: Journal(folder).withdraw(),
+    _place("train/steps.arrow"),
+    _place("val/steps.arrow"),
+    _place(MANIFEST_NAME),
+]
+"""What a command does one after the other to a folder, of which there is a copy that was reindexed."""
 
 
 @pytest.mark.parametrize(
-    "kill",
-    [_leftovers, _withdrawn, _one_split_placed, _all_placed, _journal_left, _placed_under_the_old_manifest],
-    ids=lambda kill: kill.__name__.strip("_"),
+    "acts",
+    [*(ACTS[: number + 1] for number in range(len(ACTS))), [_place("train/steps.arrow")]],
+    ids=["leftovers", "withdrawn", "a split placed", "all placed", "journal left", "placed under the old manifest"],
 )
 @pytest.mark.parametrize("onward", [True, False], ids=["the same registry", "the old registry"])
 def test_a_kill_at_any_moment_is_mended_by_running_it_again(
-    kill: Killed, onward: bool, folder: Path, reindex: Command, tmp_path: Path
+    acts: list[Callable[[Path, Path], None]], onward: bool, folder: Path, reindex: Command, tmp_path: Path
 ) -> None:
     before = contents(folder)
     after = Path(shutil.copytree(folder, tmp_path / "after" / DATASET / "1.0.0"))
     changed = {"state": NEW_STATE}
     assert reindex(root=after, **changed).code == 0
-    kill(folder, after)
+    for act in acts:
+        act(folder, after)
     result = reindex(**(changed if onward else {}))
     assert result.code == 0, result.err
     assert contents(folder) == (contents(after) if onward else before)

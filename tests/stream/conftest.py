@@ -19,7 +19,7 @@ def _make(folder: Path) -> None:
     longer = [name for name in NAMES if SELECTED[name].offset == 10]
     for steps, names in (("10", [name for name in NAMES if name not in longer]), ("14", longer)):
         options = ("--datasets", ",".join(names), "--output", str(folder / "source"))
-        _command("convert.sample", *options, "--episodes", "4", "--steps", steps, "--jobs", "2")
+        _command("pairstream", "sample", *options, "--episodes", "4", "--steps", steps, "--jobs", "2")
     chosen = ("--datasets", "oxe29", "--source", str(folder / "source"), "--output", str(folder / "oxe"))
     _command("convert.run", *chosen, "--image-size", "64", "--num-workers", "2")
 

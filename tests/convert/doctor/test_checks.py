@@ -270,17 +270,8 @@ def test_a_manifest_that_does_not_say_what_the_action_is_is_an_error(tmp_path: P
 
 def test_real_episodes_that_are_in_both_splits_are_found(shared_data: Path, tmp_path: Path) -> None:
     """The 25 records of ``val`` of Octo's test fixture are those of ``train``, in another order."""
-    arguments = [
-        "--source",
-        str(shared_data),
-        "--output",
-        str(tmp_path),
-        "--image-size",
-        "native",
-        "--num-workers",
-        "1",
-    ]
-    convert(["--datasets", "bridge_dataset", *arguments])
+    arguments = ["--source", str(shared_data), "--output", str(tmp_path), "--image-size", "native"]
+    convert(["--datasets", "bridge_dataset", *arguments, "--num-workers", "1"])
     diagnosis = diagnose(tmp_path)
     assert found(diagnosis) == {("leakage", "val"): 25}
 

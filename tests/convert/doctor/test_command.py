@@ -17,7 +17,7 @@ from convert.doctor.command import examine, main
 from convert.doctor.split import OpenSplit
 from convert.findings import Notes
 from tests.fixtures.command import run
-from tests.fixtures.datasets.doctor_root import Splits, diagnose, found, make_root, set_pictures, sound_episode
+from tests.fixtures.datasets.doctor_root import Splits, diagnose, found, make_root, set_pictures
 from tests.fixtures.datasets.rlds_dataset import jpeg
 
 HOSTILE = "</figcaption><script>alert(1)</script> \"put\" & 'take' \x1b[31m"
@@ -100,10 +100,6 @@ def test_json_has_every_finding_with_its_place(bad: Path, capsys: pytest.Capture
     assert len(by_rule["frame_black"]["examples"]) == 3 and by_rule["frame_black"]["count"] == 12
 
 
-def test_only_chosen_datasets_are_looked_at(valid_root: Path) -> None:
-    assert [report.dataset for report in examine(valid_root, datasets=["demo"]).datasets] == ["demo"]
-
-
 def test_processes_find_the_same_as_one(bad: Path) -> None:
     assert examine(bad, jobs=2).to_json() == examine(bad, jobs=1).to_json()
 
@@ -180,8 +176,3 @@ def test_ctrl_c_is_one_line(
     monkeypatch.setattr(convert.doctor.dataset, "check_index", interrupted)
     assert main([str(valid_root)]) == 130
     assert capsys.readouterr().err == "interrupted\n"
-
-
-def test_the_episodes_of_the_sound_root_differ() -> None:
-    first, second = sound_episode(0), sound_episode(1)
-    assert first["steps"][0]["observation"]["image"] != second["steps"][0]["observation"]["image"]

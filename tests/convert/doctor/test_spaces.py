@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -78,32 +79,17 @@ def gripper_of_a_constant(entry: Entry) -> None:
     terms(entry, "eef_delta")[2] |= {"path": "discount", "then": []}
 
 
+FACTOR, UNRELATED, INVERTED = ["space_delta_factor"], ["space_delta_unrelated"], ["space_gripper_inverted"]
 FAULTS: list[tuple[Callable[[Entry], None], list[str], str]] = [
-    (
-        scale(10, 0),
-        ["space_delta_factor"],
-        "action_eef_delta x is too large for the poses of state_eef, by a factor of about 10",
-    ),
-    (
-        scale(180 / 3.14159265, 1),
-        ["space_delta_factor"],
-        "action_eef_delta roll is too large for the poses of state_eef, by a factor of about 57",
-    ),
-    (scale(-1, 0), ["space_delta_unrelated"], "action_eef_delta x does not follow the poses of state_eef"),
-    (exchanged_axes, ["space_delta_unrelated"], "action_eef_delta x does not follow the poses of state_eef"),
-    (
-        scale(1000, 0),
-        ["space_delta_factor", "space_units"],
-        "action_eef_delta x is too large for the poses of state_eef, by a factor of about 1000",
-    ),
-    (
-        poses_in_millimetres,
-        ["space_delta_factor", "space_units"],
-        "action_eef_delta x is too small for the poses of state_eef, by a factor of about 1000",
-    ),
-    (exchanged_ends, ["space_gripper_inverted"], "action_eef_delta gripper is"),
-    (exchanged_ends_of_the_joints, ["space_gripper_inverted"], "action_joint gripper is"),
-    (gripper_of_another_range, ["space_gripper_inverted", "space_gripper_range"], "action_eef_delta gripper is"),
+    (scale(10, 0), FACTOR, "action_eef_delta x is too large for the poses of state_eef, by a .* 10$"),
+    (scale(180 / 3.14159265, 1), FACTOR, "action_eef_delta roll is too large for the poses of .* 57$"),
+    (scale(-1, 0), UNRELATED, "action_eef_delta x does not follow the poses of state_eef"),
+    (exchanged_axes, UNRELATED, "action_eef_delta x does not follow the poses of state_eef"),
+    (scale(1000, 0), [*FACTOR, "space_units"], "action_eef_delta x is too large for the poses of .* 1000$"),
+    (poses_in_millimetres, [*FACTOR, "space_units"], "action_eef_delta x is too small for the poses of .* 1000$"),
+    (exchanged_ends, INVERTED, "action_eef_delta gripper is"),
+    (exchanged_ends_of_the_joints, INVERTED, "action_joint gripper is"),
+    (gripper_of_another_range, [*INVERTED, "space_gripper_range"], "action_eef_delta gripper is"),
     (gripper_of_a_constant, ["space_gripper_still"], "action_eef_delta gripper is 1 at all 120 steps"),
 ]
 
@@ -119,7 +105,7 @@ def test_a_fault_is_found_with_its_dimension_and_what_to_do(
     reindex_root(str(root), config=[str(tmp_path / "droid.yaml")])
     actual = findings(root)
     assert sorted({finding.rule.name for finding in actual}) == rules
-    assert actual[0].examples[0].text.startswith(text)
+    assert re.match(text, actual[0].examples[0].text)
     assert REMEDY in actual[0].rule.meaning
     # Only a gripper that never moves is of no episode.
     assert (actual[0].examples[0].source_file is None) == (rules == ["space_gripper_still"])

@@ -10,10 +10,9 @@ import tensorflow_datasets as tfds
 from convert.plan import ConvertConfig
 from convert.run.command import main
 from convert.run.estimate import Estimate, estimate
-from convert.shard.images import FramePolicy, convert_frame
+from convert.shard.images import FramePolicy
 from convert.source.rlds.record_files import encode_tfrecord
 from stream.format.manifest import Manifest
-from stream.format.names import BLOCK
 from tests.fixtures.datasets.rlds_dataset import convert_dataset, demo_episode, demo_features, serialise, write_dataset
 
 
@@ -63,32 +62,6 @@ def test_the_size_of_frames_is_told_and_what_it_does_to_them(
     assert actual.sizes == {"observation/image": expected}
 
 
-def test_more_frames_a_pair_take_more_room(tmp_path: Path) -> None:
-    dataset = write_dataset(tmp_path, splits={"train": [[demo_episode(8)] * 60]})
-    two, three = (
-        estimate(dataset.conversion(tmp_path / "out", ConvertConfig(frames=frames))) for frames in ("endpoints", "all")
-    )
-    assert two.records == three.records == pytest.approx(60 * 6, abs=1)
-    assert two.bytes is not None
-    assert three.bytes is not None
-    frame = convert_frame(first_frame(), FramePolicy(), channels="rgb")
-    assert three.bytes - two.bytes == pytest.approx(60 * 6 * len(frame.data), abs=BLOCK)
-
-
-def first_frame() -> bytes:
-    frame: bytes = demo_episode(8)["steps"][0]["observation"]["image"]
-    return frame
-
-
-def test_only_the_chosen_episodes_count(tmp_path: Path) -> None:
-    dataset = write_dataset(tmp_path, splits={"train": [[demo_episode(8, seed=seed) for seed in range(20)]]})
-    full_estimate, half = (
-        estimate(dataset.conversion(tmp_path / "out", ConvertConfig(episodes=f"train[:{n}]"))) for n in (20, 10)
-    )
-    assert full_estimate.records is not None
-    assert half.records == pytest.approx(full_estimate.records / 2, abs=1)
-
-
 def test_the_beginning_of_a_damaged_file_is_enough(tmp_path: Path) -> None:
     dataset = write_dataset(tmp_path, splits={"train": [[demo_episode(8), demo_episode(8, seed=1)]]})
     path = dataset.shard()
@@ -132,16 +105,6 @@ def test_a_file_that_does_not_begin_with_a_record_gives_no_estimate(tmp_path: Pa
     dataset = write_dataset(tmp_path, splits={"train": [[demo_episode(8)]]})
     dataset.shard().write_bytes(bytes(len(encode_tfrecord(b"")) + 30))
     assert estimate(dataset.conversion(tmp_path / "out")) == Estimate()
-
-
-def test_nothing_is_written(tmp_path: Path) -> None:
-    dataset = write_dataset(tmp_path, splits={"train": [[demo_episode(8)]]})
-    conversion = dataset.conversion(tmp_path / "out", ConvertConfig(policy=FramePolicy(size=(16, 16))))
-    before = sorted(tmp_path.rglob("*"))
-    actual = estimate(conversion)
-    assert sorted(tmp_path.rglob("*")) == before
-    assert actual.bytes is not None
-    assert np.isfinite(actual.bytes)
 
 
 @pytest.fixture(scope="module")

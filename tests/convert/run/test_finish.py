@@ -11,7 +11,7 @@ from convert.errors import ConflictError
 from convert.journal.journal import Journal
 from convert.plan import Conversion, ConvertConfig
 from convert.run.finish import finalise
-from convert.run.status import existing_manifest, read_status
+from convert.run.status import read_status
 from convert.shard.images import FramePolicy
 from convert.tasks.shard import convert_shard
 from stream.format.manifest import Manifest, TableEntry, describe_file, read_manifest
@@ -177,12 +177,6 @@ def test_a_split_that_is_added_later_keeps_the_first(dataset: RldsDataset, manif
     assert [json.loads(line)["shard"] for line in lines] == ["train-00000-of-00002"] * 2 + ["val-00000-of-00001"]
 
 
-def test_a_dataset_of_which_nothing_was_left_out_has_no_quarantine(tmp_path: Path) -> None:
-    complete_bytes = write_dataset(tmp_path, splits={"train": [[demo_episode(5)]]})
-    assert convert_dataset(complete_bytes.conversion(tmp_path / "out", NATIVE)).left_out == {}
-    assert not (tmp_path / "out" / "demo" / "1.0.0" / "quarantine.jsonl").exists()
-
-
 NO_LOCKS = """
 import errno, fcntl
 def refuse(*_):
@@ -243,14 +237,6 @@ def test_several_processes_may_merge_and_finalise_at_once(
     assert tree(Path(conversion.plan.output)) == reference
 
 
-def test_another_conversion_into_the_same_place_is_refused(
-    dataset: RldsDataset, conversion: Conversion, manifest: Manifest
-) -> None:
-    second = dataset.conversion(Path(conversion.plan.output).parents[1], ConvertConfig(policy=POLICY, offset="3"))
-    with pytest.raises(ConflictError, match="holds a conversion with other parameters: offset was 2, now 3"):
-        existing_manifest(second)
-
-
 def test_another_source_with_the_same_name_is_refused(
     conversion: Conversion, manifest: Manifest, tmp_path: Path
 ) -> None:
@@ -259,31 +245,3 @@ def test_another_source_with_the_same_name_is_refused(
         ConflictError, match=r"was converted from .*/demo/1\.0\.0, whose dataset_info\.json or features"
     ):
         read_status(second.conversion(Path(conversion.plan.output).parents[1], NATIVE))
-
-
-@pytest.mark.parametrize("content", [b"", b'{"format_version": 9}'])
-def test_a_manifest_that_cannot_be_read_is_a_conflict(dataset: RldsDataset, tmp_path: Path, content: bytes) -> None:
-    conversion = dataset.conversion(tmp_path, NATIVE)
-    Path(conversion.plan.output).mkdir(parents=True)
-    (Path(conversion.plan.output) / "dataset.json").write_bytes(content)
-    with pytest.raises(ConflictError, match=r"dataset\.json: .*\(or choose another --output\)"):
-        read_status(conversion)
-
-
-def test_removing_an_output_leaves_what_is_not_ours(dataset: RldsDataset, tmp_path: Path) -> None:
-    conversion = dataset.conversion(tmp_path, NATIVE)
-    convert_dataset(conversion)
-    output = Path(conversion.plan.output)
-    Journal(output).begin(conversion.parameters)
-    (output / "notes.txt").write_text("mine")
-    (output / "train" / "mine.arrow").write_text("mine")
-    Journal(output).remove_output()
-    assert sorted(str(path.relative_to(output)) for path in output.rglob("*")) == [
-        "notes.txt",
-        "train",
-        "train/mine.arrow",
-    ]
-
-
-def test_removing_an_output_that_is_not_there_is_no_error(tmp_path: Path) -> None:
-    Journal(tmp_path / "nothing").remove_output()

@@ -97,28 +97,6 @@ def assert_same_command_completes(command: list[str], output: Path, reference: d
 
 
 @pytest.mark.slow
-def test_conversion_that_is_killed_again_and_again_ends_as_if_it_was_not(
-    dataset: RldsDataset, output: Path, reference: dict[str, str]
-) -> None:
-    moments = random.Random(2)
-    command = arguments(dataset, output)
-    before: Files = {}
-    for shards, workers in ((1, "two"), (6, "one"), (12, "two")):
-        with start(*command, *WORKERS[workers]) as running:
-            wait_for(shards, running, output)
-            time.sleep(moments.uniform(0, 0.3))
-            assert running.process.poll() is None
-            kill(running)
-        assert not (output / "demo" / "1.0.0" / "dataset.json").exists()
-        assert_untouched(before)
-        before = files_of_finished_shards(output)
-        assert shards <= len(before) < SHARDS
-    result = assert_same_command_completes([*command, *WORKERS["one"]], output, reference)
-    left = SHARDS - len(before)
-    assert f"{left}/{left} shards" in result.err
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(("seed", "workers"), [(seed, ("one", "two", "two", "dask")[seed % 4]) for seed in range(20)])
 def test_conversion_killed_at_a_random_moment_ends_as_if_it_was_not(
     dataset: RldsDataset, output: Path, reference: dict[str, str], seed: int, workers: str
@@ -150,9 +128,7 @@ def to_all(command: Command, number: int) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("workers", ["one", "two", pytest.param("dask", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
-    ("number", "send"),
-    [(signal.SIGINT, to_all), (signal.SIGTERM, to_main)],
-    ids=["Ctrl-C in a terminal", "SIGTERM"],
+    ("number", "send"), [(signal.SIGINT, to_all), (signal.SIGTERM, to_main)], ids=["Ctrl-C in a terminal", "SIGTERM"]
 )
 def test_interrupt_ends_with_one_line_and_leaves_nothing_half_written(
     dataset: RldsDataset, output: Path, workers: str, number: int, send: Callable[[Command, int], None]

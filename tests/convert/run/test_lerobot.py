@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import signal
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,16 +12,14 @@ import pytest
 import yaml
 
 from convert.doctor.command import main as doctor
-from convert.errors import EXIT_DAMAGED, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE
-from convert.journal.journal import FOLDER
+from convert.errors import EXIT_DAMAGED, EXIT_USAGE
 from convert.picture import decode_jpeg
 from convert.reindex import main as reindex
 from convert.run.command import main
 from convert.verify.command import main as verify
 from pairstream.fetch import main as fetch
-from stream import make_loader
 from stream.format.names import HOLE
-from tests.fixtures.command import is_written, run, start, tree, wait_until
+from tests.fixtures.command import tree
 from tests.fixtures.datasets.converted_dataset import open_converted
 from tests.fixtures.datasets.lerobot_dataset import (
     CODECS,
@@ -115,27 +111,6 @@ def test_verify_doctor_and_reindex_find_nothing(tmp_path: Path, capsys: pytest.C
     assert tree(tmp_path) == before
 
 
-def test_a_loader_gives_windows_of_its_cameras(tmp_path: Path) -> None:
-    assert main(arguments("v3_av1", DATA, tmp_path, *FRAMES)) == 0
-    window: dict[str, Any] = {"cameras": ("primary", "wrist"), "frames": (0, "0.2s"), "horizon": 3}
-    loader = make_loader(tmp_path, "demo_v3_av1", batch_size=8, split="train", bounds="clamp", **window)
-    reference = expected("v3_av1")
-    firsts = np.flatnonzero(np.diff(reference["episode_index"], prepend=-1))
-    for batch in (loader.batch_at(step) for step in range(4)):
-        for row, (episode, step) in enumerate(zip(batch["episode"], batch["step"], strict=True)):
-            index, steps = firsts[episode] + step, int((reference["episode_index"] == episode).sum())
-            inside = batch["action_mask"][row].any(axis=1)
-            assert inside.tolist() == [step + ahead < steps for ahead in range(3)]
-            np.testing.assert_array_equal(
-                batch["action"][row][inside], reference["action"][index : index + inside.sum()]
-            )
-            for camera, key in (("primary", "front"), ("wrist", "left_wrist")):
-                later = index + min(2, steps - 1 - step)
-                expected_values = reference[f"observation.images.{key}"][[index, later]]
-                assert noise_ratio(batch[f"frames/{camera}"][row], expected_values) > 29
-                assert batch[f"frames_mask/{camera}"][row].tolist() == [True, step + 2 < steps]
-
-
 def test_a_dry_run_says_what_it_understood(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments("v3_av1", DATA, tmp_path, "--dry-run")) == 0
     actual = capsys.readouterr().out
@@ -171,8 +146,7 @@ def test_a_config_replaces_what_the_dataset_says_and_reindex_follows_it(
     assert converted.manifest.parameters["camera"] == "observation.images.left_wrist"
     assert len(converted.splits["train"].steps["action"][0].as_py()) == 2
     second = write_config(
-        tmp_path / "other.yaml",
-        action=[{"path": "action", "dims": 3, "quantity": "ee_position", "kind": "absolute"}],
+        tmp_path / "other.yaml", action=[{"path": "action", "dims": 3, "quantity": "ee_position", "kind": "absolute"}]
     )
     assert reindex([str(out), "--config", second]) == 0
     assert "action" in capsys.readouterr().out
@@ -256,11 +230,6 @@ def test_unusual_but_healthy_features_are_converted(tmp_path: Path) -> None:
     assert verify([str(tmp_path / "out"), "--deep"]) == 0
 
 
-def test_a_slash_behind_the_name_changes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(arguments("v3_av1/", DATA, tmp_path, "--dry-run")) == 0
-    assert "demo_v3_av1: robot: so101" in capsys.readouterr().out
-
-
 def test_a_frame_that_does_not_decode_is_a_hole(tmp_path: Path) -> None:
     folder = copy_dataset("v3_av1", tmp_path / "source")
     path = folder / "videos/observation.images.front/chunk-000/file-000.mp4"
@@ -275,30 +244,6 @@ def test_a_frame_that_does_not_decode_is_a_hole(tmp_path: Path) -> None:
     num_missing = converted.splits["train"].records["num_bytes"].to_pylist().count(len(HOLE))
     assert num_missing == len(actual) == converted.manifest.left_out["corrupt_frame"]
     assert converted.manifest.records == 108
-
-
-def test_on_error_fail_stops_and_names_the_episode(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = copy_dataset("v3_av1", tmp_path / "source")
-    encode_again(folder / WRIST, codec="libx264", keep=lambda number: number < 20)
-    command = arguments("v3_av1", tmp_path / "source", tmp_path / "out", *FRAMES, "--on-error", "fail")
-    assert main(command) == EXIT_FAILED
-    assert "episode 3: missing_camera: videos/observation.images.left_wrist" in capsys.readouterr().err
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
-def test_an_interrupted_conversion_goes_on_to_the_same_bytes(sent: signal.Signals, tmp_path: Path) -> None:
-    size = ("--layout", "frames", "--cameras", "all", "--image-size", "700")
-    assert run(*arguments("v3_av1", DATA, tmp_path / "whole", *size)).code == 0
-    command = arguments("v3_av1", DATA, tmp_path / "out", *size)
-    with start(*command) as started:
-        journal = tmp_path / "out/demo_v3_av1/3.0.0" / FOLDER
-        assert wait_until(lambda: is_written(journal, "*.status.json"), seconds=60, poll=0.005)
-        started.process.send_signal(sent)
-        assert started.wait().code in (EXIT_INTERRUPTED, -sent)
-    assert not (tmp_path / "out/demo_v3_av1/3.0.0/dataset.json").exists()
-    assert run(*command).code == 0
-    assert tree(tmp_path / "out") == tree(tmp_path / "whole")
 
 
 @pytest.mark.long

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import subprocess
@@ -24,6 +23,7 @@ from stream.format.manifest import read_manifest
 from stream.format.names import TABLE_KINDS
 from stream.label.attach import add_labels, list_labels
 from tests.fixtures.command import REPOSITORY, Result, flip, tree, with_corrupt_frame
+from tests.fixtures.datasets.five_shards import arguments
 from tests.fixtures.datasets.rlds_dataset import RldsDataset, demo_episode, demo_features, serialise, write_dataset
 
 Convert = Callable[..., Result]
@@ -57,11 +57,6 @@ def complete(five_shards: RldsDataset, tmp_path_factory: pytest.TempPathFactory)
     output = tmp_path_factory.mktemp("complete")
     assert main(arguments(five_shards, output)) == 0
     return output
-
-
-def arguments(dataset: RldsDataset, output: Path) -> list[str]:
-    common = ["--datasets", "demo", "--source", str(dataset.root), "--output", str(output), "--num-workers", "1"]
-    return [*common, "--config", str(dataset.registry()), "--image-size", "native"]
 
 
 @pytest.fixture
@@ -267,25 +262,6 @@ def test_parts_are_not_cut_out_of_a_table_that_is_damaged(
     assert result.code == EXIT_FAILED
     assert f"{table}: its SHA-256 is not the recorded one; remove it and run the same command again" in result.error()
     table.unlink()
-    assert convert(dataset=dataset, output=output).code == 0
-
-
-@pytest.mark.long
-def test_a_shard_that_was_replaced_just_before_a_kill_keeps_other_splits_waiting(
-    convert: Convert, five_shards: RldsDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    dataset, output = write_source(tmp_path / "source", shorten), tmp_path / "other"
-    assert convert(dataset=dataset, output=output).code == EXIT_DAMAGED
-    shutil.copyfile(five_shards.shard(index=1, count=3), dataset.shard(index=1, count=3))
-    with monkeypatch.context() as patch:
-        patch.setattr(Journal, "finish", lambda *_: sys.exit("killed"))
-        with contextlib.suppress(SystemExit):
-            convert(dataset=dataset, output=output)
-    before = tree(output)
-    result = convert("--splits", "val", dataset=dataset, output=output)
-    assert result.code == EXIT_USAGE
-    assert "interrupted while it made train-00001-of-00003 again; run that one first" in result.error()
-    assert tree(output) == before
     assert convert(dataset=dataset, output=output).code == 0
 
 

@@ -105,10 +105,3 @@ def test_complete_datasets_get_their_manifests_though_others_are_not(
     assert result.out.splitlines()[1].split()[0] == "first"
     assert read_manifest(output / "first" / "1.0.0").episodes == 1
     assert not (output / "second").exists()
-
-
-def test_complete_conversion_stays_as_it_is(convert: Convert, output: Path) -> None:
-    assert convert().code == 0
-    before = tree(output)
-    assert convert("--finalize").code == 0
-    assert tree(output) == before

@@ -13,46 +13,19 @@ import pytest
 from convert.errors import EXIT_FAILED, EXIT_USAGE
 from convert.journal.journal import Journal
 from convert.run.command import main
-from stream.format.manifest import encode_manifest, read_manifest
+from stream.format.manifest import read_manifest
 from tests.fixtures.command import Result, start, tree
+from tests.fixtures.datasets.five_shards import Convert, arguments, convert, dataset, output
 from tests.fixtures.datasets.rlds_dataset import RldsDataset, demo_episode, write_dataset
 
-Convert = Callable[..., Result]
-
-
-@pytest.fixture(scope="module")
-def dataset(tmp_path_factory: pytest.TempPathFactory) -> RldsDataset:
-    """Eight shards in two splits."""
-    episodes = [[demo_episode(9, seed=i)] for i in range(8)]
-    return write_dataset(tmp_path_factory.mktemp("source"), splits={"train": episodes[:6], "val": episodes[6:]})
-
-
-@pytest.fixture
-def output(tmp_path: Path) -> Path:
-    return tmp_path / "out"
-
-
-def arguments(dataset: RldsDataset, output: Path) -> list[str]:
-    common = ["--datasets", "demo", "--source", str(dataset.root), "--output", str(output)]
-    return [*common, "--config", str(dataset.registry()), "--num-workers", "1"]
-
-
-@pytest.fixture
-def convert(dataset: RldsDataset, output: Path, capsys: pytest.CaptureFixture[str]) -> Convert:
-    """Runs the command in this process."""
-
-    def run(*more: str, output: Path = output) -> Result:
-        code = main([*arguments(dataset, output), "--image-size", "native", *more])
-        return Result(code, *capsys.readouterr())
-
-    return run
+__all__ = ["convert", "dataset", "output"]
 
 
 @pytest.fixture(scope="module")
 def converted(dataset: RldsDataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An output that is complete; not to be written to."""
     output = tmp_path_factory.mktemp("converted") / "out"
-    assert main([*arguments(dataset, output), "--image-size", "native"]) == 0
+    assert main(arguments(dataset, output)) == 0
     return output
 
 
@@ -116,7 +89,7 @@ def test_full_disk_stops_and_the_same_command_goes_on_when_there_is_room(
 def test_full_disk_stops_worker_processes_too_and_nothing_of_it_stays(
     dataset: RldsDataset, small_disk: Path, convert: Convert, done: Path
 ) -> None:
-    with start(*arguments(dataset, small_disk / "out"), "--image-size", "native", "--num-workers", "2") as command:
+    with start(*arguments(dataset, small_disk / "out"), "--num-workers", "2") as command:
         result = command.wait()
         assert result.code == EXIT_FAILED
         assert "disk is full" in result.error() or "No space left on device" in result.error()
@@ -159,24 +132,24 @@ def start_journal(done: Path) -> None:
     Journal(done).begin({**manifest.parameters, "source": manifest.source.fingerprint})
 
 
-def test_manifest_of_another_format_version_is_refused(convert: Convert, done: Path) -> None:
-    manifest = json.loads((done / "dataset.json").read_text())
-    (done / "dataset.json").write_text(json.dumps({**manifest, "format_version": 99}))
-    error = assert_refused(convert(), done, tree(done))
-    assert f"{done / 'dataset.json'}: format version 99, this program reads version 2" in error
-    assert "--overwrite" in error
-
-
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"format_version": 1}', b"\xff\x00"])
-def test_broken_manifest_is_refused(convert: Convert, done: Path, content: bytes) -> None:
-    (done / "dataset.json").write_bytes(content)
-    assert str(done / "dataset.json") in assert_refused(convert(), done, tree(done))
-
-
-def test_manifest_that_was_edited_is_refused(convert: Convert, done: Path) -> None:
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (lambda text: "{", "dataset.json"),
+        (lambda text: "[]", "dataset.json"),
+        (lambda text: text.replace('"demo"', '"domo"', 1), "checksum is wrong"),
+        (
+            lambda text: json.dumps({"format_version": 1, "layout": "pairs", "splits": {}}),
+            "format version 1, this program reads version 2; convert it again with `python -m convert.run ... --overw",
+        ),
+    ],
+    ids=["open", "list", "edited", "another format"],
+)
+def test_broken_manifest_is_refused(convert: Convert, done: Path, edit: Callable[[str], str], message: str) -> None:
     path = done / "dataset.json"
-    path.write_text(path.read_text().replace('"demo"', '"domo"', 1))
-    assert "checksum is wrong" in assert_refused(convert(), done, tree(done))
+    path.write_text(edit(path.read_text()))
+    error = assert_refused(convert(), done, tree(done))
+    assert str(path) in error and message in error and "(or choose another --output)" in error
 
 
 def test_overwrite_takes_the_place_of_a_broken_manifest(convert: Convert, done: Path) -> None:
@@ -206,26 +179,11 @@ def test_overwrite_removes_nothing_where_the_runner_cannot_start(
 
 
 @pytest.mark.long
-def test_a_file_in_the_place_of_the_journal_is_overwritten(convert: Convert, done: Path) -> None:
-    (done / ".convert").write_text("")
-    assert convert("--overwrite").code == 0
-    assert not list(done.glob(".convert*"))
-    assert convert().code == 0
-
-
-@pytest.mark.long
-def test_overwrite_removes_what_other_parameters_left(convert: Convert, done: Path, output: Path) -> None:
-    assert convert("--overwrite", "--offset", "3").code == 0
-    assert sorted(path.name for path in done.iterdir()) == ["dataset.json", "train", "val"]
-    assert read_manifest(done).parameters["offset"] == 3
-
-
-@pytest.mark.long
 def test_overwrite_leaves_the_old_until_the_new_is_complete(tmp_path: Path, output: Path) -> None:
     # The smallest comes last.
     shards = [[demo_episode(steps)] for steps in (9, 8, 6)]
     dataset = write_dataset(tmp_path / "source", splits={"train": shards})
-    options = [*arguments(dataset, output), "--image-size", "native"]
+    options = arguments(dataset, output)
     assert main(options) == 0
     before = tree(output)
     last = dataset.shard("train", 2, count=3)
@@ -247,7 +205,7 @@ def test_overwrite_leaves_the_old_until_the_new_is_complete(tmp_path: Path, outp
 @pytest.mark.long
 def test_overwrite_with_other_parameters_than_an_unfinished_one_begins_anew(tmp_path: Path, output: Path) -> None:
     dataset = write_dataset(tmp_path / "source", splits={"train": [[demo_episode(9, seed=i)] for i in range(2)]})
-    options = [*arguments(dataset, output), "--image-size", "native"]
+    options = arguments(dataset, output)
     assert main([*options, "--offset", "4"]) == 0
     expected = tree(output)
     last = dataset.shard("train", 1, count=2)
@@ -257,12 +215,6 @@ def test_overwrite_with_other_parameters_than_an_unfinished_one_begins_anew(tmp_
     last.write_bytes(content)
     assert main([*options, "--overwrite", "--offset", "4"]) == 0
     assert tree(output) == expected
-
-
-def test_overwrite_does_not_take_the_work_of_other_tasks(convert: Convert, done: Path) -> None:
-    assert "with --remove before the tasks" in assert_refused(
-        convert("--overwrite", "--task-count=2"), done, tree(done)
-    )
 
 
 def test_remove_takes_one_dataset_and_leaves_what_others_put_there(convert: Convert, done: Path, output: Path) -> None:
@@ -280,11 +232,6 @@ def test_remove_takes_one_dataset_and_leaves_what_others_put_there(convert: Conv
     assert convert("--remove").out == f"demo: nothing removed in {done}\n"
 
 
-@pytest.mark.parametrize("option", ["--overwrite", "--finalize", "--task-count=2", "--redo=train-00000-of-00006"])
-def test_remove_goes_alone(convert: Convert, done: Path, option: str) -> None:
-    assert "--remove cannot be combined with" in assert_refused(convert("--remove", option), done, tree(done))
-
-
 @pytest.mark.long
 def test_relative_paths_are_those_of_the_command(
     dataset: RldsDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -293,16 +240,6 @@ def test_relative_paths_are_those_of_the_command(
     arguments = ["--datasets", "demo", "--config", str(dataset.registry()), "--num-workers", "1"]
     assert main([*arguments, "--source", os.path.relpath(dataset.root), "--output", "out"]) == 0
     assert read_manifest(tmp_path / "out" / "demo" / "1.0.0").source.path == str(dataset.path)
-
-
-@pytest.mark.long
-def test_overwrite_keeps_what_others_put_there(convert: Convert, output: Path) -> None:
-    assert convert("--splits", "val").code == 0
-    folder = output / "demo" / "1.0.0"
-    for path in (folder, folder / "val"):
-        (path / "notes.txt").write_text("mine")
-    assert convert("--overwrite", "--splits", "val").code == 0
-    assert [(path / "notes.txt").read_text() for path in (folder, folder / "val")] == ["mine"] * 2
 
 
 @pytest.mark.parametrize("chosen", [("--splits", "val"), ("--episodes", "val[:1]")])
@@ -314,33 +251,8 @@ def test_overwrite_of_some_splits_does_not_take_the_others_along(
     assert f"{done} has train too, which --overwrite {' '.join(chosen)} would remove and not convert again" in error
 
 
-@pytest.mark.long
-def test_root_of_format_1_is_refused_in_one_sentence_and_may_be_overwritten(convert: Convert, done: Path) -> None:
-    before = tree(done)
-    old = {"format_version": 1, "layout": "pairs", "splits": {}}
-    (done / "dataset.json").write_text(json.dumps(old))
-    (done / "train" / "train-00000-of-00006.steps.arrow").write_text("a table of a shard")
-    error = assert_refused(convert(), done, tree(done))
-    assert error == (
-        f"error: {done / 'dataset.json'}: format version 1, this program reads version 2; convert it again with "
-        "`python -m convert.run ... --overwrite` (or choose another --output)"
-    )
-    assert convert("--overwrite").code == 0
-    assert tree(done) == before
-
-
 def test_wrong_option_beside_overwrite_removes_nothing(convert: Convert, done: Path) -> None:
     assert "--num-wrokers=1" in assert_refused(convert("--overwrite", "--num-wrokers=1"), done, tree(done))
-
-
-@pytest.mark.long
-def test_splits_that_are_converted_one_after_the_other_are_as_those_converted_together(
-    convert: Convert, done: Path, tmp_path: Path
-) -> None:
-    apart = tmp_path / "apart"
-    assert convert("--splits", "val", output=apart).code == 0
-    assert convert("--splits", "train", output=apart).code == 0
-    assert tree(apart / "demo" / "1.0.0") == tree(done)
 
 
 def test_journal_that_a_kill_left_beside_the_manifest_is_removed(convert: Convert, done: Path) -> None:
@@ -350,13 +262,6 @@ def test_journal_that_a_kill_left_beside_the_manifest_is_removed(convert: Conver
     assert tree(done) == before
 
 
-def test_manifest_of_another_source_is_refused(convert: Convert, done: Path) -> None:
-    manifest = read_manifest(done)
-    source = manifest.source.model_copy(update={"fingerprint": "f" * 64})
-    (done / "dataset.json").write_bytes(encode_manifest(manifest.model_copy(update={"source": source})))
-    assert "not those of" in assert_refused(convert(), done, tree(done))
-
-
 @pytest.mark.long
 def test_two_conversions_into_the_same_place_give_what_one_gives(
     dataset: RldsDataset, output: Path, done: Path
@@ -364,7 +269,7 @@ def test_two_conversions_into_the_same_place_give_what_one_gives(
     reference = tree(done)
     shutil.rmtree(output)
     with ExitStack() as stack:
-        commands = [stack.enter_context(start(*arguments(dataset, output), "--image-size", "native")) for _ in range(2)]
+        commands = [stack.enter_context(start(*arguments(dataset, output))) for _ in range(2)]
         results = [command.wait() for command in commands]
     assert 0 in [result.code for result in results]
     for result in results:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -13,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from convert.errors import EXIT_DAMAGED, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE
+from convert.errors import EXIT_DAMAGED, EXIT_FAILED, EXIT_USAGE
 from convert.journal.journal import FOLDER
 from convert.run.command import main
 from convert.storage.object_store import StoreFolder
@@ -127,15 +125,6 @@ def test_array_record_files_in_a_bucket_are_read_like_local_ones(store: Store, s
     assert list(staging.iterdir()) == []
 
 
-@pytest.mark.slow
-def test_a_split_is_added_to_what_is_there(store: Store, dataset: RldsDataset, local: Files) -> None:
-    bucket = store.new_bucket()
-    for split in ("val", "train"):
-        assert main(arguments(dataset, str(dataset.root), bucket, "--splits", split)) == EXIT_DAMAGED
-    actual = objects(bucket)
-    assert_same(actual, local)
-
-
 @pytest.mark.long
 def test_a_lost_table_a_lost_shard_and_a_repaired_source_are_made_again_alone(
     store: Store, dataset: RldsDataset, local: Files, staging: Path, tmp_path: Path
@@ -157,19 +146,6 @@ def test_a_lost_table_a_lost_shard_and_a_repaired_source_are_made_again_alone(
     kept = {f"demo/1.0.0/train/train-{shard:05d}-of-00006.arrayrecord" for shard in range(1, 6)}
     assert {name for name in after if after[name] == before.get(name)} >= kept
     assert list(staging.iterdir()) == []
-
-
-@pytest.mark.slow
-def test_tasks_share_the_shards_and_the_last_writes_the_manifest(
-    store: Store, dataset: RldsDataset, local: Files, capsys: pytest.CaptureFixture[str]
-) -> None:
-    bucket = store.new_bucket()
-    command = arguments(dataset, str(dataset.root), bucket, "--task-count", "2", "--task-index")
-    assert main([*command, "0"]) == 0
-    assert MANIFEST not in objects(bucket)
-    assert "not complete, left to other tasks: demo" in capsys.readouterr().err
-    assert main([*command, "1"]) == EXIT_DAMAGED
-    assert objects(bucket) == local
 
 
 @pytest.mark.slow
@@ -208,26 +184,6 @@ def test_a_conversion_that_is_killed_goes_on_where_it_stopped(
         objects(f"{bucket}/oxe"), {str(path.relative_to(tmp_path / "out")): path.read_bytes() for path in written}
     )
     assert list(staging.iterdir()) == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("workers", ["1", "2"])
-def test_ctrl_c_ends_with_one_line_and_leaves_no_file_on_the_disk(
-    store: Store, large: RldsDataset, staging: Path, workers: str
-) -> None:
-    bucket = store.new_bucket()
-    options = ("--staging", str(staging), "--image-size", "768", "--num-workers", workers)
-    with start(*arguments(large, str(large.root), bucket, *options)) as running:
-        journal = StoreFolder(f"{bucket}/demo/1.0.0/{FOLDER}")
-        assert wait_until(lambda: len(journal.sizes()) >= 3, seconds=120, poll=0.1)
-        os.killpg(running.pid, signal.SIGINT)
-        result = running.wait()
-        assert running.processes() == []
-    assert result.code == EXIT_INTERRUPTED
-    said = [line for line in result.err.splitlines() if line.strip() and " shards, " not in line]
-    assert said == ["interrupted; run the same command again to continue"]
-    assert list(staging.iterdir()) == []
-    assert MANIFEST not in objects(bucket)
 
 
 def test_a_bucket_that_is_not_there_is_refused(

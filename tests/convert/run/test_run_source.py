@@ -1,6 +1,7 @@
 """Sources that are missing, incomplete or damaged: what the command says, and what it leaves."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -72,38 +73,45 @@ def test_source_that_does_not_exist_is_named(convert: Convert, output: Path, tmp
     assert error == f"error: no such source: {tmp_path / 'nowhere'} (looked for demo/1.0.0 below it)"
 
 
-def test_source_without_the_dataset_names_the_closest_folder(
-    convert: Convert, dataset: RldsDataset, output: Path
-) -> None:
-    (dataset.root / "demo").rename(dataset.root / "demos")
-    error = assert_refused(convert(), output)
-    assert f"dataset demo 1.0.0 is in none of the sources: tried {dataset.path}" in error
-    assert "did you mean 'demos'?" in error
-
-
-def test_other_version_says_which_there_is_and_what_to_do(convert: Convert, dataset: RldsDataset, output: Path) -> None:
-    error = assert_refused(convert(version="1.0.1"), output)
-    assert f"{dataset.root / 'demo'} has version 1.0.0, not 1.0.1" in error
-    assert "--config" in error
-
-
-def test_missing_shard_file_is_named(convert: Convert, dataset: RldsDataset, output: Path) -> None:
-    missing = dataset.shard(index=1, count=2)
-    missing.unlink()
-    error = assert_refused(convert(), output)
-    assert f"{dataset.path}: 1 of 2 files of split train are missing: {missing.name}" in error
-
-
-def test_missing_features_are_named(convert: Convert, dataset: RldsDataset, output: Path) -> None:
-    (dataset.path / "features.json").unlink()
-    assert f"{dataset.path}: has dataset_info.json but no features.json" in assert_refused(convert(), output)
-
-
-@pytest.mark.parametrize("name", ["dataset_info.json", "features.json"])
-def test_broken_metadata_are_named(convert: Convert, dataset: RldsDataset, output: Path, name: str) -> None:
-    path = dataset.path / name
+def shorten(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-20])
-    assert f"{path}: not a JSON file (" in assert_refused(convert(), output)
+
+
+BROKEN: dict[str, tuple[Callable[[RldsDataset], object], str]] = {
+    "no folder": (
+        lambda dataset: (dataset.root / "demo").rename(dataset.root / "demos"),
+        "dataset demo 1.0.0 is in none of the sources: tried {path}.*did you mean 'demos'",
+    ),
+    "another version": (
+        lambda dataset: dataset.path.rename(dataset.path.parent / "1.0.1"),
+        "/demo has version 1.0.1, not 1.0.0.*--config",
+    ),
+    "no shard": (
+        lambda dataset: dataset.shard(index=1, count=2).unlink(),
+        "{path}: 1 of 2 files of split train are missing: demo-train.tfrecord-00001-of-00002",
+    ),
+    "no features": (
+        lambda dataset: (dataset.path / "features.json").unlink(),
+        "{path}: has dataset_info.json but no features.json",
+    ),
+    "half of features": (
+        lambda dataset: shorten(dataset.path / "features.json"),
+        r"{path}/features.json: not a JSON file \(",
+    ),
+    "half of info": (
+        lambda dataset: shorten(dataset.path / "dataset_info.json"),
+        r"{path}/dataset_info.json: not a JSON file \(",
+    ),
+}
+
+
+@pytest.mark.parametrize("broken", BROKEN)
+def test_broken_source_is_refused_with_its_place(
+    convert: Convert, dataset: RldsDataset, output: Path, broken: str
+) -> None:
+    damage, message = BROKEN[broken]
+    damage(dataset)
+    assert re.search(message.format(path=dataset.path), assert_refused(convert(), output))
 
 
 def test_dataset_without_episodes_is_refused(convert: Convert, output: Path, tmp_path: Path) -> None:
@@ -112,67 +120,70 @@ def test_dataset_without_episodes_is_refused(convert: Convert, output: Path, tmp
     assert error == f"error: {empty.path}: no split has any episode (splits: train: 0 episodes)"
 
 
-@pytest.mark.long
-def test_truncated_file_is_converted_as_far_as_it_goes(convert: Convert, dataset: RldsDataset, output: Path) -> None:
-    path = dataset.shard(index=1, count=2)
-    path.write_bytes(path.read_bytes()[:-100])
-    result = convert()
-    assert result.code == EXIT_DAMAGED
-    assert "complete, but damaged input was left out: demo (1); see quarantine.jsonl" in result.error()
-    assert manifest(output).left_out == {"unreadable": 1}
-    assert manifest(output).records == 5 * PAIRS
-    assert quarantine(output) == [("unreadable", 2, None)]
+def cut(path: Path, size: int) -> None:
+    path.write_bytes(path.read_bytes()[:size])
 
 
-@pytest.mark.long
-def test_file_that_lost_all_but_its_first_bytes_gives_no_pair(
-    convert: Convert, dataset: RldsDataset, output: Path
+def flip_second_length(path: Path) -> None:
+    flip(path, 16 + int.from_bytes(path.read_bytes()[:8], "little") + 1)
+
+
+@pytest.mark.parametrize(
+    ("damage", "episodes"),
+    [
+        pytest.param(lambda path: cut(path, -100), [2], id="truncated", marks=pytest.mark.long),
+        pytest.param(lambda path: cut(path, 5), [0, 1, 2], id="five bytes left", marks=pytest.mark.long),
+        pytest.param(lambda path: flip(path, 500), [0], id="flipped byte of a record"),
+        pytest.param(flip_second_length, [1, 2], id="flipped byte of a length"),
+    ],
+)
+def test_damaged_file_is_converted_as_far_as_it_can_be_read(
+    convert: Convert, dataset: RldsDataset, output: Path, damage: Callable[[Path], None], episodes: list[int]
 ) -> None:
-    path = dataset.shard(index=0, count=2)
-    path.write_bytes(path.read_bytes()[:5])
-    assert convert().code == EXIT_DAMAGED
-    assert manifest(output).left_out == {"unreadable": 3}
-    assert manifest(output).records == 3 * PAIRS
-
-
-def test_flipped_byte_in_a_record_loses_that_episode_only(convert: Convert, dataset: RldsDataset, output: Path) -> None:
-    flip(dataset.shard(count=2), 500)
+    damage(dataset.shard(count=2))
     result = convert()
     assert result.code == EXIT_DAMAGED
-    assert "demo (1)" in result.error()
-    assert manifest(output).records == 5 * PAIRS
-    assert quarantine(output) == [("unreadable", 0, None)]
+    lost = len(episodes)
+    assert f"complete, but damaged input was left out: demo ({lost}); see quarantine.jsonl" in result.error()
+    assert manifest(output).left_out == {"unreadable": lost}
+    assert manifest(output).records == (6 - lost) * PAIRS
+    assert quarantine(output) == [("unreadable", episode, None) for episode in episodes]
 
 
-def test_flipped_byte_in_a_length_loses_the_rest_of_the_file(
-    convert: Convert, dataset: RldsDataset, output: Path
+CORRUPT = with_corrupt_frame(serialise(demo_features(), demo_episode(STEPS, seed=1)), 4)
+
+
+def without_state() -> bytes:
+    record = tf_example_pb2.Example.FromString(serialise(demo_features(), demo_episode(STEPS)))
+    del record.features.feature["steps/observation/state"]
+    return bytes(record.SerializeToString())
+
+
+@pytest.mark.parametrize(
+    ("record", "left_out", "listed", "lost_pairs"),
+    [
+        (CORRUPT, {"corrupt_frame": 1, "pair_of_corrupt_frame": 2}, ("corrupt_frame", 1, 4), 2),
+        (b"nonsense", {"malformed": 1}, ("malformed", 1, None), PAIRS),
+        (without_state(), {"missing_feature": 1}, ("missing_feature", 1, None), PAIRS),
+    ],
+    ids=["corrupt frame", "no example", "no state"],
+)
+def test_damaged_episode_loses_no_other(
+    convert: Convert,
+    output: Path,
+    tmp_path: Path,
+    record: bytes,
+    left_out: dict[str, int],
+    listed: tuple[str, int, int | None],
+    lost_pairs: int,
 ) -> None:
-    path = dataset.shard(count=2)
-    first = int.from_bytes(path.read_bytes()[:8], "little")
-    flip(path, 16 + first + 1)
-    result = convert()
-    assert result.code == EXIT_DAMAGED
-    assert "demo (2)" in result.error()
-    assert manifest(output).records == 4 * PAIRS
-    assert quarantine(output) == [("unreadable", 1, None), ("unreadable", 2, None)]
-
-
-def test_corrupt_frame_loses_only_the_pairs_that_use_it(convert: Convert, output: Path, tmp_path: Path) -> None:
-    corrupt = with_corrupt_frame(serialise(demo_features(), demo_episode(STEPS, seed=1)), 4)
-    damaged = write_dataset(tmp_path / "damaged", splits={"train": [[demo_episode(STEPS), corrupt]]})
+    damaged = write_dataset(tmp_path / "damaged", splits={"train": [[demo_episode(STEPS), record]]})
     result = convert(source=damaged.root)
     assert result.code == EXIT_DAMAGED
     assert "demo (1)" in result.error()
-    assert manifest(output).left_out == {"corrupt_frame": 1, "pair_of_corrupt_frame": 2}
-    assert manifest(output).records == 2 * PAIRS - 2
-    assert quarantine(output) == [("corrupt_frame", 1, 4)]
-
-
-def test_bytes_that_are_no_example_lose_that_episode_only(convert: Convert, output: Path, tmp_path: Path) -> None:
-    damaged = write_dataset(tmp_path / "damaged", splits={"train": [[b"nonsense", demo_episode(STEPS)]]})
-    assert convert(source=damaged.root).code == EXIT_DAMAGED
-    assert manifest(output).left_out == {"malformed": 1}
-    assert manifest(output).records == PAIRS
+    assert manifest(output).left_out == left_out
+    assert manifest(output).records == 2 * PAIRS - lost_pairs
+    assert quarantine(output) == [listed]
 
 
 @pytest.mark.long
@@ -220,8 +231,7 @@ def test_on_error_fail_stops_and_names_file_and_episode(
 def test_on_error_fail_stops_at_a_corrupt_frame_and_names_the_step(
     convert: Convert, output: Path, tmp_path: Path
 ) -> None:
-    corrupt = with_corrupt_frame(serialise(demo_features(), demo_episode(STEPS, seed=1)), 4)
-    damaged = write_dataset(tmp_path / "damaged", splits={"train": [[demo_episode(STEPS), corrupt]]})
+    damaged = write_dataset(tmp_path / "damaged", splits={"train": [[demo_episode(STEPS), CORRUPT]]})
     error = assert_incomplete(convert("--on-error", "fail", source=damaged.root), output)
     assert "episode 1 step 4: corrupt_frame" in error
 
@@ -246,25 +256,3 @@ def test_offset_longer_than_every_episode_of_a_split_is_an_error_that_says_how_l
         "error: demo: split val gives no pair at offset 3: its longest episode has 3 steps, a pair takes 4; give a "
         "smaller --offset with --overwrite, or leave the split out with --splits"
     )
-
-
-@pytest.mark.long
-def test_episode_without_its_state_is_left_out_as_damaged(convert: Convert, output: Path, tmp_path: Path) -> None:
-    record = tf_example_pb2.Example.FromString(serialise(demo_features(), demo_episode(STEPS)))
-    del record.features.feature["steps/observation/state"]
-    splits = {"train": [[record.SerializeToString(), demo_episode(STEPS)]]}
-    result = convert(source=write_dataset(tmp_path / "lacking", splits=splits).root)
-    assert result.code == EXIT_DAMAGED
-    assert manifest(output).left_out == {"missing_feature": 1}
-    assert manifest(output).records == PAIRS
-    assert quarantine(output) == [("missing_feature", 0, None)]
-
-
-@pytest.mark.long
-def test_source_metadata_that_changed_since_are_refused(convert: Convert, dataset: RldsDataset, output: Path) -> None:
-    assert convert().code == 0
-    info = dataset.path / "dataset_info.json"
-    info.write_text(info.read_text().replace("A test's.", "Another."))
-    result = convert()
-    assert result.code == EXIT_USAGE
-    assert f"dataset_info.json or features.json are not those of {dataset.path}" in result.error()

@@ -6,7 +6,6 @@ import contextlib
 import io
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -71,26 +70,9 @@ def test_an_output_that_is_a_file_ends_in_exit_code_2(tmp_path: Path) -> None:
     assert "cannot be written to" in err and "Traceback" not in err
 
 
-def test_an_output_that_cannot_be_looked_at_is_one_line(tmp_path: Path) -> None:
-    code, _, err = run("--datasets", "tidybot", "--output", str(tmp_path / ("x" * 300)), "--jobs", "1")
-    assert code == 1
-    assert "File name too long" in err and len(err.splitlines()) == 1
-
-
-def test_several_faults_of_a_configuration_are_a_line_each(tmp_path: Path) -> None:
-    config = tmp_path / "my.yaml"
-    config.write_text("datasets: {one: {tfds_name: [1], version: [2]}}")
-    code, _, err = run("--datasets", "one", "--config", str(config), "--output", str(tmp_path / "out"))
-    first, *remaining = err.splitlines()
-    assert code == 2
-    assert re.match(r"error: .*my\.yaml: datasets\.one\.", first)
-    assert len(remaining) >= 1
-    assert all(re.match(r"  .*my\.yaml: datasets\.one", line) for line in remaining)
-
-
 @pytest.mark.long
 def test_a_killed_run_leaves_no_dataset_and_the_next_one_cleans_up(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "convert.sample", "--datasets", "toto", "--output", str(tmp_path)]
+    command = [sys.executable, "-m", "pairstream", "sample", "--datasets", "toto", "--output", str(tmp_path)]
     process = subprocess.Popen([*command, "--steps", "5000", "--jobs", "1"], cwd=REPOSITORY)
     assert wait_until(lambda: is_written(tmp_path, "*.tfrecord-*"), seconds=60)
     process.send_signal(signal.SIGKILL)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import cache
 
-import cv2
 import numpy as np
 import pytest
 
@@ -118,47 +117,6 @@ def test_displacements_are_differences_of_poses(kind: str, change: str, pose: st
         if state is not None and actions and actions[0].dims == state.dims and "order" not in (actions[0].note or ""):
             actual, expected = step_of(name, actions[0])[:-1], np.diff(values_of(name, state), axis=0)
             np.testing.assert_allclose(actual, expected, atol=0.02 if "rotation" in pose else 1e-12)
-
-
-@pytest.mark.parametrize(
-    ("name", "rotation"),
-    [
-        ("furniture_bench_dataset_converted_externally_to_rlds", "ee_rotation_quaternion"),
-        ("maniskill_dataset_converted_externally_to_rlds", "ee_rotation_axis_angle"),
-    ],
-)
-def test_rotations_of_a_step_lead_from_one_orientation_to_the_next(name: str, rotation: str) -> None:
-    action = next(part for part in REGISTRY.dataset(name).action if part.quantity == rotation)
-    state = pose_of(name, "ee_rotation_quaternion")
-    assert state is not None
-    poses = [
-        matrix_of(np.roll(quaternion, -1) if state.order == "wxyz" else quaternion)
-        for quaternion in values_of(name, state)
-    ]
-    turns = step_of(name, action)
-    matrices = [matrix_of(turn) if len(turn) == 4 else cv2.Rodrigues(turn)[0] for turn in turns]
-    for turn, before, after in zip(matrices[:-1], poses[:-1], poses[1:], strict=True):
-        np.testing.assert_allclose(turn @ before, after, atol=1e-9)
-
-
-def matrix_of(quaternion: np.ndarray) -> np.ndarray:
-    """The rotation matrix of a quaternion (x, y, z, w)."""
-    sine = np.linalg.norm(quaternion[:3])
-    return cv2.Rodrigues(quaternion[:3] / sine * 2 * np.arctan2(sine, quaternion[3]))[0]
-
-
-def test_a_short_motion_is_the_beginning_of_a_long_one() -> None:
-    short, long = (Motion(np.random.default_rng(1)).at(range(steps)) for steps in (5, 50))
-    assert all(np.array_equal(values, long[name][:5]) for name, values in short.items())
-
-
-def test_no_steps_make_an_empty_motion() -> None:
-    assert Motion(np.random.default_rng(1)).at([])["position"].shape == (0, 3)
-
-
-def test_the_effector_never_stands_still() -> None:
-    position = Motion(np.random.default_rng(2)).at(range(2000))["position"]
-    assert np.linalg.norm(np.diff(position, axis=0), axis=1).min() > 0
 
 
 def test_snapshots_are_far_apart() -> None:

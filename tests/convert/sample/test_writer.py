@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -94,10 +93,6 @@ def test_what_is_no_sample_is_never_replaced(tmp_path: Path) -> None:
     with pytest.raises(ConflictError, match="is not a sample"):
         make_sample(tmp_path, [REGISTRY.dataset("tidybot")], overwrite=True)
     assert digest(real) == {"dataset_info.json": b"{}"}
-
-
-def test_nothing_is_left_beside_the_dataset(sample: Sample) -> None:
-    assert os.listdir(sample("tidybot").parent) == ["0.0.1"]
 
 
 def test_a_dataset_without_known_features_is_refused(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from io import StringIO
 from pathlib import Path
 
 import psutil
@@ -18,13 +17,7 @@ from convert.errors import UsageError
 from convert.run.command import main as convert
 from convert.verify.command import verify_root
 from stream.format.names import shard_file, table_file
-from tests.fixtures.faults.conversion_damage import (
-    DATASET,
-    STEM,
-    empty,
-    problems,
-    verify,
-)
+from tests.fixtures.faults.conversion_damage import DATASET, STEM, empty, problems, verify
 
 
 @pytest.mark.parametrize("deep", [False, True])
@@ -87,34 +80,8 @@ def test_a_root_with_nothing_in_it_is_refused(tmp_path: Path) -> None:
         verify_root(tmp_path)
 
 
-@pytest.mark.parametrize(("root", "text"), [("nowhere", "no such folder"), ("gs://bucket/x", "only local folders")])
-def test_a_root_that_is_no_folder_is_refused(root: str, text: str) -> None:
-    with pytest.raises(UsageError, match=text):
-        verify_root(root)
-
-
-def test_a_source_is_refused_with_what_to_do(converted: Path) -> None:
-    with pytest.raises(UsageError, match=r"a TFDS dataset that is not converted; .* python -m convert\.run --datasets"):
-        verify_root(converted.parent / "source")
-
-
-def test_an_unknown_dataset_names_the_closest(converted: Path) -> None:
-    with pytest.raises(UsageError, match="no dataset 'bridge_datset'; did you mean 'bridge_dataset'"):
-        verify_root(converted, datasets=["bridge_datset"])
-
-
-def test_progress_is_shown_on_a_terminal_and_wiped(converted: Path) -> None:
-    class Terminal(StringIO):
-        def isatty(self) -> bool:
-            return True
-
-    stream = Terminal()
-    verify_root(converted, deep=True, jobs=2, progress=stream)
-    assert "verify: 0 B of" in stream.getvalue() and stream.getvalue().endswith("\x1b[2K")
-
-
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "convert.verify", *arguments], capture_output=True, text=True)
+    return subprocess.run([sys.executable, "-m", "pairstream", "verify", *arguments], capture_output=True, text=True)
 
 
 def test_the_command_ends_with_0_and_a_table(converted: Path) -> None:
@@ -129,11 +96,6 @@ def test_the_command_ends_with_1_and_a_line_a_problem(root: Path, folder: Path) 
     done = command(str(root), "--deep")
     assert (done.returncode, done.stderr) == (1, "")
     assert f"{path}: is not there, expected" in done.stdout and "--overwrite" in done.stdout
-
-
-def test_names_that_name_nothing_are_refused(converted: Path) -> None:
-    done = command(str(converted), "--datasets", " ,")
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", "error: --datasets ' ,' names no dataset\n")
 
 
 def test_the_command_ends_with_2_and_a_sentence(tmp_path: Path) -> None:
@@ -158,7 +120,7 @@ def test_ctrl_c_ends_all_processes_without_a_traceback(root: Path, folder: Path,
     # A file with a hole of a terabyte takes hours to read.
     endless = folder / "train" / shard_file(STEM)
     os.truncate(endless, 1 << 40)
-    arguments = [sys.executable, "-m", "convert.verify", str(root), "--jobs", "2"]
+    arguments = [sys.executable, "-m", "pairstream", "verify", str(root), "--jobs", "2"]
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True) as process:
         running = psutil.Process(process.pid)
         deadline = time.monotonic() + 60

@@ -48,11 +48,6 @@ def test_a_damaged_manifest_is_named(root: Path, folder: Path, damage: Callable[
     assert [problem.file for problem in verify(root).problems] == [str(folder / "dataset.json")]
 
 
-def test_a_manifest_of_another_format_version_says_which(root: Path, folder: Path) -> None:
-    edit_manifest(folder, lambda manifest: manifest.update(format_version=7))
-    assert "format version 7, this program reads version 2" in problems(verify(root))
-
-
 @pytest.mark.parametrize("name", ["..", "../../x", "/etc/passwd", "a/b", "", ".", "x\n"])
 @pytest.mark.parametrize("damaged_path", ["shard", "split", "dataset"])
 def test_a_manifest_cannot_name_a_path(root: Path, folder: Path, damaged_path: str, name: str) -> None:
@@ -69,45 +64,21 @@ def test_a_manifest_cannot_name_a_path(root: Path, folder: Path, damaged_path: s
     assert problem.file == str(folder / "dataset.json") and problem.text.startswith("field ")
 
 
-def set_total(manifest: Any) -> None:
-    manifest["steps"] += 1
+def plus_one(*keys: str) -> Callable[[Any], object]:
+    """Add one to the number at a place in the manifest."""
+
+    def edit(manifest: Any) -> None:
+        *parents, last = keys
+        for key in parents:
+            manifest = manifest[key]
+        manifest[last] += 1
+
+    return edit
 
 
 def set_split_total(manifest: Any) -> None:
     manifest["splits"]["train"]["records"] += 1
     manifest["records"] += 1
-
-
-def set_left_out(manifest: Any) -> None:
-    manifest["left_out"]["empty"] += 1
-
-
-def set_sizes(manifest: Any) -> None:
-    manifest["image"]["sizes"]["64x64"] += 1
-
-
-def set_passed(manifest: Any) -> None:
-    manifest["image"]["passed"] += 1
-
-
-def break_image(manifest: Any) -> None:
-    manifest["image"] = {"sizes": 3}
-
-
-def drop_offset(manifest: Any) -> None:
-    del manifest["parameters"]["offset"]
-
-
-def drop_statistics(manifest: Any) -> None:
-    del manifest["statistics"]["val"]
-
-
-def rename_shard(manifest: Any) -> None:
-    entry_of(manifest)["name"] = "train-00000-of-x"
-
-
-def reorder_shards(manifest: Any) -> None:
-    manifest["splits"]["train"]["shards"].reverse()
 
 
 def repeat_shard(manifest: Any) -> None:
@@ -119,18 +90,21 @@ def repeat_shard(manifest: Any) -> None:
 
 
 MANIFEST_EDITS: list[tuple[Callable[[Any], object], str]] = [
-    (set_total, "the dataset says"),
+    (plus_one("steps"), "the dataset says"),
     (set_split_total, "split train says"),
-    (set_left_out, "left out as empty, its shards add up to"),
-    (set_sizes, "passed through or transcoded"),
-    (set_sizes, "frames of 64x64, its shards add up to"),
-    (set_passed, "frames passed through, its shards"),
-    (break_image, "field image"),
-    (drop_offset, "no offset"),
+    (plus_one("left_out", "empty"), "left out as empty, its shards add up to"),
+    (plus_one("image", "sizes", "64x64"), "passed through or transcoded"),
+    (plus_one("image", "sizes", "64x64"), "frames of 64x64, its shards add up to"),
+    (plus_one("image", "passed"), "frames passed through, its shards"),
+    (lambda manifest: manifest.update(image={"sizes": 3}), "field image"),
+    (lambda manifest: manifest["parameters"].pop("offset"), "no offset"),
     (lambda manifest: manifest["parameters"]["frame_offsets"].reverse(), "no offset"),
-    (rename_shard, "split train lists a shard 'train-00000-of-x'"),
-    (reorder_shards, "lists 'train-00000-of-00002' after number 1 of 00002"),
-    (drop_statistics, "has statistics of train, expected of train, val"),
+    (
+        lambda manifest: entry_of(manifest).update(name="train-00000-of-x"),
+        "split train lists a shard 'train-00000-of-x'",
+    ),
+    (lambda manifest: manifest["splits"]["train"]["shards"].reverse(), "lists 'train-00000-of-00002' after number 1"),
+    (lambda manifest: manifest["statistics"].pop("val"), "has statistics of train, expected of train, val"),
     (repeat_shard, "lists shard train-00000-of-00002 twice"),
     (lambda manifest: manifest.update(dataset="kuka"), "is of dataset 'kuka', its folder says 'bridge_dataset'"),
     (lambda manifest: manifest.update(version="2.0.0"), "is of version '2.0.0', its folder says '1.0.0'"),

@@ -14,11 +14,7 @@ from convert.shard.images import encode_jpeg
 from convert.shard.record_file import encode_record
 from stream.format.names import decode_record, shard_file
 from tests.fixtures.datasets.rewritten_records import Edit, change_table, rewrite_records
-from tests.fixtures.faults.conversion_damage import (
-    STEM,
-    problems,
-    verify,
-)
+from tests.fixtures.faults.conversion_damage import STEM, problems, verify
 
 
 def change_records(folder: Path, edit: Edit) -> None:

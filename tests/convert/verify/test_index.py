@@ -14,14 +14,7 @@ import pytest
 
 from stream.format.names import TABLE_KINDS, TableKind, shard_file, table_file
 from tests.fixtures.datasets.rewritten_records import admit_table, change_table
-from tests.fixtures.faults.conversion_damage import (
-    OTHER,
-    STEM,
-    edit_manifest,
-    entry_of,
-    problems,
-    verify,
-)
+from tests.fixtures.faults.conversion_damage import OTHER, STEM, edit_manifest, entry_of, problems, verify
 from tests.fixtures.parameters import long_but
 
 Change = Callable[[pa.Table], pa.Table]
@@ -117,14 +110,6 @@ def test_a_table_of_another_form_is_found_out(
     report = verify(root, deep=False)
     assert text in problems(report)
     assert {problem.file for problem in report.problems} == {str(folder / "train" / table_file(kind))}
-
-
-def test_a_wrong_row_of_each_table_is_found_at_once(root: Path, folder: Path) -> None:
-    change_value(folder, "records", "step", 1, 0)
-    change_value(folder, "steps", "step", 2, 5)
-    report = verify(root, deep=False)
-    assert f"(row 1 of {STEM}): step is 0 after 0" in problems(report)
-    assert f"(row 2 of {STEM}): step is 5, expected 2" in problems(report)
 
 
 def test_more_rows_that_are_wrong_are_counted(root: Path, folder: Path) -> None:

@@ -26,18 +26,7 @@ from tests.fixtures.faults.conversion_damage import (
     zero,
 )
 
-DAMAGES = [
-    flip,
-    truncate,
-    zero,
-    scramble,
-    lengthen,
-    empty,
-    remove,
-    become_a_folder,
-    become_a_pipe,
-    become_a_loose_link,
-]
+DAMAGES = [flip, truncate, zero, scramble, lengthen, empty, remove, become_a_folder, become_a_pipe, become_a_loose_link]
 
 
 @pytest.mark.parametrize("deep", [False, True])

@@ -207,7 +207,7 @@ class Sandbox:
         """
         numbers = ["--episodes", str(episodes), "--steps", str(steps), "--shards", str(self.shards), "--jobs", "2"]
         commands = {
-            "convert.sample": ["--datasets", self.datasets, "--output", str(self.source), *numbers],
+            "pairstream": ["sample", "--datasets", self.datasets, "--output", str(self.source), *numbers],
             "convert.run": [*self.arguments(self.root), "--num-workers=1"],
         }
         for module, arguments in commands.items():
