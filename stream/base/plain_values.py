@@ -17,8 +17,7 @@ Scalar = bool | int | float | str
 def plain_scalar(value: Any, *, context: str) -> Scalar:
     """Return a number, text or truth value of any library as Python's own type.
 
-    Raises:
-        ArgumentError: The value is something else, or NaN, which equals nothing.
+    Raises ArgumentError for anything else, and for NaN, which equals nothing.
 
     >>> plain_scalar(__import__("numpy").int64(3), context="step")
     3
@@ -47,17 +46,16 @@ def kind_of(value: Scalar) -> str:
 def plain_values(values: Any, *, context: str) -> list[Scalar]:
     """Return the distinct values of a collection or iterator, sorted; all are floats if any is.
 
-    Raises:
-        ArgumentError: The argument is not a collection, or its values are of several kinds.
+    Raises ArgumentError for anything else, and for values of several kinds.
 
     >>> plain_values((3, 1, 3), context="step"), plain_values({2, 0.5}, context="step")
     ([1, 3], [0.5, 2.0])
     """
     try:
-        value_list = None if isinstance(values, str | bytes | Mapping) else list(values)
+        value_list = list(values)
     except TypeError:
         value_list = None
-    if value_list is None:
+    if value_list is None or isinstance(values, str | bytes | Mapping):
         raise ArgumentError(f"{context}: {values!r:.100}; expected a list of values")
     scalars = [plain_scalar(value, context=context) for value in value_list]
     kinds = sorted({kind_of(value) for value in scalars})
@@ -71,8 +69,7 @@ def plain_values(values: Any, *, context: str) -> list[Scalar]:
 def canonical_columns(argument: str, columns: Any) -> dict[str, list[Any]] | None:
     """Return ``action_columns`` or ``state_columns`` in JSON form; ranges and arrays of indices become lists.
 
-    Raises:
-        ArgumentError: The argument is neither None nor a mapping of dataset names to lists of columns.
+    Raises ArgumentError unless it is None or a mapping of dataset names to lists of columns.
 
     >>> canonical_columns("action_columns", {"bridge": [("state", range(3))]})
     {'bridge': [['state', [0, 1, 2]]]}
@@ -85,11 +82,7 @@ def canonical_columns(argument: str, columns: Any) -> dict[str, list[Any]] | Non
 
 
 def canonical_choice(argument: str, value: Any) -> Any:
-    """Return ``episodes`` or ``keep_ranges`` in JSON form: arrays and tuples become lists, paths absolute texts.
-
-    Raises:
-        ArgumentError: The argument has another form.
-    """
+    """Return ``episodes`` or ``keep_ranges`` in JSON form: arrays and tuples become lists, paths absolute texts."""
     if value is None:
         return None
     if isinstance(value, str | Path):

@@ -63,16 +63,11 @@ class RemoteCatalog(Catalog):
     def copy(
         self, needed: Iterable[tuple[Dataset, Collection[str]]], local: Path, *, jobs: int, whole_index: bool = False
     ) -> tuple[list[DatasetCopy], list[Download]]:
-        """Copy files to a local root; only one process of this machine does so at a time.
+        """Copy files to a local root, one process of a machine at a time; return the copies and their files.
 
         Args:
             needed: Datasets of this catalog, and the names of the shards to copy.
-            local: Folder of the copy.
-            jobs: Number of files to copy at the same time.
             whole_index: Whether to copy the index of all splits, not only of splits with these shards.
-
-        Returns:
-            Content of the copy, and the files that were copied.
 
         Raises:
             ArgumentError: The folder cannot be made, or holds a different conversion.
@@ -86,10 +81,7 @@ class RemoteCatalog(Catalog):
         except OSError as error:
             raise ArgumentError(f"{local}: cannot be created: {error.strerror}; choose another folder") from None
         with lock_folder(local, doing="fetches into"), ExitStack() as stack:
-            copies = [
-                _plan_copy(dataset, frozenset(shard_names), self._source, local, whole_index=whole_index)
-                for dataset, shard_names in needed
-            ]
+            copies = [_plan_copy(*pair, self._source, local, whole_index=whole_index) for pair in needed]
             files = [file for copy in copies for file in copy.files]
             total_bytes = sum(file.entry.bytes for file in files)
             free_bytes = shutil.disk_usage(local).free
@@ -112,10 +104,8 @@ class RemoteCatalog(Catalog):
     def check_converted(self, *folders: str) -> None:
         """Raise ArgumentError if the root, or some folders of a dataset, hold no complete conversion."""
         if folders or not self.complete:
-            raise ArgumentError(
-                f"{self._source}: holds no complete conversion{' of it' if folders else ''}; expected "
-                f"<dataset>/<version>/{MANIFEST_NAME} below the root"
-            )
+            remedy = f"expected <dataset>/<version>/{MANIFEST_NAME} below the root"
+            raise ArgumentError(f"{self._source}: holds no complete conversion{' of it' if folders else ''}; {remedy}")
 
     def _read(self, name: str, version: str) -> Dataset:
         folder = self._source / name / version
@@ -135,12 +125,8 @@ class DatasetCopy:
 
     Attributes:
         dataset: Dataset of the source, with its complete manifest.
-        folder: Folder of the source.
-        target: Folder of the copy.
-        names: Names of all shards of the dataset, in order.
-        needed: Names of the shards that the mixture needs.
-        fetched: Names of the shards that were fetched before.
-        files: Files that are missing at the target.
+        names: Names of all shards of the dataset, in order; ``needed`` are those of the mixture, and ``fetched`` those
+            that were fetched before.
         mirrors: Whether the target has only the labels of the source, as in a cache.
         done: Whether the target is complete.
     """
@@ -172,18 +158,17 @@ def _open_source(root: str) -> Folder:
 
 
 def _plan_copy(
-    dataset: Dataset, needed: frozenset[str], source: Folder, local: Path, *, whole_index: bool
+    dataset: Dataset, shards_needed: Collection[str], source: Folder, local: Path, *, whole_index: bool
 ) -> DatasetCopy:
-    """Return the files to fetch for a dataset, and remove partial files of a fetch that was killed.
-
-    Raises:
-        ArgumentError: The target holds a different conversion.
-    """
+    """Return the files to fetch for a dataset, and remove partial files of a fetch that was killed."""
     folder, target = source / dataset.name / dataset.version, local / dataset.name / dataset.version
-    manifest = dataset.manifest
+    manifest, needed = dataset.manifest, frozenset(shards_needed)
     shard_names = tuple(shard.name for entry in manifest.splits.values() for shard in entry.shards)
     fetched_file, old_manifest = read_fetched(target), _read_target(target)
-    reindexed = _check_conversion(target, folder, manifest, old_manifest, fetched_file)
+    conversion = old_manifest or fetched_file
+    reindexed = conversion is not None and conversion.data != manifest.data
+    if reindexed and not (old_manifest and _same_shards(old_manifest, manifest)):
+        raise ArgumentError(f"{target}: holds another conversion than {folder}; remove it, or choose another folder")
     for partial_file in target.rglob(f".*{PARTIAL}"):
         partial_file.unlink(missing_ok=True)
     # Without fetched.json a target with a manifest is complete.
@@ -195,12 +180,13 @@ def _plan_copy(
     for split, entry in manifest.splits.items():
         old_labels = _labels_of(old_manifest, split)
         split_folder, split_target = folder / split, target / split
-        needs_index = whole_index or _has_shards(entry, needed | fetched)
+        # The index of a split without shards is always fetched.
+        copied_shards = [shard for shard in entry.shards if shard.name in needed | fetched]
+        needs_index = bool(whole_index or copied_shards or not entry.shards)
         tables = {table_file(kind): table for kind, table in entry.index.items() if needs_index}
         shards = {shard_file(shard.name): shard.file for shard in entry.shards if shard.name in needed}
-        files += _missing_files(
-            split_folder, split_target, tables, shards, reindexed=reindexed, max_compared=max_compared
-        )
+        files += _missing_files(split_folder, split_target, tables, reindexed=reindexed, max_compared=max_compared)
+        files += _missing_files(split_folder, split_target, shards, reindexed=False, max_compared=0)
         if needs_index:
             files += _missing_labels(split_folder, split_target, entry.labels, old_labels, max_compared=max_compared)
         if mirrors:
@@ -231,42 +217,19 @@ def _read_target(target: Path) -> Manifest | None:
         raise ArgumentError(f"{str(error).partition(';')[0]}; remove {target}, or choose another folder") from None
 
 
-def _has_shards(entry: SplitEntry, shard_names: Collection[str]) -> bool:
-    """Return whether a split has one of some shards, or none at all: its index is then always fetched."""
-    return not entry.shards or any(shard.name in shard_names for shard in entry.shards)
-
-
 def _labels_of(manifest: Manifest | None, split: str) -> dict[str, TableEntry]:
     """Return the labels of a split in a manifest; none if it lacks the split."""
     return dict(manifest.splits[split].labels) if manifest and split in manifest.splits else {}
 
 
-def _check_conversion(
-    target: Path, folder: Folder, manifest: Manifest, old_manifest: Manifest | None, fetched_file: Fetched | None
-) -> bool:
-    """Return whether the source was indexed again since the copy; raises ArgumentError for another conversion."""
-    conversion = old_manifest or fetched_file
-    reindexed = conversion is not None and conversion.data != manifest.data
-    if reindexed and not (old_manifest and _same_shards(old_manifest, manifest)):
-        raise ArgumentError(f"{target}: holds another conversion than {folder}; remove it, or choose another folder")
-    return reindexed
-
-
 def _missing_files(
-    folder: Folder,
-    target: Path,
-    tables: Mapping[str, FileEntry],
-    shards: Mapping[str, FileEntry],
-    *,
-    reindexed: bool,
-    max_compared: int | None,
+    folder: Folder, target: Path, entries: Mapping[str, FileEntry], *, reindexed: bool, max_compared: int | None
 ) -> Iterator[Download]:
-    """Yield the tables and shards of a split, by file name, that the target lacks; all tables if reindexed."""
-    for file_name, entry in {**tables, **shards}.items():
-        path, is_table = target / file_name, file_name in tables
-        is_intact = _is_intact(path, entry, max_compared=max_compared if is_table else 0)
-        if not is_intact or (reindexed and is_table):
-            damaged = path if path.exists() and not (is_intact or reindexed) else None
+    """Yield the files of a split, by name, that the target lacks; all if they were made again."""
+    for file_name, entry in entries.items():
+        path = target / file_name
+        if reindexed or not _is_intact(path, entry, max_compared=max_compared):
+            damaged = path if path.exists() and not reindexed else None
             yield Download(folder=folder, target=path, entry=entry, damaged=damaged)
 
 

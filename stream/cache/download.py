@@ -57,13 +57,7 @@ def count_damaged(files: Iterable[Download]) -> dict[str, int]:
 
 
 def download(files: Sequence[Download], *, jobs: int) -> None:
-    """Copy files, and show the progress.
-
-    After an error complete files stay, and partial files are removed.
-
-    Args:
-        files: Files to copy.
-        jobs: Number of threads.
+    """Copy files with ``jobs`` threads, and show the progress; after an error complete files stay, partial ones go.
 
     Raises:
         FetchError: A file differs from its manifest.
@@ -106,10 +100,8 @@ def _copy(file: Download, readers: ThreadPoolExecutor, progress: Progress, stop:
             os.fsync(sink.fileno())
         if digest.hexdigest() != file.entry.sha256:
             _check_size(file, source_name)
-            raise FetchError(
-                f"{file.folder}/{source_name}: its SHA-256 is not that of its manifest; fetch again, and if that does "
-                "not help, the root is damaged: check it with `pairstream verify`"
-            )
+            remedy = "fetch again, and if that does not help, the root is damaged: check it with `pairstream verify`"
+            raise FetchError(f"{file.folder}/{source_name}: its SHA-256 is not that of its manifest; {remedy}")
         rename_durably(temporary, file.target)
         cached_copy(file.target).unlink(missing_ok=True)
     except (FileNotFoundError, RemoteError):

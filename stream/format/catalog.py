@@ -16,7 +16,7 @@ from stream.base.errors import ArgumentError, FormatError, closest
 from stream.format.fields import Fields, read_fields
 from stream.format.manifest import Fetched, Manifest, read_fetched, read_manifest
 from stream.format.names import FETCHED_NAME, MANIFEST_NAME, TableKind
-from stream.format.shards import SplitShards
+from stream.format.record_file import SplitShards
 from stream.storage.remote import CachedRoot, LocalFolder, checked_url, is_remote
 from stream.storage.remote_folder import Folder
 
@@ -32,8 +32,6 @@ class Dataset:
     """A converted dataset.
 
     Attributes:
-        name: Name of the dataset, the first folder below the root.
-        version: Name of the folder below it.
         folder: ``ROOT/<dataset>/<version>``.
         manifest: Manifest without its lists of shards, which take much memory as objects.
         shards: Shards by split.
@@ -77,26 +75,21 @@ class Dataset:
     def fingerprint(self, columns: Iterable[tuple[str, TableKind, str]]) -> str:
         """Return a hash of columns (split, table, name), independent of the rest of the manifest.
 
-        Raises:
-            FormatError: The manifest has no such column.
+        Raises FormatError if the manifest lacks a column.
         """
         column_entries = []
         for split, kind, column_name in sorted(set(columns)):
             entry = self.manifest.splits[split]
             column_hashes = entry.columns(kind)
             if column_name not in column_hashes:
-                raise FormatError(
-                    f"{self.folder / MANIFEST_NAME}: no column {column_name!r} of {kind}; convert this dataset again"
-                )
+                problem = f"no column {column_name!r} of {kind}; convert this dataset again"
+                raise FormatError(f"{self.folder / MANIFEST_NAME}: {problem}")
             column_entries.append((split, kind, column_name, getattr(entry, kind), column_hashes[column_name]))
         return hashlib.sha256(json.dumps(column_entries).encode()).hexdigest()[:16]
 
 
 class Catalog:
-    """The datasets below a root; each manifest is read once, when its dataset is opened.
-
-    Args:
-        root: Folder that ``convert.run`` wrote to.
+    """The datasets below a root that ``convert.run`` wrote; each manifest is read once, when its dataset is opened.
 
     Attributes:
         root: Local folder of manifests and indexes.
@@ -112,9 +105,9 @@ class Catalog:
             raise ArgumentError(f"root={root!r:.100}; expected a folder that convert.run wrote to")
         if is_remote(root):
             root = checked_url(root)
+            command = f"`pairstream fetch {root} LOCAL --mixture MIXTURE`"
             raise ArgumentError(
-                f"{root}: this reads local folders; bring what a mixture needs with `pairstream fetch {root} "
-                "LOCAL --mixture MIXTURE`, and open LOCAL"
+                f"{root}: this reads local folders; bring what a mixture needs with {command}, and open LOCAL"
             )
         # Files are opened later too, also by processes with another current folder.
         self.root = Path(os.path.abspath(root))
@@ -143,9 +136,7 @@ class Catalog:
     def check_converted(self, *folders: str) -> None:
         """Raise ArgumentError if the root holds a TFDS dataset, the input of ``convert.run``, or is no root.
 
-        Args:
-            folders: Patterns of folders to check; by default the root and two levels below it, unless the root holds a
-                converted dataset.
+        ``folders`` are patterns to check; by default the root and two levels below it, unless a dataset is converted.
         """
         if not folders and self.complete:
             return
@@ -175,10 +166,7 @@ class Catalog:
         return [dataset_name for dataset_name in self.versions if self._newest(dataset_name)]
 
     def open(self, reference: str) -> Dataset:
-        """Open a dataset.
-
-        Args:
-            reference: ``bridge`` for its highest complete version, or ``bridge:0.1.0``.
+        """Open a dataset: ``bridge`` for its highest complete version, or ``bridge:0.1.0``.
 
         Raises:
             ArgumentError: The dataset does not exist or is not complete; the message lists the closest names.
@@ -221,10 +209,8 @@ class Catalog:
         folder = self.root / dataset_name / version
         manifest, fetched = read_manifest(folder), read_fetched(folder)
         if fetched is not None and fetched.data != manifest.data:
-            raise FormatError(
-                f"{folder}: {FETCHED_NAME} belongs to another conversion than {MANIFEST_NAME}; remove this folder, "
-                "and fetch the dataset again"
-            )
+            remedy = "remove this folder, and fetch the dataset again"
+            raise FormatError(f"{folder}: {FETCHED_NAME} belongs to another conversion than {MANIFEST_NAME}; {remedy}")
         return Dataset.of(dataset_name, version, folder, manifest, fetched)
 
     def _has(self, file_name: str, dataset_name: str, version: str) -> bool:

@@ -80,8 +80,7 @@ class ChunkFrame:
     """A frame in a chunk.
 
     Attributes:
-        chunk: Chunk.
-        number: Number of the frame in it.
+        number: Number of the frame in the chunk.
         sizes: Heights and widths that the frame may have.
         gop: Frames of a chunk that is not the last one of its episode, 0 if unknown.
     """
@@ -97,7 +96,7 @@ class ChunkFrame:
 
 
 def decode_chunk(chunk: bytes | memoryview, frame_number: int, sizes: _Sizes) -> np.ndarray:
-    """Decode a frame of a chunk.
+    """Decode a frame of a chunk, RGB, uint8 [H, W, 3], not contiguous, in newly allocated memory.
 
     Decoding continues from the last frame that this thread decoded, if it is an earlier frame of the same chunk.
 
@@ -105,12 +104,8 @@ def decode_chunk(chunk: bytes | memoryview, frame_number: int, sizes: _Sizes) ->
         frame_number: Number of the frame, from 0.
         sizes: Heights and widths that the frame may have.
 
-    Returns:
-        uint8 [H, W, 3], RGB, not contiguous, in newly allocated memory.
-
     Raises:
-        FormatError: The bytes are not a chunk, are damaged, have too few frames or another size, or PyAV is not
-            installed.
+        FormatError: The bytes are not a chunk, are damaged, have too few frames or another size, or PyAV is missing.
     """
     codec = video_codec(chunk)
     if codec is None:

@@ -117,7 +117,6 @@ def cached_root(
     """Return the root of a loader: a ``CachedRoot`` if it is an address, or there is a cache for members.
 
     Args:
-        root: Local folder, or an address.
         cache: ``DIR`` or ``DIR:200GB`` (KB to TB).
         has_members: Whether members of a mixture with separate roots may need the cache of a local root.
 

@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from stream.format.index import SplitIndex
 from stream.format.names import TableKind, table_file
+from stream.format.record_file import SplitShards
 from stream.format.schema import FIRST_FIELDS, TEXT
-from stream.format.shards import SplitShards
 from stream.format.table import open_table
 
 EPISODES, STEPS, RECORDS = 3, 6, 4

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -20,32 +19,16 @@ from convert.verify.command import verify_root
 from stream.base.errors import ArgumentError, StateError, StreamError
 from stream.format.manifest import read_manifest
 from stream.format.names import MANIFEST_NAME
+from tests.fixtures.command import tree
 from tests.stream.index_root import open_split, write_dataset
+from tests.stream.label.conftest import LENGTHS
 
-LENGTHS = {"train": [[5, 4], [6]], "val": [[3]]}
 STEPS = 15
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("made")
-    write_dataset(root, "demo", LENGTHS)
-    return root
-
-
-@pytest.fixture
-def root(made: Path, tmp_path: Path) -> Path:
-    shutil.copytree(made, tmp_path / "root")
-    return tmp_path / "root"
 
 
 @pytest.fixture
 def folder(root: Path) -> Path:
     return next(root.glob("demo/*"))
-
-
-def files(root: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
 def keys() -> tuple[np.ndarray, np.ndarray]:
@@ -238,14 +221,30 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("table", "message"), WRONG, ids=[message[:40] for _, message in WRONG])
-def test_a_table_that_does_not_fit_is_one_error_with_counts_and_nothing_is_written(
-    root: Path, table: dict[str, Any], message: str
+ARGUMENTS: list[tuple[dict[str, Any], str]] = [
+    ({"columns": "x"}, "columns='x'; expected a list of names"),
+    ({"columns": ["z"]}, "no column 'z' to attach; columns there: x"),
+    ({"columns": ["episode"]}, "no column 'episode' to attach; is a key"),
+    ({"name": "../x"}, "name='../x'; name the labels"),
+    ({"name": 3}, "name=3; name the labels"),
+    ({"split": "tran"}, "no split 'tran'; did you mean 'train'"),
+    ({"overwrit": True}, "unknown argument 'overwrit'"),
+]
+X = {"episode": [0], "x": [1]}
+
+
+@pytest.mark.parametrize(
+    ("table", "arguments", "message"),
+    [*((table, {}, message) for table, message in WRONG), *((X, options, message) for options, message in ARGUMENTS)],
+    ids=lambda value: value[:40] if isinstance(value, str) else "",
+)
+def test_a_table_or_an_argument_that_does_not_fit_is_one_error_and_nothing_is_written(
+    root: Path, table: dict[str, Any], arguments: dict[str, Any], message: str
 ) -> None:
-    before = files(root)
+    before = tree(root)
     with pytest.raises(ArgumentError, match=message):
-        stream.add_labels(root, "demo", table, split="train")
-    assert files(root) == before
+        stream.add_labels(root, "demo", table, **{"split": "train", **arguments})
+    assert tree(root) == before
 
 
 def test_all_faults_are_counted_over_all_batches_and_five_are_shown(
@@ -260,8 +259,10 @@ def test_all_faults_are_counted_over_all_batches_and_five_are_shown(
 
 
 def test_labels_are_replaced_only_on_demand_and_go_without_a_trace(root: Path, folder: Path) -> None:
-    before = files(root)
+    before, manifest = tree(root), read_manifest(folder)
     stream.add_labels(root, "demo", {"episode": [0], "x": [1]}, split="train")
+    labelled = read_manifest(folder)
+    assert labelled.checksum != manifest.checksum and labelled.data == manifest.data == manifest.checksum
     with pytest.raises(ArgumentError, match="labels 'x' exist, with x; replace them with --overwrite"):
         stream.add_labels(root, "demo", {"episode": [0], "x": [2]}, split="train")
     with pytest.raises(ArgumentError, match="column 'x' exists, in labels 'x'"):
@@ -272,7 +273,7 @@ def test_labels_are_replaced_only_on_demand_and_go_without_a_trace(root: Path, f
     with pytest.raises(ArgumentError, match="no labels 'z'"):
         stream.remove_labels(root, "demo", "z")
     stream.remove_labels(root, "demo", "x")
-    assert files(root) == before
+    assert tree(root) == before
     assert not (folder / "train" / "labels").exists()
 
 
@@ -341,13 +342,6 @@ def test_two_commands_at_once_lose_nothing(root: Path, tmp_path: Path) -> None:
     assert list(stream.list_labels(root, "demo")["train"]) == [f"label{number}" for number in range(4)]
 
 
-def test_a_manifest_with_labels_belongs_to_the_same_conversion(root: Path, folder: Path) -> None:
-    before = read_manifest(folder)
-    stream.add_labels(root, "demo", {"episode": [0], "x": [1]}, split="train")
-    after = read_manifest(folder)
-    assert after.checksum != before.checksum and after.data == before.data == before.checksum
-
-
 def test_verify_tells_of_damaged_missing_and_unknown_labels(root: Path, folder: Path) -> None:
     stream.add_labels(root, "demo", {"episode": [0], "x": [1]}, split="train")
     path = folder / "train" / "labels" / "x.arrow"
@@ -361,25 +355,6 @@ def test_verify_tells_of_damaged_missing_and_unknown_labels(root: Path, folder: 
         open_split(folder)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"columns": "x"}, "columns='x'; expected a list of names"),
-        ({"columns": ["z"]}, "no column 'z' to attach; columns there: x"),
-        ({"columns": ["episode"]}, "no column 'episode' to attach; is a key"),
-        ({"name": "../x"}, "name='../x'; name the labels"),
-        ({"name": 3}, "name=3; name the labels"),
-        ({"split": "tran"}, "no split 'tran'; did you mean 'train'"),
-        ({"overwrit": True}, "unknown argument 'overwrit'"),
-    ],
-)
-def test_wrong_arguments_are_refused(root: Path, arguments: dict[str, Any], message: str) -> None:
-    before = files(root)
-    with pytest.raises(ArgumentError, match=message):
-        stream.add_labels(root, "demo", {"episode": [0], "x": [1]}, **{"split": "train", **arguments})
-    assert files(root) == before
-
-
 @pytest.mark.parametrize("table", ["none.parquet", "notes.txt", "broken.parquet", "s3://bucket/x.parquet", 7])
 def test_what_is_no_table_is_refused(root: Path, tmp_path: Path, table: Any) -> None:
     (tmp_path / "notes.txt").write_text("x")
@@ -389,11 +364,6 @@ def test_what_is_no_table_is_refused(root: Path, tmp_path: Path, table: Any) -> 
         ArgumentError, match=r"no such file|expected a file|cannot be read|a local file|expected a parquet"
     ):
         stream.add_labels(root, "demo", label_table_path, split="train")
-
-
-def test_a_root_in_an_object_store_is_refused() -> None:
-    with pytest.raises(ArgumentError, match="labels are attached to local roots"):
-        stream.add_labels("s3://bucket/oxe", "demo", {"episode": [0], "x": [1]})
 
 
 def test_the_command_attaches_lists_and_removes(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -409,5 +379,7 @@ def test_the_command_attaches_lists_and_removes(root: Path, tmp_path: Path, caps
     assert "labels 'value' exist" in capsys.readouterr().err
     assert main([*arguments, "--remove", "value"]) == 0
     assert main([*arguments, "--remove", "value"]) == 2
+    assert main(["s3://bucket/oxe", "demo", str(tmp_path / "value.csv")]) == 2
+    assert "labels are attached to local roots" in capsys.readouterr().err
     assert main([*arguments, str(tmp_path / "none.csv")]) == 2
     assert MANIFEST_NAME in {path.name for path in root.rglob("*")}

@@ -114,13 +114,10 @@ def test_options_of_a_table_are_refused_without_one(
     assert capsys.readouterr().err.startswith(f"error: {option[0]} is for a TABLE to attach")
 
 
-@pytest.mark.parametrize(("name", "value"), [("episode_id", [[1]]), ("dataset", [[1]])])
-def test_a_key_that_is_a_list_is_one_error(root: Path, name: str, value: Any) -> None:
-    with pytest.raises(ArgumentError, match=rf"the key '{name}' is list<.*>; expected texts"):
-        stream.add_labels(root, "demo", {"episode": [0], name: value, "x": [1]})
-
-
-def test_a_column_of_nulls_alone_has_no_value(root: Path, tmp_path: Path) -> None:
+def test_a_key_that_is_a_list_and_a_column_of_nulls_alone_are_one_error_each(root: Path, tmp_path: Path) -> None:
+    for name in ("episode_id", "dataset"):
+        with pytest.raises(ArgumentError, match=rf"the key '{name}' is list<.*>; expected texts"):
+            stream.add_labels(root, "demo", {"episode": [0], name: [[1]], "x": [1]})
     (tmp_path / "x.csv").write_text("episode,x\n")
     with pytest.raises(ArgumentError, match="column 'x' has no value at all"):
         stream.add_labels(root, "demo", tmp_path / "x.csv")
