@@ -93,11 +93,9 @@ class RecordError(StreamError, RuntimeError):
     def __str__(self) -> str:
         step = f"step {self.step}, " if self.step >= 0 else ""
         episode = f", episode {self.episode}" if self.episode >= 0 else ""
-        return (
-            f"{step}sample {self.sample}: dataset {self.dataset}, split {self.split}, shard {self.shard}, record "
-            f"{self.record}{episode}: {self.reason}; check it with `pairstream verify`, or load with "
-            "on_error='replace'"
-        )
+        remedy = "check it with `pairstream verify`, or load with on_error='replace'"
+        record = f"dataset {self.dataset}, split {self.split}, shard {self.shard}, record {self.record}{episode}"
+        return f"{step}sample {self.sample}: {record}: {self.reason}; {remedy}"
 
 
 def closest(name: object, candidates: Iterable[str], *, noun: str) -> str:

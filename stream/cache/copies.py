@@ -86,10 +86,8 @@ class RemoteCatalog(Catalog):
             total_bytes = sum(file.entry.bytes for file in files)
             free_bytes = shutil.disk_usage(local).free
             if total_bytes > free_bytes:
-                raise FetchError(
-                    f"{local}: {human_bytes(total_bytes)} are to be fetched and {human_bytes(free_bytes)} are free; "
-                    "free some space, or fetch a smaller split"
-                )
+                sizes = f"{human_bytes(total_bytes)} are to be fetched and {human_bytes(free_bytes)} are free"
+                raise FetchError(f"{local}: {sizes}; free some space, or fetch a smaller split")
             incomplete = [copy for copy in copies if not copy.done]
             for copy in incomplete:
                 # fetched.json names the conversion before the first file is copied.
@@ -164,10 +162,14 @@ def _plan_copy(
     folder, target = source / dataset.name / dataset.version, local / dataset.name / dataset.version
     manifest, needed = dataset.manifest, frozenset(shards_needed)
     shard_names = tuple(shard.name for entry in manifest.splits.values() for shard in entry.shards)
-    fetched_file, old_manifest = read_fetched(target), _read_target(target)
+    fetched_file = read_fetched(target)
+    try:
+        old_manifest = read_manifest(target) if (target / MANIFEST_NAME).exists() else None
+    except FormatError as error:
+        raise ArgumentError(f"{str(error).partition(';')[0]}; remove {target}, or choose another folder") from None
     conversion = old_manifest or fetched_file
     reindexed = conversion is not None and conversion.data != manifest.data
-    if reindexed and not (old_manifest and _same_shards(old_manifest, manifest)):
+    if reindexed and (old_manifest is None or _conversion(old_manifest) != _conversion(manifest)):
         raise ArgumentError(f"{target}: holds another conversion than {folder}; remove it, or choose another folder")
     for partial_file in target.rglob(f".*{PARTIAL}"):
         partial_file.unlink(missing_ok=True)
@@ -207,14 +209,6 @@ def _plan_copy(
         mirrors=mirrors,
         done=is_current and not files and needed <= fetched,
     )
-
-
-def _read_target(target: Path) -> Manifest | None:
-    """Return the manifest of a copy, None without one; raises ArgumentError if it cannot be read."""
-    try:
-        return read_manifest(target) if (target / MANIFEST_NAME).exists() else None
-    except FormatError as error:
-        raise ArgumentError(f"{str(error).partition(';')[0]}; remove {target}, or choose another folder") from None
 
 
 def _labels_of(manifest: Manifest | None, split: str) -> dict[str, TableEntry]:
@@ -263,10 +257,10 @@ def _is_intact(path: Path, entry: FileEntry, *, max_compared: int | None) -> boo
     return (max_compared is not None and entry.bytes > max_compared) or describe_file(path).sha256 == entry.sha256
 
 
-def _same_shards(old: Manifest, new: Manifest) -> bool:
-    """Return whether two manifests belong to one conversion; their indexes may differ."""
-    shards = [{split: entry.shards for split, entry in manifest.splits.items()} for manifest in (old, new)]
-    return shards[0] == shards[1] and (old.source, old.parameters) == (new.source, new.parameters)
+def _conversion(manifest: Manifest) -> tuple[object, ...]:
+    """Return the parts of a manifest that are the same if its dataset was only indexed again."""
+    shards = {split: entry.shards for split, entry in manifest.splits.items()}
+    return shards, manifest.source, manifest.parameters
 
 
 def _check_columns(target: Path, split: str, labels: Mapping[str, TableEntry], entry: SplitEntry) -> None:
@@ -275,11 +269,9 @@ def _check_columns(target: Path, split: str, labels: Mapping[str, TableEntry], e
     for labels_name, table in labels.items():
         for column in table.columns:
             if labels_name not in entry.labels and column in source_names:
-                raise ArgumentError(
-                    f"{target / split}: labels {labels_name} here and labels {source_names[column]} of the source both "
-                    f"have the column {column!r}; remove those here with `pairstream label ROOT DATASET --remove "
-                    f"{labels_name}`"
-                )
+                problem = f"labels {labels_name} here and labels {source_names[column]} of the source both have the"
+                remedy = f"remove those here with `pairstream label ROOT DATASET --remove {labels_name}`"
+                raise ArgumentError(f"{target / split}: {problem} column {column!r}; {remedy}")
 
 
 def _with_local_labels(target: Path, content: bytes) -> bytes:

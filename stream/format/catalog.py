@@ -105,10 +105,10 @@ class Catalog:
             raise ArgumentError(f"root={root!r:.100}; expected a folder that convert.run wrote to")
         if is_remote(root):
             root = checked_url(root)
-            command = f"`pairstream fetch {root} LOCAL --mixture MIXTURE`"
-            raise ArgumentError(
-                f"{root}: this reads local folders; bring what a mixture needs with {command}, and open LOCAL"
+            remedy = (
+                f"bring what a mixture needs with `pairstream fetch {root} LOCAL --mixture MIXTURE`, and open LOCAL"
             )
+            raise ArgumentError(f"{root}: this reads local folders; {remedy}")
         # Files are opened later too, also by processes with another current folder.
         self.root = Path(os.path.abspath(root))
         try:
@@ -142,10 +142,9 @@ class Catalog:
             return
         for pattern in folders or ("*/*", "*", "."):
             for file in self.root.glob(f"{pattern}/{_TFDS_FILE}"):
-                raise ArgumentError(
-                    f"{file.parent}: is a TFDS dataset that is not converted; convert it with `python -m convert.run "
-                    f"--datasets NAMES --source {file.parent.parent.parent} --output OUTPUT`, and open OUTPUT"
-                )
+                options = f"--datasets NAMES --source {file.parent.parent.parent} --output OUTPUT"
+                remedy = f"convert it with `python -m convert.run {options}`, and open OUTPUT"
+                raise ArgumentError(f"{file.parent}: is a TFDS dataset that is not converted; {remedy}")
         if folders:
             return
         if (self.root / MANIFEST_NAME).exists() or any(self.root.glob(f"*/{MANIFEST_NAME}")):
@@ -153,12 +152,10 @@ class Catalog:
         manifests = self.root.glob(f"[!.]*/*/*/{MANIFEST_NAME}")
         if nested_roots := sorted({str(manifest.parents[2]) for manifest in manifests}):
             ellipsis = f" and {len(nested_roots) - _MOST_LISTED} more" if len(nested_roots) > _MOST_LISTED else ""
-            raise ArgumentError(
-                f"{self.root}: holds roots, not datasets; give {' or '.join(nested_roots[:_MOST_LISTED])}{ellipsis}"
-            )
-        raise ArgumentError(
-            f"{self.root}: holds no complete conversion; expected <dataset>/<version>/{MANIFEST_NAME} below the root"
-        )
+            listed = " or ".join(nested_roots[:_MOST_LISTED]) + ellipsis
+            raise ArgumentError(f"{self.root}: holds roots, not datasets; give {listed}")
+        expected = f"expected <dataset>/<version>/{MANIFEST_NAME} below the root"
+        raise ArgumentError(f"{self.root}: holds no complete conversion; {expected}")
 
     @property
     def complete(self) -> list[str]:
@@ -177,10 +174,9 @@ class Catalog:
             if name not in self.versions:
                 self.check_converted()
                 hint = closest(name, self.versions, noun="datasets")
-                raise ArgumentError(
-                    f"{self._source}: no dataset {name!r}; {hint}{'' if hint.endswith('?') else '.'} Convert it with "
-                    "`python -m convert.run`, or leave it out of a mixture with weight 0"
-                )
+                hint = hint if hint.endswith("?") else f"{hint}."
+                remedy = "Convert it with `python -m convert.run`, or leave it out of a mixture with weight 0"
+                raise ArgumentError(f"{self._source}: no dataset {name!r}; {hint} {remedy}")
             folder, versions = self._source / name, ", ".join(self.versions[name])
             if version and version not in self.versions[name]:
                 raise ArgumentError(f"{folder}: no version {version!r}; versions there: {versions}")
@@ -190,10 +186,9 @@ class Catalog:
                     advice = "run the same `pairstream fetch` command again to finish it"
                     raise ArgumentError(f"{folder}: its fetch is not complete; {advice}")
                 self.check_converted(f"{name}/{version or '*'}")
-                raise ArgumentError(
-                    f"{folder}: no {MANIFEST_NAME} in {version or versions}, so its conversion is not complete; run "
-                    "the same `python -m convert.run` command again to finish it"
-                )
+                problem = f"no {MANIFEST_NAME} in {version or versions}, so its conversion is not complete"
+                advice = "run the same `python -m convert.run` command again to finish it"
+                raise ArgumentError(f"{folder}: {problem}; {advice}")
             self._open[reference] = self._read(name, version)
         return self._open[reference]
 

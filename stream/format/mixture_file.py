@@ -44,10 +44,9 @@ def _read_weight(weight: Any, validate: ValidatorFunctionWrapHandler) -> Any:
     try:
         return validate(_plain_number(weight))
     except ValidationError:
-        raise ValueError(
-            f"found {weight!r:.80}; expected a finite number >= 0 (0 leaves the member out), 'size', or "
-            "{size_power: p, factor: f} with p from 0 (all equal) to 1 (by size) and beyond"
-        ) from None
+        power = "{size_power: p, factor: f} with p from 0 (all equal) to 1 (by size) and beyond"
+        expected = f"expected a finite number >= 0 (0 leaves the member out), 'size', or {power}"
+        raise ValueError(f"found {weight!r:.80}; {expected}") from None
 
 
 def _read_offset(offset: Any) -> Any:
@@ -133,10 +132,8 @@ class MixtureFile(Entry):
         for number, phase_end in enumerate(phase_ends, 1):
             is_last = number == len(phase_ends)
             if is_last != (phase_end is None) or (phase_end is not None and phase_end <= previous):
-                raise ValueError(
-                    f"schedule: phase {number} ends at step {phase_end}, the one before at {previous}; `until` grows "
-                    "from phase to phase, and only the last phase has none"
-                )
+                problem = f"schedule: phase {number} ends at step {phase_end}, the one before at {previous}"
+                raise ValueError(f"{problem}; `until` grows from phase to phase, and only the last phase has none")
             previous = phase_end or previous
         for member in (member for phase in self.schedule for member in phase.weights):
             if member not in self.members:

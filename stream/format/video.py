@@ -56,10 +56,8 @@ def coded_sizes(sizes: Sequence[tuple[int, int]]) -> dict[tuple[int, int], tuple
     for height, width in sorted(set(sizes)):
         first = size_by_coded.setdefault((coded_side(height), coded_side(width)), (height, width))
         if first != (height, width):
-            raise FormatError(
-                f"frames of {first[0]}x{first[1]} and {height}x{width} cannot be told apart as video; take cameras of "
-                "one size, or convert them again with --image-size"
-            )
+            problem = f"frames of {first[0]}x{first[1]} and {height}x{width} cannot be told apart as video"
+            raise FormatError(f"{problem}; take cameras of one size, or convert them again with --image-size")
     return size_by_coded
 
 

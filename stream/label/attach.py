@@ -214,10 +214,8 @@ def _check_name(name: str | None, columns: Sequence[str], table: Any) -> str:
     elif name is None and isinstance(table, str | os.PathLike):
         name = Path(table).stem
     if not isinstance(name, str) or not re.fullmatch(NAME, name) or len(name) > 100:
-        raise ArgumentError(
-            f"name={name!r:.120}; name the labels of {', '.join(columns)} with letters, digits and _ . + - to begin "
-            "with a letter or digit, such as 'progress'"
-        )
+        expected = "with letters, digits and _ . + - to begin with a letter or digit, such as 'progress'"
+        raise ArgumentError(f"name={name!r:.120}; name the labels of {', '.join(columns)} {expected}")
     return name
 
 

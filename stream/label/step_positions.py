@@ -101,11 +101,10 @@ class StepPositions:
             return [key_name for key_name in key_names if key_name in ("dataset", "index")]
         number_keys = [key for key in EPISODE_KEYS if key in key_names and self._is_number_in_split(key)]
         if number_keys and len(self.splits) > 1:
+            problem = f"{number_keys[0]} is a number in a split, and dataset {self.dataset} has several"
             split_names = ", ".join(split.split for split in self.splits)
-            raise ArgumentError(
-                f"{table.name}: {number_keys[0]} is a number in a split, and dataset {self.dataset} has several; name "
-                f"one with --split ({split_names}), or name episodes by episode_id"
-            )
+            remedy = f"name one with --split ({split_names}), or name episodes by episode_id"
+            raise ArgumentError(f"{table.name}: {problem}; {remedy}")
         return [key_name for key_name in key_names if key_name != "index"]
 
     def _is_number_in_split(self, key_name: str) -> bool:
