@@ -24,9 +24,8 @@ EXIT_PIPE = 141
 class StreamError(Exception):
     """Base class of all errors of this project, including the conversion.
 
-    Attributes:
-        refused: True if the same call would fail again: the caller has to change something first. Commands then end
-            with exit code 2 instead of 1.
+    ``refused`` is True if the same call would fail again: the caller has to change something first. Commands then end
+    with exit code 2 instead of 1.
     """
 
     refused = False
@@ -57,11 +56,7 @@ class LimitError(StreamError, RuntimeError):
 
 
 class WorkerError(StreamError, RuntimeError):
-    """A worker process that ended, or a transform that failed in one.
-
-    Attributes:
-        step: Batch that the worker was making, -1 if unknown.
-    """
+    """A worker process that ended, or a transform that failed in one; ``step`` is its batch, -1 if unknown."""
 
     def __init__(self, message: str, *, step: int = -1) -> None:
         super().__init__(message)

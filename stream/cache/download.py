@@ -33,14 +33,9 @@ class FetchError(StreamError):
 
 @dataclass(frozen=True, kw_only=True)
 class Download:
-    """A file to copy.
+    """A file of a folder to copy to ``target``; ``source`` is its name in the folder if that differs.
 
-    Attributes:
-        folder: Folder of the source.
-        target: Path of the copy.
-        entry: Size and SHA-256 in the manifest.
-        source: File name at the source, by default that of the copy.
-        damaged: Damaged file that the copy replaces.
+    ``entry`` is its size and SHA-256 in the manifest, and ``damaged`` the damaged file that the copy replaces.
     """
 
     folder: Folder

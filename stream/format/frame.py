@@ -167,9 +167,7 @@ class StoredCamera:
     """A camera with stored frames.
 
     Attributes:
-        name, role: Name and role in the registry.
         sizes: Sizes of its frames, (height, width) in pixels.
-        is_depth: Whether the frames are depth maps.
         codec: Codec of colour frames.
         gop: Frames of a record, 1 except for chunks of video. The frame of step t has the number t % gop in its record.
     """

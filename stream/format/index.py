@@ -37,12 +37,9 @@ _AT_ONCE = 64 << 20
 
 @dataclass(frozen=True, eq=False)
 class SplitIndex:
-    """An open split of a dataset.
+    """An open split of a dataset, number ``member`` of the mixture.
 
     Attributes:
-        member: Number of the dataset in the mixture.
-        dataset, split: Names.
-        folder: Folder of the split.
         remote: Location of the split's shards if they are read in place, else None.
         episodes, steps, records: Tables of the index; ``steps`` includes the columns of labels.
     """

@@ -59,12 +59,7 @@ class FileEntry(_Model):
 
 
 class TableEntry(FileEntry):
-    """One table of an index.
-
-    Attributes:
-        columns: XXH3 of each column (64 bits in hex), for loaders to check the columns that they use; see
-            ``stream.format.table.hash_column``.
-    """
+    """One table of an index. ``columns`` has the XXH3 of each column (64 bits in hex), see ``hash_column``."""
 
     columns: dict[str, Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]]
 
@@ -104,10 +99,8 @@ class ShardEntry(_Model):
 class SplitEntry(_Model):
     """One split: its totals, its shards in the order of the source, the tables of its index, and those of its labels.
 
-    A table of labels has a row for each step, and columns that were added after the conversion.
-
-    Attributes:
-        instruction: The only instruction of the split, empty where no step has one; None where there are several.
+    A table of labels has a row for each step, and columns that were added after the conversion. ``instruction`` is the
+    only instruction of the split, empty where no step has one; None where there are several.
     """
 
     episodes: _COUNT

@@ -92,25 +92,14 @@ class MemberEntry(Entry):
 
 
 class Phase(Entry):
-    """A phase of a schedule.
-
-    Attributes:
-        until: Step at which the next phase begins; None for the last phase.
-        weights: Weight of each member; members that are not named have weight 0.
-    """
+    """Weights of the members (0 if not named) before step ``until``, None for the last phase of a schedule."""
 
     until: Annotated[Annotated[int, Field(ge=1, strict=True)] | None, BeforeValidator(_plain_number)] = None
     weights: Annotated[dict[Text, _Weight], Field(min_length=1)]
 
 
 class MixtureFile(Entry):
-    """A mixture.
-
-    Attributes:
-        description: One sentence.
-        members: Members by name.
-        schedule: Phases of the weights; empty if the members' own weights hold for all steps.
-    """
+    """A mixture: members by name, and phases of their weights, none if the members' own weights hold for all steps."""
 
     description: str = ""
     members: Annotated[dict[Text, MemberEntry], Field(min_length=1)]

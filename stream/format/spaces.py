@@ -54,12 +54,9 @@ class Space(BaseModel):
     """A loader's fields of a space; a vector without terms has no column.
 
     Attributes:
-        action: Terms of the column ``action_<space>``.
-        state: Terms of the column ``state_<space>``.
         unknown_units: Names of the dimensions whose unit is not known.
         unmapped: Reason why the dataset does not map to this space.
-        drop_first: Count of steps without an action at the start of an episode.
-        drop_last: The same at its end.
+        drop_first, drop_last: Count of steps without an action at the start and the end of an episode.
     """
 
     action: _Terms = ()

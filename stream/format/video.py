@@ -75,12 +75,9 @@ def check_decoder(codec: VideoCodec, *, by: str) -> None:
 
 @dataclass(frozen=True)
 class ChunkFrame:
-    """A frame in a chunk.
+    """Frame ``number`` of a chunk, with one of some ``sizes`` (height, width).
 
-    Attributes:
-        number: Number of the frame in the chunk.
-        sizes: Heights and widths that the frame may have.
-        gop: Frames of a chunk that is not the last one of its episode, 0 if unknown.
+    ``gop`` is the count of frames of a chunk that is not the last one of its episode, 0 if unknown.
     """
 
     chunk: bytes | memoryview

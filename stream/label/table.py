@@ -31,13 +31,7 @@ _LOOKED_AT = 64 << 20
 
 @dataclass(frozen=True, eq=False)
 class LabelTable:
-    """A table to attach.
-
-    Attributes:
-        name: Name for messages.
-        schema: Columns.
-        content: Dataset of Arrow, or a reader that can be read once.
-    """
+    """A table to attach; ``name`` is for messages, and ``content`` may be a reader that can be read once."""
 
     name: str
     schema: pa.Schema

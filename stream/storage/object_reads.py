@@ -43,12 +43,10 @@ here, False if another process is reading them."""
 
 
 class Read(NamedTuple):
-    """A range of bytes [begin, end) of an object to read.
+    """A range of bytes [begin, end) of an object to read; ``traffic`` counts the requests and their bytes.
 
-    Attributes:
-        keep: Called with ``begin`` and the bytes, in the thread of the reads.
-        claim: Claims the range against other processes, and releases it; None if they do not share ranges.
-        traffic: Counts the requests and their bytes.
+    ``keep`` is called with ``begin`` and the bytes, in the thread of the reads. ``claim`` claims the range against
+    other processes, and releases it; it is None if they do not share ranges.
     """
 
     url: str

@@ -19,8 +19,7 @@ _REMOTE = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(/|$)")
 class RemoteError(StreamError):
     """A request that an object store did not fulfil.
 
-    Attributes:
-        refused: True if retrying cannot help: no such bucket, no credentials, no permission, a missing library.
+    ``refused`` is True if retrying cannot help: no such bucket, no credentials, no permission, a missing library.
     """
 
     def __init__(self, message: str, *, refused: bool = False) -> None:

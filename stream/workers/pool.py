@@ -100,9 +100,7 @@ class Worker:
 class WorkerPool:
     """Workers that make batches; raise WorkerError if one cannot be started.
 
-    Attributes:
-        workers: Workers that run.
-        lost: Error of the first worker that was lost, if any.
+    ``workers`` are those that run, and ``lost`` is the error of the first one that was lost, if any.
     """
 
     def __init__(self, setup: Setup, num_workers: int) -> None:

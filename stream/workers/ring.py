@@ -25,12 +25,9 @@ _REMEDY = "take a smaller batch_size, fewer num_workers or a smaller prefetch"
 
 
 class Slot:
-    """Shared memory of ``size`` bytes for one batch.
+    """Shared memory of ``size`` bytes for one batch; its file descriptor ``fd`` also identifies it in its ring.
 
-    Attributes:
-        fd: File descriptor, which also identifies the slot in its ring.
-        map: Mapped memory.
-        unlock: Function to call before the memory is unmapped; None if it is not page-locked.
+    ``unlock`` is called before the memory ``map`` is unmapped; it is None if the memory is not page-locked.
     """
 
     def __init__(self, size: int) -> None:
