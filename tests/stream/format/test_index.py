@@ -75,6 +75,7 @@ def test_a_split_is_opened_with_its_tables_and_shards(converted: Path) -> None:
         shards, firsts = index.records.array("shard"), index.shards.first_records
         expected = np.repeat(np.arange(len(index.shards)), np.diff(firsts))
         np.testing.assert_array_equal(shards, expected)
+        assert firsts[0] == 0
         assert index.shards.episodes.tolist() == [
             int((index.episodes.array("shard") == shard).sum()) for shard in range(len(index.shards))
         ]
