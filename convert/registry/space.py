@@ -207,7 +207,7 @@ class Space(Entry):
             derived_column = next((name for name in DERIVED if name == f"{vector_name}_{space_name}"), None)
             if derived_column is None:
                 raise ValueError(f"{space_name}: is no space of the {vector_name}")
-            dimension_names = space_names(space_name, terms)
+            dimension_names = space_names(space_name, ((term.dims, term.names) for term in terms))
             num_dimensions = sum(term.size for term in terms)
             if num_dimensions != len(dimension_names):
                 raise ValueError(

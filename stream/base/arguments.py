@@ -84,10 +84,7 @@ def run_command(
 ) -> int:
     """Run a command and return its exit code; an error becomes one line on standard error.
 
-    Args:
-        command: Function that prints the result, and may return an exit code.
-        path: File or folder to name for an OSError that names none.
-        interrupted: Line to print after Ctrl-C.
+    ``path`` is named for an OSError that names no file, and ``interrupted`` is printed after Ctrl-C.
     """
     try:
         exit_code = command()
@@ -140,9 +137,7 @@ def whole_number(least: int) -> Callable[[str], int]:
 def printable(text: str, *, latin: bool = False) -> str:
     r"""Return a text as one line, with control characters escaped.
 
-    Args:
-        text: Any text.
-        latin: Escape letters beyond Latin-1 too; Pillow's font lacks them.
+    ``latin`` escapes letters beyond Latin-1 too; Pillow's font lacks them.
 
     >>> print(printable("put 红 there\x1b"), printable("put 红 there", latin=True))
     put 红 there\x1b put \u7ea2 there

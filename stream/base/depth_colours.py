@@ -24,11 +24,9 @@ def depth_range(depth: np.ndarray) -> tuple[float, float]:
 
 
 def colour_depth(depth: np.ndarray, depth_ends: tuple[float, float]) -> np.ndarray:
-    """Return depth maps in colours, uint8 [..., H, W, 3]: red near, blue far, black where nothing was measured.
+    """Return depth maps uint16 [..., H, W] in colours, uint8 [..., H, W, 3]: red near, blue far, black where unknown.
 
-    The colours are the polynomials of Google's Turbo map (A. Mikhailov, 2019).
-
-    ``depth`` is uint16 [..., H, W] in millimetres; the colours change between the near and far depth of ``depth_ends``.
+    ``depth_ends`` are the near and far depth in mm. The colours are those of Google's Turbo map (A. Mikhailov, 2019).
     """
     near, far = depth_ends
     # Both ends of the map are nearly black, which is the colour of pixels without a depth.

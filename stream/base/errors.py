@@ -24,9 +24,8 @@ EXIT_PIPE = 141
 class StreamError(Exception):
     """Base class of all errors of this project, including the conversion.
 
-    Attributes:
-        refused: True if the same call would fail again: the caller has to change something first. Commands then end
-            with exit code 2 instead of 1.
+    ``refused`` is True if the same call would fail again: the caller has to change something first. Commands then end
+    with exit code 2 instead of 1.
     """
 
     refused = False
@@ -57,11 +56,7 @@ class LimitError(StreamError, RuntimeError):
 
 
 class WorkerError(StreamError, RuntimeError):
-    """A worker process that ended, or a transform that failed in one.
-
-    Attributes:
-        step: Batch that the worker was making, -1 if unknown.
-    """
+    """A worker process that ended, or a transform that failed in one; ``step`` is its batch, -1 if unknown."""
 
     def __init__(self, message: str, *, step: int = -1) -> None:
         super().__init__(message)
@@ -93,11 +88,9 @@ class RecordError(StreamError, RuntimeError):
     def __str__(self) -> str:
         step = f"step {self.step}, " if self.step >= 0 else ""
         episode = f", episode {self.episode}" if self.episode >= 0 else ""
-        return (
-            f"{step}sample {self.sample}: dataset {self.dataset}, split {self.split}, shard {self.shard}, record "
-            f"{self.record}{episode}: {self.reason}; check it with `pairstream verify`, or load with "
-            "on_error='replace'"
-        )
+        remedy = "check it with `pairstream verify`, or load with on_error='replace'"
+        record = f"dataset {self.dataset}, split {self.split}, shard {self.shard}, record {self.record}{episode}"
+        return f"{step}sample {self.sample}: {record}: {self.reason}; {remedy}"
 
 
 def closest(name: object, candidates: Iterable[str], *, noun: str) -> str:

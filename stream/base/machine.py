@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
@@ -26,10 +27,7 @@ _V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
 
 
 def available_memory(*, proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """Return the bytes available without swapping, or None if unknown: the kernel's figure or that of a control group.
-
-    ``proc`` and ``groups`` are the mount points of ``/proc`` and of the control groups.
-    """
+    """Return the bytes available without swapping, or None if unknown: the kernel's figure or a control group's."""
     available = [_machine_memory(proc)]
     for folder, is_v2 in own_groups("memory", proc=proc, groups=groups):
         available.append(_group_memory(folder, *(_V2 if is_v2 else _V1)))
@@ -37,12 +35,9 @@ def available_memory(*, proc: Path = Path("/proc"), groups: Path = Path("/sys/fs
 
 
 def _machine_memory(proc: Path) -> int | None:
-    try:
-        for line in (proc / "meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    except (OSError, ValueError, IndexError):
-        pass
+    with contextlib.suppress(OSError):
+        if match := re.search(r"^MemAvailable: +(\d+)", (proc / "meminfo").read_text(), re.MULTILINE):
+            return int(match[1]) * 1024
     return None
 
 
@@ -60,11 +55,7 @@ def _group_memory(folder: Path, limit_file: str, usage_file: str, inactive_key: 
 def own_groups(controller: str, *, proc: Path, groups: Path) -> Iterator[tuple[Path, bool]]:
     """Yield the folders of this process's control groups, from its own group up to the mount point.
 
-    Args:
-        controller: ``memory`` or ``cpu``.
-
-    Yields:
-        Folder, and whether it is of version 2 of the control groups.
+    ``controller`` is ``memory`` or ``cpu``. A folder comes with whether it is of version 2 of the control groups.
     """
     try:
         lines = (proc / "self" / "cgroup").read_text().splitlines()
@@ -89,11 +80,8 @@ def usable_processors(
     """Return the number of processors for this process and its children, at least 1.
 
     It is the share of one rank in the processors that the ranks of this machine have together, and no more than the
-    process's own affinity. A control group's quota is rounded down.
-
-    Args:
-        environment: Environment with the ranks of this machine: ``LOCAL_WORLD_SIZE`` of ``torchrun``, or
-            ``SLURM_STEP_TASKS_PER_NODE`` of ``srun``.
+    process's own affinity. A control group's quota is rounded down. ``environment`` has the ranks of this machine:
+    ``LOCAL_WORLD_SIZE`` of ``torchrun``, or ``SLURM_STEP_TASKS_PER_NODE`` of ``srun``.
     """
     own_processors = len(os.sched_getaffinity(0))
     local_ranks, shared_processors = _local_ranks(environment)

@@ -17,8 +17,7 @@ Scalar = bool | int | float | str
 def plain_scalar(value: Any, *, context: str) -> Scalar:
     """Return a number, text or truth value of any library as Python's own type.
 
-    Raises:
-        ArgumentError: The value is something else, or NaN, which equals nothing.
+    Raises ArgumentError for anything else, and for NaN, which equals nothing.
 
     >>> plain_scalar(__import__("numpy").int64(3), context="step")
     3
@@ -47,17 +46,16 @@ def kind_of(value: Scalar) -> str:
 def plain_values(values: Any, *, context: str) -> list[Scalar]:
     """Return the distinct values of a collection or iterator, sorted; all are floats if any is.
 
-    Raises:
-        ArgumentError: The argument is not a collection, or its values are of several kinds.
+    Raises ArgumentError for anything else, and for values of several kinds.
 
     >>> plain_values((3, 1, 3), context="step"), plain_values({2, 0.5}, context="step")
     ([1, 3], [0.5, 2.0])
     """
     try:
-        value_list = None if isinstance(values, str | bytes | Mapping) else list(values)
+        value_list = list(values)
     except TypeError:
         value_list = None
-    if value_list is None:
+    if value_list is None or isinstance(values, str | bytes | Mapping):
         raise ArgumentError(f"{context}: {values!r:.100}; expected a list of values")
     scalars = [plain_scalar(value, context=context) for value in value_list]
     kinds = sorted({kind_of(value) for value in scalars})
@@ -90,11 +88,7 @@ def canonical_columns(argument: str, columns: Any) -> Any:
 
 
 def canonical_choice(argument: str, value: Any) -> Any:
-    """Return ``episodes`` or ``keep_ranges`` in JSON form: arrays and tuples become lists, paths absolute texts.
-
-    Raises:
-        ArgumentError: The argument has another form.
-    """
+    """Return ``episodes`` or ``keep_ranges`` in JSON form: arrays and tuples become lists, paths absolute texts."""
     if value is None:
         return None
     # A loader.json is opened in other folders too.

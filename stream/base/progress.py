@@ -10,8 +10,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-_PAUSE = 0.5
-_PAUSE_OF_LINES = 30.0
+_PAUSE, _PAUSE_OF_LINES = 0.5, 30.0
 """Seconds between two looks on a terminal, and between two lines elsewhere."""
 
 
@@ -19,24 +18,16 @@ class Progress:
     """A context manager that shows a line while a command works.
 
     A terminal gets one line that is updated in place and removed at the end. Another stream, such as a log, gets a
-    plain line every 30 seconds.
-
-    Args:
-        total: Work to do, in units.
-        unit: Plural noun of what is counted, ``B`` for bytes.
-        stream: Stream to write to, or None for no output.
-        label: Verb or noun before the figures.
+    plain line every 30 seconds. Nothing is shown with ``stream`` None.
 
     Attributes:
-        done: Work done, in units.
+        done: Work done, in units (``B`` is for bytes) of which there are ``total``.
         failed: Count of failures so far.
     """
 
     pause = _PAUSE
-    """Seconds between two looks on a terminal."""
     keeps_last = False
     """Whether the last line stays, and appears in a log however short the command was."""
-
     failures = "failed"
     """Words after the count of failures."""
 

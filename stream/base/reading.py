@@ -13,8 +13,7 @@ from stream.base.errors import FormatError
 def check_regular(file_path: str | Path) -> int:
     """Return the size of a file in bytes; symbolic links are followed.
 
-    Raises:
-        OSError: The file is missing, or it is a folder, a device or a pipe; reading a device might never end.
+    Raises OSError for a missing file, a folder, a device and a pipe; reading a device might never end.
     """
     file_status = os.stat(file_path)
     if stat.S_ISDIR(file_status.st_mode):
@@ -25,12 +24,7 @@ def check_regular(file_path: str | Path) -> int:
 
 
 def read_limited(file_path: str | Path, limit: int) -> bytes:
-    """Return the content of a file of at most ``limit`` bytes; symbolic links are followed.
-
-    Raises:
-        FormatError: The file has more bytes.
-        OSError: The file cannot be read, or ``check_regular`` refuses it.
-    """
+    """Return the content of a file; raise FormatError beyond ``limit`` bytes, and OSError as ``check_regular`` does."""
     if check_regular(file_path) > limit:
         raise FormatError(f"larger than {limit:,} bytes")
     return Path(file_path).read_bytes()

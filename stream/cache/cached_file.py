@@ -38,11 +38,8 @@ class CachedFile(RecordFile):
     Args:
         shard_path: File of the shard in the cache if ``pairstream fetch`` has copied all of it; otherwise its
             ``cached_copy`` has the records that were read.
-        url: Address of the shard.
         size: Size in bytes in the manifest.
-        quota: Quota of the cache.
         span: Approximate count of bytes that are read together.
-        traffic: Counts the requests and their bytes.
     """
 
     def __init__(
@@ -63,11 +60,7 @@ class CachedFile(RecordFile):
             self._fd = self._open()
 
     def ahead(self, records: Iterable[tuple[int, int]]) -> list[Read]:
-        """Return the reads of the records that are not in the cache; reads of neighbours are joined.
-
-        Args:
-            records: Position and size of each record.
-        """
+        """Return the reads of the records that are not in the cache, by position and size; neighbours are joined."""
         self._touch()
         reads: list[Read] = []
         # Larger units are not joined, so that all processes read the same ranges.
@@ -161,8 +154,7 @@ class CachedFile(RecordFile):
     def _claim(self, begin: int, end: int, *, take: bool) -> bool | None:
         """Lock bytes for this process, or release them; the kernel releases them with the process.
 
-        Returns:
-            None if the bytes are in the cache, so that nothing needs a lock; False if another process is reading them.
+        Returns None if the bytes are in the cache and need no lock, and False if another process is reading them.
         """
         lock_kind = fcntl.F_WRLCK if take else fcntl.F_UNLCK
         lock = struct.pack("hhqqi", lock_kind, os.SEEK_SET, begin, end - begin, 0)

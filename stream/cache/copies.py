@@ -63,16 +63,11 @@ class RemoteCatalog(Catalog):
     def copy(
         self, needed: Iterable[tuple[Dataset, Collection[str]]], local: Path, *, jobs: int, whole_index: bool = False
     ) -> tuple[list[DatasetCopy], list[Download]]:
-        """Copy files to a local root; only one process of this machine does so at a time.
+        """Copy files to a local root, one process of a machine at a time; return the copies and their files.
 
         Args:
             needed: Datasets of this catalog, and the names of the shards to copy.
-            local: Folder of the copy.
-            jobs: Number of files to copy at the same time.
             whole_index: Whether to copy the index of all splits, not only of splits with these shards.
-
-        Returns:
-            Content of the copy, and the files that were copied.
 
         Raises:
             ArgumentError: The folder cannot be made, or holds a different conversion.
@@ -86,18 +81,13 @@ class RemoteCatalog(Catalog):
         except OSError as error:
             raise ArgumentError(f"{local}: cannot be created: {error.strerror}; choose another folder") from None
         with lock_folder(local, doing="fetches into"), ExitStack() as stack:
-            copies = [
-                _plan_copy(dataset, frozenset(shard_names), self._source, local, whole_index=whole_index)
-                for dataset, shard_names in needed
-            ]
+            copies = [_plan_copy(*pair, self._source, local, whole_index=whole_index) for pair in needed]
             files = [file for copy in copies for file in copy.files]
             total_bytes = sum(file.entry.bytes for file in files)
             free_bytes = shutil.disk_usage(local).free
             if total_bytes > free_bytes:
-                raise FetchError(
-                    f"{local}: {human_bytes(total_bytes)} are to be fetched and {human_bytes(free_bytes)} are free; "
-                    "free some space, or fetch a smaller split"
-                )
+                sizes = f"{human_bytes(total_bytes)} are to be fetched and {human_bytes(free_bytes)} are free"
+                raise FetchError(f"{local}: {sizes}; free some space, or fetch a smaller split")
             incomplete = [copy for copy in copies if not copy.done]
             for copy in incomplete:
                 # fetched.json names the conversion before the first file is copied.
@@ -112,10 +102,8 @@ class RemoteCatalog(Catalog):
     def check_converted(self, *folders: str) -> None:
         """Raise ArgumentError if the root, or some folders of a dataset, hold no complete conversion."""
         if folders or not self.complete:
-            raise ArgumentError(
-                f"{self._source}: holds no complete conversion{' of it' if folders else ''}; expected "
-                f"<dataset>/<version>/{MANIFEST_NAME} below the root"
-            )
+            remedy = f"expected <dataset>/<version>/{MANIFEST_NAME} below the root"
+            raise ArgumentError(f"{self._source}: holds no complete conversion{' of it' if folders else ''}; {remedy}")
 
     def _read(self, name: str, version: str) -> Dataset:
         folder = self._source / name / version
@@ -135,12 +123,8 @@ class DatasetCopy:
 
     Attributes:
         dataset: Dataset of the source, with its complete manifest.
-        folder: Folder of the source.
-        target: Folder of the copy.
-        names: Names of all shards of the dataset, in order.
-        needed: Names of the shards that the mixture needs.
-        fetched: Names of the shards that were fetched before.
-        files: Files that are missing at the target.
+        names: Names of all shards of the dataset, in order; ``needed`` are those of the mixture, and ``fetched`` those
+            that were fetched before.
         mirrors: Whether the target has only the labels of the source, as in a cache.
         done: Whether the target is complete.
     """
@@ -172,18 +156,21 @@ def _open_source(root: str) -> Folder:
 
 
 def _plan_copy(
-    dataset: Dataset, needed: frozenset[str], source: Folder, local: Path, *, whole_index: bool
+    dataset: Dataset, shards_needed: Collection[str], source: Folder, local: Path, *, whole_index: bool
 ) -> DatasetCopy:
-    """Return the files to fetch for a dataset, and remove partial files of a fetch that was killed.
-
-    Raises:
-        ArgumentError: The target holds a different conversion.
-    """
+    """Return the files to fetch for a dataset, and remove partial files of a fetch that was killed."""
     folder, target = source / dataset.name / dataset.version, local / dataset.name / dataset.version
-    manifest = dataset.manifest
+    manifest, needed = dataset.manifest, frozenset(shards_needed)
     shard_names = tuple(shard.name for entry in manifest.splits.values() for shard in entry.shards)
-    fetched_file, old_manifest = read_fetched(target), _read_target(target)
-    reindexed = _check_conversion(target, folder, manifest, old_manifest, fetched_file)
+    fetched_file = read_fetched(target)
+    try:
+        old_manifest = read_manifest(target) if (target / MANIFEST_NAME).exists() else None
+    except FormatError as error:
+        raise ArgumentError(f"{str(error).partition(';')[0]}; remove {target}, or choose another folder") from None
+    conversion = old_manifest or fetched_file
+    reindexed = conversion is not None and conversion.data != manifest.data
+    if reindexed and (old_manifest is None or _conversion(old_manifest) != _conversion(manifest)):
+        raise ArgumentError(f"{target}: holds another conversion than {folder}; remove it, or choose another folder")
     for partial_file in target.rglob(f".*{PARTIAL}"):
         partial_file.unlink(missing_ok=True)
     # Without fetched.json a target with a manifest is complete.
@@ -195,12 +182,13 @@ def _plan_copy(
     for split, entry in manifest.splits.items():
         old_labels = _labels_of(old_manifest, split)
         split_folder, split_target = folder / split, target / split
-        needs_index = whole_index or _has_shards(entry, needed | fetched)
+        # The index of a split without shards is always fetched.
+        copied_shards = [shard for shard in entry.shards if shard.name in needed | fetched]
+        needs_index = bool(whole_index or copied_shards or not entry.shards)
         tables = {table_file(kind): table for kind, table in entry.index.items() if needs_index}
         shards = {shard_file(shard.name): shard.file for shard in entry.shards if shard.name in needed}
-        files += _missing_files(
-            split_folder, split_target, tables, shards, reindexed=reindexed, max_compared=max_compared
-        )
+        files += _missing_files(split_folder, split_target, tables, reindexed=reindexed, max_compared=max_compared)
+        files += _missing_files(split_folder, split_target, shards, reindexed=False, max_compared=0)
         if needs_index:
             files += _missing_labels(split_folder, split_target, entry.labels, old_labels, max_compared=max_compared)
         if mirrors:
@@ -223,50 +211,19 @@ def _plan_copy(
     )
 
 
-def _read_target(target: Path) -> Manifest | None:
-    """Return the manifest of a copy, None without one; raises ArgumentError if it cannot be read."""
-    try:
-        return read_manifest(target) if (target / MANIFEST_NAME).exists() else None
-    except FormatError as error:
-        raise ArgumentError(f"{str(error).partition(';')[0]}; remove {target}, or choose another folder") from None
-
-
-def _has_shards(entry: SplitEntry, shard_names: Collection[str]) -> bool:
-    """Return whether a split has one of some shards, or none at all: its index is then always fetched."""
-    return not entry.shards or any(shard.name in shard_names for shard in entry.shards)
-
-
 def _labels_of(manifest: Manifest | None, split: str) -> dict[str, TableEntry]:
     """Return the labels of a split in a manifest; none if it lacks the split."""
     return dict(manifest.splits[split].labels) if manifest and split in manifest.splits else {}
 
 
-def _check_conversion(
-    target: Path, folder: Folder, manifest: Manifest, old_manifest: Manifest | None, fetched_file: Fetched | None
-) -> bool:
-    """Return whether the source was indexed again since the copy; raises ArgumentError for another conversion."""
-    conversion = old_manifest or fetched_file
-    reindexed = conversion is not None and conversion.data != manifest.data
-    if reindexed and not (old_manifest and _same_shards(old_manifest, manifest)):
-        raise ArgumentError(f"{target}: holds another conversion than {folder}; remove it, or choose another folder")
-    return reindexed
-
-
 def _missing_files(
-    folder: Folder,
-    target: Path,
-    tables: Mapping[str, FileEntry],
-    shards: Mapping[str, FileEntry],
-    *,
-    reindexed: bool,
-    max_compared: int | None,
+    folder: Folder, target: Path, entries: Mapping[str, FileEntry], *, reindexed: bool, max_compared: int | None
 ) -> Iterator[Download]:
-    """Yield the tables and shards of a split, by file name, that the target lacks; all tables if reindexed."""
-    for file_name, entry in {**tables, **shards}.items():
-        path, is_table = target / file_name, file_name in tables
-        is_intact = _is_intact(path, entry, max_compared=max_compared if is_table else 0)
-        if not is_intact or (reindexed and is_table):
-            damaged = path if path.exists() and not (is_intact or reindexed) else None
+    """Yield the files of a split, by name, that the target lacks; all if they were made again."""
+    for file_name, entry in entries.items():
+        path = target / file_name
+        if reindexed or not _is_intact(path, entry, max_compared=max_compared):
+            damaged = path if path.exists() and not reindexed else None
             yield Download(folder=folder, target=path, entry=entry, damaged=damaged)
 
 
@@ -300,10 +257,10 @@ def _is_intact(path: Path, entry: FileEntry, *, max_compared: int | None) -> boo
     return (max_compared is not None and entry.bytes > max_compared) or describe_file(path).sha256 == entry.sha256
 
 
-def _same_shards(old: Manifest, new: Manifest) -> bool:
-    """Return whether two manifests belong to one conversion; their indexes may differ."""
-    shards = [{split: entry.shards for split, entry in manifest.splits.items()} for manifest in (old, new)]
-    return shards[0] == shards[1] and (old.source, old.parameters) == (new.source, new.parameters)
+def _conversion(manifest: Manifest) -> tuple[object, ...]:
+    """Return the parts of a manifest that are the same if its dataset was only indexed again."""
+    shards = {split: entry.shards for split, entry in manifest.splits.items()}
+    return shards, manifest.source, manifest.parameters
 
 
 def _check_columns(target: Path, split: str, labels: Mapping[str, TableEntry], entry: SplitEntry) -> None:
@@ -312,11 +269,9 @@ def _check_columns(target: Path, split: str, labels: Mapping[str, TableEntry], e
     for labels_name, table in labels.items():
         for column in table.columns:
             if labels_name not in entry.labels and column in source_names:
-                raise ArgumentError(
-                    f"{target / split}: labels {labels_name} here and labels {source_names[column]} of the source both "
-                    f"have the column {column!r}; remove those here with `pairstream label ROOT DATASET --remove "
-                    f"{labels_name}`"
-                )
+                problem = f"labels {labels_name} here and labels {source_names[column]} of the source both have the"
+                remedy = f"remove those here with `pairstream label ROOT DATASET --remove {labels_name}`"
+                raise ArgumentError(f"{target / split}: {problem} column {column!r}; {remedy}")
 
 
 def _with_local_labels(target: Path, content: bytes) -> bytes:

@@ -33,14 +33,9 @@ class FetchError(StreamError):
 
 @dataclass(frozen=True, kw_only=True)
 class Download:
-    """A file to copy.
+    """A file of a folder to copy to ``target``; ``source`` is its name in the folder if that differs.
 
-    Attributes:
-        folder: Folder of the source.
-        target: Path of the copy.
-        entry: Size and SHA-256 in the manifest.
-        source: File name at the source, by default that of the copy.
-        damaged: Damaged file that the copy replaces.
+    ``entry`` is its size and SHA-256 in the manifest, and ``damaged`` the damaged file that the copy replaces.
     """
 
     folder: Folder
@@ -57,13 +52,7 @@ def count_damaged(files: Iterable[Download]) -> dict[str, int]:
 
 
 def download(files: Sequence[Download], *, jobs: int) -> None:
-    """Copy files, and show the progress.
-
-    After an error complete files stay, and partial files are removed.
-
-    Args:
-        files: Files to copy.
-        jobs: Number of threads.
+    """Copy files with ``jobs`` threads, and show the progress; after an error complete files stay, partial ones go.
 
     Raises:
         FetchError: A file differs from its manifest.
@@ -106,10 +95,8 @@ def _copy(file: Download, readers: ThreadPoolExecutor, progress: Progress, stop:
             os.fsync(sink.fileno())
         if digest.hexdigest() != file.entry.sha256:
             _check_size(file, source_name)
-            raise FetchError(
-                f"{file.folder}/{source_name}: its SHA-256 is not that of its manifest; fetch again, and if that does "
-                "not help, the root is damaged: check it with `pairstream verify`"
-            )
+            remedy = "fetch again, and if that does not help, the root is damaged: check it with `pairstream verify`"
+            raise FetchError(f"{file.folder}/{source_name}: its SHA-256 is not that of its manifest; {remedy}")
         rename_durably(temporary, file.target)
         cached_copy(file.target).unlink(missing_ok=True)
     except (FileNotFoundError, RemoteError):

@@ -26,10 +26,7 @@ _log = logging.getLogger("stream")
 class CacheQuota:
     """The quota of a cache in one process. Processes share only the files on the disk.
 
-    Args:
-        folder: Folder of the cache.
-        max_bytes: Most bytes of records, None for no bound. Between two checks a process may exceed it by a 64th of it
-            or 256 MB.
+    ``max_bytes`` of records is None for no bound. Between two checks a process may exceed it by a 64th of it or 256 MB.
     """
 
     def __init__(self, folder: Path, max_bytes: int | None) -> None:

@@ -13,16 +13,9 @@ from stream.storage.remote import Traffic
 def open_records(
     split_index: SplitIndex, shard_number: int, *, neighbours: int = 1, traffic: Traffic | None = None
 ) -> RecordFile:
-    """Open the records of a shard.
+    """Open the records of a shard; raise FormatError if a local file is missing or has another size.
 
-    Args:
-        split_index: Index of the split.
-        shard_number: Number of the shard.
-        neighbours: Count of remote records that are read together.
-        traffic: Counts the requests to the store and their bytes.
-
-    Raises:
-        FormatError: A local file is missing or has another size.
+    ``neighbours`` is the count of remote records that are read together. ``traffic`` counts the requests to the store.
     """
     shards, remote = split_index.shards, split_index.remote
     shard_path, shard_bytes = split_index.record_path(shard_number), int(shards.sizes[shard_number])

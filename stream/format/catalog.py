@@ -16,7 +16,7 @@ from stream.base.errors import ArgumentError, FormatError, closest
 from stream.format.fields import Fields, read_fields
 from stream.format.manifest import Fetched, Manifest, read_fetched, read_manifest
 from stream.format.names import FETCHED_NAME, MANIFEST_NAME, TableKind
-from stream.format.shards import SplitShards
+from stream.format.record_file import SplitShards
 from stream.storage.remote import CachedRoot, LocalFolder, checked_url, is_remote
 from stream.storage.remote_folder import Folder
 
@@ -32,8 +32,6 @@ class Dataset:
     """A converted dataset.
 
     Attributes:
-        name: Name of the dataset, the first folder below the root.
-        version: Name of the folder below it.
         folder: ``ROOT/<dataset>/<version>``.
         manifest: Manifest without its lists of shards, which take much memory as objects.
         shards: Shards by split.
@@ -77,26 +75,21 @@ class Dataset:
     def fingerprint(self, columns: Iterable[tuple[str, TableKind, str]]) -> str:
         """Return a hash of columns (split, table, name), independent of the rest of the manifest.
 
-        Raises:
-            FormatError: The manifest has no such column.
+        Raises FormatError if the manifest lacks a column.
         """
         column_entries = []
         for split, kind, column_name in sorted(set(columns)):
             entry = self.manifest.splits[split]
             column_hashes = entry.columns(kind)
             if column_name not in column_hashes:
-                raise FormatError(
-                    f"{self.folder / MANIFEST_NAME}: no column {column_name!r} of {kind}; convert this dataset again"
-                )
+                problem = f"no column {column_name!r} of {kind}; convert this dataset again"
+                raise FormatError(f"{self.folder / MANIFEST_NAME}: {problem}")
             column_entries.append((split, kind, column_name, getattr(entry, kind), column_hashes[column_name]))
         return hashlib.sha256(json.dumps(column_entries).encode()).hexdigest()[:16]
 
 
 class Catalog:
-    """The datasets below a root; each manifest is read once, when its dataset is opened.
-
-    Args:
-        root: Folder that ``convert.run`` wrote to.
+    """The datasets below a root that ``convert.run`` wrote; each manifest is read once, when its dataset is opened.
 
     Attributes:
         root: Local folder of manifests and indexes.
@@ -112,10 +105,10 @@ class Catalog:
             raise ArgumentError(f"root={root!r:.100}; expected a folder that convert.run wrote to")
         if is_remote(root):
             root = checked_url(root)
-            raise ArgumentError(
-                f"{root}: this reads local folders; bring what a mixture needs with `pairstream fetch {root} "
-                "LOCAL --mixture MIXTURE`, and open LOCAL"
+            remedy = (
+                f"bring what a mixture needs with `pairstream fetch {root} LOCAL --mixture MIXTURE`, and open LOCAL"
             )
+            raise ArgumentError(f"{root}: this reads local folders; {remedy}")
         # Files are opened later too, also by processes with another current folder.
         self.root = Path(os.path.abspath(root))
         try:
@@ -143,18 +136,15 @@ class Catalog:
     def check_converted(self, *folders: str) -> None:
         """Raise ArgumentError if the root holds a TFDS dataset, the input of ``convert.run``, or is no root.
 
-        Args:
-            folders: Patterns of folders to check; by default the root and two levels below it, unless the root holds a
-                converted dataset.
+        ``folders`` are patterns to check; by default the root and two levels below it, unless a dataset is converted.
         """
         if not folders and self.complete:
             return
         for pattern in folders or ("*/*", "*", "."):
             for file in self.root.glob(f"{pattern}/{_TFDS_FILE}"):
-                raise ArgumentError(
-                    f"{file.parent}: is a TFDS dataset that is not converted; convert it with `python -m convert.run "
-                    f"--datasets NAMES --source {file.parent.parent.parent} --output OUTPUT`, and open OUTPUT"
-                )
+                options = f"--datasets NAMES --source {file.parent.parent.parent} --output OUTPUT"
+                remedy = f"convert it with `python -m convert.run {options}`, and open OUTPUT"
+                raise ArgumentError(f"{file.parent}: is a TFDS dataset that is not converted; {remedy}")
         if folders:
             return
         if (self.root / MANIFEST_NAME).exists() or any(self.root.glob(f"*/{MANIFEST_NAME}")):
@@ -162,12 +152,10 @@ class Catalog:
         manifests = self.root.glob(f"[!.]*/*/*/{MANIFEST_NAME}")
         if nested_roots := sorted({str(manifest.parents[2]) for manifest in manifests}):
             ellipsis = f" and {len(nested_roots) - _MOST_LISTED} more" if len(nested_roots) > _MOST_LISTED else ""
-            raise ArgumentError(
-                f"{self.root}: holds roots, not datasets; give {' or '.join(nested_roots[:_MOST_LISTED])}{ellipsis}"
-            )
-        raise ArgumentError(
-            f"{self.root}: holds no complete conversion; expected <dataset>/<version>/{MANIFEST_NAME} below the root"
-        )
+            listed = " or ".join(nested_roots[:_MOST_LISTED]) + ellipsis
+            raise ArgumentError(f"{self.root}: holds roots, not datasets; give {listed}")
+        expected = f"expected <dataset>/<version>/{MANIFEST_NAME} below the root"
+        raise ArgumentError(f"{self.root}: holds no complete conversion; {expected}")
 
     @property
     def complete(self) -> list[str]:
@@ -175,10 +163,7 @@ class Catalog:
         return [dataset_name for dataset_name in self.versions if self._newest(dataset_name)]
 
     def open(self, reference: str) -> Dataset:
-        """Open a dataset.
-
-        Args:
-            reference: ``bridge`` for its highest complete version, or ``bridge:0.1.0``.
+        """Open a dataset: ``bridge`` for its highest complete version, or ``bridge:0.1.0``.
 
         Raises:
             ArgumentError: The dataset does not exist or is not complete; the message lists the closest names.
@@ -189,10 +174,9 @@ class Catalog:
             if name not in self.versions:
                 self.check_converted()
                 hint = closest(name, self.versions, noun="datasets")
-                raise ArgumentError(
-                    f"{self._source}: no dataset {name!r}; {hint}{'' if hint.endswith('?') else '.'} Convert it with "
-                    "`python -m convert.run`, or leave it out of a mixture with weight 0"
-                )
+                hint = hint if hint.endswith("?") else f"{hint}."
+                remedy = "Convert it with `python -m convert.run`, or leave it out of a mixture with weight 0"
+                raise ArgumentError(f"{self._source}: no dataset {name!r}; {hint} {remedy}")
             folder, versions = self._source / name, ", ".join(self.versions[name])
             if version and version not in self.versions[name]:
                 raise ArgumentError(f"{folder}: no version {version!r}; versions there: {versions}")
@@ -202,10 +186,9 @@ class Catalog:
                     advice = "run the same `pairstream fetch` command again to finish it"
                     raise ArgumentError(f"{folder}: its fetch is not complete; {advice}")
                 self.check_converted(f"{name}/{version or '*'}")
-                raise ArgumentError(
-                    f"{folder}: no {MANIFEST_NAME} in {version or versions}, so its conversion is not complete; run "
-                    "the same `python -m convert.run` command again to finish it"
-                )
+                problem = f"no {MANIFEST_NAME} in {version or versions}, so its conversion is not complete"
+                advice = "run the same `python -m convert.run` command again to finish it"
+                raise ArgumentError(f"{folder}: {problem}; {advice}")
             self._open[reference] = self._read(name, version)
         return self._open[reference]
 
@@ -221,10 +204,8 @@ class Catalog:
         folder = self.root / dataset_name / version
         manifest, fetched = read_manifest(folder), read_fetched(folder)
         if fetched is not None and fetched.data != manifest.data:
-            raise FormatError(
-                f"{folder}: {FETCHED_NAME} belongs to another conversion than {MANIFEST_NAME}; remove this folder, "
-                "and fetch the dataset again"
-            )
+            remedy = "remove this folder, and fetch the dataset again"
+            raise FormatError(f"{folder}: {FETCHED_NAME} belongs to another conversion than {MANIFEST_NAME}; {remedy}")
         return Dataset.of(dataset_name, version, folder, manifest, fetched)
 
     def _has(self, file_name: str, dataset_name: str, version: str) -> bool:

@@ -24,9 +24,7 @@ _MAX_BYTES = 1 << 30
 class EpisodeList:
     """Episodes to keep, or to leave out.
 
-    Attributes:
-        names: Names of episodes: ``episode_id``, or openpi's key of a DROID episode. ``*`` matches any text.
-        keeps: True to keep only these episodes, False to leave them out.
+    ``names`` are those of ``episode_id``, or openpi's keys of DROID episodes; ``*`` matches any text.
     """
 
     names: tuple[str, ...]
@@ -62,8 +60,7 @@ class EpisodeList:
 def read_by_name(value: Any, allowed: Sequence[str], argument: str) -> dict[str, Any]:
     """Return a mapping by member or dataset, empty for None, or read from a JSON file.
 
-    Raises:
-        ArgumentError: The argument is something else, or has a name that is not allowed.
+    Raises ArgumentError for anything else, and for a name that is not allowed.
     """
     content = {} if value is None else read_value(value, argument)
     if not isinstance(content, Mapping):
@@ -75,14 +72,9 @@ def read_by_name(value: Any, allowed: Sequence[str], argument: str) -> dict[str,
 
 
 def read_list(value: Any, context: str) -> EpisodeList:
-    """Return a list of episodes.
+    """Return a list of episodes; raise ArgumentError if it is something else, or a file cannot be read.
 
-    Args:
-        value: Names to keep; ``{"keep": names}`` or ``{"leave_out": names}``; or a file with names or such a mapping.
-        context: Location of the value, for messages.
-
-    Raises:
-        ArgumentError: The value is something else, or a file cannot be read.
+    ``value`` has names to keep, is ``{"keep": names}`` or ``{"leave_out": names}``, or a file with either.
     """
     content = read_value(value, context)
     keeps = True

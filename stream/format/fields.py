@@ -61,6 +61,11 @@ class SpecCamera(BaseModel):
     role: str
 
 
+def _at(*path: str, **settings: Any) -> Any:
+    """Return a field of the manifest by its path."""
+    return Field(validation_alias=AliasPath(*path), **settings)
+
+
 class Fields(BaseModel):
     """A loader's fields of ``parameters``, ``spec`` and ``image``; the keys of ``sizes`` are "HxW".
 
@@ -70,47 +75,39 @@ class Fields(BaseModel):
     """
 
     layout: Layout
-    offset: int = Field(strict=True, ge=1, le=1_000_000, validation_alias=AliasPath("parameters", "offset"))
-    frame_offsets: tuple[_Index, ...] = Field(
-        default=(), max_length=MAX_FRAMES, validation_alias=AliasPath("parameters", "frame_offsets")
+    offset: int = _at("parameters", "offset", strict=True, ge=1, le=1_000_000)
+    frame_offsets: tuple[_Index, ...] = _at("parameters", "frame_offsets", default=(), max_length=MAX_FRAMES)
+    camera: str = _at("parameters", "camera", default="")
+    cameras: tuple[str, ...] = _at("parameters", "cameras", default=(), max_length=100)
+    depth: dict[str, float | None] = _at("parameters", "depth", default_factory=dict)
+    codec: dict[str, Codec] = _at("parameters", "codec", default_factory=dict)
+    gop: dict[str, Annotated[int, Field(strict=True, ge=1, le=MAX_GOP)]] = _at(
+        "parameters", "gop", default_factory=dict
     )
-    camera: str = Field(default="", validation_alias=AliasPath("parameters", "camera"))
-    cameras: tuple[str, ...] = Field(default=(), max_length=100, validation_alias=AliasPath("parameters", "cameras"))
-    depth: dict[str, float | None] = Field(default_factory=dict, validation_alias=AliasPath("parameters", "depth"))
-    codec: dict[str, Codec] = Field(default_factory=dict, validation_alias=AliasPath("parameters", "codec"))
-    gop: dict[str, Annotated[int, Field(strict=True, ge=1, le=MAX_GOP)]] = Field(
-        default_factory=dict, validation_alias=AliasPath("parameters", "gop")
-    )
-    spec_cameras: dict[str, SpecCamera] = Field(default_factory=dict, validation_alias=AliasPath("spec", "cameras"))
-    action: _Parts = Field(default=(), validation_alias=AliasPath("spec", "action"))
-    state: _Parts = Field(default=(), validation_alias=AliasPath("spec", "state"))
-    spaces: dict[SpaceName, Space] = Field(default_factory=dict, validation_alias=AliasPath("spec", "spaces"))
-    control_frequency: float | None = Field(
-        default=None, strict=True, gt=0, le=1e5, validation_alias=AliasPath("spec", "control_frequency")
-    )
-    sizes: dict[_Size, Any] = Field(validation_alias=AliasPath("image", "sizes"))
-    camera_sizes: dict[str, dict[_Size, Any]] = Field(
-        default_factory=dict, validation_alias=AliasPath("image", "cameras")
-    )
+    spec_cameras: dict[str, SpecCamera] = _at("spec", "cameras", default_factory=dict)
+    action: _Parts = _at("spec", "action", default=())
+    state: _Parts = _at("spec", "state", default=())
+    spaces: dict[SpaceName, Space] = _at("spec", "spaces", default_factory=dict)
+    control_frequency: float | None = _at("spec", "control_frequency", default=None, strict=True, gt=0, le=1e5)
+    sizes: dict[_Size, Any] = _at("image", "sizes")
+    camera_sizes: dict[str, dict[_Size, Any]] = _at("image", "cameras", default_factory=dict)
 
     @property
     def stored_cameras(self) -> tuple[StoredCamera, ...]:
         """The cameras with stored frames, in the order of the column ``camera`` of ``records``."""
         if self.layout == "frames":
-            return tuple(
-                StoredCamera(
-                    camera,
-                    self.spec_cameras[camera].role,
-                    _pixels(self.camera_sizes[camera]),
-                    camera in self.depth,
-                    self.codec.get(camera, "jpeg"),
-                    self.gop.get(camera, 1),
-                )
-                for camera in self.cameras
-            )
+            return tuple(map(self._stored_camera, self.cameras))
         camera = next((name for name, spec in self.spec_cameras.items() if spec.path == self.camera), self.camera)
         role = self.spec_cameras[camera].role if camera in self.spec_cameras else ""
         return (StoredCamera(camera, role, _pixels(self.sizes), codec=self.codec.get(self.camera, "jpeg")),)
+
+    def _stored_camera(self, name: str) -> StoredCamera:
+        role, sizes, codec = (
+            self.spec_cameras[name].role,
+            _pixels(self.camera_sizes[name]),
+            self.codec.get(name, "jpeg"),
+        )
+        return StoredCamera(name, role, sizes, name in self.depth, codec, self.gop.get(name, 1))
 
     @model_validator(mode="after")
     def _complete(self) -> Fields:
@@ -133,11 +130,7 @@ def _pixels(size_texts: dict[str, Any]) -> tuple[tuple[int, int], ...]:
 
 
 def read_fields(manifest: Manifest, *, context: str) -> Fields:
-    """Return a loader's fields of a manifest.
-
-    Raises:
-        FormatError: A field is wrong; the message names ``context``, the field and its value.
-    """
+    """Return a loader's fields of a manifest; raise FormatError with ``context``, the field and its value."""
     try:
         return Fields.model_validate({key: getattr(manifest, key) for key in ("layout", "parameters", "spec", "image")})
     except ValidationError as error:

@@ -45,17 +45,9 @@ def frame_shape(encoded: bytes | memoryview) -> tuple[int, int]:
 
 
 def decode_frame(encoded: StoredFrame, out: np.ndarray | None = None) -> np.ndarray:
-    """Decode a stored colour frame.
+    """Decode a stored colour frame to RGB, uint8 [H, W, 3]: into ``out``, or a new array if it is None.
 
-    Args:
-        encoded: Frame, or its location in a chunk of video.
-        out: uint8 [H, W, 3] to fill, or None for a new array.
-
-    Returns:
-        uint8 [H, W, 3], RGB.
-
-    Raises:
-        FormatError: The frame is damaged, or has another size than ``out``.
+    Raises FormatError if the frame is damaged, or has another size than ``out``.
     """
     if isinstance(encoded, ChunkFrame) or encoded[: len(RAW_MAGIC)] == RAW_MAGIC:
         if isinstance(encoded, ChunkFrame):
@@ -105,8 +97,7 @@ def _raw_headers(num_frames: int, height: int, width: int) -> list[bytes]:
 class RawRecord:
     """A record of raw frames of one size, as the buffers into which it is read: no byte is copied.
 
-    Args:
-        frames: Arrays uint8 [H, W, 3], contiguous, to be filled with the frames of the record.
+    ``frames`` are arrays uint8 [H, W, 3], contiguous, to be filled with the frames of the record.
     """
 
     def __init__(self, frames: Sequence[np.ndarray]) -> None:
@@ -155,16 +146,9 @@ def depth_shape(encoded: bytes | memoryview) -> tuple[int, int]:
 
 
 def decode_depth(encoded: bytes | memoryview, out: np.ndarray | None = None) -> np.ndarray:
-    """Decode a stored depth map.
+    """Decode a stored depth map to uint16 [H, W] in millimetres: into ``out``, or a new array if it is None.
 
-    Args:
-        out: uint16 [H, W] to fill, or None for a new array.
-
-    Returns:
-        uint16 [H, W], millimetres.
-
-    Raises:
-        FormatError: It is not a depth map, is damaged, or has another size than ``out``.
+    Raises FormatError if it is not a depth map, is damaged, or has another size than ``out``.
     """
     depth_size = depth_shape(encoded)
     out = np.empty(depth_size, np.uint16) if out is None else out
@@ -183,10 +167,7 @@ class StoredCamera:
     """A camera with stored frames.
 
     Attributes:
-        name: Name in the registry.
-        role: Role in the registry.
         sizes: Sizes of its frames, (height, width) in pixels.
-        is_depth: Whether the frames are depth maps.
         codec: Codec of colour frames.
         gop: Frames of a record, 1 except for chunks of video. The frame of step t has the number t % gop in its record.
     """

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import accumulate, groupby
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -20,8 +20,8 @@ from stream.base.arguments import check_whole_number
 from stream.base.errors import ArgumentError, FormatError
 from stream.base.machine import available_memory
 from stream.format.names import LABELS, TABLE_KINDS, TableKind, label_file, shard_file, table_file, waiting_label
-from stream.format.shards import SplitShards
-from stream.format.table import CHUNK, Column, Table, hash_spans, open_table
+from stream.format.record_file import SplitShards
+from stream.format.table import CHUNK, OTHER_FILE, Column, Table, hash_spans, open_table
 from stream.storage.remote import CachedRoot
 
 if TYPE_CHECKING:
@@ -37,15 +37,10 @@ _AT_ONCE = 64 << 20
 
 @dataclass(frozen=True, eq=False)
 class SplitIndex:
-    """An open split of a dataset.
+    """An open split of a dataset, number ``member`` of the mixture.
 
     Attributes:
-        member: Number of the dataset in the mixture.
-        dataset: Name of the dataset.
-        split: Name of the split.
-        folder: Folder of the split.
         remote: Location of the split's shards if they are read in place, else None.
-        shards: Shards of the split.
         episodes, steps, records: Tables of the index; ``steps`` includes the columns of labels.
     """
 
@@ -94,9 +89,7 @@ def record_number(positions: np.ndarray, shard_row: int) -> int:
 def open_index(dataset: Dataset, split: str, *, member: int = 0) -> SplitIndex:
     """Open a split of a dataset.
 
-    Raises:
-        FormatError: A table is missing or damaged, or differs from the manifest.
-        OSError: A table cannot be read.
+    Raises FormatError if a table is missing or damaged, or differs from the manifest, and OSError if it cannot be read.
     """
     split_folder = dataset.folder / split
     entry = dataset.manifest.splits[split]
@@ -140,25 +133,20 @@ def label_path(split_folder: Path, label_name: str, label_entry: TableEntry) -> 
 
 def open_labels(split_folder: Path, entry: SplitEntry) -> list[Table]:
     """Open the tables of labels of a split; raise as ``open_index`` does."""
-
-    def opened(label_file: Path, label_entry: TableEntry) -> Table:
-        return open_table(label_file, None, entry=label_entry, rows=entry.steps)
-
     label_tables = []
     for label_name, label_entry in entry.labels.items():
-        label_file = label_path(split_folder, label_name, label_entry)
+        path = label_path(split_folder, label_name, label_entry)
         try:
-            label_tables.append(opened(label_file, label_entry))
+            label_tables.append(open_table(path, None, entry=label_entry, rows=entry.steps))
         except FormatError:
             # Another process may have renamed the file in between.
-            if (renamed_path := label_path(split_folder, label_name, label_entry)) == label_file:
+            if (renamed_path := label_path(split_folder, label_name, label_entry)) == path:
                 raise
-            label_tables.append(opened(renamed_path, label_entry))
+            label_tables.append(open_table(renamed_path, None, entry=label_entry, rows=entry.steps))
     return label_tables
 
 
-@dataclass(frozen=True)
-class EpisodeRows:
+class EpisodeRows(NamedTuple):
     """Rows of one episode in ``records`` and ``steps``."""
 
     records: range
@@ -178,10 +166,8 @@ def find_episode(dataset: Dataset, index: SplitIndex, episode: int) -> EpisodeRo
         raise ArgumentError(f"{context}: episode {episode} of {len(index.episodes):,}, counted from 0")
     fetched, shard = dataset.fetched, int(index.episodes.array("shard")[episode])
     if fetched is not None and 0 <= shard < len(index.shards) and index.shards.stem(shard) not in fetched.shards:
-        raise ArgumentError(
-            f"{context}: episode {episode} is in {index.shards.stem(shard)}, which was not fetched; bring it from "
-            f"{fetched.source} with `pairstream fetch`"
-        )
+        problem = f"episode {episode} is in {index.shards.stem(shard)}, which was not fetched"
+        raise ArgumentError(f"{context}: {problem}; bring it from {fetched.source} with `pairstream fetch`")
     rows = []
     for table, first_name, count_name in (
         (index.records, "first_record", "num_records"),
@@ -189,9 +175,8 @@ def find_episode(dataset: Dataset, index: SplitIndex, episode: int) -> EpisodeRo
     ):
         first, count = (int(index.episodes.array(name)[episode]) for name in (first_name, count_name))
         if not 0 <= first <= first + count <= len(table):
-            raise FormatError(
-                f"{index.episodes.path}: episode {episode} leads outside of records or steps; it is damaged"
-            )
+            problem = f"episode {episode} leads outside of records or steps; it is damaged"
+            raise FormatError(f"{index.episodes.path}: {problem}")
         rows.append(range(first, first + count))
     return EpisodeRows(*rows)
 
@@ -221,12 +206,8 @@ def used_columns(
 ) -> list[UsedColumn]:
     """Return columns of an index, given by table and name, with their checksums.
 
-    Args:
-        reference: Split of the same dataset to compare the types of columns with.
-
-    Raises:
-        ArgumentError: The split lacks a label that ``reference`` has.
-        FormatError: A column is missing, or its type differs from ``reference``.
+    Raises ArgumentError if the split lacks a label of ``reference``, a split of the same dataset, and FormatError if a
+    column is missing, or its type differs from ``reference``.
     """
     entry = dataset.manifest.splits[index.split]
     hashes_by_kind = {kind: entry.columns(kind) for kind in TABLE_KINDS}
@@ -235,19 +216,16 @@ def used_columns(
         table, expected = index.table(kind), reference.table(kind)
         column_hash, column = hashes_by_kind[kind].get(name), table.columns.get(name)
         if column_hash is None and column is None and kind == "steps" and name in reference.labels:
-            raise ArgumentError(
-                f"dataset {index.dataset}, split {index.split}: has no label {name!r}, which split {reference.split} "
-                "has; attach it there too, or load one split at a time"
-            )
+            problem = f"has no label {name!r}, which split {reference.split} has"
+            remedy = "attach it there too, or load one split at a time"
+            raise ArgumentError(f"dataset {index.dataset}, split {index.split}: {problem}; {remedy}")
+        remedy = "convert this dataset again"
         if column_hash is None or column is None:
-            raise FormatError(
-                f"{table.path}: column {name!r} is not in both the file and the manifest; convert this dataset again"
-            )
+            raise FormatError(f"{table.path}: column {name!r} is not in both the file and the manifest; {remedy}")
         if name not in expected.columns or not column.is_like(expected.columns[name]):
-            remedy = "convert this dataset again" if column.file is None else "attach the labels again"
-            raise FormatError(
-                f"{table.file_of(name)}: column {name!r} is of another type than in {expected.file_of(name)}; {remedy}"
-            )
+            remedy = remedy if column.file is None else "attach the labels again"
+            problem = f"column {name!r} is of another type than in {expected.file_of(name)}"
+            raise FormatError(f"{table.file_of(name)}: {problem}; {remedy}")
         used.append(UsedColumn(table, name, column_hash, index.remote is not None))
     # Columns of a file together, so that it is opened once.
     return sorted(used, key=attrgetter("path"))
@@ -256,16 +234,13 @@ def used_columns(
 class IndexCheck:
     """A comparison of columns with their checksums, which also loads them into the kernel's cache.
 
-    A small index is read at once. ``start`` reads a larger one in a thread, up to half of the memory available. The
-    thread reads from the disk at full speed, and pauses after cached bytes, to leave the processors to the workers.
-
-    Raises:
-        FormatError: A small index differs from the manifest.
+    A small index is read at once; FormatError if it is damaged. ``start`` reads a larger one in a thread, up to half of
+    the memory available. The thread reads from the disk at full speed, and pauses after cached bytes, to leave the
+    processors to the workers. ``error`` is what it found.
     """
 
     def __init__(self, columns: Sequence[UsedColumn]) -> None:
         self.error: FormatError | None = None
-        """Error that the thread found."""
         self._columns = columns
         self._thread: threading.Thread | None = None
         if sum(column.bytes for column in columns) <= _AT_ONCE:
@@ -301,12 +276,10 @@ def _check(columns: Iterable[UsedColumn], *, pause_s: float = 0.0) -> None:
             with open(file_path, "rb", buffering=0) as table_file:
                 for column in file_columns:
                     if _hash(table_file.fileno(), column, pause_s) != column.xxh3:
-                        what_to_do = "Check it with `pairstream verify`, or copy it again"
-                        raise FormatError(
-                            f"{file_path}: column {column.name!r} differs from the manifest; the file is "
-                            "damaged or belongs to another conversion. "
-                            + (_drop_cached(file_path) if column.is_cached else what_to_do)
-                        )
+                        remedy = "Check it with `pairstream verify`, or copy it again"
+                        remedy = _drop_cached(file_path) if column.is_cached else remedy
+                        problem = f"column {column.name!r} differs from the manifest; {OTHER_FILE}"
+                        raise FormatError(f"{file_path}: {problem}. {remedy}")
         except OSError as error:
             raise FormatError(f"{file_path}: cannot be read ({error.strerror})") from None
 

@@ -59,12 +59,7 @@ class FileEntry(_Model):
 
 
 class TableEntry(FileEntry):
-    """One table of an index.
-
-    Attributes:
-        columns: XXH3 of each column (64 bits in hex), for loaders to check the columns that they use; see
-            ``stream.format.table.hash_column``.
-    """
+    """One table of an index. ``columns`` has the XXH3 of each column (64 bits in hex), see ``hash_column``."""
 
     columns: dict[str, Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]]
 
@@ -104,10 +99,8 @@ class ShardEntry(_Model):
 class SplitEntry(_Model):
     """One split: its totals, its shards in the order of the source, the tables of its index, and those of its labels.
 
-    A table of labels has a row for each step, and columns that were added after the conversion.
-
-    Attributes:
-        instruction: The only instruction of the split, empty where no step has one; None where there are several.
+    A table of labels has a row for each step, and columns that were added after the conversion. ``instruction`` is the
+    only instruction of the split, empty where no step has one; None where there are several.
     """
 
     episodes: _COUNT
@@ -263,10 +256,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 
 def read_manifest(manifest_path: str | Path) -> Manifest:
-    """Read and validate a manifest.
-
-    Args:
-        manifest_path: ``dataset.json`` or its folder.
+    """Read and validate a manifest, ``dataset.json`` or the one of a folder.
 
     Raises:
         FormatError: The file is not JSON, has another format version, or a wrong field; the message names the field.
@@ -280,9 +270,8 @@ def read_manifest(manifest_path: str | Path) -> Manifest:
     except FormatError as error:
         raise FormatError(f"{manifest_path}: {error}, so not a manifest; convert this dataset again") from None
     except FileNotFoundError:
-        raise FileNotFoundError(
-            f"{manifest_path}: no manifest, so this conversion is not complete; run convert.run again to finish it"
-        ) from None
+        problem = "no manifest, so this conversion is not complete; run convert.run again to finish it"
+        raise FileNotFoundError(f"{manifest_path}: {problem}") from None
     return parse_manifest(content, context=str(manifest_path))
 
 
@@ -300,9 +289,8 @@ def parse_manifest(content: bytes, *, context: str) -> Manifest:
             gc.enable()
     prefix, _, suffix = content.rpartition(manifest.checksum.encode())
     if hashlib.sha256(prefix + UNSIGNED.encode() + suffix).hexdigest() != manifest.checksum:
-        raise FormatError(
-            f"{context}: its checksum is wrong, so it was changed or damaged; convert again with --overwrite"
-        )
+        problem = "its checksum is wrong, so it was changed or damaged"
+        raise FormatError(f"{context}: {problem}; convert again with --overwrite")
     for inconsistency in _inconsistencies(manifest):
         raise FormatError(f"{context}: {inconsistency}")
     return manifest
@@ -316,10 +304,8 @@ def _fault(content: bytes, error: ValidationError) -> str:
         return f"not a JSON file ({broken}); convert this dataset again"
     format_version = manifest.get("format_version") if isinstance(manifest, dict) else None
     if format_version != FORMAT_VERSION:
-        return (
-            f"format version {format_version!r}, this program reads version {FORMAT_VERSION}; convert it again with "
-            "`python -m convert.run ... --overwrite`"
-        )
+        versions = f"format version {format_version!r}, this program reads version {FORMAT_VERSION}"
+        return f"{versions}; convert it again with `python -m convert.run ... --overwrite`"
     return f"field {first_fault(error)}"
 
 

@@ -44,10 +44,9 @@ def _read_weight(weight: Any, validate: ValidatorFunctionWrapHandler) -> Any:
     try:
         return validate(_plain_number(weight))
     except ValidationError:
-        raise ValueError(
-            f"found {weight!r:.80}; expected a finite number >= 0 (0 leaves the member out), 'size', or "
-            "{size_power: p, factor: f} with p from 0 (all equal) to 1 (by size) and beyond"
-        ) from None
+        power = "{size_power: p, factor: f} with p from 0 (all equal) to 1 (by size) and beyond"
+        expected = f"expected a finite number >= 0 (0 leaves the member out), 'size', or {power}"
+        raise ValueError(f"found {weight!r:.80}; {expected}") from None
 
 
 def _read_offset(offset: Any) -> Any:
@@ -96,25 +95,14 @@ class MemberEntry(Entry):
 
 
 class Phase(Entry):
-    """A phase of a schedule.
-
-    Attributes:
-        until: Step at which the next phase begins; None for the last phase.
-        weights: Weight of each member; members that are not named have weight 0.
-    """
+    """Weights of the members (0 if not named) before step ``until``, None for the last phase of a schedule."""
 
     until: Annotated[Annotated[int, Field(ge=1, strict=True)] | None, BeforeValidator(_plain_number)] = None
     weights: Annotated[dict[Text, _Weight], Field(min_length=1)]
 
 
 class MixtureFile(Entry):
-    """A mixture.
-
-    Attributes:
-        description: One sentence.
-        members: Members by name.
-        schedule: Phases of the weights; empty if the members' own weights hold for all steps.
-    """
+    """A mixture: members by name, and phases of their weights, none if the members' own weights hold for all steps."""
 
     description: str = ""
     members: Annotated[dict[Text, MemberEntry], Field(min_length=1)]
@@ -136,10 +124,8 @@ class MixtureFile(Entry):
         for number, phase_end in enumerate(phase_ends, 1):
             is_last = number == len(phase_ends)
             if is_last != (phase_end is None) or (phase_end is not None and phase_end <= previous):
-                raise ValueError(
-                    f"schedule: phase {number} ends at step {phase_end}, the one before at {previous}; `until` grows "
-                    "from phase to phase, and only the last phase has none"
-                )
+                problem = f"schedule: phase {number} ends at step {phase_end}, the one before at {previous}"
+                raise ValueError(f"{problem}; `until` grows from phase to phase, and only the last phase has none")
             previous = phase_end or previous
         for member in (member for phase in self.schedule for member in phase.weights):
             if member not in self.members:

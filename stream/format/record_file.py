@@ -1,17 +1,21 @@
-"""Reading of records from ArrayRecord files, at the locations that the index gives."""
+"""The ArrayRecord files of a split, and reading of records at the locations that the index gives."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import xxhash
 
 from stream.base.errors import FormatError
 from stream.format.names import BLOCK, BLOCK_HEADER
+from stream.format.table import MISSING, OTHER_FILE
 
 if TYPE_CHECKING:
+    from stream.format.manifest import ShardEntry
     from stream.storage.object_reads import Read
 
 _GAP = 4096
@@ -22,15 +26,44 @@ _MOST_BUFFERS = 1024
 _CHANGED = "cannot be read (its bytes are not those that were written)"
 
 
+@dataclass(frozen=True, eq=False)
+class SplitShards:
+    """The shards of one split, in the order of the manifest.
+
+    Attributes:
+        stems: Names, bytes [shards].
+        episodes: Episode counts, int64 [shards].
+        first_records: Row of each shard's first record in the split, and the record count, int64 [shards + 1].
+        sizes: Sizes of the ArrayRecord files in bytes, int64 [shards].
+    """
+
+    stems: np.ndarray
+    episodes: np.ndarray
+    first_records: np.ndarray
+    sizes: np.ndarray
+
+    @classmethod
+    def of(cls, entries: Sequence[ShardEntry]) -> SplitShards:
+        """Return the shards of a manifest's list."""
+        return cls(
+            stems=np.array([entry.name.encode() for entry in entries], "S"),
+            episodes=np.array([entry.episodes for entry in entries], np.int64),
+            first_records=np.cumsum([0, *(entry.records for entry in entries)], dtype=np.int64),
+            sizes=np.array([entry.file.bytes for entry in entries], np.int64),
+        )
+
+    def __len__(self) -> int:
+        return len(self.stems)
+
+    def stem(self, shard_number: int) -> str:
+        """Return the name of a shard."""
+        return bytes(self.stems[shard_number]).decode()
+
+
 class RecordFile:
-    """An open ArrayRecord file, closed with the last reference to it.
+    """An open ArrayRecord file of ``size`` bytes (None for any), closed with the last reference to it.
 
-    Args:
-        size: Size in bytes that the manifest gives, or None for any.
-
-    Raises:
-        FormatError: The file is missing or has another size.
-        OSError: The file cannot be opened.
+    Raises FormatError if the file is missing or has another size, and OSError if it cannot be opened.
     """
 
     def __init__(self, path: str, size: int | None = None) -> None:
@@ -38,16 +71,10 @@ class RecordFile:
         try:
             self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
-            raise FormatError(
-                f"{path}: missing, though the manifest names it; run the same `python -m convert.run` command "
-                "again, or copy it again"
-            ) from None
+            raise FormatError(f"{path}: {MISSING}") from None
         actual_size = os.fstat(self._fd).st_size
         if size is not None and actual_size != size:
-            raise FormatError(
-                f"{path}: {actual_size:,} bytes, the manifest says {size:,}; the file is damaged or belongs to another "
-                "conversion"
-            )
+            raise FormatError(f"{path}: {actual_size:,} bytes, the manifest says {size:,}; {OTHER_FILE}")
 
     def __del__(self, _close: Callable[[int], None] = os.close) -> None:
         # When the interpreter ends, ``os`` may be gone before this object.

@@ -6,8 +6,8 @@ the dataset does not have.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Literal, Protocol, cast
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Literal, cast
 
 from pydantic import BaseModel, Field
 
@@ -29,25 +29,13 @@ def derived_column(vector_name: VectorName, space: SpaceName | None) -> DerivedN
     return cast(DerivedName, f"{vector_name}_{space}" if space else vector_name)
 
 
-class NamedTerm(Protocol):
-    """Some dimensions of a space, with names or without."""
-
-    @property
-    def dims(self) -> int:
-        """Count of dimensions."""
-
-    @property
-    def names(self) -> tuple[str, ...] | None:
-        """Names of the dimensions."""
-
-
-def space_names(space: SpaceName, terms: Sequence[NamedTerm]) -> tuple[str, ...]:
-    """Return the names of the dimensions of a space; joints are counted from 1."""
+def space_names(space: SpaceName, terms: Iterable[tuple[int, Sequence[str] | None]]) -> tuple[str, ...]:
+    """Return the names of the dimensions of a space, of terms with a count and maybe names; joints count from 1."""
     if space != "joint":
         return EEF_NAMES
     names: list[str] = []
-    for term in terms:
-        names += term.names or [f"joint_{len(names) + 1 + number}" for number in range(term.dims)]
+    for dims, term_names in terms:
+        names += term_names or [f"joint_{len(names) + 1 + number}" for number in range(dims)]
     return tuple(names)
 
 
@@ -66,12 +54,9 @@ class Space(BaseModel):
     """A loader's fields of a space; a vector without terms has no column.
 
     Attributes:
-        action: Terms of the column ``action_<space>``.
-        state: Terms of the column ``state_<space>``.
         unknown_units: Names of the dimensions whose unit is not known.
         unmapped: Reason why the dataset does not map to this space.
-        drop_first: Count of steps without an action at the start of an episode.
-        drop_last: The same at its end.
+        drop_first, drop_last: Count of steps without an action at the start and the end of an episode.
     """
 
     action: _Terms = ()
@@ -84,4 +69,4 @@ class Space(BaseModel):
     def names(self, space: SpaceName, vector: VectorName) -> tuple[str, ...]:
         """Return the names of the dimensions of a column, empty if the column does not exist."""
         vector_terms = self.action if vector == "action" else self.state
-        return space_names(space, vector_terms) if vector_terms else ()
+        return space_names(space, ((term.dims, term.names) for term in vector_terms)) if vector_terms else ()

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -25,20 +25,18 @@ if TYPE_CHECKING:
 
 CHUNK = 4 << 20
 """Bytes of a file that are hashed at once."""
-_LABEL = "copy it again, or remove it with `pairstream label ROOT DATASET --remove NAME`"
-_OTHER = "the file is damaged or belongs to another conversion"
+OTHER_FILE = "the file is damaged or belongs to another conversion"
+MISSING = "missing, though the manifest names it; run the same `python -m convert.run` command again, or copy it again"
+_COPY_LABEL = "copy it again, or remove it with `pairstream label ROOT DATASET --remove NAME`"
 _FLOATS = {"halffloat": "float16", "float": "float32", "double": "float64"}
 """numpy's names of the types that Arrow names differently."""
 
 
 @dataclass(frozen=True)
 class Texts:
-    """The location of texts in a file.
+    """The location of ``count`` texts in a file.
 
-    Attributes:
-        count: Number of texts.
-        offsets: Byte offset of the int64 offsets of the texts in ``letters``.
-        letters: Byte offset of the UTF-8 bytes.
+    ``offsets`` is the byte offset of the int64 offsets of the texts in ``letters``, that of their UTF-8 bytes.
     """
 
     count: int
@@ -48,13 +46,7 @@ class Texts:
 
 @dataclass(frozen=True)
 class AddedFile:
-    """A file with further columns of a table, which another file of the same name may replace while it is in use.
-
-    Attributes:
-        path: File.
-        inode: Number of the file.
-        modified: Time of the file's content in nanoseconds.
-    """
+    """A file with further columns of a table, which another file of the same name may replace while it is in use."""
 
     path: str
     inode: int
@@ -69,10 +61,8 @@ class AddedFile:
     def check(self) -> None:
         """Raise FormatError if another file has the path now."""
         if self != AddedFile.of(self.path):
-            raise FormatError(
-                f"{self.path}: was replaced since it was opened; processes that have it open continue, others "
-                "cannot: open the data again"
-            )
+            advice = "processes that have it open continue, others cannot: open the data again"
+            raise FormatError(f"{self.path}: was replaced since it was opened; {advice}")
 
 
 @dataclass(frozen=True)
@@ -108,9 +98,7 @@ class Column:
 class Table:
     """A table of an index. Its pickle holds only the location: the process that unpickles it maps the files again.
 
-    Raises:
-        OSError: A file cannot be mapped; any method may raise it.
-        FormatError: A further file was replaced; any method may raise it.
+    Any method may raise OSError if a file cannot be mapped, and FormatError if a further file was replaced.
     """
 
     def __init__(self, path: str, num_rows: int, columns: Mapping[str, Column]) -> None:
@@ -248,11 +236,9 @@ def map_file(file_path: str) -> np.ndarray:
 def open_table(
     path: str | Path, kind: TableKind | None, *, entry: TableEntry | None = None, rows: int | None = None
 ) -> Table:
-    """Open a table of an index.
+    """Open a table of an index, or of labels if ``kind`` is None.
 
     Args:
-        path: File.
-        kind: Kind of the table, None for a table of labels.
         entry: Entry of the file in the manifest, to compare the size with.
         rows: Number of rows in the manifest.
 
@@ -265,24 +251,19 @@ def open_table(
     try:
         content = map_file(path)
     except FileNotFoundError:
-        raise FormatError(
-            f"{path}: missing, though the manifest names it; "
-            + (_LABEL if kind is None else "run the same `python -m convert.run` command again, or copy it again")
-        ) from None
+        label_message = f"missing, though the manifest names it; {_COPY_LABEL}"
+        raise FormatError(f"{path}: {label_message if kind is None else MISSING}") from None
     if entry is not None and content.size != entry.bytes:
-        raise FormatError(
-            f"{path}: {content.size:,} bytes, the manifest says {entry.bytes:,}; "
-            + (f"it is damaged, or was replaced just now; {_LABEL}" if kind is None else _OTHER)
-        )
+        problem = OTHER_FILE if kind else f"it is damaged, or was replaced just now; {_COPY_LABEL}"
+        raise FormatError(f"{path}: {content.size:,} bytes, the manifest says {entry.bytes:,}; {problem}")
     from stream.format.schema import FIRST_FIELDS
 
     batch = _read_batch(path, content)
     for position, expected in enumerate(() if kind is None else FIRST_FIELDS[kind]):
         stored_field = batch.schema.field(position) if position < len(batch.schema) else None
         if stored_field is None or not stored_field.equals(expected):
-            raise FormatError(
-                f"{path}: column {position} is {stored_field}, expected {expected}; convert did not write it"
-            )
+            problem = f"column {position} is {stored_field}, expected {expected}"
+            raise FormatError(f"{path}: {problem}; convert did not write it")
         if batch.column(position).null_count:
             raise FormatError(f"{path}: column {stored_field.name!r} has nulls; convert did not write it")
     if rows is not None and batch.num_rows != rows:
@@ -348,9 +329,9 @@ def _read_batch(table_path: str, content: np.ndarray) -> pa.RecordBatch:
         batch.validate()
         # Raises ValueError for names that are not UTF-8.
         _ = batch.schema.names
+    except FormatError:
+        raise
     except (pa.ArrowException, OSError, ValueError) as error:
-        if isinstance(error, FormatError):
-            raise
         reason = " ".join(str(error).split())[:300]
         raise FormatError(f"{table_path}: not a complete Arrow IPC file ({reason})") from None
     return batch
@@ -383,11 +364,11 @@ def _column(array: pa.Array, file_address: int) -> Column:
         width, value_type, value_buffers = value_type.list_size, value_type.value_type, buffers[2:]
     if isinstance(array, pa.DictionaryArray) and pa.types.is_large_string(value_type.value_type):
         text_buffers = array.dictionary.buffers()
-        texts = _texts(text_buffers, len(array.dictionary), file_address)
+        texts = Texts(len(array.dictionary), *(_offset(buffer, file_address) for buffer in text_buffers[1:]))
         buffers = buffers[:2] + text_buffers
         value_type = value_type.index_type
     elif pa.types.is_large_string(value_type) and width is None:
-        texts = _texts(buffers, len(array), file_address)
+        texts = Texts(len(array), *(_offset(buffer, file_address) for buffer in buffers[1:]))
     starts = [(buffer.address - file_address, buffer.size) for buffer in buffers if buffer is not None and buffer.size]
     spans = tuple((start, start + num_bytes) for start, num_bytes in starts)
     is_bits = pa.types.is_boolean(value_type)
@@ -395,17 +376,11 @@ def _column(array: pa.Array, file_address: int) -> Column:
     has_nulls = width is not None and array.values.null_count
     if not is_number or value_buffers[0] is None or width == 0 or has_nulls:
         return Column(None, width, 0, False, validity, texts, spans)
-    # The buffer of a column without rows has an arbitrary address.
-    first_byte = value_buffers[0].address - file_address if value_buffers[0].size else 0
     dtype = "|u1" if is_bits else number_type(value_type).str
-    return Column(dtype, width, first_byte, is_bits, validity, texts, spans)
+    return Column(dtype, width, _offset(value_buffers[0], file_address), is_bits, validity, texts, spans)
 
 
-def _texts(buffers: Sequence[pa.Buffer | None], num_texts: int, file_address: int) -> Texts:
-    # Arrow omits both buffers of a column without texts, and the letters if all texts are empty.
-    _, offsets_buffer, letters_buffer = buffers
-    return Texts(
-        num_texts,
-        offsets_buffer.address - file_address if offsets_buffer is not None and offsets_buffer.size else 0,
-        letters_buffer.address - file_address if letters_buffer is not None and letters_buffer.size else 0,
-    )
+def _offset(buffer: pa.Buffer | None, file_address: int) -> int:
+    # Arrow omits the buffers of a column without texts, and the letters if all texts are empty. The buffer of a column
+    # without rows has an arbitrary address.
+    return buffer.address - file_address if buffer is not None and buffer.size else 0

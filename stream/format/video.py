@@ -56,10 +56,8 @@ def coded_sizes(sizes: Sequence[tuple[int, int]]) -> dict[tuple[int, int], tuple
     for height, width in sorted(set(sizes)):
         first = size_by_coded.setdefault((coded_side(height), coded_side(width)), (height, width))
         if first != (height, width):
-            raise FormatError(
-                f"frames of {first[0]}x{first[1]} and {height}x{width} cannot be told apart as video; take cameras of "
-                "one size, or convert them again with --image-size"
-            )
+            problem = f"frames of {first[0]}x{first[1]} and {height}x{width} cannot be told apart as video"
+            raise FormatError(f"{problem}; take cameras of one size, or convert them again with --image-size")
     return size_by_coded
 
 
@@ -77,13 +75,9 @@ def check_decoder(codec: VideoCodec, *, by: str) -> None:
 
 @dataclass(frozen=True)
 class ChunkFrame:
-    """A frame in a chunk.
+    """Frame ``number`` of a chunk, with one of some ``sizes`` (height, width).
 
-    Attributes:
-        chunk: Chunk.
-        number: Number of the frame in it.
-        sizes: Heights and widths that the frame may have.
-        gop: Frames of a chunk that is not the last one of its episode, 0 if unknown.
+    ``gop`` is the count of frames of a chunk that is not the last one of its episode, 0 if unknown.
     """
 
     chunk: bytes | memoryview
@@ -97,7 +91,7 @@ class ChunkFrame:
 
 
 def decode_chunk(chunk: bytes | memoryview, frame_number: int, sizes: _Sizes) -> np.ndarray:
-    """Decode a frame of a chunk.
+    """Decode a frame of a chunk, RGB, uint8 [H, W, 3], not contiguous, in newly allocated memory.
 
     Decoding continues from the last frame that this thread decoded, if it is an earlier frame of the same chunk.
 
@@ -105,12 +99,8 @@ def decode_chunk(chunk: bytes | memoryview, frame_number: int, sizes: _Sizes) ->
         frame_number: Number of the frame, from 0.
         sizes: Heights and widths that the frame may have.
 
-    Returns:
-        uint8 [H, W, 3], RGB, not contiguous, in newly allocated memory.
-
     Raises:
-        FormatError: The bytes are not a chunk, are damaged, have too few frames or another size, or PyAV is not
-            installed.
+        FormatError: The bytes are not a chunk, are damaged, have too few frames or another size, or PyAV is missing.
     """
     codec = video_codec(chunk)
     if codec is None:

@@ -108,13 +108,7 @@ def add_labels(
 
 @with_known_names
 def remove_labels(root: str | Path, dataset: str, name: str, *, split: str | None = None) -> dict[str, Any]:
-    """Remove labels.
-
-    Args:
-        root: As for ``add_labels``.
-        dataset: As for ``add_labels``.
-        name: Name of the labels, or of their only column.
-        split: Split to remove the labels from; by default all splits.
+    """Remove labels, by their name or by that of their only column, from a split, by default from all splits.
 
     Returns:
         ``dataset``, ``version``, ``name``, and as ``splits`` the splits that had the labels.
@@ -128,11 +122,9 @@ def remove_labels(root: str | Path, dataset: str, name: str, *, split: str | Non
         if split is not None and split not in labels:
             raise _no_split(open_dataset, split)
         searched_splits = [split] if split is not None else list(labels)
-        available, single_column = set(), set()
-        for labels_name, entry in chain.from_iterable(labels[split_name].items() for split_name in searched_splits):
-            available.add(labels_name)
-            if list(entry.columns) == [name]:
-                single_column.add(labels_name)
+        entries = list(chain.from_iterable(labels[split_name].items() for split_name in searched_splits))
+        available = {labels_name for labels_name, _ in entries}
+        single_column = {labels_name for labels_name, entry in entries if list(entry.columns) == [name]}
         if name not in available:
             if len(single_column) != 1:
                 hint = closest(name, available, noun="labels")
@@ -150,9 +142,7 @@ def remove_labels(root: str | Path, dataset: str, name: str, *, split: str | Non
 def list_labels(root: str | Path, dataset: str) -> Listed:
     """Return the labels of a dataset: by split and name, the ``type`` of each column and its ``missing`` steps.
 
-    Raises:
-        ArgumentError: There is no such dataset.
-        stream.base.errors.FormatError: A table of labels is missing or damaged.
+    Raises ArgumentError if there is no such dataset, and FormatError for a table of labels that is missing or damaged.
     """
     return _listed(_catalog(root).open(dataset))
 
@@ -182,10 +172,8 @@ def _type(field: Any) -> str:
 
 def _catalog(root: str | Path) -> Catalog:
     if is_remote(root):
-        raise ArgumentError(
-            f"{root}: labels are attached to local roots; bring it here with `pairstream fetch`, attach them, "
-            "and copy the dataset back"
-        )
+        remedy = "bring it here with `pairstream fetch`, attach them, and copy the dataset back"
+        raise ArgumentError(f"{root}: labels are attached to local roots; {remedy}")
     return Catalog(root)
 
 
@@ -226,10 +214,8 @@ def _check_name(name: str | None, columns: Sequence[str], table: Any) -> str:
     elif name is None and isinstance(table, str | os.PathLike):
         name = Path(table).stem
     if not isinstance(name, str) or not re.fullmatch(NAME, name) or len(name) > 100:
-        raise ArgumentError(
-            f"name={name!r:.120}; name the labels of {', '.join(columns)} with letters, digits and _ . + - to begin "
-            "with a letter or digit, such as 'progress'"
-        )
+        expected = "with letters, digits and _ . + - to begin with a letter or digit, such as 'progress'"
+        raise ArgumentError(f"name={name!r:.120}; name the labels of {', '.join(columns)} {expected}")
     return name
 
 
@@ -238,14 +224,11 @@ def _check_free(
 ) -> None:
     """Raise ArgumentError if labels of the name exist, or a column is one of the index already."""
     context = f"dataset {split_index.dataset}, split {split_index.split}"
-    replaced_columns: set[str] = set()
-    if (replaced_entry := split_entry.labels.get(name)) is not None:
-        if not overwrite:
-            raise ArgumentError(
-                f"{context}: labels {name!r} exist, with {', '.join(replaced_entry.columns)}; replace them with "
-                "--overwrite (overwrite=True), or give another --name"
-            )
-        replaced_columns = set(replaced_entry.columns)
+    replaced_entry = split_entry.labels.get(name)
+    replaced_columns = replaced_entry.columns if replaced_entry is not None else {}
+    if replaced_entry is not None and not overwrite:
+        remedy = "replace them with --overwrite (overwrite=True), or give another --name"
+        raise ArgumentError(f"{context}: labels {name!r} exist, with {', '.join(replaced_columns)}; {remedy}")
     for column in columns:
         if not column.isprintable() or not column or column.startswith(_PREFIXES):
             raise ArgumentError(f"column {column!r:.80}: a label cannot have this name; rename it")

@@ -27,14 +27,9 @@ class LabelColumn:
     """A column that is filled in any order; memory holds its distinct texts, and a byte a step if values are missing.
 
     Args:
-        field: Column of the table.
-        num_steps: Count of the steps.
-        folder: Folder for an unnamed temporary file.
-        stack: Closes the file.
+        field: Column of the table; ArgumentError if labels cannot be of its type.
+        folder: Folder for an unnamed temporary file, which ``stack`` closes.
         context: Table, for messages.
-
-    Raises:
-        ArgumentError: Labels cannot be of the column's type.
     """
 
     def __init__(self, field: pa.Field, num_steps: int, *, folder: Path, stack: ExitStack, context: str) -> None:
@@ -52,10 +47,8 @@ class LabelColumn:
             raise ArgumentError(f"{self._where} has no value at all")
         number_types = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)
         if not (self.is_text or any(is_type(self._item) for is_type in number_types)):
-            raise ArgumentError(
-                f"{self._where} is {field.type}; a label is a number, true or false, a text, or a list of numbers of "
-                "one length"
-            )
+            expected = "a label is a number, true or false, a text, or a list of numbers of one length"
+            raise ArgumentError(f"{self._where} is {field.type}; {expected}")
         self._texts: dict[str, int] = {}
         self._values: np.ndarray | None = None
         self._absent: np.ndarray | None = None
@@ -79,11 +72,7 @@ class LabelColumn:
         return np.dtype(bool) if pa.types.is_boolean(self._item) else number_type(self._item)
 
     def put(self, column: pa.Array, placed_rows: PlacedRows) -> None:
-        """Put values of a batch at their steps.
-
-        Raises:
-            ArgumentError: Lists have different lengths, or lack numbers.
-        """
+        """Put values of a batch at their steps; raise ArgumentError for lists of several lengths or without numbers."""
         has_value = np.asarray(column.is_valid())
         # Number of a row among the rows with a value.
         value_numbers = np.cumsum(has_value) - 1
@@ -91,7 +80,8 @@ class LabelColumn:
         row_numbers, steps = placed_rows
         is_present = has_value[row_numbers]
         if not is_present.all():
-            self._note_absent(steps[~is_present])
+            self._absent = np.zeros(self._steps, bool) if self._absent is None else self._absent
+            self._absent[steps[~is_present]] = True
             row_numbers, steps = row_numbers[is_present], steps[is_present]
         if len(steps):
             assert self._values is not None
@@ -125,15 +115,9 @@ class LabelColumn:
             self._open((width,))
         assert self._values is not None
         if self._values.shape[1] != width:
-            raise ArgumentError(
-                f"{self._where} has lists of {self._values.shape[1]} and of {width} numbers; expected one length"
-            )
+            lengths = f"{self._values.shape[1]} and of {width}"
+            raise ArgumentError(f"{self._where} has lists of {lengths} numbers; expected one length")
         return np.asarray(flat_items.to_numpy(zero_copy_only=False)).reshape(len(column), width)
-
-    def _note_absent(self, steps: np.ndarray) -> None:
-        if self._absent is None:
-            self._absent = np.zeros(self._steps, bool)
-        self._absent[steps] = True
 
     def present(self, seen_steps: np.ndarray) -> np.ndarray:
         """Return which of the steps that rows named have a value, bool [steps]."""
@@ -153,18 +137,12 @@ class LabelColumn:
         return pa.array(list(self._texts), pa.large_string())
 
     @property
-    def rows_of_a_block(self) -> int:
-        """Steps that are written together."""
-        assert self._values is not None
-        return max(1, _BLOCK // (self._values[:1].nbytes or 1))
+    def row_bytes(self) -> int:
+        """Bytes of the values of a step."""
+        return 1 if self._values is None else self._values[:1].nbytes or 1
 
     def array(self, start_step: int, stop_step: int, has_value: np.ndarray) -> pa.Array:
-        """Return the values of some steps; a missing number is NaN, or 0 if it is whole, below its null.
-
-        Args:
-            start, stop: Steps.
-            has_value: Which of them have a value, bool [stop - start].
-        """
+        """Return the values of some steps; a missing number is NaN, or 0 if it is whole, below its null."""
         assert self._values is not None
         values = self._values[start_step:stop_step]
         is_missing = None if has_value.all() else ~has_value
@@ -188,15 +166,9 @@ class LabelColumn:
 def blocks(
     columns: list[LabelColumn], start_step: int, stop_step: int, has_value: dict[str, np.ndarray]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the steps of a split as batches, at least one.
-
-    Args:
-        columns: Columns.
-        start, stop: Steps of the split among those of all.
-        has_value: Which steps have a value, bool [steps], by column.
-    """
+    """Yield the steps of a split as batches, at least one; ``has_value`` is bool [steps] by column, over all splits."""
     schema = pa.schema([column.field for column in columns])
-    block_steps = min(column.rows_of_a_block for column in columns)
+    block_steps = max(1, _BLOCK // max(column.row_bytes for column in columns))
     for block_start in range(start_step, max(stop_step, start_step + 1), block_steps):
         block_stop = min(stop_step, block_start + block_steps)
         block = slice(block_start, block_stop)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, islice
 from typing import NamedTuple
@@ -15,13 +16,40 @@ from stream.base.errors import ArgumentError
 from stream.format.catalog import Dataset
 from stream.format.index import SplitIndex
 from stream.format.manifest import Manifest
-from stream.label.faults import SHOWN, Faults
 from stream.label.table import EPISODE_KEYS, RANGE_KEYS, STEP_KEYS, LabelTable
 
+_SHOWN = 5
 _AT_ONCE = 1 << 20
 """Steps of ranges that are expanded together."""
 _AMBIGUOUS = np.iinfo(np.int64).min
 """Episode number for a key that several episodes have, as in a dataset that was made of two."""
+
+
+@dataclass
+class Faults:
+    """Rows that do not match the dataset, by kind of fault: their count, and the first few."""
+
+    counts: dict[str, int] = field(default_factory=dict)
+    first: dict[str, list[str]] = field(default_factory=dict)
+
+    def add(self, fault_kind: str, count: int, examples: Iterable[str]) -> None:
+        """Count rows with a fault, and keep as many examples as the error shows."""
+        self.counts[fault_kind] = self.counts.get(fault_kind, 0) + count
+        shown_examples = self.first.setdefault(fault_kind, [])
+        for example in examples:
+            if len(shown_examples) < _SHOWN and example not in shown_examples:
+                shown_examples.append(example)
+
+    def raise_error(self, context: str, hint: str) -> None:
+        """Raise ArgumentError if there are faults."""
+        if not self.counts:
+            return
+        fault_texts = []
+        for fault_kind, count in self.counts.items():
+            first = self.first[fault_kind]
+            examples = ", ".join([*first, "..."] if count > len(first) else first)
+            fault_texts.append(f"{count:,} {'row' if count == 1 else 'rows'} {fault_kind} ({examples})")
+        raise ArgumentError(f"{context}: {'; '.join(fault_texts)}. {hint}; nothing was written")
 
 
 class PlacedRows(NamedTuple):
@@ -33,11 +61,6 @@ class PlacedRows(NamedTuple):
 
 class StepPositions:
     """Positions of a table's rows among the steps of some splits of a dataset, found by the keys of the table.
-
-    Args:
-        splits: Splits.
-        dataset: Dataset of the splits.
-        table: Table with the keys.
 
     Attributes:
         starts: First step of each split, and the count of all steps, int64 [splits + 1].
@@ -67,9 +90,8 @@ class StepPositions:
         range_keys = [key_name for key_name in RANGE_KEYS if key_name in key_names]
         context = f"{table.name}: its columns are {', '.join(table.schema.names)}"
         if len(range_keys) == 1 or (range_keys and step_keys):
-            raise ArgumentError(
-                f"{context}; steps are named by {' or '.join(STEP_KEYS)}, or by start and stop together"
-            )
+            names = " or ".join(STEP_KEYS)
+            raise ArgumentError(f"{context}; steps are named by {names}, or by start and stop together")
         if not any(key_name in key_names for key_name in EPISODE_KEYS):
             if step_keys or range_keys or "index" not in key_names:
                 raise ArgumentError(
@@ -79,11 +101,10 @@ class StepPositions:
             return [key_name for key_name in key_names if key_name in ("dataset", "index")]
         number_keys = [key for key in EPISODE_KEYS if key in key_names and self._is_number_in_split(key)]
         if number_keys and len(self.splits) > 1:
+            problem = f"{number_keys[0]} is a number in a split, and dataset {self.dataset} has several"
             split_names = ", ".join(split.split for split in self.splits)
-            raise ArgumentError(
-                f"{table.name}: {number_keys[0]} is a number in a split, and dataset {self.dataset} has several; name "
-                f"one with --split ({split_names}), or name episodes by episode_id"
-            )
+            remedy = f"name one with --split ({split_names}), or name episodes by episode_id"
+            raise ArgumentError(f"{table.name}: {problem}; {remedy}")
         return [key_name for key_name in key_names if key_name != "index"]
 
     def _is_number_in_split(self, key_name: str) -> bool:
@@ -98,11 +119,10 @@ class StepPositions:
         empty_episodes = np.flatnonzero(self._count == 0)
         chosen_episodes = manifest.parameters.get("episodes")
         if len(manifest.splits) > 1 or chosen_episodes or len(empty_episodes):
-            reason = "the dataset has several splits"
+            has_splits = len(manifest.splits) > 1
+            reason = "the dataset has several splits" if has_splits else "some of its episodes were converted"
             if len(empty_episodes):
                 reason = f"episode {empty_episodes[0]} has no steps here"
-            elif len(manifest.splits) == 1:
-                reason = "some of its episodes were converted"
             raise ArgumentError(
                 f"{context}: index counts the frames of a whole LeRobot dataset, and {reason}, so the steps cannot be "
                 "determined; name them by episode_index and frame_index"
@@ -276,7 +296,7 @@ class StepPositions:
         num_wrong = int(np.count_nonzero(is_wrong))
         if num_wrong:
             examples = (self._show(batch, row_number) for row_number in np.flatnonzero(is_wrong).tolist())
-            self.faults.add(fault_kind, num_wrong, islice(examples, 20 * SHOWN))
+            self.faults.add(fault_kind, num_wrong, islice(examples, 20 * _SHOWN))
 
     def _show(self, batch: pa.RecordBatch, row_number: int) -> str:
         key_values = ((key_name, batch.column(key_name)[row_number].as_py()) for key_name in self.keys)

@@ -31,13 +31,7 @@ _LOOKED_AT = 64 << 20
 
 @dataclass(frozen=True, eq=False)
 class LabelTable:
-    """A table to attach.
-
-    Attributes:
-        name: Name for messages.
-        schema: Columns.
-        content: Dataset of Arrow, or a reader that can be read once.
-    """
+    """A table to attach; ``name`` is for messages, and ``content`` may be a reader that can be read once."""
 
     name: str
     schema: pa.Schema
@@ -48,14 +42,9 @@ class LabelTable:
         return [column_name for column_name in self.schema.names if column_name in KEYS]
 
     def chosen(self, columns: Sequence[str] | None) -> list[str]:
-        """Return the columns that become labels.
+        """Return the columns that become labels: ``columns``, or for None all that are no keys and no masks.
 
-        Args:
-            columns: Their names, None for all that are no keys and no masks.
-
-        Raises:
-            ArgumentError: No column remains, a name is unknown or a key, a mask is not of booleans, or the table has a
-                column twice.
+        Raises ArgumentError if no column remains, a name is unknown, twice or a key, or a mask is not of booleans.
         """
         column_names = self.schema.names
         for column_name in column_names:
@@ -73,14 +62,12 @@ class LabelTable:
             mask_columns = {self.mask_of(column_name) for column_name in attachable}
             columns = [column_name for column_name in attachable if column_name not in mask_columns]
         if not columns:
-            raise ArgumentError(
-                f"{self.name}: has no column to attach except its keys; its columns are "
-                f"{', '.join(column_names) or 'none'}"
-            )
+            named = ", ".join(column_names) or "none"
+            raise ArgumentError(f"{self.name}: has no column to attach except its keys; its columns are {named}")
         return list(dict.fromkeys(columns))
 
     def mask_of(self, column: str) -> str | None:
-        """Return the column ``<name>_mask`` of booleans that marks rows with a value, as in batches; None without."""
+        """Return the column ``<name>_mask`` of booleans, as in batches, that marks rows with a value, or None."""
         mask_name = f"{column}_mask"
         is_mask = mask_name in self.schema.names and pa.types.is_boolean(self.schema.field(mask_name).type)
         return mask_name if is_mask else None
@@ -95,11 +82,7 @@ class LabelTable:
             )
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of some columns.
-
-        Raises:
-            ArgumentError: The table cannot be read.
-        """
+        """Yield the rows of some columns; raise ArgumentError if the table cannot be read."""
         row_bytes = sum(_width(self.schema.field(column_name).type) for column_name in columns)
         batch_rows = max(1, min(_MOST_ROWS, _BATCH // row_bytes))
         try:
@@ -117,14 +100,11 @@ class LabelTable:
 
 
 def open_label_table(table: Any) -> LabelTable:
-    """Open a table.
+    """Open a table of labels; raise ArgumentError if it is something else, or cannot be read.
 
     Args:
         table: Parquet, CSV or Arrow file (``.parquet``, ``.csv``, ``.arrow``, ``.feather``), a folder of such files of
             one kind, a table of pyarrow or pandas, or a mapping of names to columns.
-
-    Raises:
-        ArgumentError: It is something else, or cannot be read.
     """
     if isinstance(table, str | os.PathLike):
         return _open_file(os.fspath(table))

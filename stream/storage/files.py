@@ -16,11 +16,9 @@ from stream.storage.remote import check_local
 
 
 def write_atomically(file_path: Path, content: bytes | str, *, suffix: str = "", parents: bool = False) -> None:
-    """Replace a file atomically, and wait until content and name are on the disk.
+    """Replace a file atomically, and wait until content (text as UTF-8) and name are on the disk.
 
     Args:
-        file_path: File to write, in a folder that exists.
-        content: Complete content; text is encoded as UTF-8.
         suffix: End of the temporary file's name.
         parents: Make the folder if it does not exist.
 
@@ -53,11 +51,7 @@ def rename_durably(path: Path, target_path: Path) -> None:
 
 
 def make_folder(folder_path: Path) -> None:
-    """Make a folder and its missing parents, and wait until their names are on the disk.
-
-    Raises:
-        OSError: A folder cannot be made.
-    """
+    """Make a folder and its missing parents, and wait until their names are on the disk."""
     missing_folders = [parent for parent in (folder_path, *folder_path.parents) if not parent.exists()]
     folder_path.mkdir(parents=True, exist_ok=True)
     # A process that was killed may have made the folder itself without waiting.
@@ -103,9 +97,6 @@ def new_folder(folder_path: Path) -> Iterator[Path]:
     The folder is renamed when all files are on the disk, so a power cut leaves no incomplete folder. After an error or
     an interrupt the hidden folder is removed. A process that is killed leaves it.
 
-    Args:
-        folder_path: Folder to make, in a folder that exists.
-
     Raises:
         ArgumentError: The path exists, or its parent does not, or it is an address.
         OSError: The folder cannot be made.
@@ -122,9 +113,7 @@ def new_folder(folder_path: Path) -> Iterator[Path]:
         temporary.chmod(0o755)
         yield temporary
         if os.path.lexists(folder_path):
-            raise ArgumentError(
-                f"{folder_path}: was made by another program meanwhile; choose another folder, or remove it"
-            )
+            raise ArgumentError(f"{folder_path}: was made by another program meanwhile; choose another, or remove it")
         _sync_tree(temporary)
         rename_durably(temporary, folder_path)
     except BaseException:

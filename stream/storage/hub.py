@@ -19,9 +19,7 @@ _RETRIED = (408, 429)
 def hub_requests(context: str, *, done: str) -> Iterator[None]:
     """Turn any exception of the library, and its absence, into one clear RemoteError.
 
-    Args:
-        context: The dataset, or a file of it.
-        done: Participle of the request, ``read`` or ``written``.
+    ``context`` is the dataset or a file of it, and ``done`` the participle of the request: ``read`` or ``written``.
     """
     try:
         from huggingface_hub import constants, errors
@@ -39,13 +37,10 @@ def hub_requests(context: str, *, done: str) -> Iterator[None]:
     except RemoteError:
         raise
     except errors.LocalEntryNotFoundError as error:
-        offline = constants.is_offline_mode()
-        explanation = (
-            "HF_HUB_OFFLINE is set" if offline else f"{constants.ENDPOINT} does not give it: {_line(error.__cause__)}"
-        )
-        raise RemoteError(
-            f"{context}: is not in {constants.HF_HUB_CACHE}, and {explanation}", refused=offline
-        ) from error
+        offline, unavailable = constants.is_offline_mode(), f"{constants.ENDPOINT} does not give it"
+        reason = "HF_HUB_OFFLINE is set" if offline else f"{unavailable}: {_line(error.__cause__)}"
+        message = f"{context}: is not in {constants.HF_HUB_CACHE}, and {reason}"
+        raise RemoteError(message, refused=offline) from error
     except Exception as error:
         for error_type, sentence in sentences.items():
             if isinstance(error, error_type):

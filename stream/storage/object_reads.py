@@ -43,15 +43,10 @@ here, False if another process is reading them."""
 
 
 class Read(NamedTuple):
-    """A range to read.
+    """A range of bytes [begin, end) of an object to read; ``traffic`` counts the requests and their bytes.
 
-    Attributes:
-        url: Address of the object.
-        begin: First byte.
-        end: Byte after the last one.
-        keep: Called with ``begin`` and the bytes, in the thread of the reads.
-        claim: Claims the range against other processes, and releases it; None if they do not share ranges.
-        traffic: Counts the requests and their bytes.
+    ``keep`` is called with ``begin`` and the bytes, in the thread of the reads. ``claim`` claims the range against
+    other processes, and releases it; it is None if they do not share ranges.
     """
 
     url: str
@@ -88,9 +83,6 @@ class ObjectReads:
         """Return bytes of an object, fewer if it ends before.
 
         Args:
-            url: Address of the object.
-            begin: First byte.
-            end: Byte after the last.
             late_s: Seconds after which the range is asked for a second time; None for the usual time of records.
             traffic: Counts the requests and their bytes.
 
@@ -105,15 +97,12 @@ class ObjectReads:
     async def repeat(
         self, send: Callable[[], Awaitable[_Answer]], left: Callable[[], float], *, late_s: float = math.inf
     ) -> _Answer:
-        """Return the answer to a request, which is repeated until the deadline.
+        """Return the answer to a request, which is repeated until the deadline; raise a final error, or the last one.
 
         Args:
             send: Sends the request, and returns its answer.
             left: Returns the seconds until the deadline, which may move.
             late_s: Seconds after which the same request is sent a second time; the first answer counts.
-
-        Raises:
-            Exception: The error of a request that would fail again, or the last one before the deadline.
         """
         last_error: Exception | None = None
         pause_s = _PAUSE_S[0]
@@ -135,8 +124,7 @@ class ObjectReads:
     ) -> _Answer:
         """Send a request, and the same request again if the answer is late; return the first answer.
 
-        Raises:
-            Exception: An error that repeating cannot mend, or the last error; TimeoutError at the deadline.
+        Raises a final error, or the last one, or TimeoutError at the deadline.
         """
         pending: set[asyncio.Future[_Answer]] = {asyncio.ensure_future(send())}
         reason: BaseException = TimeoutError()

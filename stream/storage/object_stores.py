@@ -42,7 +42,6 @@ def open_store(scheme: str, bucket: str, *, timeout_s: float = _TIMEOUT_S, repea
     """Return a store of obstore.
 
     Args:
-        scheme: ``s3``, ``gs``, ``http`` or ``https``.
         bucket: Bucket, or host and port.
         timeout_s: Seconds that one request may take.
         repeats: Retries of obstore, for parts of an object; ``ObjectReads.repeat`` retries all other requests better.
@@ -65,9 +64,8 @@ def _endpoint(setting: str, address: str) -> str:
     if not re.fullmatch(r"https?://[^\s/:]\S*", address):
         # obstore would panic.
         without_password = address.rpartition("@")[2]
-        raise RemoteError(
-            f"{setting}={without_password!r:.200}: expected an address such as https://HOST:PORT", refused=True
-        )
+        message = f"{setting}={without_password!r:.200}: expected an address such as https://HOST:PORT"
+        raise RemoteError(message, refused=True)
     return address
 
 
@@ -85,11 +83,8 @@ def _s3_access(bucket: str) -> dict[str, Any]:
         return {"config": {**config, "skip_signature": True}}
     credentials = session.get_credentials()
     if credentials is None:
-        raise RemoteError(
-            f"s3://{bucket}: no credentials were found; set AWS_PROFILE or the other AWS_ variables, or "
-            "AWS_SKIP_SIGNATURE=true for a public bucket",
-            refused=True,
-        )
+        remedy = "set AWS_PROFILE or the other AWS_ variables, or AWS_SKIP_SIGNATURE=true for a public bucket"
+        raise RemoteError(f"s3://{bucket}: no credentials were found; {remedy}", refused=True)
 
     def provide() -> Any:
         current = credentials.get_frozen_credentials()

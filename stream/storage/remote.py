@@ -19,8 +19,7 @@ _REMOTE = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(/|$)")
 class RemoteError(StreamError):
     """A request that an object store did not fulfil.
 
-    Attributes:
-        refused: True if retrying cannot help: no such bucket, no credentials, no permission, a missing library.
+    ``refused`` is True if retrying cannot help: no such bucket, no credentials, no permission, a missing library.
     """
 
     def __init__(self, message: str, *, refused: bool = False) -> None:
@@ -117,7 +116,6 @@ def cached_root(
     """Return the root of a loader: a ``CachedRoot`` if it is an address, or there is a cache for members.
 
     Args:
-        root: Local folder, or an address.
         cache: ``DIR`` or ``DIR:200GB`` (KB to TB).
         has_members: Whether members of a mixture with separate roots may need the cache of a local root.
 

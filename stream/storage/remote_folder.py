@@ -26,8 +26,7 @@ class RemoteFolder:
     """A folder of an object store or web server: the objects whose names start with the folder's path.
 
     Args:
-        url: ``s3://bucket/folder``, ``gs://bucket/folder``, or the address of a web server that answers requests for
-            ranges.
+        url: ``s3://bucket/folder``, ``gs://bucket/folder``, or the address of a web server with requests for ranges.
         root: Address of the converted root, where a web server has the list of datasets; by default ``url``.
 
     Raises:
@@ -167,11 +166,9 @@ class RemoteFolder:
             content: Any = json.loads(RemoteFolder(self._root).read(LISTING))
             return [(str(dataset_row["dataset"]), str(dataset_row["version"])) for dataset_row in content["datasets"]]
         except (FileNotFoundError, KeyError, TypeError, ValueError):
-            raise RemoteError(
-                f"{self._root}/{LISTING}: no list of datasets, which a web server needs; write it "
-                f"with `pairstream info ROOT --json > ROOT/{LISTING}`",
-                refused=True,
-            ) from None
+            remedy = f"write it with `pairstream info ROOT --json > ROOT/{LISTING}`"
+            message = f"{self._root}/{LISTING}: no list of datasets, which a web server needs; {remedy}"
+            raise RemoteError(message, refused=True) from None
 
 
 Folder = LocalFolder | RemoteFolder

@@ -30,13 +30,10 @@ def one_batch(table: pa.Table) -> pa.RecordBatch:
 
 
 class TableWriter:
-    """A context manager that writes a table batch by batch.
+    """A context manager that writes a table batch by batch; the disk has room for the table twice.
 
     Memory holds one batch, the texts of dictionaries, and one bit per row and column. The file depends only on
     the rows, not on their division into batches. Texts of a dictionary are in the order of the first row that has them.
-
-    Args:
-        path: File to write. Its disk has room for the table twice.
     """
 
     def __init__(self, table_path: Path) -> None:

@@ -32,14 +32,7 @@ _ENVIRONMENT = {
 
 @dataclass(eq=False)
 class Job:
-    """A batch that a worker makes.
-
-    Attributes:
-        step: Step of the batch.
-        rows: Rows of the batch.
-        slot: Slot of the batch.
-        reply: Outcome; None while the worker has the job.
-    """
+    """A batch of ``rows`` rows that a worker makes in a slot; ``reply`` is None while the worker has the job."""
 
     step: int
     rows: int
@@ -48,11 +41,7 @@ class Job:
 
 
 class Worker:
-    """One worker process and the connection to it.
-
-    Attributes:
-        jobs: Jobs that the worker has not done, oldest first.
-    """
+    """One worker process, the connection to it, and the jobs that it has not done, oldest first."""
 
     def __init__(self, number: int, setup_fd: int) -> None:
         self.number = number
@@ -109,18 +98,9 @@ class Worker:
 
 
 class WorkerPool:
-    """Workers that make batches.
+    """Workers that make batches; raise WorkerError if one cannot be started.
 
-    Args:
-        setup: Setup of all workers.
-        count: Number of processes, at least 1.
-
-    Attributes:
-        workers: Workers that run.
-        lost: Error of the first worker that was lost, if any.
-
-    Raises:
-        WorkerError: A worker cannot be started.
+    ``workers`` are those that run, and ``lost`` is the error of the first one that was lost, if any.
     """
 
     def __init__(self, setup: Setup, num_workers: int) -> None:
@@ -140,10 +120,9 @@ class WorkerPool:
             self.close()
             if not isinstance(error, OSError):
                 raise
-            raise WorkerError(
-                f"worker {len(self.workers)} of {num_workers} cannot be started ({error.strerror}); take a smaller "
-                "num_workers"
-            ) from None
+            worker_name = f"worker {len(self.workers)} of {num_workers}"
+            message = f"{worker_name} cannot be started ({error.strerror}); take a smaller num_workers"
+            raise WorkerError(message) from None
         finally:
             os.close(setup_fd)
 
@@ -184,10 +163,8 @@ class WorkerPool:
 
 def _loss(worker: Worker, reason: str) -> WorkerError:
     step = min((job.step for job in worker.jobs), default=-1)
-    at_step = f" at step {step}" if step >= 0 else ""
-    message = f"{worker.name} {worker.fate()}{at_step}"
-    if reason:
-        message += f":\n{reason.rstrip()}\n"
+    message = f"{worker.name} {worker.fate()}" + (f" at step {step}" if step >= 0 else "")
+    message += f":\n{reason.rstrip()}\n" if reason else ""
     return WorkerError(f"{message}. The iterator continues from there after set_state(get_state())", step=step)
 
 

@@ -21,14 +21,9 @@ from stream.order.rows import ROW_TYPE, Rows
 
 
 class Request(NamedTuple):
-    """Request for one batch in a slot, which starts with the batch's rows.
+    """Request for the batch of a step in a slot of ``size`` bytes, which starts with the batch's ``rows`` rows.
 
-    Attributes:
-        step: Step of the batch.
-        rows: Rows of the batch.
-        slot: Number of the slot.
-        size: Bytes of the slot.
-        is_new: True if the slot's file descriptor follows.
+    ``is_new`` is True if the slot's file descriptor follows.
     """
 
     step: int
@@ -84,12 +79,7 @@ def read_batch(reply: Reply, layout: Layout, buffer: Any) -> Batch:
 
 
 class SlotWriter:
-    """Slot in a worker, which fills it with batches.
-
-    Args:
-        fd: File descriptor of the slot.
-        maker: Maker of the batches.
-    """
+    """Slot in a worker, which fills it with the batches of a maker."""
 
     def __init__(self, descriptor: int, maker: BatchMaker) -> None:
         self._fd = descriptor
@@ -139,12 +129,9 @@ class SlotWriter:
     def _place(
         self, batch: Batch, arrays: Mapping[str, np.ndarray]
     ) -> tuple[Batch, list[tuple[ArrayLocation, np.ndarray]], int]:
-        """Assign a location in the slot to each array of a batch.
+        """Return a batch with the locations of its arrays in the slot, the arrays to copy, and the bytes that it needs.
 
         ``arrays`` of the layout, and contiguous views of them, keep their location. Others go behind the layout.
-
-        Returns:
-            The batch with the locations of its arrays; the arrays to copy; the bytes that the slot needs.
         """
         layout = self._maker.layout
         end = layout.nbytes

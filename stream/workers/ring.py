@@ -25,13 +25,9 @@ _REMEDY = "take a smaller batch_size, fewer num_workers or a smaller prefetch"
 
 
 class Slot:
-    """Shared memory for one batch.
+    """Shared memory of ``size`` bytes for one batch; its file descriptor ``fd`` also identifies it in its ring.
 
-    Attributes:
-        fd: File descriptor, which also identifies the slot in its ring.
-        size: Size in bytes.
-        map: Mapped memory.
-        unlock: Function to call before the memory is unmapped; None if it is not page-locked.
+    ``unlock`` is called before the memory ``map`` is unmapped; it is None if the memory is not page-locked.
     """
 
     def __init__(self, size: int) -> None:
@@ -46,10 +42,8 @@ class Slot:
         except OSError as error:
             if self.fd >= 0:
                 os.close(self.fd)
-            raise RingError(
-                f"a slot of {size:,} bytes for a batch is not available ({error.strerror}); {_REMEDY}, or release "
-                "batches that you keep"
-            ) from None
+            problem = f"a slot of {size:,} bytes for a batch is not available ({error.strerror})"
+            raise RingError(f"{problem}; {_REMEDY}, or release batches that you keep") from None
 
     def refit(self) -> None:
         """Map the slot again if a worker enlarged it."""
@@ -78,14 +72,7 @@ def slot_of(array: Any) -> Slot | None:
 
 
 class Ring:
-    """Slots of one iterator.
-
-    Args:
-        size: Bytes of a slot.
-
-    Attributes:
-        slots: All slots, free or not.
-    """
+    """Slots of one iterator, free or not, of ``size`` bytes each."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -99,10 +86,8 @@ class Ring:
         num_bytes = num_slots * self.size
         available = available_memory()
         if available is not None and num_bytes > available:
-            raise RingError(
-                f"the ring of batches needs {num_bytes:,} bytes ({num_slots} slots of {self.size:,}), {available:,} "
-                f"are available; {_REMEDY}"
-            )
+            needed = f"{num_bytes:,} bytes ({num_slots} slots of {self.size:,})"
+            raise RingError(f"the ring of batches needs {needed}, {available:,} are available; {_REMEDY}")
 
     def take(self) -> Slot:
         """Return a free slot, or a new one if none is free."""

@@ -23,14 +23,9 @@ MAX_ATTEMPTS = 100
 
 
 class Replacer:
-    """Rule for rows that cannot be read.
+    """Rule for rows that cannot be read: ``raise`` the error, or ``replace`` it by another row of the same dataset.
 
-    Args:
-        plan: Plan that replacements come from.
-        on_error: ``raise`` the error, or ``replace`` the record by another of the same dataset.
-
-    Raises:
-        ArgumentError: ``on_error`` is neither.
+    Raises ArgumentError for another ``on_error``.
     """
 
     def __init__(self, plan: Plan, on_error: str) -> None:
@@ -40,16 +35,7 @@ class Replacer:
         self._on_error = on_error
 
     def replace(self, result: BatchResult, failed: Sequence[tuple[int, RecordError]], *, step: int) -> None:
-        """Replace the rows that failed.
-
-        Args:
-            result: Result that gets other rows.
-            failed: Rows that failed, and their errors.
-            step: Step of the batch, for messages.
-
-        Raises:
-            RecordError: Errors are raised by ``on_error``, or rows failed too often.
-        """
+        """Replace the rows of a result that failed; raise the RecordError by ``on_error``, or after many attempts."""
         errors = [replace(error, step=step) for _, error in failed]
         if self._on_error != "replace":
             raise errors[0]
@@ -121,7 +107,6 @@ class ProcessSource:
             RecordError: A record cannot be read.
             WorkerError: The worker of the batch was lost, or a transform failed.
             StreamError: Something else failed in the worker, which the message names.
-            FormatError: Data of the index are damaged.
         """
         submitted = self._submitted[step]
         while submitted.worker is not None:

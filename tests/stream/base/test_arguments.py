@@ -3,7 +3,7 @@
 import pytest
 
 from stream.base.arguments import Parser, printable, run_command, whole_number
-from stream.base.errors import ArgumentError, FormatError, StreamError
+from stream.base.errors import ArgumentError, FormatError, StreamError, closest
 from stream.storage.remote import RemoteError
 
 
@@ -31,11 +31,7 @@ def test_what_is_no_whole_number_or_too_small_is_refused(text: str, capsys: pyte
     ("error", "code", "message"),
     [
         (ArgumentError("no such\nsplit"), 2, "error: no such split\n"),
-        (
-            ArgumentError("my.yaml:\n  action\x1b: unknown\n  state"),
-            2,
-            "error: my.yaml:\n  action\\x1b: unknown\n  state\n",
-        ),
+        (ArgumentError("a.yaml:\n  b\x1b: unknown\n  c"), 2, "error: a.yaml:\n  b\\x1b: unknown\n  c\n"),
         (RemoteError("no such bucket", refused=True), 2, "error: no such bucket\n"),
         (RemoteError("a request failed"), 1, "error: a request failed\n"),
         (StreamError("a shard is damaged"), 1, "error: a shard is damaged\n"),
@@ -60,3 +56,12 @@ def test_characters_that_move_the_cursor_and_letters_that_a_font_lacks_are_escap
     assert printable("plain text, {x} ~", latin=True) == "plain text, {x} ~"
     assert printable("put 红 there\n\x1b[0m", latin=True) == "put \\u7ea2 there \\x1b[0m"
     assert printable("\U0001f916", latin=True) == "\\U0001f916"
+
+
+def test_the_nearest_names_are_suggested_in_any_case_or_else_all_are_listed() -> None:
+    assert closest("BRIGDE", ["Bridge", "kuka"], noun="datasets") == "did you mean 'Bridge'?"
+    assert closest("xyz", ["kuka", "bridge"], noun="datasets") == "datasets there: bridge, kuka"
+    assert closest("xyz", [], noun="datasets") == "datasets there: none"
+    assert closest("xyz", map(str, range(100, 200)), noun="datasets").endswith(", 139 ...")
+    assert closest(3.5, ["3.5.0"], noun="versions") == "did you mean '3.5.0'?"
+    assert closest("x" * 10**6, ["bridge"], noun="datasets") == "datasets there: bridge"

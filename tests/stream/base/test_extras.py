@@ -1,4 +1,4 @@
-"""Tests of processes without the library of an extra."""
+"""Tests of processes without the library of an extra, or that are interrupted while they import."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from pairstream.__main__ import COMMANDS
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 BLOCK = """
@@ -22,12 +24,29 @@ sys.meta_path.insert(0, Missing())
 """
 
 
-def python(folder: Path, missing: str, *arguments: str) -> tuple[int, str]:
+INTERRUPT = """
+import os, signal, sys
+
+class Interrupt:
+    def find_spec(self, name, *others):
+        if name == "numpy":
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupt())
+"""
+
+
+def python(folder: Path, missing: str, *arguments: str, hook: str = BLOCK) -> tuple[int, str]:
     """Run Python without some modules, and return the exit code and standard error."""
-    (folder / "sitecustomize.py").write_text(BLOCK)
+    (folder / "sitecustomize.py").write_text(hook)
     variables = {**os.environ, "PYTHONPATH": f"{folder}:{REPOSITORY}", "MISSING": missing}
     done = subprocess.run([sys.executable, *arguments], env=variables, cwd=folder, capture_output=True, text=True)
     return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_ctrl_c_while_a_command_is_imported_is_one_line(tmp_path: Path, name: str) -> None:
+    assert python(tmp_path, "", "-m", "pairstream", name, "--help", hook=INTERRUPT) == (130, "interrupted\n")
 
 
 LIBRARIES = ("apache_beam", "google_crc32c", "psutil", "tensorflow_datasets")

@@ -11,89 +11,65 @@ from stream.base.machine import available_memory
 GB = 1 << 30
 HUGE = str((1 << 63) - 4096)
 """Limit that version 1 of control groups gives to an unlimited group."""
+MEMINFO = f"MemTotal: {64 * GB // 1024} kB\nMemAvailable: {50 * GB // 1024} kB\n"
+V2 = ("memory.max", "memory.current", "anon 1\ninactive_file")
+V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "inactive_file 7\ntotal_inactive_file")
+Group = tuple[tuple[str, str, str], str, int | str, int, int]
+"""Names of the files of a group, its folder, its limit, the bytes that it uses, and those of unused files."""
 
 
-@pytest.fixture
-def proc(tmp_path: Path) -> Path:
-    folder = tmp_path / "proc"
-    (folder / "self").mkdir(parents=True)
-    (folder / "meminfo").write_text(f"MemTotal: {64 * GB // 1024} kB\nMemAvailable: {50 * GB // 1024} kB\n")
-    return folder
-
-
-@pytest.fixture
-def groups(tmp_path: Path) -> Path:
-    (tmp_path / "cgroup").mkdir()
-    return tmp_path / "cgroup"
-
-
-def group(folder: Path, limit: int | str, used: int, *, inactive: int = 0) -> None:
-    """Write a control group of version 2."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "memory.max").write_text(f"{limit}\n")
-    (folder / "memory.current").write_text(f"{used}\n")
-    (folder / "memory.stat").write_text(f"anon 1\ninactive_file {inactive}\n")
-
-
-def old_group(folder: Path, limit: int | str, used: int, *, inactive: int = 0) -> None:
-    """Write a control group of version 1."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "memory.limit_in_bytes").write_text(f"{limit}\n")
-    (folder / "memory.usage_in_bytes").write_text(f"{used}\n")
-    (folder / "memory.stat").write_text(f"inactive_file 7\ntotal_inactive_file {inactive}\n")
-
-
-def test_without_a_group_it_is_what_the_kernel_says(proc: Path, groups: Path) -> None:
-    assert available_memory(proc=proc, groups=groups) == 50 * GB
-
-
-def test_the_own_group_counts_and_not_the_root_alone(proc: Path, groups: Path) -> None:
-    (proc / "self" / "cgroup").write_text("0::/user.slice/job.scope\n")
-    group(groups, "max", 30 * GB)
-    group(groups / "user.slice" / "job.scope", 4 * GB, 3 * GB)
-    assert available_memory(proc=proc, groups=groups) == GB
-
-
-def test_the_smallest_limit_on_the_way_up_counts(proc: Path, groups: Path) -> None:
-    (proc / "self" / "cgroup").write_text("0::/user.slice/job.scope/step\n")
-    group(groups / "user.slice" / "job.scope" / "step", "max", GB)
-    group(groups / "user.slice" / "job.scope", 8 * GB, 6 * GB)
-    group(groups / "user.slice", 20 * GB, 15 * GB)
-    group(groups / "other.slice", GB, GB)
-    assert available_memory(proc=proc, groups=groups) == 2 * GB
-
-
-def test_pages_of_files_that_nobody_uses_are_free(proc: Path, groups: Path) -> None:
-    (proc / "self" / "cgroup").write_text("0::/job\n")
-    group(groups / "job", 8 * GB, 8 * GB, inactive=3 * GB)
-    assert available_memory(proc=proc, groups=groups) == 3 * GB
-
-
-def test_a_group_that_is_the_root_of_a_container_counts(proc: Path, groups: Path) -> None:
-    (proc / "self" / "cgroup").write_text("0::/machine/containers/4711\n")
-    group(groups, 6 * GB, 2 * GB)
-    assert available_memory(proc=proc, groups=groups) == 4 * GB
-
-
-def test_groups_of_the_first_version_are_those_of_the_memory_controller(proc: Path, groups: Path) -> None:
-    (proc / "self" / "cgroup").write_text("11:cpu,cpuacct:/elsewhere\n5:memory:/slurm/job_7\n1:name=systemd:/x\n")
-    old_group(groups / "memory", HUGE, 30 * GB)
-    old_group(groups / "memory" / "slurm" / "job_7", 2 * GB, GB, inactive=GB // 2)
-    old_group(groups / "memory" / "elsewhere", 1, 0)
-    assert available_memory(proc=proc, groups=groups) == 3 * GB // 2
-
-
-def test_use_over_the_limit_is_none_left(proc: Path, groups: Path) -> None:
-    (proc / "self" / "cgroup").write_text("0::/job\n")
-    group(groups / "job", GB, 2 * GB)
-    assert available_memory(proc=proc, groups=groups) == 0
-
-
-def test_files_that_hold_something_else_are_left_out(proc: Path, groups: Path) -> None:
-    (proc / "self" / "cgroup").write_text("nothing\n0::/job\n")
-    group(groups / "job", "many", 0)
+@pytest.mark.parametrize(
+    ("own", "groups", "available"),
+    [
+        (None, [], 50 * GB),
+        ("0::/user/job", [(V2, ".", "max", 30 * GB, 0), (V2, "user/job", 4 * GB, 3 * GB, 0)], GB),
+        (
+            "0::/user/job/step",
+            [
+                (V2, "user/job/step", "max", GB, 0),
+                (V2, "user/job", 8 * GB, 6 * GB, 0),
+                (V2, "user", 20 * GB, 15 * GB, 0),
+                (V2, "other", GB, GB, 0),
+            ],
+            2 * GB,
+        ),
+        ("0::/job", [(V2, "job", 8 * GB, 8 * GB, 3 * GB)], 3 * GB),
+        ("0::/machine/containers/4711", [(V2, ".", 6 * GB, 2 * GB, 0)], 4 * GB),
+        (
+            "11:cpu,cpuacct:/elsewhere\n5:memory:/slurm/job_7\n1:name=systemd:/x",
+            [
+                (V1, "memory", HUGE, 30 * GB, 0),
+                (V1, "memory/slurm/job_7", 2 * GB, GB, GB // 2),
+                (V1, "memory/elsewhere", 1, 0, 0),
+            ],
+            3 * GB // 2,
+        ),
+        ("0::/job", [(V2, "job", GB, 2 * GB, 0)], 0),
+        ("nothing\n0::/job", [(V2, "job", "many", 0, 0)], 50 * GB),
+    ],
+    ids=[
+        *("what the kernel says", "its own group", "the smallest limit on the way up", "unused pages of files"),
+        *("the root of a container", "the first version", "use over the limit", "something else"),
+    ],
+)
+def test_the_least_of_the_kernel_and_the_groups_is_available(
+    own: str | None, groups: list[Group], available: int, tmp_path: Path
+) -> None:
+    proc = tmp_path / "proc"
+    (proc / "self").mkdir(parents=True)
+    (proc / "meminfo").write_text(MEMINFO)
+    if own is not None:
+        (proc / "self" / "cgroup").write_text(f"{own}\n")
+    for (limit_file, usage_file, inactive), name, limit, used, unused in groups:
+        folder = tmp_path / "cgroup" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / limit_file).write_text(f"{limit}\n")
+        (folder / usage_file).write_text(f"{used}\n")
+        (folder / "memory.stat").write_text(f"{inactive} {unused}\n")
+    assert available_memory(proc=proc, groups=tmp_path / "cgroup") == available
     (proc / "meminfo").write_text("MemAvailable:\n")
-    assert available_memory(proc=proc, groups=groups) is None
+    if own is None or own.startswith("nothing"):
+        assert available_memory(proc=proc, groups=tmp_path / "cgroup") is None
 
 
 def test_this_machine_has_some() -> None:

@@ -3,24 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from stream.base.machine import usable_processors
-
-OWN = len(os.sched_getaffinity(0))
-
-
-def processors(before: str = "", **environment: str) -> int:
-    """Return the number that a process of its own finds."""
-    code = f"{before}\nfrom stream.base.machine import usable_processors; print(usable_processors())"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**os.environ, **environment}
-    )
-    return int(done.stdout)
 
 
 @pytest.fixture
@@ -43,12 +30,13 @@ def limit(tmp_path: Path, line: str, files: dict[str, str]) -> None:
 
 
 def test_it_is_the_affinity_of_the_process() -> None:
-    assert processors(f"import os; os.sched_setaffinity(0, {{{min(os.sched_getaffinity(0))}}})") == 1
-    assert processors() <= OWN
-
-
-def test_ranks_of_one_machine_share_its_processors() -> None:
-    assert processors(LOCAL_WORLD_SIZE=str(OWN)) == 1
+    affinity = os.sched_getaffinity(0)
+    assert 1 <= usable_processors(environment={}) <= len(affinity)
+    os.sched_setaffinity(0, {min(affinity)})
+    try:
+        assert usable_processors(environment={}) == 1
+    finally:
+        os.sched_setaffinity(0, affinity)
 
 
 @pytest.mark.usefixtures("many")

@@ -26,25 +26,19 @@ def lines(total: float, unit: str, *, done: float, failed: int = 0) -> list[str]
     return stream.getvalue().splitlines()
 
 
-@pytest.fixture
-def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("total", "unit", "done", "failed", "line"),
+    [
+        (40, "steps", 10, 2, r"export: 10/40 steps, [\d.]+ steps/s, 0s, ETA 0s, 2 failed"),
+        (3e9, "B", 1.5e6, 0, r"export: 1\.5 MB of 3\.0 GB, [\d.]+ MB/s, 0s, ETA \d.*"),
+        (0, "steps", 0, 0, r"export: 0/0 steps, 0\.0 steps/s, 0s"),
+    ],
+)
+def test_a_line_has_work_rate_time_left_and_failures(
+    total: float, unit: str, done: float, failed: int, line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(progress, "_PAUSE_OF_LINES", 0.05)
-
-
-@pytest.mark.usefixtures("hurried")
-def test_a_line_has_work_rate_time_left_and_failures() -> None:
-    first = lines(40, "steps", done=10, failed=2)[0]
-    assert re.fullmatch(r"export: 10/40 steps, [\d.]+ steps/s, 0s, ETA 0s, 2 failed", first)
-
-
-@pytest.mark.usefixtures("hurried")
-def test_bytes_are_told_in_decimal_units() -> None:
-    assert re.match(r"export: 1\.5 MB of 3\.0 GB, [\d.]+ MB/s, 0s, ETA \d", lines(3e9, "B", done=1.5e6)[0])
-
-
-@pytest.mark.usefixtures("hurried")
-def test_nothing_to_do_is_no_error() -> None:
-    assert lines(0, "steps", done=0)[0].startswith("export: 0/0 steps, 0.0 steps/s, 0s")
+    assert re.fullmatch(line, lines(total, unit, done=done, failed=failed)[0])
 
 
 def test_a_log_of_a_short_command_has_no_line() -> None:

@@ -24,14 +24,7 @@ from stream.format.names import FETCHED_NAME, MANIFEST_NAME
 from stream.storage.remote import RemoteError, cached_root
 from tests.documentation.blocks import python_blocks
 from tests.fixtures.command import run, start, wait_until
-from tests.fixtures.object_stores import (
-    Store,
-    object_store,
-    seen_through,
-    unreliable,
-    upload_tree,
-    web_server,
-)
+from tests.fixtures.object_stores import Store, object_store, seen_through, unreliable, upload_tree, web_server
 
 BATCH, STEPS = 12, 25
 OPTIONS: dict[str, Any] = {"batch_size": BATCH, "seed": 5, "num_steps": STEPS}
@@ -86,12 +79,18 @@ def test_batches_states_and_files_are_those_of_the_local_root(
         assert run(*options, module="pairstream replay").out == f"9 {expected[9]}\n"
 
 
-def test_the_second_epoch_asks_for_nothing(bucket: str, cache: Path, expected: list[str]) -> None:
+def test_the_second_epoch_asks_for_nothing_and_the_index_comes_once(
+    bucket: str, cache: Path, expected: list[str]
+) -> None:
     loader = make_loader(bucket, "demo", **OPTIONS, cache=cache)
+    before = {path: path.stat().st_ino for path in cache.rglob("*.arrow")}
     list(loader)
     asked = loader.stats()["requests"]
     assert [digest(batch) for batch in loader] == expected
     assert loader.stats()["requests"] == asked > 0
+    make_loader(bucket, "demo", **OPTIONS, cache=cache)
+    assert before == {path: path.stat().st_ino for path in cache.rglob("*.arrow")} != {}
+    assert (cache / "demo/1.0.0" / FETCHED_NAME).exists()
 
 
 @pytest.mark.parametrize("num_workers", [0, pytest.param(3, marks=pytest.mark.long)])
@@ -173,11 +172,9 @@ def test_damage_to_the_cache_while_training_changes_no_batch(
 
 @pytest.mark.long
 def test_any_kill_leaves_the_cache_sound(bucket: str, cache: Path, expected: list[str], tmp_path: Path) -> None:
-    code = "import sys\nfrom stream import make_loader\n"
-    code += (
-        f"loader = make_loader({bucket!r}, 'demo', batch_size={BATCH}, seed=5, num_workers=1, cache={str(cache)!r})\n"
-    )
-    (tmp_path / "train_far.py").write_text(f"{code}for batch in loader: pass\n")
+    arguments = f"{bucket!r}, 'demo', batch_size={BATCH}, seed=5, num_workers=1, cache={str(cache)!r}"
+    code = f"from stream import make_loader\nfor batch in make_loader({arguments}): pass\n"
+    (tmp_path / "train_far.py").write_text(code)
     path = f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
     draw = random.Random(0)
     for _ in range(5):
@@ -191,15 +188,8 @@ def test_any_kill_leaves_the_cache_sound(bucket: str, cache: Path, expected: lis
 @pytest.mark.long
 def test_two_processes_fill_one_cache_at_the_same_time(bucket: str, cache: Path, expected: list[str]) -> None:
     make_loader(bucket, "demo", **OPTIONS, cache=cache).save(cache.parent / "loader.json")
-    options = (
-        "--loader",
-        str(cache.parent / "loader.json"),
-        "--range",
-        f"0:{STEPS}",
-        "--digest",
-        "--cache",
-        f"{cache}2",
-    )
+    saved = str(cache.parent / "loader.json")
+    options = ("--loader", saved, "--range", f"0:{STEPS}", "--digest", "--cache", f"{cache}2")
     with start(*options, module="pairstream replay") as first, start(*options, module="pairstream replay") as second:
         results = [first.wait(), second.wait()]
     assert [result.out.split()[1::2] for result in results] == [expected, expected]
@@ -245,14 +235,6 @@ def test_fetching_into_the_cache_completes_it(sound: str, cache: Path, expected:
     for path in cache.rglob("train*.arrayrecord"):
         path.write_bytes(bytes(path.stat().st_size))
     assert batches(sound, cache) == expected
-
-
-def test_the_index_comes_once_and_a_new_one_when_the_loader_is_made_again(bucket: str, cache: Path) -> None:
-    make_loader(bucket, "demo", **OPTIONS, cache=cache)
-    before = {path: path.stat().st_ino for path in cache.rglob("*.arrow")}
-    make_loader(bucket, "demo", **OPTIONS, cache=cache)
-    assert before == {path: path.stat().st_ino for path in cache.rglob("*.arrow")} != {}
-    assert (cache / "demo/1.0.0" / FETCHED_NAME).exists()
 
 
 @pytest.mark.parametrize("location", ["the cache", "the source"])
@@ -333,21 +315,19 @@ def test_a_worker_says_the_same_in_one_line(impatient: None, s3: Store, small_ro
     assert caught.value.refused
 
 
-def test_a_wrong_bucket_and_permission_are_said_when_the_loader_is_made(s3: Store, bucket: str, cache: Path) -> None:
-    with pytest.raises(RemoteError, match="no such bucket: s3://nowhere-at-all"):
-        make_loader("s3://nowhere-at-all/oxe", "demo", **OPTIONS, cache=cache)
-    with (
-        seen_through(s3, lambda *_: 403),
-        pytest.raises(RemoteError, match=f"{bucket}.*not allowed with these credentials"),
+def test_a_wrong_bucket_name_or_permission_is_said_when_the_loader_is_made(s3: Store, bucket: str, cache: Path) -> None:
+    nowhere = "s3://nowhere-at-all"
+    for root, mixture, text in (
+        (f"{nowhere}/oxe", "demo", f"no such bucket: {nowhere}"),
+        (f"{bucket}/nothing", "demo", "holds no complete conversion"),
+        (bucket, "dmo", "no mixture or dataset 'dmo'"),
     ):
-        make_loader(bucket, "demo", **OPTIONS, cache=cache)
-
-
-def test_a_wrong_name_leaves_no_folder(bucket: str, cache: Path) -> None:
-    for root, mixture in ((f"{bucket}/nothing", "demo"), (bucket, "dmo")):
-        with pytest.raises(ArgumentError):
+        with pytest.raises(StreamError, match=text):
             make_loader(root, mixture, **OPTIONS, cache=cache)
         assert not cache.exists()
+    message = f"{bucket}.*not allowed with these credentials"
+    with seen_through(s3, lambda *_: 403), pytest.raises(RemoteError, match=message):
+        make_loader(bucket, "demo", **OPTIONS, cache=cache)
 
 
 def test_the_doctor_of_the_browser_names_the_bucket(bucket: str, cache: Path, tmp_path: Path) -> None:
@@ -358,10 +338,8 @@ def test_the_doctor_of_the_browser_names_the_bucket(bucket: str, cache: Path, tm
 
 
 def test_a_web_server_without_a_list_is_told_how_to_make_one(tmp_path: Path, cache: Path) -> None:
-    with (
-        web_server(tmp_path) as url,
-        pytest.raises(RemoteError, match=rf"{url}/info.json: no list .*pairstream info ROOT --json > ROOT/info.json"),
-    ):
+    message = "/info.json: no list .*pairstream info ROOT --json > ROOT/info.json"
+    with web_server(tmp_path) as url, pytest.raises(RemoteError, match=url + message):
         make_loader(url, "demo", **OPTIONS, cache=cache)
 
 
@@ -383,14 +361,12 @@ def test_wrong_arguments_are_one_sentence(root: str, cache: str | None, text: st
     assert "word" not in str(caught.value)
 
 
-def test_a_home_folder_is_found(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
+def test_the_cache_of_another_conversion_is_refused(
+    s3: Store, bucket: str, oxe_like: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(cache.parent))
     make_loader(bucket, "demo", **OPTIONS, cache="~/cache:1GB")
-    assert (tmp_path / "cache" / "demo").is_dir()
-
-
-def test_the_cache_of_another_conversion_is_refused(s3: Store, bucket: str, oxe_like: Path, cache: Path) -> None:
-    make_loader(bucket, "demo", **OPTIONS, cache=cache)
+    assert (cache / "demo").is_dir()
     url = f"{s3.new_bucket()}/oxe"
     upload_tree(oxe_like, url)
     with pytest.raises(ArgumentError, match=rf"{cache}/demo/1.0.0: holds another conversion than {url}"):

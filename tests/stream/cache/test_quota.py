@@ -21,6 +21,12 @@ from tests.fixtures.command import wait_until
 OPTIONS: dict[str, Any] = {"batch_size": 12, "seed": 5, "num_steps": 25}
 
 
+def cached(path: Path, quota: CacheQuota | None = None, *, size: int = 50_000, span: int = 0) -> CachedFile:
+    """Open the copy of a shard whose object is never asked for."""
+    quota = quota or CacheQuota(path.parent, None)
+    return CachedFile(f"{path}.arrayrecord", url="s3://b/x", size=size, quota=quota, span=span)
+
+
 def taken(folder: Path) -> int:
     return sum(path.stat().st_blocks * 512 for path in sparse_copies(folder))
 
@@ -84,10 +90,7 @@ def test_a_copy_in_use_is_marked_and_stays_longest(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(cached_file, "_TOUCH_S", 0)
     folder = tmp_path / "demo/1.0.0/train"
     quota = CacheQuota(tmp_path, None)
-    files = [
-        CachedFile(str(folder / f"{number}.arrayrecord"), url="s3://b/x", size=50_000, quota=quota)
-        for number in range(3)
-    ]
+    files = [cached(folder / str(number), quota) for number in range(3)]
     copies = [folder / f"cached/{number}.arrayrecord" for number in range(3)]
     for number, path in enumerate(copies):
         path.write_bytes(os.urandom(50_000))
@@ -98,7 +101,7 @@ def test_a_copy_in_use_is_marked_and_stays_longest(tmp_path: Path, monkeypatch: 
 
 
 def test_neighbours_are_asked_for_with_one_request_and_records_far_apart_with_several(tmp_path: Path) -> None:
-    file = CachedFile(str(tmp_path / "x.arrayrecord"), url="s3://b/x", size=16 << 20, quota=CacheQuota(tmp_path, None))
+    file = cached(tmp_path / "x", size=16 << 20)
     (read,) = file.ahead([(at, 900) for at in range(100_000, 150_000, 1000)])
     assert (read.begin, read.end) == (98_304, 151_552)
     gap = 64 << 10
@@ -144,7 +147,7 @@ def test_a_copy_that_the_disk_refused_begins_when_it_takes_files_again(
     (tmp_path / "cached").write_bytes(b"")
     (tmp_path / "x.arrayrecord").write_bytes(b"too short")
     opened = len(os.listdir("/proc/self/fd"))
-    file = CachedFile(str(tmp_path / "x.arrayrecord"), url="s3://b/x", size=50_000, quota=CacheQuota(tmp_path, None))
+    file = cached(tmp_path / "x")
     assert len(os.listdir("/proc/self/fd")) == opened + 1
     (tmp_path / "cached").unlink()
     (read,) = file.ahead([(20_000, 100)])
@@ -161,9 +164,7 @@ def test_memory_that_stood_for_a_full_disk_is_given_back_as_the_disk_takes_recor
     quota.count_written(5000)
     assert not kept
 
-
-def test_what_is_kept_again_counts_once(tmp_path: Path) -> None:
-    quota, kept = CacheQuota(tmp_path, None), dict[int, memoryview]()
+    # What is kept again counts once.
     for _ in range(300):
         quota.keep(kept, 0, memoryview(bytes(4 << 20)))
     quota.keep(kept, 4 << 20, memoryview(bytes(1000)))
@@ -175,9 +176,7 @@ def test_what_is_kept_again_counts_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize("disk_end", [4096, 18_000], ids=["nothing written", "a part written"])
 @pytest.mark.parametrize("span", [0, 16384])
 def test_what_is_in_memory_is_not_asked_for_again(span: int, disk_end: int, tmp_path: Path) -> None:
-    file = CachedFile(
-        str(tmp_path / "x.arrayrecord"), url="s3://b/x", size=50_000, quota=CacheQuota(tmp_path, None), span=span
-    )
+    file = cached(tmp_path / "x", span=span)
     most = resource.getrlimit(resource.RLIMIT_FSIZE)
     (read,) = file.ahead([(20_000, 100)])
     resource.setrlimit(resource.RLIMIT_FSIZE, (disk_end, most[1]))  # as if the disk were full
@@ -190,7 +189,7 @@ def test_what_is_in_memory_is_not_asked_for_again(span: int, disk_end: int, tmp_
 
 
 def test_a_record_of_which_a_part_is_a_hole_is_asked_for(tmp_path: Path) -> None:
-    file = CachedFile(str(tmp_path / "x.arrayrecord"), url="s3://b/x", size=50_000, quota=CacheQuota(tmp_path, None))
+    file = cached(tmp_path / "x")
     (read,) = file.ahead([(8192, 8000)])
     read.keep(8192, memoryview(b"a" * 4096))
     assert [(repeated.begin, repeated.end) for repeated in file.ahead([(8192, 8000)])] == [(8192, read.end)]
@@ -200,10 +199,7 @@ def test_a_record_of_which_a_part_is_a_hole_is_asked_for(tmp_path: Path) -> None
 
 def test_written_records_make_room_by_themselves(tmp_path: Path) -> None:
     folder, quota = tmp_path / "demo/1.0.0/train", CacheQuota(tmp_path, 100_000)
-    files = [
-        CachedFile(str(folder / f"{number}.arrayrecord"), url="s3://b/x", size=50_000, quota=quota)
-        for number in range(4)
-    ]
+    files = [cached(folder / str(number), quota) for number in range(4)]
     reads = [file.ahead([(0, 48_000)])[0] for file in files]
     for read in reads:
         read.keep(0, memoryview(os.urandom(49_152)))

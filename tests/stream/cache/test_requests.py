@@ -13,6 +13,8 @@ from stream.storage.object_reads import ObjectReads, Read
 from stream.storage.remote import RemoteError, Traffic
 from tests.fixtures.object_stores import CUT, free_port, web_server
 
+SHARD = "demo/1.0.0/train/train-00000-of-00006.arrayrecord"
+
 
 def test_a_request_that_never_ends_is_sent_again(small_root: Path) -> None:
     ends, asked = threading.Event(), list[str]()
@@ -23,28 +25,25 @@ def test_a_request_that_never_ends_is_sent_again(small_root: Path) -> None:
             ends.wait(60)
         return body
 
-    name = "demo/1.0.0/train/train-00000-of-00006.arrayrecord"
     with web_server(small_root, stalls_once) as url:
-        content = ObjectReads().read(f"{url}/{name}", 100, 150)
+        content = ObjectReads().read(f"{url}/{SHARD}", 100, 150)
         assert not ends.is_set() and len(asked) == 2
         ends.set()
-    assert content == (small_root / name).read_bytes()[100:150]
+    assert content == (small_root / SHARD).read_bytes()[100:150]
 
 
 def test_an_answer_that_is_cut_is_asked_for_again(small_root: Path) -> None:
     answers = iter([CUT, CUT])
-    name = "demo/1.0.0/train/train-00000-of-00006.arrayrecord"
     with web_server(small_root, lambda method, path, body: next(answers, body)) as url:
-        assert ObjectReads().read(f"{url}/{name}", 100, 150) == (small_root / name).read_bytes()[100:150]
+        assert ObjectReads().read(f"{url}/{SHARD}", 100, 150) == (small_root / SHARD).read_bytes()[100:150]
 
 
 def test_answers_that_are_always_cut_are_one_error(small_root: Path, impatient: None) -> None:
-    name = "demo/1.0.0/train/train-00000-of-00006.arrayrecord"
     with (
         web_server(small_root, lambda *_: CUT) as url,
-        pytest.raises(RemoteError, match=rf"{name}, bytes 100 to 150: cannot be read: no answer"),
+        pytest.raises(RemoteError, match=rf"{SHARD}, bytes 100 to 150: cannot be read: no answer"),
     ):
-        ObjectReads().read(f"{url}/{name}", 100, 150)
+        ObjectReads().read(f"{url}/{SHARD}", 100, 150)
 
 
 def test_a_slow_store_is_not_asked_for_everything_again(small_root: Path) -> None:
@@ -55,7 +54,7 @@ def test_a_slow_store_is_not_asked_for_everything_again(small_root: Path) -> Non
         return body
 
     with web_server(small_root, late) as url:
-        shard, came = f"{url}/demo/1.0.0/train/train-00000-of-00006.arrayrecord", list[int]()
+        shard, came = f"{url}/{SHARD}", list[int]()
         reads = [
             Read(shard, at, at + 50, lambda begin, content: came.append(begin), None, traffic)
             for at in range(0, 2000, 50)
@@ -88,7 +87,7 @@ def test_ranges_that_wait_are_not_late_while_answers_come(
         return body
 
     with web_server(small_root, slow) as url:
-        shard = f"{url}/demo/1.0.0/train/train-00000-of-00006.arrayrecord"
+        shard = f"{url}/{SHARD}"
         reads, began = [Read(shard, at, at + 5, lambda begin, content: None) for at in range(28)], time.monotonic()
         assert ObjectReads().start(reads).result() == [None] * 28
     assert time.monotonic() - began > 1.2
@@ -105,8 +104,7 @@ def test_a_claim_of_another_process_is_waited_for_until_the_deadline(impatient: 
 def test_a_read_does_not_end_with_the_deadline_of_an_older_one(impatient: None, small_root: Path) -> None:
     is_down = True
     with web_server(small_root, lambda method, path, body: 503 if is_down and "arrayr" in path else body) as url:
-        path = next(small_root.rglob("*.arrayrecord")).relative_to(small_root)
-        reads, read = ObjectReads(), Read(f"{url}/{path}", 0, 9, lambda begin, content: None)
+        reads, read = ObjectReads(), Read(f"{url}/{SHARD}", 0, 9, lambda begin, content: None)
         older = reads.start([read])
         time.sleep(0.6)
         newer = reads.start([read])

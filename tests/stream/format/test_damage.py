@@ -50,11 +50,6 @@ def file_of(root: Path) -> Path:
     return next((root / "bridge").glob("*/train/*-00001-of-*.arrayrecord"))
 
 
-def table_of(root: Path, kind: TableKind) -> Path:
-    """Return the path of a table of the index."""
-    return next((root / "bridge").glob(f"*/train/{kind}.arrow"))
-
-
 def flip_first_frame(path: Path, record: int) -> None:
     """Damage a byte in the picture data of a record."""
     content = bytearray(path.read_bytes())
@@ -91,13 +86,10 @@ def test_a_damaged_record_is_named(root: Path, num_workers: int) -> None:
     flip_first_frame(file_of(root), record=2)
     loader = loader_of(root, num_workers=num_workers)
     step, error = first_error(loader)
-    [ref] = [
-        ref
-        for ref in loader.describe(step)
-        if ref.dataset == "bridge" and (ref.shard, ref.record) == (error.shard, error.record)
-    ]
+    (ref,) = (ref for ref in loader.describe(step) if ref.sample == error.sample)
     assert (error.dataset, error.split, error.shard, error.record) == ("bridge", "train", "train-00001-of-00002", 2)
-    assert (error.episode, error.sample, error.step) == (ref.episode, ref.sample, step)
+    assert (ref.dataset, ref.shard, ref.record) == ("bridge", "train-00001-of-00002", 2)
+    assert (error.episode, error.step) == (ref.episode, step)
     for part in (f"step {step}", "bridge", "train-00001-of-00002", "record 2", f"episode {ref.episode}"):
         assert part in str(error)
 
@@ -119,22 +111,17 @@ def test_a_damaged_shard_never_gives_wrong_data(root: Path, damage: Callable[[Pa
     assert failed
 
 
-@pytest.mark.parametrize("damage", [cut, zero_middle], ids=["cut", "zeroed"])
-@pytest.mark.parametrize("on_error", ["raise", "replace"])
 @pytest.mark.parametrize("kind", TABLE_KINDS)
-def test_a_damaged_table_is_told_when_the_loader_is_made(
-    root: Path, kind: TableKind, on_error: str, damage: Callable[[Path], None]
-) -> None:
-    path = table_of(root, kind)
-    damage(path)
-    # With a horizon all three tables are used.
-    with pytest.raises(FormatError, match=f"^{path}: .*(damaged|not a complete)"):
-        loader_of(root, horizon=3, on_error=on_error)
-
-
-@pytest.mark.parametrize("kind", TABLE_KINDS)
-def test_a_table_that_is_not_there_is_told_with_what_to_do(root: Path, kind: TableKind) -> None:
-    path = table_of(root, kind)
+def test_a_damaged_or_missing_table_is_told_when_the_loader_is_made(root: Path, kind: TableKind) -> None:
+    path = next((root / "bridge").glob(f"*/train/{kind}.arrow"))
+    content = path.read_bytes()
+    for damage in (cut, zero_middle):
+        damage(path)
+        # With a horizon all three tables are used.
+        with pytest.raises(FormatError, match=f"^{path}: .*(damaged|not a complete)"):
+            loader_of(root, horizon=3, on_error="replace")
+        path.unlink()
+        path.write_bytes(content)
     path.unlink()
     with pytest.raises(FormatError, match=rf"^{path}: missing, though the manifest names it; run .*convert\.run"):
         loader_of(root)
@@ -154,14 +141,11 @@ def test_replacements_are_the_same_for_all_and_are_counted(root: Path) -> None:
     assert "train-00001-of-00002" in stats["replaced_records"][0]
     for step, batch in enumerate(replaced):
         assert batch["sample"].tolist() == list(range(step * BATCH, (step + 1) * BATCH))
-        assert batch["dataset"].tolist() == [MIXTURE_NAMES.index(ref.dataset) for ref in intact.describe(step)]
+        assert batch["dataset"].tolist() == [list(MIXTURE).index(ref.dataset) for ref in intact.describe(step)]
     ranks = [loader_of(root, on_error="replace", rank=rank, world_size=2).batch_at(4) for rank in (0, 1)]
     np.testing.assert_array_equal(np.concatenate([rank["frames"] for rank in ranks]), replaced[4]["frames"])
     sample = pairs(root, MIXTURE, seed=3, on_error="replace")[4 * BATCH + 1]
     np.testing.assert_array_equal(sample["frames"], replaced[4]["frames"][1])
-
-
-MIXTURE_NAMES = list(MIXTURE)
 
 
 def test_a_dataset_of_which_nothing_can_be_read_ends_replacing(root: Path) -> None:
@@ -206,10 +190,7 @@ def test_changed_data_are_not_those_of_a_saved_loader(root: Path, oxe_root: Path
     ("arguments", "message"),
     [
         ({"batch_size": 10**18}, "batch_size=1000000000000000000; expected at most 1,048,576"),
-        (
-            {"batch_size": 10, "rank": 0, "world_size": 4},
-            "batch_size=10 is not divisible by world_size=4.*take 8 or 12",
-        ),
+        ({"batch_size": 10, "rank": 0, "world_size": 4}, "batch_size=10 is not divisible by world_size=4.*8 or 12"),
         ({"batch_size": 0}, "batch_size=0"),
         ({"rank": 2, "world_size": 2}, "rank=2 of world_size=2"),
         ({"num_workers": -1}, "num_workers=-1"),
@@ -219,13 +200,10 @@ def test_changed_data_are_not_those_of_a_saved_loader(root: Path, oxe_root: Path
         ({"action": "max"}, "action='max'.*window, sum, mean, first"),
         ({"on_error": "skip"}, "on_error='skip'"),
         ({"split": "trian"}, "trian.*train"),
-        (
-            {"split": "train[:0]"},
-            r"bridge: split 'train\[:0\]' leaves no episode; .*train \(4 episodes\)",
-        ),
+        ({"split": "train[:0]"}, r"bridge: split 'train\[:0\]' leaves no episode; .*train \(4 episodes\)"),
         (
             {"filters": [("step", ">", 1000)]},
-            r"has 4 episodes, but all samples are left out \(20 by filters: step > 1000\)",
+            r"4 episodes, but all samples are left out \(20 by filters: step > 1000\)",
         ),
         ({"filters": [("stp", ">", 1)]}, "no column 'stp' in bridge, kuka; did you mean 'step'"),
         ({"filters": {"kuak": [("step", ">", 1)]}}, "no member 'kuak'; did you mean 'kuka'"),
@@ -250,16 +228,12 @@ def test_a_process_short_of_file_handles_still_reads(root: Path) -> None:
     code = f"""{LIGHT}
 import resource
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
-sys.path.insert(0, {str(Path(__file__).resolve().parents[3])!r})
 from stream import make_loader
-loader = make_loader({str(root)!r}, {MIXTURE!r}, batch_size=8, num_workers=2)
-for step, batch in enumerate(loader):
-    if step == 20:
-        break
-print(step)
+iterator = iter(make_loader({str(root)!r}, {MIXTURE!r}, batch_size=8, num_workers=2))
+print(len([next(iterator) for _ in range(21)]))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
-    assert (done.stdout, done.returncode) == ("20\n", 0), done.stderr
+    assert (done.stdout, done.returncode) == ("21\n", 0), done.stderr
 
 
 def test_a_pair_source_names_a_damaged_record_too(root: Path) -> None:

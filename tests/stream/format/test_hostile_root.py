@@ -47,14 +47,8 @@ VALUES: dict[str, list[Any]] = {
     "spec/action": [5, "text", [5], [{}], [{"path": "is_first", "dims": HUGE}], [{"path": "language", "dims": 1}]],
 }
 PARTS: list[dict[str, Any]] = [
-    *(
-        {"dims": 7},
-        {"dims": 1},
-        {"dims": -1},
-        {"dims": 3, "names": ["x"]},
-        {"dims": 3, "kind": "other"},
-        {"dims": 3, "kind": None},
-    ),
+    *({"dims": 7}, {"dims": 1}, {"dims": -1}, {"dims": 3, "names": ["x"]}),
+    *({"dims": 3, "kind": "other"}, {"dims": 3, "kind": None}),
     *({"select": [99]}, {"select": "abc"}, {"select": []}, {"select": [-1]}, {"path": "nowhere", "dims": 1}),
     # One value a step, which would be repeated for each of three dimensions.
     {"path": "is_first", "dims": 3},
@@ -89,26 +83,20 @@ def test_counts_beyond_any_dataset_are_refused(crafted: CraftedRoot, count: int,
         load(crafted, samples_per_episode=samples_per_episode)
 
 
-@pytest.mark.parametrize("name", ["../bridge", "/etc", "bridge/..", ".", "bridge:..", "bridge:../0.1.0", "bridge:/etc"])
-def test_a_member_that_leads_elsewhere_is_refused(crafted: CraftedRoot, name: str) -> None:
-    with pytest.raises(StreamError):
-        PairSource(crafted.root, {name: 1})
+def test_a_member_that_leads_elsewhere_is_refused(crafted: CraftedRoot) -> None:
+    for name in ("../bridge", "/etc", "bridge/..", ".", "bridge:..", "bridge:../0.1.0", "bridge:/etc"):
+        with pytest.raises(StreamError):
+            PairSource(crafted.root, {name: 1})
 
 
-@pytest.mark.parametrize("reason", ["a pipe", "endless", "larger than any"])
-def test_a_manifest_that_never_ends_is_refused(crafted: CraftedRoot, reason: str) -> None:
-    crafted.manifest.unlink()
-    if reason == "a pipe":
-        os.mkfifo(crafted.manifest)
-    elif reason == "endless":
-        crafted.manifest.symlink_to("/dev/zero")
-    else:
-        with crafted.manifest.open("wb") as file:
-            file.truncate(10**12)
-    with pytest.raises((StreamError, FormatError)):
-        load(crafted)
-    with pytest.raises((OSError, FormatError), match=r"device or pipe|larger than"):
-        read_manifest(crafted.manifest)
+def test_a_manifest_that_never_ends_is_refused(crafted: CraftedRoot) -> None:
+    for make in (os.mkfifo, lambda path: path.symlink_to("/dev/zero"), lambda path: path.open("wb").truncate(10**12)):
+        crafted.manifest.unlink()
+        make(crafted.manifest)
+        with pytest.raises((StreamError, FormatError)):
+            load(crafted)
+        with pytest.raises((OSError, FormatError), match=r"device or pipe|larger than"):
+            read_manifest(crafted.manifest)
 
 
 def numbers(value: int, kind: pa.DataType) -> Callable[[pa.Table], pa.Array]:

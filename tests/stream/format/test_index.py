@@ -72,14 +72,10 @@ def test_a_split_is_opened_with_its_tables_and_shards(converted: Path) -> None:
             assert path.parent == converted / split
             assert path.stat().st_size == index.shards.sizes[shard]
             assert path.stem == index.shards.stem(shard)
-
-
-def test_the_records_of_a_shard_are_the_rows_between_its_first_and_the_next(converted: Path) -> None:
-    for split in ("train", "test"):
-        index = open_split(converted, split)
         shards, firsts = index.records.array("shard"), index.shards.first_records
         expected = np.repeat(np.arange(len(index.shards)), np.diff(firsts))
         np.testing.assert_array_equal(shards, expected)
+        assert firsts[0] == 0
         assert index.shards.episodes.tolist() == [
             int((index.episodes.array("shard") == shard).sum()) for shard in range(len(index.shards))
         ]
@@ -89,18 +85,13 @@ def test_the_records_of_a_shard_are_the_rows_between_its_first_and_the_next(conv
 def test_a_table_that_is_not_as_the_manifest_says_is_refused(folder: Path, kind: TableKind) -> None:
     path = folder / "train" / table_file(kind)
     content = path.read_bytes()
-    for damage in (content[:-1], content + b"\0", b"", bytes(len(content))):
+    for damage in (content[:-1], content + b"\0"):
         path.unlink()
         path.write_bytes(damage)
         with pytest.raises(FormatError, match=f"^{path}: "):
             open_split(folder)
     path.unlink()
-    with pytest.raises(FormatError, match=f"^{path}: missing"):
-        open_split(folder)
-
-
-@pytest.mark.parametrize("kind", TABLE_KINDS)
-def test_a_table_of_fewer_rows_than_the_manifest_says_is_refused(folder: Path, kind: TableKind) -> None:
+    path.write_bytes(content)
     change_table(folder, kind, lambda table: table.slice(0, len(table) - 1))
     with pytest.raises(FormatError, match=rf"{kind}\.arrow: \d+ rows, the manifest says \d+"):
         open_split(folder)
@@ -114,9 +105,6 @@ def test_each_column_is_used_once_and_has_its_checksum_and_size(converted: Path)
     assert note.bytes == sum(stop - start for start, stop in note.table.columns["note"].spans) > 0
     manifest = Catalog(converted.parents[1]).open("arm").manifest
     assert note.xxh3 == manifest.splits["train"].index["steps"].columns["note"]
-
-
-def test_a_column_that_is_not_there_is_an_error_that_names_it(converted: Path) -> None:
     with pytest.raises(FormatError, match=r"steps\.arrow: column 'missing' is not in both the file and the manifest"):
         columns_of(converted, [("steps", "missing")])
 
@@ -145,13 +133,6 @@ def test_splits_whose_columns_differ_in_type_are_refused(
         _ = data.check
 
 
-def test_a_sound_index_is_checked_without_a_word(converted: Path) -> None:
-    check = IndexCheck(all_columns(converted))
-    check.start()
-    check.raise_error()
-    assert check._thread is None
-
-
 def test_every_column_of_a_small_index_is_checked_at_once(folder: Path) -> None:
     columns = all_columns(folder)
     assert sum(len(_spans(column)) for column in columns) > 40
@@ -168,7 +149,10 @@ def test_every_column_of_a_small_index_is_checked_at_once(folder: Path) -> None:
             assert stop > start
         path.unlink()
         path.write_bytes(content)
-    IndexCheck(columns)
+    check = IndexCheck(columns)
+    check.start()
+    check.raise_error()
+    assert check._thread is None
 
 
 def _spans(column: UsedColumn) -> tuple[tuple[int, int], ...]:
@@ -184,16 +168,15 @@ def test_columns_are_hashed_in_pieces(folder: Path, chunk: int, monkeypatch: pyt
         IndexCheck(all_columns(folder))
 
 
-@pytest.mark.parametrize("damage", ["cut", "gone"])
-def test_a_file_that_changes_after_it_was_opened_is_an_error(folder: Path, damage: str) -> None:
+def test_a_file_that_changes_after_it_was_opened_is_an_error(folder: Path) -> None:
     columns = columns_of(folder, [("records", "xxh3_64")])
     path = folder / "train" / "records.arrow"
     content = path.read_bytes()
     path.unlink()
-    if damage == "cut":
-        path.write_bytes(content[: columns[0].table.columns["xxh3_64"].data + 8])
-    message = {"cut": "ends before column 'xxh3_64' does", "gone": "cannot be read \\(No such file"}[damage]
-    with pytest.raises(FormatError, match=f"^{path}: {message}"):
+    with pytest.raises(FormatError, match=rf"^{path}: cannot be read \(No such file or directory\)"):
+        IndexCheck(columns)
+    path.write_bytes(content[: columns[0].table.columns["xxh3_64"].data + 8])
+    with pytest.raises(FormatError, match=f"^{path}: ends before column 'xxh3_64' does"):
         IndexCheck(columns)
 
 
@@ -225,14 +208,6 @@ def test_a_large_index_is_checked_in_the_background(folder: Path) -> None:
     for _ in range(2):
         with pytest.raises(FormatError, match=fault_of(folder, "steps", "reward")):
             check.raise_error()
-
-
-@pytest.mark.usefixtures("_large")
-def test_a_file_that_goes_while_it_is_checked_is_an_error(folder: Path) -> None:
-    columns = all_columns(folder)
-    (folder / "train" / "steps.arrow").unlink()
-    with pytest.raises(FormatError, match=r"train/steps\.arrow: cannot be read \(No such file or directory\)"):
-        checked(columns).raise_error()
 
 
 @pytest.mark.usefixtures("_large")
@@ -304,12 +279,8 @@ def test_what_a_loader_does_not_use_may_be_damaged(folder: Path) -> None:
     _ = open_data(folder.parents[1], {"arm": 1}).check
 
 
-LARGE = [-1, -(1 << 31), 1 << 30, (1 << 31) - 1]
-LARGER = [1 << 62, -(1 << 63), (1 << 63) - 1]
-
-
 @pytest.mark.parametrize("samples_per_episode", [0, 2])
-@pytest.mark.parametrize("value", LARGE + LARGER)
+@pytest.mark.parametrize("value", [-1, -(1 << 31), 1 << 30, (1 << 31) - 1, 1 << 62, -(1 << 63), (1 << 63) - 1])
 def test_episodes_that_lead_outside_of_the_records_are_an_error(
     folder: Path, value: int, samples_per_episode: int
 ) -> None:

@@ -75,14 +75,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def sample(tmp_path: Path) -> Path:
     """Write a table with a column of each sort; some rows have no value."""
     random = np.random.default_rng(0)
-    columns = {
-        "vector": column(random, "float", 2, 9, absent=True),
-        "bits": column(random, "bool", 3, 9, absent=True),
-        "texts": column(random, "texts", None, 9, absent=True),
-        "repeated": column(random, "repeated texts", None, 9, absent=True),
-        "list": pa.array([[1]] * 9, pa.large_list(pa.int16())),
-    }
-    return written(tmp_path, step_table(9, **columns))
+    kinds: list[tuple[str, int | None]] = [("float", 2), ("bool", 3), ("texts", None), ("repeated texts", None)]
+    columns = {kind: column(random, kind, width, 9, absent=True) for kind, width in kinds}
+    return written(tmp_path, step_table(9, **columns, list=pa.array([[1]] * 9, pa.large_list(pa.int16()))))
 
 
 KINDS = st.one_of(
@@ -130,18 +125,9 @@ def check_column(table: Table, name: str, chosen: np.ndarray, expected: list[Any
 @pytest.mark.parametrize(
     "kind",
     [
-        pa.large_list(pa.float32()),
-        pa.list_(pa.large_string(), 2),
-        pa.list_(TEXT, 2),
-        pa.list_(pa.list_(pa.float32(), 2), 2),
-        pa.list_(pa.float32(), 0),
-        pa.string(),
-        pa.dictionary(pa.int32(), pa.string()),
-        pa.dictionary(pa.int32(), pa.int64()),
-        pa.large_binary(),
-        pa.timestamp("s"),
-        pa.null(),
-        pa.struct([("x", pa.int32())]),
+        *(pa.large_list(pa.float32()), pa.list_(pa.large_string(), 2), pa.list_(TEXT, 2), pa.list_(pa.float32(), 0)),
+        *(pa.list_(pa.list_(pa.float32(), 2), 2), pa.string(), pa.dictionary(pa.int32(), pa.string()), pa.null()),
+        *(pa.dictionary(pa.int32(), pa.int64()), pa.large_binary(), pa.timestamp("s"), pa.struct([("x", pa.int32())])),
     ],
     ids=str,
 )
@@ -160,26 +146,21 @@ def test_vectors_with_a_number_missing_are_no_numbers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rows", [0, 4])
 @pytest.mark.parametrize("text", ["", None])
-@pytest.mark.parametrize("repeated", [False, True])
-def test_texts_that_are_all_empty_or_missing_are_empty(
-    tmp_path: Path, rows: int, text: str | None, repeated: bool
-) -> None:
+def test_texts_that_are_all_empty_or_missing_are_empty(tmp_path: Path, rows: int, text: str | None) -> None:
     texts = pa.array([text] * rows, pa.large_string())
-    texts = texts.dictionary_encode() if repeated else texts
-    table = open_table(written(tmp_path, step_table(rows, texts=texts)), "steps")
-    assert table.columns["texts"].texts is not None
-    assert table.take_texts("texts", np.arange(rows)) == [""] * rows
+    for column_texts in (texts, texts.dictionary_encode()):
+        table = open_table(written(tmp_path, step_table(rows, texts=column_texts)), "steps")
+        assert table.columns["texts"].texts is not None
+        assert table.take_texts("texts", np.arange(rows)) == [""] * rows
 
 
-@pytest.mark.parametrize("number", [-1, 3, 1 << 31])
-def test_a_text_beyond_the_dictionary_is_an_error(sample: Path, number: int) -> None:
-    with pytest.raises(FormatError, match=f"steps.arrow: column 'language' has text {number} of 3; it is damaged"):
-        open_table(sample, "steps").text("language", number)
-
-
-def test_a_text_that_is_not_utf8_is_an_error(sample: Path) -> None:
+def test_a_text_beyond_the_dictionary_or_that_is_not_utf8_is_an_error(sample: Path) -> None:
+    for number in (-1, 3, 1 << 31):
+        with pytest.raises(FormatError, match=f"steps.arrow: column 'language' has text {number} of 3; it is damaged"):
+            open_table(sample, "steps").text("language", number)
     content = sample.read_bytes()
     assert content.count(b"do 1") == 1
+    sample.unlink()
     sample.write_bytes(content.replace(b"do 1", b"do \xff"))
     table = open_table(sample, "steps")
     assert [table.text("language", number) for number in (0, 2)] == ["do 0", "do 2"]
@@ -205,52 +186,31 @@ def test_a_table_of_no_rows_says_the_same_wherever_it_is_mapped(tmp_path: Path) 
     assert described == {f"{open_table(path, 'steps').columns}\n".encode()}
 
 
-@pytest.mark.parametrize("reason", ["cut by a byte", "cut in half", "empty", "of zeros", "something else"])
-def test_a_file_that_is_no_table_is_named(sample: Path, reason: str) -> None:
+def test_a_file_that_is_no_table_is_named(sample: Path) -> None:
     content = sample.read_bytes()
-    new = {
-        "cut by a byte": content[:-1],
-        "cut in half": content[: len(content) // 2],
-        "empty": b"",
-        "of zeros": bytes(len(content)),
-        "something else": b"something else",
-    }
-    sample.write_bytes(new[reason])
-    with pytest.raises(FormatError, match=rf"^{sample}: not a complete Arrow IPC file \("):
+    for other in (content[:-1], content[: len(content) // 2], b"", bytes(len(content)), b"something else"):
+        sample.write_bytes(other)
+        with pytest.raises(FormatError, match=rf"^{sample}: not a complete Arrow IPC file \("):
+            open_table(sample, "steps")
+    sample.unlink()
+    with pytest.raises(FormatError, match=rf"^{sample}: missing.*run the same `python -m convert.run`"):
         open_table(sample, "steps")
 
 
-def test_a_file_that_is_missing_is_named_with_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(FormatError, match=rf"^{tmp_path}/x: missing.*run the same `python -m convert.run`"):
-        open_table(tmp_path / "x", "steps")
-
-
-@pytest.mark.parametrize("change", [-1, 1])
-def test_a_file_of_another_size_than_the_manifest_says_is_refused(sample: Path, change: int) -> None:
+def test_a_table_that_is_not_as_the_manifest_and_the_format_say_is_refused(sample: Path, tmp_path: Path) -> None:
     entry = describe_table(sample, "steps")
-    assert len(open_table(sample, "steps", entry=entry)) == 9
-    table_entry = entry.model_copy(update={"bytes": entry.bytes + change})
-    with pytest.raises(
-        FormatError, match=rf"^{sample}: {entry.bytes:,} bytes, the manifest says {table_entry.bytes:,}"
-    ):
-        open_table(sample, "steps", entry=table_entry)
-
-
-def test_a_table_of_another_number_of_rows_is_refused(sample: Path) -> None:
+    assert len(open_table(sample, "steps", entry=entry, rows=9)) == 9
+    for size in (entry.bytes - 1, entry.bytes + 1):
+        with pytest.raises(FormatError, match=rf"^{sample}: {entry.bytes:,} bytes, the manifest says {size:,}"):
+            open_table(sample, "steps", entry=entry.model_copy(update={"bytes": size}))
     with pytest.raises(FormatError, match=rf"^{sample}: 9 rows, the manifest says 1,000"):
         open_table(sample, "steps", rows=1000)
-
-
-def test_a_table_of_another_kind_is_refused(sample: Path) -> None:
     with pytest.raises(FormatError, match=rf"^{sample}: column 1 is .*step: int32 .*, expected .*shard: int32"):
         open_table(sample, "episodes")
-
-
-@pytest.mark.parametrize("drop", ["episode", "step", "language"])
-def test_a_table_without_a_column_of_the_format_is_refused(tmp_path: Path, drop: str) -> None:
-    path = written(tmp_path, step_table(3).drop_columns([drop]))
-    with pytest.raises(FormatError, match=rf"^{path}: column \d is .*, expected .*; convert did not write it"):
-        open_table(path, "steps")
+    for name in ("episode", "step", "language"):
+        path = written(tmp_path, step_table(3).drop_columns([name]))
+        with pytest.raises(FormatError, match=rf"^{path}: column \d is .*, expected .*; convert did not write it"):
+            open_table(path, "steps")
 
 
 def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
@@ -260,23 +220,20 @@ def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
         open_table(path, "steps")
 
 
-@pytest.mark.parametrize("compression", ["lz4", "zstd"])
-def test_a_compressed_table_is_refused(tmp_path: Path, compression: str) -> None:
+@pytest.mark.parametrize(
+    ("batches", "compression", "message"),
+    [(count, None, f"{count} record batches, expected one") for count in (0, 2)]
+    + [(1, codec, r"column '\w+' is not stored plainly; it is compressed") for codec in ("lz4", "zstd")],
+)
+def test_a_table_that_is_compressed_or_not_of_one_batch_is_refused(
+    tmp_path: Path, batches: int, compression: str | None, message: str
+) -> None:
     path, table = tmp_path / "steps.arrow", step_table(1000).combine_chunks()
     options = pa.ipc.IpcWriteOptions(compression=compression)
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema, options=options) as writer:
-        writer.write_table(table)
-    with pytest.raises(FormatError, match=rf"^{path}: column '\w+' is not stored plainly; it is compressed"):
-        open_table(path, "steps")
-
-
-@pytest.mark.parametrize("batches", [0, 2])
-def test_a_table_that_is_not_of_one_batch_is_refused(tmp_path: Path, batches: int) -> None:
-    path, table = tmp_path / "steps.arrow", step_table(10)
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
         for batch in table.to_batches() * batches:
             writer.write_batch(batch)
-    with pytest.raises(FormatError, match=rf"^{path}: {batches} record batches, expected one"):
+    with pytest.raises(FormatError, match=rf"^{path}: {message}"):
         open_table(path, "steps")
 
 
@@ -335,14 +292,12 @@ def is_mapped(path: Path) -> bool:
     return str(path) in Path("/proc/self/maps").read_text()
 
 
-def test_a_mapped_file_has_its_bytes_and_cannot_be_written_to(path: Path) -> None:
+def test_a_mapped_file_cannot_be_written_to_and_is_mapped_as_long_as_anything_made_of_it(path: Path) -> None:
     mapped = map_file(str(path))
     assert mapped.tobytes() == path.read_bytes()
     with pytest.raises(ValueError, match="read-only"):
         mapped[0] = 1
-
-
-def test_a_file_is_mapped_as_long_as_anything_made_of_it(path: Path) -> None:
+    del mapped
     part = map_file(str(path))[256:].view("<i4")[1:3]
     gc.collect()
     assert is_mapped(path)
@@ -351,19 +306,15 @@ def test_a_file_is_mapped_as_long_as_anything_made_of_it(path: Path) -> None:
     assert not is_mapped(path)
 
 
-@pytest.mark.parametrize(("name", "code"), [("missing", errno.ENOENT), (".", errno.EISDIR)])
+@pytest.mark.parametrize(
+    ("name", "code"), [("missing", errno.ENOENT), (".", errno.EISDIR), ("larger than memory", errno.ENOMEM)]
+)
 def test_what_cannot_be_mapped_is_named(tmp_path: Path, name: str, code: int) -> None:
-    with pytest.raises(OSError) as raised:
-        map_file(str(tmp_path / name))
-    assert (raised.value.filename, raised.value.errno) == (str(tmp_path / name), code)
-
-
-def test_too_little_address_space_is_an_error_that_names_the_file(tmp_path: Path) -> None:
-    with (tmp_path / "large").open("wb") as file:
+    with (tmp_path / "larger than memory").open("wb") as file:
         file.truncate(1 << 40)
     with memory_limit(1 << 30), pytest.raises(OSError) as raised:
-        map_file(str(tmp_path / "large"))
-    assert (raised.value.errno, raised.value.filename) == (errno.ENOMEM, str(tmp_path / "large"))
+        map_file(str(tmp_path / name))
+    assert (raised.value.filename, raised.value.errno) == (str(tmp_path / name), code)
 
 
 def test_the_end_of_the_interpreter_is_silent(sample: Path) -> None:

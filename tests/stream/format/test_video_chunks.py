@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import av
@@ -16,7 +17,8 @@ from convert.shard.video import encode_chunk
 from stream.base.errors import FormatError
 from stream.format import video
 from stream.format.frame import CODECS, Codec, StoredCamera, decode_frame
-from stream.format.video import VIDEO_CODECS, VideoCodec, decode_all, decode_chunk
+from stream.format.index import SplitIndex
+from stream.format.video import VIDEO_CODECS, VideoCodec, coded_sizes, decode_all, decode_chunk
 from tests.fixtures.moving_pictures import moving_pictures, psnr
 
 SIZES = ((100, 100), (104, 108), (63, 81), (33, 41), (97, 111))
@@ -174,3 +176,20 @@ def test_an_av1_stream_is_cut_before_each_temporal_delimiter() -> None:
     # An OBU with an extension, one whose size takes two bytes, and one without a size, which holds all that follows.
     units = [b"\x12\0\x36\x08\x03abc", b"\x12\0\x32\x80\x01" + bytes(128), b"\x12\0\x30de\x12\0"]
     assert list(video._temporal_units(b"".join(units))) == units
+
+
+def test_a_size_is_known_by_the_one_that_is_encoded_or_cannot_be_told_apart() -> None:
+    assert coded_sizes([(61, 83), (64, 64), (61, 83)]) == {(62, 84): (61, 83), (64, 64): (64, 64)}
+    with pytest.raises(FormatError, match="frames of 61x83 and 62x84 cannot be told apart"):
+        coded_sizes([(62, 84), (61, 83)])
+
+
+def test_rows_of_a_chunk_share_the_number_of_its_record_and_holes_have_their_own() -> None:
+    # The first row of each chunk is a hole, which is written after its chunk.
+    positions = np.array([200, 100, 100, 400, 300, 300, 50, 60])
+    index = SimpleNamespace(
+        shards=SimpleNamespace(first_records=np.array([0, 6, 8])),
+        records=SimpleNamespace(array={"position": positions}.__getitem__),
+    )
+    numbers = [SplitIndex.record_number(index, row) for row in range(8)]  # type: ignore[arg-type]
+    assert numbers == [1, 0, 0, 3, 2, 2, 0, 1]

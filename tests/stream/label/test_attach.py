@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -20,32 +19,16 @@ from convert.verify.command import verify_root
 from stream.base.errors import ArgumentError, StateError, StreamError
 from stream.format.manifest import read_manifest
 from stream.format.names import MANIFEST_NAME
+from tests.fixtures.command import tree
 from tests.stream.index_root import open_split, write_dataset
+from tests.stream.label.conftest import LENGTHS
 
-LENGTHS = {"train": [[5, 4], [6]], "val": [[3]]}
 STEPS = 15
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("made")
-    write_dataset(root, "demo", LENGTHS)
-    return root
-
-
-@pytest.fixture
-def root(made: Path, tmp_path: Path) -> Path:
-    shutil.copytree(made, tmp_path / "root")
-    return tmp_path / "root"
 
 
 @pytest.fixture
 def folder(root: Path) -> Path:
     return next(root.glob("demo/*"))
-
-
-def files(root: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
 def keys() -> tuple[np.ndarray, np.ndarray]:
@@ -140,13 +123,6 @@ def test_a_column_of_masks_says_where_the_others_are_missing(root: Path, folder:
     assert {"value", "value_mask", "steps.value_mask", "steps.value_mask_mask"} <= set(batch)
 
 
-def test_a_label_of_one_split_alone_is_refused_for_both_by_its_name(root: Path) -> None:
-    stream.add_labels(root, "demo", {"episode": [0], "x": [1]}, split="train")
-    for split in ("train+val", "val+train"):
-        with pytest.raises(ArgumentError, match="split val: has no label 'x', which split train has; attach it there"):
-            stream.make_loader(root, "demo", batch_size=1, split=split, columns=["x"])
-
-
 @pytest.mark.parametrize("ending", ["parquet", "csv", "arrow", "feather", "folder"])
 def test_tables_come_from_files_of_each_kind(root: Path, folder: Path, tmp_path: Path, ending: str) -> None:
     table = some(ROWS, value=pa.array(np.arange(12) / 8, pa.float32()))
@@ -163,11 +139,6 @@ def test_tables_come_from_files_of_each_kind(root: Path, folder: Path, tmp_path:
         pyarrow.feather.write_feather(table, str(path), compression="lz4")
     stream.add_labels(root, "demo", path, split="train")
     np.testing.assert_array_equal(column(folder, "value")[0][ROWS], np.arange(12) / 8)
-
-
-def named(folder: Path) -> list[str]:
-    table = open_split(folder).episodes
-    return table.take_texts("episode_id", np.arange(3))
 
 
 @pytest.mark.parametrize(
@@ -201,9 +172,15 @@ def test_lerobots_index_counts_the_steps_of_a_dataset_of_one_split(tmp_path: Pat
 
 
 def test_ids_name_episodes_of_all_splits_and_numbers_need_a_split(root: Path, folder: Path) -> None:
-    ids = [*named(folder)[1:], *open_split(folder, "val").episodes.take_texts("episode_id", np.zeros(1, int))]
+    train, val = (open_split(folder, split).episodes for split in ("train", "val"))
+    ids = train.take_texts("episode_id", np.arange(1, 3)) + val.take_texts("episode_id", np.zeros(1, int))
     with pytest.raises(ArgumentError, match=r"episode is a number in a split.*--split \(train, val\)"):
         stream.add_labels(root, "demo", {"episode": [0], "x": [1]})
+    stream.add_labels(root, "demo", {"episode": [0], "x": [1]}, split="train")
+    for split in ("train+val", "val+train"):
+        with pytest.raises(ArgumentError, match="split val: has no label 'x', which split train has; attach it there"):
+            stream.make_loader(root, "demo", batch_size=1, split=split, columns=["x"])
+    stream.remove_labels(root, "demo", "x")
     stream.add_labels(root, "demo", {"episode_id": ids, "x": [1, 2, 3]})
     assert column(folder, "x")[0].tolist() == [0] * 5 + [1] * 4 + [2] * 6
     assert column(folder, "x", "val")[0].tolist() == [3] * 3
@@ -238,14 +215,30 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("table", "message"), WRONG, ids=[message[:40] for _, message in WRONG])
-def test_a_table_that_does_not_fit_is_one_error_with_counts_and_nothing_is_written(
-    root: Path, table: dict[str, Any], message: str
+ARGUMENTS: list[tuple[dict[str, Any], str]] = [
+    ({"columns": "x"}, "columns='x'; expected a list of names"),
+    ({"columns": ["z"]}, "no column 'z' to attach; columns there: x"),
+    ({"columns": ["episode"]}, "no column 'episode' to attach; is a key"),
+    ({"name": "../x"}, "name='../x'; name the labels"),
+    ({"name": 3}, "name=3; name the labels"),
+    ({"split": "tran"}, "no split 'tran'; did you mean 'train'"),
+    ({"overwrit": True}, "unknown argument 'overwrit'"),
+]
+X = {"episode": [0], "x": [1]}
+
+
+@pytest.mark.parametrize(
+    ("table", "arguments", "message"),
+    [*((table, {}, message) for table, message in WRONG), *((X, options, message) for options, message in ARGUMENTS)],
+    ids=lambda value: value[:40] if isinstance(value, str) else "",
+)
+def test_a_table_or_an_argument_that_does_not_fit_is_one_error_and_nothing_is_written(
+    root: Path, table: dict[str, Any], arguments: dict[str, Any], message: str
 ) -> None:
-    before = files(root)
+    before = tree(root)
     with pytest.raises(ArgumentError, match=message):
-        stream.add_labels(root, "demo", table, split="train")
-    assert files(root) == before
+        stream.add_labels(root, "demo", table, **{"split": "train", **arguments})
+    assert tree(root) == before
 
 
 def test_all_faults_are_counted_over_all_batches_and_five_are_shown(
@@ -260,8 +253,10 @@ def test_all_faults_are_counted_over_all_batches_and_five_are_shown(
 
 
 def test_labels_are_replaced_only_on_demand_and_go_without_a_trace(root: Path, folder: Path) -> None:
-    before = files(root)
+    before, manifest = tree(root), read_manifest(folder)
     stream.add_labels(root, "demo", {"episode": [0], "x": [1]}, split="train")
+    labelled = read_manifest(folder)
+    assert labelled.checksum != manifest.checksum and labelled.data == manifest.data == manifest.checksum
     with pytest.raises(ArgumentError, match="labels 'x' exist, with x; replace them with --overwrite"):
         stream.add_labels(root, "demo", {"episode": [0], "x": [2]}, split="train")
     with pytest.raises(ArgumentError, match="column 'x' exists, in labels 'x'"):
@@ -272,7 +267,7 @@ def test_labels_are_replaced_only_on_demand_and_go_without_a_trace(root: Path, f
     with pytest.raises(ArgumentError, match="no labels 'z'"):
         stream.remove_labels(root, "demo", "z")
     stream.remove_labels(root, "demo", "x")
-    assert files(root) == before
+    assert tree(root) == before
     assert not (folder / "train" / "labels").exists()
 
 
@@ -297,14 +292,8 @@ def test_filters_select_by_labels_and_bind_a_state_to_their_content(root: Path) 
 
 def test_labels_become_an_action_and_have_statistics(root: Path) -> None:
     stream.add_labels(root, "demo", some(ROWS, **VALUES), name="all", split="train")
-    loader = stream.make_loader(
-        root,
-        "demo",
-        batch_size=3,
-        action_columns={"demo": ["latent"]},
-        normalize={"method": "mean_std", "keys": ["action"]},
-        horizon=1,
-    )
+    more: dict[str, Any] = {"normalize": {"method": "mean_std", "keys": ["action"]}, "horizon": 1}
+    loader = stream.make_loader(root, "demo", batch_size=3, action_columns={"demo": ["latent"]}, **more)
     assert loader.batch_at(0)["action"].shape == (3, 1, 7)
     assert loader.normalize is not None
     statistics = loader.normalize.statistics["action"]["demo"]
@@ -341,13 +330,6 @@ def test_two_commands_at_once_lose_nothing(root: Path, tmp_path: Path) -> None:
     assert list(stream.list_labels(root, "demo")["train"]) == [f"label{number}" for number in range(4)]
 
 
-def test_a_manifest_with_labels_belongs_to_the_same_conversion(root: Path, folder: Path) -> None:
-    before = read_manifest(folder)
-    stream.add_labels(root, "demo", {"episode": [0], "x": [1]}, split="train")
-    after = read_manifest(folder)
-    assert after.checksum != before.checksum and after.data == before.data == before.checksum
-
-
 def test_verify_tells_of_damaged_missing_and_unknown_labels(root: Path, folder: Path) -> None:
     stream.add_labels(root, "demo", {"episode": [0], "x": [1]}, split="train")
     path = folder / "train" / "labels" / "x.arrow"
@@ -361,39 +343,14 @@ def test_verify_tells_of_damaged_missing_and_unknown_labels(root: Path, folder: 
         open_split(folder)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"columns": "x"}, "columns='x'; expected a list of names"),
-        ({"columns": ["z"]}, "no column 'z' to attach; columns there: x"),
-        ({"columns": ["episode"]}, "no column 'episode' to attach; is a key"),
-        ({"name": "../x"}, "name='../x'; name the labels"),
-        ({"name": 3}, "name=3; name the labels"),
-        ({"split": "tran"}, "no split 'tran'; did you mean 'train'"),
-        ({"overwrit": True}, "unknown argument 'overwrit'"),
-    ],
-)
-def test_wrong_arguments_are_refused(root: Path, arguments: dict[str, Any], message: str) -> None:
-    before = files(root)
-    with pytest.raises(ArgumentError, match=message):
-        stream.add_labels(root, "demo", {"episode": [0], "x": [1]}, **{"split": "train", **arguments})
-    assert files(root) == before
-
-
 @pytest.mark.parametrize("table", ["none.parquet", "notes.txt", "broken.parquet", "s3://bucket/x.parquet", 7])
 def test_what_is_no_table_is_refused(root: Path, tmp_path: Path, table: Any) -> None:
     (tmp_path / "notes.txt").write_text("x")
     (tmp_path / "broken.parquet").write_bytes(b"PAR1 and no more")
     label_table_path = tmp_path / table if isinstance(table, str) and "s3" not in table else table
-    with pytest.raises(
-        ArgumentError, match=r"no such file|expected a file|cannot be read|a local file|expected a parquet"
-    ):
+    message = r"no such file|expected a file|cannot be read|a local file|expected a parquet"
+    with pytest.raises(ArgumentError, match=message):
         stream.add_labels(root, "demo", label_table_path, split="train")
-
-
-def test_a_root_in_an_object_store_is_refused() -> None:
-    with pytest.raises(ArgumentError, match="labels are attached to local roots"):
-        stream.add_labels("s3://bucket/oxe", "demo", {"episode": [0], "x": [1]})
 
 
 def test_the_command_attaches_lists_and_removes(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -409,5 +366,7 @@ def test_the_command_attaches_lists_and_removes(root: Path, tmp_path: Path, caps
     assert "labels 'value' exist" in capsys.readouterr().err
     assert main([*arguments, "--remove", "value"]) == 0
     assert main([*arguments, "--remove", "value"]) == 2
+    assert main(["s3://bucket/oxe", "demo", str(tmp_path / "value.csv")]) == 2
+    assert "labels are attached to local roots" in capsys.readouterr().err
     assert main([*arguments, str(tmp_path / "none.csv")]) == 2
     assert MANIFEST_NAME in {path.name for path in root.rglob("*")}

@@ -9,25 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-import stream
 from convert.verify.command import verify_root
-from stream.format.catalog import Catalog
-from stream.format.index import open_index
-from tests.stream.index_root import write_dataset
-
-Action = Callable[[Path], Any]
-
-
-def attach(value: float) -> Action:
-    table = {"episode": [0, 1], "step": [1, 2], "value": np.array([value, 1], "f4")}
-    return lambda root: stream.add_labels(root, "demo", table, split="train", overwrite=True)
-
-
-def remove(root: Path) -> None:
-    stream.remove_labels(root, "demo", "value")
+from tests.stream.label.conftest import Action, attach, remove, value_of
 
 
 def killed(action: Action, root: Path, *, changes: int) -> bool:
@@ -57,12 +42,6 @@ def killed(action: Action, root: Path, *, changes: int) -> bool:
     os._exit(0)
 
 
-def value_of(root: Path) -> float | None:
-    """Return the label of episode 0, step 1, as a loader would see it."""
-    steps = open_index(Catalog(root).open("demo"), "train").steps
-    return float(steps.array("value")[1]) if "value" in steps.columns else None
-
-
 @pytest.mark.parametrize(
     ("start", "action", "old", "new"),
     [
@@ -72,33 +51,30 @@ def value_of(root: Path) -> float | None:
     ],
 )
 def test_a_kill_leaves_the_old_or_the_new(
-    start: Action | None, action: Action, old: float | None, new: float | None, tmp_path: Path
+    start: Action | None, action: Action, old: float | None, new: float | None, root: Path, tmp_path: Path
 ) -> None:
-    write_dataset(tmp_path / "root", "demo", {"train": [[5, 4]]})
     if start is not None:
-        start(tmp_path / "root")
-    said = {problem.file for problem in verify_root(tmp_path / "root", jobs=1).problems}
+        start(root)
+    said = {problem.file for problem in verify_root(root, jobs=1).problems}
     seen = []
     for changes in range(100):
-        root = tmp_path / str(changes)
-        shutil.copytree(tmp_path / "root", root)
-        was_killed = killed(action, root, changes=changes)
-        seen.append(value_of(root))
-        problems = verify_root(root, jobs=1).problems
-        problem_files = {str(fault.file).replace(str(root), str(tmp_path / "root")) for fault in problems}
+        copy = tmp_path / str(changes)
+        shutil.copytree(root, copy)
+        was_killed = killed(action, copy, changes=changes)
+        seen.append(value_of(copy))
+        problem_files = {str(fault.file).replace(str(copy), str(root)) for fault in verify_root(copy, jobs=1).problems}
         assert problem_files == said, f"after {changes} changes"
         if not was_killed:
             break
         if seen[-1] != new or action is not remove:
-            action(root)
+            action(copy)
         else:
             # The next command of any kind clears up.
-            attach(9)(root)
-            remove(root)
-        assert value_of(root) == new
-        hidden = [path for path in root.rglob("*") if path.name.startswith(".")]
-        assert hidden == [], f"after {changes} changes"
-        shutil.rmtree(root)
+            attach(9)(copy)
+            remove(copy)
+        assert value_of(copy) == new
+        assert list(copy.rglob(".*")) == [], f"after {changes} changes"
+        shutil.rmtree(copy)
     # There are kills before and after the moment from which it counts.
     assert seen == sorted(seen, key=lambda value: value == new) and seen[0] == old and seen.count(new) > 1
     assert len(seen) > 5

@@ -3,38 +3,16 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-import stream
 from convert.verify.command import verify_root
 from pairstream.fetch import fetch
-from stream.format.catalog import Catalog
-from stream.format.index import open_index
 from stream.format.manifest import read_manifest
 from stream.format.names import waiting_label
 from tests.fixtures.faults.disk import disks_of, write_tree
-from tests.stream.index_root import write_dataset
-
-Action = Callable[[Path], Any]
-
-
-def attach(value: float) -> Action:
-    table = {"episode": [0, 1], "step": [1, 2], "value": [value, 1.0]}
-    return lambda root: stream.add_labels(root, "demo", table, split="train", overwrite=True)
-
-
-def remove(root: Path) -> None:
-    stream.remove_labels(root, "demo", "value")
-
-
-def value_of(root: Path) -> float | None:
-    """Return the label of episode 0, step 1, as a loader would see it."""
-    steps = open_index(Catalog(root).open("demo"), "train").steps
-    return float(steps.array("value")[1]) if "value" in steps.columns else None
+from tests.stream.label.conftest import Action, attach, remove, value_of
 
 
 @pytest.mark.parametrize(
@@ -47,11 +25,10 @@ def test_every_disk_that_a_power_cut_may_leave_has_the_old_labels_or_the_new(
     action: Action,
     old: float | None,
     new: float | None,
+    root: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    root = tmp_path / "root"
-    write_dataset(root, "demo", {"train": [[5, 4]]})
     if before is not None:
         before(root)
     during, after = disks_of(action, root, monkeypatch)
@@ -70,23 +47,23 @@ def test_every_disk_that_a_power_cut_may_leave_has_the_old_labels_or_the_new(
     assert set(values[len(during) :]) == {new}
 
 
-def test_a_power_cut_after_a_fetch_leaves_all_that_was_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_dataset(tmp_path / "source", "demo", {"train": [[5, 4]]})
-    attach(5)(tmp_path / "source")
+def test_a_power_cut_after_a_fetch_leaves_all_that_was_fetched(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attach(5)(root)
     disks = tmp_path / "disks"
     disks.mkdir()
-    _, after = disks_of(lambda root: fetch(str(tmp_path / "source"), root / "new" / "copy", "demo"), disks, monkeypatch)
+    _, after = disks_of(lambda disk: fetch(str(root), disk / "new" / "copy", "demo"), disks, monkeypatch)
     for number, tree in enumerate(after):
         write_tree(tree, tmp_path / f"left{number}")
         assert value_of(tmp_path / f"left{number}" / "new" / "copy") == 5
 
 
 def test_labels_that_wait_for_their_name_are_removed_and_not_lost_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    root = tmp_path / "root"
-    folder = write_dataset(root, "demo", {"train": [[5, 4]]})
     attach(5)(root)
+    (folder,) = root.glob("demo/*")
     # A process was killed after the manifest named the new table, and the old one has the name still.
     path = folder / "train" / "labels" / "value.arrow"
     entry = read_manifest(folder).splits["train"].labels["value"]

@@ -82,10 +82,10 @@ def test_a_mask_that_is_not_of_booleans_is_refused_unless_it_is_chosen_as_a_labe
     assert labels(root, "y_mask") == [3, 3, None]
 
 
-@pytest.mark.parametrize("name", ["a\nb", "a\x00b", "\ud800"], ids=["line", "zero", "surrogate"])
-def test_a_column_whose_name_cannot_be_printed_is_refused(root: Path, name: str) -> None:
-    with pytest.raises(ArgumentError, match=r"a label cannot have this name|cannot be read"):
-        stream.add_labels(root, "demo", {"episode": [0], name: [1]}, name="x")
+def test_a_column_whose_name_cannot_be_printed_is_refused(root: Path) -> None:
+    for name in ("a\nb", "a\x00b", "\ud800"):
+        with pytest.raises(ArgumentError, match=r"a label cannot have this name|cannot be read"):
+            stream.add_labels(root, "demo", {"episode": [0], name: [1]}, name="x")
 
 
 @pytest.mark.parametrize(
@@ -106,21 +106,16 @@ def test_an_empty_option_is_not_a_missing_one(
     assert tree(root) == before
 
 
-@pytest.mark.parametrize("option", [["--name", "x"], ["--columns", "x"], ["--overwrite"], ["--split", "train"]])
-def test_options_of_a_table_are_refused_without_one(
-    root: Path, option: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([str(root), "demo", *option]) == 2
-    assert capsys.readouterr().err.startswith(f"error: {option[0]} is for a TABLE to attach")
+def test_options_of_a_table_are_refused_without_one(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for option in (["--name", "x"], ["--columns", "x"], ["--overwrite"], ["--split", "train"]):
+        assert main([str(root), "demo", *option]) == 2
+        assert capsys.readouterr().err.startswith(f"error: {option[0]} is for a TABLE to attach")
 
 
-@pytest.mark.parametrize(("name", "value"), [("episode_id", [[1]]), ("dataset", [[1]])])
-def test_a_key_that_is_a_list_is_one_error(root: Path, name: str, value: Any) -> None:
-    with pytest.raises(ArgumentError, match=rf"the key '{name}' is list<.*>; expected texts"):
-        stream.add_labels(root, "demo", {"episode": [0], name: value, "x": [1]})
-
-
-def test_a_column_of_nulls_alone_has_no_value(root: Path, tmp_path: Path) -> None:
+def test_a_key_that_is_a_list_and_a_column_of_nulls_alone_are_one_error_each(root: Path, tmp_path: Path) -> None:
+    for name in ("episode_id", "dataset"):
+        with pytest.raises(ArgumentError, match=rf"the key '{name}' is list<.*>; expected texts"):
+            stream.add_labels(root, "demo", {"episode": [0], name: [[1]], "x": [1]})
     (tmp_path / "x.csv").write_text("episode,x\n")
     with pytest.raises(ArgumentError, match="column 'x' has no value at all"):
         stream.add_labels(root, "demo", tmp_path / "x.csv")

@@ -84,11 +84,6 @@ def test_labels_of_a_partial_copy_stay_when_more_is_fetched(source: Path, tmp_pa
     assert labels_of(copy, "demo", ["value"]) == labels_of(source, "demo", ["value"])
     stream.remove_labels(copy, "demo", "mine")
     assert read_manifest(next(copy.glob("demo/*"))) == read_manifest(next(source.glob("demo/*")))
-
-
-def test_labels_that_are_in_the_way_of_those_of_the_source_are_told(source: Path, tmp_path: Path) -> None:
-    copy = tmp_path / "copy"
-    fetch(str(source), copy, "demo", splits=["train"])
     stream.add_labels(copy, "demo", {"episode": [0], "mine": [1.5]}, split="train")
     stream.add_labels(source, "demo", {"episode": [0], "mine": [2.5]}, name="theirs", split="train")
     with pytest.raises(ValueError, match="labels mine here and labels theirs of the source both have the"):

@@ -8,7 +8,8 @@ import pytest
 
 from pairstream.browse.marks import Marks
 from pairstream.replay.contact_sheet import write_sheets
-from stream.base.errors import ArgumentError
+from stream.base.errors import ArgumentError, FormatError
+from stream.base.reading import read_limited
 from stream.storage.files import new_folder, write_atomically
 from tests.fixtures.faults.disk import Disk
 
@@ -102,3 +103,23 @@ def test_nothing_is_written_to_an_address(
     with pytest.raises(ArgumentError, match=r"^s3://bucket/new: expected a local path; write it there"):
         write(Path("s3://bucket/new"))
     assert not list(tmp_path.iterdir())
+
+
+def test_a_file_is_read_up_to_the_limit(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"12345")
+    assert read_limited(path, 5) == b"12345"
+    with pytest.raises(FormatError, match="larger than 4 bytes"):
+        read_limited(path, 4)
+
+
+def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero")):
+        with pytest.raises(OSError, match="device or pipe"):
+            read_limited(path, 5)
+    with pytest.raises(IsADirectoryError) as folder:
+        read_limited(tmp_path, 5)
+    assert folder.value.filename == str(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        read_limited(tmp_path / "nowhere", 5)

@@ -33,29 +33,20 @@ GONE_S = 2.0
 
 def workers_of(pid: int) -> list[psutil.Process]:
     """Return the worker processes of a process."""
-    try:
-        children = psutil.Process(pid).children(recursive=True)
-    except psutil.NoSuchProcess:
-        return []
-    return [child for child in children if "stream.worker" in " ".join(_command_line(child))]
-
-
-def _command_line(process: psutil.Process) -> list[str]:
-    try:
-        return process.cmdline()
-    except psutil.Error:
-        return []
+    workers = []
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for child in psutil.Process(pid).children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                workers += [child] if "stream.worker" in child.cmdline() else []
+    return workers
 
 
 def alive(processes: list[psutil.Process]) -> list[psutil.Process]:
-    return [p for p in processes if p.is_running() and _status(p) != psutil.STATUS_ZOMBIE]
-
-
-def _status(process: psutil.Process) -> str:
-    try:
-        return process.status()
-    except psutil.NoSuchProcess:
-        return psutil.STATUS_ZOMBIE
+    running = []
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            running += [process] if process.status() != psutil.STATUS_ZOMBIE else []
+    return running
 
 
 def named_memory(pid: int) -> list[str]:
@@ -92,23 +83,13 @@ sys.stdin.readline()
 def test_nothing_is_left_when_the_trainer_ends(
     oxe_root: Path, tmp_path: Path, end: str, by: signal.Signals | None, code: int
 ) -> None:
-    trainer = subprocess.Popen(
-        # Without a main guard, and from another folder: the workers import what the trainer can.
-        [
-            sys.executable,
-            "-c",
-            f"import sys; sys.path.insert(0, {str(REPOSITORY)!r})" + SCRIPT.format(root=str(oxe_root), end=end),
-        ],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=tmp_path,
-        env={**os.environ, "TMPDIR": str(tmp_path)},
-    )
+    # Without a main guard, and from another folder: the workers import what the trainer can.
+    code_text = f"import sys; sys.path.insert(0, {str(REPOSITORY)!r})" + SCRIPT.format(root=str(oxe_root), end=end)
+    pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    trainer = subprocess.Popen([sys.executable, "-c", code_text], **pipes, text=True, cwd=tmp_path, env=environment)
     try:
-        assert trainer.stdin is not None
-        assert trainer.stdout is not None
+        assert trainer.stdin is not None and trainer.stdout is not None
         assert trainer.stdout.readline() == "ready\n"
         seen = workers_of(trainer.pid)
         assert len(seen) == 2
@@ -182,10 +163,16 @@ def test_a_killed_worker_is_one_error_at_its_step_and_set_state_goes_on(oxe_root
     iterator = iter(loader)
     next(iterator)
     victim = workers_of(os.getpid())[0]
+    victim.suspend()
+    time.sleep(0.3)
+    victim.resume()
+    # A worker that was stopped holds up nothing once it continues.
+    for step in range(1, 10):
+        assert digest(next(iterator)) == digest(loader.batch_at(step))
     victim.kill()
-    step = 1
+    step = 10
     with pytest.raises(WorkerError, match=r"worker \d .*was killed by SIGKILL") as caught:
-        while step < 20:
+        while step < 30:
             assert digest(next(iterator)) == digest(loader.batch_at(step))
             step += 1
     assert caught.value.step in (step, -1)
@@ -197,19 +184,6 @@ def test_a_killed_worker_is_one_error_at_its_step_and_set_state_goes_on(oxe_root
     iterator.set_state(iterator.get_state())
     for following in (step, step + 1):
         assert digest(next(iterator)) == digest(loader.batch_at(following))
-    iterator.close()
-
-
-def test_a_stopped_worker_holds_up_nothing_once_it_goes_on(oxe_root: Path) -> None:
-    loader = make_loader(oxe_root, "oxe29", batch_size=24, num_workers=2)
-    iterator = iter(loader)
-    next(iterator)
-    victim = workers_of(os.getpid())[0]
-    victim.suspend()
-    time.sleep(0.3)
-    victim.resume()
-    for step in range(1, 10):
-        assert digest(next(iterator)) == digest(loader.batch_at(step))
     iterator.close()
 
 
@@ -354,9 +328,7 @@ def test_a_forked_child_is_told_to_make_its_own_iterator(oxe_root: Path) -> None
 
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_an_iterator_that_went_on_after_an_error_ends_when_it_is_dropped(oxe_root: Path, num_workers: int) -> None:
-    loader = make_loader(
-        oxe_root, "bridge", batch_size=16, num_workers=num_workers, seed=0, transforms=[FailsAt(2 * 16)]
-    )
+    loader = make_loader(oxe_root, "bridge", batch_size=16, num_workers=num_workers, transforms=[FailsAt(2 * 16)])
     gc.collect()
     before = set(psutil.Process().children())
     gc.disable()

@@ -29,10 +29,6 @@ def reorder(batch: Batch) -> Batch:
     return dict(reversed(batch.items()))
 
 
-def drop(batch: Batch) -> Batch:
-    return {key: batch[key] for key in ("step", "language", "frames")}
-
-
 def empty(_: Batch) -> Batch:
     return {}
 
@@ -41,16 +37,8 @@ def rename(batch: Batch) -> Batch:
     return {"image": batch.pop("frames"), "text": batch.pop("language"), **batch}
 
 
-def swap(batch: Batch) -> Batch:
-    return {**batch, "episode": batch["step"], "step": batch["episode"]}
-
-
 def swap_views(batch: Batch) -> Batch:
     return {**batch, "episode": batch["step"][:], "step": batch["episode"][:]}
-
-
-def alias(batch: Batch) -> Batch:
-    return {**batch, "again": batch["frames"], "episode": batch["step"]}
 
 
 def write_in_place(batch: Batch) -> Batch:
@@ -65,7 +53,8 @@ def replace(batch: Batch) -> Batch:
 
 
 def replace_by_others(batch: Batch) -> Batch:
-    return {**batch, "episode": batch["step"] + batch["episode"], "step": batch["episode"][::-1]}
+    step, episode = batch["step"], batch["episode"]
+    return {**batch, "episode": step, "step": episode[::-1], "offset": step + episode, "again": batch["frames"]}
 
 
 def replace_by_views(batch: Batch) -> Batch:
@@ -78,10 +67,6 @@ def keep_views_of_what_goes(batch: Batch) -> Batch:
     return {**batch, "now": action[:, 0], "action": np.zeros_like(action), "last": action[:, -1]}
 
 
-def keep_under_another_key(batch: Batch) -> Batch:
-    return {**batch, "episode": batch["episode"] * 3, "before": batch["episode"]}
-
-
 def other_shapes(batch: Batch) -> Batch:
     channels_first = np.moveaxis(batch["frames"], -1, 2)
     return {**batch, "frames": channels_first, "state": batch["state"][:, :1], "step": batch["step"][:, None]}
@@ -89,13 +74,8 @@ def other_shapes(batch: Batch) -> Batch:
 
 def other_strides(batch: Batch) -> Batch:
     step = batch["step"]
-    return {
-        **batch,
-        "broadcast": np.broadcast_to(step, (3, len(step))),
-        "fortran": np.asfortranarray(batch["action"]),
-        "every other": step[::2],
-        "backwards": step[::-1],
-    }
+    wide, fortran = np.broadcast_to(step, (3, len(step))), np.asfortranarray(batch["action"])
+    return {**batch, "broadcast": wide, "fortran": fortran, "every other": step[::2], "backwards": step[::-1]}
 
 
 def other_dtypes(batch: Batch) -> Batch:
@@ -147,7 +127,7 @@ def nested(batch: Batch) -> Batch:
     return {
         **batch,
         "parts": parts,
-        "step": batch["step"] * 0,
+        "step": 0 * batch["step"],
         "episode": -batch["episode"],
         "state": batch["state"] + 1,
     }
@@ -167,36 +147,11 @@ def change_in_place(batch: Batch) -> Batch:
 
 
 CHANGES: list[Change] = [
-    keep,
-    reorder,
-    drop,
-    empty,
-    rename,
-    swap,
-    swap_views,
-    alias,
-    write_in_place,
-    replace,
-    replace_by_others,
-    replace_by_views,
-    keep_views_of_what_goes,
-    keep_under_another_key,
-    other_shapes,
-    other_strides,
-    other_dtypes,
-    structured,
-    sizes_of_none,
-    masked,
-    objects,
-    no_arrays,
-    nested,
-    tensors,
-    change_in_place,
-    larger,
+    *(keep, reorder, empty, rename, swap_views, write_in_place, replace, replace_by_others, replace_by_views),
+    *(keep_views_of_what_goes, other_shapes, other_strides, other_dtypes, structured, sizes_of_none, masked, objects),
+    *(no_arrays, nested, tensors, change_in_place, larger),
 ]
-
-
-ENCODED = [keep, reorder, swap, swap_views, replace_by_others, masked, no_arrays, tensors]
+ENCODED = [keep, reorder, swap_views, masked, no_arrays, tensors]
 """Those that ask for no frames."""
 
 
