@@ -37,8 +37,7 @@ _Value = TypeVar("_Value")
 class LocalStore:
     """A folder of a local or mounted disk. Methods that write raise ConvertError if the disk refuses.
 
-    Attributes:
-        scratch: Folder on whose disk files are written before they are placed.
+    Files are written on the disk of the folder ``scratch`` before they are placed.
     """
 
     def __init__(self, output_folder: str | Path) -> None:
@@ -82,10 +81,7 @@ class LocalStore:
         return read_values
 
     def put(self, name: str, content: bytes, *, owner: str, unless_exists: bool = False) -> None:
-        """Replace a file, atomically and durably, under the lock ``owner``.
-
-        ``unless_exists`` leaves an existing file as it is.
-        """
+        """Replace a file, or keep it with ``unless_exists``, atomically and durably, under the lock ``owner``."""
         target = self.scratch / name
         with writing(self.scratch), self.stage(owner) as folder:
             temporary = folder / target.name
@@ -121,10 +117,9 @@ class LocalStore:
                 file_path.unlink(missing_ok=True)
             for folder in {file_path.parent for file_path in file_paths}:
                 sync_folder(folder)
+        folders = {file_path.parent for file_path in file_paths} - {self.scratch, self._journal}
         # Those inside of others first.
-        for folder in sorted(
-            {file_path.parent for file_path in file_paths} - {self.scratch, self._journal}, reverse=True
-        ):
+        for folder in sorted(folders, reverse=True):
             with contextlib.suppress(OSError):
                 folder.rmdir()
 
@@ -191,10 +186,7 @@ class LocalStore:
 class ObjectStore:
     """A folder of an object store; see ``LocalStore``. All methods may raise RemoteError.
 
-    There are no locks: two conversions of one shard store the same bytes.
-
-    Attributes:
-        scratch: Local folder for files on their way to the object store.
+    There are no locks: two conversions of one shard store the same bytes. ``scratch`` is a local folder.
     """
 
     def __init__(self, output_folder: str, staging: str | None) -> None:
@@ -219,13 +211,10 @@ class ObjectStore:
     def sizes(self, object_names: Iterable[str]) -> dict[str, int]:
         """Return the sizes of the named objects that exist."""
         requested = set(object_names)
-        folders = {name.rpartition("/")[0] for name in requested}
-        existing_sizes = (
-            (f"{folder}/{name}", num_bytes)
-            for folder in folders
-            for name, num_bytes in (self._root / folder).sizes().items()
-        )
-        return {name: object_size for name, object_size in existing_sizes if name in requested}
+        sizes: dict[str, int] = {}
+        for folder in {name.rpartition("/")[0] for name in requested}:
+            sizes |= {f"{folder}/{name}": num_bytes for name, num_bytes in (self._root / folder).sizes().items()}
+        return {name: sizes[name] for name in requested & sizes.keys()}
 
     def get(self, file_names: Iterable[str]) -> dict[str, bytes]:
         """Return the contents of the named objects that exist."""

@@ -13,9 +13,7 @@ from convert.run.command import main as convert
 from convert.sample.command import make_sample
 from convert.source.rlds.record_files import TFRecordFile, encode_tfrecord
 from tests.fixtures.datasets.sampled import sample
-from tests.fixtures.faults.conversion_damage import (
-    DATASET,
-)
+from tests.fixtures.faults.conversion_damage import DATASET
 
 __all__ = ["sample"]
 

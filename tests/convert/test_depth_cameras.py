@@ -194,8 +194,7 @@ def test_depth_is_left_out_by_default(dataset: RldsDataset, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("chosen", "cameras"),
-    [("depth", DEPTH), ("depth/wrist", ["near"]), ("raw,wide", ["wide", "raw"])],
+    ("chosen", "cameras"), [("depth", DEPTH), ("depth/wrist", ["near"]), ("raw,wide", ["wide", "raw"])]
 )
 def test_depth_is_chosen_by_kind_role_or_name(
     dataset: RldsDataset, tmp_path: Path, chosen: str, cameras: list[str]

@@ -14,13 +14,7 @@ from convert.shard import video
 from convert.source.rlds.record_files import encode_tfrecord
 from convert.verify.command import verify_root
 from tests.fixtures.command import tree
-from tests.fixtures.datasets.rlds_dataset import (
-    RldsDataset,
-    demo_episode,
-    demo_features,
-    serialise,
-    write_dataset,
-)
+from tests.fixtures.datasets.rlds_dataset import RldsDataset, demo_episode, demo_features, serialise, write_dataset
 
 STEM = "train-00000-of-00002"
 SPLIT = "demo/1.0.0/train"

@@ -37,11 +37,7 @@ def test_durations_are_read_as_on_a_clock(seconds: float, text: str) -> None:
 
 def test_numbers_are_grouped_and_to_the_right_and_texts_to_the_left() -> None:
     table = format_table(["dataset", "pairs", "note"], [["bridge", 1_234_567, ""], ["rt1", 7, "short"]])
-    assert table.splitlines() == [
-        "dataset      pairs  note",
-        "bridge   1,234,567",
-        "rt1              7  short",
-    ]
+    assert table.splitlines() == ["dataset      pairs  note", "bridge   1,234,567", "rt1              7  short"]
 
 
 def test_a_column_with_one_number_is_to_the_right() -> None:

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 import tensorflow_datasets as tfds
 
-from convert.shard.columns import arrow_array, arrow_field
+from convert.shard.part_rows import arrow_array, arrow_field
 from convert.source.episode import Column, Episode, absent_column
 from convert.source.features import Feature
 from convert.source.rlds.metadata import flatten_features

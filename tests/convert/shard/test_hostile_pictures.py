@@ -43,10 +43,7 @@ SMALL_SIZE_FIRST = chunk(b"tEXt", struct.pack(">II", 1, 1) + b"text")
     ids=["PNG", "JPEG", "PNG whose size stands where it is not looked for"],
 )
 def test_a_picture_of_gigabytes_is_refused_before_it_is_decoded(picture: bytes) -> None:
-    with (
-        memory_limit(1 << 30),
-        pytest.raises(CorruptFrame, match=r"claims 65500x65500|expected b'IHDR'"),
-    ):
+    with memory_limit(1 << 30), pytest.raises(CorruptFrame, match=r"claims 65500x65500|expected b'IHDR'"):
         convert_frame(picture, FramePolicy(size=(16, 16)), channels="rgb")
 
 

@@ -272,10 +272,7 @@ def test_an_image_that_claims_an_impossible_size_is_refused_at_once(data: bytes)
 def test_a_chunk_that_claims_gigabytes_takes_no_memory(kind: bytes) -> None:
     valid_root = png(NOISE)
     crafted = valid_root[:33] + struct.pack(">I", 0xFFFFFF00) + kind + valid_root[33:]
-    with (
-        memory_limit(1 << 30),
-        pytest.raises(CorruptFrame, match="the chunk at byte 33 claims 4,294,967,040 bytes"),
-    ):
+    with memory_limit(1 << 30), pytest.raises(CorruptFrame, match="the chunk at byte 33 claims 4,294,967,040 bytes"):
         convert(crafted)
 
 

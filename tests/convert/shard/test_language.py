@@ -53,11 +53,7 @@ def language(
         {
             "steps": [
                 {
-                    "observation": {
-                        "image": PICTURE,
-                        "instruction": codes(code),
-                        "natural_language_instruction": seen,
-                    },
+                    "observation": {"image": PICTURE, "instruction": codes(code), "natural_language_instruction": seen},
                     "language_instruction": said,
                 }
                 for said, seen, code in columns

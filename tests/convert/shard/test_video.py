@@ -119,10 +119,7 @@ def test_damage_is_an_error_or_leaves_all_frames_like_they_were(codec: VideoCode
 
 @pytest.mark.parametrize(
     ("number", "sizes", "text"),
-    [
-        (8, [SIZE], "holds 8 frames, expected 9 or more"),
-        (0, [(64, 64)], "a frame is 64x80, the manifest says 64x64"),
-    ],
+    [(8, [SIZE], "holds 8 frames, expected 9 or more"), (0, [(64, 64)], "a frame is 64x80, the manifest says 64x64")],
 )
 def test_another_frame_than_there_is_is_an_error(
     chunk: bytes, number: int, sizes: list[tuple[int, int]], text: str

@@ -16,8 +16,7 @@ from convert.journal.status import ShardStatus
 from convert.plan import Conversion, ConvertConfig
 from convert.run.command import main
 from convert.shard.images import FramePolicy
-from convert.tasks.pieces import join_pieces
-from convert.tasks.shard import convert_shard
+from convert.tasks.shard import convert_shard, join_pieces
 from tests.fixtures.command import start, tree, wait_until, write_damaged_dataset
 from tests.fixtures.datasets.rlds_dataset import RldsDataset, convert_dataset, demo_episode, write_dataset
 from tests.fixtures.same_conversion import arguments, lerobot_arguments
