@@ -103,16 +103,12 @@ class FeatureFinder:
         """
         camera_paths = {camera.path for camera in self._spec.cameras.values()}
         has_codes = self._spec.instruction is not None and self._spec.instruction.encoding == "utf8_codes"
-        chosen_features = tuple(
-            feature
-            for path, feature in self._features.items()
-            if feature.kind != "image"
-            and feature.size != 0
-            and path not in camera_paths
-            and not self._spec.leaves_out(path)
-            and (path in self._named or not feature.varies)
-            and not (has_codes and feature in language)
-        )
+        chosen_features = []
+        for path, feature in self._features.items():
+            is_column = feature.kind != "image" and feature.size != 0 and (path in self._named or not feature.varies)
+            is_left_out = path in camera_paths or self._spec.leaves_out(path) or (has_codes and feature in language)
+            if is_column and not is_left_out:
+                chosen_features.append(feature)
         for feature in (*chosen_features, *language):
             if not feature.size:
                 reason = f"{notation(feature)} has the shape {feature.shape}; columns need a fixed size of 1 or more"
@@ -120,7 +116,7 @@ class FeatureFinder:
                 raise UsageError(f"{self._spec.name}: {reason}. {remedy}")
         if self._spec.leave_out:
             self._check_widths(chosen_features)
-        return chosen_features
+        return tuple(chosen_features)
 
     def _check_widths(self, columns: Iterable[Feature]) -> None:
         """Raise UsageError for columns of steps that are wide, unless the registry says so or uses their numbers."""

@@ -93,7 +93,10 @@ _ALL_RULES = (
     Rule("instructions_missing", "error", "episodes", "no episode has an instruction, but the registry says they do"),
     Rule("leakage", "error", "episodes", "the same episode is in two splits: validation sees training data"),
     Rule(
-        "space_gripper_inverted", "error", "dimensions", f"opens where the state closes; swap its ends: {_REPAIR_HINT}"
+        "space_gripper_inverted",
+        "error",
+        "dimensions",
+        f"opens where the state closes; exchange its ends: {_REPAIR_HINT}",
     ),
     Rule("space_delta_factor", "error", "dimensions", f"has another unit than the poses; scale it: {_REPAIR_HINT}"),
     Rule("statistics_differ", "error", "dimensions", "the manifest has the statistics of other files"),

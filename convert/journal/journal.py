@@ -13,6 +13,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -127,17 +128,12 @@ class Journal:
 
     def _statuses(self, stems: Iterable[str]) -> dict[str, ShardStatus]:
         status_by_stem = self._read(ShardStatus, {f"{FOLDER}/{stem}{STATUS}": stem for stem in stems})
-        sizes_by_stem = {
-            stem: {part_file(stem, kind): entry.bytes for kind, entry in status.parts.items()}
-            | {_records_file(stem): status.entry.file.bytes}
-            for stem, status in status_by_stem.items()
-        }
-        actual_sizes = self._store.sizes(name for expected_sizes in sizes_by_stem.values() for name in expected_sizes)
-        return {
-            stem: status_by_stem[stem]
-            for stem, expected_sizes in sizes_by_stem.items()
-            if expected_sizes.items() <= actual_sizes.items()
-        }
+        expected_sizes: dict[str, dict[str, int]] = {}
+        for stem, status in status_by_stem.items():
+            expected_sizes[stem] = {part_file(stem, kind): entry.bytes for kind, entry in status.parts.items()}
+            expected_sizes[stem][_records_file(stem)] = status.entry.file.bytes
+        actual = self._store.sizes(chain.from_iterable(expected_sizes.values())).items()
+        return {stem: status for stem, status in status_by_stem.items() if expected_sizes[stem].items() <= actual}
 
     def _read(self, record_type: type[_Record], key_by_file: Mapping[str, str]) -> dict[str, _Record]:
         """Return the records in files that exist and are valid, by the value of the name."""

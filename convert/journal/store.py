@@ -192,6 +192,10 @@ class ObjectStore:
     def __init__(self, output_folder: str, staging: str | None) -> None:
         self._root = StoreFolder(output_folder)
         self.scratch = staging_base(staging)
+        self.folders = self._root.folders
+        self.get = self._root.read_some
+        self.place = self._root.upload
+        self.remove = self._root.remove
 
     def exists(self) -> bool:
         """Return whether the journal exists."""
@@ -199,10 +203,6 @@ class ObjectStore:
 
     def make(self) -> None:
         """Do nothing: folders are parts of names."""
-
-    def folders(self) -> list[str]:
-        """Return the names of the folders."""
-        return self._root.folders()
 
     def names(self, folder: str) -> set[str]:
         """Return the names in a folder."""
@@ -216,17 +216,9 @@ class ObjectStore:
             sizes |= {f"{folder}/{name}": num_bytes for name, num_bytes in (self._root / folder).sizes().items()}
         return {name: sizes[name] for name in requested & sizes.keys()}
 
-    def get(self, file_names: Iterable[str]) -> dict[str, bytes]:
-        """Return the contents of the named objects that exist."""
-        return self._root.read_some(file_names)
-
     def put(self, name: str, content: bytes, *, owner: str, unless_exists: bool = False) -> None:
         """Store an object and compare it with what the store reports."""
         self._root.write(name, content, unless_there=unless_exists)
-
-    def place(self, stage_path: Path, name: str) -> None:
-        """Store a complete file and compare it with what the store reports."""
-        self._root.upload(stage_path, name)
 
     def fetch(self, name: str, file_entry: FileEntry, folder: Path) -> Path:
         """Copy an object to a local folder; raises ShardError if its content is not what the entry says."""
@@ -234,10 +226,6 @@ class ObjectStore:
         with writing(self.scratch):
             self._root.download(name, target, num_bytes=file_entry.bytes)
         return _checked(target, file_entry, location=f"{self._root}/{name}")
-
-    def remove(self, file_names: Iterable[str]) -> None:
-        """Remove objects, as far as they exist."""
-        self._root.remove(file_names)
 
     def remove_journal(self, last_name: str) -> None:
         """Remove the objects of the journal, and at the end the one that says that it exists."""

@@ -218,11 +218,8 @@ class Motion:
         return f"{vector_text} {quantities}" if quantities else "no: nothing tells how far the robot moves"
 
 
-_STATE_MOTION: tuple[tuple[Quantity, ...], ...] = (("ee_position", "ee_pose_matrix"), ("joint_position",))
-_ACTION_MOTION: tuple[tuple[Quantity, ...], ...] = (
-    ("ee_position", "ee_linear_velocity"),
-    ("joint_position", "joint_velocity"),
-)
+_STATE_MOTION = (("ee_position", "ee_pose_matrix"), ("joint_position",))
+_ACTION_MOTION = (("ee_position", "ee_linear_velocity"), ("joint_position", "joint_velocity"))
 _MATRIX_POSITION = {"row": (3, 7, 11), "column": (12, 13, 14)}
 
 

@@ -70,13 +70,6 @@ class LeftOut:
             remedy = "run with --on-error quarantine to leave it out"
             raise ShardError(f"{self._job.dataset} {context}: {reason}: {detail}; {remedy}")
         self.counts[reason] += 1
-        self.quarantine.append(
-            QuarantineEntry(
-                shard=self._job.stem,
-                source_file=self.source_file,
-                episode=position,
-                step=step,
-                reason=reason,
-                detail=detail.encode("utf-8", "backslashreplace").decode(),
-            )
-        )
+        location = {"shard": self._job.stem, "source_file": self.source_file, "episode": position, "step": step}
+        detail = detail.encode("utf-8", "backslashreplace").decode()
+        self.quarantine.append(QuarantineEntry.model_validate({**location, "reason": reason, "detail": detail}))

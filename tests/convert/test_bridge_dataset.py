@@ -8,21 +8,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.spatial.transform import Rotation
 
-from convert.errors import EXIT_USAGE
-from convert.registry.registry import load_registry
 from convert.run.command import main
 from stream.format.names import TableKind
 from stream.format.schema import feature_column
-from tests.fixtures.command import Result, run, tree
+from tests.fixtures.command import run, tree
 from tests.fixtures.datasets.converted_dataset import ConvertedDataset, open_converted
-from tests.fixtures.tfds_reference import Reference, decode_jpeg, resize, summary
+from tests.fixtures.tfds_reference import Reference, decode_jpeg
 
 NAME, VERSION = "bridge_dataset", "1.0.0"
 EPISODES, STEPS, OFFSET = 25, 10, 5
 SPLITS = ("train", "val")
-SPEC = load_registry().dataset(NAME)
 
 Convert = Callable[..., ConvertedDataset]
 
@@ -144,40 +140,6 @@ def test_every_episode_has_the_metadata_that_tfds_decodes(
         assert column(native, name.removeprefix("/"), split=split, kind="episodes") == expected
 
 
-@pytest.mark.parametrize("split", SPLITS)
-def test_the_language_of_pairs_and_episodes_is_the_instruction(
-    native: ConvertedDataset, reference: Reference, split: str
-) -> None:
-    expected = {e.tfds_id: e.steps[0]["language_instruction"].decode() for e in reference.of_split(split)}
-    assert len(set(expected.values())) > 1
-    pairs = [pair for pair in native.pairs if pair.shard.split == split]
-    assert [pair.row("language")["language"] for pair in pairs] == [expected[pair.episode_id] for pair in pairs]
-    assert column(native, "language", split=split, kind="episodes") == list(expected.values())
-
-
-@pytest.mark.parametrize("split", SPLITS)
-def test_episodes_point_at_their_records(native: ConvertedDataset, reference: Reference, split: str) -> None:
-    file = f"{NAME}-{split}.tfrecord-00000-of-00001"
-    columns = [
-        column(native, name, split=split, kind="episodes") for name in ("episode_id", "source_file", "source_position")
-    ]
-    assert list(zip(*columns, strict=True)) == [(f"{file}__{path}", file, path) for path in range(EPISODES)]
-    assert columns[0] == [episode.tfds_id for episode in reference.of_split(split)]
-
-
-@pytest.mark.parametrize("vector", ["action", "state"])
-@pytest.mark.parametrize("split", SPLITS)
-def test_statistics_are_those_of_the_values_that_tfds_decodes(
-    native: ConvertedDataset, reference: Reference, split: str, vector: str
-) -> None:
-    statistics: dict[Any, Any] = dict(native.manifest.statistics[split])
-    values = reference.vectors(split, getattr(SPEC, vector))
-    assert values.shape == (EPISODES * STEPS, 7)
-    assert (statistics[vector].count, statistics[vector].nonfinite) == (EPISODES * STEPS, (0,) * 7)
-    for key, numbers in summary(values).items():
-        np.testing.assert_allclose(getattr(statistics[vector], key), numbers, rtol=1e-5, atol=1e-8, err_msg=key)
-
-
 def test_an_offset_of_0_6_seconds_is_three_steps_at_5_hz(convert: Convert, stored: dict[str, Any]) -> None:
     converted = convert("--offset", "0.6s", "--image-size", "native")
     assert {name: split.records for name, split in converted.manifest.splits.items()} == dict.fromkeys(SPLITS, 175)
@@ -185,21 +147,6 @@ def test_an_offset_of_0_6_seconds_is_three_steps_at_5_hz(convert: Convert, store
         jpegs = images(stored[pair.episode_id], "observation/image_0")
         assert pair.offset == 3
         assert pair.frames == [jpegs[pair.step], jpegs[pair.step + 3]]
-
-
-@pytest.mark.parametrize(
-    ("frames", "offsets"),
-    [("endpoints", (0, 5)), ("all", (0, 1, 2, 3, 4, 5)), ("stride:2", (0, 2, 4, 5)), ("fixed:3", (0, 3, 5))],
-)
-def test_records_hold_the_frames_that_were_asked_for(
-    convert: Convert, stored: dict[str, Any], frames: str, offsets: tuple[int, ...]
-) -> None:
-    converted = convert("--frames", frames, "--image-size", "native", "--episodes", "train[:4]")
-    assert converted.manifest.records == 4 * (STEPS - OFFSET)
-    for pair in converted.pairs:
-        jpegs = images(stored[pair.episode_id], "observation/image_0")
-        assert pair.frames == [jpegs[pair.step + offset] for offset in offsets]
-    assert converted.manifest.parameters["frame_offsets"] == list(offsets)
 
 
 @pytest.mark.parametrize(
@@ -221,55 +168,6 @@ def test_a_camera_is_chosen_by_name_role_or_path(
         assert pair.frames == [jpegs[pair.step], jpegs[pair.step + OFFSET]]
 
 
-@pytest.mark.parametrize(
-    ("camera", "message"),
-    [
-        (
-            "wrist",
-            "bridge_dataset has no camera 'wrist'; "
-            "it has image_0 (primary), image_1 (secondary), image_2 (other), image_3 (other)",
-        ),
-        ("other", "bridge_dataset has 2 cameras with role other: image_2, image_3; name one"),
-    ],
-)
-def test_a_role_that_no_camera_or_more_than_one_has_is_refused(
-    shared_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], camera: str, message: str
-) -> None:
-    code = main([*common(shared_data, tmp_path / "out"), "--camera", camera])
-    assert Result(code, *capsys.readouterr()).error() == f"error: {message}"
-    assert code == EXIT_USAGE
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize(
-    ("size", "shape", "tolerance"),
-    [("256", (256, 256, 3), 3.0), ("96x128", (96, 128, 3), 3.0), ("32", (32, 32, 3), 6.0)],
-)
-def test_frames_of_another_size_are_stretched_to_it(
-    convert: Convert, reference: Reference, size: str, shape: tuple[int, int, int], tolerance: float
-) -> None:
-    converted = convert("--image-size", size, "--episodes", "train[:4]")
-    assert converted.manifest.image["sizes"] == {f"{shape[0]}x{shape[1]}": 4 * STEPS}
-    for pair in converted.some_pairs():
-        for step, frame in zip((pair.step, pair.step + OFFSET), pair.frames, strict=True):
-            actual = decode_jpeg(frame)
-            assert actual.shape == shape
-            expected = resize(reference.picture(pair.episode_id, step, camera="observation/image_0"), *shape[:2])
-            assert np.abs(actual - expected).mean() < tolerance
-            assert np.abs(actual[:, :, ::-1] - expected).mean() > 2 * tolerance
-
-
-@pytest.mark.parametrize("expression", ["train[:10]", "train[20:]+val[:3]", "val[-40%:]", "train[3:7]+train[5:9]"])
-def test_only_the_episodes_that_were_asked_for_are_converted(
-    convert: Convert, reference: Reference, expression: str
-) -> None:
-    converted = convert("--episodes", expression, "--image-size", "native")
-    expected = sorted(set(reference.ids(expression)))
-    actual = [row["episode_id"] for shard in converted.shards for row in shard.episodes.to_pylist()]
-    assert sorted(actual) == expected
-    assert converted.manifest.records == len(expected) * (STEPS - OFFSET)
-
-
 def test_a_split_that_is_added_later_leaves_the_first_alone_and_gives_what_both_at_once_give(
     convert: Convert, native: ConvertedDataset
 ) -> None:
@@ -283,17 +181,6 @@ def test_a_split_that_is_added_later_leaves_the_first_alone_and_gives_what_both_
     assert tree(all_names.folder) == tree(native.folder)
 
 
-def test_the_layout_frames_has_the_jpegs_of_all_cameras(convert: Convert, stored: dict[str, Any]) -> None:
-    converted = convert("--layout", "frames", "--cameras", "all", "--image-size", "native")
-    assert converted.manifest.records == 2 * EPISODES * 4 * STEPS
-    assert converted.manifest.image["transcoded"] == 0
-    for shard in converted.shards:
-        cameras = shard.records["camera"].to_pylist()
-        for record, (camera, frame) in enumerate(zip(cameras, shard.pairs, strict=True)):
-            jpegs = images(stored[frame.episode_id], f"observation/image_{camera}")
-            assert shard.frames(record) == [jpegs[frame.step]]
-
-
 # Canonical spaces
 
 
@@ -301,10 +188,6 @@ def vectors(converted: ConvertedDataset, name: str) -> np.ndarray:
     """Return a column of all episodes, float32 [episodes, steps, dims]."""
     rows = [value for split in SPLITS for value in converted.splits[split].steps[name].to_pylist()]
     return np.array(rows, np.float32).reshape(len(SPLITS) * EPISODES, STEPS, -1)
-
-
-def turns(angles: np.ndarray) -> Rotation:
-    return Rotation.from_euler("xyz", angles.reshape(-1, 3))
 
 
 def test_oxe_is_what_openvla_gives_and_octo_but_for_the_first_step(native: ConvertedDataset) -> None:
@@ -315,32 +198,6 @@ def test_oxe_is_what_openvla_gives_and_octo_but_for_the_first_step(native: Conve
     np.testing.assert_allclose(actual, openvla, rtol=0, atol=1e-5)
     np.testing.assert_allclose(actual[:, 1:], octo[:, 1:], rtol=0, atol=1e-5)
     assert np.isnan(actual[:, [0, -1]]).all() and np.isfinite(actual[:, 1:-1]).all()
-
-
-def test_eef_delta_integrated_over_an_episode_follows_the_stored_poses(native: ConvertedDataset) -> None:
-    delta, pose = vectors(native, "action_eef_delta"), vectors(native, "state_eef")
-    path = pose[:, 0, :3] + np.cumsum(delta[:, :-1, :3], axis=1)[:, -1]
-    np.testing.assert_allclose(path, pose[:, -1, :3], rtol=0, atol=1e-6)
-    turned = turns(pose[:, 0, 3:6])
-    for step in range(STEPS - 1):
-        turned = turns(delta[:, step, 3:6]) * turned
-    assert (turned * turns(pose[:, -1, 3:6]).inv()).magnitude().max() < 1e-5
-
-
-def test_stored_commands_are_metres_and_radians_about_the_axes_of_the_base(native: ConvertedDataset) -> None:
-    command, delta = vectors(native, "action"), vectors(native, "action_eef_delta")
-    # The arm lags behind, so the sums of an episode agree better than single steps.
-    for axes in (slice(0, 3), slice(3, 6)):
-        sent, created = (item[:, 1:-1, axes].sum(axis=1).ravel() for item in (command, delta))
-        assert np.corrcoef(sent, created)[0, 1] > 0.9
-        assert 0.7 < (sent @ created) / (sent @ sent) < 1.3
-
-
-def test_the_gripper_is_1_open_0_closed_in_action_and_state(native: ConvertedDataset) -> None:
-    action, state = vectors(native, "action_eef_delta")[:, :-1, 6], vectors(native, "state_eef")[..., 6]
-    assert set(np.unique(action)) <= {0, 1}
-    assert state.min() >= 0 and state.max() <= 1
-    assert state[:, 1:][action == 1].mean() > state[:, 1:][action == 0].mean() + 0.3
 
 
 def test_spaces_have_statistics_of_the_steps_that_have_an_action(native: ConvertedDataset) -> None:

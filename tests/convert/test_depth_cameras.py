@@ -30,6 +30,7 @@ from tests.fixtures.command import flip, tree
 from tests.fixtures.datasets.rlds_dataset import RldsDataset, demo_episode, demo_features, png, write_dataset
 from tests.fixtures.faults.conversion_damage import edit_manifest
 
+Capture = pytest.CaptureFixture[str]
 LENGTHS = (7, 4, 9)
 CAMERAS: dict[str, dict[str, Any]] = {
     "far": {"path": "far", "kind": "depth", "role": "primary", "unit": "m"},
@@ -223,7 +224,7 @@ def test_workers_and_pieces_make_the_same_bytes(dataset: RldsDataset, root: Path
     assert tree(tmp_path) == tree(root)
 
 
-def test_verify_decodes_depth_and_the_doctor_looks_at_colour(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verify_decodes_depth_and_the_doctor_looks_at_colour(root: Path, capsys: Capture) -> None:
     assert verify([str(root), "--deep"]) == 0
     assert doctor([str(root), "--frames", "50"]) in (0, 1)
     assert "frame_damaged" not in capsys.readouterr().out
@@ -234,7 +235,7 @@ def first_record(root: Path, camera: int) -> dict[str, int]:
     return next(row for row in table if row["camera"] == camera)
 
 
-def test_a_damaged_depth_map_is_named(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_depth_map_is_named(root: Path, tmp_path: Path, capsys: Capture) -> None:
     copy = Path(shutil.copytree(root, tmp_path / "copy"))
     path = first_record(copy, 1)
     shard = next((copy / FOLDER / "train").glob("*-00000-of-*.arrayrecord"))
@@ -247,7 +248,7 @@ def test_a_damaged_depth_map_is_named(root: Path, tmp_path: Path, capsys: pytest
 
 @pytest.mark.parametrize("changed", [{}, dict.fromkeys(("wide", *DEPTH))])
 def test_deep_verification_compares_kinds_with_the_manifest(
-    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], changed: dict[str, Any]
+    root: Path, tmp_path: Path, capsys: Capture, changed: dict[str, Any]
 ) -> None:
     """A manifest that calls depth colour, or colour depth, does not describe its records."""
     copy = Path(shutil.copytree(root, tmp_path / "copy"))
@@ -286,13 +287,13 @@ def test_the_tracks_of_an_episode_and_its_recording_have_depth(root: Path, tmp_p
     assert {meter for (meter,) in recorded["DepthImage:meter"]} == {1000.0}
 
 
-def test_a_dry_run_tells_the_depth(dataset: RldsDataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_tells_the_depth(dataset: RldsDataset, tmp_path: Path, capsys: Capture) -> None:
     assert main(arguments(dataset, tmp_path, "--cameras", "wide,near", "--image-size", "12x12", "--dry-run")) == 0
     assert "near 12x12, stretched from 24x32" in capsys.readouterr().out
 
 
 def test_numbers_of_an_unknown_unit_are_kept_with_a_warning(
-    dataset: RldsDataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    dataset: RldsDataset, tmp_path: Path, capsys: Capture
 ) -> None:
     unknown = {name: {**item, **({"unit": "unknown"} if "unit" in item else {})} for name, item in CAMERAS.items()}
     more = ("--cameras", "all,depth", "--episodes", "train[1:]")
@@ -325,7 +326,7 @@ def test_numbers_of_an_unknown_unit_are_kept_with_a_warning(
 def test_what_cannot_be_depth_is_refused(
     dataset: RldsDataset,
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    capsys: Capture,
     more: tuple[str, ...],
     fields: dict[str, Any],
     message: str,
@@ -364,7 +365,7 @@ def test_trainers_of_pictures_refuse_depth(root: Path) -> None:
         lerobot_adapter.loader(root, "demo", batch_size=4, split="train", cameras=["primary", "near"])
 
 
-def test_an_export_leaves_depth_out_and_says_so(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_export_leaves_depth_out_and_says_so(root: Path, tmp_path: Path, capsys: Capture) -> None:
     assert export([str(root), "--dataset", "demo", "--output", str(tmp_path / "out")]) == 0
     assert "not exported: depth (bits, far, near, packed, raw)" in capsys.readouterr().out
     info = json.loads((tmp_path / "out/meta/info.json").read_text())

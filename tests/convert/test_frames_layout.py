@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +17,10 @@ from tensorflow_datasets.proto import tf_example_pb2
 from convert.errors import EXIT_DAMAGED, EXIT_USAGE
 from convert.run.command import main
 from stream import make_loader
-from stream.base.errors import ArgumentError
 from stream.format.frame import decode_frame, encode_raw
 from stream.format.names import HOLE, decode_record
 from stream.format.video import ChunkFrame, video_codec
-from tests.fixtures.command import flip, is_written, run, start, tree, wait_until
+from tests.fixtures.command import run
 from tests.fixtures.datasets.rlds_dataset import (
     RldsDataset,
     demo_episode,
@@ -262,15 +260,6 @@ def test_bounds_clamp_alone_masks_what_is_no_frame_of_the_sample(root: Path) -> 
     assert seen == {(True, False), (True, True), (False, False)}
 
 
-def test_bounds_clamp_keeps_every_step_and_masks_holes(root: Path) -> None:
-    loader = make_loader(root, "demo", batch_size=6 * STEPS, cameras="wrist", frames=(0,), bounds="clamp")
-    batch = loader.batch_at(0)
-    expected = {(1, 0)} | {(5, step) for step in range(STEPS)}
-    masked = ~batch["frames_mask"][:, 0]
-    assert set(zip(batch["episode"][masked].tolist(), batch["step"][masked].tolist(), strict=True)) == expected
-    assert not batch["frames"][masked].any()
-
-
 def test_sizes_and_cameras_are_chosen_by_role(dataset: RldsDataset, tmp_path: Path) -> None:
     options = arguments(dataset, tmp_path, "--image-size", "primary:24x32,wrist:8x12", "--num-workers", "1")
     assert main(options) == EXIT_DAMAGED
@@ -303,62 +292,6 @@ def test_wrong_options_are_one_clear_error(
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.long
-def test_one_frames_root_does_not_become_one_of_pairs(dataset: RldsDataset, root: Path, tmp_path: Path) -> None:
-    shutil.copytree(root, tmp_path / "out")
-    options = [
-        item for item in arguments(dataset, tmp_path / "out") if item not in ("--layout", "frames", "--cameras", "all")
-    ]
-    done = run(*options, module="convert.run")
-    assert done.code == EXIT_USAGE
-    refused = "--codec h264 works with --layout frames" if "h264" in chosen else "a conversion with other parameters: "
-    assert refused in done.error()
-
-
-RUNNERS = [("--num-workers", "2"), ("--runner", "DaskRunner", "--num-workers", "2")]
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("runner", RUNNERS, ids=" ".join)
-def test_every_runner_writes_the_same_bytes(
-    dataset: RldsDataset, root: Path, tmp_path: Path, runner: tuple[str, ...]
-) -> None:
-    done = run(*arguments(dataset, tmp_path), *runner, module="convert.run")
-    assert done.code == EXIT_DAMAGED, done.err
-    assert tree(tmp_path) == tree(root)
-
-
-@pytest.mark.long
-def test_shares_of_several_tasks_and_a_finish_write_the_same_bytes(
-    dataset: RldsDataset, root: Path, tmp_path: Path
-) -> None:
-    for index in (1, 0):
-        share = ("--task-index", str(index), "--task-count", "2", "--num-workers", "1")
-        run(*arguments(dataset, tmp_path, *share), module="convert.run")
-    done = run(*arguments(dataset, tmp_path, "--finalize"), module="convert.run")
-    assert done.code == EXIT_DAMAGED, done.err
-    assert tree(tmp_path) == tree(root)
-
-
-@pytest.mark.long
-def test_a_conversion_that_is_killed_is_completed_by_the_same_command(
-    dataset: RldsDataset, root: Path, tmp_path: Path
-) -> None:
-    journal = tmp_path / FOLDER
-    with start(*arguments(dataset, tmp_path, "--num-workers", "1")) as command:
-        assert wait_until(lambda: is_written(journal, "*.status.json"), seconds=120, poll=0.002)
-        command.kill()
-    assert not (journal / "dataset.json").exists()
-    done = run(*arguments(dataset, tmp_path, "--num-workers", "1"), module="convert.run")
-    assert done.code == EXIT_DAMAGED, done.err
-    assert tree(tmp_path) == tree(root)
-
-
-@pytest.fixture
-def copy(root: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(root, tmp_path / "copy"))
-
-
 def verify(root: Path, *more: str) -> Any:
     return run(str(root), *more, module="pairstream verify")
 
@@ -368,56 +301,6 @@ def test_verify_and_doctor_find_nothing_wrong(root: Path) -> None:
     done = verify(root, "--deep")
     assert done.code == 0, done.out
     assert run(str(root), module="pairstream doctor").code == 0
-
-
-def test_verify_finds_a_flipped_bit_in_a_frame(copy: Path) -> None:
-    flip(copy / FOLDER / "train" / "train-00001-of-00003.arrayrecord", 2000)
-    done = verify(copy, "--deep")
-    assert done.code == 1
-    assert "train-00001-of-00003" in done.out
-
-
-@pytest.mark.long
-def test_a_lost_shard_alone_is_made_again(dataset: RldsDataset, copy: Path, root: Path) -> None:
-    (copy / FOLDER / "train" / "train-00001-of-00003.arrayrecord").unlink()
-    before = (copy / FOLDER / "train" / "train-00000-of-00003.arrayrecord").stat().st_mtime_ns
-    done = run(*arguments(dataset, copy, "--num-workers", "1"), module="convert.run")
-    assert done.code == EXIT_DAMAGED, done.err
-    assert tree(copy) == tree(root)
-    assert (copy / FOLDER / "train" / "train-00000-of-00003.arrayrecord").stat().st_mtime_ns == before
-
-
-@pytest.mark.long
-def test_a_lost_index_is_made_again(dataset: RldsDataset, copy: Path, root: Path) -> None:
-    (copy / FOLDER / "train" / "records.arrow").unlink()
-    done = run(*arguments(dataset, copy, "--num-workers", "1"), module="convert.run")
-    assert done.code == EXIT_DAMAGED, done.err
-    assert tree(copy) == tree(root)
-
-
-def test_reindex_follows_a_changed_registry_without_touching_a_frame(dataset: RldsDataset, copy: Path) -> None:
-    parts = [{"path": "action", "dims": 1, "select": [1], "quantity": "ee_position", "kind": "displacement"}]
-    registry = dataset.registry(cameras=CAMERAS, action=parts)
-    frames = {name: digest for name, digest in tree(copy).items() if name.endswith(".arrayrecord")}
-    done = run(str(copy), "--config", str(registry), module="pairstream reindex")
-    assert done.code == 0, done.err
-    assert make_loader(copy, "demo", batch_size=2, frames=(0,)).batch_at(0)["action"].shape[-1] == 1
-    assert {name: digest for name, digest in tree(copy).items() if name.endswith(".arrayrecord")} == frames
-
-
-def test_fetch_brings_the_shards_of_a_split_and_the_same_windows(root: Path, tmp_path: Path) -> None:
-    done = run(
-        str(root), str(tmp_path / "local"), "--mixture", "demo", "--split", "train[:2]", module="pairstream fetch"
-    )
-    assert done.code == 0, done.err
-    assert len(list((tmp_path / "local" / FOLDER / "train").glob("*.arrayrecord"))) == 1
-    options: dict[str, Any] = {"batch_size": 4, "frames": (-1, 0, 1), "cameras": ("primary", "wrist")}
-    options["split"] = "train[:2]"
-    local, existing = (make_loader(item, "demo", **options).batch_at(1) for item in (tmp_path / "local", root))
-    for key in ("frames/primary", "frames/wrist", "frame_step"):
-        np.testing.assert_array_equal(local[key], existing[key])
-    with pytest.raises(ArgumentError, match="needs 2 shards that were not fetched"):
-        make_loader(tmp_path / "local", "demo", batch_size=4)
 
 
 def test_an_episode_is_shown_with_its_frames(root: Path, episodes: list[dict[str, Any]]) -> None:

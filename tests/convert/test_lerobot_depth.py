@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -28,6 +27,7 @@ from tests.fixtures.datasets.lerobot_dataset import edit_info
 from tests.fixtures.datasets.numbered_lerobot import CAMERA, LENGTHS, V2, V3, read_rows, write_numbered, write_rows
 from tests.fixtures.datasets.rlds_dataset import png
 
+Capture = pytest.CaptureFixture[str]
 DEPTH = "observation.images.front_depth"
 SHAPE = (48, 64)
 CODES = {"video.depth_min": 0.01, "video.depth_max": 10.0, "video.shift": 3.5, "video.use_log": True}
@@ -39,13 +39,6 @@ def values(episode: int, step: int, most: int) -> np.ndarray:
     slope = np.linspace(most // 4, most, SHAPE[0] * SHAPE[1]).reshape(SHAPE)
     actual = np.clip(slope + rng.integers(-9, 9, SHAPE), 0, most)
     return np.where(rng.random(SHAPE) < 0.1, 0, actual).astype(np.uint16)
-
-
-def millimetres_of(code: int, *, low: float = 0.01, high: float = 10.0, shift: float = 3.5) -> int:
-    """What LeRobot's documentation says of a code of 12 bits."""
-    first, last = math.log(low + shift), math.log(high + shift)
-    metres = math.exp(first + code / 4095 * (last - first)) - shift
-    return round(1000 * min(max(metres, low), high))
 
 
 def write_video(path: Path, frames: Sequence[np.ndarray], *, codec: str, pixels: str, fps: float) -> None:
@@ -138,16 +131,14 @@ def test_codes_of_12_bits_become_the_millimetres_that_lerobot_gives(
     ("codec", "pixels", "most"),
     [("ffv1", "gray16le", 65535), ("libx265", "gray12le", 4095), ("png", "gray16be", 60000)],
 )
-def test_plain_numbers_of_a_video_are_kept(
-    codec: str, pixels: str, most: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_plain_numbers_of_a_video_are_kept(codec: str, pixels: str, most: int, tmp_path: Path, capsys: Capture) -> None:
     folder = add_video(write_numbered(tmp_path / "mine"), codec=codec, pixels=pixels, most=most, about={})
     assert convert(folder, tmp_path / "out", "--cameras", "all,depth") == 0
     assert "nobody says the unit of depth in front_depth" in capsys.readouterr().err
     compare(tmp_path / "out", lambda episode, step: values(episode, step, most), "3.0.0")
 
 
-def test_a_unit_is_declared_as_other_facts_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_unit_is_declared_as_other_facts_are(tmp_path: Path, capsys: Capture) -> None:
     folder = add_video(write_numbered(tmp_path / "mine"), codec="ffv1", pixels="gray16le", most=9000, about={})
     config = tmp_path / "mine.yaml"
     camera = "{unit: null, scale: 0.5, role: wrist}"
@@ -188,7 +179,7 @@ def test_depth_is_left_out_by_default_and_its_files_may_be_missing(tmp_path: Pat
     ("about", "channels"), [({"video.pix_fmt": "yuv420p"}, 1), ({"video.pix_fmt": "gray"}, 1), ({}, 3)]
 )
 def test_a_picture_of_depth_is_left_out_and_said(
-    about: dict[str, Any], channels: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    about: dict[str, Any], channels: int, tmp_path: Path, capsys: Capture
 ) -> None:
     folder = write_numbered(tmp_path / "mine")
     declare(folder, "video", about, channels=channels)
@@ -228,9 +219,7 @@ def test_a_code_of_more_than_12_bits_is_damage(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_codes_without_a_range_are_refused(
-    wrong: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_codes_without_a_range_are_refused(wrong: dict[str, Any], tmp_path: Path, capsys: Capture) -> None:
     folder = write_numbered(tmp_path / "mine")
     declare(folder, "video", {"is_depth_map": True, **wrong})
     assert convert(folder, tmp_path / "out") == EXIT_USAGE
@@ -253,18 +242,3 @@ def test_the_millimetres_of_codes_are_those_of_lerobots_dequantize_depth(
     """The digests are of what its numpy function gives for the codes 0 to 4095."""
     actual = DepthCodes(**code_fields).millimetres
     assert hashlib.sha256(actual.astype("<u2").tobytes()).hexdigest().startswith(digest)
-
-
-def test_the_millimetres_of_codes_are_those_of_the_formula_but_for_rounding() -> None:
-    expected = np.array([millimetres_of(code) for code in range(4096)])
-    apart = np.abs(DepthCodes().millimetres - expected)
-    assert apart.max() <= 1
-    assert apart.sum() < 10
-
-
-@pytest.mark.parametrize("use_log", [True, False])
-def test_the_table_of_codes_goes_from_the_least_to_the_most(use_log: bool) -> None:
-    actual = DepthCodes(depth_min=0.1, depth_max=5.0, shift=0.5, use_log=use_log).millimetres
-    assert (actual[0], actual[-1]) == (100, 5000)
-    assert (np.diff(actual.astype(int)) >= 0).all()
-    assert (np.diff(actual.astype(int)).max() > 2) == use_log

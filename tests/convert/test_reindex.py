@@ -157,56 +157,36 @@ def test_what_only_a_conversion_can_change_is_named_and_parameters_stay(folder: 
     assert read_manifest(folder).parameters == before.parameters
 
 
-Killed = Callable[[Path, Path], None]
-"""Makes a folder, of which there is a copy that is reindexed, as a kill leaves it."""
+KILLED = ("before anything", "withdrawn", "one split placed", "all placed", "journal left", "under the old manifest")
 
 
-def _leftovers(folder: Path, after: Path) -> None:
-    Journal(folder).make()
-    (folder / FOLDER / f"{MANIFEST}.lock").touch()
-    stage = folder / FOLDER / f"{MANIFEST}.{machine()}-1-abcd.tmp"
-    stage.mkdir()
-    (stage / table_file("steps")).write_bytes(b"half of a ta")
+def leave(folder: Path, after: Path, killed: str) -> None:
+    """Make a folder, of which ``after`` is a copy that was reindexed, as a kill leaves it."""
+    moment = KILLED.index(killed)
+    if killed != "under the old manifest":
+        Journal(folder).make()
+        (folder / FOLDER / f"{MANIFEST}.lock").touch()
+        stage = folder / FOLDER / f"{MANIFEST}.{machine()}-1-abcd.tmp"
+        stage.mkdir()
+        (stage / table_file("steps")).write_bytes(b"half of a ta")
+        if moment > 0:
+            Journal(folder).withdraw()
+    for split in {2: ["train"], 3: ["train", "val"], 4: ["train", "val"], 5: ["train"]}.get(moment, []):
+        shutil.copy(after / split / table_file("steps"), folder / split)
+    if killed == "journal left":
+        shutil.copy(after / MANIFEST_NAME, folder)
 
 
-def _withdrawn(folder: Path, after: Path) -> None:
-    _leftovers(folder, after)
-    Journal(folder).withdraw()
-
-
-def _one_split_placed(folder: Path, after: Path) -> None:
-    _withdrawn(folder, after)
-    shutil.copy(after / "train" / table_file("steps"), folder / "train")
-
-
-def _all_placed(folder: Path, after: Path) -> None:
-    _one_split_placed(folder, after)
-    shutil.copy(after / "val" / table_file("steps"), folder / "val")
-
-
-def _journal_left(folder: Path, after: Path) -> None:
-    _all_placed(folder, after)
-    shutil.copy(after / MANIFEST_NAME, folder)
-
-
-def _placed_under_the_old_manifest(folder: Path, after: Path) -> None:
-    shutil.copy(after / "train" / table_file("steps"), folder / "train")
-
-
-@pytest.mark.parametrize(
-    "kill",
-    [_leftovers, _withdrawn, _one_split_placed, _all_placed, _journal_left, _placed_under_the_old_manifest],
-    ids=lambda kill: kill.__name__.strip("_"),
-)
+@pytest.mark.parametrize("killed", KILLED)
 @pytest.mark.parametrize("onward", [True, False], ids=["the same registry", "the old registry"])
 def test_a_kill_at_any_moment_is_mended_by_running_it_again(
-    kill: Killed, onward: bool, folder: Path, reindex: Command, tmp_path: Path
+    killed: str, onward: bool, folder: Path, reindex: Command, tmp_path: Path
 ) -> None:
     before = contents(folder)
     after = Path(shutil.copytree(folder, tmp_path / "after" / DATASET / "1.0.0"))
     changed = {"state": NEW_STATE}
     assert reindex(root=after, **changed).code == 0
-    kill(folder, after)
+    leave(folder, after, killed)
     result = reindex(**(changed if onward else {}))
     assert result.code == 0, result.err
     assert contents(folder) == (contents(after) if onward else before)

@@ -16,6 +16,7 @@ from convert.verify.command import verify_root
 from tests.fixtures.command import tree
 from tests.fixtures.datasets.rlds_dataset import RldsDataset, demo_episode, demo_features, serialise, write_dataset
 
+Capture = pytest.CaptureFixture[str]
 STEM = "train-00000-of-00002"
 SPLIT = "demo/1.0.0/train"
 SHARD = f"{SPLIT}/{STEM}.arrayrecord"
@@ -36,7 +37,7 @@ def command(dataset: RldsDataset, tmp_path: Path) -> list[str]:
 
 
 @pytest.fixture
-def complete(command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
+def complete(command: list[str], tmp_path: Path, capsys: Capture) -> dict[str, str]:
     """Convert the dataset, and return its files with their hashes."""
     assert main(command) == 0
     capsys.readouterr()
@@ -52,7 +53,7 @@ def test_a_repair_gives_the_bytes_of_the_manifest_or_changes_nothing(
     command: list[str],
     complete: dict[str, str],
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    capsys: Capture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     output = tmp_path / "out"
@@ -80,7 +81,7 @@ def test_a_repair_from_another_source_file_of_the_same_size_names_that_file_and_
     command: list[str],
     complete: dict[str, str],
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    capsys: Capture,
 ) -> None:
     output, source = tmp_path / "out", dataset.shard(count=2)
     converted = source.read_bytes()
@@ -106,7 +107,7 @@ def test_a_lost_index_that_is_merged_to_other_bytes_is_an_error_that_changes_not
     command: list[str],
     complete: dict[str, str],
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    capsys: Capture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     output = tmp_path / "out"

@@ -2,7 +2,6 @@ import io
 import struct
 import time
 import zlib
-from pathlib import Path
 from typing import Any, Literal
 
 import cv2
@@ -380,23 +379,3 @@ def test_damage_is_reported_by_the_exception_only(capfd: pytest.CaptureFixture[s
         with pytest.raises(CorruptFrame):
             convert(data[: len(data) // 2])
     assert "WARN" not in capfd.readouterr().err
-
-
-def test_frames_of_real_episodes_pass_through(shared_data: Path) -> None:
-    from convert.source.rlds.dataset import find_dataset
-    from convert.source.rlds.parser import EpisodeParser
-    from convert.source.rlds.record_files import TFRecordFile
-
-    source = find_dataset([str(shared_data)], "bridge_dataset", "1.0.0")
-    shard = source.shards("train")[0]
-    parser = EpisodeParser([source.features["steps/observation/image_0"]], ())
-    with open(shard.path, "rb") as file:
-        record = next(iter(TFRecordFile(file, name=shard.name, size=shard.bytes)))
-    assert isinstance(record, bytes)
-    for frame in parser.parse(record).frames:
-        assert isinstance(frame, bytes)
-        assert convert(frame) == EncodedFrame(data=frame, size=(64, 64), source_size=(64, 64), passed=True)
-
-
-def test_opencv_stays_on_one_thread() -> None:
-    assert cv2.getNumThreads() == 1

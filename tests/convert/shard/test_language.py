@@ -75,10 +75,6 @@ def test_the_instruction_of_each_step_is_taken() -> None:
     assert language(STEP, steps=["open", "close", ""]) == ["open", "close", ""]
 
 
-def test_the_instruction_may_be_an_observation() -> None:
-    assert language(OBSERVATION, observations=["open", "close"]) == ["open", "close"]
-
-
 def test_the_instruction_of_an_episode_is_that_of_all_its_steps() -> None:
     assert language(EPISODE, steps=["x", "y", "z"], episode="tidy up") == ["tidy up"] * 3
 

@@ -23,12 +23,6 @@ def test_records_are_read_back_one_by_one(tmp_path: Path, records: list[bytes]) 
     reader.close()
 
 
-def test_the_same_records_give_the_same_bytes(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        write(tmp_path / name, [bytes([i]) * i for i in range(200)])
-    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
-
-
 def test_each_record_is_a_chunk_of_its_own_and_not_compressed(tmp_path: Path) -> None:
     write(tmp_path / "x", [b"a" * 1000, b"b" * 1000])
     reader = ArrayRecordReader(str(tmp_path / "x"))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 
 import numpy as np
 import pytest
-from array_record.python.array_record_module import ArrayRecordReader, ArrayRecordWriter
+from array_record.python.array_record_module import ArrayRecordWriter
 from xxhash import xxh3_64_intdigest
 
 from convert.errors import ShardError
@@ -77,12 +76,6 @@ def test_records_are_found_however_they_meet_the_blocks(tmp_path: Path) -> None:
     assert min(met) == BLOCK_HEADER
 
 
-def test_records_of_random_sizes_are_found(tmp_path: Path) -> None:
-    random = np.random.default_rng(0)
-    for _ in range(20):
-        check(tmp_path / "x", random_records(random.integers(0, 150_000, 30).tolist()))
-
-
 def test_a_record_of_more_blocks_than_one_call_may_read_is_found(tmp_path: Path) -> None:
     check(tmp_path / "x", random_records([100, 40 << 20, 100]))
 
@@ -111,12 +104,3 @@ def test_a_file_that_ends_early_is_an_error(tmp_path: Path, left: int) -> None:
     (tmp_path / "x").write_bytes((tmp_path / "x").read_bytes()[:left])
     with pytest.raises(ShardError, match=r"record \d cannot be read"):
         places_of(tmp_path / "x", records)
-
-
-def test_as_many_records_as_array_record_has_and_in_its_order(tmp_path: Path) -> None:
-    records = random_records([1000 + number for number in range(300)])
-    positions = check(tmp_path / "x", records)["position"].tolist()
-    assert all(later - earlier > 1000 for earlier, later in itertools.pairwise(positions))
-    reader = ArrayRecordReader(str(tmp_path / "x"))
-    assert reader.read_all() == records
-    reader.close()

@@ -13,6 +13,7 @@ import pytest
 
 from convert.index import statistics
 from convert.journal.journal import FOLDER
+from stream.format.statistics import describe_values
 from tests.fixtures.datasets.rlds_dataset import convert_dataset, demo_episode, write_dataset
 from tests.fixtures.faults.conversion_damage import (
     DATASET,
