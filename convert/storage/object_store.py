@@ -39,14 +39,15 @@ class StoreFolder(RemoteFolder):
     def read_some(self, object_names: Iterable[str]) -> dict[str, bytes]:
         """Return the contents of the objects that exist among several, read at the same time."""
 
-        contents = {}
+        contents: dict[str, bytes] = {}
 
         async def read(name: str) -> None:
             with contextlib.suppress(FileNotFoundError):
                 contents[name] = await self._read(name)
 
-        object_reads().wait_all(map(read, object_names))
-        return contents
+        requested = list(object_names)
+        object_reads().wait_all(map(read, requested))
+        return {name: contents[name] for name in requested if name in contents}
 
     def open(self, name: str, *, num_bytes: int) -> io.BufferedReader:
         """Open an object of ``num_bytes`` bytes to read it in sequence."""

@@ -12,7 +12,7 @@ import pytest
 from convert.run.command import main
 from stream.format.names import TableKind
 from stream.format.schema import feature_column
-from tests.fixtures.command import run, tree
+from tests.fixtures.command import run
 from tests.fixtures.datasets.converted_dataset import ConvertedDataset, open_converted
 from tests.fixtures.tfds_reference import Reference, decode_jpeg
 
@@ -147,38 +147,6 @@ def test_an_offset_of_0_6_seconds_is_three_steps_at_5_hz(convert: Convert, store
         jpegs = images(stored[pair.episode_id], "observation/image_0")
         assert pair.offset == 3
         assert pair.frames == [jpegs[pair.step], jpegs[pair.step + 3]]
-
-
-@pytest.mark.parametrize(
-    ("camera", "path"),
-    [
-        ("image_1", "observation/image_1"),
-        ("secondary", "observation/image_1"),
-        ("observation/image_2", "observation/image_2"),
-        ("steps/observation/image_3", "observation/image_3"),
-    ],
-)
-def test_a_camera_is_chosen_by_name_role_or_path(
-    convert: Convert, stored: dict[str, Any], camera: str, path: str
-) -> None:
-    converted = convert("--camera", camera, "--image-size", "native", "--episodes", "val[:4]")
-    assert converted.manifest.records == 4 * (STEPS - OFFSET)
-    for pair in converted.pairs:
-        jpegs = images(stored[pair.episode_id], path)
-        assert pair.frames == [jpegs[pair.step], jpegs[pair.step + OFFSET]]
-
-
-def test_a_split_that_is_added_later_leaves_the_first_alone_and_gives_what_both_at_once_give(
-    convert: Convert, native: ConvertedDataset
-) -> None:
-    options = ("--image-size", "native", "--leave-out", "none")
-    first = convert("--splits", "train", *options)
-    assert list(first.manifest.splits) == ["train"]
-    before = {path: path.stat().st_mtime_ns for path in (first.folder / "train").iterdir()}
-    all_names = convert("--splits", "val", *options)
-    assert list(all_names.manifest.splits) == ["train", "val"]
-    assert {path: path.stat().st_mtime_ns for path in (all_names.folder / "train").iterdir()} == before
-    assert tree(all_names.folder) == tree(native.folder)
 
 
 # Canonical spaces

@@ -324,12 +324,7 @@ def test_numbers_of_an_unknown_unit_are_kept_with_a_warning(
     ],
 )
 def test_what_cannot_be_depth_is_refused(
-    dataset: RldsDataset,
-    tmp_path: Path,
-    capsys: Capture,
-    more: tuple[str, ...],
-    fields: dict[str, Any],
-    message: str,
+    dataset: RldsDataset, tmp_path: Path, capsys: Capture, more: tuple[str, ...], fields: dict[str, Any], message: str
 ) -> None:
     changed = {name: {**item, **fields.get(name, {})} for name, item in CAMERAS.items()}
     if only := fields.get("only"):

@@ -50,11 +50,7 @@ def check_nothing_replaced(output: Path, complete: dict[str, str], *, lost: str)
 
 
 def test_a_repair_gives_the_bytes_of_the_manifest_or_changes_nothing(
-    command: list[str],
-    complete: dict[str, str],
-    tmp_path: Path,
-    capsys: Capture,
-    monkeypatch: pytest.MonkeyPatch,
+    command: list[str], complete: dict[str, str], tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     output = tmp_path / "out"
     (output / SHARD).unlink()
@@ -77,11 +73,7 @@ def test_a_repair_gives_the_bytes_of_the_manifest_or_changes_nothing(
 
 
 def test_a_repair_from_another_source_file_of_the_same_size_names_that_file_and_changes_nothing(
-    dataset: RldsDataset,
-    command: list[str],
-    complete: dict[str, str],
-    tmp_path: Path,
-    capsys: Capture,
+    dataset: RldsDataset, command: list[str], complete: dict[str, str], tmp_path: Path, capsys: Capture
 ) -> None:
     output, source = tmp_path / "out", dataset.shard(count=2)
     converted = source.read_bytes()
@@ -104,11 +96,7 @@ def test_a_repair_from_another_source_file_of_the_same_size_names_that_file_and_
 
 
 def test_a_lost_index_that_is_merged_to_other_bytes_is_an_error_that_changes_nothing(
-    command: list[str],
-    complete: dict[str, str],
-    tmp_path: Path,
-    capsys: Capture,
-    monkeypatch: pytest.MonkeyPatch,
+    command: list[str], complete: dict[str, str], tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     output = tmp_path / "out"
     (output / TABLE).unlink()

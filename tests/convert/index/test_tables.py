@@ -302,12 +302,7 @@ def test_a_split_of_no_shards_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("block", [1, 3000])
 def test_merging_in_blocks_of_any_size_gives_the_same_index(
-    parts: Parts,
-    folder: Path,
-    entries: Entries,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    block: int,
+    parts: Parts, folder: Path, entries: Entries, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int
 ) -> None:
     monkeypatch.setattr(tables, "_BLOCK", block)
     assert merged(tmp_path / "train", parts)[1] == entries

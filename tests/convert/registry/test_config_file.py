@@ -76,9 +76,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, name: str, reason: 
 
 
 def test_the_good_file_of_the_fuzz_tests_is_good(tmp_path: Path) -> None:
-    path = tmp_path / "my.yaml"
-    path.write_text(GOOD)
-    assert load_registry(config=[path]).dataset("mine").offset == "0.6s"
+    assert load_registry(config=[written(tmp_path, GOOD)]).dataset("mine").offset == "0.6s"
 
 
 def only_config_errors(path: Path) -> None:
@@ -109,9 +107,7 @@ def test_no_edit_of_the_text_gives_another_error_than_a_config_error(
     text = GOOD
     for position, length, insert in edits:
         text = text[:position] + insert + text[position + length :]
-    path = tmp_path / "my.yaml"
-    path.write_bytes(text.encode())
-    only_config_errors(path)
+    only_config_errors(written(tmp_path, text))
 
 
 VALUES = st.recursive(
@@ -145,6 +141,4 @@ def test_no_value_anywhere_gives_another_error_than_a_config_error(
         parent[data.draw(st.text(max_size=6) | st.integers() | st.none())] = value
     else:
         parent[keys[-1]] = value
-    path = tmp_path / "my.yaml"
-    path.write_text(yaml.safe_dump(content, allow_unicode=True), encoding="utf-8", errors="surrogatepass")
-    only_config_errors(path)
+    only_config_errors(written(tmp_path, yaml.safe_dump(content, allow_unicode=True).encode(errors="surrogatepass")))
