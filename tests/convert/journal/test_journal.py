@@ -230,16 +230,12 @@ def test_files_of_a_split_whose_name_has_a_dot_are_not_taken_for_those_of_anothe
         assert folder.exists()
 
 
-def test_files_that_another_machine_is_writing_stay_though_their_lock_is_not_seen_here(journal: Journal) -> None:
+def test_files_of_another_machine_whose_lock_is_not_seen_here_are_removed_after_a_day(journal: Journal) -> None:
     reference = leave_stage(journal, STEM, host="another")
     journal.remove_stale()
     with journal.lock(STEM) as mine:
         assert mine
         assert reference.exists()
-
-
-def test_files_that_another_machine_left_a_day_ago_are_removed(journal: Journal) -> None:
-    reference = leave_stage(journal, STEM, host="another")
     os.utime(reference, (time.time() - 25 * 3600,) * 2)
     journal.remove_stale()
     assert not reference.exists()

@@ -250,16 +250,10 @@ def test_a_png_with_a_flipped_bit_is_corrupt_or_the_same_picture() -> None:
         np.testing.assert_array_equal(pixels, NOISE)
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        png_that_claims(60_000, 60_000),
-        jpeg_that_claims(60_000, 60_000),
-        png_that_claims(0, 10),
-        png_that_claims(2**31 - 1, 1),
-    ],
-    ids=["png", "jpeg", "empty", "wide"],
-)
+IMPOSSIBLE = [png_that_claims(60_000, 60_000), png_that_claims(0, 10), png_that_claims(2**31 - 1, 1)]
+
+
+@pytest.mark.parametrize("data", [*IMPOSSIBLE, jpeg_that_claims(60_000, 60_000)], ids=["png", "empty", "wide", "jpeg"])
 def test_an_image_that_claims_an_impossible_size_is_refused_at_once(data: bytes) -> None:
     started = time.thread_time()
     with pytest.raises(CorruptFrame, match=r"image claims \d+x\d+; more than 67108864 pixels or none"):
@@ -326,19 +320,12 @@ def test_a_size_before_the_real_header_is_not_believed() -> None:
             convert(b"\x89PNG\r\n\x1a\n" + first + hidden)
 
 
-@pytest.mark.parametrize(
-    "frame",
-    [
-        np.zeros((4, 4, 3), np.float32),
-        np.zeros((4,), np.uint8),
-        np.zeros((2, 4, 4, 3), np.uint8),
-        np.zeros((0, 4, 3), np.uint8),
-        np.zeros((4, 4, 0), np.uint8),
-    ],
-)
-def test_a_raw_frame_that_is_no_picture_is_corrupt(frame: np.ndarray) -> None:
+@pytest.mark.parametrize("shape", [(4,), (2, 4, 4, 3), (0, 4, 3), (4, 4, 0)])
+def test_a_raw_frame_that_is_no_picture_is_corrupt(shape: tuple[int, ...]) -> None:
     with pytest.raises(CorruptFrame, match="raw frame"):
-        convert(frame)
+        convert(np.zeros(shape, np.uint8))
+    with pytest.raises(CorruptFrame, match="raw frame is float32"):
+        convert(np.zeros((4, 4, 3), np.float32))
 
 
 def test_bytes_of_another_kind_are_named_by_how_they_start() -> None:
