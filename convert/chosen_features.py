@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable
 
 import numpy as np
@@ -36,6 +37,7 @@ class FeatureFinder:
             return self._features[feature_path]
         last_component = feature_path.rsplit("/", 1)[-1]
         similar_paths = [path for path in self._features if path.rsplit("/", 1)[-1] == last_component]
+        similar_paths = similar_paths or difflib.get_close_matches(feature_path, self._features, 1)
         hint = closest(feature_path, self._features, noun="features")
         hint = f"did you mean {similar_paths[0]!r}?" if similar_paths else hint
         raise SourceError(f"{self._spec.name}: {role} {feature_path!r} is not in {self._file}; {hint}")
