@@ -38,11 +38,8 @@ class FeatureFinder:
         last_component = feature_path.rsplit("/", 1)[-1]
         similar_paths = [path for path in self._features if path.rsplit("/", 1)[-1] == last_component]
         similar_paths = similar_paths or difflib.get_close_matches(feature_path, self._features, 1)
-        hint = (
-            f"did you mean {similar_paths[0]!r}?"
-            if similar_paths
-            else closest(feature_path, self._features, noun="features")
-        )
+        hint = closest(feature_path, self._features, noun="features")
+        hint = f"did you mean {similar_paths[0]!r}?" if similar_paths else hint
         raise SourceError(f"{self._spec.name}: {role} {feature_path!r} is not in {self._file}; {hint}")
 
     def camera(self, camera: Camera) -> Feature:
@@ -53,12 +50,9 @@ class FeatureFinder:
         is_raw = feature.kind == "tensor" and len(feature.shape) in (2, 3) and feature.encoding == "none"
         if feature.dtype == "uint8" and (is_raw or (feature.kind == "image" and not feature.sequences)):
             return feature
-        pictures = [
-            path
-            for path, other_feature in self._features.items()
-            if other_feature.kind == "image" and other_feature.dtype == "uint8" and other_feature.level == "step"
-        ]
-        raise self._unfit(f"camera {camera.path}", feature, f"not a picture; pictures are {', '.join(pictures)}")
+        images = [other for other in self._features.values() if other.kind == "image" and other.level == "step"]
+        pictures = ", ".join(notation(other) for other in images if other.dtype == "uint8")
+        raise self._unfit(f"camera {camera.path}", feature, f"not a picture; pictures are {pictures}")
 
     def _depth(self, camera: Camera, feature: Feature) -> Feature:
         numpy_dtype = np.dtype("uint8" if feature.dtype == "string" else feature.dtype)
@@ -72,16 +66,15 @@ class FeatureFinder:
         instruction = self._spec.instruction
         if instruction is None:
             return ()
-        instruction_features = tuple(
-            self.find(path, "instruction") for path in (instruction.path, *instruction.alternatives)
-        )
-        for feature in instruction_features:
+        paths = (instruction.path, *instruction.alternatives)
+        features = tuple(self.find(path, "instruction") for path in paths)
+        for feature in features:
             is_text = feature.dtype == "string" and feature.size and len(feature.sequences) <= 1
             is_codes = feature.dtype.startswith(("int", "uint")) and len(feature.shape) == 1
             if not (is_text if instruction.encoding == "text" else is_codes):
                 problem = f"which encoding {instruction.encoding} does not read"
                 raise self._unfit(f"instruction {feature.name}", feature, problem)
-        return instruction_features
+        return features
 
     def success(self) -> Feature | None:
         """Return the feature that holds the success; None if there is none, or it is a column ``success`` already."""
@@ -98,44 +91,34 @@ class FeatureFinder:
         if feature.dtype == "string" or feature.size is None or feature.sequences:
             raise self._unfit(feature_path, feature, "not a vector of numbers")
         if feature.size != part.dims if part.select is None else max(part.select) >= feature.size:
-            expected_values = f"values {list(part.select)}" if part.select else f"all {part.dims}"
-            raise UsageError(
-                f"{self._spec.name}: {feature_path} has {feature.size} values {feature.shape}; the registry takes "
-                f"{expected_values}"
-            )
+            taken = f"the registry takes {f'values {list(part.select)}' if part.select else f'all {part.dims}'}"
+            found = f"{feature_path} has {feature.size} values {feature.shape}"
+            raise UsageError(f"{self._spec.name}: {found}; {taken}")
         if self._spec.leaves_out(feature_path):
-            raise UsageError(
-                f"{self._spec.name}: {feature_path} is part of action or state, so it cannot be left out "
-                f"({', '.join(self._spec.leave_out)})"
-            )
+            reason = f"is part of action or state, so it cannot be left out ({', '.join(self._spec.leave_out)})"
+            raise UsageError(f"{self._spec.name}: {feature_path} {reason}")
 
     def columns(self, language: tuple[Feature, ...]) -> tuple[Feature, ...]:
-        """Return the features that become columns.
+        """Return the features that become columns: no pictures, coded instructions or what the entry leaves out.
 
-        Left out are pictures, features without values, what the entry leaves out, coded instructions, and what varies
-        unless the entry names it.
+        A feature without values is none, and one that varies is only one if the entry names it.
         """
         camera_paths = {camera.path for camera in self._spec.cameras.values()}
         has_codes = self._spec.instruction is not None and self._spec.instruction.encoding == "utf8_codes"
-        chosen_features = tuple(
-            feature
-            for path, feature in self._features.items()
-            if feature.kind != "image"
-            and feature.size != 0
-            and path not in camera_paths
-            and not self._spec.leaves_out(path)
-            and (path in self._named or not feature.varies)
-            and not (has_codes and feature in language)
-        )
+        chosen_features = []
+        for path, feature in self._features.items():
+            is_column = feature.kind != "image" and feature.size != 0 and (path in self._named or not feature.varies)
+            is_left_out = path in camera_paths or self._spec.leaves_out(path) or (has_codes and feature in language)
+            if is_column and not is_left_out:
+                chosen_features.append(feature)
         for feature in (*chosen_features, *language):
             if not feature.size:
-                raise UsageError(
-                    f"{self._spec.name}: {notation(feature)} has the shape {feature.shape}; columns need a fixed size "
-                    "of 1 or more. Leave it out (--leave-out, or leave_out in the registry)"
-                )
+                reason = f"{notation(feature)} has the shape {feature.shape}; columns need a fixed size of 1 or more"
+                remedy = "Leave it out (--leave-out, or leave_out in the registry)"
+                raise UsageError(f"{self._spec.name}: {reason}. {remedy}")
         if self._spec.leave_out:
             self._check_widths(chosen_features)
-        return chosen_features
+        return tuple(chosen_features)
 
     def _check_widths(self, columns: Iterable[Feature]) -> None:
         """Raise UsageError for columns of steps that are wide, unless the registry says so or uses their numbers."""
@@ -143,12 +126,8 @@ class FeatureFinder:
         part_paths = {part.path for vector in spec.vectors.values() for part in vector_inputs(vector)}
         for feature in columns:
             feature_name, num_values = feature.name, feature.size or 0
-            if (
-                feature.level == "step"
-                and num_values > WIDE
-                and feature_name not in part_paths
-                and not spec.is_wide(feature_name)
-            ):
+            is_wanted = feature.level != "step" or feature_name in part_paths or spec.is_wide(feature_name)
+            if num_values > WIDE and not is_wanted:
                 raise UsageError(
                     f"{spec.name}: {feature_name} is {feature.dtype} {feature.shape}: the index would have "
                     f"{num_values:,} numbers of it a step, and has at most {WIDE:,} unasked; in the registry, write "

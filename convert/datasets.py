@@ -54,10 +54,7 @@ class VersionFolder:
 
     @property
     def registry_hint(self) -> str | None:
-        """Remedy if the packaged registry has changed since the conversion, else None.
-
-        A dataset or version that the packaged registry does not have differs in nothing.
-        """
+        """Remedy if the packaged registry has another entry of this dataset and version, else None."""
         spec = load_registry().datasets.get(self.manifest.dataset) if self.manifest is not None else None
         if self.manifest is None or spec is None or spec.version != self.manifest.version:
             return None
@@ -66,62 +63,41 @@ class VersionFolder:
 
 
 def find_datasets(output_root: str | os.PathLike[str], dataset_names: Sequence[str] | None) -> list[Path]:
-    """Return the version folders at or below ``output_root``, sorted.
-
-    Args:
-        output_root: Output root, folder of a dataset, or version folder.
-        dataset_names: Names of the datasets to choose, None for all.
+    """Return the version folders at or below ``output_root``, sorted: those of some names, or all.
 
     Raises:
         UsageError: No conversion or no dataset of a name exists here (names the closest), or these are sources.
     """
     if "://" in str(output_root):
-        raise UsageError(
-            f"{output_root}: only local folders can be checked; copy it with `pairstream fetch`, which checks every "
-            "file"
-        )
+        remedy = "copy it with `pairstream fetch`, which checks every file"
+        raise UsageError(f"{output_root}: only local folders can be checked; {remedy}")
     top_folder = Path(output_root)
     if not top_folder.is_dir():
-        raise UsageError(
-            f"{output_root}: {'is a file' if top_folder.exists() else 'no such folder'}; expected a conversion's "
-            "--output"
-        )
-    subfolders = [
-        folder for folder in (top_folder, *top_folder.glob("[!.]*"), *top_folder.glob("[!.]*/[!.]*")) if folder.is_dir()
-    ]
-    dataset_by_folder = {
-        folder: VersionFolder(folder=folder).dataset for folder in sorted(subfolders) if _is_version(folder)
-    }
-    for folder in dataset_by_folder:
+        reason = "is a file" if top_folder.exists() else "no such folder"
+        raise UsageError(f"{output_root}: {reason}; expected a conversion's --output")
+    folders = sorted((top_folder, *top_folder.glob("[!.]*"), *top_folder.glob("[!.]*/[!.]*")))
+    version_folders = [folder for folder in folders if folder.is_dir() and _is_version(folder)]
+    name_by_folder = {folder: VersionFolder(folder=folder).dataset for folder in version_folders}
+    for folder, name in name_by_folder.items():
         if (folder / "dataset_info.json").is_file() and not (folder / MANIFEST_NAME).exists():
-            source = folder.absolute().parent.parent
             raise UsageError(
                 f"{folder}: is a TFDS dataset that is not converted; convert a few episodes first: python -m "
-                f"convert.run --datasets {dataset_by_folder[folder]} --source {source} --episodes 'train[:20]' "
+                f"convert.run --datasets {name} --source {folder.absolute().parent.parent} --episodes 'train[:20]' "
                 "--output DIR, and name DIR"
             )
-    if not dataset_by_folder:
-        raise UsageError(
-            f"{output_root}: nothing was converted here; expected <dataset>/<version>/{MANIFEST_NAME} below it"
-        )
-    for dataset_name in dataset_names or ():
-        if dataset_name not in dataset_by_folder.values():
-            raise UsageError(
-                f"{output_root}: no dataset {dataset_name!r}; "
-                f"{closest(dataset_name, set(dataset_by_folder.values()), noun='datasets')}"
-            )
-    chosen_folders = [
-        folder
-        for folder, dataset_name in dataset_by_folder.items()
-        if dataset_names is None or dataset_name in dataset_names
-    ]
-    for folder in chosen_folders:
+    if not name_by_folder:
+        expected = f"expected <dataset>/<version>/{MANIFEST_NAME} below it"
+        raise UsageError(f"{output_root}: nothing was converted here; {expected}")
+    for name in dataset_names or ():
+        if name not in name_by_folder.values():
+            hint = closest(name, set(name_by_folder.values()), noun="datasets")
+            raise UsageError(f"{output_root}: no dataset {name!r}; {hint}")
+    chosen = [folder for folder, name in name_by_folder.items() if dataset_names is None or name in dataset_names]
+    for folder in chosen:
         if (folder / FETCHED_NAME).exists():
-            raise UsageError(
-                f"{folder}: was fetched in part ({FETCHED_NAME}), and pairstream fetch checked its files; check the "
-                "complete dataset at its source"
-            )
-    return chosen_folders
+            reason = f"was fetched in part ({FETCHED_NAME}), and pairstream fetch checked its files"
+            raise UsageError(f"{folder}: {reason}; check the complete dataset at its source")
+    return chosen
 
 
 def _is_version(folder: Path) -> bool:

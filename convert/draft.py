@@ -63,10 +63,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         source = find_source(source_text, source_roots, layout)
         yaml_entry = {"source": source_text, **({"layout": dict(layout)} if layout else {}), **source.entry}
         if not yaml_entry["cameras"]:
-            pictures = "uint8 [n, height, width, 3], or a list of encoded pictures"
-            raise SourceError(
-                f"{source_text}: has no camera; a camera is a feature of the steps with pictures, {pictures}"
+            expected = (
+                "a feature of the steps with pictures, uint8 [n, height, width, 3], or a list of encoded pictures"
             )
+            raise SourceError(f"{source_text}: has no camera; a camera is {expected}")
         Registry().describe(entry_name, source.entry)
         if parsed.json:
             print_result(json.dumps({"datasets": {entry_name: yaml_entry}}, indent=1))
@@ -120,8 +120,7 @@ def _lines(entry_name: str, yaml_entry: Mapping[str, Any], source: Source) -> It
             proposed = _proposed(vector, source)
             yield f"    # {vector}: [{proposed}]; numbers are {_few(source, are_texts=False)}"
     remaining_names = ("quirks", "leave_out", "spaces", "success_path")
-    remaining = {field_name: value for field_name, value in yaml_entry.items() if field_name in remaining_names}
-    if remaining:
+    if remaining := {name: value for name, value in yaml_entry.items() if name in remaining_names}:
         yield from (f"    {line}" for line in yaml.safe_dump(remaining, sort_keys=False).splitlines())
 
 
@@ -144,16 +143,9 @@ def _may_be_depth(feature: Feature) -> bool:
 
 
 def _few(source: Source, *, are_texts: bool) -> str:
-    feature_names = [
-        notation(feature)
-        for feature in source.features.values()
-        if feature.kind != "image" and (feature.dtype == "string") == are_texts
-    ]
-    return (
-        ", ".join(feature_names[:12]) + (" ..." if len(feature_names) > 12 else "")
-        if feature_names
-        else "there are none"
-    )
+    features = [feature for feature in source.features.values() if feature.kind != "image"]
+    names = [notation(feature) for feature in features if (feature.dtype == "string") == are_texts]
+    return (", ".join(names[:12]) or "there are none") + (" ..." if len(names) > 12 else "")
 
 
 def _flow(yaml_value: Any) -> str:

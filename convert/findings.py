@@ -18,7 +18,6 @@ _PER_FILE = 10
 """Damages of a file that are reported one by one."""
 _TEXT = 60
 """Letters of an instruction in a line."""
-_HIDDEN = ("sha256",)
 
 
 @dataclass(kw_only=True)
@@ -27,14 +26,10 @@ class Example:
 
     Attributes:
         file: Path of the damaged file.
-        source_file: Source file of the episode.
         source_position: Number of the episode in the source file.
-        shard: Shard that has it.
         record: Number of the record in the shard.
-        step: Step in the episode, from 0.
         text: Sentence about what was found.
         count: Count of occurrences that are alike.
-        instruction: Instruction of the episode.
         sha256: SHA-256 of the file if it differs from the manifest.
     """
 
@@ -55,9 +50,7 @@ class Example:
         source_text = None if self.source_file is None else f"{self.source_file} #{self.source_position}"
         step_text = None if self.step is None else f"step {self.step}"
         record_text = None if self.record is None else f"record {self.record}"
-        return (
-            " ".join(part for part in (self.file or source_text or self.shard, step_text, record_text) if part) or "all"
-        )
+        return " ".join(filter(None, (self.file or source_text or self.shard, step_text, record_text))) or "all"
 
     def to_text(self) -> str:
         """Return a line for people."""
@@ -79,23 +72,22 @@ class Finding:
     @property
     def unit(self) -> str:
         """Noun of what ``count`` counts."""
-        return self.rule.unit if self.count != 1 else self.rule.unit.removesuffix("s")
+        return self.rule.unit.removesuffix("s") if self.count == 1 else self.rule.unit
 
     def to_json(self) -> dict[str, Any]:
         """Return the entry in ``--json``; ``episode`` is that of the first example."""
-        first_example, examples = self.examples[0], [asdict(example) for example in self.examples]
+        examples = [asdict(example) for example in self.examples]
+        for example in examples:
+            del example["sha256"]
         return {
             "rule": self.rule.name,
             "severity": self.rule.severity,
             "split": self.split,
-            "episode": {"source_file": first_example.source_file, "source_position": first_example.source_position},
+            "episode": {name: examples[0][name] for name in ("source_file", "source_position")},
             "count": self.count,
             "unit": self.unit,
             "meaning": self.rule.meaning,
-            "examples": [
-                {name: example_fields[name] for name in example_fields if name not in _HIDDEN}
-                for example_fields in examples
-            ],
+            "examples": examples,
         }
 
     def to_lines(self, dataset: str) -> list[str]:
@@ -141,25 +133,16 @@ class Notes:
         """Return whether a file has the size and SHA-256 of its manifest entry; note it if not."""
         try:
             actual_entry = describe_file(file_path)
-        except FileNotFoundError:
-            self.add_file(file_path, f"is not there, expected {human_bytes(file_entry.bytes)}")
-            return False
         except OSError as error:
-            self.add_file(file_path, fault(error, file_path))
+            missing = f"is not there, expected {human_bytes(file_entry.bytes)}"
+            self.add_file(file_path, missing if isinstance(error, FileNotFoundError) else fault(error, file_path))
             return False
-        if actual_entry.bytes != file_entry.bytes:
-            self.add_file(
-                file_path,
-                f"has {actual_entry.bytes:,} bytes, expected {file_entry.bytes:,}",
-                sha256=actual_entry.sha256,
-            )
-        elif actual_entry.sha256 != file_entry.sha256:
-            self.add_file(
-                file_path,
-                f"has SHA-256 {actual_entry.sha256}, expected {file_entry.sha256}",
-                sha256=actual_entry.sha256,
-            )
-        return (actual_entry.bytes, actual_entry.sha256) == (file_entry.bytes, file_entry.sha256)
+        size, sha256 = actual_entry.bytes, actual_entry.sha256
+        if size != file_entry.bytes:
+            self.add_file(file_path, f"has {size:,} bytes, expected {file_entry.bytes:,}", sha256=sha256)
+        elif sha256 != file_entry.sha256:
+            self.add_file(file_path, f"has SHA-256 {sha256}, expected {file_entry.sha256}", sha256=sha256)
+        return (size, sha256) == (file_entry.bytes, file_entry.sha256)
 
     def merge(self, other_notes: Notes) -> None:
         """Take over what a process found."""
@@ -187,9 +170,7 @@ class Notes:
     def findings(self) -> list[Finding]:
         """Return the findings, the worst first."""
         rule_order = list(RULES)
-        return sorted(
-            self._found.values(), key=lambda finding: (rule_order.index(finding.rule.name), finding.split or "")
-        )
+        return sorted(self._found.values(), key=lambda found: (rule_order.index(found.rule.name), found.split or ""))
 
 
 def count_severities(findings: Sequence[Finding]) -> dict[str, int]:
@@ -216,15 +197,16 @@ class DatasetReport(VersionFolder):
 
     def to_json(self) -> dict[str, Any]:
         """Return the entry in ``--json``. ``bytes`` is the size of indexes and shards; counts are of the manifest."""
+        splits = self.splits.values()
         return {
             "dataset": self.dataset,
             "version": self.version,
             "path": str(self.folder),
             "splits": list(self.splits),
-            "shards": sum(len(entry.shards) for entry in self.splits.values()),
-            "episodes": sum(entry.episodes for entry in self.splits.values()),
-            "records": sum(entry.records for entry in self.splits.values()),
-            "labels": sorted({name for entry in self.splits.values() for name in entry.labels}),
+            "shards": sum(len(entry.shards) for entry in splits),
+            "episodes": sum(entry.episodes for entry in splits),
+            "records": sum(entry.records for entry in splits),
+            "labels": sorted({name for entry in splits for name in entry.labels}),
             "bytes": sum(file_entry.bytes for _, file_entry in self.files()),
             **self.facts,
             **count_severities(self.findings),
@@ -233,13 +215,7 @@ class DatasetReport(VersionFolder):
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """Result of a command.
-
-    Attributes:
-        settings: Settings of the command, for JSON.
-        looked_at: What was looked at, for people.
-        seconds: Time that it took.
-    """
+    """Result of a command: its settings, for JSON; what it looked at, for people; and its time in seconds."""
 
     root: str
     settings: Mapping[str, Any]
@@ -255,9 +231,8 @@ class Report:
     @property
     def problems(self) -> list[Example]:
         """Examples of the errors of all datasets."""
-        return [
-            example for finding in self.findings if finding.rule.severity == "error" for example in finding.examples
-        ]
+        errors = [finding for finding in self.findings if finding.rule.severity == "error"]
+        return [example for finding in errors for example in finding.examples]
 
     @property
     def ok(self) -> bool:
@@ -298,11 +273,9 @@ class Report:
     def to_text(self) -> str:
         """Return a table of the datasets, the findings with examples, and a summary."""
         text_lines = [format_table(*self.table())]
-        dataset_findings = [
-            (dataset_name.dataset, finding) for dataset_name in self.datasets for finding in dataset_name.findings
-        ]
-        for dataset_name, finding in sorted(
-            dataset_findings, key=lambda dataset_finding: SEVERITIES.index(dataset_finding[1].rule.severity)
-        ):
-            text_lines += ["", *finding.to_lines(dataset_name)]
+        for severity in SEVERITIES:
+            for report in self.datasets:
+                for finding in report.findings:
+                    if finding.rule.severity == severity:
+                        text_lines += ["", *finding.to_lines(report.dataset)]
         return "\n".join([*text_lines, "", self.summary()])

@@ -1,7 +1,6 @@
 """Pictures: their format by magic bytes, the limit of their size, and their pixels as uint8 RGB.
 
-JPEG is decoded by libjpeg-turbo through simplejpeg, which is strict about damage; PNG by libpng, which checks
-checksums, and WebP by libwebp, both through OpenCV.
+JPEG is decoded by simplejpeg, which is strict about damage; PNG and WebP by OpenCV, which checks checksums of PNG.
 """
 
 from __future__ import annotations
@@ -32,13 +31,9 @@ cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
 
 
 def decode_frame(frame: bytes | np.ndarray | ChunkFrame, *, channels: Literal["rgb", "bgr"] = "rgb") -> np.ndarray:
-    """Decode one frame of the source.
+    """Decode one frame of the source to uint8 [H, W, 3], RGB; raises CorruptFrame as ``convert_frame`` does.
 
-    Returns:
-        uint8 [H, W, 3], RGB. Gray is repeated, a fourth channel is dropped, 16 bits are cut to 8.
-
-    Raises:
-        CorruptFrame: Not an image, damaged, or larger than 64 megapixels.
+    Gray is repeated, a fourth channel is dropped, 16 bits are cut to 8.
     """
     if isinstance(frame, ChunkFrame):
         try:
@@ -51,19 +46,20 @@ def decode_frame(frame: bytes | np.ndarray | ChunkFrame, *, channels: Literal["r
     if frame.startswith(JPEG):
         read_jpeg_header(frame)
         return decode_jpeg(frame, colorspace=channels.upper())
+    read_flags = cv2.IMREAD_COLOR_RGB if channels == "rgb" else cv2.IMREAD_COLOR_BGR
     if frame.startswith(PNG):
         check_png(frame)
-        return _decode_by_opencv(frame, "PNG", channels)
+        return decode_by_opencv(frame, "PNG", read_flags | cv2.IMREAD_IGNORE_ORIENTATION)
     if frame.startswith(RIFF) and frame[8:12] == b"WEBP":
         _check_webp(frame)
-        return _decode_by_opencv(frame, "WebP", channels)
+        return decode_by_opencv(frame, "WebP", read_flags | cv2.IMREAD_IGNORE_ORIENTATION)
     raise CorruptFrame(f"{len(frame)} bytes that are neither JPEG, PNG nor WebP, starting with {frame[:8]!r}")
 
 
-def _decode_by_opencv(frame: bytes, format_name: str, channels: Literal["rgb", "bgr"]) -> np.ndarray:
-    read_flags = cv2.IMREAD_COLOR_RGB if channels == "rgb" else cv2.IMREAD_COLOR_BGR
+def decode_by_opencv(frame: bytes, format_name: str, read_flags: int) -> np.ndarray:
+    """Decode a picture by OpenCV with some flags; raises CorruptFrame if it is damaged."""
     try:
-        decoded = cv2.imdecode(np.frombuffer(frame, np.uint8), read_flags | cv2.IMREAD_IGNORE_ORIENTATION)
+        decoded = cv2.imdecode(np.frombuffer(frame, np.uint8), read_flags)
     except cv2.error as error:
         raise CorruptFrame(f"{format_name} of {len(frame)} bytes: {' '.join(str(error).split())[:200]}") from None
     if decoded is None:
@@ -85,26 +81,21 @@ def _check_webp(webp_bytes: bytes) -> None:
 def check_png(png_bytes: bytes) -> None:
     """Raise CorruptFrame if a PNG claims a size or a chunk for which OpenCV would allocate too much."""
     if len(png_bytes) < 24 or png_bytes[12:16] != b"IHDR":
-        raise CorruptFrame(
-            f"PNG of {len(png_bytes)} bytes begins with the chunk {png_bytes[12:16]!r}, expected b'IHDR'"
-        )
+        chunk_type = png_bytes[12:16]
+        raise CorruptFrame(f"PNG of {len(png_bytes)} bytes begins with the chunk {chunk_type!r}, expected b'IHDR'")
     width, height = struct.unpack_from(">II", png_bytes, 16)
     check_size(height, width)
     chunk_offset, chunk_type = len(PNG), b""
     while chunk_type != b"IEND" and chunk_offset + 8 <= len(png_bytes):
         chunk_length, chunk_type = _PNG_CHUNK.unpack_from(png_bytes, chunk_offset)
         if chunk_length > len(png_bytes) - chunk_offset - 12:
-            raise CorruptFrame(
-                f"PNG of {len(png_bytes)} bytes: the chunk at byte {chunk_offset} claims {chunk_length:,} bytes"
-            )
+            claim = f"the chunk at byte {chunk_offset} claims {chunk_length:,} bytes"
+            raise CorruptFrame(f"PNG of {len(png_bytes)} bytes: {claim}")
         chunk_offset += 12 + chunk_length
 
 
 def decode_jpeg(jpeg_bytes: bytes, **decoder_options: Any) -> np.ndarray:
-    """Decode a JPEG to uint8 [H, W, 3], RGB unless options of simplejpeg say otherwise.
-
-    Raises CorruptFrame for any damage that libjpeg notices.
-    """
+    """Decode a JPEG to uint8 [H, W, 3], RGB unless options of simplejpeg say otherwise; raises CorruptFrame."""
     try:
         return simplejpeg.decode_jpeg(jpeg_bytes, **decoder_options)
     except ValueError as error:

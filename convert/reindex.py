@@ -76,10 +76,8 @@ def reindex_root(
         ConvertError: A file cannot be written.
     """
     if is_remote(output_root):
-        raise UsageError(
-            f"{output_root}: only local folders are reindexed; bring it here with `pairstream fetch`, reindex it, and "
-            "copy it back"
-        )
+        remedy = "bring it here with `pairstream fetch`, reindex it, and copy it back"
+        raise UsageError(f"{output_root}: only local folders are reindexed; {remedy}")
     registry = load_registry(config=config)
     folders = find_datasets(output_root, datasets)
     manifests = [_check(folder, registry)[0] for folder in folders]
@@ -103,14 +101,13 @@ def _check(folder: Path, registry: Registry) -> tuple[Manifest, DatasetSpec]:
     spec = _find_spec(folder, manifest, registry)
     for split, entry in manifest.splits.items():
         schema = open_table(folder / split / table_file("steps"), "steps", rows=entry.steps).arrow().schema
-        for part_owner, part in [
-            (name, part) for name, vector_parts in spec.vectors.items() for part in vector_inputs(vector_parts)
-        ]:
-            if problem := find_fault(schema, part):
-                raise UsageError(
-                    f"{folder}: the registry's {part_owner} takes {part.path}, but in {split} {problem}; "
-                    f"convert {spec.name} again with --overwrite, without leaving this feature out"
-                )
+        for vector_name, vector in spec.vectors.items():
+            for part in vector_inputs(vector):
+                if problem := find_fault(schema, part):
+                    raise UsageError(
+                        f"{folder}: the registry's {vector_name} takes {part.path}, but in {split} {problem}; "
+                        f"convert {spec.name} again with --overwrite, without leaving this feature out"
+                    )
     return manifest, spec
 
 
@@ -122,11 +119,9 @@ def _find_spec(folder: Path, manifest: Manifest, registry: Registry) -> DatasetS
         hint = closest(manifest.dataset, registry.datasets, noun="datasets")
         raise UsageError(f"{folder}: {manifest.dataset} is not in the registry; {hint}. Name its file with --config")
     for field_name, converted_value in (("tfds_name", manifest.source.tfds_name), ("version", manifest.version)):
-        if getattr(spec, field_name) != converted_value:
-            raise UsageError(
-                f"{folder}: was converted from {field_name} {converted_value}, the registry says "
-                f"{getattr(spec, field_name)}; convert {spec.name} again with --overwrite"
-            )
+        if (value := getattr(spec, field_name)) != converted_value:
+            difference = f"{field_name} {converted_value}, the registry says {value}"
+            raise UsageError(f"{folder}: was converted from {difference}; convert {spec.name} again with --overwrite")
     return spec
 
 
@@ -140,9 +135,8 @@ def _reindex(folder: Path, registry: Registry) -> dict[str, Any]:
             with journal.stage(MANIFEST) as stage_folder:
                 new_manifest = _write_new(folder, before, spec, stage_folder)
                 changed = _changes(before, new_manifest)
-                moved_splits = [
-                    split for split, entry in new_manifest.splits.items() if not _is_in_place(folder / split, entry)
-                ]
+                splits = new_manifest.splits.items()
+                moved_splits = [split for split, entry in splits if not _is_in_place(folder / split, entry)]
                 if changed or moved_splits or journal.manifest() is None:
                     journal.withdraw()
                     for moved_split in moved_splits:
@@ -153,13 +147,8 @@ def _reindex(folder: Path, registry: Registry) -> dict[str, Any]:
             if (folder / MANIFEST_NAME).exists():
                 journal.clear((), ())
     kept_keys = tuple(key for key in _STORED if before.spec.get(key) != new_manifest.spec.get(key))
-    return {
-        "dataset": new_manifest.dataset,
-        "version": new_manifest.version,
-        "path": str(folder),
-        "changed": changed,
-        "kept": kept_keys,
-    }
+    location = {"dataset": new_manifest.dataset, "version": new_manifest.version, "path": str(folder)}
+    return {**location, "changed": changed, "kept": kept_keys}
 
 
 def _write_new(folder: Path, before: Manifest, spec: DatasetSpec, stage_folder: Path) -> Manifest:
@@ -182,10 +171,8 @@ def _check_raw(steps_path: Path, actual: TableEntry, recorded: TableEntry) -> No
     """Refuse to give damaged columns new checksums."""
     for column in sorted({*actual.columns, *recorded.columns} - set(DERIVED)):
         if actual.columns.get(column) != recorded.columns.get(column):
-            raise ConvertError(
-                f"{steps_path}: column {column!r} is not what the manifest says, so the file is damaged; run the "
-                "same convert.run command to mend it, then reindex"
-            )
+            reason = f"column {column!r} is not what the manifest says, so the file is damaged"
+            raise ConvertError(f"{steps_path}: {reason}; run the same convert.run command to mend it, then reindex")
 
 
 def _changes(before: Manifest, new_manifest: Manifest) -> tuple[str, ...]:
@@ -194,12 +181,9 @@ def _changes(before: Manifest, new_manifest: Manifest) -> tuple[str, ...]:
 
     if encode_manifest(before) == encode_manifest(new_manifest):
         return ()
-    differences = {
-        "registry entry": before.spec != new_manifest.spec,
-        "statistics": before.statistics != new_manifest.statistics,
-    }
-    differences |= {name: columns(before, name) != columns(new_manifest, name) for name in DERIVED}
-    return tuple(name for name, differs in differences.items() if differs)
+    changed = ["registry entry"] if before.spec != new_manifest.spec else []
+    changed += ["statistics"] if before.statistics != new_manifest.statistics else []
+    return (*changed, *(name for name in DERIVED if columns(before, name) != columns(new_manifest, name)))
 
 
 def _is_in_place(folder: Path, entry: SplitEntry) -> bool:
@@ -221,14 +205,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _to_text(results: Sequence[Mapping[str, Any]]) -> str:
-    table_rows = [
-        (result["dataset"], result["version"], ", ".join(result["changed"]) or "unchanged") for result in results
-    ]
+    table_rows = [(line["dataset"], line["version"], ", ".join(line["changed"]) or "unchanged") for line in results]
     text_lines = [format_table(["dataset", "version", "new"], table_rows)]
-    text_lines += [
-        f"{result['dataset']}: the registry's {', '.join(result['kept'])} differ too; images and raw columns stay as "
-        "they are, convert again with --overwrite to follow"
-        for result in results
-        if result["kept"]
-    ]
+    remedy = "images and raw columns stay as they are, convert again with --overwrite to follow"
+    for result in results:
+        if result["kept"]:
+            keys = ", ".join(result["kept"])
+            text_lines.append(f"{result['dataset']}: the registry's {keys} differ too; {remedy}")
     return "\n".join(text_lines)

@@ -14,21 +14,13 @@ def format_table(header: Sequence[str], table_rows: Sequence[Sequence[object]]) 
     bridge   1,250
     rt1          7
     """
-    text_rows = [list(header)] + [
-        [f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in table_row] for table_row in table_rows
-    ]
-    widths = [max(len(table_row[number]) for table_row in text_rows) for number in range(len(header))]
-    right_aligned = [
-        any(isinstance(table_row[number], int) for table_row in table_rows) for number in range(len(header))
-    ]
-    table_lines = []
-    for table_row in text_rows:
-        aligned_cells = [
-            cell.rjust(width) if to_right else cell.ljust(width)
-            for cell, width, to_right in zip(table_row, widths, right_aligned, strict=True)
-        ]
-        table_lines.append("  ".join(aligned_cells).rstrip())
-    return "\n".join(table_lines)
+    columns = []
+    for title, *cells in zip(header, *table_rows, strict=True):
+        texts = [str(title), *(f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in cells)]
+        width = max(map(len, texts))
+        align = str.rjust if any(isinstance(cell, int) for cell in cells) else str.ljust
+        columns.append([align(text, width) for text in texts])
+    return "\n".join("  ".join(line).rstrip() for line in zip(*columns, strict=True))
 
 
 def count_noun(count: int, noun: str) -> str:

@@ -18,7 +18,7 @@ from stream.format.schema import feature_column
 
 
 def read_vectors(manifest: Manifest) -> Vectors:
-    """Return the vectors of a manifest; raises FormatError that names the field if the entry has another form."""
+    """Return the vectors of a manifest; raises FormatError that names a field of another form."""
     try:
         vector_entry = Vectors.model_validate(manifest.spec)
         derived_vectors(vector_entry)
@@ -51,10 +51,8 @@ def part_names(vector: Vector) -> tuple[str, ...]:
         return (MOTION,)
     dimension_names: list[str] = []
     for part in vector:
-        selected = part.select if part.select is not None else range(part.dims)
-        dimension_names += (
-            part.names if part.names is not None else [f"{part.path}[{position}]" for position in selected]
-        )
+        positions = range(part.dims) if part.select is None else part.select
+        dimension_names += part.names or [f"{part.path}[{position}]" for position in positions]
     return tuple(dimension_names)
 
 
@@ -86,9 +84,7 @@ def find_fault(schema: pa.Schema, part: Part | Term) -> str | None:
 def derive_vector(raw_columns: pa.Table | pa.RecordBatch, vector: Vector) -> np.ndarray:
     """Return the vector of each row, float32 [rows, dimensions]; NaN for missing values.
 
-    Args:
-        raw_columns: Raw columns of ``steps`` of complete episodes, with which ``find_fault`` finds nothing.
-        vector: Vector to derive.
+    ``raw_columns`` are those of ``steps`` of complete episodes, with which ``find_fault`` finds nothing.
     """
 
     def read(part: Part | Term) -> np.ndarray:
@@ -109,8 +105,7 @@ def derive_vector(raw_columns: pa.Table | pa.RecordBatch, vector: Vector) -> np.
 def column_values(column: pa.Array | pa.ChunkedArray) -> np.ndarray:
     """Return a column of numbers as float32 [rows, values]; NaN for missing values."""
     if isinstance(column, pa.ChunkedArray):
-        chunks = [column_values(array_chunk) for array_chunk in column.chunks]
-        return np.concatenate(chunks) if chunks else column_values(pa.array([], column.type))
+        return column_values(column.combine_chunks())
     values, values_per_row = column, 1
     if isinstance(column.type, pa.FixedSizeListType):
         values_per_row = column.type.list_size

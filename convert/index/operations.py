@@ -42,10 +42,7 @@ class Rows:
 def map_vector(vector: MappedVector, rows: Rows, read_term: Callable[[Term], np.ndarray]) -> np.ndarray:
     """Return the values of a space, float32 [rows, dimensions]; NaN where there is no value.
 
-    Args:
-        vector: Mapping.
-        rows: Rows of complete episodes.
-        read_term: Returns the stored values of a term with a path, float32 [rows, dims].
+    ``read_term`` returns the stored values of a term with a path, float32 [rows, dims].
     """
     num_rows = len(rows.first)
     mapped = np.empty((num_rows, len(vector.names)), np.float32)
@@ -120,9 +117,8 @@ def _neighbour(values: np.ndarray, rows: Rows, distance: int) -> np.ndarray:
     """Return the values of another step of the same episode, NaN beyond its ends."""
     row_numbers = np.arange(len(values)) + distance
     is_inside = (row_numbers >= rows.first) & (row_numbers <= rows.last)
-    return np.where(is_inside[:, None], values[np.where(is_inside, row_numbers, 0)], np.float32(np.nan)).astype(
-        values.dtype
-    )
+    neighbours = np.where(is_inside[:, None], values[np.where(is_inside, row_numbers, 0)], np.float32(np.nan))
+    return neighbours.astype(values.dtype)
 
 
 def _turned(values: np.ndarray, rows: Rows, _: Sequence[float]) -> np.ndarray:
@@ -146,11 +142,8 @@ def _euler_of_matrix(matrix: np.ndarray) -> np.ndarray:
     sin_down = np.clip(matrix[:, 2, 0], -1, 1)
     down_sign = np.where(sin_down < 0, -1, 1).astype(matrix.dtype)
     is_locked = 1 - np.abs(sin_down) < 1e-6
-    roll = np.where(
-        is_locked,
-        np.arctan2(-down_sign * matrix[:, 0, 1], -down_sign * matrix[:, 0, 2]),
-        np.arctan2(matrix[:, 2, 1], matrix[:, 2, 2]),
-    )
+    locked_roll = np.arctan2(-down_sign * matrix[:, 0, 1], -down_sign * matrix[:, 0, 2])
+    roll = np.where(is_locked, locked_roll, np.arctan2(matrix[:, 2, 1], matrix[:, 2, 2]))
     pitch = np.where(is_locked, -down_sign * (np.pi / 2), -np.arcsin(sin_down))
     yaw = np.where(is_locked, 0, np.arctan2(matrix[:, 1, 0], matrix[:, 0, 0]))
     angles = np.stack([roll, pitch, yaw], axis=1).astype(np.float32)
@@ -177,9 +170,8 @@ def _euler_of_axis_angle(values: np.ndarray, rows: Rows, _: Sequence[float]) -> 
     rotation_angle = np.sqrt((rotation_vector**2).sum(axis=1, keepdims=True))
     # sin(angle / 2) / angle is 1/2 at 0.
     factor = np.sinc(rotation_angle / (2 * np.pi)) / 2
-    return _euler_of_quaternion(
-        np.hstack([rotation_vector * factor, np.cos(rotation_angle / 2)]), rows, (), component_order=(0, 1, 2, 3)
-    )
+    quaternion = np.hstack([rotation_vector * factor, np.cos(rotation_angle / 2)])
+    return _euler_of_quaternion(quaternion, rows, (), component_order=(0, 1, 2, 3))
 
 
 OPERATIONS: dict[OperationName, Callable[[np.ndarray, Rows, Sequence[float]], np.ndarray]] = {

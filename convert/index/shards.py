@@ -14,13 +14,9 @@ from stream.format.record_file import RecordFile
 
 @dataclass(frozen=True, kw_only=True)
 class Shard:
-    """A shard of a split. Its rows are contiguous in each table of the index.
+    """A shard of a split, by its number in the manifest; its rows are contiguous in each table of the index.
 
-    Attributes:
-        folder: Folder of the split.
-        number: Position in the list of shards in the manifest.
-        entry: Manifest entry of the shard.
-        first: First row of the shard, by table.
+    ``folder`` is that of the split, ``first`` has the first row of the shard by table.
     """
 
     folder: Path

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ from stream.format.names import VECTORS, DerivedName, table_file
 from stream.format.statistics import NUMBERS, describe_values
 from stream.format.table import Table, open_table
 
-_BLOCK = 4 << 20
 _SPREAD_FLOOR = 0.01
 """Least unit of a robust z-score, relative to q99 - q01: with a MAD of zero, every episode would be an outlier."""
 _FIGURES = ("nonfinite", *NUMBERS)
@@ -25,16 +24,10 @@ _TOLERANCE = 1e-6
 
 
 def split_statistics(folder: Path, vectors: Mapping[DerivedName, Vector]) -> dict[DerivedName, Statistics]:
-    """Return the statistics of the derived columns of a split.
-
-    One dimension is in memory at a time, at most 10 bytes a step.
-
-    Args:
-        folder: Folder of the split, with ``steps.arrow``.
-        vectors: What each derived column is made of.
+    """Return the statistics of the derived columns of a split; one dimension is in memory, at most 10 bytes a step.
 
     Raises:
-        FormatError: The table is missing, is not one, or has other derived columns.
+        FormatError: ``steps.arrow`` in the folder is missing, damaged, or has other derived columns.
     """
     table = open_table(folder / table_file("steps"), "steps")
     return {column: _vector_statistics(table, column, vector) for column, vector in vectors.items()}
@@ -43,41 +36,28 @@ def split_statistics(folder: Path, vectors: Mapping[DerivedName, Vector]) -> dic
 def _vector_statistics(table: Table, column_name: str, vector: Vector) -> Statistics:
     dimension_names = part_names(vector)
     column = table.columns.get(column_name)
-    if column is None or column.dtype != "<f4" or (column.width or 1) != len(dimension_names):
-        raise FormatError(
-            f"{table.path}: no column {column_name!r} of {len(dimension_names)} float32 numbers, which the registry has"
-        )
-    dimension_figures = [
-        describe_values(_read_dimension(table, column_name, dimension)) for dimension in range(len(dimension_names))
-    ]
-    # Derived columns may have NaN by design, such as a motion at the last step.
-    nonfinite_dimensions = [
-        dimension
-        for dimension, figures in enumerate(dimension_figures)
-        if figures["nonfinite"] and column_name in VECTORS
-    ]
+    num_dimensions = len(dimension_names)
+    if column is None or column.dtype != "<f4" or (column.width or 1) != num_dimensions:
+        expected = f"{column_name!r} of {num_dimensions} float32 numbers"
+        raise FormatError(f"{table.path}: no column {expected}, which the registry has")
+    dimension_figures = []
+    is_nonfinite = np.zeros(table.rows, bool)
+    for dimension in range(num_dimensions):
+        values = table.array(column_name).reshape(table.rows, num_dimensions)[:, dimension].copy()
+        # Other derived columns have NaN by design, such as a motion at the last step.
+        if column_name in VECTORS:
+            is_nonfinite |= ~np.isfinite(values)
+        dimension_figures.append(describe_values(values))
     return Statistics(
         names=dimension_names,
         count=table.rows,
-        nonfinite_episodes=_count_episodes(table, column_name, nonfinite_dimensions) if nonfinite_dimensions else 0,
-        **{name: tuple(column[name] for column in dimension_figures) for name in dimension_figures[0]},
+        nonfinite_episodes=len(np.unique(table.array("episode")[is_nonfinite])),
+        **{name: tuple(figures[name] for figures in dimension_figures) for name in dimension_figures[0]},
     )
 
 
-def _count_episodes(table: Table, column: str, dimensions: Sequence[int]) -> int:
-    """Return the count of the episodes with a value that is not finite in some dimensions."""
-    is_nonfinite = np.zeros(table.rows, bool)
-    for dimension in dimensions:
-        is_nonfinite |= ~np.isfinite(_read_dimension(table, column, dimension))
-    return len(np.unique(table.array("episode")[is_nonfinite]))
-
-
 def only_instruction(folder: Path) -> str | None:
-    """Return the only instruction of the steps of a split, empty where no step has one; None where there are several.
-
-    Raises:
-        FormatError: ``steps.arrow`` is missing, or is none.
-    """
+    """Return the only instruction of the steps of a split, empty if no step has one; None if there are several."""
     table = open_table(folder / table_file("steps"), "steps")
     stored_texts = table.columns["language"].texts
     # One text, and the empty one of steps that have none.
@@ -85,23 +65,6 @@ def only_instruction(folder: Path) -> str | None:
         return None
     instructions = sorted({table.text("language", number).strip() for number in range(stored_texts.count)})
     return instructions[-1] if instructions[0] == "" or len(instructions) == 1 else None
-
-
-def _read_dimension(table: Table, column_name: str, dimension: int) -> np.ndarray:
-    """Return one dimension of a column."""
-    column = table.columns[column_name]
-    values_per_row = column.width or 1
-    dimension_values = np.empty(table.rows, np.float32)
-    rows_per_block = max(1, _BLOCK // (4 * values_per_row))
-    # Read, not mapped: mapped memory would count as this process's.
-    with open(table.path, "rb", buffering=0) as table_file:
-        for first_row in range(0, table.rows, rows_per_block):
-            num_rows = min(rows_per_block, table.rows - first_row)
-            table_file.seek(column.data + 4 * values_per_row * first_row)
-            dimension_values[first_row : first_row + num_rows] = np.fromfile(
-                table_file, np.float32, num_rows * values_per_row
-            ).reshape(num_rows, values_per_row)[:, dimension]
-    return dimension_values
 
 
 def differing_statistics(
@@ -119,20 +82,16 @@ def differing_statistics(
             if stored_count != computed_count:
                 yield vector, f"{figure_name} is {stored_count:,}, the steps give {computed_count:,}"
         for dimension, dimension_name in enumerate(expected.names):
-            figures = {
-                figure_name: (getattr(recorded, figure_name)[dimension], getattr(expected, figure_name)[dimension])
-                for figure_name in _FIGURES
-            }
             tolerance = _TOLERANCE * (expected.std[dimension] or 0.0)
-            if differing := [
-                figure_name
-                for figure_name, (recorded_value, computed_value) in figures.items()
-                if not _is_close(recorded_value, computed_value, tolerance)
-            ]:
-                figure_name, *further_names = differing
-                recorded_value, computed_value = figures[figure_name]
-                sentence = f"{figure_name} of {dimension_name} is {recorded_value}, the steps give {computed_value}"
-                yield vector, sentence + (f"; {', '.join(further_names)} differ too" if further_names else "")
+            sentences = {}
+            for name in _FIGURES:
+                recorded_value, computed_value = getattr(recorded, name)[dimension], getattr(expected, name)[dimension]
+                if not _is_close(recorded_value, computed_value, tolerance):
+                    sentences[name] = f"{name} of {dimension_name} is {recorded_value}, the steps give {computed_value}"
+            if sentences:
+                first_name, *further_names = sentences
+                further = f"; {', '.join(further_names)} differ too" if further_names else ""
+                yield vector, sentences[first_name] + further
     for vector in sorted(set(stored) - set(computed)):
         yield vector, "has statistics, the registry entry has no such vector"
 
@@ -154,9 +113,7 @@ def robust_scores(values: np.ndarray) -> np.ndarray:
     is_finite = np.isfinite(values)
     if not is_finite.any():
         return np.zeros(len(values))
-    low_quantile, median, high_quantile = np.quantile(values[is_finite], (0.01, 0.5, 0.99))
+    low, median, high = np.quantile(values[is_finite], (0.01, 0.5, 0.99))
     distances = np.where(is_finite, np.abs(values - median), 0)
-    score_unit = max(
-        1.4826 * float(np.median(distances[is_finite])), _SPREAD_FLOOR * float(high_quantile - low_quantile)
-    )
+    score_unit = max(1.4826 * float(np.median(distances[is_finite])), _SPREAD_FLOOR * float(high - low))
     return distances / score_unit if score_unit > 0 else np.zeros(len(values))

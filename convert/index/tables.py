@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from convert.errors import ConvertError, ShardError
 from convert.index.derived import derive_vector, find_fault, vector_field, vector_inputs
@@ -38,31 +37,20 @@ class _Start:
 
     def added(self, kind: TableKind) -> dict[str, int]:
         """Return, by column, the number to add to the numbers of a part to get those of the index."""
-        columns = {
-            "episodes": {
-                "episode": self.episodes,
-                "shard": self.shard,
-                "first_steps_row": self.steps,
-                "first_record": self.records,
-            },
-            "steps": {"episode": self.episodes},
-            "records": {"shard": self.shard, "episode": self.episodes, "steps_row": self.steps},
-        }
-        return columns[kind]
+        numbers = {"episode": self.episodes}
+        if kind != "steps":
+            first_row = "first_steps_row" if kind == "episodes" else "steps_row"
+            numbers |= {"shard": self.shard, first_row: self.steps}
+        return numbers | ({"first_record": self.records} if kind == "episodes" else {})
 
 
 def merge_index(
     folder: Path, shard_parts: Sequence[Mapping[TableKind, Path]], vectors: Mapping[DerivedName, Vector]
 ) -> dict[TableKind, TableEntry]:
-    """Merge the parts of all shards of a split into its index; memory holds a block of episodes at a time.
+    """Merge the parts of all shards of a split, in the manifest's order, into its index; return the tables' entries.
 
-    Args:
-        folder: Existing folder to write the tables to, which no reader sees before this returns.
-        shard_parts: Parts of each shard, in the manifest's order of shards.
-        vectors: What each derived column is made of.
-
-    Returns:
-        The manifest's entries of the tables. The files are on the disk, and a function of only rows and arguments.
+    Memory holds a block of episodes at a time. The files are in an existing folder, which no reader sees before this
+    returns, on the disk, and a function of only rows and arguments.
 
     Raises:
         ShardError: A part cannot be read, or has other columns or rows than the other parts say.
@@ -82,78 +70,49 @@ def merge_index(
 
 
 def join_parts(folder: Path, pieces: Sequence[Mapping[TableKind, Path]], record_offsets: np.ndarray) -> None:
-    """Join the parts of the pieces of a shard to files in ``folder``, named by their kind.
+    """Join the parts of the pieces of a shard, in order, to files in an existing folder, named by their kind.
 
-    Args:
-        folder: Existing folder.
-        pieces: Parts of each piece, in the order of its episodes.
-        record_offsets: Byte offset of each record in the file of the shard.
-
-    Raises:
-        ShardError: A part cannot be read, or has other columns or rows than the other parts say.
+    ``record_offsets`` are byte offsets of the records in the file of the shard. Raises ShardError as ``merge_index``.
     """
-    starts = [
-        replace(piece_start, shard=0) for piece_start in _starts([piece_tables["episodes"] for piece_tables in pieces])
-    ]
+    starts = [replace(start, shard=0) for start in _starts([piece_tables["episodes"] for piece_tables in pieces])]
 
     def batches(kind: TableKind) -> Iterator[pa.RecordBatch]:
-        for piece_start, part_batch in zip(starts, _renumbered_parts(pieces, starts, kind), strict=False):
-            if kind == "records":
-                column_index = part_batch.schema.get_field_index("position")
-                arrow_column = part_batch.schema.field(column_index)
-                piece_offsets = record_offsets[piece_start.records : piece_start.records + part_batch.num_rows]
-                part_batch = part_batch.set_column(
-                    column_index, arrow_column, pa.array(piece_offsets, arrow_column.type)
-                )
-            yield part_batch
+        for start, batch in zip(starts, _renumbered_parts(pieces, starts, kind), strict=False):
+            offsets = record_offsets[start.records : start.records + batch.num_rows]
+            yield _with_column(batch, "position", offsets) if kind == "records" else batch
 
     for kind in TABLE_KINDS:
         write_table(folder / kind, kind, batches(kind))
 
 
 def extract_part(shard: Shard, target: Mapping[TableKind, Path]) -> None:
-    """Write the parts of one shard, cut out of the index of its split: merged again, they give the same index.
-
-    Args:
-        shard: Shard of a split whose index is what the manifest says.
-        target: Files to write.
-
-    Raises:
-        FormatError: A table of the index is missing or is not one.
-    """
+    """Write the parts of one shard, cut out of the index of its split: merged again, they give the same index."""
     shard_start = _Start(shard.number, **shard.first)
     for kind in TABLE_KINDS:
         shard_table = open_table(shard.folder / table_file(kind), kind).arrow()[shard.rows(kind)]
-        shard_table = shard_table.drop_columns(
-            [column for column in DERIVED if kind == "steps" and column in shard_table.schema.names]
-        )
+        if kind == "steps":
+            shard_table = _without_derived(shard_table)
         removed_offsets = {column: -number for column, number in shard_start.added(kind).items()}
         write_table(target[kind], kind, [_renumbered(one_batch(shard_table), removed_offsets)])
 
 
 def derive_steps(folder: Path, target: Path, vectors: Mapping[DerivedName, Vector]) -> TableEntry:
-    """Write ``steps`` of an index again with new derived columns; memory holds a block of episodes at a time.
+    """Write ``steps`` of the index in a folder again with new derived columns, and return the manifest's entry.
 
-    Args:
-        folder: Folder of the split.
-        target: File to write.
-        vectors: What each derived column is made of.
-
-    Returns:
-        The manifest's entry of the new table.
+    Memory holds a block of episodes at a time.
 
     Raises:
         ConvertError: A column of a part was not converted.
-        FormatError: The table is missing or is not one.
+        FormatError: The table is missing or damaged.
     """
     steps_path = folder / table_file("steps")
-    table = open_table(steps_path, "steps").arrow()
-    table = table.drop_columns([column for column in DERIVED if column in table.schema.names])
+    table = _without_derived(open_table(steps_path, "steps").arrow())
     _check_parts(table.schema, vectors, table_path=steps_path)
-    steps_batch = one_batch(table)
-    return write_table(
-        target, "steps", (_with_derived(episode_block, vectors) for episode_block in _blocks(steps_batch))
-    )
+    return write_table(target, "steps", (_with_derived(block, vectors) for block in _blocks(one_batch(table))))
+
+
+def _without_derived(table: pa.Table) -> pa.Table:
+    return table.drop_columns([column for column in DERIVED if column in table.schema.names])
 
 
 def _blocks(steps_batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -161,13 +120,11 @@ def _blocks(steps_batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     episode_numbers = steps_batch.column("episode").to_numpy()
     rows_per_block = max(1, _BLOCK * len(episode_numbers) // max(1, steps_batch.nbytes))
     first_row = 0
-    while first_row < len(episode_numbers) or not first_row:
-        last_candidate = min(first_row + rows_per_block, len(episode_numbers))
-        end_row = (
-            int(np.searchsorted(episode_numbers, episode_numbers[last_candidate - 1], side="right"))
-            if last_candidate
-            else 1
-        )
+    if not len(episode_numbers):
+        yield steps_batch
+    while first_row < len(episode_numbers):
+        last_row = min(first_row + rows_per_block, len(episode_numbers)) - 1
+        end_row = int(np.searchsorted(episode_numbers, episode_numbers[last_row], side="right"))
         yield steps_batch.slice(first_row, end_row - first_row)
         first_row = end_row
 
@@ -179,18 +136,10 @@ def _starts(part_paths: Sequence[Path]) -> list[_Start]:
     for part_path in part_paths:
         part_batch = _read_part(part_path, "episodes", schema)
         schema = part_batch.schema
-        num_steps, num_records = (
-            int(pc.sum(part_batch.column(column)).as_py() or 0) for column in ("num_steps", "num_records")
-        )
-        last_start = shard_starts[-1]
-        shard_starts.append(
-            _Start(
-                last_start.shard + 1,
-                last_start.episodes + part_batch.num_rows,
-                last_start.steps + num_steps,
-                last_start.records + num_records,
-            )
-        )
+        num_steps, num_records = (int(part_batch[column].to_numpy().sum()) for column in ("num_steps", "num_records"))
+        last = shard_starts[-1]
+        end_rows = (last.episodes + part_batch.num_rows, last.steps + num_steps, last.records + num_records)
+        shard_starts.append(_Start(last.shard + 1, *end_rows))
     if shard_starts[-1].episodes > _MOST_EPISODES:
         raise ConvertError(f"{shard_starts[-1].episodes:,} episodes in a split, an index holds {_MOST_EPISODES:,}")
     return shard_starts
@@ -208,16 +157,11 @@ def _read_part(part_path: Path, kind: TableKind, expected: pa.Schema | None) -> 
     is_first = expected is None
     expected_fields = list(FIRST_FIELDS[kind] if expected is None else expected)
     actual_fields = list(part_batch.schema)[: len(expected_fields) if is_first else None]
-    for actual_field, expected_field in zip_longest(actual_fields, expected_fields):
-        if (
-            actual_field is None
-            or expected_field is None
-            or not actual_field.equals(expected_field, check_metadata=not is_first)
-        ):
-            raise ShardError(
-                f"{part_path}: column {(actual_field or expected_field).name!r} is {actual_field}, expected "
-                f"{expected_field}{'' if is_first else ', as in the shards before'}; {_AGAIN}"
-            )
+    for actual, field in zip_longest(actual_fields, expected_fields):
+        if actual is None or field is None or not actual.equals(field, check_metadata=not is_first):
+            expected_text = f"expected {field}{'' if is_first else ', as in the shards before'}"
+            name = (actual or field).name
+            raise ShardError(f"{part_path}: column {name!r} is {actual}, {expected_text}; {_AGAIN}")
     return part_batch
 
 
@@ -231,37 +175,32 @@ def _renumbered_parts(
         schema = part_batch.schema
         expected_rows = getattr(next_start, kind) - getattr(shard_start, kind)
         if part_batch.num_rows != expected_rows:
-            raise ShardError(
-                f"{shard_tables[kind]}: {part_batch.num_rows:,} rows, {shard_tables['episodes'].name} says "
-                f"{expected_rows:,}; {_AGAIN}"
-            )
+            difference = f"{part_batch.num_rows:,} rows, {shard_tables['episodes'].name} says {expected_rows:,}"
+            raise ShardError(f"{shard_tables[kind]}: {difference}; {_AGAIN}")
         yield _renumbered(part_batch, shard_start.added(kind))
 
 
 def _renumbered(part_batch: pa.RecordBatch, added_numbers: Mapping[str, int]) -> pa.RecordBatch:
     for column, added_number in added_numbers.items():
-        column_index = part_batch.schema.get_field_index(column)
-        arrow_column = part_batch.schema.field(column_index)
-        part_batch = part_batch.set_column(
-            column_index,
-            arrow_column,
-            pa.array(part_batch.column(column_index).to_numpy() + added_number, arrow_column.type),
-        )
+        part_batch = _with_column(part_batch, column, part_batch[column].to_numpy() + added_number)
     return part_batch
 
 
+def _with_column(batch: pa.RecordBatch, column: str, values: np.ndarray) -> pa.RecordBatch:
+    """Return a batch with other numbers in a column."""
+    index = batch.schema.get_field_index(column)
+    field = batch.schema.field(index)
+    return batch.set_column(index, field, pa.array(values, field.type))
+
+
 def _with_derived(steps_batch: pa.RecordBatch, vectors: Mapping[DerivedName, Vector]) -> pa.RecordBatch:
-    column_index = len(STEP_FIELDS)
     raw_columns = steps_batch
-    for column_name, vector in vectors.items():
-        if vector:
-            values = derive_vector(raw_columns, vector)
-            arrow_column = vector_field(column_name, vector)
-            column = pa.array(values.reshape(-1))
-            if pa.types.is_fixed_size_list(arrow_column.type):
-                column = pa.FixedSizeListArray.from_arrays(column, type=arrow_column.type)
-            steps_batch = steps_batch.add_column(column_index, arrow_column, column)
-            column_index += 1
+    for column_index, (column_name, vector) in enumerate(vectors.items(), len(STEP_FIELDS)):
+        field = vector_field(column_name, vector)
+        column = pa.array(derive_vector(raw_columns, vector).reshape(-1))
+        if pa.types.is_fixed_size_list(field.type):
+            column = pa.FixedSizeListArray.from_arrays(column, type=field.type)
+        steps_batch = steps_batch.add_column(column_index, field, column)
     return steps_batch
 
 
@@ -269,7 +208,5 @@ def _check_parts(schema: pa.Schema, vectors: Mapping[DerivedName, Vector], *, ta
     for column, vector in vectors.items():
         for part in vector_inputs(vector):
             if problem := find_fault(schema, part):
-                raise ConvertError(
-                    f"{table_path}: {column} takes {part.path}, but {problem}; convert this dataset again "
-                    "with --overwrite"
-                )
+                reason = f"{column} takes {part.path}, but {problem}"
+                raise ConvertError(f"{table_path}: {reason}; convert this dataset again with --overwrite")

@@ -13,6 +13,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -93,11 +94,7 @@ class Journal:
             yield folder
 
     def parameters(self) -> dict[str, Any] | None:
-        """Return the parameters that the conversion here was started with, None if none was.
-
-        Raises:
-            ConflictError: They are not a JSON object.
-        """
+        """Return the parameters of the conversion here, None if none was started; raises ConflictError if damaged."""
         if (content := self._get(f"{FOLDER}/{PARAMETERS}")) is None:
             return None
         location = f"{self.output}/{FOLDER}/{PARAMETERS}"
@@ -110,12 +107,7 @@ class Journal:
         return parameters
 
     def begin(self, parameters: Mapping[str, Any]) -> None:
-        """Start or continue a conversion.
-
-        Raises:
-            ConflictError: A conversion with other parameters was started here.
-            ConvertError: The folder cannot be written.
-        """
+        """Start or continue a conversion; raises ConflictError if one with other parameters was started here."""
         self.make()
         with self.lock(MANIFEST, wait=True):
             # Another process may have finished, and removed the journal, while this one waited.
@@ -136,17 +128,12 @@ class Journal:
 
     def _statuses(self, stems: Iterable[str]) -> dict[str, ShardStatus]:
         status_by_stem = self._read(ShardStatus, {f"{FOLDER}/{stem}{STATUS}": stem for stem in stems})
-        sizes_by_stem = {
-            stem: {part_file(stem, kind): entry.bytes for kind, entry in status.parts.items()}
-            | {_records_file(stem): status.entry.file.bytes}
-            for stem, status in status_by_stem.items()
-        }
-        actual_sizes = self._store.sizes(name for expected_sizes in sizes_by_stem.values() for name in expected_sizes)
-        return {
-            stem: status_by_stem[stem]
-            for stem, expected_sizes in sizes_by_stem.items()
-            if expected_sizes.items() <= actual_sizes.items()
-        }
+        expected_sizes: dict[str, dict[str, int]] = {}
+        for stem, status in status_by_stem.items():
+            expected_sizes[stem] = {part_file(stem, kind): entry.bytes for kind, entry in status.parts.items()}
+            expected_sizes[stem][_records_file(stem)] = status.entry.file.bytes
+        actual = self._store.sizes(chain.from_iterable(expected_sizes.values())).items()
+        return {stem: status for stem, status in status_by_stem.items() if expected_sizes[stem].items() <= actual}
 
     def _read(self, record_type: type[_Record], key_by_file: Mapping[str, str]) -> dict[str, _Record]:
         """Return the records in files that exist and are valid, by the value of the name."""
@@ -193,10 +180,7 @@ class Journal:
         self._store.put(_index_file(status.split), status.model_dump_json().encode(), owner=status.split + INDEX)
 
     def fail(self, failure: ShardFailure) -> None:
-        """Leave a note of a shard that failed, to be read on any machine.
-
-        A note that cannot be written, as on a full disk, is left out: the failure itself is raised anyway.
-        """
+        """Leave a note of a shard that failed, to be read on any machine, unless the disk is full."""
         note_name = f"{FOLDER}/{failure.shard}{FAILURE}"
         with contextlib.suppress(OSError, StreamError):
             self._store.put(note_name, failure.model_dump_json().encode(), owner=failure.shard)
@@ -235,15 +219,14 @@ class Journal:
             return list(thread_pool.map(fetch, statuses))
 
     def tables(self, split: str, table_entries: Mapping[TableKind, TableEntry], folder: Path) -> Path:
-        """Return a local folder with the tables of a split; tables in an object store are copied to ``folder``.
+        """Return a local folder with the tables of a split, ``folder`` for an object store.
 
         Raises:
             ShardError: The content of a table is not what the manifest says.
         """
-        table_paths = [
-            self._store.fetch(f"{split}/{table_file(kind)}", entry, folder) for kind, entry in table_entries.items()
-        ]
-        return table_paths[0].parent
+        for kind, entry in table_entries.items():
+            table_path = self._store.fetch(f"{split}/{table_file(kind)}", entry, folder)
+        return table_path.parent
 
     def place_index(self, split: str, stage_folder: Path) -> None:
         """Move the complete tables of a split that a stage has into place."""
@@ -293,10 +276,7 @@ class Journal:
         return None if content is None else parse_manifest(content, context=f"{self.output}/{name}")
 
     def withdraw(self, owner: str = MANIFEST) -> None:
-        """Take the manifest out of the output before a file that it describes gets another content.
-
-        The caller holds the lock ``owner``.
-        """
+        """Take the manifest out of the output, under the lock ``owner``, before a file that it describes changes."""
         if (content := self._get(MANIFEST_NAME)) is not None:
             self._store.put(f"{FOLDER}/{WITHDRAWN}", content, owner=owner)
             self._store.remove([MANIFEST_NAME])
@@ -323,12 +303,10 @@ class Journal:
         table_names = {table_file(kind) for kind in TABLE_KINDS}
         files_by_split = {}
         for split in self._store.folders():
-            existing_files = self._store.names(split)
-            shard_files = {
-                name for name in existing_files if name.startswith(f"{split}-") and name.endswith(_SHARD_FILES)
-            }
+            names = self._store.names(split)
+            shard_files = {name for name in names if name.startswith(f"{split}-") and name.endswith(_SHARD_FILES)}
             label_files = {f"{LABELS}/{name}" for name in self._store.names(f"{split}/{LABELS}")}
-            if converted_files := sorted(shard_files | existing_files & table_names | label_files):
+            if converted_files := sorted(shard_files | names & table_names | label_files):
                 files_by_split[split] = converted_files
         return files_by_split
 
@@ -391,16 +369,11 @@ def check_parameters(old_parameters: Mapping[str, Any], new_parameters: Mapping[
     ``frame_offsets`` are not named: they follow from ``frames`` and ``offset``.
     """
     new_parameters = json.loads(json.dumps(dict(new_parameters)))
-    differing_names = [
-        name
+    changes = [
+        f"{name} was {old_parameters.get(name)!r}, now {new_parameters.get(name)!r}"
         for name in sorted({*old_parameters, *new_parameters} - {"frame_offsets"})
         if old_parameters.get(name) != new_parameters.get(name)
     ]
-    if differing_names:
-        changes = "; ".join(
-            f"{name} was {old_parameters.get(name)!r}, now {new_parameters.get(name)!r}" for name in differing_names
-        )
-        raise ConflictError(
-            f"{location} holds a conversion with other parameters: {changes}. Use another --output, the old "
-            "parameters, or --overwrite"
-        )
+    if changes:
+        remedy = "Use another --output, the old parameters, or --overwrite"
+        raise ConflictError(f"{location} holds a conversion with other parameters: {'; '.join(changes)}. {remedy}")

@@ -9,14 +9,7 @@ from stream.format.names import DerivedName, TableKind
 
 
 class QuarantineEntry(BaseModel):
-    """A part of the source that was left out.
-
-    Attributes:
-        shard: Stem of the shard.
-        episode: Record number in the source file.
-        step: Step in the episode, None for the episode.
-        detail: The reason in words.
-    """
+    """A part of the source that was left out: an episode, by its record number in the source file, or a step."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     shard: str
@@ -54,10 +47,7 @@ class ShardStatus(BaseModel):
 
 
 class IndexStatus(BaseModel):
-    """The result of merging the index of one split; ``inputs`` is the digest of everything that it is made of.
-
-    ``instruction`` is that of ``SplitEntry``.
-    """
+    """The result of merging the index of one split; ``inputs`` is the digest of everything that it is made of."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     split: str

@@ -37,8 +37,7 @@ _Value = TypeVar("_Value")
 class LocalStore:
     """A folder of a local or mounted disk. Methods that write raise ConvertError if the disk refuses.
 
-    Attributes:
-        scratch: Folder on whose disk files are written before they are placed.
+    Files are written on the disk of the folder ``scratch`` before they are placed.
     """
 
     def __init__(self, output_folder: str | Path) -> None:
@@ -82,10 +81,7 @@ class LocalStore:
         return read_values
 
     def put(self, name: str, content: bytes, *, owner: str, unless_exists: bool = False) -> None:
-        """Replace a file, atomically and durably, under the lock ``owner``.
-
-        ``unless_exists`` leaves an existing file as it is.
-        """
+        """Replace a file, or keep it with ``unless_exists``, atomically and durably, under the lock ``owner``."""
         target = self.scratch / name
         with writing(self.scratch), self.stage(owner) as folder:
             temporary = folder / target.name
@@ -121,10 +117,9 @@ class LocalStore:
                 file_path.unlink(missing_ok=True)
             for folder in {file_path.parent for file_path in file_paths}:
                 sync_folder(folder)
+        folders = {file_path.parent for file_path in file_paths} - {self.scratch, self._journal}
         # Those inside of others first.
-        for folder in sorted(
-            {file_path.parent for file_path in file_paths} - {self.scratch, self._journal}, reverse=True
-        ):
+        for folder in sorted(folders, reverse=True):
             with contextlib.suppress(OSError):
                 folder.rmdir()
 
@@ -191,15 +186,16 @@ class LocalStore:
 class ObjectStore:
     """A folder of an object store; see ``LocalStore``. All methods may raise RemoteError.
 
-    There are no locks: two conversions of one shard store the same bytes.
-
-    Attributes:
-        scratch: Local folder for files on their way to the object store.
+    There are no locks: two conversions of one shard store the same bytes. ``scratch`` is a local folder.
     """
 
     def __init__(self, output_folder: str, staging: str | None) -> None:
         self._root = StoreFolder(output_folder)
         self.scratch = staging_base(staging)
+        self.folders = self._root.folders
+        self.get = self._root.read_some
+        self.place = self._root.upload
+        self.remove = self._root.remove
 
     def exists(self) -> bool:
         """Return whether the journal exists."""
@@ -208,10 +204,6 @@ class ObjectStore:
     def make(self) -> None:
         """Do nothing: folders are parts of names."""
 
-    def folders(self) -> list[str]:
-        """Return the names of the folders."""
-        return self._root.folders()
-
     def names(self, folder: str) -> set[str]:
         """Return the names in a folder."""
         return set((self._root / folder).sizes())
@@ -219,25 +211,14 @@ class ObjectStore:
     def sizes(self, object_names: Iterable[str]) -> dict[str, int]:
         """Return the sizes of the named objects that exist."""
         requested = set(object_names)
-        folders = {name.rpartition("/")[0] for name in requested}
-        existing_sizes = (
-            (f"{folder}/{name}", num_bytes)
-            for folder in folders
-            for name, num_bytes in (self._root / folder).sizes().items()
-        )
-        return {name: object_size for name, object_size in existing_sizes if name in requested}
-
-    def get(self, file_names: Iterable[str]) -> dict[str, bytes]:
-        """Return the contents of the named objects that exist."""
-        return self._root.read_some(file_names)
+        sizes: dict[str, int] = {}
+        for folder in {name.rpartition("/")[0] for name in requested}:
+            sizes |= {f"{folder}/{name}": num_bytes for name, num_bytes in (self._root / folder).sizes().items()}
+        return {name: sizes[name] for name in requested & sizes.keys()}
 
     def put(self, name: str, content: bytes, *, owner: str, unless_exists: bool = False) -> None:
         """Store an object and compare it with what the store reports."""
         self._root.write(name, content, unless_there=unless_exists)
-
-    def place(self, stage_path: Path, name: str) -> None:
-        """Store a complete file and compare it with what the store reports."""
-        self._root.upload(stage_path, name)
 
     def fetch(self, name: str, file_entry: FileEntry, folder: Path) -> Path:
         """Copy an object to a local folder; raises ShardError if its content is not what the entry says."""
@@ -245,10 +226,6 @@ class ObjectStore:
         with writing(self.scratch):
             self._root.download(name, target, num_bytes=file_entry.bytes)
         return _checked(target, file_entry, location=f"{self._root}/{name}")
-
-    def remove(self, file_names: Iterable[str]) -> None:
-        """Remove objects, as far as they exist."""
-        self._root.remove(file_names)
 
     def remove_journal(self, last_name: str) -> None:
         """Remove the objects of the journal, and at the end the one that says that it exists."""

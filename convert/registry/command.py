@@ -68,12 +68,9 @@ def _grippers(vector_parts: Sequence[Part]) -> list[str]:
     for part in vector_parts:
         if part.quantity == "gripper" and part.kind != "flag":
             gripper = part.gripper
-            ends_text = (
-                f"{gripper.open:g} {'opens' if gripper.relative else 'open'}, {gripper.closed:g}"
-                if gripper
-                else "unknown"
-            )
-            descriptions.append(f"{ends_text} {'closes' if gripper.relative else 'closed'}" if gripper else ends_text)
+            open_word, closed_word = ("opens", "closes") if gripper and gripper.relative else ("open", "closed")
+            ends = f"{gripper.open:g} {open_word}, {gripper.closed:g} {closed_word}" if gripper else "unknown"
+            descriptions.append(ends)
     return descriptions
 
 

@@ -33,28 +33,23 @@ _NAME = "[A-Za-z0-9][A-Za-z0-9_.-]*"
 Name = Annotated[str, Field(pattern=f"^{_NAME}$")]
 """Name of a dataset, mixture or camera; names become folders, files and parts of command lines."""
 
-_Pose = Literal[
-    "ee_position", "ee_rotation_euler", "ee_rotation_axis_angle", "ee_rotation_quaternion", "ee_pose_matrix"
-]
+_Rotation = Literal["ee_rotation_euler", "ee_rotation_axis_angle", "ee_rotation_quaternion"]
 _Effort = Literal["ee_linear_velocity", "ee_angular_velocity", "ee_force", "ee_torque"]
-_Joint = Literal["joint_position", "joint_velocity", "joint_torque", "gripper"]
-Quantity = Literal[_Pose, _Effort, _Joint, "base_position", "base_rotation", "terminate", "object", "other"]
+_Joint = Literal["joint_position", "joint_velocity", "joint_torque", "gripper", "base_position", "base_rotation"]
+Quantity = Literal["ee_position", _Rotation, "ee_pose_matrix", _Effort, _Joint, "terminate", "object", "other"]
 
 
 class Camera(Entry):
     """A camera of colour or depth. Segmentation images are not cameras.
 
     Attributes:
-        path: Feature of the steps, such as observation/image.
         role: Use of the camera in Octo and OpenVLA; every dataset has one primary colour camera. That of a depth camera
             says which view it shares.
         kind: ``depth`` is stored without loss, as uint16 millimetres; --cameras names it by ``depth`` or its name.
         unit: Unit of stored depth; numbers of an ``unknown`` unit are kept, with a warning.
         scale: Millimetres of a stored 1, where it is another unit.
-        note: Remark, with the source of the unit.
         channels: Order of the stored colours; the conversion turns bgr into rgb. ``unknown`` is kept, with a warning.
-        storage: Encoding that features.json declares. Information only: the reader trusts the first bytes.
-        shape: Height, width and channels as published. Information only.
+        storage, shape: Declared encoding, and height, width and channels as published. Information only.
     """
 
     path: StepPath
@@ -117,9 +112,7 @@ def _split_keys(sources: Any) -> Any:
     """Give each of the fields of a key ``frame, unit`` its source."""
     if not isinstance(sources, dict):
         return sources
-    source_by_field = {
-        field_name.strip(): source_text for text, source_text in sources.items() for field_name in str(text).split(",")
-    }
+    source_by_field = {name.strip(): source for key, source in sources.items() for name in str(key).split(",")}
     for field_name in source_by_field:
         if field_name not in _FACTS:
             raise ValueError(f"source of {field_name!r:.80}; expected one of {', '.join(_FACTS)}")
@@ -134,10 +127,8 @@ class Part(Entry):
     """One piece of the action or state vector; the parts in their order make the vector.
 
     Attributes:
-        path: Feature of the steps.
         dims: Count of values.
         select: Chosen values of the flattened (row-major) feature, in this order; default all.
-        quantity: Measured or commanded quantity; ``other`` where YAML does not say.
         kind: displacement and velocity may be summed over a window of steps; target, absolute and flag may not.
         frame: Frame of reference of a pose or of its change.
         unit: Unit of the stored numbers; ``normalised`` has a ``scale`` where the source has it.
@@ -145,8 +136,6 @@ class Part(Entry):
         order: Of Euler angles as scipy writes it (xyz is extrinsic, XYZ intrinsic), of a quaternion xyzw or wxyz, of a
             flattened matrix row or column.
         gripper: Convention of a gripper part, None if it is not known; YAML may say ``unknown``.
-        names: Names of the values.
-        note: Remark, with its source.
         sources: Source of each fact; default the dataset's ``sources``.
     """
 
@@ -168,9 +157,8 @@ class Part(Entry):
     def _check(self) -> Part:
         for field_name, values in (("select", self.select), ("names", self.names)):
             if values is not None and not len(values) == len(set(values)) == self.dims:
-                raise ValueError(
-                    f"{field_name} is {list(values)}, expected {self.dims} different values, as many as dims"
-                )
+                expected = f"expected {self.dims} different values, as many as dims"
+                raise ValueError(f"{field_name} is {list(values)}, {expected}")
         if self.gripper is not None and self.quantity != "gripper":
             raise ValueError(f"has a gripper convention but quantity {self.quantity}")
         return self
@@ -194,8 +182,7 @@ class Instruction(Entry):
     """Location of the language instruction.
 
     Attributes:
-        path: Feature of the steps, or with a leading slash of the episode; of several texts the first that is not
-            empty.
+        path: Feature of the steps or the episode; of several texts the first that is not empty.
         encoding: utf8_codes is an integer tensor with one UTF-8 byte per element, padded with zeros.
         alternatives: Features to read in this order where ``path`` is empty; of the same encoding.
         informative: False where the text is constant or does not describe the episode (see quirks).
@@ -231,19 +218,15 @@ class Motion:
         return f"{vector_text} {quantities}" if quantities else "no: nothing tells how far the robot moves"
 
 
-_STATE_MOTION: tuple[tuple[Quantity, ...], ...] = (("ee_position", "ee_pose_matrix"), ("joint_position",))
-_ACTION_MOTION: tuple[tuple[Quantity, ...], ...] = (
-    ("ee_position", "ee_linear_velocity"),
-    ("joint_position", "joint_velocity"),
-)
+_STATE_MOTION = (("ee_position", "ee_pose_matrix"), ("joint_position",))
+_ACTION_MOTION = (("ee_position", "ee_linear_velocity"), ("joint_position", "joint_velocity"))
 _MATRIX_POSITION = {"row": (3, 7, 11), "column": (12, 13, 14)}
 
 
 def motion_of(action: tuple[Part, ...], state: tuple[Part, ...]) -> Motion:
-    """Return what ``motion`` is made of.
+    """Return what ``motion`` is made of, the first that the dataset has.
 
-    The first of these that the dataset has: the measured position of the end effector, measured joints, the
-    displacement or velocity of the end effector in the action, that of joints.
+    Measured are the position of the end effector, or else joints; commanded are the changes of either.
     """
     measured = tuple(_position(part) for part in state if part.kind == "absolute")
     commanded = tuple(part for part in action if part.kind in ("displacement", "velocity"))
@@ -259,12 +242,10 @@ def _position(part: Part) -> Part | None:
     if part.quantity != "ee_pose_matrix":
         return part
     matrix_positions = _MATRIX_POSITION.get(part.order or "")
-    chosen_values = part.select or range(part.dims)
     if matrix_positions is None or part.dims != 16:
         return None
-    return part.model_copy(
-        update={"select": tuple(chosen_values[position] for position in matrix_positions), "dims": 3, "names": None}
-    )
+    select = tuple((part.select or range(part.dims))[position] for position in matrix_positions)
+    return part.model_copy(update={"select": select, "dims": 3, "names": None})
 
 
 Vector = tuple[Part, ...] | MappedVector | Motion
@@ -272,10 +253,7 @@ Vector = tuple[Part, ...] | MappedVector | Motion
 
 
 class Vectors(BaseModel):
-    """The keys of a registry entry that derived columns follow from; a manifest's entry may have others.
-
-    Attributes are those of ``DatasetSpec``.
-    """
+    """The keys of a registry entry that derived columns follow from; a manifest's entry may have others."""
 
     action: tuple[Part, ...] = ()
     state: tuple[Part, ...] = ()
@@ -285,11 +263,7 @@ class Vectors(BaseModel):
 
 
 def derived_vectors(entry: Vectors | DatasetSpec) -> dict[DerivedName, Vector]:
-    """Return what each derived column of a dataset is made of.
-
-    Raises:
-        ValueError: The terms of a space have other dimensions than it, or need a rate.
-    """
+    """Return what each derived column is made of; raises ValueError for a space whose terms do not fit."""
     vectors: dict[DerivedName, Vector] = {"action": entry.action, "state": entry.state}
     for space_name, mapping in entry.spaces.items():
         vectors |= mapping.vectors(space_name, entry.control_frequency)
@@ -303,13 +277,8 @@ class DatasetSpec(Entry):
     Attributes:
         name: Name in this registry, of the output folder and in mixtures.
         tfds_name: Name of the TFDS dataset, which is its folder, or ``NAME/CONFIGURATION``.
-        version: TFDS version, such as 0.1.0.
-        description: One sentence.
         cameras: Cameras by name, as a rule the last component of the path.
-        instruction: None if the dataset has no language.
-        action: Parts of the default action vector.
         action_text: Feature with an action in words.
-        state: Parts of the default state vector.
         robot_path: Feature that names the robot.
         robot: Name of the robot, where all episodes have the same or ``robot_path`` is empty.
         control_frequency: Steps per second; None where steps are not equally spaced in time.
@@ -323,7 +292,6 @@ class DatasetSpec(Entry):
             ``success`` or ``failure``.
         warning: Text to show before converting a dataset that is broken or not a video.
         license: Licence of the data, with its source.
-        spaces: Mappings to canonical spaces.
         sources: Source of each fact of the parts that do not name their own.
     """
 
@@ -353,16 +321,13 @@ class DatasetSpec(Entry):
 
     @model_validator(mode="after")
     def _check(self) -> DatasetSpec:
-        primary_cameras = [
-            name for name, camera in self.cameras.items() if camera.role == "primary" and not camera.is_depth
-        ]
-        if len(primary_cameras) != 1:
-            raise ValueError(
-                f"has {len(primary_cameras)} colour cameras with role primary; give it to one of "
-                f"{', '.join(self.cameras)}"
-                if self.cameras
-                else "has no cameras; name a feature of the steps with pictures: uint8 [n, height, width, 3] or encoded"
-            )
+        if not self.cameras:
+            pictures = "uint8 [n, height, width, 3] or encoded"
+            raise ValueError(f"has no cameras; name a feature of the steps with pictures: {pictures}")
+        num_primary = sum(camera.role == "primary" and not camera.is_depth for camera in self.cameras.values())
+        if num_primary != 1:
+            cameras = ", ".join(self.cameras)
+            raise ValueError(f"has {num_primary} colour cameras with role primary; give it to one of {cameras}")
         if is_seconds(self.offset) and self.control_frequency is None:
             raise ValueError(f"offset {self.offset} is in seconds but there is no control_frequency")
         derived_vectors(self)
@@ -374,22 +339,14 @@ class DatasetSpec(Entry):
         return derived_vectors(self)
 
     def camera(self, name_or_role: str) -> Camera:
-        """Find a camera by its name, role or path.
-
-        Raises:
-            ConfigError: No camera or several cameras match.
-        """
-        keys_by_camera = {name: {*camera.keys(name)[:2], camera.path} for name, camera in self.cameras.items()}
+        """Find a camera by its name, role or path; raises ConfigError if no camera or several cameras match."""
         requested = name_or_role.removeprefix("steps/")
-        matches = (
-            [requested]
-            if requested in keys_by_camera
-            else [name for name in keys_by_camera if requested in keys_by_camera[name]]
-        )
+        if requested in self.cameras:
+            return self.cameras[requested]
+        matches = [name for name, camera in self.cameras.items() if requested in (*camera.keys(name)[:2], camera.path)]
         if len(matches) > 1:
-            raise ConfigError(
-                f"{self.name} has {len(matches)} cameras with role {requested}: {', '.join(matches)}; name one"
-            )
+            names = ", ".join(matches)
+            raise ConfigError(f"{self.name} has {len(matches)} cameras with role {requested}: {names}; name one")
         if not matches:
             raise ConfigError(f"{self.name} has no camera {name_or_role!r}; it has {self.listed_cameras}")
         return self.cameras[matches[0]]
@@ -400,11 +357,11 @@ class DatasetSpec(Entry):
         return ", ".join(f"{name} ({camera.keys(name)[1]})" for name, camera in self.cameras.items())
 
     def leaves_out(self, feature_path: str) -> bool:
-        """Return whether the converter leaves a feature out; ``feature_path`` in the notation of this module."""
+        """Return whether the converter leaves a feature out."""
         return any(fnmatchcase(feature_path, pattern) for pattern in self.leave_out)
 
     def is_wide(self, feature_path: str) -> bool:
-        """Return whether a feature may be wide; ``feature_path`` in the notation of this module."""
+        """Return whether a feature may be wide."""
         return any(fnmatchcase(feature_path, pattern) for pattern in self.wide)
 
     @property
@@ -424,18 +381,12 @@ def reindex_hint(
         output_root: Root of the dataset.
         config: Files that the registry was read with.
     """
+    name = new_spec.name
     try:
         old_spec = DatasetSpec.model_validate(old_entry)
-        changed_fields = [
-            name for name in DatasetSpec.model_fields if getattr(old_spec, name) != getattr(new_spec, name)
-        ]
+        changed = [key for key in DatasetSpec.model_fields if getattr(old_spec, key) != getattr(new_spec, key)]
     except ValidationError:
-        changed_fields = ["all"]
-    if not changed_fields:
-        return None
-    config_options = "".join(f" --config {file}" for file in config)
-    return (
-        f"was converted with another registry entry of {new_spec.name} ({', '.join(changed_fields)} differ); "
-        f"`pairstream reindex {output_root} --datasets {new_spec.name}{config_options}` brings derived columns and "
-        "statistics up to date"
-    )
+        changed = ["all"]
+    command = f"pairstream reindex {output_root} --datasets {name}{''.join(f' --config {file}' for file in config)}"
+    reason = f"was converted with another registry entry of {name} ({', '.join(changed)} differ)"
+    return f"{reason}; `{command}` brings derived columns and statistics up to date" if changed else None

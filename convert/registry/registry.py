@@ -42,9 +42,7 @@ class Mixture(MixtureFile):
 class Described(BaseModel):
     """Entry of a dataset that describes itself: the fields here replace its own; of a camera, single fields.
 
-    Attributes:
-        source: ``KIND:PLACE``.
-        layout: How to read its files, for kinds that need it.
+    ``layout`` says how to read its files, for kinds that need it.
     """
 
     model_config = ConfigDict(frozen=True, extra="allow")
@@ -83,11 +81,9 @@ class Registry(Entry):
         if not isinstance(content, dict) or not isinstance(content.get("datasets"), dict):
             return content
         datasets: dict[Any, Any] = content["datasets"]
-        self_described = {
-            name: entry for name, entry in datasets.items() if isinstance(entry, dict) and "source" in entry
-        }
-        registered = {name: entry for name, entry in datasets.items() if name not in self_described}
-        return {**content, "datasets": registered, "described": self_described} if self_described else content
+        described = {name: entry for name, entry in datasets.items() if isinstance(entry, dict) and "source" in entry}
+        registered = {name: entry for name, entry in datasets.items() if name not in described}
+        return {**content, "datasets": registered, "described": described} if described else content
 
     @model_validator(mode="after")
     def _check(self) -> Registry:
@@ -96,33 +92,22 @@ class Registry(Entry):
         return self
 
     def dataset(self, dataset_name: str) -> DatasetSpec:
-        """Find a dataset by its name, or by its TFDS name where only one dataset has it.
-
-        Raises:
-            ConfigError: The name is unknown, or the TFDS name of several datasets; lists the closest names.
-        """
+        """Find a dataset by its name, or its TFDS name; raises ConfigError if none or several datasets have it."""
         if dataset_name in self.datasets:
             return self.datasets[dataset_name]
         matches = [spec for spec in self.datasets.values() if spec.tfds_name == dataset_name]
         if len(matches) == 1:
             return matches[0]
         if matches:
-            raise ConfigError(
-                f"{dataset_name} is the TFDS name of {', '.join(spec.name for spec in matches)}; name one of these"
-            )
-        raise ConfigError(
-            f"unknown dataset {dataset_name!r:.80}; {closest(dataset_name, self._dataset_names(), noun='datasets')}"
-        )
+            names = ", ".join(spec.name for spec in matches)
+            raise ConfigError(f"{dataset_name} is the TFDS name of {names}; name one of these")
+        hint = closest(dataset_name, self._dataset_names(), noun="datasets")
+        raise ConfigError(f"unknown dataset {dataset_name!r:.80}; {hint}")
 
     def describe(self, dataset_name: str, source_entry: Mapping[str, Any]) -> DatasetSpec:
-        """Return the registry entry of a dataset that describes itself.
+        """Return the registry entry of a dataset that describes itself; raises ConfigError if a field is not valid.
 
-        Args:
-            dataset_name: Name of the dataset.
-            source_entry: Entry that it makes of itself; the fields of the registry go before.
-
-        Raises:
-            ConfigError: A field is not valid.
+        The fields of the registry go before those of ``source_entry``, the entry that it makes of itself.
         """
         declared_fields = dict(self.described[dataset_name].model_extra or {}) if dataset_name in self.described else {}
         cameras = {name: dict(camera) for name, camera in source_entry["cameras"].items()}
@@ -131,11 +116,8 @@ class Registry(Entry):
                 name: {**cameras.get(name, {}), **camera} if isinstance(camera, dict) else camera
                 for name, camera in declared_cameras.items()
             }
-        return _build(
-            DatasetSpec,
-            {"tfds_name": dataset_name, **source_entry, **declared_fields, "name": dataset_name},
-            name=f"datasets: {dataset_name}",
-        )
+        content = {"tfds_name": dataset_name, **source_entry, **declared_fields, "name": dataset_name}
+        return _build(DatasetSpec, content, name=f"datasets: {dataset_name}")
 
     def resolve(self, datasets_text: str, describe: Describe | None = None) -> list[Selected]:
         """Find the datasets that ``--datasets`` asks for.
@@ -161,9 +143,10 @@ class Registry(Entry):
         selection = [self._select(dataset_name, describe) for dataset_name in dataset_names]
         for dataset_name, num_named in Counter(selected.spec.name for selected in selection).items():
             if num_named > 1:
-                advice = "; converted roots become one dataset with +root: between them"
-                join_advice = advice if "root:" in datasets_text else ""
-                raise ConfigError(f"dataset {dataset_name} is named {num_named} times; name it once{join_advice}")
+                hint = (
+                    "; converted roots become one dataset with +root: between them" if "root:" in datasets_text else ""
+                )
+                raise ConfigError(f"dataset {dataset_name} is named {num_named} times; name it once{hint}")
         return selection
 
     def _select(self, name: str, describe: Describe | None, member: MemberEntry | None = None) -> Selected:
@@ -196,25 +179,21 @@ class Registry(Entry):
         """Return the datasets to convert: each once, without members whose data have another root."""
         chosen: dict[str, Selected] = {}
         for member_key, member in mixture.members.items():
-            dataset_name, context = (
-                (member.dataset or member_key).partition(":")[0],
-                f"mixture {mixture.name}: members.{member_key}",
-            )
+            dataset_name = (member.dataset or member_key).partition(":")[0]
+            context = f"mixture {mixture.name}: members.{member_key}"
             if member.root is not None:
                 continue
             if dataset_name not in self.datasets and dataset_name not in self.described:
-                same_dataset = [spec.name for spec in self.datasets.values() if spec.tfds_name == dataset_name]
-                hint = (
-                    f"write {same_dataset[0]}"
-                    if same_dataset
-                    else closest(dataset_name, {*self.datasets, *self.described}, noun="datasets")
-                )
+                same_dataset = [
+                    f"write {spec.name}" for spec in self.datasets.values() if spec.tfds_name == dataset_name
+                ]
+                hint = (*same_dataset, closest(dataset_name, {*self.datasets, *self.described}, noun="datasets"))[0]
                 raise ConfigError(f"{context}: unknown dataset {dataset_name!r:.80}; {hint}")
             selected = self._select(dataset_name, describe, member)
-            spec = selected.spec
+            splits = selected.spec.splits
             for split in re.findall(r"([\w-]+)(?:\[[^]]*\])?", ",".join(member.splits.values())):
-                if spec.splits and split not in (*spec.splits, "all"):
-                    raise ConfigError(f"{context}: no split {split!r}; {closest(split, spec.splits, noun='splits')}")
+                if splits and split not in (*splits, "all"):
+                    raise ConfigError(f"{context}: no split {split!r}; {closest(split, splits, noun='splits')}")
             first_member = chosen.setdefault(dataset_name, selected).member
             if first_member.offset != member.offset:
                 raise ConfigError(
@@ -257,21 +236,10 @@ def _packaged() -> Registry:
 
 def _join(registry: Registry, file_registry: Registry, *, name: str) -> Registry:
     replaced_names = {*file_registry.datasets, *file_registry.described}
-    content = {
-        "datasets": {
-            dataset_name: entry
-            for dataset_name, entry in registry.datasets.items()
-            if dataset_name not in replaced_names
-        }
-        | file_registry.datasets,
-        "described": {
-            dataset_name: entry
-            for dataset_name, entry in registry.described.items()
-            if dataset_name not in replaced_names
-        }
-        | file_registry.described,
-        "mixtures": registry.mixtures | file_registry.mixtures,
-    }
+    content: dict[str, Any] = {"mixtures": registry.mixtures | file_registry.mixtures}
+    for field in ("datasets", "described"):
+        kept = {key: entry for key, entry in getattr(registry, field).items() if key not in replaced_names}
+        content[field] = kept | getattr(file_registry, field)
     return _build(Registry, content, name=name)
 
 

@@ -25,9 +25,8 @@ def check_path(feature_path: str) -> str:
 
 def _check_step_path(feature_path: str) -> str:
     if feature_path.startswith("/"):
-        raise ValueError(
-            f"found {feature_path!r:.80}, a path of the episode; expected one of the steps, no leading slash"
-        )
+        expected = "expected one of the steps, no leading slash"
+        raise ValueError(f"found {feature_path!r:.80}, a path of the episode; {expected}")
     return feature_path
 
 
@@ -40,9 +39,8 @@ def inherit(spaces: Any) -> Any:
         if isinstance(space_entry, dict) and "like" in space_entry:
             base_entry = spaces.get(space_entry["like"])
             if not isinstance(base_entry, dict) or "like" in base_entry:
-                raise ValueError(
-                    f"{space_name}: like is {space_entry['like']!r:.80}, expected a space that is written out"
-                )
+                like = space_entry["like"]
+                raise ValueError(f"{space_name}: like is {like!r:.80}, expected a space that is written out")
             written_keys = {name: value for name, value in space_entry.items() if name != "like"}
             inherited[space_name] = {name: base_entry[name] for name in _INHERITED if name in base_entry} | written_keys
     return inherited
@@ -65,11 +63,8 @@ def _read_operation(yaml_value: Any) -> Any:
     if isinstance(yaml_value, str):
         return {"name": yaml_value}
     if isinstance(yaml_value, dict) and len(yaml_value) == 1 and "name" not in yaml_value:
-        [(operation_name, operation_values)] = yaml_value.items()
-        return {
-            "name": operation_name,
-            "values": operation_values if isinstance(operation_values, list | tuple) else [operation_values],
-        }
+        [(operation_name, values)] = yaml_value.items()
+        return {"name": operation_name, "values": values if isinstance(values, list | tuple) else [values]}
     return yaml_value
 
 
@@ -113,11 +108,9 @@ class Term(Entry):
     @classmethod
     def _count(cls, content: Any) -> Any:
         if isinstance(content, dict) and "dims" not in content:
-            select, num_padding = content.get("select"), content.get("pad")
-            if isinstance(select, list | tuple) and select:
-                return {**content, "dims": len(select)}
-            if num_padding is not None:
-                return {**content, "dims": num_padding}
+            select, pad = content.get("select"), content.get("pad")
+            dims = len(select) if isinstance(select, list | tuple) and select else pad
+            return content if dims is None else {**content, "dims": dims}
         return content
 
     @model_validator(mode="after")
@@ -130,10 +123,8 @@ class Term(Entry):
             raise ValueError(f"select has {len(self.select)} values, dims is {self.dims}")
         num_dimensions = self.dims
         for operation in self.then:
-            if num_dimensions != _DIMENSIONS.get(operation.name, num_dimensions):
-                raise ValueError(
-                    f"{operation.name} takes {_DIMENSIONS[operation.name]} values, there are {num_dimensions}"
-                )
+            if (expected := _DIMENSIONS.get(operation.name, num_dimensions)) != num_dimensions:
+                raise ValueError(f"{operation.name} takes {expected} values, there are {num_dimensions}")
             num_dimensions = 3 if operation.name in _DIMENSIONS else num_dimensions
         if self.names is not None and len(self.names) != self.size:
             raise ValueError(f"has {len(self.names)} names for {self.size} dimensions")
@@ -147,13 +138,9 @@ class Term(Entry):
 
 @dataclass(frozen=True)
 class MappedVector:
-    """A derived column of a space.
+    """A derived column of a space: its terms in order, the names of its dimensions, and steps per second.
 
-    Attributes:
-        terms: Terms, in order.
-        names: Names of the dimensions.
-        drop_first, drop_last: Count of steps at either end of an episode without an action.
-        rate: Steps per second, None if there is no fixed rate.
+    ``drop_first`` and ``drop_last`` count the steps at either end of an episode without an action.
     """
 
     terms: tuple[Term, ...]
@@ -191,11 +178,7 @@ class Space(Entry):
         return self
 
     def vectors(self, space_name: SpaceName, frequency: float | None) -> dict[DerivedName, MappedVector]:
-        """Return the derived columns of this space.
-
-        Args:
-            space_name: Name of this space.
-            frequency: Steps per second of the dataset.
+        """Return the derived columns of this space, of a dataset with ``frequency`` steps per second.
 
         Raises:
             ValueError: The terms have other dimensions than the space, or need a rate.
@@ -210,16 +193,12 @@ class Space(Entry):
             dimension_names = space_names(space_name, ((term.dims, term.names) for term in terms))
             num_dimensions = sum(term.size for term in terms)
             if num_dimensions != len(dimension_names):
-                raise ValueError(
-                    f"{space_name}: {vector_name} has {num_dimensions} dimensions, expected "
-                    f"{', '.join(dimension_names)}"
-                )
+                expected = ", ".join(dimension_names)
+                raise ValueError(f"{space_name}: {vector_name} has {num_dimensions} dimensions, expected {expected}")
             if frequency is None and any(operation.name == "per_step" for term in terms for operation in term.then):
                 raise ValueError(f"{space_name}: per_step needs a control_frequency")
             dropped_steps = (self.drop_first, self.drop_last) if vector_name == "action" else (0, 0)
             mapped_vectors[derived_column] = MappedVector(terms, dimension_names, *dropped_steps, frequency)
-        if unknown := set(self.unknown_units) - {
-            dimension_name for mapped in mapped_vectors.values() for dimension_name in mapped.names
-        }:
+        if unknown := set(self.unknown_units).difference(*(mapped.names for mapped in mapped_vectors.values())):
             raise ValueError(f"{space_name}: unknown_units names {min(unknown)!r}, which is no dimension")
         return mapped_vectors

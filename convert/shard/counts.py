@@ -19,10 +19,8 @@ BROKEN_FILE = ("unreadable", "undeclared")
 
 def count_frames(shard_entries: Sequence[ShardEntry], cameras: Sequence[str]) -> dict[str, Any]:
     """Return the field ``image`` of a manifest; ``cameras`` are those of the layout ``frames``, empty for pairs."""
-    size_counts, num_passed = (
-        total_counts(entry.sizes for entry in shard_entries),
-        sum(entry.passed for entry in shard_entries),
-    )
+    size_counts = total_counts(entry.sizes for entry in shard_entries)
+    num_passed = sum(entry.passed for entry in shard_entries)
     sizes_by_camera = {
         name: total_counts(entry.camera_sizes.get(name, {}) for entry in shard_entries) for name in cameras
     }

@@ -14,7 +14,7 @@ import pyarrow as pa
 from PIL import Image
 
 from convert.errors import CorruptFrame
-from convert.picture import PNG, check_png, check_size
+from convert.picture import PNG, check_png, check_size, decode_by_opencv
 from convert.shard.images import EncodedFrame, FramePolicy, resize
 from stream.format.frame import DEPTH_HEADER, DEPTH_MAGIC
 
@@ -27,23 +27,18 @@ _MOST = np.iinfo(np.uint16).max
 def convert_depth(
     frame: bytes | np.ndarray | CorruptFrame, policy: FramePolicy, *, scale: float | None, is_float: bool = False
 ) -> EncodedFrame:
-    """Return one depth map of the source as it is stored.
+    """Return one depth map as it is stored; raises CorruptFrame if damaged, no depth, or above 64 megapixels.
 
     Args:
         frame: PNG of 16 bits, TIFF, numbers [H, W] or [H, W, 1], or the reason why there is none.
         scale: Millimetres of a stored 1; None keeps the numbers.
         is_float: Whether a PNG of four channels has the bits of a float32 in each pixel, as TFDS writes them.
-
-    Raises:
-        CorruptFrame: Not depth, damaged, or larger than 64 megapixels.
     """
     if isinstance(frame, CorruptFrame):
         raise frame
     depth_values = _one_channel(_decode(frame, is_float=is_float) if isinstance(frame, bytes) else frame)
     depth_map = to_millimetres(resize(depth_values, policy, scale_nearest), scale)
-    return EncodedFrame(
-        data=encode_depth(depth_map), size=depth_map.shape, source_size=depth_values.shape, passed=False
-    )
+    return EncodedFrame(data=encode_depth(depth_map), size=depth_map.shape, source_size=depth_values.shape)
 
 
 def to_millimetres(depth_values: np.ndarray, millimetres_per_unit: float | None) -> np.ndarray:
@@ -83,12 +78,7 @@ def encode_depth(depth_map: np.ndarray) -> bytes:
 def _decode(encoded: bytes, *, is_float: bool) -> np.ndarray:
     if encoded.startswith(PNG):
         check_png(encoded)
-        try:
-            decoded = cv2.imdecode(np.frombuffer(encoded, np.uint8), cv2.IMREAD_UNCHANGED)
-        except cv2.error as error:
-            raise CorruptFrame(f"PNG of {len(encoded)} bytes: {' '.join(str(error).split())[:200]}") from None
-        if decoded is None:
-            raise CorruptFrame(f"PNG of {len(encoded)} bytes does not decode")
+        decoded = decode_by_opencv(encoded, "PNG", cv2.IMREAD_UNCHANGED)
         if is_float and decoded.dtype == np.uint8 and decoded.shape[2:] == (4,):
             return cv2.cvtColor(decoded, cv2.COLOR_BGRA2RGBA).view("<f4")
         return decoded

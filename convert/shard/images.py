@@ -57,24 +57,22 @@ class EncodedFrame:
     data: bytes
     size: tuple[int, int]
     source_size: tuple[int, int]
-    passed: bool
+    passed: bool = False
     video: np.ndarray | ChunkFrame | None = None
 
 
 def convert_frame(
     frame: SourceFrame | CorruptFrame, policy: FramePolicy, *, channels: Literal["rgb", "bgr"]
 ) -> EncodedFrame:
-    """Return one frame of the source as the policy requires.
+    """Return one frame of the source as the policy requires: a 3-channel JPEG, raw pixels, or a frame of a chunk.
+
+    A 3-channel JPEG of the required size in the right order, and a chunk of the required codec, size and length, pass
+    through byte for byte, after they were decoded once to find damage.
 
     Args:
         frame: Encoded image (recognised by its first bytes, not by the dataset's declaration), uint8 [H, W] or
             [H, W, C], a place in a chunk of video, or the reason why there is none.
         channels: Real order of the source's colours; ``bgr`` becomes rgb.
-
-    Returns:
-        A 3-channel JPEG, raw pixels, or what ``encode_chunk`` takes. A 3-channel JPEG of the required size in the right
-        order, and a chunk of the required codec, size and length, pass through byte for byte, after they were decoded
-        once to find damage.
 
     Raises:
         CorruptFrame: Not an image, damaged, or larger than 64 megapixels.
@@ -91,26 +89,22 @@ def convert_frame(
     pixels = resize(decoded, policy)
     encoded_frame = partial(EncodedFrame, size=pixels.shape[:2], source_size=decoded.shape[:2])
     if policy.codec == "raw":
-        return encoded_frame(data=encode_raw(pixels), passed=False)
+        return encoded_frame(data=encode_raw(pixels))
     if policy.codec == "jpeg":
-        return encoded_frame(data=encode_jpeg(pixels, policy.quality, policy.subsampling), passed=False)
+        return encoded_frame(data=encode_jpeg(pixels, policy.quality, policy.subsampling))
     if isinstance(frame, ChunkFrame) and frame.gop == policy.gop and pixels is decoded and channels == "rgb":
         passed = video_codec(frame.chunk) == policy.codec
         return encoded_frame(data=b"", passed=passed, video=frame if passed else pixels)
-    return encoded_frame(data=b"", passed=False, video=pixels)
+    return encoded_frame(data=b"", video=pixels)
 
 
 def encode_jpeg(pixels: np.ndarray, quality: int, subsampling: Literal["420", "444"] = "420") -> bytes:
     """Encode uint8 [H, W, 3], RGB, as a baseline JPEG with optimised Huffman tables."""
-    encoder_options = {
-        cv2.IMWRITE_JPEG_QUALITY: quality,
-        cv2.IMWRITE_JPEG_OPTIMIZE: 1,
-        cv2.IMWRITE_JPEG_SAMPLING_FACTOR: getattr(cv2, f"IMWRITE_JPEG_SAMPLING_FACTOR_{subsampling}"),
-    }
+    sampling_factor = getattr(cv2, f"IMWRITE_JPEG_SAMPLING_FACTOR_{subsampling}")
+    encoder_options = [cv2.IMWRITE_JPEG_QUALITY, quality, cv2.IMWRITE_JPEG_OPTIMIZE, 1]
+    encoder_options += [cv2.IMWRITE_JPEG_SAMPLING_FACTOR, sampling_factor]
     bgr_pixels = cv2.cvtColor(np.ascontiguousarray(pixels), cv2.COLOR_RGB2BGR)
-    encoded, jpeg_bytes = cv2.imencode(
-        ".jpg", bgr_pixels, [option_value for option_pair in encoder_options.items() for option_value in option_pair]
-    )
+    encoded, jpeg_bytes = cv2.imencode(".jpg", bgr_pixels, encoder_options)
     if not encoded:
         raise CorruptFrame(f"frame of shape {pixels.shape} could not be encoded")
     return jpeg_bytes.tobytes()
@@ -143,12 +137,12 @@ def resize(
         top, left = (source_height - keep_height) // 2, (source_width - keep_width) // 2
         pixels = pixels[top : top + keep_height, left : left + keep_width]
     elif policy.resize == "pad":
-        scale_factor = min(height / source_height, width / source_width)
-        scaled_pixels = scale_function(
-            pixels, max(1, round(source_height * scale_factor)), max(1, round(source_width * scale_factor))
-        )
+        factor = min(height / source_height, width / source_width)
+        scaled_height, scaled_width = max(1, round(source_height * factor)), max(1, round(source_width * factor))
         padded_pixels = np.zeros((height, width, *pixels.shape[2:]), pixels.dtype)
-        top, left = (height - scaled_pixels.shape[0]) // 2, (width - scaled_pixels.shape[1]) // 2
-        padded_pixels[top : top + scaled_pixels.shape[0], left : left + scaled_pixels.shape[1]] = scaled_pixels
+        top, left = (height - scaled_height) // 2, (width - scaled_width) // 2
+        padded_pixels[top : top + scaled_height, left : left + scaled_width] = scale_function(
+            pixels, scaled_height, scaled_width
+        )
         return padded_pixels
     return scale_function(pixels, height, width)

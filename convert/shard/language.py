@@ -16,10 +16,7 @@ def step_language(
 ) -> list[str]:
     """Return the instruction at each step, ``""`` where it has none.
 
-    Args:
-        features: Features of steps or of the episode; the first that is not empty at a step is taken, and of several
-            texts of a step the first that is not empty.
-        encoding: ``utf8_codes`` for integer tensors with one UTF-8 byte per number.
+    The first of the features that is not empty at a step is taken, and of several texts of a step the first.
     """
     instructions = [""] * episode.num_steps
     for feature in features:

@@ -17,12 +17,7 @@ _MAX_FIXED = 10_000
 
 
 def offset_in_steps(offset_text: str | int, control_frequency: float | None, *, dataset_name: str) -> int:
-    """Return an offset such as ``5`` or ``0.6s`` in steps.
-
-    Args:
-        offset_text: Number of steps, or of seconds with an ``s`` behind.
-        control_frequency: Steps per second, None if the dataset has no fixed rate.
-        dataset_name: Name for messages.
+    """Return an offset such as ``5`` or ``0.6s`` in steps; ``control_frequency`` is in steps per second.
 
     >>> offset_in_steps("5", None, dataset_name="d"), offset_in_steps("0.6s", 5.0, dataset_name="d")
     (5, 3)
@@ -31,17 +26,14 @@ def offset_in_steps(offset_text: str | int, control_frequency: float | None, *, 
         UsageError: Neither form, below 1 or above 10,000 steps, or seconds for a dataset without a rate.
     """
     check_offset(offset_text, option_name=f"{dataset_name}: offset")
+    context = f"{dataset_name}: offset {offset_text!r}"
     number = float(str(offset_text).strip().rstrip("s"))
     if is_seconds(offset_text) and control_frequency is None:
-        raise UsageError(
-            f"{dataset_name}: offset {offset_text!r} is in seconds, but this dataset has no fixed rate; give steps"
-        )
+        raise UsageError(f"{context} is in seconds, but this dataset has no fixed rate; give steps")
     num_steps = math.floor(number * (control_frequency or 0) + 0.5) if is_seconds(offset_text) else int(number)
     if not 1 <= num_steps <= _MAX_OFFSET:
         rate_note = f" at {control_frequency:g} Hz" if control_frequency else ""
-        raise UsageError(
-            f"{dataset_name}: offset {offset_text!r}{rate_note} is {num_steps} steps, expected 1 to {_MAX_OFFSET}"
-        )
+        raise UsageError(f"{context}{rate_note} is {num_steps} steps, expected 1 to {_MAX_OFFSET}")
     return num_steps
 
 
@@ -65,10 +57,8 @@ def check_frames(frames_text: str) -> str:
     """Return ``--frames`` if it is one of ``endpoints | all | stride:S | fixed:N``, else raise UsageError."""
     grammar_match = _FRAMES.fullmatch(frames_text)
     if not grammar_match or (grammar_match["fixed"] and not 2 <= int(grammar_match["fixed"]) <= _MAX_FIXED):
-        raise UsageError(
-            f"frames {frames_text[:80]!r} is none of: endpoints, all, stride:S (S >= 1), fixed:N (N from 2 to "
-            f"{_MAX_FIXED:,})"
-        )
+        grammar = f"endpoints, all, stride:S (S >= 1), fixed:N (N from 2 to {_MAX_FIXED:,})"
+        raise UsageError(f"frames {frames_text[:80]!r} is none of: {grammar}")
     return frames_text
 
 
@@ -91,10 +81,9 @@ def frame_offsets(frames_text: str, offset: int) -> tuple[int, ...]:
 
 
 def record_offsets(layout: Layout, parameters: Mapping[str, Any]) -> tuple[int, ...] | None:
-    """Return the distances from t of the frames of each record, by the layout and parameters of a manifest.
+    """Return the distances from t of the frames of each record, in order; None if the parameters contradict.
 
-    Returns:
-        The distances, the last one last; None if the parameters contradict each other.
+    ``layout`` and ``parameters`` are those of a manifest.
     """
     if layout == "frames":
         return (0,)

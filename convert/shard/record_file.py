@@ -32,8 +32,7 @@ _CHUNK_HEADER = 40
 def encode_record(frames: Sequence[bytes]) -> bytes:
     """Pack encoded frames into one record.
 
-    Layout, little-endian: ``b"FRM1"``, uint32 number of frames n, n x uint32 lengths in bytes, then the frames back to
-    back.
+    Layout, little-endian: ``b"FRM1"``, uint32 number of frames n, n x uint32 lengths in bytes, then the frames.
 
     >>> from stream.format.names import decode_record
     >>> decode_record(encode_record([b"first", b"second"]))
@@ -94,13 +93,9 @@ class RecordWriter:
 
 
 def find_locations(records_path: Path, num_bytes: Sequence[int], xxh3_64: Sequence[int]) -> dict[str, np.ndarray]:
-    """Return the columns ``position``, ``num_bytes`` and ``xxh3_64`` of the records of a file, [records] each.
+    """Return the columns ``position``, ``num_bytes`` and ``xxh3_64`` of the records of a closed file, [records] each.
 
-    Every record is read from the location in the columns. The writer of the file has closed it.
-
-    Raises:
-        ShardError: A record is missing or different.
-        OSError: The file cannot be read.
+    Every record is read from the location in the columns; raises ShardError if one is missing or different.
     """
     positions = _positions(num_bytes)
     record_file = RecordFile(str(records_path))
@@ -108,10 +103,9 @@ def find_locations(records_path: Path, num_bytes: Sequence[int], xxh3_64: Sequen
         try:
             record_file.read(*location)
         except FormatError as error:
-            raise ShardError(
-                f"{records_path}: record {record_number} {error}, read back; is the disk sound, and array-record the "
-                "version in constraints.txt? Another may have an unknown layout"
-            ) from None
+            question = "is the disk sound, and array-record the version in constraints.txt?"
+            reason = f"{error}, read back; {question} Another may have an unknown layout"
+            raise ShardError(f"{records_path}: record {record_number} {reason}") from None
     return {
         "position": np.array(positions, np.int64),
         "num_bytes": np.array(num_bytes, np.int32),

@@ -9,23 +9,11 @@ from convert.source.features import SUCCESS, Feature
 
 
 def episode_success(episode: Episode, feature: Feature) -> Column:
-    """Return the column of an episode.
-
-    Args:
-        episode: Episode.
-        feature: Text, or a number of which 1 is success and 0 failure, of the steps or of the episode. Steps that
-            differ tell nothing.
-    """
+    """Return the column of an episode from texts, or numbers of which 1 is success; steps that differ tell nothing."""
     values = episode.column(feature).values
     distinct_values = set(values.tolist() if isinstance(values, np.ndarray) else values or ())
-    single_value = distinct_values.pop() if len(distinct_values) == 1 else None
-    is_success = (
-        path_success(single_value)
-        if isinstance(single_value, str)
-        else bool(single_value)
-        if single_value in (0, 1)
-        else None
-    )
+    value = distinct_values.pop() if len(distinct_values) == 1 else None
+    is_success = path_success(value) if isinstance(value, str) else bool(value) if value in (0, 1) else None
     if is_success is None:
         return absent_column(SUCCESS, 1)
     return Column(feature=SUCCESS, values=np.array([is_success]), lengths=(), rows=1)

@@ -50,32 +50,18 @@ def check_encoder(codec: VideoCodec) -> None:
 def check_sizes(
     sizes_by_camera: Mapping[str, Iterable[str]], policies: Mapping[str, FramePolicy], *, dataset_name: str
 ) -> None:
-    """Raise ShardError if frames of one camera have two sizes that are the same as video.
-
-    Args:
-        sizes_by_camera: Sizes of the frames, "HxW", by camera.
-        policies: Policy of each camera.
-        dataset_name: Name for the message.
-    """
+    """Raise ShardError if frames of one camera have two sizes, "HxW", that are the same as video."""
     for camera_name, camera_sizes in sizes_by_camera.items():
         if policies[camera_name].codec in VIDEO_CODECS:
+            side_pairs = (frame_size.split("x") for frame_size in camera_sizes)
             try:
-                coded_sizes(
-                    [
-                        (int(height), int(width))
-                        for height, width in (frame_size.split("x") for frame_size in camera_sizes)
-                    ]
-                )
+                coded_sizes([(int(height), int(width)) for height, width in side_pairs])
             except FormatError as error:
                 raise ShardError(f"{dataset_name}, {camera_name}: {error}") from None
 
 
 def encode_chunk(frames: Iterable[EncodedFrame | None], policy: FramePolicy) -> tuple[bytes | None, list[bool]]:
-    """Encode the frames of a chunk while they are taken.
-
-    Args:
-        frames: Frames as ``convert_frame`` returns them, None for a hole.
-        policy: Codec and quality.
+    """Encode the frames of a chunk, None for a hole, while they are taken.
 
     Returns:
         The chunk, None if all frames are holes; and which frames are none. A hole shows the frame before it, or the
@@ -132,9 +118,8 @@ class _Encoder:
         """Add the frame with the number ``frame_number``, uint8 [H, W, 3], and fill the holes before it."""
         edge_padding = [(0, coded_side(frame_side) - frame_side) for frame_side in self._shape]
         padded_pixels = np.pad(pixels, (*edge_padding, (0, 0)), mode="edge") if max(edge_padding) > (0, 0) else pixels
-        video_frame = self._to_yuv(
-            self._av.VideoFrame.from_ndarray(np.ascontiguousarray(padded_pixels), format="rgb24")
-        )
+        rgb_frame = self._av.VideoFrame.from_ndarray(np.ascontiguousarray(padded_pixels), format="rgb24")
+        video_frame = self._to_yuv(rgb_frame)
         self._fill(frame_number, video_frame if self._last is None else self._last)
         self._fill(frame_number + 1, video_frame)
         self._last = video_frame

@@ -39,15 +39,15 @@ class StoreFolder(RemoteFolder):
     def read_some(self, object_names: Iterable[str]) -> dict[str, bytes]:
         """Return the contents of the objects that exist among several, read at the same time."""
 
-        async def read(object_name: str) -> bytes | None:
-            try:
-                return await self._read(object_name)
-            except FileNotFoundError:
-                return None
+        contents: dict[str, bytes] = {}
+
+        async def read(name: str) -> None:
+            with contextlib.suppress(FileNotFoundError):
+                contents[name] = await self._read(name)
 
         requested = list(object_names)
-        contents = zip(requested, object_reads().wait_all(map(read, requested)), strict=True)
-        return {name: content for name, content in contents if content is not None}
+        object_reads().wait_all(map(read, requested))
+        return {name: contents[name] for name in requested if name in contents}
 
     def open(self, name: str, *, num_bytes: int) -> io.BufferedReader:
         """Open an object of ``num_bytes`` bytes to read it in sequence."""
@@ -59,25 +59,15 @@ class StoreFolder(RemoteFolder):
             shutil.copyfileobj(source, target_file, CHUNK)
 
     def write(self, name: str, content: bytes, *, unless_there: bool = False) -> None:
-        """Store an object and check what arrived.
+        """Store an object and check what arrived; raises RemoteError if it is something else, which is removed.
 
         ``unless_there`` leaves an existing object as it is. Stores that do not know the condition replace it.
-
-        Raises:
-            RemoteError: The store has something else, which is removed.
         """
-        try:
+        with contextlib.suppress(FileExistsError):
             self._put(name, content, put_mode="create" if unless_there else "overwrite")
-        except FileExistsError:
-            return
 
     def upload(self, file_path: Path, name: str) -> None:
-        """Store a file and check what arrived.
-
-        Raises:
-            RemoteError: The store has something else, which is removed.
-            OSError: The file cannot be read.
-        """
+        """Store a file and check what arrived, as ``write``; raises OSError if the file cannot be read."""
         with file_path.open("rb") as source_file:
             # Pages of a file that is mapped are sent without being copied; no map is empty.
             content = mmap.mmap(source_file.fileno(), 0, prot=mmap.PROT_READ) if file_path.stat().st_size else b""
@@ -97,12 +87,8 @@ class StoreFolder(RemoteFolder):
         in_parts = len(content) > _MAX_PUT
         store = self._store_for(len(content), in_parts=in_parts)
         with self.explained("written", name):
-            put_result = self._wait(
-                lambda: store.put_async(
-                    self.key(name), content, mode=put_mode, use_multipart=in_parts, chunk_size=_PART
-                ),
-                num_bytes=len(content),
-            )
+            put = partial(store.put_async, mode=put_mode, use_multipart=in_parts, chunk_size=_PART)
+            put_result = self._wait(partial(put, self.key(name), content), num_bytes=len(content))
         expected = _md5(content).hexdigest()
         # An ETag is not an MD5 in buckets with their own keys, and objects made of parts have none.
         if str(put_result["e_tag"]).strip('"') == expected:
@@ -114,9 +100,8 @@ class StoreFolder(RemoteFolder):
                     return
         self.remove([name])
         stored_text = "nothing" if stored_bytes is None else f"other content ({stored_bytes:,} bytes)"
-        raise RemoteError(
-            f"{self.url}/{name}: after {len(content):,} bytes were stored, the store has {stored_text}; try again"
-        )
+        reason = f"after {len(content):,} bytes were stored, the store has {stored_text}"
+        raise RemoteError(f"{self.url}/{name}: {reason}; try again")
 
     def copy(self, source: RemoteFolder, object_names: Iterable[str]) -> None:
         """Store copies of objects of another folder of the same bucket."""

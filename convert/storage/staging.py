@@ -63,13 +63,9 @@ def stage(base_folder: Path, *, prefix: str = STAGING, suffix: str = "") -> Iter
 
 
 def sweep(base_folder: Path, *, prefix: str = STAGING, suffix: str = "", stale_seconds: float = math.inf) -> None:
-    """Remove the folders of processes of this user that were killed.
+    """Remove the folders of killed processes of this user, and those of other machines that are ``stale_seconds`` old.
 
-    Args:
-        base_folder: Folder that they are in.
-        prefix: Beginning of their names, may be a pattern.
-        suffix: End of their names.
-        stale_seconds: Age in seconds from which folders of other machines are removed too.
+    ``prefix``, which may be a pattern, and ``suffix`` are the ends of their names.
     """
     staging_folders: list[Path] = []
     # The base may be removed meanwhile.

@@ -32,9 +32,8 @@ class EpisodeCheck:
         if self._plan.episode_list is None:
             return True
         episode_names = [episode_id(source_file, position)]
-        columns = [episode.episode.get(name) for name in OPENPI] if episode else []
-        texts = [column.values for column in columns if column]
-        if len(texts) == len(OPENPI):
+        if episode and all(name in episode.episode for name in OPENPI):
+            texts = [episode.episode[name].values for name in OPENPI]
             episode_names.append("--".join(str(text[0]) for text in texts if text is not None and len(text)))
         return self._plan.episode_list.chooses(episode_names)
 
@@ -52,13 +51,7 @@ class EpisodeCheck:
 
 
 class LeftOut:
-    """All that is left out of one shard.
-
-    Attributes:
-        counts: Counts by reason.
-        quarantine: Entries of the list of what was left out.
-        source_file: File of the episode that is being converted.
-    """
+    """All that is left out of one shard; ``source_file`` is that of the episode that is being converted."""
 
     def __init__(self, job: ShardJob, *, fails: bool) -> None:
         """Start with nothing; with ``fails``, damage raises an error instead."""
@@ -69,27 +62,14 @@ class LeftOut:
         self.source_file = ""
 
     def add(self, reason: str, position: int, detail: str, *, step: int | None = None) -> None:
-        """List a part of an episode.
-
-        Raises:
-            ShardError: The part is damaged, and damage has to fail.
-        """
+        """List a part of an episode; raises ShardError if it is damaged, and damage has to fail."""
         if reason in DAMAGE and self._fails:
             shard = self._job.shard
             source_path = shard.path if self.source_file == shard.name else self.source_file
-            step_text = "" if step is None else f" step {step}"
-            raise ShardError(
-                f"{self._job.dataset} {source_path}: episode {position}{step_text}: {reason}: {detail}; run with "
-                "--on-error quarantine to leave it out"
-            )
+            context = f"{source_path}: episode {position}{'' if step is None else f' step {step}'}"
+            remedy = "run with --on-error quarantine to leave it out"
+            raise ShardError(f"{self._job.dataset} {context}: {reason}: {detail}; {remedy}")
         self.counts[reason] += 1
-        self.quarantine.append(
-            QuarantineEntry(
-                shard=self._job.stem,
-                source_file=self.source_file,
-                episode=position,
-                step=step,
-                reason=reason,
-                detail=detail.encode("utf-8", "backslashreplace").decode(),
-            )
-        )
+        location = {"shard": self._job.stem, "source_file": self.source_file, "episode": position, "step": step}
+        detail = detail.encode("utf-8", "backslashreplace").decode()
+        self.quarantine.append(QuarantineEntry.model_validate({**location, "reason": reason, "detail": detail}))

@@ -35,8 +35,7 @@ def merge_split(split_job: SplitJob, plan: DatasetPlan) -> IndexStatus | None:
         dataset since.
 
     Raises:
-        ShardError: A part cannot be read, or the output cannot be written.
-        stream.storage.remote.RemoteError: A bucket cannot be read or written.
+        ShardError, RemoteError: A part cannot be read, or the output cannot be written.
     """
     journal = plan.journal
     try:
@@ -59,11 +58,10 @@ def _merge_split(split_job: SplitJob, plan: DatasetPlan, journal: Journal) -> In
     statuses = journal.statuses(split_job.stems)
     if old_split is not None:
         statuses |= _extract(split_job, old_split, journal, finished=statuses)
-    if missing_stems := [shard_stem for shard_stem in split_job.stems if shard_stem not in statuses]:
-        raise ShardError(
-            f"{plan.output}: shard {missing_stems[0]} is not finished any more; run the same command again"
-        )
-    ordered_statuses = [statuses[shard_stem] for shard_stem in split_job.stems]
+    if missing_stems := [stem for stem in split_job.stems if stem not in statuses]:
+        stem = missing_stems[0]
+        raise ShardError(f"{plan.output}: shard {stem} is not finished any more; run the same command again")
+    ordered_statuses = [statuses[stem] for stem in split_job.stems]
     inputs_digest = index_inputs(ordered_statuses, plan)
     status = journal.index_status(split_job.split)
     if status is not None and status.inputs == inputs_digest:
@@ -78,18 +76,16 @@ def _merge_split(split_job: SplitJob, plan: DatasetPlan, journal: Journal) -> In
         statistics, instruction = split_statistics(stage_folder, plan.vectors), only_instruction(stage_folder)
         if old_split is not None and old_split.index != index_tables:
             if [status.entry for status in ordered_statuses] == list(old_split.shards):
-                changed_tables = ", ".join(kind for kind in TABLE_KINDS if old_split.index[kind] != index_tables[kind])
+                changed = ", ".join(kind for kind in TABLE_KINDS if old_split.index[kind] != index_tables[kind])
                 raise ShardError(
-                    f"{plan.output}: the index of {split_job.split} was merged again from the shards of the "
-                    f"manifest, and {changed_tables} differ from it, so nothing was replaced; take the versions that "
-                    "wrote the dataset "
+                    f"{plan.output}: the index of {split_job.split} was merged again from the shards of the manifest, "
+                    f"and {changed} differ from it, so nothing was replaced; take the versions that wrote the dataset "
                     '("versions" in dataset.json), or convert it again with --overwrite'
                 )
             journal.withdraw(split_job.split + INDEX)
         journal.place_index(split_job.split, stage_folder)
-    status = IndexStatus(
-        split=split_job.split, inputs=inputs_digest, index=index_tables, statistics=statistics, instruction=instruction
-    )
+    contents = {"index": index_tables, "statistics": statistics, "instruction": instruction}
+    status = IndexStatus(split=split_job.split, inputs=inputs_digest, **contents)
     journal.finish_index(status)
     return status
 

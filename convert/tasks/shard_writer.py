@@ -39,13 +39,9 @@ from stream.storage.table_writer import TableWriter
 
 
 def write_shard(job: ShardJob, plan: DatasetPlan, scratch: Path, stage_folder: Path) -> ShardStatus:
-    """Write the files of a shard to a folder, each named by its kind, and return its status.
+    """Write the files of a shard or piece to ``stage_folder``, each named by its kind, and return its status.
 
-    Args:
-        job: Shard or piece.
-        plan: Plan of its dataset.
-        scratch: Folder to name in messages about the disk.
-        stage_folder: Existing folder to write to.
+    Messages about the disk name ``scratch``.
 
     Raises:
         ShardError: The source cannot be read, the output cannot be written, or damage has to fail.
@@ -94,18 +90,11 @@ class _ShardWriter:
 
     def write_parts(self, writer: RecordWriter) -> dict[TableKind, FileEntry]:
         """Write the part of each table and reopen it; returns its size and hash once it is on the disk."""
-        self._rows.finish(
-            {column: column_values[self._records] for column, column_values in writer.locations().items()}
-        )
-        row_counts = {
-            "steps": self._rows.num_steps,
-            "episodes": self._rows.num_episodes,
-            "records": self._rows.num_records,
-        }
+        self._rows.finish({column: values[self._records] for column, values in writer.locations().items()})
         for kind, table in self.tables.items():
             table.finish()
             try:
-                open_table(self._folder / kind, kind, rows=row_counts[kind])
+                open_table(self._folder / kind, kind, rows=getattr(self._rows, f"num_{kind}"))
             except FormatError as error:
                 raise ShardError(f"{error}, reopened after it was written; is the disk sound?") from None
         return {kind: describe_durably(self._folder / kind) for kind in self.tables}
@@ -144,24 +133,13 @@ class _ShardWriter:
                 episode, status, instructions = None, "missing_frames", []
                 self._left_out.add(status, position, "no frame of any camera can be decoded")
             elif self._plan.success:
-                episode_columns = {**episode.episode, SUCCESS.name: episode_success(episode, self._plan.success)}
-                episode = replace(episode, episode=episode_columns)
-        self._rows.add(
-            episode,
-            position,
-            source_file=source_file,
-            status=status,
-            language=instructions,
-            robot=robot,
-            first_steps=start_steps,
-            cameras=cameras,
-        )
+                success = {SUCCESS.name: episode_success(episode, self._plan.success)}
+                episode = replace(episode, episode={**episode.episode, **success})
+        columns: dict[str, Any] = {"status": status, "language": instructions, "robot": robot, "cameras": cameras}
+        self._rows.add(episode, position, source_file=source_file, first_steps=start_steps, **columns)
 
     def _write_pairs(self, position: int, episode: Episode, writer: RecordWriter) -> tuple[list[int], list[int]]:
-        """Write the pairs of an episode; returns their first steps and cameras. Pairs of a corrupt frame are left out.
-
-        Only the encoded frames of one pair and of the steps in it are in memory.
-        """
+        """Write the pairs of an episode without a corrupt frame, one in memory; returns their first steps, cameras."""
         start_steps = first_steps(episode.num_steps, self._offsets[-1])
         stored_steps = {start_step + frame_offset for start_step in start_steps for frame_offset in self._offsets}
         source_frames = enumerate(episode.frames)
@@ -172,23 +150,17 @@ class _ShardWriter:
                 step, frame = next(source_frames)
                 if step in stored_steps:
                     encoded_frames[step] = self._convert(frame, self._plan.cameras[0], position, step)
-            frame_bytes = [
-                encoded_frame.data
-                for frame_offset in self._offsets
-                if (encoded_frame := encoded_frames[start_step + frame_offset]) is not None
-            ]
+            pair_frames = [encoded_frames[start_step + frame_offset] for frame_offset in self._offsets]
             del encoded_frames[start_step]
-            if len(frame_bytes) < len(self._offsets):
+            if None in pair_frames:
                 self._left_out.counts["pair_of_corrupt_frame"] += 1
                 continue
-            self._records.append(writer.write(encode_record(frame_bytes)))
+            self._records.append(writer.write(encode_record([frame.data for frame in pair_frames])))
             kept_starts.append(start_step)
         return kept_starts, [0] * len(kept_starts)
 
     def _write_frames(self, position: int, episode: Episode, writer: RecordWriter) -> tuple[list[int], list[int]]:
-        """Write all frames of an episode, camera after camera, unless all are holes.
-
-        Only the frames of one record are in memory.
+        """Write all frames of an episode, camera after camera, unless all are holes; one record is in memory.
 
         Returns:
             The step and the camera of each row of the table of records.
@@ -208,10 +180,8 @@ class _ShardWriter:
                     only_holes = False
                     self._records += [writer.write(HOLE) for _ in row_steps]
                 if not only_holes:
-                    record_number = -1 if record is None else writer.write(record)
-                    self._records += [
-                        record_number if is_present else writer.write(HOLE) for is_present in present_frames
-                    ]
+                    number = -1 if record is None else writer.write(record)
+                    self._records += [number if is_present else writer.write(HOLE) for is_present in present_frames]
                 row_steps += range(first_step, first_step + len(present_frames))
                 row_cameras += [camera_number] * len(present_frames)
         return ([], []) if only_holes else (row_steps, row_cameras)
@@ -226,36 +196,33 @@ class _ShardWriter:
         """Yield the frames of a record as they are stored, all of one size, None for a hole."""
         chunk_size = None
         for step, source_frame in enumerate(source_frames, first_step):
-            encoded_frame = (
-                None
-                if source_frame is None
-                else self._convert(source_frame, camera, position, step, required_size=chunk_size)
-            )
+            encoded_frame = self._convert(source_frame, camera, position, step, required_size=chunk_size)
             chunk_size = encoded_frame.size if chunk_size is None and encoded_frame is not None else chunk_size
             yield encoded_frame
 
     def _convert(
         self,
-        source_frame: SourceFrame | CorruptFrame,
+        source_frame: SourceFrame | CorruptFrame | None,
         camera: PlannedCamera,
         position: int,
         step: int,
         *,
         required_size: tuple[int, int] | None = None,
     ) -> EncodedFrame | None:
-        """Return the frame of a step as stored; None if it is corrupt, or not of the ``required_size``."""
+        """Return the frame of a step as stored; None for a hole, or if corrupt or not of the ``required_size``."""
+        if source_frame is None:
+            return None
         try:
             encoded_frame = camera.convert(source_frame)
+            size = _text(encoded_frame.size)
             if required_size not in (None, encoded_frame.size):
-                raise CorruptFrame(
-                    f"is {_text(encoded_frame.size)}, and the chunk begins with frames of {_text(required_size)}"
-                )
+                raise CorruptFrame(f"is {size}, and the chunk begins with frames of {_text(required_size)}")
         except CorruptFrame as error:
             detail = f"{camera.name}: {error}" if self._plan.layout == "frames" else str(error)
             self._left_out.add("corrupt_frame", position, detail, step=step)
             return None
         self._passed += encoded_frame.passed
-        self._sizes[camera.name][_text(encoded_frame.size)] += 1
+        self._sizes[camera.name][size] += 1
         return encoded_frame
 
     def status(

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from scipy.spatial.transform import Rotation
 
-from convert.errors import EXIT_USAGE
-from convert.registry.registry import load_registry
 from convert.run.command import main
 from stream.format.names import TableKind
 from stream.format.schema import feature_column
-from tests.fixtures.command import Result, run
+from tests.fixtures.command import run
 from tests.fixtures.datasets.converted_dataset import ConvertedDataset, open_converted
 from tests.fixtures.tfds_reference import Reference
 
 NAME, VERSION = "bridge_dataset", "1.0.0"
 EPISODES, STEPS, OFFSET = 25, 10, 5
 SPLITS = ("train", "val")
-SPEC = load_registry().dataset(NAME)
-
-Convert = Callable[..., ConvertedDataset]
 
 
 @pytest.fixture(scope="module")
@@ -54,22 +47,6 @@ def native(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Conve
     return open_converted(output, NAME, VERSION)
 
 
-@pytest.fixture
-def convert(shared_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Convert:
-    """Runs the command with further arguments into the same place, and opens what came out."""
-
-    def converted(*arguments: str) -> ConvertedDataset:
-        code = main([*common(shared_data, tmp_path / "out"), *arguments])
-        assert code == 0, capsys.readouterr().err
-        return open_converted(tmp_path / "out", NAME, VERSION)
-
-    return converted
-
-
-def common(source: Path, output: Path) -> list[str]:
-    return ["--datasets", NAME, "--source", str(source), "--output", str(output), "--num-workers", "1"]
-
-
 def images(features: Any, camera: str) -> list[bytes]:
     return list(features[f"steps/{camera}"].bytes_list.value)
 
@@ -78,6 +55,12 @@ def column(converted: ConvertedDataset, name: str, *, split: str, kind: TableKin
     table = getattr(converted.splits[split], kind)
     values: list[Any] = table[feature_column(kind, name) if kind == "steps" else name].to_pylist()
     return values
+
+
+def test_25_episodes_of_10_steps_give_125_pairs_in_each_split(native: ConvertedDataset) -> None:
+    counts = {name: (split.episodes, split.steps, split.records) for name, split in native.manifest.splits.items()}
+    assert counts == dict.fromkeys(SPLITS, (EPISODES, EPISODES * STEPS, 125))
+    assert native.manifest.left_out == {}
 
 
 @pytest.mark.parametrize("split", SPLITS)
@@ -100,21 +83,12 @@ def test_native_frames_are_byte_for_byte_those_of_the_tfrecord(
     assert native.manifest.image["transcoded"] == 0
 
 
+NUMBERS = ["action", "observation/state", "language_embedding", "reward", "discount"]
+OTHERS = ["is_first", "is_last", "is_terminal", "language_instruction"]
+
+
 @pytest.mark.parametrize("split", SPLITS)
-@pytest.mark.parametrize(
-    "name",
-    [
-        "action",
-        "observation/state",
-        "language_embedding",
-        "reward",
-        "discount",
-        "is_first",
-        "is_last",
-        "is_terminal",
-        "language_instruction",
-    ],
-)
+@pytest.mark.parametrize("name", NUMBERS + OTHERS)
 def test_every_step_has_the_values_that_tfds_decodes(
     native: ConvertedDataset, reference: Reference, split: str, name: str
 ) -> None:
@@ -136,50 +110,17 @@ def test_every_episode_has_the_metadata_that_tfds_decodes(
         assert column(native, name.removeprefix("/"), split=split, kind="episodes") == expected
 
 
-@pytest.mark.parametrize(
-    ("frames", "offsets"),
-    [("endpoints", (0, 5)), ("all", (0, 1, 2, 3, 4, 5)), ("stride:2", (0, 2, 4, 5)), ("fixed:3", (0, 3, 5))],
-)
-def test_records_hold_the_frames_that_were_asked_for(
-    convert: Convert, stored: dict[str, Any], frames: str, offsets: tuple[int, ...]
+def test_an_offset_of_0_6_seconds_is_three_steps_at_5_hz(
+    shared_data: Path, tmp_path: Path, stored: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    converted = convert("--frames", frames, "--image-size", "native", "--episodes", "train[:4]")
-    assert converted.manifest.records == 4 * (STEPS - OFFSET)
+    source = ["--datasets", NAME, "--source", str(shared_data), "--output", str(tmp_path), "--num-workers", "1"]
+    assert main([*source, "--offset", "0.6s", "--image-size", "native"]) == 0, capsys.readouterr().err
+    converted = open_converted(tmp_path, NAME, VERSION)
+    assert {name: split.records for name, split in converted.manifest.splits.items()} == dict.fromkeys(SPLITS, 175)
     for pair in converted.pairs:
         jpegs = images(stored[pair.episode_id], "observation/image_0")
-        assert pair.frames == [jpegs[pair.step + offset] for offset in offsets]
-    assert converted.manifest.parameters["frame_offsets"] == list(offsets)
-
-
-@pytest.mark.parametrize(
-    ("camera", "message"),
-    [
-        (
-            "wrist",
-            "bridge_dataset has no camera 'wrist'; "
-            "it has image_0 (primary), image_1 (secondary), image_2 (other), image_3 (other)",
-        ),
-        ("other", "bridge_dataset has 2 cameras with role other: image_2, image_3; name one"),
-    ],
-)
-def test_a_role_that_no_camera_or_more_than_one_has_is_refused(
-    shared_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], camera: str, message: str
-) -> None:
-    code = main([*common(shared_data, tmp_path / "out"), "--camera", camera])
-    assert Result(code, *capsys.readouterr()).error() == f"error: {message}"
-    assert code == EXIT_USAGE
-    assert not (tmp_path / "out").exists()
-
-
-def test_the_layout_frames_has_the_jpegs_of_all_cameras(convert: Convert, stored: dict[str, Any]) -> None:
-    converted = convert("--layout", "frames", "--cameras", "all", "--image-size", "native")
-    assert converted.manifest.records == 2 * EPISODES * 4 * STEPS
-    assert converted.manifest.image["transcoded"] == 0
-    for shard in converted.shards:
-        cameras = shard.records["camera"].to_pylist()
-        for record, (camera, frame) in enumerate(zip(cameras, shard.pairs, strict=True)):
-            jpegs = images(stored[frame.episode_id], f"observation/image_{camera}")
-            assert shard.frames(record) == [jpegs[frame.step]]
+        assert pair.offset == 3
+        assert pair.frames == [jpegs[pair.step], jpegs[pair.step + 3]]
 
 
 # Canonical spaces
@@ -191,10 +132,6 @@ def vectors(converted: ConvertedDataset, name: str) -> np.ndarray:
     return np.array(rows, np.float32).reshape(len(SPLITS) * EPISODES, STEPS, -1)
 
 
-def turns(angles: np.ndarray) -> Rotation:
-    return Rotation.from_euler("xyz", angles.reshape(-1, 3))
-
-
 def test_oxe_is_what_openvla_gives_and_octo_but_for_the_first_step(native: ConvertedDataset) -> None:
     actual = vectors(native, "action_oxe")
     with np.load(Path(__file__).parents[1] / "data" / "spaces" / "bridge_dataset.npz") as stored:
@@ -203,32 +140,6 @@ def test_oxe_is_what_openvla_gives_and_octo_but_for_the_first_step(native: Conve
     np.testing.assert_allclose(actual, openvla, rtol=0, atol=1e-5)
     np.testing.assert_allclose(actual[:, 1:], octo[:, 1:], rtol=0, atol=1e-5)
     assert np.isnan(actual[:, [0, -1]]).all() and np.isfinite(actual[:, 1:-1]).all()
-
-
-def test_eef_delta_integrated_over_an_episode_follows_the_stored_poses(native: ConvertedDataset) -> None:
-    delta, pose = vectors(native, "action_eef_delta"), vectors(native, "state_eef")
-    path = pose[:, 0, :3] + np.cumsum(delta[:, :-1, :3], axis=1)[:, -1]
-    np.testing.assert_allclose(path, pose[:, -1, :3], rtol=0, atol=1e-6)
-    turned = turns(pose[:, 0, 3:6])
-    for step in range(STEPS - 1):
-        turned = turns(delta[:, step, 3:6]) * turned
-    assert (turned * turns(pose[:, -1, 3:6]).inv()).magnitude().max() < 1e-5
-
-
-def test_stored_commands_are_metres_and_radians_about_the_axes_of_the_base(native: ConvertedDataset) -> None:
-    command, delta = vectors(native, "action"), vectors(native, "action_eef_delta")
-    # The arm lags behind, so the sums of an episode agree better than single steps.
-    for axes in (slice(0, 3), slice(3, 6)):
-        sent, created = (item[:, 1:-1, axes].sum(axis=1).ravel() for item in (command, delta))
-        assert np.corrcoef(sent, created)[0, 1] > 0.9
-        assert 0.7 < (sent @ created) / (sent @ sent) < 1.3
-
-
-def test_the_gripper_is_1_open_0_closed_in_action_and_state(native: ConvertedDataset) -> None:
-    action, state = vectors(native, "action_eef_delta")[:, :-1, 6], vectors(native, "state_eef")[..., 6]
-    assert set(np.unique(action)) <= {0, 1}
-    assert state.min() >= 0 and state.max() <= 1
-    assert state[:, 1:][action == 1].mean() > state[:, 1:][action == 0].mean() + 0.3
 
 
 def test_spaces_have_statistics_of_the_steps_that_have_an_action(native: ConvertedDataset) -> None:

@@ -18,6 +18,7 @@ from convert.errors import EXIT_DAMAGED, EXIT_USAGE
 from convert.run.command import main
 from convert.verify.command import main as verify
 from pairstream.export.command import main as export
+from pairstream.replay.contact_sheet import draw_sheets
 from pairstream.view.tracks import open_tracks
 from stream import make_loader
 from stream.adapters import lerobot as lerobot_adapter
@@ -25,10 +26,11 @@ from stream.base.depth_colours import colour_depth
 from stream.base.errors import ArgumentError, RecordError
 from stream.format.catalog import Catalog
 from stream.format.index import open_index
-from tests.fixtures.command import flip
+from tests.fixtures.command import flip, tree
 from tests.fixtures.datasets.rlds_dataset import RldsDataset, demo_episode, demo_features, png, write_dataset
 from tests.fixtures.faults.conversion_damage import edit_manifest
 
+Capture = pytest.CaptureFixture[str]
 LENGTHS = (7, 4, 9)
 CAMERAS: dict[str, dict[str, Any]] = {
     "far": {"path": "far", "kind": "depth", "role": "primary", "unit": "m"},
@@ -184,6 +186,14 @@ def test_depth_is_stored_after_colour_and_is_no_column(root: Path) -> None:
     assert {"far", "near", "raw", "packed", "bits"}.isdisjoint(steps)
 
 
+def test_depth_is_left_out_by_default(dataset: RldsDataset, tmp_path: Path) -> None:
+    for number, chosen in enumerate(([], ["--cameras", "all"], ["--cameras", "primary"])):
+        output = tmp_path / str(number)
+        assert main(arguments(dataset, output, *chosen)) == 0
+        assert manifest(output)["parameters"]["cameras"] == ["wide"]
+        assert "depth" not in manifest(output)["parameters"]
+
+
 @pytest.mark.parametrize(
     ("chosen", "cameras"), [("depth", DEPTH), ("depth/wrist", ["near"]), ("raw,wide", ["wide", "raw"])]
 )
@@ -207,7 +217,14 @@ def test_sizes_are_chosen_for_depth_alone_and_take_the_nearest_value(dataset: Rl
         np.testing.assert_array_equal(batch["depth/raw"][row, 0], depth(episode + 1, step, "raw", (12, 16))[1::2, 1::2])
 
 
-def test_verify_decodes_depth_and_the_doctor_looks_at_colour(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.long
+def test_workers_and_pieces_make_the_same_bytes(dataset: RldsDataset, root: Path, tmp_path: Path) -> None:
+    repeated = arguments(dataset, tmp_path, "--cameras", "all,depth")
+    assert main([*repeated, "--num-workers", "2"]) == EXIT_DAMAGED
+    assert tree(tmp_path) == tree(root)
+
+
+def test_verify_decodes_depth_and_the_doctor_looks_at_colour(root: Path, capsys: Capture) -> None:
     assert verify([str(root), "--deep"]) == 0
     assert doctor([str(root), "--frames", "50"]) in (0, 1)
     assert "frame_damaged" not in capsys.readouterr().out
@@ -218,7 +235,7 @@ def first_record(root: Path, camera: int) -> dict[str, int]:
     return next(row for row in table if row["camera"] == camera)
 
 
-def test_a_damaged_depth_map_is_named(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_depth_map_is_named(root: Path, tmp_path: Path, capsys: Capture) -> None:
     copy = Path(shutil.copytree(root, tmp_path / "copy"))
     path = first_record(copy, 1)
     shard = next((copy / FOLDER / "train").glob("*-00000-of-*.arrayrecord"))
@@ -231,7 +248,7 @@ def test_a_damaged_depth_map_is_named(root: Path, tmp_path: Path, capsys: pytest
 
 @pytest.mark.parametrize("changed", [{}, dict.fromkeys(("wide", *DEPTH))])
 def test_deep_verification_compares_kinds_with_the_manifest(
-    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], changed: dict[str, Any]
+    root: Path, tmp_path: Path, capsys: Capture, changed: dict[str, Any]
 ) -> None:
     """A manifest that calls depth colour, or colour depth, does not describe its records."""
     copy = Path(shutil.copytree(root, tmp_path / "copy"))
@@ -240,6 +257,14 @@ def test_deep_verification_compares_kinds_with_the_manifest(
     said = capsys.readouterr().out
     assert ("not a JPEG" in said) == ("near" not in changed)
     assert ("not a depth map" in said) == ("wide" in changed)
+
+
+def test_the_picture_of_a_batch_shows_depth(root: Path) -> None:
+    loader = open_loader(root, cameras=["wide", "near"], frames=[0, 1])
+    batch, refs = loader.batch_at(0), loader.describe(0)
+    (sheet,) = draw_sheets(batch, refs)
+    (without,) = draw_sheets({key: value for key, value in batch.items() if "depth" not in key}, refs)
+    assert sheet.size[0] > without.size[0]
 
 
 def test_the_tracks_of_an_episode_and_its_recording_have_depth(root: Path, tmp_path: Path) -> None:
@@ -262,8 +287,13 @@ def test_the_tracks_of_an_episode_and_its_recording_have_depth(root: Path, tmp_p
     assert {meter for (meter,) in recorded["DepthImage:meter"]} == {1000.0}
 
 
+def test_a_dry_run_tells_the_depth(dataset: RldsDataset, tmp_path: Path, capsys: Capture) -> None:
+    assert main(arguments(dataset, tmp_path, "--cameras", "wide,near", "--image-size", "12x12", "--dry-run")) == 0
+    assert "near 12x12, stretched from 24x32" in capsys.readouterr().out
+
+
 def test_numbers_of_an_unknown_unit_are_kept_with_a_warning(
-    dataset: RldsDataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    dataset: RldsDataset, tmp_path: Path, capsys: Capture
 ) -> None:
     unknown = {name: {**item, **({"unit": "unknown"} if "unit" in item else {})} for name, item in CAMERAS.items()}
     more = ("--cameras", "all,depth", "--episodes", "train[1:]")
@@ -294,12 +324,7 @@ def test_numbers_of_an_unknown_unit_are_kept_with_a_warning(
     ],
 )
 def test_what_cannot_be_depth_is_refused(
-    dataset: RldsDataset,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    more: tuple[str, ...],
-    fields: dict[str, Any],
-    message: str,
+    dataset: RldsDataset, tmp_path: Path, capsys: Capture, more: tuple[str, ...], fields: dict[str, Any], message: str
 ) -> None:
     changed = {name: {**item, **fields.get(name, {})} for name, item in CAMERAS.items()}
     if only := fields.get("only"):
@@ -335,7 +360,7 @@ def test_trainers_of_pictures_refuse_depth(root: Path) -> None:
         lerobot_adapter.loader(root, "demo", batch_size=4, split="train", cameras=["primary", "near"])
 
 
-def test_an_export_leaves_depth_out_and_says_so(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_export_leaves_depth_out_and_says_so(root: Path, tmp_path: Path, capsys: Capture) -> None:
     assert export([str(root), "--dataset", "demo", "--output", str(tmp_path / "out")]) == 0
     assert "not exported: depth (bits, far, near, packed, raw)" in capsys.readouterr().out
     info = json.loads((tmp_path / "out/meta/info.json").read_text())

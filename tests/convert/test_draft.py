@@ -18,6 +18,8 @@ from tests.fixtures.datasets.lerobot_dataset import DATA
 from tests.fixtures.datasets.own_files import write_files
 from tests.fixtures.datasets.rlds_dataset import demo_episode, write_dataset
 
+Capture = pytest.CaptureFixture[str]
+
 
 @pytest.fixture(params=["python", "lerobot", "rlds"])
 def source_arguments(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
@@ -32,7 +34,7 @@ def source_arguments(request: pytest.FixtureRequest, tmp_path: Path) -> list[str
 
 
 def test_what_is_printed_is_what_the_dataset_says_of_itself(
-    source_arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    source_arguments: list[str], tmp_path: Path, capsys: Capture
 ) -> None:
     assert draft(source_arguments) == 0
     config = tmp_path / "mine.yaml"
@@ -50,14 +52,14 @@ def test_what_is_printed_is_what_the_dataset_says_of_itself(
     assert main([*options, *source_arguments[1:]]) == 0
 
 
-def test_json_has_the_same_fields(source_arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_has_the_same_fields(source_arguments: list[str], capsys: Capture) -> None:
     assert draft([*source_arguments, "--json"]) == 0
     (entry,) = json.loads(capsys.readouterr().out)["datasets"].values()
     assert entry["source"] == source_arguments[0]
     assert entry["cameras"] and entry["action"]
 
 
-def test_comments_stand_where_a_person_decides(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_comments_stand_where_a_person_decides(tmp_path: Path, capsys: Capture) -> None:
     _, source, *more = write_files(tmp_path, files=1)
     assert draft([source, *more]) == 0
     text = capsys.readouterr().out
@@ -76,14 +78,14 @@ def test_comments_stand_where_a_person_decides(tmp_path: Path, capsys: pytest.Ca
         ("rlds:/no/such", "no dataset_info.json, nor a version with it; tried /no/such"),
     ],
 )
-def test_a_wrong_place_is_one_error(wrong_path: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_place_is_one_error(wrong_path: str, message: str, capsys: Capture) -> None:
     assert draft([wrong_path]) == EXIT_USAGE
     error = capsys.readouterr().err
     assert message in error or "no such file" in error
     assert error.count("\n") == 1
 
 
-def test_a_dataset_without_a_camera_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dataset_without_a_camera_is_refused(tmp_path: Path, capsys: Capture) -> None:
     _, source, *more = write_files(tmp_path, files=1)
     module = Path(source.split(":")[1])
     module.write_text(module.read_text().replace('"front": stored[f"front{number}"], ', ""))
@@ -91,7 +93,7 @@ def test_a_dataset_without_a_camera_is_refused(tmp_path: Path, capsys: pytest.Ca
     assert "has no camera; a camera is a feature of the steps with pictures" in capsys.readouterr().err
 
 
-def test_features_with_the_form_of_depth_maps_are_a_comment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_features_with_the_form_of_depth_maps_are_a_comment(tmp_path: Path, capsys: Capture) -> None:
     _, source, *more = write_files(tmp_path, files=1)
     module = Path(source.split(":")[1])
     depth = '"depth": stored[f"front{number}"][..., 0].astype(np.uint16), "state"'
@@ -101,9 +103,7 @@ def test_features_with_the_form_of_depth_maps_are_a_comment(tmp_path: Path, caps
     assert f"      {line}" in capsys.readouterr().out.splitlines()
 
 
-def test_attributes_are_listed_and_an_action_is_proposed_by_its_name(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_attributes_are_listed_and_an_action_is_proposed_by_its_name(tmp_path: Path, capsys: Capture) -> None:
     with h5py.File(tmp_path / "a.hdf5", "w") as file:
         file["demo_0/front"] = np.zeros((3, 16, 16, 3), np.uint8)
         file["demo_0/joint_cmd"] = np.zeros((3, 7))

@@ -27,6 +27,7 @@ from tests.fixtures.datasets.lerobot_dataset import edit_info
 from tests.fixtures.datasets.numbered_lerobot import CAMERA, LENGTHS, V2, V3, read_rows, write_numbered, write_rows
 from tests.fixtures.datasets.rlds_dataset import png
 
+Capture = pytest.CaptureFixture[str]
 DEPTH = "observation.images.front_depth"
 SHAPE = (48, 64)
 CODES = {"video.depth_min": 0.01, "video.depth_max": 10.0, "video.shift": 3.5, "video.use_log": True}
@@ -130,16 +131,14 @@ def test_codes_of_12_bits_become_the_millimetres_that_lerobot_gives(
     ("codec", "pixels", "most"),
     [("ffv1", "gray16le", 65535), ("libx265", "gray12le", 4095), ("png", "gray16be", 60000)],
 )
-def test_plain_numbers_of_a_video_are_kept(
-    codec: str, pixels: str, most: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_plain_numbers_of_a_video_are_kept(codec: str, pixels: str, most: int, tmp_path: Path, capsys: Capture) -> None:
     folder = add_video(write_numbered(tmp_path / "mine"), codec=codec, pixels=pixels, most=most, about={})
     assert convert(folder, tmp_path / "out", "--cameras", "all,depth") == 0
     assert "nobody says the unit of depth in front_depth" in capsys.readouterr().err
     compare(tmp_path / "out", lambda episode, step: values(episode, step, most), "3.0.0")
 
 
-def test_a_unit_is_declared_as_other_facts_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_unit_is_declared_as_other_facts_are(tmp_path: Path, capsys: Capture) -> None:
     folder = add_video(write_numbered(tmp_path / "mine"), codec="ffv1", pixels="gray16le", most=9000, about={})
     config = tmp_path / "mine.yaml"
     camera = "{unit: null, scale: 0.5, role: wrist}"
@@ -180,7 +179,7 @@ def test_depth_is_left_out_by_default_and_its_files_may_be_missing(tmp_path: Pat
     ("about", "channels"), [({"video.pix_fmt": "yuv420p"}, 1), ({"video.pix_fmt": "gray"}, 1), ({}, 3)]
 )
 def test_a_picture_of_depth_is_left_out_and_said(
-    about: dict[str, Any], channels: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    about: dict[str, Any], channels: int, tmp_path: Path, capsys: Capture
 ) -> None:
     folder = write_numbered(tmp_path / "mine")
     declare(folder, "video", about, channels=channels)
@@ -220,9 +219,7 @@ def test_a_code_of_more_than_12_bits_is_damage(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_codes_without_a_range_are_refused(
-    wrong: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_codes_without_a_range_are_refused(wrong: dict[str, Any], tmp_path: Path, capsys: Capture) -> None:
     folder = write_numbered(tmp_path / "mine")
     declare(folder, "video", {"is_depth_map": True, **wrong})
     assert convert(folder, tmp_path / "out") == EXIT_USAGE

@@ -157,47 +157,36 @@ def test_what_only_a_conversion_can_change_is_named_and_parameters_stay(folder: 
     assert read_manifest(folder).parameters == before.parameters
 
 
-def _leftovers(folder: Path, after: Path) -> None:
-    Journal(folder).make()
-    (folder / FOLDER / f"{MANIFEST}.lock").touch()
-    stage = folder / FOLDER / f"{MANIFEST}.{machine()}-1-abcd.tmp"
-    stage.mkdir()
-    (stage / table_file("steps")).write_bytes(b"half of a ta")
+KILLED = ("before anything", "withdrawn", "one split placed", "all placed", "journal left", "under the old manifest")
 
 
-def _place(*names: str) -> Callable[[Path, Path], None]:
-    def place(folder: Path, after: Path) -> None:
-        for name in names:
-            shutil.copy(after / name, folder / name)
+def leave(folder: Path, after: Path, killed: str) -> None:
+    """Make a folder, of which ``after`` is a copy that was reindexed, as a kill leaves it."""
+    moment = KILLED.index(killed)
+    if killed != "under the old manifest":
+        Journal(folder).make()
+        (folder / FOLDER / f"{MANIFEST}.lock").touch()
+        stage = folder / FOLDER / f"{MANIFEST}.{machine()}-1-abcd.tmp"
+        stage.mkdir()
+        (stage / table_file("steps")).write_bytes(b"half of a ta")
+        if moment > 0:
+            Journal(folder).withdraw()
+    for split in {2: ["train"], 3: ["train", "val"], 4: ["train", "val"], 5: ["train"]}.get(moment, []):
+        shutil.copy(after / split / table_file("steps"), folder / split)
+    if killed == "journal left":
+        shutil.copy(after / MANIFEST_NAME, folder)
 
-    return place
 
-
-ACTS: list[Callable[[Path, Path], None]] = [
-    _leftovers,
-    lambda folder, after: Journal(folder).withdraw(),
-    _place("train/steps.arrow"),
-    _place("val/steps.arrow"),
-    _place(MANIFEST_NAME),
-]
-"""What a command does one after the other to a folder, of which there is a copy that was reindexed."""
-
-
-@pytest.mark.parametrize(
-    "acts",
-    [*(ACTS[: number + 1] for number in range(len(ACTS))), [_place("train/steps.arrow")]],
-    ids=["leftovers", "withdrawn", "a split placed", "all placed", "journal left", "placed under the old manifest"],
-)
+@pytest.mark.parametrize("killed", KILLED)
 @pytest.mark.parametrize("onward", [True, False], ids=["the same registry", "the old registry"])
 def test_a_kill_at_any_moment_is_mended_by_running_it_again(
-    acts: list[Callable[[Path, Path], None]], onward: bool, folder: Path, reindex: Command, tmp_path: Path
+    killed: str, onward: bool, folder: Path, reindex: Command, tmp_path: Path
 ) -> None:
     before = contents(folder)
     after = Path(shutil.copytree(folder, tmp_path / "after" / DATASET / "1.0.0"))
     changed = {"state": NEW_STATE}
     assert reindex(root=after, **changed).code == 0
-    for act in acts:
-        act(folder, after)
+    leave(folder, after, killed)
     result = reindex(**(changed if onward else {}))
     assert result.code == 0, result.err
     assert contents(folder) == (contents(after) if onward else before)

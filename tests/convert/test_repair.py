@@ -16,6 +16,7 @@ from convert.verify.command import verify_root
 from tests.fixtures.command import tree
 from tests.fixtures.datasets.rlds_dataset import RldsDataset, demo_episode, demo_features, serialise, write_dataset
 
+Capture = pytest.CaptureFixture[str]
 STEM = "train-00000-of-00002"
 SPLIT = "demo/1.0.0/train"
 SHARD = f"{SPLIT}/{STEM}.arrayrecord"
@@ -36,7 +37,7 @@ def command(dataset: RldsDataset, tmp_path: Path) -> list[str]:
 
 
 @pytest.fixture
-def complete(command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
+def complete(command: list[str], tmp_path: Path, capsys: Capture) -> dict[str, str]:
     """Convert the dataset, and return its files with their hashes."""
     assert main(command) == 0
     capsys.readouterr()
@@ -49,11 +50,7 @@ def check_nothing_replaced(output: Path, complete: dict[str, str], *, lost: str)
 
 
 def test_a_repair_gives_the_bytes_of_the_manifest_or_changes_nothing(
-    command: list[str],
-    complete: dict[str, str],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    command: list[str], complete: dict[str, str], tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     output = tmp_path / "out"
     (output / SHARD).unlink()
@@ -76,11 +73,7 @@ def test_a_repair_gives_the_bytes_of_the_manifest_or_changes_nothing(
 
 
 def test_a_repair_from_another_source_file_of_the_same_size_names_that_file_and_changes_nothing(
-    dataset: RldsDataset,
-    command: list[str],
-    complete: dict[str, str],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    dataset: RldsDataset, command: list[str], complete: dict[str, str], tmp_path: Path, capsys: Capture
 ) -> None:
     output, source = tmp_path / "out", dataset.shard(count=2)
     converted = source.read_bytes()
@@ -103,11 +96,7 @@ def test_a_repair_from_another_source_file_of_the_same_size_names_that_file_and_
 
 
 def test_a_lost_index_that_is_merged_to_other_bytes_is_an_error_that_changes_nothing(
-    command: list[str],
-    complete: dict[str, str],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    command: list[str], complete: dict[str, str], tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     output = tmp_path / "out"
     (output / TABLE).unlink()

@@ -182,7 +182,7 @@ def _features(split: SplitTables) -> dict[str, Feature]:
 
 
 def _feature(feature_path: str, level: Any, column: pa.Field) -> Feature:
-    """Return the feature of a column, see ``convert.shard.columns.arrow_field``."""
+    """Return the feature of a column, see ``convert.shard.part_rows.arrow_field``."""
     value_type, field_metadata = column.type, column.metadata or {}
     num_sequences = 0
     while pa.types.is_large_list(value_type) or pa.types.is_list(value_type):

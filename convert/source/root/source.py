@@ -201,7 +201,7 @@ def _plain(frame: memoryview | ChunkFrame) -> SourceFrame:
 
 
 def _column(feature: Feature, chunks: pa.ChunkedArray, num_rows: int) -> Column:
-    """Return the column of an episode: the inverse of ``convert.shard.columns.arrow_array``."""
+    """Return the column of an episode: the inverse of ``convert.shard.part_rows.arrow_array``."""
     array = chunks.combine_chunks()
     if num_rows and array.null_count == num_rows:
         return absent_column(feature, num_rows)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from typing import get_args
 
 import numpy as np
 import pyarrow as pa
@@ -58,49 +57,6 @@ def test_oxe_is_what_the_transform_gives(name: str) -> None:
     actual = derive_vector(inputs(name), vector)
     np.testing.assert_array_equal(np.isnan(actual), np.isnan(expected))
     np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-5)
-
-
-def test_octo_gives_the_same_but_for_the_first_step_of_bridge_dataset() -> None:
-    differ, missing = [], []
-    for name, (space, _) in SPACES.items():
-        assert space.follows == "openvla"
-        if f"{name}|octo" not in golden():
-            missing.append(name)
-        elif not np.array_equal(golden()[f"{name}|octo"], golden()[f"{name}|openvla"], equal_nan=True):
-            differ.append(name)
-    assert (differ, sorted(missing)) == (["bridge_dataset"], ["bridge", "droid", "robonet"])
-    first = np.cumsum([0, *golden()["lengths"][:-1]])
-    octo, openvla = (np.delete(golden()[f"bridge_dataset|{project}"], first, axis=0) for project in ("octo", "openvla"))
-    np.testing.assert_array_equal(octo, openvla)
-
-
-@pytest.mark.parametrize("name", DATASETS)
-def test_a_known_gripper_is_from_0_closed_to_1_open(name: str) -> None:
-    spec = DATASETS[name]
-    for column, vector in mapped_vectors(spec).items():
-        space = spec.spaces["eef_delta" if column.endswith("eef_delta") else "eef"]
-        if column not in ("action_eef_delta", "state_eef") or "gripper" in space.unknown_units:
-            continue
-        term, sides = vector.terms[-1], []
-        for part in (*spec.action, *spec.state):
-            if (
-                part.gripper
-                and part.path == term.path
-                and set(term.select or ()) <= set(part.select or range(part.dims))
-            ):
-                sides = [part.gripper.open, part.gripper.closed]
-        if sides:
-            ends = np.array(sides, np.float32)[:, None]
-            rows = Rows.of(np.array([0, 1]), None)
-            for operation in term.then:
-                ends = OPERATIONS[operation.name](ends, rows, operation.values)
-            assert ends[:, 0].tolist() == [1, 0], column
-        else:
-            assert term.pad, column
-
-
-def test_every_operation_of_the_registry_exists() -> None:
-    assert set(OPERATIONS) == set(get_args(OperationName))
 
 
 def test_steps_of_other_episodes_are_never_seen() -> None:

@@ -11,13 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from convert.index import statistics
 from convert.index.derived import part_names, vector_field
 from convert.index.statistics import split_statistics
 from convert.registry.dataset import Part
 from stream.base.errors import FormatError
 from stream.format.manifest import Statistics
-from stream.format.names import DerivedName, table_file
+from stream.format.names import table_file
 from stream.format.schema import STEP_FIELDS
 from stream.format.statistics import describe_values
 from tests.fixtures.datasets.arrow_part import write_part
@@ -65,21 +64,6 @@ def test_the_statistics_are_numpys_in_float64(rows: int, tmp_path: Path) -> None
             q99=nine_digits(np.quantile(complete_bytes, 0.99, axis=0)),
         )
     }
-
-
-@pytest.mark.parametrize("block", [1, 12, 13, 24, 100])
-def test_the_statistics_are_those_of_all_blocks_that_are_read(
-    block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    values = np.random.default_rng(0).normal(size=(57, 3)).astype(np.float32)
-    folder = write_steps(tmp_path, action=values, state=values[:, :1])
-    vectors: dict[DerivedName, tuple[Part, ...]] = {"action": parts_of(3), "state": parts_of(1)}
-    monkeypatch.setattr(statistics, "_BLOCK", block)
-    actual = split_statistics(folder, vectors)
-    for name, vector in vectors.items():
-        mine = values[:, : len(part_names(vector))]
-        assert actual[name].mean == nine_digits(mine.astype(np.float64).mean(0))
-        assert (actual[name].min, actual[name].max) == (nine_digits(mine.min(0)), nine_digits(mine.max(0)))
 
 
 @given(arrays.arrays(np.float32, st.integers(1, 300), elements=st.floats(width=32)))

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from convert.errors import ConflictError, ConvertError, ShardError
-from convert.journal.journal import FOLDER, Journal, check_parameters, part_file
+from convert.journal.journal import FOLDER, Journal, part_file
 from convert.journal.status import QuarantineEntry, ShardStatus
 from convert.storage.durable import write_durably, writing
 from convert.storage.staging import machine
@@ -135,10 +135,6 @@ def test_other_parameters_are_refused_and_each_that_differs_is_named(journal: Jo
     assert journal.parameters() == PARAMETERS
 
 
-def test_parameters_are_compared_as_json_keeps_them(tmp_path: Path) -> None:
-    check_parameters({"columns": ["a"], "size": 1}, {"columns": ("a",), "size": 1}, location=str(tmp_path))
-
-
 def test_nothing_was_begun_in_an_empty_folder(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     assert journal.parameters() is None
@@ -207,18 +203,6 @@ def test_what_a_killed_process_was_writing_is_removed_by_the_next_that_looks(
     assert temporaries(journal) == []
 
 
-def test_what_a_killed_process_was_writing_is_removed_by_the_next_that_converts(
-    journal: Journal, holder: subprocess.Popen[str]
-) -> None:
-    leave_stage(journal, "train-00001-of-00002")
-    holder.kill()
-    holder.wait()
-    with journal.lock(STEM) as mine, journal.stage(STEM) as folder:
-        assert mine
-        assert [path.name for path in folder_of(journal).glob(f"{STEM}.*.tmp")] == [folder.name]
-        assert "train-00001-of-00002" in temporaries(journal)
-
-
 def test_the_lock_is_waited_for_if_that_is_wanted(journal: Journal, holder: subprocess.Popen[str]) -> None:
     claimed = threading.Event()
 
@@ -246,28 +230,15 @@ def test_files_of_a_split_whose_name_has_a_dot_are_not_taken_for_those_of_anothe
         assert folder.exists()
 
 
-def test_files_that_another_machine_is_writing_stay_though_their_lock_is_not_seen_here(journal: Journal) -> None:
+def test_files_of_another_machine_whose_lock_is_not_seen_here_are_removed_after_a_day(journal: Journal) -> None:
     reference = leave_stage(journal, STEM, host="another")
     journal.remove_stale()
     with journal.lock(STEM) as mine:
         assert mine
         assert reference.exists()
-
-
-def test_files_that_another_machine_left_a_day_ago_are_removed(journal: Journal) -> None:
-    reference = leave_stage(journal, STEM, host="another")
     os.utime(reference, (time.time() - 25 * 3600,) * 2)
     journal.remove_stale()
     assert not reference.exists()
-
-
-def test_nothing_but_temporaries_is_ever_stale(journal: Journal) -> None:
-    journal.finish(make_status())
-    before = sorted(os.listdir(folder_of(journal)))
-    journal.remove_stale()
-    with journal.lock(STEM):
-        pass
-    assert sorted(set(os.listdir(folder_of(journal))) - {f"{STEM}.lock"}) == before
 
 
 def test_a_journal_that_another_process_removes_meanwhile_is_no_error(journal: Journal) -> None:
@@ -346,13 +317,6 @@ def test_a_status_without_the_file_of_the_records_is_none(journal: Journal) -> N
     del status["entry"]["file"]
     (folder_of(journal) / f"{STEM}.status.json").write_text(json.dumps(status))
     assert journal.status(STEM) is None
-
-
-def test_stages_of_one_owner_are_different_folders_and_end_with_their_context(journal: Journal) -> None:
-    with journal.stage(STEM) as first, journal.stage(STEM) as second:
-        assert first != second
-        assert first.is_dir() and second.is_dir()
-    assert temporaries(journal) == []
 
 
 def test_a_withdrawn_manifest_waits_in_the_journal(journal: Journal) -> None:

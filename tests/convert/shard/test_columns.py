@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 import tensorflow_datasets as tfds
 
-from convert.shard.columns import arrow_array, arrow_field
+from convert.shard.part_rows import arrow_array, arrow_field
 from convert.source.episode import Column, Episode, absent_column
 from convert.source.features import Feature
 from convert.source.rlds.metadata import flatten_features
@@ -120,52 +120,6 @@ def test_the_shape_and_dtype_of_a_feature_are_in_the_metadata(tmp_path: Path) ->
 )
 def test_columns_have_the_type_of_the_feature(path: str, kind: pa.DataType) -> None:
     assert arrow_field(LEAVES[path]).type == kind
-
-
-@pytest.mark.parametrize("path", ["steps/float32", "steps/vector", "steps/matrix", "steps/int64", "steps/zlib_double"])
-def test_numbers_are_mapped_from_the_file_without_a_copy(path: str, parsed: list[Episode], tmp_path: Path) -> None:
-    feature = LEAVES[path]
-    before = pa.total_allocated_bytes()
-    table = write_and_open(tmp_path / "x.arrow", feature, [column_of(episode, feature) for episode in parsed] * 500)
-    (chunk,) = table.column(0).chunks
-    values = chunk.values if feature.shape else chunk
-    numbers = values.to_numpy(zero_copy_only=True)
-    assert numbers.nbytes > 15_000
-    assert pa.total_allocated_bytes() - before < 1000
-    assert not numbers.flags.writeable
-    assert numbers.ctypes.data % numbers.dtype.itemsize == 0
-
-
-def test_a_file_has_one_record_batch(parsed: list[Episode], tmp_path: Path) -> None:
-    feature = LEAVES["steps/text"]
-    chunked = pa.concat_tables(
-        pa.Table.from_arrays(
-            [arrow_array(feature, [column_of(episode, feature)])], schema=pa.schema([arrow_field(feature)])
-        )
-        for episode in parsed
-    )
-    write_part(tmp_path / "x.arrow", chunked)
-    with pa.memory_map(str(tmp_path / "x.arrow")) as source:
-        reader = pa.ipc.open_file(source)
-        assert reader.num_record_batches == 1
-        assert reader.read_all().column(0).to_pylist() == chunked.column(0).to_pylist()
-
-
-def test_the_same_columns_give_the_same_bytes(parsed: list[Episode], tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        features = list(LEAVES.values())
-        for feature in features:
-            write_and_open(tmp_path / f"{name}.{features.index(feature)}", feature, [column_of(parsed[0], feature)])
-    for index in range(len(LEAVES)):
-        assert (tmp_path / f"a.{index}").read_bytes() == (tmp_path / f"b.{index}").read_bytes()
-
-
-def test_a_table_is_read_by_any_arrow_reader_with_texts_as_categories(parsed: list[Episode], tmp_path: Path) -> None:
-    texts = LEAVES["steps/text"]
-    write_and_open(tmp_path / "x.arrow", texts, [column_of(parsed[0], texts)] * 2)
-    with pa.ipc.open_file(tmp_path / "x.arrow") as reader:
-        column = reader.read_all().column("text").combine_chunks()
-    assert len(column.dictionary) == len(set(column.to_pylist()))
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@ import io
 import struct
 import time
 import zlib
-from pathlib import Path
 from typing import Any, Literal
 
 import cv2
@@ -251,16 +250,10 @@ def test_a_png_with_a_flipped_bit_is_corrupt_or_the_same_picture() -> None:
         np.testing.assert_array_equal(pixels, NOISE)
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        png_that_claims(60_000, 60_000),
-        jpeg_that_claims(60_000, 60_000),
-        png_that_claims(0, 10),
-        png_that_claims(2**31 - 1, 1),
-    ],
-    ids=["png", "jpeg", "empty", "wide"],
-)
+IMPOSSIBLE = [png_that_claims(60_000, 60_000), png_that_claims(0, 10), png_that_claims(2**31 - 1, 1)]
+
+
+@pytest.mark.parametrize("data", [*IMPOSSIBLE, jpeg_that_claims(60_000, 60_000)], ids=["png", "empty", "wide", "jpeg"])
 def test_an_image_that_claims_an_impossible_size_is_refused_at_once(data: bytes) -> None:
     started = time.thread_time()
     with pytest.raises(CorruptFrame, match=r"image claims \d+x\d+; more than 67108864 pixels or none"):
@@ -272,10 +265,7 @@ def test_an_image_that_claims_an_impossible_size_is_refused_at_once(data: bytes)
 def test_a_chunk_that_claims_gigabytes_takes_no_memory(kind: bytes) -> None:
     valid_root = png(NOISE)
     crafted = valid_root[:33] + struct.pack(">I", 0xFFFFFF00) + kind + valid_root[33:]
-    with (
-        memory_limit(1 << 30),
-        pytest.raises(CorruptFrame, match="the chunk at byte 33 claims 4,294,967,040 bytes"),
-    ):
+    with memory_limit(1 << 30), pytest.raises(CorruptFrame, match="the chunk at byte 33 claims 4,294,967,040 bytes"):
         convert(crafted)
 
 
@@ -330,19 +320,12 @@ def test_a_size_before_the_real_header_is_not_believed() -> None:
             convert(b"\x89PNG\r\n\x1a\n" + first + hidden)
 
 
-@pytest.mark.parametrize(
-    "frame",
-    [
-        np.zeros((4, 4, 3), np.float32),
-        np.zeros((4,), np.uint8),
-        np.zeros((2, 4, 4, 3), np.uint8),
-        np.zeros((0, 4, 3), np.uint8),
-        np.zeros((4, 4, 0), np.uint8),
-    ],
-)
-def test_a_raw_frame_that_is_no_picture_is_corrupt(frame: np.ndarray) -> None:
+@pytest.mark.parametrize("shape", [(4,), (2, 4, 4, 3), (0, 4, 3), (4, 4, 0)])
+def test_a_raw_frame_that_is_no_picture_is_corrupt(shape: tuple[int, ...]) -> None:
     with pytest.raises(CorruptFrame, match="raw frame"):
-        convert(frame)
+        convert(np.zeros(shape, np.uint8))
+    with pytest.raises(CorruptFrame, match="raw frame is float32"):
+        convert(np.zeros((4, 4, 3), np.float32))
 
 
 def test_bytes_of_another_kind_are_named_by_how_they_start() -> None:
@@ -383,23 +366,3 @@ def test_damage_is_reported_by_the_exception_only(capfd: pytest.CaptureFixture[s
         with pytest.raises(CorruptFrame):
             convert(data[: len(data) // 2])
     assert "WARN" not in capfd.readouterr().err
-
-
-def test_frames_of_real_episodes_pass_through(shared_data: Path) -> None:
-    from convert.source.rlds.dataset import find_dataset
-    from convert.source.rlds.parser import EpisodeParser
-    from convert.source.rlds.record_files import TFRecordFile
-
-    source = find_dataset([str(shared_data)], "bridge_dataset", "1.0.0")
-    shard = source.shards("train")[0]
-    parser = EpisodeParser([source.features["steps/observation/image_0"]], ())
-    with open(shard.path, "rb") as file:
-        record = next(iter(TFRecordFile(file, name=shard.name, size=shard.bytes)))
-    assert isinstance(record, bytes)
-    for frame in parser.parse(record).frames:
-        assert isinstance(frame, bytes)
-        assert convert(frame) == EncodedFrame(data=frame, size=(64, 64), source_size=(64, 64), passed=True)
-
-
-def test_opencv_stays_on_one_thread() -> None:
-    assert cv2.getNumThreads() == 1

@@ -28,13 +28,6 @@ def hold(base: Path) -> subprocess.Popen[str]:
     )
 
 
-def test_a_folder_is_gone_after_its_use(tmp_path: Path) -> None:
-    with stage(tmp_path) as folder:
-        (folder / "file").write_text("x")
-        assert folder.parent == tmp_path
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_folder_in_use_is_left_alone_and_that_of_a_killed_process_is_removed(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     with hold(tmp_path) as process:

@@ -37,11 +37,7 @@ DAMAGED: dict[str, tuple[bytes, dict[str, int], list[str]]] = {
     "empty": (b"", {"unreadable": 3}, ["unreadable"] * 3),
     "one more": (WHOLE + encode_tfrecord(b""), {"undeclared": 1}, ["ok", "ok", "ok"]),
     "more bytes": (WHOLE + b"\0" * 99, {"undeclared": 1}, ["ok", "ok", "ok"]),
-    "no episode": (
-        b"".join([encode_tfrecord(b"\xff\xff"), WHOLE[FIRST:]]),
-        {"malformed": 1},
-        ["malformed", "ok", "ok"],
-    ),
+    "no episode": (encode_tfrecord(b"\xff\xff") + WHOLE[FIRST:], {"malformed": 1}, ["malformed", "ok", "ok"]),
 }
 
 

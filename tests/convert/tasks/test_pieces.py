@@ -16,14 +16,14 @@ from convert.journal.status import ShardStatus
 from convert.plan import Conversion, ConvertConfig
 from convert.run.command import main
 from convert.shard.images import FramePolicy
-from convert.tasks.pieces import join_pieces
-from convert.tasks.shard import convert_shard
+from convert.tasks.shard import convert_shard, join_pieces
 from tests.fixtures.command import start, tree, wait_until, write_damaged_dataset
 from tests.fixtures.datasets.rlds_dataset import RldsDataset, convert_dataset, demo_episode, write_dataset
 from tests.fixtures.same_conversion import arguments, lerobot_arguments
 
 NATIVE = ConvertConfig(policy=FramePolicy(size=None))
 STEM = "train-00000-of-00001"
+IN_PIECES = "tests.fixtures.convert_in_pieces"
 
 
 @pytest.fixture
@@ -33,34 +33,28 @@ def in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("convert.jobs._LEAST_FRAMES", 1)
 
 
-@pytest.fixture(scope="module")
-def damaged(tmp_path_factory: pytest.TempPathFactory) -> RldsDataset:
-    return write_damaged_dataset(tmp_path_factory.mktemp("source"))
+@pytest.fixture(scope="module", params=["rlds", "lerobot", "video"])
+def command(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Return the command that converts a dataset, but for its output."""
+    folder = tmp_path_factory.mktemp("source")
+    if request.param == "rlds":
+        options = arguments(write_damaged_dataset(folder), Path("out"))
+        start = options.index("--output")
+        return options[:start] + options[start + 2 :]
+    return lerobot_arguments(folder) + (["--codec", "h264", "--gop", "3"] if request.param == "video" else [])
 
 
 @pytest.fixture(scope="module")
-def lerobot(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    return lerobot_arguments(tmp_path_factory.mktemp("lerobot"))
+def at_once(command: list[str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Return the files of the dataset that is converted without cuts."""
+    output = tmp_path_factory.mktemp("at-once")
+    assert main([*command, "--output", str(output), "--num-workers", "1"]) == EXIT_DAMAGED
+    return tree(output)
 
 
-@pytest.fixture(scope="module")
-def at_once(
-    damaged: RldsDataset, lerobot: list[str], tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, dict[str, str]]:
-    """Return the files of each dataset that is converted without cuts."""
-    actual = {}
-    for name, command in commands(damaged, lerobot).items():
-        output = tmp_path_factory.mktemp("at-once")
-        assert main([*command, "--output", str(output), "--num-workers", "1"]) == EXIT_DAMAGED
-        actual[name] = tree(output)
-    return actual
-
-
-def commands(damaged: RldsDataset, lerobot: list[str]) -> dict[str, list[str]]:
-    rlds = arguments(damaged, Path("out"))
-    path = rlds.index("--output")
-    rlds = rlds[:path] + rlds[path + 2 :]
-    return {"rlds": rlds, "lerobot": lerobot, "video": [*lerobot, "--codec", "h264", "--gop", "3"]}
+@pytest.fixture
+def into(command: list[str], tmp_path: Path) -> list[str]:
+    return [*command, "--output", str(tmp_path)]
 
 
 def cut(conversion: Conversion) -> list[ShardJob]:
@@ -70,96 +64,62 @@ def cut(conversion: Conversion) -> list[ShardJob]:
     return jobs
 
 
-@pytest.mark.parametrize("name", ["rlds", "lerobot", "video"])
 def test_pieces_give_what_shards_give(
-    in_pieces: None,
-    damaged: RldsDataset,
-    lerobot: list[str],
-    at_once: dict[str, dict[str, str]],
-    tmp_path: Path,
-    name: str,
+    at_once: dict[str, str], in_pieces: None, into: list[str], tmp_path: Path
 ) -> None:
-    arguments = [*commands(damaged, lerobot)[name], "--output", str(tmp_path), "--num-workers", "1"]
-    assert main(arguments) == EXIT_DAMAGED
-    assert tree(tmp_path) == at_once[name]
+    assert main([*into, "--num-workers", "1"]) == EXIT_DAMAGED
+    assert tree(tmp_path) == at_once
 
 
-@pytest.mark.parametrize("name", ["rlds", "lerobot", "video"])
 def test_tasks_that_share_the_pieces_of_a_shard_give_what_one_process_gives(
-    in_pieces: None,
-    damaged: RldsDataset,
-    lerobot: list[str],
-    at_once: dict[str, dict[str, str]],
-    tmp_path: Path,
-    name: str,
+    at_once: dict[str, str], in_pieces: None, into: list[str], tmp_path: Path
 ) -> None:
-    arguments = [
-        *commands(damaged, lerobot)[name],
-        "--output",
-        str(tmp_path),
-        "--num-workers",
-        "1",
-        "--task-count",
-        "3",
-    ]
-    assert [main([*arguments, "--task-index", str(index)]) for index in (2, 0, 1)] == [0, 0, EXIT_DAMAGED]
-    assert tree(tmp_path) == at_once[name]
+    share = [*into, "--num-workers", "1", "--task-count", "3", "--task-index"]
+    assert [main([*share, str(index)]) for index in (2, 0, 1)] == [0, 0, EXIT_DAMAGED]
+    assert tree(tmp_path) == at_once
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["rlds", "lerobot", "video"])
 @pytest.mark.parametrize(
     "runner", [("--num-workers=2",), ("--num-workers=3",), ("--runner=DaskRunner", "--num-workers=2")]
 )
 def test_workers_that_share_the_pieces_of_a_shard_give_what_one_process_gives(
-    damaged: RldsDataset,
-    lerobot: list[str],
-    at_once: dict[str, dict[str, str]],
-    tmp_path: Path,
-    name: str,
-    runner: tuple[str, ...],
+    at_once: dict[str, str], into: list[str], tmp_path: Path, runner: tuple[str, ...]
 ) -> None:
-    arguments = [*commands(damaged, lerobot)[name], "--output", str(tmp_path), *runner]
-    with start(*arguments, module="tests.fixtures.convert_in_pieces") as command:
-        result = command.wait()
+    with start(*into, *runner, module=IN_PIECES) as process:
+        result = process.wait()
         assert result.code == EXIT_DAMAGED, result.err
-    assert tree(tmp_path) == at_once[name]
+    assert tree(tmp_path) == at_once
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["rlds", "lerobot", "video"])
 def test_tasks_that_share_the_pieces_at_the_same_time_give_what_one_process_gives(
-    damaged: RldsDataset, lerobot: list[str], at_once: dict[str, dict[str, str]], tmp_path: Path, name: str
+    at_once: dict[str, str], into: list[str], tmp_path: Path
 ) -> None:
-    arguments = [*commands(damaged, lerobot)[name], "--output", str(tmp_path), "--num-workers=1", "--task-count=3"]
+    share = [*into, "--num-workers=1", "--task-count=3"]
     with ExitStack() as stack:
-        tasks = [
-            stack.enter_context(start(*arguments, f"--task-index={index}", module="tests.fixtures.convert_in_pieces"))
-            for index in range(3)
-        ]
+        tasks = [stack.enter_context(start(*share, f"--task-index={index}", module=IN_PIECES)) for index in range(3)]
         codes = [task.wait().code for task in tasks]
     assert EXIT_DAMAGED in codes
     assert set(codes) <= {0, EXIT_DAMAGED}
-    assert tree(tmp_path) == at_once[name]
+    assert tree(tmp_path) == at_once
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["rlds", "lerobot", "video"])
 def test_a_conversion_that_is_killed_between_pieces_goes_on_with_the_others(
-    damaged: RldsDataset, lerobot: list[str], at_once: dict[str, dict[str, str]], tmp_path: Path, name: str
+    at_once: dict[str, str], into: list[str], tmp_path: Path
 ) -> None:
-    arguments = [*commands(damaged, lerobot)[name], "--output", str(tmp_path)]
     for count in (1, 3):
-        with start(*arguments, "--num-workers=1", module="tests.fixtures.convert_in_pieces") as command:
+        with start(*into, "--num-workers=1", module=IN_PIECES) as process:
 
             def reached(count: int = count) -> bool:
                 return len(list(tmp_path.glob(f"*/*/{FOLDER}/*.status.json"))) >= count
 
             assert wait_until(reached, seconds=120, poll=0.01)
-            command.kill()
-    with start(*arguments, "--num-workers=2", module="tests.fixtures.convert_in_pieces") as command:
-        assert command.wait().code == EXIT_DAMAGED
-    assert tree(tmp_path) == at_once[name]
+            process.kill()
+    with start(*into, "--num-workers=2", module=IN_PIECES) as process:
+        assert process.wait().code == EXIT_DAMAGED
+    assert tree(tmp_path) == at_once
 
 
 @pytest.fixture
@@ -195,11 +155,8 @@ def test_only_chosen_episodes_are_cut(in_pieces: None, tmp_path: Path) -> None:
     episodes = [demo_episode(5, seed=number) for number in range(6)]
     dataset = write_dataset(tmp_path / "source", splits={"train": [episodes]})
     (job,) = dataset.conversion(tmp_path / "out", ConvertConfig(episodes="train[:1]+train[3:5]")).jobs
-    assert [(piece.piece, piece.spans) for piece in job.pieces()] == [
-        ((0, 1), ((0, 1),)),
-        ((3, 4), ((3, 4),)),
-        ((4, 5), ((4, 5),)),
-    ]
+    ranges = [(0, 1), (3, 4), (4, 5)]
+    assert [(piece.piece, piece.spans) for piece in job.pieces()] == [(episodes, (episodes,)) for episodes in ranges]
 
 
 def test_the_files_of_the_pieces_are_gone_when_they_are_joined(make: Callable[[str], Conversion]) -> None:

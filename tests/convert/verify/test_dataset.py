@@ -13,6 +13,7 @@ import pytest
 
 from convert.index import statistics
 from convert.journal.journal import FOLDER
+from stream.format.statistics import describe_values
 from tests.fixtures.datasets.rlds_dataset import convert_dataset, demo_episode, write_dataset
 from tests.fixtures.faults.conversion_damage import (
     DATASET,
@@ -177,9 +178,8 @@ def test_statistics_that_the_conversion_read_wrongly_are_found_when_deep(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dataset = write_dataset(tmp_path / "source", splits={"train": [[demo_episode(6)]]})
-    read = statistics._read_dimension
     with monkeypatch.context() as patch:
-        patch.setattr(statistics, "_read_dimension", lambda table, name, dim: read(table, name, 0))
+        patch.setattr(statistics, "describe_values", lambda values: describe_values(values + 1))
         convert_dataset(dataset.conversion(tmp_path / "out"))
     assert "statistics of train action: mean of action[1] is" in problems(verify(tmp_path / "out"))
 
