@@ -211,10 +211,8 @@ def test_faster_and_slower_follow_from_the_ranges() -> None:
         "points": [point("ours", 9, 10, 11), point("a", 12, 20, 21), point("b", 10, 11, 12), point("c", 1, 5, 8)],
     }
     *checked, compared = sentences(result)[1:]
-    assert checked == [
-        "Equal to those of the root, all samples: a.",
-        "Equal to those of the root, all samples but for the pixels: b.",
-    ]
+    equal = "Equal to those of the root, all samples"
+    assert checked == [f"{equal}: a.", f"{equal} but for the pixels: b."]
     assert "metadata full, shuffled, batches of 4, 1 workers: " in compared
     assert compared.endswith("faster than ours: a (2.00); slower than ours: c (0.50); no difference seen: b (1.10)")
 
