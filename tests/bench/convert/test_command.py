@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from bench.convert.command import main, transcode
+from bench.convert.files import main as convert_files
 from bench.convert.source import CASES, Case, draw_episode, set_up_opencv
 from bench.synthetic import VERSION
 from convert.shard.images import FramePolicy, convert_frame
@@ -46,3 +47,16 @@ def test_the_bare_work_makes_the_frames_that_the_converter_stores(case: Case) ->
     (frame,) = draw_episode(0, case=case, steps=1)
     set_up_opencv()
     assert transcode(frame, case) == convert_frame(frame, FramePolicy(), channels="rgb").data
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("source", [("lerobot", "--codec", "h264", "--cameras", "2"), ("hdf5", "--chunk", "episode")])
+def test_conversion_and_bare_work_are_of_the_same_frames(
+    source: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    size = ["--steps", "10", "--episodes", "2", "--size", "64", "--repeat", "1", "--num-workers", "1"]
+    assert convert_files(["--kind", *source, *size, "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["frames"] == (40 if source[0] == "lerobot" else 20)
+    assert 0 < result["ratio"] < 10
+    assert result["peak_worker_bytes"] > 1e7

@@ -14,16 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.loader.parameters import Parameters
 from bench.measure.child import ChildFailed
 from bench.peers.command import main
 from bench.peers.comparison import check_pixels
-from bench.peers.export import export_pairs
 from bench.peers.list import PEERS, STUDIES
-from bench.peers.protocol import Export, pixel_hash, window_hash
+from bench.peers.protocol import Export, window_hash
 from bench.peers.table import sentences
 from convert.verify.command import main as verify
-from stream.frameworks.grain import PairSource
 from tests.bench.conftest import Refused
 from tests.fixtures.command import REPOSITORY
 
@@ -80,16 +77,6 @@ def test_every_peer_that_is_installed_gives_the_pairs_of_the_root(folder: Path, 
     assert all(f"| {point['name']} |" in table for point in result["points"])
     assert (tmp_path / "peers.png").read_bytes().startswith(b"\x89PNG")
     assert list((folder / "work").iterdir()) == []
-
-
-@pytest.mark.long
-def test_exported_pairs_are_those_of_the_root(folder: Path, tmp_path: Path) -> None:
-    parameters = Parameters(root=str(folder / "oxe"), mixture=str(folder / "three.yaml"))
-    hashes = export_pairs(parameters, tmp_path / "export", max_pairs=10_000)
-    exported, source = Export(tmp_path / "export"), PairSource(folder / "oxe", folder / "three.yaml")
-    assert len(exported) == len(source) >= len(hashes)
-    assert {pixel_hash(source[number]["frames"]) for number in range(len(source))} == hashes
-    assert exported.weights == pytest.approx([0.5, 0.25, 0.25])
 
 
 @pytest.mark.long
