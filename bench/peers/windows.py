@@ -26,6 +26,7 @@ def export_windows(
     """Write the steps of a dataset, its LeRobot dataset, and the hash of every sample; return those of the pixels."""
     selection = select(parameters.root, parameters.mixture, parameters.split, cameras=[camera])
     _check(selection, max_steps)
+    folder.mkdir(parents=True)
     dataset_name = selection.dataset.name
     export(parameters.root, folder / LEROBOT, dataset=dataset_name, split=parameters.split, cameras=[camera])
     ((camera_key, camera_spec),) = selection.cameras.items()
