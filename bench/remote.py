@@ -25,11 +25,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from bench.measure.child import BenchFailed
 from bench.measure.command import Command, Output, Result, say, work_folder
+from bench.measure.machine import cpu_seconds
 from bench.measure.options import number, option
+from bench.measure.points import median
 from bench.measure.session import wait_until
 from bench.measure.tables import markdown_table
 from pairstream.info.overview import describe, open_root
@@ -59,28 +59,17 @@ class RemoteOptions(Output):
 
 
 class WebServer:
-    """nginx that serves a root as ``/oxe``, with the list of its datasets.
-
-    Attributes:
-        port: Port on this machine.
-        url: Address of the root.
-
-    Raises:
-        BenchFailed: nginx is not installed, or does not start.
-    """
+    """nginx that serves a root as ``url``, with the list of its datasets; raises BenchFailed if it does not start."""
 
     def __init__(self, root: Path, folder: Path) -> None:
-        overview = open_root(str(root))
-        (folder / "info.json").write_text(
-            json.dumps({"datasets": [describe(dataset) for dataset in overview.datasets]})
-        )
+        datasets = [describe(dataset) for dataset in open_root(str(root)).datasets]
+        (folder / "info.json").write_text(json.dumps({"datasets": datasets}))
         (folder / "oxe").symlink_to(root.resolve())
         self.port = _free_port()
         self.url = f"http://127.0.0.1:{self.port}/oxe"
         self._folder = folder
-        temporary_paths = "".join(
-            f"{name}_temp_path {folder}; " for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-        )
+        kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+        temporary_paths = "".join(f"{kind}_temp_path {folder}; " for kind in kinds)
         (folder / "nginx.conf").write_text(
             f"daemon off; user {getpass.getuser()}; worker_processes 1; pid {folder}/pid;\n"
             f"events {{ worker_connections 1024; }}\n"
@@ -120,9 +109,8 @@ def served(root: Path, folder: Path) -> Iterator[WebServer]:
 def slow_proxy(port: int, *, latency: float, failing: float) -> Iterator[int]:
     """Forward connections to a port with latency, fail some requests and never answer others; gives the port."""
     proxy_port = _free_port()
-    process = multiprocessing.get_context("spawn").Process(
-        target=_serve_proxy, args=(proxy_port, port, latency, failing)
-    )
+    arguments = (proxy_port, port, latency, failing)
+    process = multiprocessing.get_context("spawn").Process(target=_serve_proxy, args=arguments)
     process.start()
     try:
         if not wait_until(lambda: _answers(proxy_port), seconds=20):
@@ -177,24 +165,13 @@ def _answers(port: int) -> bool:
 
 def _pass(options: RemoteOptions, root: str, *, compute: float = 0.0, **loader_options: Any) -> dict[str, float]:
     """Take one pass over the mixture, and return its rate and cost, without the first batches and the start."""
-    loader = make_loader(
-        root,
-        options.mixture,
-        batch_size=options.batch_size,
-        num_workers=options.num_workers,
-        passes=1,
-        **loader_options,
-    )
+    size: dict[str, Any] = {"batch_size": options.batch_size, "num_workers": options.num_workers}
+    loader = make_loader(root, options.mixture, passes=1, **size, **loader_options)
     iterator = iter(loader)
     for _ in range(_WARM_UP):
         next(iterator)
         time.sleep(compute)
-    processes = [psutil.Process(), *psutil.Process().children()]
-
-    def cpu() -> float:
-        return sum(sum(process.cpu_times()[:2]) for process in processes)
-
-    pairs, waited, began, cpu_before = 0, 0.0, time.perf_counter(), cpu()
+    pairs, waited, began, cpu_before = 0, 0.0, time.perf_counter(), cpu_seconds()
     while True:
         asked = time.perf_counter()
         batch = next(iterator, None)
@@ -204,7 +181,7 @@ def _pass(options: RemoteOptions, root: str, *, compute: float = 0.0, **loader_o
         pairs += len(batch["sample"])
         time.sleep(compute)
     # The kernel counts in ticks, of which a small root may take none.
-    seconds, cpu_used = time.perf_counter() - began, max(cpu() - cpu_before, 1 / os.sysconf("SC_CLK_TCK"))
+    seconds, cpu_used = time.perf_counter() - began, max(cpu_seconds() - cpu_before, 1 / os.sysconf("SC_CLK_TCK"))
     stats = loader.stats()
     iterator.close()
     return {
@@ -226,20 +203,11 @@ def _rates(options: RemoteOptions, url: str, cache: Path) -> dict[str, Any]:
             for kind in ("first", "second"):
                 passes[kind].append(_pass(options, url, shuffle=shuffle, cache=cache))
             say(f"{shuffle}, round {turn + 1} of {options.rounds}")
-        figures[shuffle] = {
-            kind: {
-                figure_name: statistics.median(figures_of_pass[figure_name] for figures_of_pass in repeats)
-                for figure_name in repeats[0]
-            }
-            for kind, repeats in passes.items()
-        }
         for kind in ("first", "second"):
-            for figure_name, over in (("pairs_s", False), ("cpu_us", True)):
-                pairs = zip(passes["disk"], passes[kind], strict=True)
-                ratios = [
-                    (d[figure_name] / f[figure_name]) if over else (f[figure_name] / d[figure_name]) for d, f in pairs
-                ]
-                figures[shuffle][kind][f"of_disk_{figure_name}"] = statistics.median(ratios)
+            for disk, remote_pass in zip(passes["disk"], passes[kind], strict=True):
+                remote_pass["of_disk_pairs_s"] = remote_pass["pairs_s"] / disk["pairs_s"]
+                remote_pass["of_disk_cpu_us"] = disk["cpu_us"] / remote_pass["cpu_us"]
+        figures[shuffle] = {kind: median(repeats) for kind, repeats in passes.items()}
     return figures
 
 
@@ -287,9 +255,7 @@ def format_result(result: Result) -> str:
     latency, step = 1000 * parameters["latency"], 1000 * parameters["compute"]
     if waiting := result.get("waiting"):
         kinds = list(next(iter(waiting.values())))
-        waits = [
-            (f"`{shuffle}`", *(f"{share:.1%}" for share in shares.values())) for shuffle, shares in waiting.items()
-        ]
+        waits = [[f"`{name}`", *(f"{share:.1%}" for share in shares.values())] for name, shares in waiting.items()]
         text += f"\n\n{markdown_table([f'waiting, steps of {step:.0f} ms', *kinds], waits)}\n\n"
         text += f"{latency:.0f} ms of latency; {parameters['failing']:.0%} of requests fail or never end."
     return text

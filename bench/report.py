@@ -24,7 +24,7 @@ from bench.convert.command import convert_table
 from bench.loader.command import loader_table
 from bench.loader.train import train_table
 from bench.measure.command import Command, Output, Result, tell
-from bench.measure.options import known, option, several
+from bench.measure.options import one_of, option, several
 from bench.measure.session import start
 from bench.measure.tables import colors, new_figure, save_figure
 from bench.peers.table import comparison_table
@@ -67,7 +67,7 @@ STUDIES = tuple(Study(key=key, **about) for key, about in yaml.safe_load(_FILE.r
 
 @dataclass
 class Outcome:
-    """The outcome of a study: its command and result, or its error; ``kept`` is a result of an earlier run."""
+    """The outcome of a study: its result or its error; ``kept`` is a result of an earlier run."""
 
     study: Study
     command: list[str]
@@ -79,12 +79,7 @@ class Outcome:
 
 
 def format_page(outcomes: Sequence[Outcome], before: str = "") -> str:
-    """Return the page.
-
-    Args:
-        outcomes: Studies with a new section.
-        before: The page so far, whose other sections stay: those of studies in their places, the others at the end.
-    """
+    """Return the page with the other sections of the page before: of studies in their places, others at the end."""
     done = {outcome.study.title: _section(outcome) for outcome in outcomes}
     shown = {**_sections(before), **done}
     titles = dict.fromkeys([*(study.title for study in STUDIES), *done, *shown])
@@ -124,19 +119,17 @@ _TABLES = {"loader": loader_table, "loader.train": train_table, "convert": conve
 
 def _section(outcome: Outcome) -> str:
     study = outcome.study
-    lines = [f"## {study.title}", ""]
+    paragraphs = [f"## {study.title}"]
     if study.seen != "-":
-        lines += [f"Source project: {study.seen}", ""]
+        paragraphs.append(f"Source project: {study.seen}")
     command = shlex.join(["python", "-m", study.module, *outcome.command])
-    lines += [f"`{command}`{f', {outcome.date}' if outcome.date else ''}", ""]
+    paragraphs.append(f"`{command}`{f', {outcome.date}' if outcome.date else ''}")
     if outcome.error is not None:
-        lines += [f"Not measured: {outcome.error}", ""]
+        paragraphs.append(f"Not measured: {outcome.error}")
     if outcome.result is not None:
-        lines += [_machine(outcome.result["machine"]), ""]
-        lines += [_TABLES[study.kind](outcome.result).markdown(), ""]
-    for plot in outcome.plots:
-        lines += [f"![{study.title}]({plot})", ""]
-    return "\n".join(lines)
+        paragraphs += [_machine(outcome.result["machine"]), _TABLES[study.kind](outcome.result).markdown()]
+    paragraphs += [f"![{study.title}]({plot})" for plot in outcome.plots]
+    return "\n\n".join(paragraphs) + "\n"
 
 
 def _machine(machine: Result) -> str:
@@ -203,7 +196,7 @@ class ReportOptions(Output):
     work: Path = option(Path("build/bench"), Path, "folder for results")
     page: Path = option(Path("docs/benchmarks.md"), Path, "page to write")
     full: bool = option(False, bool, f"more repeats: hours instead of {_MINUTES:.0f} minutes")
-    only: tuple[str, ...] = option(_KEYS, several(known(_KEYS, "study")), "studies; keep others", metavar="A,B")
+    only: tuple[str, ...] = option(_KEYS, several(one_of(_KEYS, "study")), "studies; keep others", metavar="A,B")
     fresh: bool = option(False, bool, "repeat studies that have a result")
     list: bool = option(False, bool, "print the commands and exit")
 
@@ -227,9 +220,8 @@ def run_study(study: Study, command: list[str], folder: Path, *, fresh: bool) ->
         if not _read(folder / _RESULT):
             (folder / _RESULT).unlink()
             error_lines = done.err.strip().splitlines()
-            outcome.error = (
-                error_lines[-1].removeprefix("error: ") if error_lines else f"ended with exit code {done.code}"
-            )
+            last_line = error_lines[-1] if error_lines else f"ended with exit code {done.code}"
+            outcome.error = last_line.removeprefix("error: ")
             return outcome
         write_atomically(folder / _COMMAND, json.dumps({**asked, "date": time.strftime("%Y-%m-%d")}))
     outcome.result = _read(folder / _RESULT)
@@ -262,14 +254,13 @@ def _work(options: ReportOptions) -> Iterator[dict[str, Any]]:
         if outcome.error is not None:
             print(f"error: {study.key}: {outcome.error}", file=sys.stderr)
         options.page.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(
-            options.page, format_page(outcomes, options.page.read_text() if options.page.is_file() else "")
-        )
+        before = options.page.read_text() if options.page.is_file() else ""
+        write_atomically(options.page, format_page(outcomes, before))
     yield {
         "page": None if options.list else str(options.page),
         "commands": [shlex.join(["python", "-m", study.module, *commands[study.key]]) for study in STUDIES],
         "studies": [
-            {"key": outcome.study.key, "date": outcome.date, "kept": outcome.kept, "error": outcome.error}
+            {"key": outcome.study.key, **{name: getattr(outcome, name) for name in ("date", "kept", "error")}}
             for outcome in outcomes
         ],
     }

@@ -62,15 +62,9 @@ class Source:
 def write_source(
     root: Path, shards: Sequence[Sequence[bytes]], *, name: str, shape: tuple[int, int], encoding: str, offset: int
 ) -> Source:
-    """Write ``root/<name>/<version>`` and ``root/<name>.yaml``.
+    """Write ``root/<name>/<version>`` and ``root/<name>.yaml``, of shards of episodes of ``encode_episode``.
 
-    Args:
-        root: Folder to make.
-        shards: Episodes of each shard, as ``encode_episode`` returns them.
-        name: Name of the dataset.
-        shape: Height and width of the frames.
-        encoding: Encoding of the frames, ``jpeg`` or ``png``.
-        offset: Steps between the frames of a pair.
+    ``shape`` is height and width of the frames, ``encoding`` is ``jpeg`` or ``png``, ``offset`` the steps of a pair.
     """
     folder = root / name / VERSION
     folder.mkdir(parents=True)
@@ -79,11 +73,8 @@ def write_source(
         file.write_bytes(b"".join(episodes))
     vector = tfds.features.Tensor(shape=(DIMS,), dtype=np.float32)
     image = tfds.features.Image(shape=(*shape, 3), encoding_format=encoding)
-    step = {
-        "observation": {"image": image, "state": vector},
-        "action": vector,
-        "language_instruction": tfds.features.Text(),
-    }
+    step = {"observation": {"image": image, "state": vector}, "action": vector}
+    step["language_instruction"] = tfds.features.Text()
     features = tfds.features.FeaturesDict({"steps": tfds.features.Dataset(step)})
     splits = {"train": (list(map(len, shards)), sum(file.stat().st_size for file in files))}
     write_metadata(folder, dataset_name=name, version=VERSION, features=features, splits=splits)
@@ -183,23 +174,14 @@ def make_root(folder: Path, scale: Scale) -> None:
             shutil.copy(converted / "train" / shard_file(shard.name), split / shard_file(stems[0]))
             for stem in stems[1:]:
                 os.link(split / shard_file(stems[0]), split / shard_file(stem))
-            entry = manifest.splits["train"].model_copy(
-                update={
-                    "shards": tuple(shard.model_copy(update={"name": stem, "source_file": stem}) for stem in stems),
-                    "index": {
-                        kind: write_table(split / table_file(kind), kind, _repeat(kind, tables, count))
-                        for kind in TABLE_KINDS
-                    },
-                    **totals,
-                }
-            )
-            image = {
-                **manifest.image,
-                "sizes": {size: count * frames for size, frames in manifest.image["sizes"].items()},
+            shards = tuple(shard.model_copy(update={"name": stem, "source_file": stem}) for stem in stems)
+            index = {
+                kind: write_table(split / table_file(kind), kind, _repeat(kind, tables, count)) for kind in TABLE_KINDS
             }
-            copy = manifest.model_copy(
-                update={"dataset": dataset_name, "splits": {"train": entry}, "image": image, **totals}
-            )
+            entry = manifest.splits["train"].model_copy(update={"shards": shards, "index": index, **totals})
+            sizes = {size: count * frames for size, frames in manifest.image["sizes"].items()}
+            changes = {"dataset": dataset_name, "splits": {"train": entry}, "image": {**manifest.image, "sizes": sizes}}
+            copy = manifest.model_copy(update={**changes, **totals})
             (split.parent / MANIFEST_NAME).write_bytes(encode_manifest(copy))
 
 
@@ -219,17 +201,12 @@ def _convert_shard(work_path: Path, episodes: int) -> Conversion:
     random = np.random.default_rng(0)
     pictures = random.integers(0, 255, (_FRAMES, _SIZE // 8, _SIZE // 8, 3), np.uint8).repeat(8, 1).repeat(8, 2)
     frames = [simplejpeg.encode_jpeg(picture, quality=50) for picture in pictures]
-    shard = [
-        encode_episode(
-            number,
-            [frames[(number * EPISODE_PAIRS + step) % _FRAMES] for step in range(EPISODE_PAIRS + OFFSET)],
-            instruction=("pick up the cup", "open the drawer")[number % 2],
-        )
-        for number in range(episodes)
-    ]
-    source = write_source(
-        work_path / "source", [shard], name="synthetic", shape=(_SIZE, _SIZE), encoding="jpeg", offset=OFFSET
-    )
+    shard = []
+    for number in range(episodes):
+        shown = [frames[(number * EPISODE_PAIRS + step) % _FRAMES] for step in range(EPISODE_PAIRS + OFFSET)]
+        shard.append(encode_episode(number, shown, instruction=("pick up the cup", "open the drawer")[number % 2]))
+    shape = (_SIZE, _SIZE)
+    source = write_source(work_path / "source", [shard], name="synthetic", shape=shape, encoding="jpeg", offset=OFFSET)
     return convert_shards(source, work_path / "root")
 
 

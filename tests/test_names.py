@@ -10,50 +10,30 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 PACKAGES = ("beam_jobs", "bench", "convert", "pairstream", "stream")
 
 EMPTY = {
-    "again",
-    "begun",
-    "blank",
-    "both",
-    "each",
-    "found",
-    "given",
-    "gone",
-    "here",
-    "hole",
-    "known",
-    "made",
-    "one",
-    "ones",
-    "other",
-    "others",
-    "ours",
-    "own",
-    "place",
-    "places",
-    "rest",
-    "room",
-    "several",
-    "sound",
-    "spare",
-    "stay",
-    "such",
-    "taken",
-    "theirs",
-    "there",
-    "these",
-    "thing",
-    "things",
-    "those",
-    "told",
-    "wanted",
-    "where",
-    "whole",
+    *(
+        "again",
+        "begun",
+        "blank",
+        "both",
+        "each",
+        "found",
+        "given",
+        "gone",
+        "here",
+        "hole",
+        "known",
+        "made",
+        "one",
+        "ones",
+    ),
+    *("other", "others", "ours", "own", "place", "places", "rest", "room", "several", "sound", "spare", "stay", "such"),
+    *("taken", "theirs", "there", "these", "thing", "things", "those", "told", "wanted", "where", "whole"),
 }
 """Words that name nothing: a reader has to look up what they hold."""
 
 FITTING = {
     # True if the rest of the file cannot be read either.
-    ("convert.errors", "__init__", "rest"),
+    ("convert.errors", "__init__", "rest")
 }
 """Module, function and name where an empty word fits."""
 

@@ -19,9 +19,8 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,11 +30,12 @@ import numpy as np
 import simplejpeg
 from array_record.python import array_record_module
 
-from bench.convert.source import CASES, OFFSET, BenchSource, Case, make_source, read_episodes, used_steps
-from bench.convert.watch import ConversionFailed, run_conversion
-from bench.measure.child import Team
+from bench.convert.source import CASES, OFFSET, BenchSource, Case, make_source, read_episodes, set_up_opencv, used_steps
+from bench.convert.watch import run_conversion
+from bench.measure.child import BenchFailed, Team
 from bench.measure.command import Command, Output, Result, say, work_folder
-from bench.measure.options import known, option, several
+from bench.measure.options import one_of, option, several
+from bench.measure.points import median
 from bench.measure.tables import Table
 from bench.synthetic import VERSION
 from convert.jobs import shard_stem
@@ -65,32 +65,16 @@ def transcode(data: bytes, case: Case) -> bytes:
     return cv2.imencode(".jpg", small, JPEG_OPTIONS)[1].tobytes()
 
 
-def set_up_opencv() -> None:
-    """Set OpenCV as the converter does: one thread a process, and the same pixels on every processor."""
-    cv2.setNumThreads(1)
-    cv2.ipp.setUseIPP(False)
-
-
 def run_bare(source: BenchSource, *, num_workers: int) -> dict[str, Any]:
     """Transcode every frame that a conversion of ``source`` uses, once, in ``num_workers`` processes.
 
     Each process takes the same number of shards and has its frames in memory before any process starts.
-
-    Returns:
-        seconds: From the first start to the last end.
-        cpu_seconds: CPU time of the processes in this time.
-        others_cpu_seconds: CPU time of everything else on the machine.
-        frames: Number of frames.
     """
     with Team(num_workers) as team:
         team.run(_hold, [(source.case, source.files[index::num_workers]) for index in range(num_workers)])
         turn = team.run(_transcode, range(num_workers))
-    return {
-        "seconds": turn.seconds,
-        "cpu_seconds": turn.cpu_seconds,
-        "others_cpu_seconds": turn.others_cpu_seconds,
-        "frames": turn.pairs,
-    }
+    times = {key: getattr(turn, key) for key in ("seconds", "cpu_seconds", "others_cpu_seconds")}
+    return {"frames": turn.pairs, **times}
 
 
 def _hold(share: tuple[Case, tuple[Any, ...]]) -> int:
@@ -123,7 +107,7 @@ class ConvertOptions(Output):
     steps: int = option(60, whole_number(OFFSET + 1), "steps of each episode")
     num_workers: int = option(2, whole_number(1), "processes of both")
     repeat: int = option(3, whole_number(1), "measurements of each")
-    cases: tuple[str, ...] = option(tuple(CASES), several(known(CASES, "case")), "cases", metavar="A,B")
+    cases: tuple[str, ...] = option(tuple(CASES), several(one_of(CASES, "case")), "cases", metavar="A,B")
     keep: Path | None = option(None, Path, "empty or new folder in which sources and outputs stay", metavar="DIR")
     offset: int = field(default=OFFSET, init=False)
     image_size: int = field(default=SIZE, init=False)
@@ -155,77 +139,73 @@ def measure_case(source: BenchSource, *, num_workers: int, repeat: int, outputs:
 
     The order alternates, so that a machine that gets slower or faster favours neither.
     """
-    runs = []
+    case, pairs, runs, figures = source.case, source.pairs, [], []
     for number in range(repeat):
-        output = outputs / f"{source.case.name}-{number}"
+        output = outputs / f"{case.name}-{number}"
         bare = run_bare(source, num_workers=num_workers) if number % 2 else None
-        conversion = run_conversion(source, output, num_workers=num_workers, size=SIZE, quality=QUALITY)
+        ours = run_conversion(source, output, num_workers=num_workers, size=SIZE, quality=QUALITY)
         bare = bare or run_bare(source, num_workers=num_workers)
         if number == 0:
             _check_frames(source, output)
         if number < repeat - 1:
             shutil.rmtree(output)
-        runs.append({"ours": conversion, "bare": bare})
-        rate, bare_rate = (source.pairs / seconds for seconds in (conversion["steady_seconds"], bare["seconds"]))
-        shares = " and ".join(f"{_others_share(run):.0%}" for run in (conversion, bare))
+        runs.append({"ours": ours, "bare": bare})
+        figures.append(_figures(source, ours, bare))
+        rate, bare_rate = (figures[-1][name]["pairs_per_s"] for name in ("ours", "bare"))
+        shares = " and ".join(f"{_others_share(run):.0%}" for run in (ours, bare))
         say(
-            f"{source.case.name} {number + 1}/{repeat}: ours {rate:,.1f} pairs/s (start-up "
-            f"{conversion['startup_seconds']:.1f} s), bare {bare_rate:,.1f}, ratio {rate / bare_rate:.3f}, "
-            f"others' CPU {shares}"
+            f"{case.name} {number + 1}/{repeat}: ours {rate:,.1f} pairs/s (start-up {ours['startup_seconds']:.1f} s), "
+            f"bare {bare_rate:,.1f}, ratio {rate / bare_rate:.3f}, others' CPU {shares}"
         )
-    return summarise(source, runs)
-
-
-def summarise(source: BenchSource, runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return medians, ratios and spread (largest minus smallest, over the median) of a case, and the raw runs."""
-    pairs, size, median = source.pairs, source.bytes, statistics.median
-    conversions, bare = [run["ours"] for run in runs], [run["bare"] for run in runs]
-    rates = [pairs / run["steady_seconds"] for run in conversions]
-    bare_rates = [pairs / run["seconds"] for run in bare]
-    end_to_end = [pairs / run["wall_seconds"] for run in conversions]
-    ratios = [mine / bare_rate for mine, bare_rate in zip(rates, bare_rates, strict=True)]
+    conversions = [run["ours"] for run in runs]
+    ratios = [figure["ratio"] for figure in figures]
+    medians = median(figures)
+    for name in ("ours", "bare"):
+        rates = [figure[name]["pairs_per_s"] for figure in figures]
+        medians[name]["spread"] = (max(rates) - min(rates)) / medians[name]["pairs_per_s"]
+    medians["ours"]["bytes_out"] = conversions[-1]["result"]["bytes_out"]
     return {
-        "case": source.case.name,
+        "case": case.name,
         "source": {
-            "frames": f"{source.case.height}x{source.case.width} {source.case.encoding.upper()}",
-            "bytes": size,
+            "frames": f"{case.height}x{case.width} {case.encoding.upper()}",
+            "bytes": source.bytes,
             "shards": len(source.files),
             "episodes": source.episodes,
             "steps": source.steps,
-            "bytes_per_step": round(size / (source.episodes * source.steps)),
+            "bytes_per_step": round(source.bytes / (source.episodes * source.steps)),
         },
         "pairs": pairs,
         "frames_converted": source.frames,
-        "ours": {
-            **_rates(rates, size / pairs),
-            "end_to_end_pairs_per_s": median(end_to_end),
-            **{
-                f"{part}_s": median(run[f"{part}_seconds"] for run in conversions)
-                for part in ("startup", "steady", "end")
-            },
-            "bytes_out": conversions[-1]["result"]["bytes_out"],
-        },
-        "bare": {**_rates(bare_rates, size / pairs), "s": median(run["seconds"] for run in bare)},
-        "ratio": median(ratios),
+        **medians,
         "ratio_min": min(ratios),
         "ratio_max": max(ratios),
-        "cpu_ratio": median(run["bare"]["cpu_seconds"] / run["ours"]["cpu_seconds"] for run in runs),
-        "others_cpu_share": max(_others_share(run) for run in (*conversions, *bare)),
-        "ratio_end_to_end": median(a / b for a, b in zip(end_to_end, bare_rates, strict=True)),
+        "others_cpu_share": max(_others_share(run) for pair in runs for run in pair.values()),
         **{f"peak_{role}_bytes": max(run[f"{role}_bytes"] for run in conversions) for role in ("worker", "parent")},
         "runs": runs,
+    }
+
+
+def _figures(source: BenchSource, ours: dict[str, Any], bare: dict[str, Any]) -> dict[str, Any]:
+    """Return the figures of a repeat, of which the result has medians."""
+    megabytes, pairs = source.bytes / 1e6, source.pairs
+    steady, bare_seconds = ours["steady_seconds"], bare["seconds"]
+    return {
+        "ours": {
+            "pairs_per_s": pairs / steady,
+            "mb_per_s": megabytes / steady,
+            "end_to_end_pairs_per_s": pairs / ours["wall_seconds"],
+            **{f"{part}_s": ours[f"{part}_seconds"] for part in ("startup", "steady", "end")},
+        },
+        "bare": {"pairs_per_s": pairs / bare_seconds, "mb_per_s": megabytes / bare_seconds, "s": bare_seconds},
+        "ratio": bare_seconds / steady,
+        "cpu_ratio": bare["cpu_seconds"] / ours["cpu_seconds"],
+        "ratio_end_to_end": bare_seconds / ours["wall_seconds"],
     }
 
 
 def _others_share(run: dict[str, Any]) -> float:
     """Return the share of other programs in the machine's CPU time during a measurement."""
     return float(run["others_cpu_seconds"] / (run["others_cpu_seconds"] + run["cpu_seconds"]))
-
-
-def _rates(rates: Sequence[float], bytes_per_pair: float) -> dict[str, float]:
-    median = statistics.median(rates)
-    spread = (max(rates) - min(rates)) / median
-    return {"pairs_per_s": median, "mb_per_s": median * bytes_per_pair / 1e6, "spread": spread}
 
 
 def _check_frames(source: BenchSource, output: Path) -> None:
@@ -236,7 +216,7 @@ def _check_frames(source: BenchSource, output: Path) -> None:
     with contextlib.closing(array_record_module.ArrayRecordReader(str(path))) as reader:
         for start in range(len(frames) - OFFSET):
             if decode_record(reader.read(start, start + 1)[0]) != [frames[start], frames[start + OFFSET]]:
-                raise ConversionFailed(f"{path}: record {start} has other frames than the bare codec work gives")
+                raise BenchFailed(f"{path}: record {start} has other frames than the bare codec work gives")
 
 
 _COLUMNS = {

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import json
 import shutil
-import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import av
@@ -25,7 +26,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bench.convert.command import JPEG_OPTIONS, QUALITY, set_up_opencv
+from bench.convert.command import JPEG_OPTIONS, QUALITY
+from bench.convert.source import set_up_opencv
 from bench.measure.child import Team, Turn
 from bench.measure.command import Command, Output, Result, work_folder
 from bench.measure.options import one_of, option
@@ -146,45 +148,32 @@ def plan(source_path: Path, output: Path, options: FilesOptions) -> Conversion:
     return plan_conversion(selected, source, config, output_folder=str(output))
 
 
-@dataclass(frozen=True)
-class _Converter:
-    """The conversion of some jobs."""
-
-    conversion: Conversion
-
-    def __call__(self, jobs: Sequence[ShardJob]) -> int:
-        statuses = [convert_shard(job, self.conversion.plan) for job in jobs]
-        assert all(status is not None and not status.entry.left_out for status in statuses)
-        return len(jobs)
+def _convert(jobs: Sequence[ShardJob], conversion: Conversion) -> int:
+    statuses = [convert_shard(job, conversion.plan) for job in jobs]
+    assert all(status is not None and not status.entry.left_out for status in statuses)
+    return len(jobs)
 
 
-@dataclass(frozen=True)
-class _Transcoder:
-    """Reading, resizing and encoding of some episodes or video files."""
+def _transcode(names: Sequence[str], path: Path, options: FilesOptions) -> int:
+    """Read, resize and encode some episodes of an HDF5 file, or some video files."""
+    for name in names:
+        for pixels in _read(name, path, options):
+            if size := options.size:
+                pixels = cv2.resize(pixels, (size, size), interpolation=cv2.INTER_AREA)
+            cv2.imencode(".jpg", cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR), JPEG_OPTIONS)[1].tobytes()
+    return len(names)
 
-    path: Path
-    options: FilesOptions
 
-    def __call__(self, names: Sequence[str]) -> int:
-        for name in names:
-            for pixels in self._read(name):
-                if size := self.options.size:
-                    pixels = cv2.resize(pixels, (size, size), interpolation=cv2.INTER_AREA)
-                cv2.imencode(".jpg", cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR), JPEG_OPTIONS)[1].tobytes()
-        return len(names)
-
-    def _read(self, name: str) -> Iterator[Any]:
-        if self.options.kind == "hdf5":
-            with h5py.File(self.path) as file:
-                stored = file[f"data/{name}/{_CAMERA}"]
-                yield from (
-                    stored[:] if self.options.chunk == "episode" else (stored[step] for step in range(len(stored)))
-                )
-            return
-        with av.open(name) as container:
-            container.streams.video[0].codec_context.thread_count = 1
-            for frame in container.decode(video=0):
-                yield frame.to_ndarray(format="rgb24")
+def _read(name: str, path: Path, options: FilesOptions) -> Iterator[Any]:
+    if options.kind == "hdf5":
+        with h5py.File(path) as file:
+            stored = file[f"data/{name}/{_CAMERA}"]
+            yield from stored[:] if options.chunk == "episode" else (stored[step] for step in range(len(stored)))
+        return
+    with av.open(name) as container:
+        container.streams.video[0].codec_context.thread_count = 1
+        for frame in container.decode(video=0):
+            yield frame.to_ndarray(format="rgb24")
 
 
 def _import(module: str) -> int:
@@ -214,19 +203,17 @@ def _work(options: FilesOptions) -> Iterator[dict[str, Any]]:
             conversion.journal.begin(conversion.journal_parameters)
             jobs = [piece for job in conversion.jobs for piece in job.pieces()]
             works: dict[str, tuple[Any, Sequence[Any]]] = {
-                "ours": (_Converter(conversion), jobs),
-                "bare": (_Transcoder(source, options), names),
+                "ours": (partial(_convert, conversion=conversion), jobs),
+                "bare": (partial(_transcode, path=source, options=options), names),
             }
             order = sorted(works, reverse=number % 2 == 0)
             runs.append({name: _run(*works[name], options) for name in order})
     frames = options.steps * options.episodes * (options.cameras if options.kind == "lerobot" else 1)
     yield {
         "frames": frames,
-        "frames_per_s": {
-            name: frames / statistics.median(run[name].seconds for run in runs) for name in ("ours", "bare")
-        },
-        "ratio": statistics.median(run["bare"].seconds / run["ours"].seconds for run in runs),
-        "cpu_ratio": statistics.median(run["bare"].cpu_seconds / run["ours"].cpu_seconds for run in runs),
+        "frames_per_s": {name: frames / median(run[name].seconds for run in runs) for name in ("ours", "bare")},
+        "ratio": median(run["bare"].seconds / run["ours"].seconds for run in runs),
+        "cpu_ratio": median(run["bare"].cpu_seconds / run["ours"].cpu_seconds for run in runs),
         "peak_worker_bytes": max(run["ours"].peak_bytes for run in runs),
     }
 

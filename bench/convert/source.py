@@ -51,25 +51,16 @@ class Case:
         return f"bench_{self.name}"
 
 
-_ALL = (
-    Case("png", "png", 480, 640, True, pairs=3_520),
-    Case("jpeg", "jpeg", 480, 640, True, pairs=7_040),
-    Case("passthrough", "jpeg", 256, 256, False, pairs=52_800),
-)
-CASES = {case.name: case for case in _ALL}
+CASES = {
+    "png": Case("png", "png", 480, 640, True, pairs=3_520),
+    "jpeg": Case("jpeg", "jpeg", 480, 640, True, pairs=7_040),
+    "passthrough": Case("passthrough", "jpeg", 256, 256, False, pairs=52_800),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
 class BenchSource(Source):
-    """A source on disk, with the counts of its conversion.
-
-    Attributes:
-        case: Kind of the source.
-        episodes, steps: Episodes, and steps of each.
-        pairs: Pairs of its conversion.
-        frames: Frames that its conversion decodes; see ``used_steps``.
-        bytes: Size of the record files.
-    """
+    """A source on disk, with the counts of its conversion; ``frames`` are those of ``used_steps``."""
 
     case: Case
     episodes: int
@@ -108,14 +99,9 @@ def make_source(case: Case, *, pairs: int, steps: int, root: Path, num_workers: 
         drawn = pool.map(partial(draw_episode, case=case, steps=steps), range(distinct))
         records = [encode_episode(number, frames, instruction=_INSTRUCTION) for number, frames in enumerate(drawn)]
     episodes = [records[number % distinct] for number in range(shards * per_shard)]
-    source = write_source(
-        root,
-        [episodes[shard * per_shard : (shard + 1) * per_shard] for shard in range(shards)],
-        name=case.dataset,
-        shape=(case.height, case.width),
-        encoding=case.encoding,
-        offset=OFFSET,
-    )
+    files = [episodes[shard * per_shard : (shard + 1) * per_shard] for shard in range(shards)]
+    pictures = {"shape": (case.height, case.width), "encoding": case.encoding}
+    source = write_source(root, files, name=case.dataset, offset=OFFSET, **pictures)  # type: ignore[arg-type]
     return BenchSource(
         **vars(source),
         case=case,
@@ -129,14 +115,19 @@ def make_source(case: Case, *, pairs: int, steps: int, root: Path, num_workers: 
 
 def draw_episode(number: int, *, case: Case, steps: int) -> list[bytes]:
     """Draw one episode and encode its frames as in the case."""
-    cv2.setNumThreads(1)
-    cv2.ipp.setUseIPP(False)
+    set_up_opencv()
     scene = Scene(np.random.default_rng([2, number]))
     frames = (scene.colour(step, CAMERA, height=case.height, width=case.width) for step in range(steps))
     if case.encoding == "jpeg":
         return [simplejpeg.encode_jpeg(frame, quality=95, colorsubsampling="420") for frame in frames]
     pictures = (cv2.cvtColor(frame, cv2.COLOR_RGB2BGR) for frame in frames)
     return [cv2.imencode(".png", picture, _PNG_OPTIONS)[1].tobytes() for picture in pictures]
+
+
+def set_up_opencv() -> None:
+    """Set OpenCV as the converter does: one thread a process, and the same pixels on every processor."""
+    cv2.setNumThreads(1)
+    cv2.ipp.setUseIPP(False)
 
 
 def read_episodes(files: Sequence[Path], case: Case) -> list[list[bytes]]:

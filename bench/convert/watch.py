@@ -20,7 +20,7 @@ import psutil
 
 from bench.convert.source import BenchSource
 from bench.measure.child import BenchFailed
-from bench.measure.machine import busy_seconds, peak_resident
+from bench.measure.machine import busy_seconds, resident
 from bench.measure.session import start
 from bench.synthetic import VERSION
 from convert.journal.journal import FOLDER
@@ -30,22 +30,11 @@ _PROCESSES_EVERY_S = 0.25
 _LIMIT_S = 4 * 3600.0
 
 
-class ConversionFailed(BenchFailed):
-    """The conversion did not end well; the message has the end of its log."""
-
-
 def run_conversion(source: BenchSource, output: Path, *, num_workers: int, size: int, quality: int) -> dict[str, Any]:
-    """Convert ``source`` into the folder ``output``, which must not exist.
+    """Convert ``source`` into the folder ``output``, which must not exist; raises BenchFailed.
 
-    Returns:
-        wall_seconds: Sum of startup_seconds, steady_seconds and end_seconds.
-        cpu_seconds: CPU time of all its processes during the steady time.
-        others_cpu_seconds: CPU time of everything else on the machine during the steady time.
-        parent_bytes, worker_bytes: Largest resident set of the parent, and of any other process.
-        result: Entry of the dataset in the output of ``--json``.
-
-    Raises:
-        ConversionFailed: The exit code is not 0, or not every shard was converted.
+    ``wall_seconds`` is the sum of ``startup_seconds``, ``steady_seconds`` and ``end_seconds``. CPU times are of the
+    steady time. ``worker_bytes`` is the largest resident set of any process but the parent.
     """
     output.mkdir(parents=True)
     arguments = ["--datasets", source.case.dataset, "--config", str(source.config), "--source", str(source.root)]
@@ -62,9 +51,9 @@ def run_conversion(source: BenchSource, output: Path, *, num_workers: int, size:
         result = done.result()
     if result.code:
         tail = "\n".join(result.err.splitlines()[-20:])
-        raise ConversionFailed(f"python -m convert.run {' '.join(arguments)}: exit code {result.code}:\n{tail}")
+        raise BenchFailed(f"python -m convert.run {' '.join(arguments)}: exit code {result.code}:\n{tail}")
     if len(watch.locked) != len(source.files):
-        raise ConversionFailed(f"saw {len(watch.locked)} of {len(source.files)} shards being made; use more --pairs")
+        raise BenchFailed(f"saw {len(watch.locked)} of {len(source.files)} shards being made; use more --pairs")
     first, last = min(watch.locked.values()), max(watch.finished.values(), default=0.0)
     if watch.journal_end is not None and len(watch.finished) < len(source.files):
         last = watch.journal_end
@@ -83,13 +72,7 @@ def run_conversion(source: BenchSource, output: Path, *, num_workers: int, size:
 
 
 class _Watch:
-    """Observations of a conversion.
-
-    Attributes:
-        locked, finished: Start and end of each shard, in seconds since the epoch.
-        journal_end: Time at which the journal was removed, if it was.
-        resident: Largest resident set of each process, in bytes.
-    """
+    """Times of each shard and of the end of the journal, since the epoch, and memory of each process in bytes."""
 
     def __init__(self, process_id: int, journal: Path) -> None:
         self.locked: dict[str, float] = {}
@@ -114,7 +97,7 @@ class _Watch:
             with contextlib.suppress(psutil.Error):
                 self._cpu[process.pid] = sum(process.cpu_times()[:2])
                 # The latest value, not the largest: between fork and exec a child has its parent's memory.
-                self.resident[process.pid] = peak_resident(process.pid) or self.resident.get(process.pid, 0)
+                self.resident[process.pid] = resident(process.pid) or self.resident.get(process.pid, 0)
         self._samples.append((time.time(), sum(self._cpu.values()), busy_seconds()))
 
     def cpu_between(self, first: float, last: float) -> tuple[float, float]:

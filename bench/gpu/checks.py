@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -56,32 +57,28 @@ def check_equal(actual: Batch, expected: Batch, *, step: int) -> None:
         assert same, f"step {step}: {key} differs from the host's"
 
 
+def check_sums(actual: Iterable[int], expected: Iterable[int]) -> None:
+    """Raise AssertionError if the frames of a step do not weigh what those of the host do."""
+    wrong = [step for step, (weight, host) in enumerate(zip(actual, expected, strict=True)) if weight != host]
+    assert not wrong, f"frames of the steps {wrong} were overwritten before they were read"
+
+
 def weigh(frames: Any, factors: Any) -> Any:
     """Return one number of frames that depends on the place of each value; arrays of numpy, torch or jax."""
     return (frames.reshape(-1) * factors).sum()
 
 
-class Warnings(logging.Handler):
-    """The warnings of the loader within a ``with`` statement.
-
-    Attributes:
-        texts: Messages.
-    """
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.texts: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Keep a message."""
-        self.texts.append(record.getMessage())
-
-    def __enter__(self) -> Warnings:
-        logging.getLogger("stream").addHandler(self)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        logging.getLogger("stream").removeHandler(self)
+@contextmanager
+def loader_warnings() -> Iterator[list[str]]:
+    """Give the list of the warnings that the loader logs in the block."""
+    texts: list[str] = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: texts.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("stream").addHandler(handler)
+    try:
+        yield texts
+    finally:
+        logging.getLogger("stream").removeHandler(handler)
 
 
 class Difference:

@@ -79,11 +79,9 @@ def make_roots(options: GpuOptions, folder: Path) -> None:
     source = str(folder / "source")
     sample = ("--episodes", str(options.episodes), "--steps", str(options.steps))
     _command("pairstream", "sample", "--datasets", DATASETS, "--output", source, *sample)
+    common = ("--datasets", DATASETS, "--source", source, "--image-size", str(options.image_size))
     for root_name, more in ROOTS.items():
-        size = ("--image-size", str(options.image_size))
-        _command(
-            "convert.run", "--datasets", DATASETS, "--source", source, "--output", str(folder / root_name), *size, *more
-        )
+        _command("convert.run", *common, "--output", str(folder / root_name), *more)
     shutil.rmtree(source)
     ready.touch()
 
@@ -96,8 +94,7 @@ def _command(module: str, *arguments: str) -> None:
 
 def _work(options: GpuOptions) -> Iterator[dict[str, Any]]:
     began = time.monotonic()
-    checks: list[dict[str, Any]] = []
-    figures: list[dict[str, Any]] = []
+    result: dict[str, Any] = {"checks": [], "figures": []}
     with work_folder("bench-gpu", options.out) if options.roots is None else nullcontext(options.roots) as folder:
         make_roots(options, folder)
         for module in ("bench.gpu.torch_checks", "bench.gpu.jax_checks"):
@@ -106,24 +103,19 @@ def _work(options: GpuOptions) -> Iterator[dict[str, Any]]:
                 outcomes = ask(module, {"folder": str(folder), "device": options.device}, timeout=_CHECKS_S)["checks"]
             except ChildFailed as error:
                 outcomes = [{"name": module, "status": "failed", "note": str(error)}]
-            checks += outcomes
-            yield {"checks": checks, "figures": figures}
+            result["checks"] += outcomes
+            yield result
         for request in _requests(options, folder):
             seconds_left = 60 * options.minutes - (time.monotonic() - began)
-            figures.append(_figure(request, seconds_left))
-            tell(f"{request['name']}: {figures[-1]}")
-            yield {"checks": checks, "figures": figures}
-        yield {"checks": checks, "figures": figures, "seconds": time.monotonic() - began}
+            result["figures"].append(_figure(request, seconds_left))
+            tell(f"{request['name']}: {result['figures'][-1]}")
+            yield result
+        yield {**result, "seconds": time.monotonic() - began}
 
 
 def _requests(options: GpuOptions, folder: Path) -> Iterator[dict[str, Any]]:
-    common = {
-        "root": str(folder / "pairs"),
-        "batch_size": options.batch_size,
-        "num_workers": options.num_workers,
-        "steps": options.batches,
-        "device": options.device,
-    }
+    common = {name: getattr(options, name) for name in ("batch_size", "num_workers", "device")}
+    common |= {"root": str(folder / "pairs"), "steps": options.batches}
     for library, decode in (("torch", "host"), ("torch", "device"), ("jax", "host")):
         for step_ms in (0.0, *options.step_ms):
             figure_name = f"{library}, decoded on the {decode}, step of {step_ms:g} ms"
@@ -132,13 +124,13 @@ def _requests(options: GpuOptions, folder: Path) -> Iterator[dict[str, Any]]:
 
 def _figure(request: Mapping[str, Any], seconds_left: float) -> dict[str, Any]:
     """Return the figures of a request, or why there are none."""
-    figure_name = request["name"]
+    figure = {"name": request["name"]}
     if seconds_left < _LEAST_S:
-        return {"name": figure_name, "skipped": "the time of --minutes is over"}
+        return {**figure, "skipped": "the time of --minutes is over"}
     try:
-        return {"name": figure_name, **ask("bench.gpu.figures", request, timeout=seconds_left)}
+        return {**figure, **ask("bench.gpu.figures", request, timeout=seconds_left)}
     except ChildFailed as error:
-        return {"name": figure_name, "failed": str(error)}
+        return {**figure, "failed": str(error)}
 
 
 def format_result(result: Result) -> str:
@@ -159,12 +151,9 @@ def format_result(result: Result) -> str:
     parts.append(markdown_table(header, rows))
     speeds = [f"{copy_name.replace('_', ' ')} {value:.1f}" for copy_name, value in copies.items() if value is not None]
     parts.append(f"Copies of a batch's frames, GB/s: {', '.join(speeds)}." if speeds else "No copies without CUDA.")
-    device_note = (
-        "the CPU instead of a device: these figures say nothing about a GPU"
-        if parameters["device"] == "cpu"
-        else "CUDA"
-    )
-    parts.append(f"Batches of {parameters['batch_size']}, {parameters['num_workers']} workers, {device_note}.")
+    on_cpu = "the CPU instead of a device: these figures say nothing about a GPU"
+    device = on_cpu if parameters["device"] == "cpu" else "CUDA"
+    parts.append(f"Batches of {parameters['batch_size']}, {parameters['num_workers']} workers, {device}.")
     return "\n\n".join(parts)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from bench.gpu.command import DATASETS
+from bench.measure.points import lasting
 from stream import make_loader
 
 _WARMUP = 4
@@ -39,11 +40,8 @@ def _torch(request: dict[str, Any]) -> dict[str, Any]:
     return {
         "device": torch.cuda.get_device_name(device) if on_cuda else "cpu",
         "pairs_per_s": figures["samples_per_s"],
-        "wait_share": figures["wait_share"],
-        "beyond_ms": figures["beyond_ms"],
         "step_p50_ms": figures["step_ms"]["p50"],
-        "gpu_use": figures["gpu_use"],
-        "overlap": figures["overlap"],
+        **{name: figures[name] for name in ("wait_share", "beyond_ms", "gpu_use", "overlap")},
         "copies": {"page_locked": figures["copy_gb_s"], "pageable": figures["pageable_gb_s"], **ring},
     }
 
@@ -103,8 +101,8 @@ def _jax(request: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _busy(jax: Any, seconds: float) -> Callable[[], None]:
-    """Return a function that keeps a device busy for some time: products of matrices on a GPU, a sleep otherwise."""
+def _busy(jax: Any, seconds: float) -> Callable[[], object]:
+    """Return a function that keeps a device busy for some time, as ``bench.loader.train_run.busy``."""
     if jax.default_backend() != "gpu":
         return lambda: time.sleep(seconds)
     matrix = jax.random.normal(jax.random.key(0), (4096, 4096), jax.numpy.bfloat16)
@@ -116,8 +114,4 @@ def _busy(jax: Any, seconds: float) -> Callable[[], None]:
             out = multiply(out)
         jax.block_until_ready(out)
 
-    work(20)
-    began = time.perf_counter()
-    work(100)
-    times = max(1, round(100 * seconds / (time.perf_counter() - began)))
-    return lambda: work(times)
+    return lasting(work, seconds, lambda: None)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.gpu.checks import BATCHES, ROWS, LeftOut, check_equal, loader_of, run_checks, weigh
+from bench.gpu.checks import BATCHES, ROWS, LeftOut, check_equal, check_sums, loader_of, run_checks, weigh
 from stream import Normalize
 from stream.batch.spec import Batch
 
@@ -39,8 +39,7 @@ class JaxChecks:
     """The checks on one device; each returns a note, or raises."""
 
     def __init__(self, folder: str, device: str) -> None:
-        self._folder = folder
-        self._device = device
+        self._folder, self._device = folder, device
 
     def copies(self) -> str:
         """Compare batches of which many are on their way while the ring is used again."""
@@ -61,9 +60,8 @@ class JaxChecks:
             del batch
         assert batches.get_state() == loader.state_at(BATCHES), f"the state is not of step {BATCHES}"
         batches.close()
-        expected = [int(weigh(loader.batch_at(step)["frames"], factors).astype(np.uint32)) for step in range(BATCHES)]
-        wrong = [step for step in range(BATCHES) if int(sums[step]) != expected[step]]
-        assert not wrong, f"frames of the steps {wrong} were overwritten before they were read"
+        expected = [weigh(loader.batch_at(step)["frames"], factors).astype(np.uint32) for step in range(BATCHES)]
+        check_sums(map(int, sums), map(int, expected))
         for step, batch in kept:
             check_equal(_on_host(jax, batch), loader.batch_at(step), step=step)
         return f"{BATCHES} batches bitwise those of the host, on {jax.default_backend()}"

@@ -15,10 +15,11 @@ from bench.gpu.checks import (
     BATCHES,
     Difference,
     LeftOut,
-    Warnings,
     check_equal,
+    check_sums,
     decode_plainly,
     loader_of,
+    loader_warnings,
     run_checks,
     weigh,
 )
@@ -57,26 +58,24 @@ class TorchChecks:
     """The checks on one device; each returns a note, or raises."""
 
     def __init__(self, folder: str, device: str) -> None:
-        self._folder = folder
-        self._device = device
-        self._on_cuda = device.startswith("cuda")
+        self._folder, self._device, self._on_cuda = folder, device, device.startswith("cuda")
 
     def all(self) -> dict[str, Any]:
         """Return the checks by name."""
         checks: dict[str, Any] = {
-            f"torch: copies, pin_memory={pin}": partial(self.copies, pin_memory=pin) for pin in (None, False)
+            "copies, pin_memory=None": partial(self.copies, pin_memory=None),
+            "copies, pin_memory=False": partial(self.copies, pin_memory=False),
+            "copies of a PairDataset, and states": self.states,
+            "page-locked memory": self.page_locked,
+            "copies beside a step": self.beside,
         }
-        checks["torch: copies of a PairDataset, and states"] = self.states
-        checks["torch: page-locked memory"] = self.page_locked
-        checks["torch: copies beside a step"] = self.beside
         for root in ROOTS:
             for check_name, choices in _CHOICES.items():
                 if (root == "pairs") == (check_name == "pairs"):
-                    shown = f"torch: decode='device', {check_name}{'' if root == 'pairs' else f', colour {root}'}"
+                    shown = f"decode='device', {check_name}{'' if root == 'pairs' else f', colour {root}'}"
                     checks[shown] = partial(self.decoding, root, choices)
-        checks["torch: a JPEG that the device refuses"] = self.refused
-        checks["torch: normalisation"] = self.normalisation
-        return checks
+        checks |= {"a JPEG that the device refuses": self.refused, "normalisation": self.normalisation}
+        return {f"torch: {check_name}": check for check_name, check in checks.items()}
 
     def copies(self, *, pin_memory: bool | None) -> str:
         """Compare batches whose memory is asked for again while the device still has work in front of them."""
@@ -93,12 +92,9 @@ class TorchChecks:
                 kept.append((step, batch))
             del batch
         batches.close()
-        actual = [int(weight) for weight in sums]
-        expected = [
-            int(weigh(torch.from_numpy(loader.batch_at(number)["frames"]), factors.cpu())) for number in range(BATCHES)
-        ]
-        wrong = [step for step in range(BATCHES) if actual[step] != expected[step]]
-        assert not wrong, f"frames of the steps {wrong} were overwritten before they were read"
+        host_factors = factors.cpu()
+        expected = [weigh(torch.from_numpy(loader.batch_at(step)["frames"]), host_factors) for step in range(BATCHES)]
+        check_sums(map(int, sums), map(int, expected))
         for step, batch in kept:
             check_equal(_on_host(batch), loader.batch_at(step), step=step)
         return f"{BATCHES} batches bitwise those of the host, {loader.stats()['ring_slots']} slots"
@@ -152,16 +148,15 @@ class TorchChecks:
 
     def decoding(self, root: str, choices: dict[str, Any]) -> str:
         """Compare the pixels that the device decodes."""
-        if self._on_cuda and importlib.util.find_spec("torchvision") is None:
-            raise LeftOut("torchvision is not installed")
+        self._need_torchvision()
         device_loader = loader_of(self._folder, root, decode="device", num_workers=1, **choices)
         host_loader = loader_of(self._folder, root, **choices)
         smooth, plain = Difference(), Difference()
         batches = to_device(device_loader, self._device)
         for step in range(6):
-            with Warnings() as warnings:
+            with loader_warnings() as warnings:
                 batch, expected = _on_host(next(batches)), host_loader.batch_at(step)
-            assert not warnings.texts, warnings.texts[0]
+            assert not warnings, warnings[0]
             frames = {key: expected[key] for key in device_loader.data.spec.frame_shapes}
             for key, pixels in decode_plainly(device_loader.batch_at(step), frames).items():
                 smooth.add(batch[key], expected[key])
@@ -175,15 +170,14 @@ class TorchChecks:
 
     def refused(self) -> str:
         """Check that the host decodes a batch with a JPEG that the device refuses."""
-        if self._on_cuda and importlib.util.find_spec("torchvision") is None:
-            raise LeftOut("torchvision is not installed")
+        self._need_torchvision()
         batches = to_device(loader_of(self._folder, decode="device", transforms=[Spoil()]), self._device)
         host_loader = loader_of(self._folder)
-        with Warnings() as warnings:
+        with loader_warnings() as warnings:
             for step in range(2):
                 check_equal(_on_host(next(batches)), host_loader.batch_at(step), step=step)
         batches.close()
-        assert len(warnings.texts) >= 2, "a JPEG without a header was decoded"
+        assert len(warnings) >= 2, "a JPEG without a header was decoded"
         return "the host decoded both batches"
 
     def normalisation(self) -> str:
@@ -196,6 +190,10 @@ class TorchChecks:
         for key in module.keys:
             np.testing.assert_allclose(normalised[key], expected[key], rtol=1e-5, atol=1e-5, err_msg=key)
         return "within 1e-5 of the host"
+
+    def _need_torchvision(self) -> None:
+        if self._on_cuda and importlib.util.find_spec("torchvision") is None:
+            raise LeftOut("torchvision is not installed")
 
     def _need_cuda(self) -> None:
         if not self._on_cuda:

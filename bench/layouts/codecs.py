@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,10 +45,9 @@ def encode_root(root: Path, output: Path, codec: str, *, gop: int) -> None:
     is_video = codec_name in VIDEO_CODECS
     policy = FramePolicy(size=None, codec=codec_name, quality=95 if is_video else int(number or 95))  # type: ignore[arg-type]
     for dataset in Catalog(root).complete:
-        source = find_source(f"root:{root / dataset}", [], {})
-        (selected,) = load_registry().resolve(
-            f"root:{root / dataset}", lambda *_, frames_source=source: frames_source.entry
-        )
+        name = f"root:{root / dataset}"
+        source = find_source(name, [], {})
+        (selected,) = load_registry().resolve(name, lambda *_, frames_source=source: frames_source.entry)
         options = ConvertConfig(layout="frames", policy=policy, gop=gop, crf=int(number) if is_video else None)
         spec = selected.spec
         conversion = plan_conversion(selected, source, options, output_folder=str(output / spec.name / spec.version))
@@ -57,12 +56,7 @@ def encode_root(root: Path, output: Path, codec: str, *, gop: int) -> None:
 
 
 def measure_codecs(roots: Mapping[str, Path], *, batches: int, repeat: int) -> list[dict[str, Any]]:
-    """Measure roots of the same frames.
-
-    Returns:
-        For each root the bytes of a frame in its records, the PSNR in dB and the SSIM, medians over frames; and for
-        each window microseconds of CPU and bytes read a sample.
-    """
+    """Return for each root of the same frames bytes a frame, PSNR and SSIM; for each window CPU and bytes a sample."""
     opened: dict[str, dict[str, _Samples]] = {codec: {} for codec in roots}
     for window, offsets in WINDOWS.items():
         out = None
@@ -93,15 +87,7 @@ def measure_codecs(roots: Mapping[str, Path], *, batches: int, repeat: int) -> l
 
 
 class _Samples:
-    """Samples of a window of a root; each run assembles all of them into the same array.
-
-    Args:
-        out: Arrays to fill, None for new ones.
-
-    Attributes:
-        num_bytes: Bytes of records that a run reads.
-        bytes_per_frame: Bytes of all records over the count of frames.
-    """
+    """Samples of a window of a root; each run assembles all of them into the arrays ``out``, None for new ones."""
 
     def __init__(self, root: Path, offsets: Sequence[int], batches: int, out: Mapping[str, np.ndarray] | None) -> None:
         names = dict.fromkeys(Catalog(root).complete, 1.0)
@@ -142,10 +128,10 @@ def _bytes_per_frame(tables: Sequence[Table]) -> float:
 
 
 def _fidelity(before: np.ndarray, after: np.ndarray) -> dict[str, float]:
-    psnr = [float(cv2.PSNR(*pair)) for pair in zip(before, after, strict=True)]
+    measures: dict[str, Callable[..., float]] = {"psnr_db": cv2.PSNR, "ssim": ssim}
     return {
-        "psnr_db": statistics.median(psnr),
-        "ssim": statistics.median(ssim(*pair) for pair in zip(before, after, strict=True)),
+        key: float(statistics.median(measure(*pair) for pair in zip(before, after, strict=True)))
+        for key, measure in measures.items()
     }
 
 

@@ -22,7 +22,7 @@ from typing import Any
 from bench.layouts.codecs import CODECS, WINDOWS, encode_root, measure_codecs
 from bench.layouts.depth import measure_depth
 from bench.measure.command import Command, Output, Result, say, work_folder
-from bench.measure.options import known, one_of, option, several
+from bench.measure.options import one_of, option, several
 from bench.measure.tables import markdown_table
 from bench.synthetic import convert_jobs, finish
 from convert.plan import Conversion, ConvertConfig, plan_conversion
@@ -49,7 +49,7 @@ _EXACT = 100
 def _codec(option_text: str) -> str:
     """Return a codec, if a conversion takes it."""
     name, colon, quality = option_text.partition(":")
-    known(CODEC_NAMES, "codec")(name)
+    one_of(CODEC_NAMES, "codec")(name)
     if colon:
         whole_number(1)(quality)
     return option_text
@@ -78,9 +78,8 @@ class LayoutOptions(Output):
 def _work(options: LayoutOptions) -> Iterator[dict[str, Any]]:
     raw_root = Path(options.root)
     if options.root and not Catalog(raw_root).complete:
-        raise ArgumentError(
-            f"--root {raw_root}: there is no converted dataset; give a root of --layout frames --codec raw"
-        )
+        remedy = "give a root of --layout frames --codec raw"
+        raise ArgumentError(f"--root {raw_root}: there is no converted dataset; {remedy}")
     result: dict[str, Any] = {"layouts": [], "codecs": [], "depth": []}
     with work_folder("bench-layouts", options.out) as folder:
         if not options.root and {"layouts", "codecs"} & set(options.subjects):
@@ -144,17 +143,13 @@ def format_result(result: Result) -> str:
         paragraphs.append(markdown_table(["layout", "records", "MB of frames", "of pairs, endpoints"], rows))
         paragraphs.append(f"{result['steps']:,} steps at {parameters['size']} pixels.")
     if codecs := result["codecs"]:
-        rows = [
-            [
-                row["codec"],
-                f"{row['bytes_per_frame'] / 1e3:.1f}",
-                "exact" if row["psnr_db"] > _EXACT else f"{row['psnr_db']:.1f}",
-                f"{row['ssim']:.3f}",
-                *(f"{1e6 / row['windows'][window]['cpu_us']:,.0f}" for window in WINDOWS),
-                *(f"{_LINK / row['windows'][window]['bytes']:,.0f}" for window in WINDOWS),
-            ]
-            for row in codecs
-        ]
+        rows = []
+        for row in codecs:
+            windows = [row["windows"][window] for window in WINDOWS]
+            psnr = "exact" if row["psnr_db"] > _EXACT else f"{row['psnr_db']:.1f}"
+            samples = [1e6 / window["cpu_us"] for window in windows] + [_LINK / window["bytes"] for window in windows]
+            size = f"{row['bytes_per_frame'] / 1e3:.1f}"
+            rows.append([row["codec"], size, psnr, f"{row['ssim']:.3f}", *(f"{rate:,.0f}" for rate in samples)])
         rates = [f"{window}, {limit}" for limit in ("a core", "1 Gbit/s") for window in WINDOWS]
         paragraphs += [
             markdown_table(["codec", "kB a frame", "PSNR, dB", "SSIM", *rates], rows),
@@ -163,18 +158,12 @@ def format_result(result: Result) -> str:
         ]
     if depth := result["depth"]:
         header = ["depth maps", "PNG, kB", "ours, kB", "of PNG", "PNG, µs", "ours, µs", "times as fast"]
-        rows = [
-            [
-                row["kind"],
-                f"{row['png_bytes'] / 1e3:.1f}",
-                f"{row['ours_bytes'] / 1e3:.1f}",
-                f"{row['ours_bytes'] / row['png_bytes']:.2f}",
-                f"{row['png_s'] * 1e6:,.0f}",
-                f"{row['ours_s'] * 1e6:,.0f}",
-                f"{row['speed']:.1f}",
-            ]
-            for row in depth
-        ]
+        rows = []
+        for row in depth:
+            sizes = [row["png_bytes"], row["ours_bytes"]]
+            texts = [*(f"{size / 1e3:.1f}" for size in sizes), f"{sizes[1] / sizes[0]:.2f}"]
+            texts += [f"{row[key] * 1e6:,.0f}" for key in ("png_s", "ours_s")]
+            rows.append([row["kind"], *texts, f"{row['speed']:.1f}"])
         note = f"Depth of {parameters['size']}x{parameters['size']}, one thread, from the page cache; medians."
         paragraphs += [markdown_table(header, rows), note]
     return "\n\n".join(paragraphs)

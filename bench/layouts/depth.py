@@ -31,11 +31,7 @@ _Decode = Callable[[memoryview, np.ndarray], object]
 def measure_depth(
     folder: Path, *, size: int, count: int, repeat: int, level: int, maps: Path | None
 ) -> list[dict[str, Any]]:
-    """Return bytes and seconds of a map by kind, stored here (``ours``) and as PNG (``png``).
-
-    Raises:
-        ArgumentError: The folder has no such map.
-    """
+    """Return bytes and seconds of a map by kind, stored here (``ours``) and as PNG (``png``)."""
     kinds = {name: [draw_depth(noise, size, seed) for seed in range(count)] for name, noise in _NOISES.items()}
     if maps is not None:
         kinds["real"] = [scale_nearest(depth, size, size) for depth in _read_maps(maps, count)]

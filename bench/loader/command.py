@@ -63,7 +63,7 @@ def plot_mixture(folder: Path, composition: np.ndarray, names: Sequence[str]) ->
 
 def _plot(
     path: Path,
-    positions: Sequence[int] | np.ndarray,
+    positions: Any,
     rows: np.ndarray,
     names: Sequence[str],
     *,
@@ -139,10 +139,6 @@ def summarise_points(points: Sequence[Point]) -> list[dict[str, Any]]:
     return summaries
 
 
-def _to_first(point: Mapping[str, Any]) -> str | None:
-    return None if point["to_first"] is None else f"{point['to_first']:.3f}"
-
-
 def _growth(point: Mapping[str, Any]) -> str | None:
     rise, error = point["median"]["slope_bytes_per_batch"], point["median"]["slope_error"]
     return None if rise is None else f"{rise:,.0f}" + (f" ± {error:,.0f}" if error is not None else "")
@@ -154,7 +150,7 @@ _COLUMNS: dict[str, Column] = {
     "ratio": figure("ratio", form=".3f"),
     "(range)": spread("ratio", ".3f"),
     "CPU ratio": figure("cpu_ratio", form=".3f"),
-    "to first": _to_first,
+    "to first": lambda point: None if point["to_first"] is None else f"{point['to_first']:.3f}",
     "others' CPU": figure("others_cpu_share", form=".0%"),
     "step p50 ms": figure("step_ms", "p50", form=".1f"),
     "p99 ms": figure("step_ms", "p99", form=".1f"),
@@ -186,14 +182,12 @@ def loader_table(result: Mapping[str, Any]) -> Table:
 def write_point(folder: Path, names: Sequence[str], log_lines: Sequence[dict[str, Any]]) -> None:
     """Write the times of the batches of a measurement, and plots of its mixture."""
     folder.mkdir(parents=True, exist_ok=True)
-    rows = np.array([entry["rows"] for entry in log_lines])
-    lines = [
-        json.dumps({**entry, "rows": {names[number]: counts[number] for number in np.flatnonzero(counts).tolist()}})
-        + "\n"
-        for entry, counts in zip(log_lines, rows.tolist(), strict=True)
-    ]
+    lines = []
+    for entry in log_lines:
+        rows = {name: count for name, count in zip(names, entry["rows"], strict=True) if count}
+        lines.append(json.dumps({**entry, "rows": rows}) + "\n")
     write_atomically(folder / BATCHES_FILE, "".join(lines))
-    plot_mixture(folder, rows, names)
+    plot_mixture(folder, np.array([entry["rows"] for entry in log_lines]), names)
 
 
 COMMAND = study(

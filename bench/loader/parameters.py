@@ -23,12 +23,8 @@ from stream.statistics.normalize import Normalize
 
 
 def _weights_of(option_text: str) -> dict[str, float]:
-    if option_text == "none":
-        return {}
-    return {
-        dataset_name: float(value)
-        for dataset_name, _, value in (part.rpartition(":") for part in option_text.split("+"))
-    }
+    parts = [] if option_text == "none" else [part.rpartition(":") for part in option_text.split("+")]
+    return {dataset_name: float(value) for dataset_name, _, value in parts}
 
 
 def _weights(option_text: str) -> str:
@@ -77,44 +73,29 @@ def _frame(option_text: str) -> int | str:
 
 
 def open_loader(parameters: Parameters) -> Loader:
-    """Make the loader of a point, without starting it.
-
-    Raises:
-        ArgumentError: The root, mixture or another argument does not exist.
-        stream.base.errors.FormatError: A manifest or an index is damaged.
-    """
+    """Make the loader of a point, without starting it."""
     catalog = Catalog(parameters.root)
     members = resolve_mixture(parameters.mixture, parameters.split, catalog).members
     if parameters.datasets is not None:
         if parameters.datasets > len(members):
-            raise ArgumentError(
-                f"datasets={parameters.datasets}: mixture {parameters.mixture} has {len(members)} members"
-            )
+            message = f"mixture {parameters.mixture} has {len(members)} members"
+            raise ArgumentError(f"datasets={parameters.datasets}: {message}")
         members = tuple(dataclasses.replace(member, weights=(1.0,)) for member in members[: parameters.datasets])
     cameras = parameters.cameras.split("+")
+    names = ("seed", "shuffle", "samples_per_episode", "metadata", "bounds", "horizon")
     options = SampleSpec(
-        seed=parameters.seed,
-        shuffle=parameters.shuffle,
-        samples_per_episode=parameters.samples_per_episode,
-        metadata=parameters.metadata,  # type: ignore[arg-type]
+        **{name: getattr(parameters, name) for name in names},
         cameras=cameras if len(cameras) > 1 else None if cameras == ["primary"] else cameras[0],
         frames=None if parameters.frames == "none" else [_frame(frame) for frame in parameters.frames.split("+")],
-        bounds=parameters.bounds,  # type: ignore[arg-type]
-        horizon=parameters.horizon,
         action_space=None if parameters.space == "none" else parameters.space,  # type: ignore[arg-type]
         state_space=None if parameters.space == "none" else "eef",
         unmapped="mask",
         unknown_units="keep",
     )
     data = OpenMixture(parameters.root, Mixture(_weighted(members, parameters.weight)), options, catalog=catalog)
-    running = RunConfig(
-        batch_size=parameters.batch_size,
-        num_workers=parameters.num_workers,
-        threads=parameters.threads,
-        prefetch=parameters.prefetch,
-        decode=parameters.decode,  # type: ignore[arg-type]
-        transforms=(Normalize(data),) if parameters.transform == "normalize" else (),
-    )
+    sizes = ("batch_size", "num_workers", "threads", "prefetch", "decode")
+    transforms = (Normalize(data),) if parameters.transform == "normalize" else ()
+    running = RunConfig(transforms=transforms, **{name: getattr(parameters, name) for name in sizes})
     return Loader(data, running)
 
 
@@ -122,11 +103,8 @@ def _weighted(members: Sequence[Member], option_text: str) -> tuple[Member, ...]
     """Return the members with the weights of ``--weight``, without members of weight 0."""
     names = [member.dataset for member in members]
     new_weights = _weights_of(option_text)
-    for dataset_name in new_weights:
-        if dataset_name not in names:
-            raise ArgumentError(
-                f"weight {dataset_name}: no such member; {closest(dataset_name, names, noun='members')}"
-            )
+    if unknown := [dataset_name for dataset_name in new_weights if dataset_name not in names]:
+        raise ArgumentError(f"weight {unknown[0]}: no such member; {closest(unknown[0], names, noun='members')}")
     changed = [
         dataclasses.replace(member, weights=(new_weights[member.dataset],)) if member.dataset in new_weights else member
         for member in members

@@ -40,17 +40,10 @@ _LEAST_STEPS = 40
 
 @dataclass(frozen=True, kw_only=True)
 class LoaderSlice:
-    """One slice of the loader.
+    """One slice of the loader: batches and time between the first and the last arrival, compute included.
 
-    Attributes:
-        batches: Batches between the first and the last arrival.
-        seconds: Time between the first and the last arrival.
-        step_seconds: Time from each arrival to the next, compute included.
-        wait_seconds: Time spent in ``next``.
-        trainer_cpu_seconds: CPU time of the trainer.
-        worker_cpu_seconds: CPU time of the workers.
-        others_cpu_seconds: CPU time of everything else on the machine.
-        bytes: Bytes of the records of these batches.
+    ``wait_seconds`` is the time spent in ``next``; ``others_cpu_seconds`` is of everything else on the machine,
+    ``bytes`` of the records.
     """
 
     batches: int
@@ -189,11 +182,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def measure_point(parameters: Parameters) -> dict[str, Any]:
-    """Measure a point once and return its figures (see ``summarise``), its raw data and its memory.
-
-    ``close_s`` is the time until all workers were gone. ``batch_log`` has a line for each batch: step, arrival, time
-    of the step (compute included), wait, rows of each dataset, and whether the batch was measured.
-    """
+    """Measure a point once and return its figures (see ``summarise``), raw data and memory; see ``Trainer.log``."""
     began = time.perf_counter()
     loader = open_loader(parameters)
     open_seconds = time.perf_counter() - began
@@ -203,8 +192,9 @@ def measure_point(parameters: Parameters) -> dict[str, Any]:
         memory = MemoryLog(trainer.pids)
         limit = None
         if parameters.limit_s:
-            shape = (loader.run_config.worker_count or 1, loader.run_config.thread_count)
-            limit = stack.enter_context(DecodeLimit(loader, processes=shape[0], threads=shape[1]))
+            config = loader.run_config
+            limit = DecodeLimit(loader, processes=config.worker_count or 1, threads=config.thread_count)
+            stack.enter_context(limit)
         step_seconds = trainer.warm_up(parameters.warmup - 1 + trainer.depth)
         slices: list[LoaderSlice] = []
         limits: list[Turn] = []
@@ -240,9 +230,7 @@ def measure_point(parameters: Parameters) -> dict[str, Any]:
 def summarise(slices: Sequence[LoaderSlice], limits: Sequence[Turn], *, rows: int) -> dict[str, Any]:
     """Return the figures of a point: rates are medians of the slices, step times are of all slices together.
 
-    ``ratio`` is the loader's median divided by the limit's, None without a limit. ``cpu_ratio`` is the limit's CPU time
-    per pair divided by the loader's: the part of the loader's work that is decoding, on a busy machine too.
-    ``others_cpu_share`` is the share of other programs in the CPU time used. ``storage_bytes_per_s`` counts records.
+    ``ratio`` and ``cpu_ratio`` (CPU time of a pair, the limit's divided by the loader's) are None without a limit.
     """
     batches = statistics.median(part.batches / part.seconds for part in slices)
     pairs = sum(part.batches for part in slices) * rows

@@ -23,7 +23,7 @@ from bench.loader.parameters import Parameters, open_loader
 from bench.measure.child import ask
 from bench.measure.command import Result
 from bench.measure.options import number, option, usable_device
-from bench.measure.points import Prepared, Repeated, prepare_sweep, study, sweep_over
+from bench.measure.points import Point, Prepared, Repeated, prepare_sweep, study, sweep_over
 from bench.measure.tables import Table, figure, point_table, spread
 from stream.base.arguments import whole_number
 from stream.base.errors import ArgumentError
@@ -79,9 +79,10 @@ class TrainOptions(TrainParameters, Repeated):
 
 
 def _prepare(options: TrainOptions) -> AbstractContextManager[Prepared]:
-    return prepare_sweep(
-        options, TrainParameters, open_loaders, lambda point, parameters: ask("bench.loader.train_run", parameters)
-    )
+    def measure(_: Point, parameters: dict[str, Any]) -> dict[str, Any]:
+        return ask("bench.loader.train_run", parameters)
+
+    return prepare_sweep(options, TrainParameters, open_loaders, measure)
 
 
 def open_loaders(parameters: TrainParameters) -> tuple[Loader, Loader | None]:

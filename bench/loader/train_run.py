@@ -15,7 +15,7 @@ from torch.utils.benchmark import Timer
 
 from bench.loader.train import TrainParameters, open_loaders
 from bench.measure.machine import MemoryLog, family
-from bench.measure.points import step_times
+from bench.measure.points import lasting, step_times
 from examples.latent_action import LatentAction
 from stream.loader.loader import Loader
 from stream.torch import to_device
@@ -33,13 +33,9 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 def measure(parameters: TrainParameters) -> dict[str, Any]:
     """Train and validate once and return the figures; seconds are of the host's clock.
 
-    Returns:
-        ``wait_share`` is the share of the time of the training steps that ``next`` took, without validation.
-        ``step_ms`` is of complete training steps, each until the device is done. ``alone_ms`` is the mean of steps on
-        a ready batch, ``beyond_ms`` the time that the mean step takes longer: the cost of the loader, waiting and
-        copies included. ``copy_ms`` to ``overlap`` are from `measure_copies`. ``validation`` has the count, and
-        means of the seconds of a validation, of its first batch (workers start again), and of the training step after
-        it, which finds its batches ready.
+    ``wait_share`` is the share of the time of the training steps that ``next`` took. ``alone_ms`` is the mean of steps
+    on a ready batch, ``beyond_ms`` the time that the mean step takes longer: the cost of the loader, waiting and copies
+    included. ``validation`` has means of the seconds of a validation, of its first batch, and of the step after it.
     """
     device = parameters.device or "cpu"
     train_loader, val_loader = open_loaders(parameters)
@@ -53,9 +49,9 @@ def measure(parameters: TrainParameters) -> dict[str, Any]:
         step(next(batches))
     settle(device)
     memory = MemoryLog(family())
-    waits, steps = [], []
+    waits: list[float] = []
+    steps: list[float] = []
     validations: list[dict[str, float]] = []
-    after = False
     with gpu_log() as gpu_readings:
         for number in range(parameters.steps):
             began = time.perf_counter()
@@ -67,12 +63,10 @@ def measure(parameters: TrainParameters) -> dict[str, Any]:
                 del batch
             steps.append(time.perf_counter() - began)
             waits.append(arrived - began)
-            if after:
-                validations[-1]["step_after_s"] = steps[-1]
-                after = False
+            if validations:
+                validations[-1].setdefault("step_after_s", steps[-1])
             if val_loader is not None and (number + 1) % parameters.val_every == 0:
                 validations.append(_validate(val_loader, parameters.val_steps, device, validate_step))
-                after = True
                 memory.look(number + 1)
     memory.look(parameters.steps)
     batches.close()
@@ -106,15 +100,11 @@ def measure(parameters: TrainParameters) -> dict[str, Any]:
     }
 
 
-def _work(parameters: TrainParameters, device: str) -> tuple[Callable[[Any], None], Callable[[Any], None]]:
+def _work(parameters: TrainParameters, device: str) -> tuple[Callable[[Any], object], Callable[[Any], object]]:
     """Return the step of training and the step of validation."""
     if parameters.step_ms is not None:
         compute = busy(device, parameters.step_ms / 1000)
-
-        def take_time(batch: Any) -> None:
-            compute()
-
-        return take_time, take_time
+        return (lambda batch: compute(),) * 2
     model = LatentAction().to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
 
@@ -131,16 +121,15 @@ def _work(parameters: TrainParameters, device: str) -> tuple[Callable[[Any], Non
     return train, look
 
 
-def _validate(loader: Loader, steps: int, device: str, validate_step: Callable[[Any], None]) -> dict[str, float]:
+def _validate(loader: Loader, steps: int, device: str, validate_step: Callable[[Any], object]) -> dict[str, float]:
     began = time.perf_counter()
     batches = to_device(loader, device)
-    first = 0.0
-    for number in range(steps):
-        batch = next(batches)
-        if number == 0:
-            first = time.perf_counter() - began
-        validate_step(batch)
-        del batch
+    batch = next(batches)
+    first = time.perf_counter() - began
+    validate_step(batch)
+    del batch
+    for _ in range(steps - 1):
+        validate_step(next(batches))
     settle(device)
     batches.close()
     return {"seconds": time.perf_counter() - began, "first_batch_s": first}
@@ -197,7 +186,7 @@ def overlap(copies: dict[str, Any], beyond_ms: float) -> float | None:
     return min(1.0, max(0.0, 1.0 - beyond_ms / copies["copy_ms"]))
 
 
-def busy(device: str, seconds: float) -> Callable[[], None]:
+def busy(device: str, seconds: float) -> Callable[[], object]:
     """Return a function that keeps a device busy: products of matrices on CUDA, a sleep otherwise."""
     if not device.startswith("cuda"):
         return lambda: time.sleep(seconds)
@@ -207,13 +196,7 @@ def busy(device: str, seconds: float) -> Callable[[], None]:
         for _ in range(times):
             torch.mm(matrix, matrix)
 
-    multiply(20)
-    torch.cuda.synchronize()
-    began = time.perf_counter()
-    multiply(100)
-    torch.cuda.synchronize()
-    times = max(1, round(100 * seconds / (time.perf_counter() - began)))
-    return lambda: multiply(times)
+    return lasting(multiply, seconds, torch.cuda.synchronize)
 
 
 def settle(device: str) -> None:

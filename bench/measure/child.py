@@ -45,20 +45,9 @@ class ChildFailed(BenchFailed):
 def ask(
     module: str, request: Mapping[str, Any], *, python: str | Path = sys.executable, timeout: float | None = None
 ) -> dict[str, Any]:
-    """Call ``answer(request)`` of a module in a fresh process and return its result.
+    """Call ``answer(request)`` of a module of this repository in a fresh process and return its result.
 
-    Args:
-        module: A module of this repository, with a function ``answer``.
-        request: Request, sent as JSON.
-        python: Interpreter, for example of another virtual environment.
-        timeout: Seconds after which the process is ended.
-
-    Returns:
-        The result, and ``exit_s``: seconds from the result to the end of the process.
-
-    Raises:
-        ChildFailed: The process raised, died, or took too long.
-        KeyboardInterrupt: The process is ended first.
+    The result also has ``exit_s``: seconds from the result to the end of the process.
     """
     paths = [str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]
     # Files, because a pipe that is read at the end could fill up.
@@ -85,7 +74,9 @@ def ask(
             raise ChildFailed(f"took longer than {timeout:.0f} s") from None
         finally:
             end(process)
-        result, last_line = _read(reply_file), _last_line(log_file)
+        result, last_line = {}, _last_line(log_file)
+        with contextlib.suppress(ValueError):
+            result = json.loads(_last_line(reply_file))
     answered = result.pop("answered", None)
     if process.returncode == 0 and answered is not None:
         return {**result, "exit_s": ended - answered}
@@ -93,18 +84,9 @@ def ask(
     raise ChildFailed(" ".join(str(reason).split()))
 
 
-def _read(reply_file: IO[str]) -> dict[str, Any]:
-    reply_file.seek(0)
-    try:
-        return dict(json.load(reply_file))
-    except ValueError:
-        return {}
-
-
-def _last_line(log_file: IO[str]) -> str:
-    log_file.seek(0)
-    lines = [line.strip() for line in log_file if line.strip()]
-    return lines[-1] if lines else ""
+def _last_line(file: IO[str]) -> str:
+    file.seek(0)
+    return next((line for line in reversed(file.read().splitlines()) if line.strip()), "").strip()
 
 
 def _fate(exit_code: int) -> str:
@@ -115,21 +97,12 @@ def _fate(exit_code: int) -> str:
     return f"was killed by {signal_name}{cause}"
 
 
-class TeamFailed(BenchFailed):
-    """A process of a team that died."""
-
-
 @dataclass(frozen=True)
 class Turn:
-    """Work of all processes at once.
+    """Work of all processes at once: pairs or other pieces of work, from the first start to the last end.
 
-    Attributes:
-        pairs: Pairs, or other pieces of work, that all processes did.
-        seconds: Time from the first start to the last end.
-        pairs_per_s: Rate of all processes together.
-        cpu_seconds: CPU time of the processes.
-        others_cpu_seconds: CPU time of everything else on the machine.
-        peak_bytes: Largest resident set of a process so far.
+    ``cpu_seconds`` are of the processes, ``others_cpu_seconds`` of everything else on the machine. ``peak_bytes`` is
+    the largest resident set of a process so far.
     """
 
     pairs: int
@@ -148,17 +121,12 @@ class Team(ProcessPoolExecutor):
         super().__init__(size, context, _join, (context.Barrier(size),))
 
     def run(self, work: Callable[[Any], int], parts: Iterable[Any]) -> Turn:
-        """Call ``work(part)`` in each process, which returns a count; there are as many parts as processes.
-
-        Raises:
-            TeamFailed: A process died.
-            Exception: ``work`` raised it.
-        """
+        """Call ``work(part)`` in each process, which returns a count; there are as many parts as processes."""
         try:
             columns = zip(*self.map(partial(_work, work), parts), strict=True)
             counts, starts, ends, machine_cpu, cpu_seconds, peaks = map(list, columns)
         except BrokenProcessPool:
-            raise TeamFailed("a process that works alone died; is there enough memory?") from None
+            raise BenchFailed("a process that works alone died; is there enough memory?") from None
         rate = sum(count / max(end - start, 1e-9) for count, start, end in zip(counts, starts, ends, strict=True))
         others_cpu = max(last for _, last in machine_cpu) - min(first for first, _ in machine_cpu) - sum(cpu_seconds)
         return Turn(sum(counts), max(ends) - min(starts), rate, sum(cpu_seconds), max(0.0, others_cpu), max(peaks))

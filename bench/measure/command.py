@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import sys
 import tempfile
 import time
@@ -36,19 +37,10 @@ class Output:
 class Command:
     """A command, ``python -m <package>.<name>``.
 
-    Attributes:
-        name: Name of its module below ``package``.
-        about: Description for ``--help``.
-        epilog: Last line of ``--help``.
-        options: Dataclass of its options, with ``Output`` among its bases.
-        work: Yields the result, more complete each time; date, parameters and machine are added.
-        show: Returns the table of a result as text.
-        failed: Returns the exit code of a result, 0 or False where all is well.
-        files: Writes further files of a result to the folder of ``--out``.
-        libraries: Distributions whose versions are recorded.
-        file: Name of the result in ``--out``.
-        interrupted: Line to print after Ctrl-C.
-        package: Package of the command.
+    ``options`` is a dataclass with ``Output`` among its bases. ``work`` yields the result, more complete each time;
+    date, parameters and machine are added. ``show`` returns its table, ``failed`` its exit code, 0 or False where all
+    is well. ``files`` writes further files to the folder of ``--out``, where the result is ``file``. ``libraries`` are
+    distributions whose versions are recorded. ``interrupted`` is the line to print after Ctrl-C.
     """
 
     name: str
@@ -110,23 +102,20 @@ class Command:
 
 @contextlib.contextmanager
 def work_folder(prefix: str, parent: Path | None, *, keep: bool = False) -> Iterator[Path]:
-    """Give a new folder for the work of a command, removed at the end.
+    """Give a new folder for the work of a command, removed at the end, or kept and reported.
 
-    Args:
-        prefix: Start of its name.
-        parent: Folder that it is in, made if necessary; None for the temporary one.
-        keep: Leave it, and report its location.
+    It is in ``parent``, made if necessary, or in the temporary folder.
     """
     if parent is not None:
         parent.mkdir(parents=True, exist_ok=True)
-    with contextlib.ExitStack() as stack:
+    folder = Path(tempfile.mkdtemp(prefix=f"{prefix}-", dir=parent)).resolve()
+    try:
+        yield folder
+    finally:
         if keep:
-            folder = tempfile.mkdtemp(prefix=f"{prefix}-", dir=parent)
-            stack.callback(say, f"kept: {folder}")
+            say(f"kept: {folder}")
         else:
-            temporary = tempfile.TemporaryDirectory(prefix=f"{prefix}-", dir=parent, ignore_cleanup_errors=True)
-            folder = stack.enter_context(temporary)
-        yield Path(folder).resolve()
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def tell(line: str) -> None:

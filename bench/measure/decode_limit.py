@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from bench.measure.child import Team, Turn
 from stream.batch.assemble import Assembler
@@ -41,16 +41,11 @@ class DecodeLimit(Team):
         data, rows = loader.data, loader.batch_size
         options = dataclasses.replace(data.sample_spec, metadata="none", columns=())
         steps = range(processes * -(-PAIRS * threads // rows))
-        self.run(
-            _hold,
-            [
-                _Share(data.root, data.mixture, options, rows, steps[number::processes], threads)
-                for number in range(processes)
-            ],
-        )
+        common = (data.root, data.mixture, options, rows, threads)
+        self.run(_hold, [(*common, steps[number::processes]) for number in range(processes)])
 
     def measure(self, seconds: float) -> Turn:
-        """Decode for some seconds; raises TeamFailed."""
+        """Decode for some seconds; raises BenchFailed."""
         return self.run(_decode, [seconds] * self._seats)
 
 
@@ -62,31 +57,21 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
         return dataclasses.asdict(limit.measure(request["seconds"]))
 
 
-class _Share(NamedTuple):
-    """What a process of the limit holds: some batches of a mixture, for some threads."""
-
-    root: Path | CachedRoot
-    mixture: Mixture
-    options: SampleSpec
-    rows: int
-    steps: range
-    threads: int
-
-
-def _hold(share: _Share) -> int:
-    """Read the JPEGs of a share, divide its samples among the threads, and return their number."""
-    data = OpenMixture(share.root, share.mixture, share.options, batch_size=share.rows)
+def _hold(share: tuple[Path | CachedRoot, Mixture, SampleSpec, int, int, range]) -> int:
+    """Read the JPEGs of some steps, divide their samples among the threads, and return their number."""
+    root, mixture, options, num_rows, threads, steps = share
+    data = OpenMixture(root, mixture, options, batch_size=num_rows)
     assembler = Assembler(data.spec)
     samples = []
-    for step in share.steps:
-        rows = data.plan.rows(data.plan.batch_samples(step, share.rows))
+    for step in steps:
+        rows = data.plan.rows(data.plan.batch_samples(step, num_rows))
         samples += [
             [(camera, frame, _own(stored)) for camera, frame, stored in frames]
             for _, frames in assembler.encoded_rows(rows)
         ]
     shapes = [(max(data.spec.num_frames), *camera.shape, 3) for camera in data.spec.cameras]
     global _turns
-    _turns = [_Turns(samples[thread :: share.threads], shapes, share.rows) for thread in range(share.threads)]
+    _turns = [_Turns(samples[thread::threads], shapes, num_rows) for thread in range(threads)]
     return len(samples)
 
 

@@ -15,7 +15,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import psutil
 
@@ -57,14 +57,9 @@ def cpu_seconds() -> float:
     return total
 
 
-def peak_resident(process_id: int) -> int | None:
-    """Return the highest resident set of a process in bytes, None if the process is gone."""
-    return _proc_bytes(process_id, "status", "VmHWM:")
-
-
-def resident_of_no_file(process_id: int) -> int | None:
-    """Return the anonymous memory of a process in bytes, None if unknown; faster than ``own_set``."""
-    return _proc_bytes(process_id, "status", "RssAnon:")
+def resident(process_id: int, key: Literal["VmHWM", "RssAnon"] = "VmHWM") -> int | None:
+    """Return the highest resident set of a process in bytes, or its anonymous memory; None if the process is gone."""
+    return _proc_bytes(process_id, "status", f"{key}:")
 
 
 def proportional_set(process_id: int) -> int | None:
@@ -84,13 +79,7 @@ def own_set(process_id: int) -> int | None:
 class MemoryLog:
     """Samples of the memory of some processes, taken between measurements because a sample takes milliseconds.
 
-    Args:
-        pids: Process numbers, the trainer first; None for this process and its descendants at each sample.
-        measure: Returns the bytes of a process.
-
-    Attributes:
-        samples: Count of ``batches`` so far, ``pss`` of each process (None where unknown), and the memory that the
-            machine has ``available``, in bytes.
+    Without ``pids`` the processes are this one and its descendants at each sample.
     """
 
     def __init__(self, pids: Sequence[int] | None, *, measure: Callable[[int], int | None] = proportional_set) -> None:
@@ -111,9 +100,7 @@ class MemoryLog:
     def summary(self) -> dict[str, Any]:
         """Return the figures of a run, None for unknown ones.
 
-        ``peak_pss_bytes`` and ``final_pss_bytes`` count all processes. ``slope_bytes_per_batch`` is the slope of a
-        straight line through the samples, ``slope_error`` its standard error: a slope within two errors of 0 shows no
-        growth. ``lowest_available_bytes`` is of the machine.
+        A ``slope_bytes_per_batch`` within two ``slope_error`` of 0 shows no growth.
         """
         totals = self.totals
         known_totals = [total for total in totals if total is not None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,9 @@ from stream.base.errors import ArgumentError, closest
 
 
 def option(default: Any, read: Callable[[str], Any], help_text: str, **more: Any) -> Any:
-    """Return a dataclass field that is an option of a command.
+    """Return a dataclass field that is an option of a command; ``read`` reads its text, and is ``bool`` for a flag.
 
-    Args:
-        default: Value without the option.
-        read: Reader of its text; ``bool`` for a flag.
-        help_text: Help, to which the default is added.
-        more: Further arguments of ``argparse.ArgumentParser.add_argument``.
+    The default is added to the help. ``more`` are further arguments of ``argparse.ArgumentParser.add_argument``.
     """
     return dataclasses.field(default=default, metadata={"read": read, "what": help_text, "more": more})
 
@@ -58,26 +54,16 @@ def wholes(least: int) -> Callable[[str], tuple[int, ...]]:
     return several(lambda option_text: whole_number(least)(option_text.replace("_", "")))
 
 
-def known(names: Collection[str], noun: str) -> Callable[[str], str]:
-    """Return a reader of one of some names; an unknown one is answered with the closest."""
+def one_of(names: Collection[str], noun: str = "") -> Callable[[str], str]:
+    """Return a reader of one of some names; another one is answered with all of them, or with the closest ``noun``."""
 
     def read(option_text: str) -> str:
-        if option_text not in names:
-            raise argparse.ArgumentTypeError(
-                f"no {noun} {option_text!r}; {closest(option_text, names, noun=f'{noun}s')}"
-            )
-        return option_text
-
-    return read
-
-
-def one_of(names: Sequence[str]) -> Callable[[str], str]:
-    """Return a reader of one of a few names."""
-
-    def read(option_text: str) -> str:
-        if option_text not in names:
-            raise argparse.ArgumentTypeError(f"found {option_text!r}, expected one of {', '.join(names)}")
-        return option_text
+        if option_text in names:
+            return option_text
+        if noun:
+            suggestion = closest(option_text, names, noun=f"{noun}s")
+            raise argparse.ArgumentTypeError(f"no {noun} {option_text!r}; {suggestion}")
+        raise argparse.ArgumentTypeError(f"found {option_text!r}, expected one of {', '.join(names)}")
 
     return read
 

@@ -28,14 +28,7 @@ from stream.base.progress import human_seconds
 
 @dataclass
 class Point:
-    """Something that is measured under a name.
-
-    Attributes:
-        name: Name in tables.
-        parameters: Parameters of the point.
-        runs: Result of each repeat.
-        error: Error that ended the point, if any.
-    """
+    """Something that is measured under a name, with the result of each repeat, or the error that ended it."""
 
     name: str
     parameters: dict[str, Any]
@@ -63,14 +56,9 @@ def measure_points(
 ) -> Iterator[Point]:
     """Measure all points ``repeat`` times, and yield each point after its measurement.
 
-    Every second repeat goes through the points backwards, so that a machine that gets slower favours none.
-
-    Args:
-        points: Points to fill. A point that fails keeps its error and is not measured again.
-        measure: Measures a point once; raises ChildFailed.
-        repeat: Number of repeats.
-        describe: Returns a line on a result, for the progress.
-        report: Takes lines of progress; by default they go to standard error if it is a terminal.
+    Every second repeat goes through the points backwards, so that a machine that gets slower favours none. A point that
+    fails keeps its error and is not measured again. ``describe`` returns a line on a result for ``report``, by default
+    for standard error if it is a terminal.
     """
     began, total = time.monotonic(), repeat * len(points)
     turns = [point for number in range(repeat) for point in (points if number % 2 == 0 else reversed(points))]
@@ -108,6 +96,17 @@ def _median(values: Sequence[Any]) -> Any:
     return measured[0]
 
 
+def lasting(work: Callable[[int], object], seconds: float, settle: Callable[[], object]) -> Callable[[], object]:
+    """Return a function that does a piece of work as often as takes some time; ``settle`` waits until it is done."""
+    work(20)
+    settle()
+    began = time.perf_counter()
+    work(100)
+    settle()
+    times = max(1, round(100 * seconds / (time.perf_counter() - began)))
+    return lambda: work(times)
+
+
 def step_times(seconds: Sequence[float] | np.ndarray) -> dict[str, float]:
     """Return mean, median, percentiles and maximum of step times in milliseconds.
 
@@ -128,13 +127,7 @@ class Repeated(Output):
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """Points that are ready to be measured.
-
-    Attributes:
-        points: Points, not measured yet.
-        measure: Measures a point once; raises ChildFailed.
-        about: Returns further entries of the result.
-    """
+    """Points that are ready to be measured; ``about`` returns further entries of the result."""
 
     points: Sequence[Point]
     measure: Callable[[Point], dict[str, Any]]
@@ -152,13 +145,10 @@ def study(
 ) -> Command:
     """Return a command that measures points; ``--out`` has the points so far at any time.
 
-    Args:
-        prepare: Gives the points of the options; its block ends after the last measurement.
-        describe: Returns a line on a measurement.
-        table: Returns the table of a result.
-        summarise: Returns the points for the result; by default with medians of all figures.
-        some_fail: Whether some points usually fail: only a result without any measurement is a failure.
-        about: Further attributes of ``Command``.
+    ``prepare`` gives the points of the options, and its block ends after the last measurement. ``describe`` returns a
+    line on a measurement, ``table`` the table of a result, ``summarise`` the points for the result, by default with
+    medians of all figures. With ``some_fail`` only a result without any measurement is a failure. ``about`` has further
+    attributes of ``Command``.
     """
 
     def work(options: Any) -> Iterator[dict[str, Any]]:
@@ -191,11 +181,7 @@ def sweep_over(kind: type[Any]) -> Any:
 
 
 def parse_sweep(option_text: str, kind: type[Any]) -> tuple[str, list[Any]]:
-    """Read ``key=a,b,c`` and return the name of the parameter and its values.
-
-    Raises:
-        argparse.ArgumentTypeError: The parameter does not exist, or does not take a value.
-    """
+    """Read ``key=a,b,c`` and return the name of the parameter and its values."""
     key, equals, values = option_text.partition("=")
     name = key.strip().replace("-", "_")
     if not equals or not values.strip():
@@ -215,11 +201,7 @@ def prepare_sweep(
     check: Callable[[Any], object],
     measure: Callable[[Point, dict[str, Any]], dict[str, Any]],
 ) -> AbstractContextManager[Prepared]:
-    """Return the points of a sweep, each checked before any is measured.
-
-    Raises:
-        ArgumentError: A parameter is swept twice, or a point cannot be measured.
-    """
+    """Return the points of a sweep, each checked before any is measured."""
     sweeps = options.sweep or []
     names = [name for name, _ in sweeps]
     if twice := {name for name in names if names.count(name) > 1}:
@@ -228,13 +210,11 @@ def prepare_sweep(
     points = combine(dict(sweeps))
     for point in points:
         check(kind(**{**base, **point.parameters}))
-    return nullcontext(
-        Prepared(
-            points=points,
-            measure=lambda point: measure(point, {**base, **point.parameters}),
-            about=lambda: {"sweep": dict(sweeps)},
-        )
-    )
+
+    def measure_point(point: Point) -> dict[str, Any]:
+        return measure(point, {**base, **point.parameters})
+
+    return nullcontext(Prepared(points=points, measure=measure_point, about=lambda: {"sweep": dict(sweeps)}))
 
 
 def combine(values: Mapping[str, Sequence[Any]]) -> list[Point]:

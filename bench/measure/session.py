@@ -32,7 +32,7 @@ class Result:
 
     @property
     def errors(self) -> list[str]:
-        """Return the lines that begin with ``error:``."""
+        """Lines that begin with ``error:``."""
         return [line for line in self.err.splitlines() if line.startswith("error:")]
 
     def error(self) -> str:
@@ -43,15 +43,10 @@ class Result:
 
 
 class Command:
-    """A running command in a separate session, by which all its processes are found and ended."""
+    """A running command in a separate session, whose number ``pid`` is that of its main process."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
-        self.process = process
-
-    @property
-    def pid(self) -> int:
-        """Return the number of the main process and of its session."""
-        return self.process.pid
+        self.process, self.pid = process, process.pid
 
     def processes(self) -> list[psutil.Process]:
         """Return all live processes that the command started, directly or not, without itself."""
@@ -89,14 +84,10 @@ def start(
     environment: Mapping[str, str | None] | None = None,
     through: Sequence[str] = (),
 ) -> Iterator[Command]:
-    """Start a command; at the end of the block it and its processes are killed.
+    """Start ``python -m module``, or ``pairstream`` and a command; at the end of the block its processes are killed.
 
-    Args:
-        *arguments: Arguments of ``python -m module``.
-        module: Module to run, or ``pairstream`` and a command.
-        cwd: Working directory.
-        environment: Variables to set, or to leave out (None), besides those of this process.
-        through: Command that takes the complete command as arguments and becomes it (``prlimit --nofile=64``).
+    ``environment`` has variables to set, or to leave out (None). ``through`` is a command that takes the complete
+    command as arguments and becomes it (``prlimit --nofile=64``).
     """
     variables = {**os.environ, **(environment or {})}
     process = subprocess.Popen(
@@ -123,14 +114,9 @@ def start(
             process.kill()
 
 
-def run(
-    *arguments: str,
-    module: str = "convert.run",
-    cwd: Path = REPOSITORY,
-    environment: Mapping[str, str | None] | None = None,
-) -> Result:
-    """Run a command to its end and return the result; see ``start``."""
-    with start(*arguments, module=module, cwd=cwd, environment=environment) as command:
+def run(*arguments: str, **options: Any) -> Result:
+    """Run a command to its end and return the result; arguments as of ``start``."""
+    with start(*arguments, **options) as command:
         return command.wait()
 
 

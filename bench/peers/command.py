@@ -13,14 +13,13 @@
 
 Peers have separate virtual environments, which ``--install`` makes. Samples are exported once, byte for byte. Each peer
 makes its own copy of them, then gives batches in fresh processes, ``--repeat`` times in alternating order. Between the
-points decoding alone is measured (`bench.measure.decode_limit`); ``of limit`` is samples/s divided by the mean of the
-slices before and after. The pixels of each run are compared with those of the root.
+points decoding alone is measured; ``of limit`` is samples/s divided by the mean of the slices before and after. The
+pixels of each run are compared with those of the root.
 
-``first batch s`` counts from the start of the process. ``memory MB`` is the proportional set size of all processes of a
-peer, the highest of some samples outside the measured steps. ``copy s`` is the time to make the copy, ``copy MB`` its
-size on disk (of ours: the converted root). ``off by`` is the largest difference, in pairs, between a dataset's count in
-the measured steps and its weight. ``resume`` (to the exact next batch) and ``replay`` (of any step) are from
-documentation. The files come from the page cache.
+``first batch s`` counts from the start of the process. ``memory MB`` is the highest proportional set size of all
+processes. ``copy MB`` is the size of the copy on disk (of ours: the converted root). ``off by`` is the largest
+difference, in pairs, between a dataset's count and its weight. ``resume`` (to the exact next batch) and ``replay`` (of
+any step) are from documentation. The files come from the page cache.
 """
 
 from __future__ import annotations
@@ -33,22 +32,19 @@ from pathlib import Path
 from typing import Any
 
 from bench.loader.parameters import Parameters
+from bench.measure.child import BenchFailed
 from bench.measure.command import Result, tell, work_folder
 from bench.measure.options import number, one_of, option, several, wholes
 from bench.measure.points import Prepared, Repeated, study
 from bench.peers.comparison import RAW_FIGURES, Comparison, make_points
 from bench.peers.export import export_frames, export_pairs
-from bench.peers.list import PEERS, STUDIES, VENVS, InstallFailed
+from bench.peers.list import PEERS, STUDIES, VENVS
 from bench.peers.protocol import ORDERS
 from bench.peers.table import comparison_table, plot
 from bench.peers.windows import export_windows
 from stream.base.arguments import run_command, whole_number
 from stream.base.errors import ArgumentError, closest
 from stream.storage.files import write_atomically
-
-METADATA = {"pairs": ("full",), "formats": ("none",), "windows": ("full",)}
-"""Metadata of the batches of each study, by default."""
-_LIBRARIES = ("array-record", "grain", "lmdb", "numpy", "simplejpeg", "tensorflow", "torch", "webdataset")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +86,7 @@ class PeersOptions(Repeated):
             elif unknown := [peer_name for peer_name in names or () if peer_name not in available]:
                 raise ArgumentError(f"no peer {unknown[0]!r}; {closest(unknown[0], available, noun='peers')}")
         if self.metadata is None:
-            object.__setattr__(self, "metadata", METADATA[self.study])
+            object.__setattr__(self, "metadata", ("none" if self.study == "formats" else "full",))
 
 
 def _export(options: PeersOptions, parameters: Parameters, folder: Path) -> set[str]:
@@ -106,13 +102,8 @@ def _export(options: PeersOptions, parameters: Parameters, folder: Path) -> set[
 @contextmanager
 def _prepare(options: PeersOptions) -> Iterator[Prepared]:
     peers = [STUDIES[options.study][peer_name] for peer_name in options.peers]
-    points = make_points(
-        peers,
-        metadata=options.metadata or (),
-        order=options.orders,
-        batch_size=options.batch_size,
-        num_workers=options.num_workers,
-    )
+    sizes = {"batch_size": options.batch_size, "num_workers": options.num_workers}
+    points = make_points(peers, metadata=options.metadata or (), order=options.orders, **sizes)
     with work_folder("peers", options.work, keep=options.keep) as work:
         tell("exporting the samples")
         root = str(Path(options.root).resolve())
@@ -144,7 +135,7 @@ COMMAND = study(
     summarise=lambda points: [point.as_dict(leave_out=RAW_FIGURES) for point in points],
     files=_write,
     some_fail=True,
-    libraries=_LIBRARIES,
+    libraries=("array-record", "grain", "lmdb", "numpy", "simplejpeg", "tensorflow", "torch", "webdataset"),
 )
 
 
@@ -154,7 +145,7 @@ def _install(options: PeersOptions) -> int:
         try:
             if not PEERS[peer_name].own and not PEERS[peer_name].environment:
                 PEERS[peer_name].install(options.venvs)
-        except InstallFailed as error:
+        except BenchFailed as error:
             print(f"error: {error}", file=sys.stderr)
             failed = 1
     return failed

@@ -41,9 +41,7 @@ def make_points(peers: Sequence[Peer], **values: Sequence[Any]) -> list[Point]:
 class Comparison:
     """Copies and measurements of the peers of a study."""
 
-    def __init__(
-        self, options: Any, peers: Sequence[Peer], parameters: Parameters, hashes: set[str], work: Path
-    ) -> None:
+    def __init__(self, options: Any, peers: Sequence[Peer], parameters: Parameters, hashes: set[str], work: Path):
         self._options, self._parameters, self._hashes, self._work = options, parameters, hashes, work
         self._peers = {peer.name: peer for peer in peers}
         self._export = Export(work / "export")
@@ -86,9 +84,8 @@ class Comparison:
         start = 0 if peer.exact else PIXEL_DIGITS
         wrong = [key for key, expected in self._samples.items() if hashes.get(key, "")[start:] != expected[start:]]
         if wrong:
-            raise ChildFailed(
-                f"{len(wrong):,} of {len(self._samples):,} samples differ, such as episode/step {wrong[0]}"
-            )
+            counts = f"{len(wrong):,} of {len(self._samples):,}"
+            raise ChildFailed(f"{counts} samples differ, such as episode/step {wrong[0]}")
         self._checked[peer.name] = len(self._samples)
 
     def measure(self, point: Point) -> dict[str, Any]:
@@ -141,9 +138,8 @@ class Comparison:
         python = peer.python(options.venvs)
         if not python.is_file():
             venvs = "" if str(options.venvs) == VENVS else f" --venvs {options.venvs}"
-            raise ChildFailed(
-                f"not installed; run: python -m bench.peers --install {peer.environment or peer.name}{venvs}"
-            )
+            missing = f"{peer.environment or peer.name}{venvs}"
+            raise ChildFailed(f"not installed; run: python -m bench.peers --install {missing}")
         return str(python.absolute())
 
     def _ask(self, peer: Peer, do: str, setting: Mapping[str, Any], **changes: Any) -> dict[str, Any]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import pickle
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -67,28 +68,48 @@ def _export(
 
     Actions and states are padded to ``sizes`` (window, action, state); None leaves out all metadata.
     """
-    folder.mkdir(parents=True)
     shapes, (window, action, state) = loader.data.spec.frame_shapes, sizes or (0, 0, 0)
-    numbers, ends, hashes = [], [0], set()
-    with (folder / "pairs.bin").open("wb") as file:
+    hashes = set()
+    with exported_records(folder) as write:
         for number, (member, batch) in enumerate(_stored_pairs(loader, pair_numbers)):
             if is_raw := "frames" in batch:
                 first, last = map(encode_raw, batch["frames"][0])
             else:
                 first, last = (jpeg.tobytes() for *_, jpeg in encoded_frames(batch))
-            numbers.append((member, int(batch["episode"][0]), int(batch["step"][0])) if sizes else (0, number, 0))
+            numbers = (member, int(batch["episode"][0]), int(batch["step"][0])) if sizes else (0, number, 0)
             pair: dict[str, Any] = {"first": first, "second": last}
-            pair |= dict(zip(("dataset", "episode", "step"), numbers[-1], strict=True))
+            pair |= dict(zip(("dataset", "episode", "step"), numbers, strict=True))
             pair["action"] = _padded(batch["action"][0], (window, action)).tobytes()
             pair["state"] = _padded(batch["state"][0], (state,)).tobytes()
             pair["language"] = batch["language"][0] if sizes else ""
-            ends.append(ends[-1] + file.write(pickle.dumps(pair)))
+            write(pickle.dumps(pair), numbers)
             hashes.add(pixel_hash((batch if is_raw else decode_frames(batch, shapes))["frames"][0]))
-    np.save(folder / "numbers.npy", np.array(numbers))
-    np.save(folder / "ends.npy", np.array(ends[1:]))
     content = {**about, "shape": shapes["frames"], "vector": [window, action, state]}
     (folder / "about.json").write_text(json.dumps(content))
     return hashes
+
+
+@contextmanager
+def exported_records(folder: Path) -> Iterator[Callable[[bytes, tuple[int, int, int]], None]]:
+    """Give a function that writes a record of an export, with its dataset, episode and step."""
+    folder.mkdir(parents=True, exist_ok=True)
+    numbers: list[tuple[int, int, int]] = []
+    ends: list[int] = []
+    with (folder / "pairs.bin").open("wb") as file:
+
+        def write(record: bytes, record_numbers: tuple[int, int, int]) -> None:
+            file.write(record)
+            ends.append(file.tell())
+            numbers.append(record_numbers)
+
+        yield write
+    np.save(folder / "numbers.npy", np.array(numbers))
+    np.save(folder / "ends.npy", np.array(ends))
+
+
+def stored_bytes(dataset: Dataset) -> int:
+    """Return the size of all files of a dataset."""
+    return sum(file.stat().st_size for file in dataset.folder.rglob("*") if file.is_file())
 
 
 def _stored_pairs(loader: Loader, pair_numbers: Sequence[int]) -> Iterator[tuple[int, Batch]]:
@@ -124,7 +145,7 @@ def _describe(dataset: Dataset, member: Member, weight: float) -> dict[str, Any]
         **{name: manifest.parameters[name] for name in ("offset", "camera", "channels", "language")},
         "action": _spans(manifest.spec.get("action")),
         "state": _spans(manifest.spec.get("state")),
-        "bytes": sum(file.stat().st_size for file in dataset.folder.rglob("*") if file.is_file()),
+        "bytes": stored_bytes(dataset),
     }
 
 

@@ -17,28 +17,9 @@ _FOLDER = Path(__file__).resolve().parent
 _MARK = "installed"
 
 
-class InstallFailed(BenchFailed):
-    """A peer that pip did not install; the message quotes pip."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Peer:
-    """A loader that is compared.
-
-    Attributes:
-        name: Name of the peer.
-        adapter: Module of `bench.peers.loaders` and class that serve its requests (`bench.peers.protocol`).
-        what: Classes that it uses.
-        resume: ``yes``, ``no`` or ``partly``, from its documentation.
-        replay: ``yes``, ``no`` or ``partly``, from its documentation.
-        source: Documentation of both.
-        own: Whether it runs in this repository's environment.
-        environment: Name of its environment and of the file of its requirements, its own name if empty.
-        interpreter: Command that makes its environment, the running Python if empty.
-        copies: Whether it makes a copy of the pairs.
-        exact: Whether its pixels are those of the root.
-        note: Remark for readers of the table.
-    """
+    """A loader that is compared; `peers.yaml` describes the fields."""
 
     name: str
     adapter: str
@@ -74,11 +55,7 @@ class Peer:
         return venvs / (self.environment or self.name) / "bin" / "python"
 
     def install(self, venvs: Path) -> None:
-        """Make the environment, unless it exists with the same requirements.
-
-        Raises:
-            InstallFailed: Making the environment or pip failed; the environment is removed.
-        """
+        """Make the environment, unless it exists with the same requirements."""
         folder, requirements = self.python(venvs).parent.parent, self.requirements.read_text()
         mark = folder / _MARK
         if mark.is_file() and mark.read_text() == requirements:
@@ -99,7 +76,7 @@ class Peer:
         if done.returncode:
             said = [line.strip() for line in done.stdout.splitlines() if line.strip()]
             reason = next((line for line in said if line.startswith("ERROR")), said[-1] if said else "no output")
-            raise InstallFailed(f"{self.name}: {' '.join(reason.split())}")
+            raise BenchFailed(f"{self.name}: {' '.join(reason.split())}")
 
 
 STUDIES: dict[str, dict[str, Peer]] = {

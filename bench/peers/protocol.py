@@ -35,23 +35,12 @@ Batches = Callable[["Request"], AbstractContextManager[Iterator[Any]]]
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """A request to a peer.
+    """A request to a peer of class ``adapter``: to ``copy``, ``measure`` or ``check``, which hashes every sample.
 
-    Attributes:
-        adapter: Module of `bench.peers.loaders`, and class of the peer.
-        do: ``copy``, ``measure``, or ``check``, which hashes every sample.
-        export: Folder of the exported pairs.
-        copy: Folder of the peer's copy.
-        batch_size: Rows of a batch.
-        num_workers: Worker processes; for ``copy`` the most of all measurements.
-        warmup: Batches before the measured ones.
-        steps: Measured batches.
-        limit_s: Seconds after which the measurement stops early.
-        metadata: ``full`` or ``none``, which leaves frames and the number of the dataset.
-        order: ``shuffled``, mixed by weight, or ``sequential``, in the order of the copy.
-        seed: Seed of the order.
-        source: Folder of the RLDS datasets.
-        asked: Monotonic clock when the process was started.
+    ``export`` is the folder of the exported pairs, ``copy`` that of the peer's copy. ``metadata`` is ``full`` or
+    ``none``, which leaves frames and the number of the dataset. ``order`` is ``shuffled``, mixed by weight, or
+    ``sequential``, in the order of the copy. ``limit_s`` ends the measurement early. ``asked`` is the monotonic clock
+    of the start.
     """
 
     adapter: str
@@ -97,13 +86,11 @@ class Request:
 
 
 class Export:
-    """The exported pairs of a mixture, dataset by dataset.
+    """The exported pairs of a mixture, dataset by dataset; ``numbers`` are dataset, episode and step, int64 [n, 3].
 
-    Attributes:
-        about: ``shape`` (height and width of all frames), sizes ``vector`` of W, A and S, and for each of the
-            ``datasets`` its name, weight (a share), offset in steps and the description of its source. Of windows
-            also ``window``, the distances of their frames; a record is then the JPEG of one step.
-        numbers: Dataset, episode and step of each pair, int64 [n, 3].
+    ``about`` has the ``shape`` of all frames, sizes ``vector`` of W, A and S, and for each of the ``datasets`` its
+    name, weight (a share), offset and source. Of windows also ``window``, the distances of their frames; a record is
+    then the JPEG of one step.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -183,13 +170,9 @@ def pixel_hash(frames: np.ndarray) -> str:
 
 
 def window_hash(frames: Any, frames_mask: Any, action: Any, action_mask: Any) -> str:
-    """Return a hash of a window: that of its pixels, then that of its masks and actions.
+    """Return a hash of a window: that of its pixels uint8 [F, H, W, 3], then that of its masks and actions.
 
-    Args:
-        frames: uint8 [F, H, W, 3].
-        frames_mask: bool [F].
-        action: float32 [W, A], 0 where masked.
-        action_mask: bool [W].
+    Masks are bool [F] and [W], actions float32 [W, A], 0 where masked.
     """
     digest = hashlib.blake2b(digest_size=8)
     for values, kind in ((frames_mask, "?"), (action, "f4"), (action_mask, "?")):
@@ -217,11 +200,7 @@ def hash_samples(request: Request, open_batches: Batches) -> dict[str, str]:
 
 
 def forever(batches: Iterable[Any]) -> Iterator[Any]:
-    """Iterate over batches again and again.
-
-    Raises:
-        ValueError: A pass has no batch.
-    """
+    """Iterate over batches again and again."""
     while True:
         batch = None
         for batch in batches:
@@ -233,11 +212,9 @@ def forever(batches: Iterable[Any]) -> Iterator[Any]:
 def measure(request: Request, open_batches: Batches) -> dict[str, Any]:
     """Take batches as a training loop does and return the figures of the run.
 
-    Returns:
-        ``first_batch_s`` counts from the start of the process, imports included. ``samples_per_s``, ``step_ms`` and
-        ``cpu_s_per_1000_pairs`` are of the ``steps`` batches after ``warmup``. ``peak_pss_bytes`` is the highest of
-        some samples of the memory of all processes, taken while no clock runs. ``counts`` are the pairs of each
-        dataset in the measured batches, ``hashes`` those of the pixels of pairs of a later batch.
+    ``first_batch_s`` counts from the start of the process, imports included. ``peak_pss_bytes`` is of all processes,
+    taken while no clock runs. ``counts`` are the pairs of each dataset in the measured batches, ``hashes`` those of the
+    pixels of pairs of a later batch.
     """
     with open_batches(request) as batches:
         batch = next(batches)

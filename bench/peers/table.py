@@ -50,26 +50,23 @@ def sentences(result: Mapping[str, Any]) -> list[str]:
         f"{samples(result)} {height}x{width} frames, {result['datasets']} datasets; MB are 10^6 bytes."
     ]
     for phrase, exact in (("", True), (" but for the pixels", False)):
-        if checked := [
-            peer_name for peer_name in result.get("checked", ()) if result["peers"][peer_name]["exact"] == exact
-        ]:
+        names = result.get("checked", ())
+        if checked := [name for name in names if result["peers"][name]["exact"] == exact]:
             lines.append(f"Equal to those of the root, all samples{phrase}: {', '.join(checked)}.")
     measured = [point for point in result["points"] if point["repeats"] and not point["error"]]
     for ours_point in measured:
         rivals = [point for point in measured if _setting(point) == _setting(ours_point) and point is not ours_point]
         if ours_point["point"]["peer"] != "ours" or not rivals:
             continue
-        ahead: list[str] = []
-        behind: list[str] = []
-        level: list[str] = []
+        kinds: dict[str, list[str]] = {"faster than ours": [], "slower than ours": [], "no difference seen": []}
         low, high = _rates(ours_point)
         for point in rivals:
             ratio = point["median"]["samples_per_s"] / ours_point["median"]["samples_per_s"]
             least, most = _rates(point)
             # Overlapping ranges show no difference.
-            (ahead if least > high else behind if most < low else level).append(f"{point['name']} ({ratio:.2f})")
-        kinds = (("faster than ours", ahead), ("slower than ours", behind), ("no difference seen", level))
-        parts = [f"{phrase}: {', '.join(names)}" for phrase, names in kinds if names]
+            kind = "faster than ours" if least > high else "slower than ours" if most < low else "no difference seen"
+            kinds[kind].append(f"{point['name']} ({ratio:.2f})")
+        parts = [f"{phrase}: {', '.join(names)}" for phrase, names in kinds.items() if names]
         alone = " (one measurement each is no more than a hint)" if parameters["repeat"] == 1 else ""
         setting = "metadata {}, {}, batches of {}, {} workers".format(*_setting(ours_point))
         lines.append(f"samples/s as a part of ours, {setting}{alone}: {'; '.join(parts)}")

@@ -9,6 +9,7 @@ import numpy as np
 import simplejpeg
 
 from bench.loader.parameters import Parameters
+from bench.peers.export import exported_records, stored_bytes
 from bench.peers.loaders.windows import LEROBOT
 from bench.peers.protocol import pixel_hash, window_hash
 from pairstream.export.command import export
@@ -22,12 +23,7 @@ SAMPLES = "samples.json"
 def export_windows(
     parameters: Parameters, folder: Path, *, camera: str, window: int, horizon: int, max_steps: int
 ) -> set[str]:
-    """Write the steps of a dataset, its LeRobot dataset, and the hash of every sample; return those of the pixels.
-
-    Raises:
-        ArgumentError: The dataset does not exist, has too many steps, missing frames or no action, or has pairs.
-        stream.base.errors.FormatError: A file is damaged.
-    """
+    """Write the steps of a dataset, its LeRobot dataset, and the hash of every sample; return those of the pixels."""
     selection = select(parameters.root, parameters.mixture, parameters.split, cameras=[camera])
     _check(selection, max_steps)
     folder.mkdir(parents=True)
@@ -36,8 +32,8 @@ def export_windows(
     ((camera_key, camera_spec),) = selection.cameras.items()
     distances = list(range(1 - window, 1))
     columns: dict[str, list[np.ndarray]] = {"action": [], "state": [], "language": []}
-    numbers, ends, pixels, samples = [], [0], set(), {}
-    with (folder / "pairs.bin").open("wb") as file:
+    pixels, samples = set(), {}
+    with exported_records(folder) as write:
         for episode in selection.episodes:
             stored = selection.read(episode)
             for column in ("action", "state"):
@@ -46,8 +42,7 @@ def export_windows(
             jpegs = [jpeg for jpeg in stored.frames[0] if isinstance(jpeg, bytes)]
             frames, action = np.stack([simplejpeg.decode_jpeg(jpeg) for jpeg in jpegs]), columns["action"][-1]
             for step, jpeg in enumerate(jpegs):
-                ends.append(ends[-1] + file.write(jpeg))
-                numbers.append((0, episode.number, step))
+                write(jpeg, (0, episode.number, step))
                 # The closest step replaces those outside the episode.
                 frame_steps, action_steps = step + np.array(distances), step + np.arange(horizon)
                 inside_frames, inside_actions = (
@@ -59,13 +54,10 @@ def export_windows(
                     frames[inside_frames], inside_frames == frame_steps, masked, action_mask
                 )
                 pixels.add(pixel_hash(frames[inside_frames]))
-    np.save(folder / "numbers.npy", np.array(numbers))
-    np.save(folder / "ends.npy", np.array(ends[1:]))
     joined = {column: np.concatenate(values) for column, values in columns.items()}
-    np.savez(folder / "steps.npz", action=joined["action"], state=joined["state"], language=joined["language"])
-    num_bytes = sum(file.stat().st_size for file in selection.dataset.folder.rglob("*") if file.is_file())
+    np.savez(folder / "steps.npz", allow_pickle=False, **joined)
     about = {
-        "datasets": [{"name": dataset_name, "weight": 1.0, "bytes": num_bytes}],
+        "datasets": [{"name": dataset_name, "weight": 1.0, "bytes": stored_bytes(selection.dataset)}],
         **{name: getattr(parameters, name) for name in ("root", "mixture", "split")},
         "shape": camera_spec.shape,
         "vector": [horizon, joined["action"].shape[1], joined["state"].shape[1]],

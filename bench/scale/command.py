@@ -19,18 +19,22 @@ from typing import Any
 
 from bench.measure.child import ask
 from bench.measure.command import Result, tell, work_folder
-from bench.measure.options import known, option, several, wholes
+from bench.measure.options import one_of, option, several, wholes
 from bench.measure.points import Point, Prepared, Repeated, study
 from bench.measure.tables import Column, Table, figure, point_table
 from bench.synthetic import Scale, make_parts, make_root
 from stream.base.arguments import whole_number
 
 SUBJECTS = ("loader", "labels", "index", "pages")
+
+
+def _seconds(*names: str, form: str = ".2f") -> dict[str, Column]:
+    return {f"{name} s": figure(f"{name.replace(' ', '_')}_s", form=form) for name in names}
+
+
 _COLUMNS: dict[str, Column] = {
     "shards": lambda point: f"{point['point']['shards']:,}",
-    "open s": figure("open_s", form=".2f"),
-    "first batch s": figure("first_batch_s", form=".2f"),
-    "cold open s": figure("cold_open_s", form=".2f"),
+    **_seconds("open", "first batch", "cold open"),
     "cold first s": figure("cold_first_batch_s", form=".2f"),
     "cold/warm rate": figure("cold_rate", form=".2f"),
     "plan 256 ms": figure("plan_ms", form=".2f"),
@@ -39,27 +43,18 @@ _COLUMNS: dict[str, Column] = {
     "resume at 10^8 s": figure("resume_s", form=".2f"),
     "describe ms": figure("describe_ms", form=".0f"),
     "normalize ms": figure("normalize_ms", form=".1f"),
-    "weighted open s": figure("weighted_open_s", form=".2f"),
+    **_seconds("weighted open"),
     "weighted plan ms": figure("weighted_plan_ms", form=".2f"),
     "weights MB": figure("weighted_bytes", form=",.1f", scale=1e-6),
     "trainer MB": figure("trainer_own_bytes", form=",.0f", scale=1e-6),
     "worker MB": figure("worker_own_bytes", form=",.0f", scale=1e-6),
     "labels s": figure("label_s", form=".1f"),
     "labels MB": figure("label_bytes", form=",.0f", scale=1e-6),
-    "merge s": figure("merge_s", form=".1f"),
-    "statistics s": figure("statistics_s", form=".1f"),
+    **_seconds("merge", "statistics", form=".1f"),
     "index MB": figure("index_bytes", form=",.0f", scale=1e-6),
     "merge peak MB": figure("merge_peak_bytes", form=",.0f", scale=1e-6),
     "anonymous MB": figure("merge_anonymous_bytes", form=",.0f", scale=1e-6),
-    "start s": figure("start_s", form=".2f"),
-    "first page s": figure("first_page_s", form=".2f"),
-    "dataset s": figure("dataset_s", form=".2f"),
-    "search s": figure("search_s", form=".2f"),
-    "filter s": figure("filter_s", form=".2f"),
-    "sort s": figure("sort_s", form=".2f"),
-    "histograms s": figure("histograms_s", form=".2f"),
-    "episode s": figure("episode_s", form=".2f"),
-    "mixture s": figure("mixture_s", form=".2f"),
+    **_seconds("start", "first page", "dataset", "search", "filter", "sort", "histograms", "episode", "mixture"),
     "frames/s": figure("frames_per_s", form=",.0f"),
     "browse MB": figure("browse_own_bytes", form=",.0f", scale=1e-6),
     "browse PSS MB": figure("browse_pss_bytes", form=",.0f", scale=1e-6),
@@ -71,7 +66,7 @@ class ScaleOptions(Repeated):
     """Options of the command."""
 
     subjects: tuple[str, ...] = option(
-        ("labels", "loader"), several(known(SUBJECTS, "subject")), f"subjects: {', '.join(SUBJECTS)}", metavar="A,B"
+        ("labels", "loader"), several(one_of(SUBJECTS, "subject")), f"subjects: {', '.join(SUBJECTS)}", metavar="A,B"
     )
     records: tuple[int, ...] = option((100_000, 1_000_000, 10_000_000, 60_000_000), wholes(1), "sizes", metavar="A,B")
     batch_size: int = option(64, whole_number(1), "rows of a batch")

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.measure.machine import peak_resident, resident_of_no_file
+from bench.measure.machine import resident
 from bench.synthetic import ACTION, STATE
 from convert.index.statistics import split_statistics
 from convert.index.tables import merge_index
@@ -22,11 +22,7 @@ _EVERY_S = 0.02
 def answer(request: dict[str, Any]) -> dict[str, Any]:
     """Merge the parts of an index (``make_parts``) and compute the statistics.
 
-    Returns:
-        merge_s, statistics_s: Seconds of each.
-        index_bytes: Size of the index.
-        merge_peak_bytes: Peak memory of this process, pages of files included.
-        merge_anonymous_bytes: Peak memory without pages of files, sampled every 20 ms.
+    ``merge_peak_bytes`` is the peak memory of this process, ``merge_anonymous_bytes`` that without pages of files.
     """
     parts, folder = (Path(f"{request['root']}-{folder_name}") for folder_name in ("parts", "index"))
     folder.mkdir()
@@ -36,7 +32,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 
     def sample() -> None:
         while not done.wait(_EVERY_S):
-            anonymous.append(resident_of_no_file(os.getpid()) or 0)
+            anonymous.append(resident(os.getpid(), "RssAnon") or 0)
 
     thread = threading.Thread(target=sample, daemon=True)
     thread.start()
@@ -56,6 +52,6 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         "merge_s": times[1] - times[0],
         "statistics_s": times[2] - times[1],
         "index_bytes": sum(entry.bytes for entry in index.values()),
-        "merge_peak_bytes": peak_resident(os.getpid()),
+        "merge_peak_bytes": resident(os.getpid()),
         "merge_anonymous_bytes": max(anonymous),
     }

@@ -24,10 +24,8 @@ _SCHEMA = pa.schema([("episode", pa.int64()), ("step", pa.int64()), (_NAME, pa.f
 def answer(request: dict[str, Any]) -> dict[str, Any]:
     """Attach a table to each dataset of a root, one after the other, and take it away again.
 
-    Returns:
-        label_s: Seconds of attaching, without the writing of the tables.
-        label_steps: Steps of all datasets.
-        label_bytes: Largest memory of the process so far, mapped files included.
+    ``label_s`` is without the writing of the tables, ``label_bytes`` the largest memory of the process, mapped files
+    included.
     """
     root, seconds, steps = request["root"], 0.0, 0
     catalog = Catalog(root)

@@ -6,14 +6,14 @@ import dataclasses
 import gc
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import psutil
 
-from bench.measure.machine import own_set, proportional_set
+from bench.measure.machine import cpu_seconds, own_set, proportional_set
 from bench.synthetic import DATASETS
 from stream import Normalize, make_loader
 from stream.loader.iterator import LoaderIterator
@@ -32,21 +32,11 @@ _MAPPED_S = 3.0
 def answer(request: dict[str, Any]) -> dict[str, Any]:
     """Measure a root of `bench.synthetic`.
 
-    Returns:
-        cold_open_s, cold_first_batch_s, cold_hundred_s: As below, after the kernel's cache of the index was dropped.
-        hundred_s: Taking the first hundred batches, from ``iter`` on; cold_rate: its share of ``cold_hundred_s``.
-        open_s: ``make_loader``, with all its imports done.
-        first_batch_s: From ``iter`` on, workers started.
-        plan_ms: Planning 256 samples, median over steps all over the order; plan_first_ms: the first time.
-        batch_cpu_ms: CPU time of a batch, trainer and workers, after the first half.
-        encoded_cpu_ms: The same of batches whose frames stay encoded (``decode="device"``).
-        resume_s: From ``set_state`` to the batch of step 10^8.
-        describe_ms: ``describe`` of a batch at 10^8.
-        normalize_ms: Making the tables of all statistics.
-        weighted_open_s, weighted_plan_ms: ``open_s`` and ``plan_ms`` with weights of all samples.
-        weighted_bytes: Memory that the weights add to the trainer.
-        trainer_own_bytes, worker_own_bytes: Memory without mapped files at the end; that of the largest worker.
-        trainer_pss_bytes, worker_pss_bytes: Memory with the share of mapped files.
+    ``cold_*`` are measured after the kernel's cache of the index was dropped; ``cold_rate`` is the share of the first
+    hundred batches in their time then. ``plan_ms`` is the median of planning 256 samples all over the order. CPU times
+    are of a batch, trainer and workers, after the first half; ``encoded_cpu_ms`` with ``decode="device"``. ``resume_s``
+    goes from ``set_state`` to the batch of step 10^8. ``weighted_*`` are with weights of all samples. ``*_own_bytes``
+    are without mapped files, ``*_pss_bytes`` with their share of them; of workers the largest.
     """
     root, num_batches = request["root"], request["batches"] // 2
     mixture = {f"synthetic_{number:02}": 1.0 + number for number in range(DATASETS)}
@@ -72,7 +62,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     first_plan = plan(loader, 0)
     planned = [plan(loader, position) for position in positions]
     iterator = iter(loader)
-    cpu_seconds = _batch_cpu_seconds(iterator, num_batches)
+    batch_seconds = _batch_cpu(iterator, num_batches)
     processes = (psutil.Process(), *psutil.Process().children())
     anonymous, shared = ([measured(process.pid) for process in processes] for measured in (own_set, proportional_set))
     state = {**iterator.get_state(), "step": FAR}
@@ -88,7 +78,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     encoded = iter(Loader(loader.data, dataclasses.replace(loader.run_config, decode="device")))
     next(encoded)
     time.sleep(_MAPPED_S)
-    encoded_cpu = _batch_cpu_seconds(encoded, num_batches)
+    encoded_cpu = _batch_cpu(encoded, num_batches)
     encoded.close()
     weighted_open, weighted = _timed(lambda: open_loader(sample_weights=_WEIGHTS))
     weighted_plans = [plan(weighted, position) for position in positions]
@@ -104,7 +94,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         "first_batch_s": first_batch,
         "plan_first_ms": 1000 * first_plan,
         "plan_ms": 1000 * float(np.median(planned)),
-        "batch_cpu_ms": 1000 * cpu_seconds,
+        "batch_cpu_ms": 1000 * batch_seconds,
         "encoded_cpu_ms": 1000 * encoded_cpu,
         "resume_s": resumed,
         "describe_ms": 1000 * described,
@@ -113,9 +103,9 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         "weighted_plan_ms": 1000 * float(np.median(weighted_plans)),
         "weighted_bytes": weighted.data.sample_index.weights.nbytes,
         "trainer_own_bytes": anonymous[0],
-        "worker_own_bytes": _largest(anonymous[1:]),
+        "worker_own_bytes": max(filter(None, anonymous[1:]), default=None),
         "trainer_pss_bytes": shared[0],
-        "worker_pss_bytes": _largest(shared[1:]),
+        "worker_pss_bytes": max(filter(None, shared[1:]), default=None),
     }
 
 
@@ -141,27 +131,17 @@ def _take_hundred(loader: Loader) -> tuple[float, float]:
     return first, hundred
 
 
-def _batch_cpu_seconds(iterator: LoaderIterator, count: int) -> float:
+def _batch_cpu(iterator: LoaderIterator, count: int) -> float:
     """Return the CPU time of a batch, the mean of ``count`` of them after as many."""
     for _ in range(count):
         next(iterator)
-    began = _cpu_seconds()
+    began = cpu_seconds()
     for _ in range(count):
         next(iterator)
-    return (_cpu_seconds() - began) / count
-
-
-def _largest(sizes: Sequence[int | None]) -> int | None:
-    return max((size for size in sizes if size is not None), default=None)
+    return (cpu_seconds() - began) / count
 
 
 def _timed(work: Callable[[], Any]) -> tuple[float, Any]:
     began = time.perf_counter()
     result = work()
     return time.perf_counter() - began, result
-
-
-def _cpu_seconds() -> float:
-    # Of processes, because threads that end take their own figures along.
-    children = psutil.Process().children()
-    return time.process_time() + sum(sum(child.cpu_times()[:2]) for child in children)

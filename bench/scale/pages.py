@@ -25,19 +25,11 @@ _DATASET = "synthetic_14"
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """Measure the pages of a root of `bench.synthetic`.
+    """Measure the pages of a root of `bench.synthetic`; those after the first one are opened by a click.
 
-    Returns:
-        start_s: From the start of the command until it names its address, all manifests read.
-        first_page_s: The overview, with its first frame drawn.
-        dataset_s: The page of a dataset after a click, with its first thumbnail drawn.
-        search_s, filter_s, sort_s: The table after a text, a condition on ``step``, and a click on ``steps``.
-        histograms_s: All dimensions of the action next to those of 28 other datasets.
-        episode_s: An episode after a click, with its frame drawn.
-        frames_per_s: Frames of one episode after the other, asked for one by one.
-        mixture_s: The mixture of all datasets.
-        browse_own_bytes: Memory of the command at the end, without mapped files.
-        browse_pss_bytes: The same with its share of mapped files.
+    ``start_s`` counts until the command names its address. The table is searched for a text, filtered by ``step`` and
+    sorted by ``steps``. ``histograms_s`` is of the action next to those of 28 other datasets. ``browse_own_bytes`` is
+    without mapped files.
     """
     with contextlib.ExitStack() as stack:
         marks = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "marks.json"

@@ -14,12 +14,10 @@ MIXTURE = "oxe29"
 
 
 def make_task(root: Path, **more: Any) -> dict[str, Any]:
-    """What ranks are told to do."""
     return {"root": str(root), "mixture": MIXTURE, "batch_size": BATCH_SIZE, "steps": 3, **more}
 
 
 def make_loader(root: Path, *, rank: int = 0, world_size: int = 1) -> Loader:
-    """The loader of one rank, in this process."""
     return stream.make_loader(root, MIXTURE, batch_size=BATCH_SIZE, rank=rank, world_size=world_size)
 
 

@@ -47,15 +47,8 @@ def main(task: dict[str, Any]) -> None:
         digests.append(digest(gathered))
         if task.get("talks"):
             tell(step=batches.step)
-    opened = opened_shards()
-    tell(
-        digests=digests,
-        samples=samples,
-        language=language,
-        opened=opened,
-        bytes=loader.stats()["bytes"],
-        state=batches.get_state(),
-    )
+    message = {"digests": digests, "samples": samples, "language": language, "opened": opened_shards()}
+    tell(**message, bytes=loader.stats()["bytes"], state=batches.get_state())
     batches.close()
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import socket
 import tempfile
 from collections.abc import Iterator, Mapping
 from itertools import chain
@@ -15,7 +14,8 @@ import numpy as np
 import psutil
 
 from stream import digest
-from tests.fixtures.command import Command, Result, is_alive, start
+from tests.fixtures.command import Command, Result, is_alive, start, wait_until
+from tests.fixtures.object_stores import free_port
 
 Batch = Mapping[str, Any]
 
@@ -41,8 +41,20 @@ def run_ranks(program: str, world_size: int, **task: Any) -> list[list[dict[str,
     return [lines_of(result) for result in results]
 
 
+def kill_one(program: str, world_size: int, victim: int, seconds: float, **task: Any) -> list[Result]:
+    """Kill a rank that reads; returns the results of the others, of which nothing is left."""
+    with start_ranks(program, world_size, **task) as ranks:
+        for rank in ranks:
+            assert read_told(rank)["step"] > 0
+            assert len(rank.processes()) == 1  # its worker
+            assert _shared_memory_of(rank) == []  # so nothing can be left there
+        ranks[victim].process.kill()
+        results = [rank.wait(seconds) for rank in ranks if rank is not ranks[victim]]
+        assert wait_until(lambda: not _left_of(ranks), seconds=10)
+    return results
+
+
 def lines_of(result: Result) -> list[dict[str, Any]]:
-    """What a rank told; others than we print too."""
     return [json.loads(line) for line in result.out.splitlines() if line.startswith("{")]
 
 
@@ -76,21 +88,18 @@ def opened_shards() -> list[str]:
     return sorted({f"{path.parts[-4]}/{path.stem}" for path in paths if path.suffix == ".arrayrecord"})
 
 
-def left_of(ranks: list[Command]) -> list[list[str]]:
+def _left_of(ranks: list[Command]) -> list[list[str]]:
     """Command lines of what still runs of some ranks, their workers included."""
     processes = [psutil.Process(rank.pid) for rank in ranks if rank.process.poll() is None]
     processes += [process for rank in ranks for process in rank.processes()]
     return [process.cmdline() for process in processes if is_alive(process)]
 
 
-def shared_memory_of(rank: Command) -> list[str]:
+def _shared_memory_of(rank: Command) -> list[str]:
     """Files in /dev/shm that a running rank and its workers have in memory."""
     processes = [psutil.Process(rank.pid), *rank.processes()]
     return [part.path for process in processes for part in process.memory_maps() if part.path.startswith("/dev/shm")]
 
 
 def free_address() -> str:
-    """An address that nobody listens on."""
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        return f"localhost:{free.getsockname()[1]}"
+    return f"localhost:{free_port()}"

@@ -10,8 +10,7 @@ import pytest
 
 from stream import digest
 from tests.distributed.expected import assert_reads_its_rows, bytes_of, make_loader, make_task
-from tests.distributed.ranks import left_of, read_told, run_ranks, shared_memory_of, start_ranks
-from tests.fixtures.command import wait_until
+from tests.distributed.ranks import kill_one, run_ranks
 from tests.installed import needs
 
 pytestmark = needs("jax")
@@ -44,9 +43,8 @@ def _assert_same(messages: list[list[dict[str, Any]]], root: Path, steps: range)
 def test_two_processes_read_their_rows_and_make_the_arrays_of_one(oxe_root: Path) -> None:
     messages = run_ranks("jax_rank", 2, **make_task(oxe_root, num_workers=1))
     _assert_same(messages, oxe_root, range(3))
-    assert sum(rank[0]["bytes"] for rank in messages) == bytes_of(
-        oxe_root, 3 + 1
-    )  # one more is on its way to the device
+    # One more is on its way to the device.
+    assert sum(rank[0]["bytes"] for rank in messages) == bytes_of(oxe_root, 3 + 1)
     for number, rank in enumerate(messages):
         assert_reads_its_rows(rank[0], oxe_root, rank=number, world_size=2)
 
@@ -66,12 +64,5 @@ def test_a_state_of_two_processes_continues_in_one_and_then_in_two(oxe_root: Pat
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_killed_process_ends_the_other_and_nothing_is_left(oxe_root: Path, victim: int) -> None:
     task = make_task(oxe_root, steps=1_000_000, num_workers=1, talks=True, heartbeat_s=HEARTBEAT_S)
-    with start_ranks("jax_rank", 2, **task) as ranks:
-        for rank in ranks:
-            assert read_told(rank)["step"] > 0
-            assert len(rank.processes()) == 1  # its worker
-            assert shared_memory_of(rank) == []  # so nothing can be left there
-        ranks[victim].process.kill()
-        result = ranks[1 - victim].wait(ENDED_S)
-        assert result.code != 0
-        assert wait_until(lambda: not left_of(ranks), seconds=10)
+    (result,) = kill_one("jax_rank", 2, victim, ENDED_S, **task)
+    assert result.code != 0

@@ -9,8 +9,7 @@ import pytest
 
 from stream import digest
 from tests.distributed.expected import BATCH_SIZE, assert_reads_its_rows, bytes_of, make_loader, make_task
-from tests.distributed.ranks import left_of, read_told, run_ranks, shared_memory_of, start_ranks
-from tests.fixtures.command import wait_until
+from tests.distributed.ranks import kill_one, run_ranks
 from tests.installed import needs
 
 pytestmark = needs("torch")
@@ -72,14 +71,6 @@ def test_a_state_of_four_ranks_continues_in_two_and_then_in_four_bitwise(oxe_roo
 @pytest.mark.parametrize("victim", [0, -1])
 def test_a_killed_rank_ends_the_others_and_nothing_is_left(oxe_root: Path, world_size: int, victim: int) -> None:
     task = make_task(oxe_root, steps=1_000_000, num_workers=[1], talks=True)
-    with start_ranks("torch_rank", world_size, **task) as ranks:
-        for rank in ranks:
-            assert read_told(rank)["step"] > 0
-            assert len(rank.processes()) == 1  # its worker
-            assert shared_memory_of(rank) == []  # so nothing can be left there
-        ranks[victim].process.kill()
-        results = [rank.wait(ENDED_S) for rank in ranks if rank is not ranks[victim]]
-        for result in results:
-            assert result.code == 1
-            assert "gloo" in result.err, result.err
-        assert wait_until(lambda: not left_of(ranks), seconds=10)
+    for result in kill_one("torch_rank", world_size, victim, ENDED_S, **task):
+        assert result.code == 1
+        assert "gloo" in result.err, result.err

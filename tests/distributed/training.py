@@ -10,13 +10,11 @@ TOLERANCE = 1e-3
 
 
 def arguments(root: Path, out: Path, *more: str) -> list[str]:
-    """Return arguments of an example."""
     locations = ["--root", str(root), "--mixture", "bridge", "--out", str(out)]
     return [*locations, "--batch-size", "8", "--num-workers", "1", "--every", "2", *more]
 
 
 def torch_losses(out: Path) -> list[list[float]]:
-    """Return the losses of a run of PyTorch."""
     import torch
 
     saved: dict[str, Any] = torch.load(out / "checkpoint.pt", weights_only=True)
@@ -25,7 +23,6 @@ def torch_losses(out: Path) -> list[list[float]]:
 
 
 def jax_losses(out: Path) -> list[list[float]]:
-    """Return the losses of a run of JAX."""
     import orbax.checkpoint as ocp
 
     with ocp.CheckpointManager(out / "checkpoints") as manager:

@@ -64,8 +64,6 @@ _STOPPED_S = 5
 
 @dataclass(frozen=True, kw_only=True)
 class SoakOptions(Output):
-    """Options of the command."""
-
     minutes: float = option(60, number(1e-9), "time to run")
     root: str = option("build/demo/oxe", str, "converted data")
     mixture: str = option("oxe29", str, "name of a mixture or dataset, or a YAML file")
@@ -80,13 +78,7 @@ class SoakOptions(Output):
 
 
 class Soak:
-    """A run of the loader for some time; ``result`` has the findings.
-
-    Args:
-        given: Options.
-        server: Server of the root, to read it in place.
-        cache: Cache of such a root.
-    """
+    """A run of the loader for some time; ``result`` has the findings."""
 
     def __init__(self, options: SoakOptions, *, server: WebServer | None = None, cache: Path | None = None) -> None:
         names = ("root", "mixture", "batch_size", "num_workers", "seed")
@@ -130,7 +122,6 @@ class Soak:
                 self._kinds["disk filled, emptied"] = self._fill
 
     def run(self) -> None:
-        """Stream until the time is over, or Ctrl-C."""
         waiting: list[str] = []
         try:
             while self._elapsed() < self._seconds:
@@ -186,8 +177,7 @@ class Soak:
                 for kind, seconds in sorted(self._recovery.items())
             },
             "memory": {
-                "peak_pss_bytes": max(totals, default=None),
-                "final_pss_bytes": totals[-1] if totals else None,
+                **{key: value for key, value in self._memory.summary().items() if key.endswith("_pss_bytes")},
                 "final_own_bytes": own_memory[-1] if own_memory else None,
                 "slope_bytes_per_hour": rise,
                 "slope_error_per_hour": error,
@@ -256,25 +246,23 @@ class Soak:
     def _damage(self) -> None:
         for path in self._copies():
             with path.open("r+b") as file:
-                kind = self._random.randrange(3)
-                if kind == 0:
-                    file.truncate(path.stat().st_size // 2)
-                elif kind == 1:
-                    file.write(self._random.randbytes(path.stat().st_size // 3))
-                else:
-                    path.unlink()
+                match self._random.randrange(3):
+                    case 0:
+                        file.truncate(path.stat().st_size // 2)
+                    case 1:
+                        file.write(self._random.randbytes(path.stat().st_size // 3))
+                    case _:
+                        path.unlink()
 
     def _fill(self) -> None:
         assert self._cache is not None
         filler = self._cache / "filler"
-        with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
-            while True:
-                file.write(bytes(1 << 20))
-        # Nothing that comes now can be kept.
-        self._delete()
-        with filler.open("ab", buffering=0) as file, contextlib.suppress(OSError):
-            while True:
-                file.write(bytes(1 << 20))
+        for _ in range(2):
+            # Again after the copies are gone: nothing that comes now can be kept.
+            self._delete()
+            with filler.open("ab", buffering=0) as file, contextlib.suppress(OSError):
+                while True:
+                    file.write(bytes(1 << 20))
         end = self._elapsed() + _STOPPED_S
         while self._elapsed() < end:
             self._next()
@@ -320,32 +308,24 @@ def _workers() -> list[psutil.Process]:
 
 
 def differences(loader: Mapping[str, Any], seen: Mapping[int, str]) -> list[str]:
-    """Compare hashes with those of a fresh loader; return a line for each different batch, at most ten and a count.
-
-    Raises:
-        bench.measure.child.ChildFailed: The fresh process could not make the batches.
-    """
+    """Compare hashes with those of a fresh loader; return a line for each different batch, at most ten and a count."""
     fresh = fresh_digests(loader, sorted(seen))
     lines = [
         f"step {step}: batch {batch_digest[:16]}, a fresh loader's is {fresh[step][:16]}"
         for step, batch_digest in sorted(seen.items())
         if fresh[step] != batch_digest
     ]
-    return lines[:_MOST_TOLD] + ([f"and {len(lines) - _MOST_TOLD} further batches"] if len(lines) > _MOST_TOLD else [])
+    more = len(lines) - _MOST_TOLD
+    return lines[:_MOST_TOLD] + ([f"and {more} further batches"] if more > 0 else [])
 
 
 def fresh_digests(loader: Mapping[str, Any], steps: list[int]) -> dict[int, str]:
-    """Return the hash of each step's batch, made in a fresh process; ``loader`` has the arguments of ``make_loader``.
-
-    Raises:
-        bench.measure.child.ChildFailed: The process could not make them.
-    """
+    """Return the hash of each batch, made in a fresh process; ``loader`` has the arguments of ``make_loader``."""
     answered = ask("tests.faults.soak", {"loader": dict(loader), "steps": steps}, timeout=600)
     return {int(step): hashed for step, hashed in answered["digests"].items()}
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the hashes of batches, for ``ask``."""
     loader = make_loader(**{**request["loader"], "num_workers": 0})
     return {"digests": {str(step): digest(loader.batch_at(step)) for step in request["steps"]}}
 
@@ -371,7 +351,6 @@ def _work(options: SoakOptions) -> Iterator[dict[str, Any]]:
 
 
 def format_result(result: Result) -> str:
-    """Return the findings as a table in Markdown."""
     memory = result["memory"]
     rise, error = memory["slope_bytes_per_hour"], memory["slope_error_per_hour"]
     growth = "-"

@@ -18,7 +18,6 @@ _MOST_SECONDS = 60
 
 
 def _fuzz(root: Path, work: Path, name: str, seconds: int) -> None:
-    """Run one target in this process; does not return."""
     import atheris
 
     with atheris.instrument_imports(include=["convert", "stream"]):
@@ -37,7 +36,6 @@ def _fuzz(root: Path, work: Path, name: str, seconds: int) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz.coverage_guided", description=__doc__)
     parser.add_argument("--root", type=Path, required=True, help="a converted root with bridge and kuka")
     parser.add_argument("--seconds", type=int, default=60, help="for each target (default: %(default)s)")

@@ -17,7 +17,6 @@ _ODD: tuple[Any, ...] = (
 
 
 def mutate_bytes(content: bytes, random: Random) -> bytes:
-    """Flip, cut out, repeat and insert some bytes."""
     changed = bytearray(content)
     for _ in range(random.randint(1, 5)):
         position, length = random.randint(0, len(changed)), random.choice((1, 2, 4, 8, 64, 1000))
@@ -37,7 +36,6 @@ def mutate_bytes(content: bytes, random: Random) -> bytes:
 
 
 def mutate_json(content: bytes, random: Random) -> bytes:
-    """Replace, remove, rename or repeat some values, or change bytes."""
     if random.random() < 0.1:
         return mutate_bytes(content, random)
     tree = copy.deepcopy(json.loads(content))

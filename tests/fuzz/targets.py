@@ -67,12 +67,7 @@ mixtures:
 
 
 def make_targets(root: Path, work: Path) -> dict[str, Target]:
-    """Return all targets by name.
-
-    Args:
-        root: a converted root with ``bridge`` and ``kuka``.
-        work: a folder for what is read from files.
-    """
+    """Return all targets by name."""
     return {
         "tfrecord": Target(_read_tfrecord, (encode_tfrecord(b"first") + encode_tfrecord(bytes(300)),)),
         "episode": Target(_read_episode, (serialise(demo_features(), demo_episode(4)),)),

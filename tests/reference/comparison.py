@@ -220,7 +220,6 @@ def _check_draws(drawn: Sequence[Sample], epoch: Sequence[Sample], per_episode: 
 
 
 def _check_passes(members: Sequence[int], sizes: Sequence[int]) -> None:
-    """Each pass has all samples of each member."""
     for first in range(0, len(members), sum(sizes)):
         assert Counter(members[first : first + sum(sizes)]) == dict(enumerate(sizes))
 

@@ -22,81 +22,36 @@ _CAMERAS = (
 _IMAGE_SIZES = ((8, 8), (16, 16), (6, 4), (31, 17), (12, 21))
 _SPLITS = ("train", "train", "train[:50%]", "train[40%:]", "train[1:-1]", "train[1shard:]", "train[:2]+train[3:]")
 _CONDITIONS: list[tuple[str, str, Any]] = [
-    ("step", ">=", 2),
-    ("step", "not in", [0, 3]),
-    ("steps.step", "in", [1, 2, 4]),
-    ("num_steps", "<=", 7),
-    ("reward", ">", 0.1),
-    ("reward", "==", 0.1),
-    ("reward", "!=", 0.1),
-    ("reward", "not in", [0.1, -0.2]),
-    ("reward", "<=", 0.2),
-    ("count", "==", (1 << 53) + 1),
-    ("count", "in", [1 << 53, (1 << 53) + 3]),
-    ("is_last", "==", False),
-    ("success", "==", True),
-    ("success", "!=", True),
-    ("language", "contains", "drawer"),
-    ("language", "==", "wipe the table"),
-    ("language", "!=", ""),
+    *(("step", ">=", 2), ("step", "not in", [0, 3]), ("steps.step", "in", [1, 2, 4]), ("num_steps", "<=", 7)),
+    *(("reward", ">", 0.1), ("reward", "==", 0.1), ("reward", "!=", 0.1), ("reward", "not in", [0.1, -0.2])),
+    *(("reward", "<=", 0.2), ("count", "==", (1 << 53) + 1), ("count", "in", [1 << 53, (1 << 53) + 3])),
+    *(("is_last", "==", False), ("success", "==", True), ("success", "!=", True)),
+    *(("language", "contains", "drawer"), ("language", "==", "wipe the table"), ("language", "!=", "")),
     ("language", "not in", ["open the drawer", "wipe the table"]),
-    ("language", "matches", "^(open|close)|é"),
-    ("note", "in", ["open the drawer", ""]),
-    ("note", "!=", "close the drawer"),
-    ("note", "matches", "e$"),
+    *(("language", "matches", "^(open|close)|é"), ("note", "in", ["open the drawer", ""])),
+    *(("note", "!=", "close the drawer"), ("note", "matches", "e$")),
     ("episode_metadata/file_path", "contains", "failure"),
-    ("source_file", "matches", "00000-of"),
-    ("offset", ">=", 2),
+    *(("source_file", "matches", "00000-of"), ("offset", ">=", 2)),
     ("episode_metadata/recording_folderpath", "contains", "success"),
 ]
 _COLUMNS = (
-    "reward",
-    "count",
-    "is_last",
-    "note",
-    "three",
-    "success",
-    "num_steps",
-    "observation/state",
-    "episode_metadata/file_path",
-    "records.camera",
-    "records.offset",
-    "steps.step",
+    *("reward", "count", "is_last", "note", "three", "success", "num_steps", "observation/state"),
+    *("episode_metadata/file_path", "records.camera", "records.offset", "steps.step"),
     "episode_metadata/recording_folderpath",
 )
 _PATTERNS = ("*-train*", "alpha-*__1", "*__0", "*00001-of-00002__*", "*-tra_n*", "gs://*--*", "*success*--*")
 
 
+_NOT_SAID = (
+    *("cameras", "frames", "horizon", "action_columns", "state_columns", "action_space", "state_space", "passes"),
+    *("filters", "episodes", "keep_ranges", "sample_weights", "image_size"),
+)
 PLAIN: dict[str, Any] = {
-    "seed": 0,
-    "shuffle": "global",
-    "samples_per_episode": 0,
-    "cameras": None,
-    "frames": None,
-    "bounds": "inside",
-    "metadata": "full",
-    "action": "window",
-    "action_from": 0,
-    "horizon": None,
-    "state_from": 0,
-    "state_horizon": 1,
-    "action_columns": None,
-    "state_columns": None,
-    "action_space": None,
-    "state_space": None,
-    "unmapped": "mask",
-    "passes": None,
-    "min_actions": 1,
-    "missing": "error",
-    "columns": [],
-    "filters": None,
-    "episodes": None,
-    "keep_ranges": None,
-    "sample_weights": None,
-    "language": "language",
-    "image_size": None,
-    "image_fit": "stretch",
-    "image_filter": "area",
+    **dict.fromkeys(_NOT_SAID),
+    **{"seed": 0, "shuffle": "global", "samples_per_episode": 0, "bounds": "inside", "metadata": "full"},
+    **{"action": "window", "action_from": 0, "state_from": 0, "state_horizon": 1, "unmapped": "mask"},
+    **{"min_actions": 1, "missing": "error", "columns": [], "language": "language"},
+    **{"image_fit": "stretch", "image_filter": "area"},
 }
 """The arguments of a loader by default."""
 
@@ -119,7 +74,6 @@ class Configuration:
         return [member.name for member in self.members][: max(1, len(self.members) - 1)]
 
     def mixture(self, folder: Path) -> Any:
-        """Return the ``mixture`` argument, for roots in a folder."""
         entries: dict[str, Any] = {}
         for member in self.members:
             fields = {"dataset": member.source.name, "weight": member.weight, "split": member.split}
@@ -136,12 +90,10 @@ class Configuration:
         return [(self.phases[0], early), (None, late)]
 
     def arguments(self, folder: Path) -> dict[str, Any]:
-        """All arguments of ``make_loader`` but rank and workers."""
         return {"root": folder / self.root, "mixture": self.mixture(folder), "batch_size": self.batch_size, **self.case}
 
 
 def configuration(number: int, sources: Mapping[str, Source]) -> Configuration:
-    """Return the configuration of a number."""
     draw = random.Random(number)
     root = draw.choice(("frames", "frames", "frames", "pairs", "clips", *CODEC_ROOTS))
     is_clamp = root not in ("pairs", "clips") and draw.random() < 0.4

@@ -42,7 +42,6 @@ class Episode:
     length: int
 
     def key(self, name: str) -> Any:
-        """Return the value of a key of the episode."""
         return self.number if name == "episode" else getattr(self, name)
 
 
@@ -56,7 +55,6 @@ class RandomTable:
 
 
 def write_datasets(root: Path) -> None:
-    """Write the datasets of the comparison."""
     for name, splits in DATASETS.items():
         folder = write_dataset(root, name, splits)
         numbers = iter(NUMBERS.get(name, ()))
@@ -70,7 +68,6 @@ def write_datasets(root: Path) -> None:
 
 
 def episodes_of(root: Path, name: str) -> list[Episode]:
-    """Return the episodes of all splits of a dataset."""
     episodes = []
     numbers = iter(NUMBERS.get(name, ()))
     for split, shards in DATASETS[name].items():
@@ -150,11 +147,7 @@ def _with_labels(random: np.random.Generator, rows: Sequence[Row]) -> list[Row]:
 
 
 def expected_labels(table: RandomTable, name: str, episodes: Sequence[Episode]) -> dict[tuple[str, int, int], Row]:
-    """Return the labels of each step that a table names, by split, episode and step; a missing label is None.
-
-    Raises:
-        Refused: The table does not fit.
-    """
+    """Return the labels of each step that a table names, by split, episode and step; a missing label is None."""
     # Numbers of a split do not say which split is meant.
     needs_split = "episode" in table.rows[0] or ("episode_index" in table.rows[0] and name not in NUMBERS)
     if table.split is None and len(DATASETS[name]) > 1 and needs_split:

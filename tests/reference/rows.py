@@ -34,11 +34,7 @@ def decode(encoded: bytes) -> np.ndarray:
     return np.asarray(opened if opened.format == "PNG" else opened.convert("RGB"))
 
 
-_FILTERS = {
-    "area": Image.Resampling.BOX,
-    "lanczos": Image.Resampling.LANCZOS,
-    "bilinear": Image.Resampling.BILINEAR,
-}
+_FILTERS = {"area": Image.Resampling.BOX, "lanczos": Image.Resampling.LANCZOS, "bilinear": Image.Resampling.BILINEAR}
 
 
 def resize(picture: np.ndarray, size: tuple[int, int], *, fit: str, filter: str) -> np.ndarray:
@@ -60,8 +56,6 @@ def resize(picture: np.ndarray, size: tuple[int, int], *, fit: str, filter: str)
 
 
 class Rows:
-    """The rows that a loader has to give for members and arguments."""
-
     def __init__(self, members: Sequence[Member], case: Mapping[str, Any]) -> None:
         self.members = members
         self.case = case
@@ -92,7 +86,6 @@ class Rows:
         return member.source.action if vector_kind == "action" else member.source.state
 
     def check(self, number: int, sample: Sample, row: Mapping[str, Any]) -> None:
-        """Check a row of a batch, of the member with this number."""
         member, case = self.members[number], self.case
         episode = member.find(sample)
         frame_steps = self._check_frames(number, sample, row)

@@ -73,7 +73,6 @@ class Member:
 
 
 def reaches(frames: Sequence[int | str] | None, member: Member) -> list[Reach]:
-    """Return the frames of a member's samples."""
     source = member.source
     held = {"pairs": {0, source.offset}, "clips": set(range(source.offset + 1))}.get(member.root)
     if frames is None:
@@ -211,7 +210,6 @@ class Request(NamedTuple):
 
 
 def requests(case: Mapping[str, Any]) -> list[Request]:
-    """Return the cameras of a batch."""
     cameras, sizes = case["cameras"], case["image_size"]
     if cameras is None or isinstance(cameras, str):
         size = sizes.get(cameras or "primary") if isinstance(sizes, Mapping) else sizes
@@ -224,7 +222,6 @@ def requests(case: Mapping[str, Any]) -> list[Request]:
 
 
 def loaded_cameras(member: Member, case: Mapping[str, Any]) -> list[str]:
-    """Return the cameras that are loaded of a member, without those that it lacks."""
     cameras = [member.camera(request.camera) for request in requests(case)]
     return [camera for camera in cameras if camera is not None]
 

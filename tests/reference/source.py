@@ -13,37 +13,22 @@ from tensorflow_datasets.proto import tf_example_pb2
 
 from convert.plan import ConvertConfig
 from convert.shard.images import FramePolicy
-from tests.fixtures.datasets.rlds_dataset import (
-    convert_dataset,
-    jpeg,
-    picture,
-    png,
-    serialise,
-    write_dataset,
-)
+from tests.fixtures.datasets.rlds_dataset import convert_dataset, jpeg, picture, png, serialise, write_dataset
 
 DAMAGED = b"\xff\xd8\xffdamaged"
 WORDS = ("open the drawer", "close the drawer", "wipe the table", "pick up é", "")
+_NATIVE = FramePolicy(size=None)
+_ALL: dict[str, Any] = {"layout": "frames", "cameras": ("all", "depth")}
+_H264 = FramePolicy(size=None, codec="h264")
 ROOTS: dict[str, ConvertConfig] = {
-    "frames": ConvertConfig(layout="frames", cameras=("all", "depth"), policy=FramePolicy(size=None)),
-    "pairs": ConvertConfig(policy=FramePolicy(size=None)),
-    "clips": ConvertConfig(frames="all", policy=FramePolicy(size=None)),
-    "wrists": ConvertConfig(layout="frames", cameras=("wrist",), policy=FramePolicy(size=None)),
-    "raw": ConvertConfig(layout="frames", cameras=("all", "depth"), policy=FramePolicy(size=None, codec="raw")),
-    "h264": ConvertConfig(
-        layout="frames", cameras=("all", "depth"), policy=FramePolicy(size=None, codec="h264"), gop=3, crf=4
-    ),
-    "av1": ConvertConfig(
-        layout="frames", cameras=("all", "depth"), policy=FramePolicy(size=None, codec="av1"), gop=5, crf=4
-    ),
-    "raw_and_h264": ConvertConfig(
-        layout="frames",
-        cameras=("all", "depth"),
-        codecs={"primary": "raw"},
-        policy=FramePolicy(size=None, codec="h264"),
-        gop=4,
-        crf=4,
-    ),
+    "frames": ConvertConfig(policy=_NATIVE, **_ALL),
+    "pairs": ConvertConfig(policy=_NATIVE),
+    "clips": ConvertConfig(frames="all", policy=_NATIVE),
+    "wrists": ConvertConfig(layout="frames", cameras=("wrist",), policy=_NATIVE),
+    "raw": ConvertConfig(policy=FramePolicy(size=None, codec="raw"), **_ALL),
+    "h264": ConvertConfig(policy=_H264, gop=3, crf=4, **_ALL),
+    "av1": ConvertConfig(policy=FramePolicy(size=None, codec="av1"), gop=5, crf=4, **_ALL),
+    "raw_and_h264": ConvertConfig(codecs={"primary": "raw"}, policy=_H264, gop=4, crf=4, **_ALL),
 }
 """Options of the conversion into each root; datasets without a wrist camera are not in ``wrists``."""
 CODEC_ROOTS = ("raw", "h264", "av1", "raw_and_h264")
@@ -97,7 +82,6 @@ class Source:
     splits: dict[str, list[list[Episode]]] = field(default_factory=dict)
 
     def episodes(self, split: str) -> list[Episode]:
-        """Return the episodes of a split, in the order of its shards."""
         return [episode for shard in self.splits[split] for episode in shard]
 
     def stored_cameras(self, root: str) -> list[str]:
@@ -106,7 +90,6 @@ class Source:
         return [camera for camera, role in self.cameras.items() if roles is None or role in roles]
 
     def sizes(self, camera: str) -> set[tuple[int, int]]:
-        """Heights and widths of the frames of a camera."""
         episodes = [episode for split in self.splits for episode in self.episodes(split)]
         return {episode.sizes[camera] for episode in episodes if any(episode.pictures[camera])}
 
@@ -125,7 +108,6 @@ _CAMERAS: dict[str, dict[str, Any]] = {
     "side": {"path": "side", "role": "primary", "storage": "jpeg", "shape": [16, 16, 3]},
     "far": {"path": "far", "role": "primary", "kind": "depth", "unit": "mm", "storage": "png", "shape": [16, 16, 1]},
 }
-_PATHS = {"image": "observation/image", "hand": "hand", "side": "side", "far": "far"}
 
 
 def make_sources() -> dict[str, Source]:
@@ -133,22 +115,12 @@ def make_sources() -> dict[str, Source]:
 
     They are with and without a state, a rate and a space.
     """
+    arm = ("displacement", "velocity", "flag")
     return {
-        "alpha": _source(
-            "alpha",
-            2,
-            5.0,
-            ("hand", "image", "far"),
-            action=("displacement", "velocity", "flag"),
-            state=3,
-            first=1,
-            last=0,
-        ),
-        "beta": _source("beta", 3, 10.0, ("image",), action=("absolute", "displacement"), state=0, first=0, last=1),
-        "gamma": _source(
-            "gamma", 1, None, ("hand", "side", "far"), action=("displacement",) * 4, state=2, first=0, last=0
-        ),
-        "delta": _source("delta", 2, 10.0, ("image", "hand"), action=("absolute",) * 2, state=2, first=0, last=0),
+        "alpha": _source("alpha", 2, 5.0, ("hand", "image", "far"), action=arm, state=3, first=1),
+        "beta": _source("beta", 3, 10.0, ("image",), action=("absolute", "displacement"), last=1),
+        "gamma": _source("gamma", 1, None, ("hand", "side", "far"), action=("displacement",) * 4, state=2),
+        "delta": _source("delta", 2, 10.0, ("image", "hand"), action=("absolute",) * 2, state=2),
     }
 
 
@@ -159,9 +131,9 @@ def _source(
     cameras: tuple[str, ...],
     *,
     action: tuple[str, ...],
-    state: int,
-    first: int,
-    last: int,
+    state: int = 0,
+    first: int = 0,
+    last: int = 0,
 ) -> Source:
     """Return a dataset; the space ``joint`` has no action at its ``first`` and ``last`` steps, and gamma lacks it."""
 
@@ -237,10 +209,7 @@ def _features(name: str, cameras: tuple[str, ...], action: int, state: int) -> d
         **{camera: depth if camera == "far" else image for camera in cameras if camera != "image"},
     }
     facts = ("file_path", "recording_folderpath") if name == "alpha" else ("file_path",)
-    return {
-        "steps": tfds.features.Dataset(steps),
-        "episode_metadata": {fact: tfds.features.Text() for fact in facts},
-    }
+    return {"steps": tfds.features.Dataset(steps), "episode_metadata": {fact: tfds.features.Text() for fact in facts}}
 
 
 def _episode(
@@ -326,7 +295,7 @@ def _records(source: Source, episodes: list[Episode]) -> Iterator[bytes]:
         metadata = {name: episode.facts[f"episode_metadata/{name}"] for name in source.features["episode_metadata"]}
         record = serialise(source.features, {"steps": rows, "episode_metadata": metadata})
         absent = [name for name in columns if name in episode.steps and episode.steps[name][0] is None]
-        absent += [_PATHS[camera] for camera, frames in episode.pictures.items() if not any(frames)]
+        absent += [_CAMERAS[camera]["path"] for camera, frames in episode.pictures.items() if not any(frames)]
         proto = tf_example_pb2.Example.FromString(record)
         for name in absent:
             del proto.features.feature[f"steps/{name}"]

@@ -28,7 +28,6 @@ SOURCES = make_sources()
 
 @pytest.fixture(scope="session")
 def roots(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Return the sources, converted in every layout."""
     folder_path = run_folder(tmp_path_factory) / "reference"
     with shared_folder(folder_path, lambda folder: convert_sources(folder, SOURCES)) as folder:
         yield folder

@@ -18,6 +18,12 @@ from convert.source.rlds.record_files import encode_tfrecord
 from stream.loader.iterator import LoaderIterator
 
 
+def _batches_of(request: Request, root: Path, mixture: Any, **options: Any) -> closing[LoaderIterator]:
+    size: dict[str, Any] = {"batch_size": request.batch_size, "num_workers": request.num_workers, "seed": request.seed}
+    shuffle = "global" if request.order == "shuffled" else "none"
+    return closing(iter(stream.make_loader(root, mixture, shuffle=shuffle, **size, **options)))
+
+
 class Ours:
     """The converted root itself; without metadata batches have the dataset's number.
 
@@ -28,18 +34,8 @@ class Ours:
     def open_batches(request: Request) -> closing[LoaderIterator]:
         """Return the loader's batches."""
         about = request.pairs.about
-        loader = stream.make_loader(
-            about["root"],
-            about["mixture"],
-            split=about["split"],
-            batch_size=request.batch_size,
-            num_workers=request.num_workers,
-            metadata="full" if request.full else "dataset_only",
-            seed=request.seed,
-            shuffle="global" if request.order == "shuffled" else "none",
-            **about.get("loader", {}),
-        )
-        return closing(iter(loader))
+        options = {"split": about["split"], "metadata": "full" if request.full else "dataset_only"}
+        return _batches_of(request, about["root"], about["mixture"], **options, **about.get("loader", {}))
 
 
 _FOLDER_FILES = 1000
@@ -57,9 +53,7 @@ class Jpeg(MapStyle):
             self._rows = list(csv.DictReader(file))
 
     def __getitem__(self, pair_number: int) -> dict[str, Any]:
-        pair = {
-            frame: Path(self.copy, frame_file).read_bytes() for frame, frame_file in self._rows[pair_number].items()
-        }
+        pair = {frame: (self.copy / name).read_bytes() for frame, name in self._rows[pair_number].items()}
         return self.decode({**pair, "dataset": 0})
 
     @staticmethod
@@ -138,14 +132,4 @@ class Converted:
     @staticmethod
     def open_batches(request: Request) -> closing[LoaderIterator]:
         """Return the loader's batches; without workers it decodes in threads."""
-        loader = stream.make_loader(
-            request.copy,
-            {_DATASET: 1},
-            batch_size=request.batch_size,
-            split="train",
-            seed=request.seed,
-            num_workers=request.num_workers,
-            metadata="dataset_only",
-            shuffle="global" if request.order == "shuffled" else "none",
-        )
-        return closing(iter(loader))
+        return _batches_of(request, request.copy, {_DATASET: 1}, split="train", metadata="dataset_only")

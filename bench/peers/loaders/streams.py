@@ -6,7 +6,7 @@ import glob
 import io
 import random
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
@@ -88,18 +88,23 @@ def grain_batches(samples: Any, request: Request) -> Iterator[Iterator[Any]]:
         batches.close()  # type: ignore[attr-defined]
 
 
+def write_array_record(path: str, records: Iterable[bytes]) -> None:
+    """Write records, one a group, not compressed."""
+    writer_of = import_module("array_record.python.array_record_module").ArrayRecordWriter
+    writer = writer_of(path, "group_size:1,uncompressed")
+    for record in records:
+        writer.write(record)
+    writer.close()
+
+
 class Grain:
     """Plain Grain: an ArrayRecord file of each dataset, ``MapDataset.mix``, and worker processes."""
 
     @staticmethod
     def make_copy(request: Request) -> None:
-        """Write a file for each dataset, one record a group, not compressed."""
-        writer_of = import_module("array_record.python.array_record_module").ArrayRecordWriter
+        """Write a file for each dataset."""
         for store_path, pair_numbers in request.stores(".arrayrecord"):
-            writer = writer_of(store_path, "group_size:1,uncompressed")
-            for pair_number in pair_numbers:
-                writer.write(request.pairs.record(pair_number))
-            writer.close()
+            write_array_record(store_path, map(request.pairs.record, pair_numbers))
 
     @staticmethod
     @contextmanager
@@ -109,9 +114,8 @@ class Grain:
 
         datasets = []
         for number, (store_path, _) in enumerate(request.stores(".arrayrecord")):
-            records = grain.MapDataset.source(grain.sources.ArrayRecordDataSource(store_path)).seed(
-                request.seed + number
-            )
+            source = grain.sources.ArrayRecordDataSource(store_path)
+            records = grain.MapDataset.source(source).seed(request.seed + number)
             datasets.append((records.shuffle() if request.order == "shuffled" else records).repeat())
         mixed = grain.MapDataset.mix(datasets, request.pairs.weights).map(Decoder(request))
         with grain_batches(mixed, request) as batches:
@@ -194,12 +198,8 @@ class Litdata:
             weights=request.pairs.weights,
             iterate_over_all=False,
         )
-        loader = litdata.StreamingDataLoader(
-            mixed,
-            batch_size=request.batch_size,
-            num_workers=request.num_workers,
-            drop_last=True,
-            persistent_workers=request.num_workers > 0,
-        )
+        size = {"batch_size": request.batch_size, "num_workers": request.num_workers}
+        persistent = request.num_workers > 0
+        loader = litdata.StreamingDataLoader(mixed, drop_last=True, persistent_workers=persistent, **size)
         with torch_batches(loader) as batches:
             yield batches

@@ -18,13 +18,10 @@ _DECLARED: list[Any] = []
 
 
 class MapStyle:
-    """A map-style dataset of the exported pairs; element i is the sample of pair i.
-
-    Attributes:
-        context: Start method of the workers, None for PyTorch's default.
-    """
+    """A map-style dataset of the exported pairs; element i is the sample of pair i."""
 
     context: str | None = None
+    """Start method of the workers, None for PyTorch's default."""
 
     def __init__(self, request: Request) -> None:
         self.copy, self.length, self.decode = request.copy, len(request.pairs), Decoder(request)
@@ -131,12 +128,8 @@ class Lance(MapStyle):
         fields |= dict.fromkeys(("dataset", "episode", "step"), arrow.int64())
         fields |= dict.fromkeys(("action", "state"), arrow.binary())
         schema = arrow.schema({**fields, "language": arrow.string()})
-        batches = (
-            arrow.RecordBatch.from_pylist(
-                list(map(pairs.pair, range(len(pairs))[start : start + _ROWS])), schema=schema
-            )
-            for start in range(0, len(pairs), _ROWS)
-        )
+        groups = (range(len(pairs))[start : start + _ROWS] for start in range(0, len(pairs), _ROWS))
+        batches = (arrow.RecordBatch.from_pylist(list(map(pairs.pair, group)), schema=schema) for group in groups)
         rows = arrow.RecordBatchReader.from_batches(schema, batches)
         import_module("lance").write_dataset(rows, str(request.copy / "pairs.lance"), schema=schema)
 

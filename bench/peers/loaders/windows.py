@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.peers.loaders.streams import grain_batches
+from bench.peers.loaders.streams import grain_batches, write_array_record
 from bench.peers.loaders.torch import Lmdb as PairsInLmdb
 from bench.peers.loaders.torch import MapStyle
 from bench.peers.protocol import Request
@@ -26,15 +26,11 @@ LEROBOT = "lerobot"
 
 
 class WindowMaker:
-    """Function from a step to its sample; worker processes can be given it.
-
-    Attributes:
-        distances: Distances of the frames from the step, int64 [F].
-    """
+    """Function from a step to its sample; worker processes can be given it."""
 
     def __init__(self, request: Request) -> None:
         pairs = request.pairs
-        self.distances = np.array(pairs.about["window"], np.int64)
+        self._distances = np.array(pairs.about["window"], np.int64)
         self._shape, self._horizon = pairs.shape, pairs.about["vector"][0]
         self._episode, self._step = pairs.numbers[:, 1], pairs.numbers[:, 2]
         starts = np.flatnonzero(np.diff(self._episode, prepend=-1))
@@ -43,15 +39,11 @@ class WindowMaker:
         with np.load(request.export / "steps.npz") as stored:
             self._action, self._state, self._language = (stored[name] for name in ("action", "state", "language"))
 
-    def places(self, step_number: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the steps of the frames, int64 [F], and False for a repeated edge, bool [F]."""
-        return self._inside(step_number, step_number + self.distances)
-
     def __call__(self, step_number: int, read: Callable[[Sequence[int]], Sequence[bytes]]) -> dict[str, Any]:
         """Return the sample of a step; ``read`` returns the JPEGs of some steps."""
         import simplejpeg
 
-        steps, is_real = self.places(step_number)
+        steps, is_real = self._inside(step_number, step_number + self._distances)
         frames = np.empty((len(steps), *self._shape, 3), np.uint8)
         different, first = np.unique(steps, return_index=True)
         for number, jpeg in zip(first.tolist(), read(different.tolist()), strict=True):
@@ -59,14 +51,12 @@ class WindowMaker:
         for number, source in enumerate(first[np.searchsorted(different, steps)].tolist()):
             if number != source:
                 frames[number] = frames[source]
-        return {"frames": frames, "frames_mask": is_real, **self.numbers(step_number)}
-
-    def numbers(self, step_number: int) -> dict[str, Any]:
-        """Return the sample of a step without its frames; ``action_mask`` is bool [W]."""
-        steps, is_real = self._inside(step_number, step_number + np.arange(self._horizon))
+        steps, has_action = self._inside(step_number, step_number + np.arange(self._horizon))
         return {
-            "action": self._action[steps] * is_real[:, None],
-            "action_mask": is_real,
+            "frames": frames,
+            "frames_mask": is_real,
+            "action": self._action[steps] * has_action[:, None],
+            "action_mask": has_action,
             "state": self._state[step_number],
             "language": str(self._language[step_number]),
             "dataset": 0,
@@ -109,12 +99,9 @@ class Grain:
 
     @staticmethod
     def make_copy(request: Request) -> None:
-        """Write a file, one record a group, not compressed."""
-        writer_of = import_module("array_record.python.array_record_module").ArrayRecordWriter
-        writer = writer_of(str(request.copy / "frames.arrayrecord"), "group_size:1,uncompressed")
-        for step_number in range(len(request.pairs)):
-            writer.write(request.pairs.record(step_number))
-        writer.close()
+        """Write a file of frames."""
+        records = map(request.pairs.record, range(len(request.pairs)))
+        write_array_record(str(request.copy / "frames.arrayrecord"), records)
 
     @staticmethod
     @contextmanager

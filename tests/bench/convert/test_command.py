@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from bench.convert.command import main, set_up_opencv, transcode
-from bench.convert.source import CASES, Case, draw_episode, make_source, read_episodes
+from bench.convert.command import main, transcode
+from bench.convert.files import main as convert_files
+from bench.convert.source import CASES, Case, draw_episode, set_up_opencv
 from bench.synthetic import VERSION
 from convert.shard.images import FramePolicy, convert_frame
 from tests.bench.conftest import Refused
@@ -29,9 +30,6 @@ def test_a_conversion_is_measured_next_to_its_bare_work(tmp_path: Path, capsys: 
     conversion, bare = run["ours"], run["bare"]
     assert case["pairs"] == conversion["result"]["pairs"] == 2 * (STEPS - 5)
     assert case["frames_converted"] == bare["frames"] == 12
-    assert 0.35 < case["source"]["bytes_per_step"] / (480 * 640 * 3) < 0.65
-    parts = [conversion[key] for key in ("startup_seconds", "steady_seconds", "end_seconds")]
-    assert min(parts) >= 0 and sum(parts) == pytest.approx(conversion["wall_seconds"])
     assert case["ratio"] == pytest.approx(bare["seconds"] / conversion["steady_seconds"])
     assert conversion["cpu_seconds"] > 0 and 2**25 < conversion["worker_bytes"] < 2**31
     assert (kept / "output" / "png-0" / "bench_png" / VERSION / "dataset.json").is_file()
@@ -52,8 +50,13 @@ def test_the_bare_work_makes_the_frames_that_the_converter_stores(case: Case) ->
 
 
 @pytest.mark.long
-def test_a_source_is_read_back_as_it_was_drawn(tmp_path: Path) -> None:
-    case = CASES["jpeg"]
-    source = make_source(case, pairs=2, steps=6, root=tmp_path, num_workers=1)
-    drawn = [draw_episode(number, case=case, steps=6) for number in range(2)]
-    assert read_episodes(source.files, case) == drawn
+@pytest.mark.parametrize("source", [("lerobot", "--codec", "h264", "--cameras", "2"), ("hdf5", "--chunk", "episode")])
+def test_conversion_and_bare_work_are_of_the_same_frames(
+    source: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    size = ["--steps", "10", "--episodes", "2", "--size", "64", "--repeat", "1", "--num-workers", "1"]
+    assert convert_files(["--kind", *source, *size, "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["frames"] == (40 if source[0] == "lerobot" else 20)
+    assert 0 < result["ratio"] < 10
+    assert result["peak_worker_bytes"] > 1e7

@@ -1,4 +1,4 @@
-"""Exit codes and errors of the benchmark commands."""
+"""Failed points of the benchmark commands, and the order in which points are measured."""
 
 from __future__ import annotations
 
@@ -10,36 +10,8 @@ from typing import Any
 import pytest
 
 from bench.measure.child import ChildFailed
-from bench.measure.points import Point, Prepared, Repeated, study
+from bench.measure.points import Point, Prepared, Repeated, measure_points, study
 from bench.measure.tables import figure, point_table
-from stream.base.arguments import run_command
-from stream.base.errors import ArgumentError, RingError
-
-
-@pytest.mark.parametrize(
-    ("error", "code", "message"),
-    [
-        (ArgumentError("no dataset\n'x'"), 2, "error: no dataset 'x'\n"),
-        (ChildFailed("ended with exit code 3"), 1, "error: ended with exit code 3\n"),
-        (RingError("no memory"), 1, "error: no memory\n"),
-        (PermissionError(13, "Permission denied", "/there/file"), 1, "error: /there/file: Permission denied\n"),
-        (OSError(28, "No space left on device"), 1, "error: out: No space left on device\n"),
-        (KeyError("of ours"), None, ""),
-        (KeyboardInterrupt(), 130, "interrupted; go on\n"),
-    ],
-)
-def test_what_goes_wrong_is_one_line_and_an_exit_code(
-    error: BaseException, code: int | None, message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def work() -> int:
-        raise error
-
-    if code is None:
-        with pytest.raises(type(error)):
-            run_command(work, path="out")
-    else:
-        assert run_command(work, path="out", interrupted="interrupted; go on") == code
-    assert capsys.readouterr().err == message
 
 
 @pytest.mark.parametrize(("error", "code"), [(None, 0), ("ended with exit code 3", 1)])
@@ -66,3 +38,22 @@ def test_a_point_that_failed_is_in_the_exit_code(
     assert message == ([f"bad failed: {error}"] if error else [])
     result = json.loads((tmp_path / "out" / "tiny.json").read_text())
     assert [len(point["repeats"]) for point in result["points"]] == [2, 0 if error else 2]
+
+
+def test_repeats_alternate_and_a_failing_point_is_left_out_from_then_on() -> None:
+    points = [Point(name, {"name": name}) for name in "abc"]
+    order: list[str] = []
+    lines: list[str] = []
+
+    def measure(point: Point) -> dict[str, Any]:
+        order.append(point.name)
+        if point.name == "b":
+            raise ChildFailed("no memory")
+        return {"rate": float(len(order))}
+
+    list(measure_points(points, measure, repeat=2, describe=lambda run: f"{run['rate']:.0f}", report=lines.append))
+    assert order == ["a", "b", "c", "c", "a"]
+    assert [point.error for point in points] == [None, "no memory", None]
+    assert points[0].runs == [{"rate": 1.0}, {"rate": 5.0}]
+    assert lines[0].startswith("1/6 a: 1") and lines[1].startswith("2/6 b: error: no memory")
+    assert points[1].as_dict()["median"] is None

@@ -14,16 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.loader.parameters import Parameters
 from bench.measure.child import ChildFailed
 from bench.peers.command import main
 from bench.peers.comparison import check_pixels
-from bench.peers.export import export_pairs
 from bench.peers.list import PEERS, STUDIES
-from bench.peers.protocol import Export, pixel_hash, window_hash
+from bench.peers.protocol import Export, window_hash
 from bench.peers.table import sentences
 from convert.verify.command import main as verify
-from stream.frameworks.grain import PairSource
 from tests.bench.conftest import Refused
 from tests.fixtures.command import REPOSITORY
 
@@ -80,16 +77,6 @@ def test_every_peer_that_is_installed_gives_the_pairs_of_the_root(folder: Path, 
     assert all(f"| {point['name']} |" in table for point in result["points"])
     assert (tmp_path / "peers.png").read_bytes().startswith(b"\x89PNG")
     assert list((folder / "work").iterdir()) == []
-
-
-@pytest.mark.long
-def test_exported_pairs_are_those_of_the_root(folder: Path, tmp_path: Path) -> None:
-    parameters = Parameters(root=str(folder / "oxe"), mixture=str(folder / "three.yaml"))
-    hashes = export_pairs(parameters, tmp_path / "export", max_pairs=10_000)
-    exported, source = Export(tmp_path / "export"), PairSource(folder / "oxe", folder / "three.yaml")
-    assert len(exported) == len(source) >= len(hashes)
-    assert {pixel_hash(source[number]["frames"]) for number in range(len(source))} == hashes
-    assert exported.weights == pytest.approx([0.5, 0.25, 0.25])
 
 
 @pytest.mark.long
@@ -211,10 +198,8 @@ def test_faster_and_slower_follow_from_the_ranges() -> None:
         "points": [point("ours", 9, 10, 11), point("a", 12, 20, 21), point("b", 10, 11, 12), point("c", 1, 5, 8)],
     }
     *checked, compared = sentences(result)[1:]
-    assert checked == [
-        "Equal to those of the root, all samples: a.",
-        "Equal to those of the root, all samples but for the pixels: b.",
-    ]
+    equal = "Equal to those of the root, all samples"
+    assert checked == [f"{equal}: a.", f"{equal} but for the pixels: b."]
     assert "metadata full, shuffled, batches of 4, 1 workers: " in compared
     assert compared.endswith("faster than ours: a (2.00); slower than ours: c (0.50); no difference seen: b (1.10)")
 

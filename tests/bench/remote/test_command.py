@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from bench.remote import format_result, main
+from tests.bench.conftest import Refused
 from tests.fixtures.command import run
 
 needs_nginx = pytest.mark.skipif(not shutil.which("nginx", path="/usr/sbin:/usr/bin"), reason="nginx is not installed")
@@ -17,19 +18,8 @@ needs_nginx = pytest.mark.skipif(not shutil.which("nginx", path="/usr/sbin:/usr/
 @needs_nginx
 @pytest.mark.long
 def test_every_figure_of_reading_in_place_is_measured(oxe_root: Path) -> None:
-    size = (
-        "--rounds",
-        "1",
-        "--batch-size",
-        "4",
-        "--latency",
-        "0.001",
-        "--compute",
-        "0.001",
-        "--mixture",
-        "bridge,kuka",
-    )
-    done = run("--root", str(oxe_root), *size, "--json", module="bench.remote")
+    size = ("--rounds", "1", "--batch-size", "4", "--latency", "0.001", "--compute", "0.001")
+    done = run("--root", str(oxe_root), "--mixture", "bridge,kuka", *size, "--json", module="bench.remote")
     assert done.code == 0, done.err
     result = json.loads(done.out)
     for kinds in result["rates"].values():
@@ -39,7 +29,6 @@ def test_every_figure_of_reading_in_place_is_measured(oxe_root: Path) -> None:
     assert "| `global`, first epoch |" in format_result(result)
 
 
-def test_a_root_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--root", "/nowhere"]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "/nowhere" in line
+def test_a_root_that_is_not_there_is_one_line(refused: Refused) -> None:
+    code, line = refused(main, ["--root", "/nowhere"])
+    assert code == 2 and "/nowhere" in line

@@ -12,6 +12,7 @@ import pytest
 
 from bench.loader.command import loader_table
 from bench.report import STUDIES, Outcome, Study, add_plots, format_page, main, run_study
+from tests.bench.conftest import Refused
 
 TINY = ("--batch-size", "4", "--steps", "4", "--warmup", "1", "--no-limit", "--mixture", "bridge", "--num-workers", "0")
 
@@ -70,37 +71,25 @@ def test_another_command_is_measured_anew_and_a_failure_is_told(oxe_root: Path, 
 
 
 def test_a_failed_point_is_a_row() -> None:
-    failed: dict[str, Any] = {
-        "name": "seed=1",
-        "point": {"seed": 1},
-        "median": None,
-        "to_first": None,
-        "repeats": [],
-        "error": "no | memory",
-    }
+    point: dict[str, Any] = {"name": "seed=1", "point": {"seed": 1}, "median": None, "to_first": None}
+    points = [{**point, "repeats": [], "error": "no | memory"}]
     machine = {"cores": 1, "cpu": "any"}
     parameters = {"steps": 160, "batch_size": 64, "repeat": 1}
-    table = loader_table({"points": [failed], "parameters": parameters, "machine": machine}).markdown()
+    table = loader_table({"points": points, "parameters": parameters, "machine": machine}).markdown()
     assert "| seed=1 |" in table and "seed=1 failed: no | memory" in table
 
 
-def test_an_unknown_study_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["--only", "workers,formatz"])
-    assert ended.value.code == 2
-    assert capsys.readouterr().err.startswith("error: argument --only: no study 'formatz'; did you mean 'formats'?")
+def test_an_unknown_study_is_one_line(refused: Refused) -> None:
+    code, line = refused(main, ["--only", "workers,formatz"])
+    assert code == 2
+    assert line.startswith("error: argument --only: no study 'formatz'; did you mean 'formats'?")
 
 
 def test_sections_of_other_commands_and_of_studies_without_a_result_stay() -> None:
     outcome = Outcome(STUDIES[1], ["--root", "R"], error="no memory")
-    before = "\n".join(
-        [
-            "# Benchmarks\n\nOld head.\n",
-            "## On a GPU\n\nBy hand.\n\n```\n## no title\n```\n",
-            f"## {STUDIES[1].title}\n\nOld.\n",
-            f"## {STUDIES[0].title}\n\nKept.\n",
-        ]
-    )
+    other = "## On a GPU\n\nBy hand.\n\n```\n## no title\n```\n"
+    studies = f"## {STUDIES[1].title}\n\nOld.\n\n## {STUDIES[0].title}\n\nKept.\n"
+    before = f"# Benchmarks\n\nOld head.\n\n{other}\n{studies}"
     page = format_page([outcome], before)
     titles = [line for line in page.splitlines() if line.startswith("## ")]
     assert titles == [f"## {STUDIES[0].title}", f"## {STUDIES[1].title}", "## On a GPU", "## no title"]

@@ -11,11 +11,9 @@ import pytest
 
 from bench.scale.command import main
 from bench.synthetic import DATASETS, EPISODE_PAIRS, OFFSET, Scale, make_root
-from convert.index.shards import list_shards
-from convert.index.tables import extract_part
 from stream import make_loader
 from stream.format.manifest import read_manifest
-from stream.format.names import TABLE_KINDS, table_file
+from stream.format.names import table_file
 from stream.format.table import hash_column, open_table
 from tests.bench.conftest import Refused
 
@@ -53,19 +51,11 @@ def test_every_record_of_every_shard_is_there_and_is_read(root: Path, scale: Sca
     assert np.isfinite(batch["action"]).all() and batch["action_mask"].all()
 
 
-def test_the_index_is_that_of_the_parts_of_its_shards(root: Path, tmp_path: Path) -> None:
+def test_the_index_has_the_hashes_of_the_manifest(root: Path) -> None:
     folder = root / "synthetic_03" / "1.0.0" / "train"
-    entries = read_manifest(folder.parent).splits["train"].index
-    for kind in TABLE_KINDS:
-        table = open_table(folder / table_file(kind), kind, entry=entries[kind])
-        assert {name: hash_column(table.content, column) for name, column in table.columns.items()} == (
-            entries[kind].columns
-        )
-    for shard in list_shards(folder, read_manifest(folder.parent).splits["train"]):
-        part = {kind: tmp_path / f"{shard.number}.{kind}" for kind in TABLE_KINDS}
-        extract_part(shard, part)
-        if shard.number:
-            assert all(path.read_bytes() == (tmp_path / f"0.{kind}").read_bytes() for kind, path in part.items())
+    for kind, entry in read_manifest(folder.parent).splits["train"].index.items():
+        table = open_table(folder / table_file(kind), kind, entry=entry)
+        assert {name: hash_column(table.content, column) for name, column in table.columns.items()} == entry.columns
 
 
 @pytest.mark.long

@@ -213,16 +213,9 @@ def test_killed_anywhere_it_leaves_an_error_or_true_data_and_the_same_command_go
     else:
         shutil.copytree(complete, broken)
         (broken / FOLDER / (SHARD if case == "shard" else "train/steps.arrow")).unlink()
-    command = [
-        sys.executable,
-        "-m",
-        "tests.fixtures.faults.kill_points",
-        source.root,
-        broken,
-        complete,
-        tmp_path / "copies",
-    ]
-    done = subprocess.run(list(map(str, command)), cwd=REPOSITORY, capture_output=True, text=True, timeout=240)
+    locations = (source.root, broken, complete, tmp_path / "copies")
+    command = [sys.executable, "-m", "tests.fixtures.faults.kill_points", "kill", *map(str, locations)]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) >= {"shard": 20, "index": 40, "repaired": 40}[case]
 

@@ -136,7 +136,7 @@ def test_cut_anywhere_the_same_command_ends_as_if_nothing_had_happened(
         (before / "demo/1.0.0/train/train-00001-of-00002.arrayrecord").unlink()
     convert_dataset(conversion_of(source, tmp_path / "complete"))
     locations = (source.root, before, tmp_path / "complete", tmp_path / "copies")
-    command = [sys.executable, "-m", "tests.fixtures.faults.lost_writes", *map(str, locations)]
+    command = [sys.executable, "-m", "tests.fixtures.faults.kill_points", "power", *map(str, locations)]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) >= 20

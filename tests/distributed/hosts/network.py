@@ -38,14 +38,7 @@ def missing() -> str:
 
 @dataclass(frozen=True)
 class Host:
-    """One host.
-
-    Attributes:
-        name: Host name, which all hosts resolve.
-        address: IPv4 address.
-        namespace: Network namespace.
-        switch: Namespace of the bridge.
-    """
+    """One host."""
 
     name: str
     address: str
@@ -66,11 +59,9 @@ class Host:
         return ["ip", "netns", "exec", self.namespace, "unshare", "--uts", "sh", "-c", named, "sh"]
 
     def cut(self) -> None:
-        """Take the cable out: nothing arrives, and nobody is told."""
         _ip("-n", self.switch, "link", "set", self.name, "down")
 
     def restore(self) -> None:
-        """Put the cable back."""
         _ip("-n", self.switch, "link", "set", self.name, "up")
 
     def lose(self) -> None:
@@ -79,7 +70,6 @@ class Host:
         self.kill()
 
     def kill(self) -> None:
-        """Kill all processes of this host."""
         for pid in _ip("netns", "pids", self.namespace).split():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(int(pid), signal.SIGKILL)

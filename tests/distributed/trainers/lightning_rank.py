@@ -41,15 +41,8 @@ def main(task: dict[str, Any]) -> None:
             return torch.optim.SGD(self.parameters(), lr=0.1)
 
     folder, steps = Path(task["folder"]), task["max_steps"]
-    data = PairDataModule(
-        task["root"],
-        "bridge",
-        batch_size=task["batch_size"],
-        split="train[:50%]",
-        val_split="train[50%:]",
-        val_steps=1,
-        num_workers=1,
-    )
+    splits: dict[str, Any] = {"split": "train[:50%]", "val_split": "train[50%:]", "val_steps": 1}
+    data = PairDataModule(task["root"], "bridge", batch_size=task["batch_size"], num_workers=1, **splits)
     trainer = pl.Trainer(
         accelerator="cpu",
         devices=task["devices"],

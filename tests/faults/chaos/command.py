@@ -39,8 +39,6 @@ _PRIVATE = "CHAOS_HAS_ITS_OWN_SHM"
 
 @dataclass(frozen=True, kw_only=True)
 class ChaosOptions(Output):
-    """Options of the command."""
-
     only: list[str] | None = option(
         None, str, "only faults with this text in their name; repeatable", action="append", metavar="TEXT"
     )
@@ -64,16 +62,7 @@ def plan_faults(sandbox: Sandbox, options: ChaosOptions) -> list[Fault]:
 
 
 def run_chaos(options: ChaosOptions, *, damage: Callable[[Sandbox], None] = lambda _: None) -> dict[str, Any]:
-    """Make the sample, cause the faults, and return the result.
-
-    Args:
-        options: Options.
-        damage: Called with the sandbox before the faults; the tests damage the reference, which must be noticed.
-
-    Raises:
-        Broken: The sample cannot be made or converted without faults.
-        ArgumentError: No fault has such a name.
-    """
+    """Make the sample, cause the faults, and return the result."""
     began = time.monotonic()
 
     def attempt(sandbox: Sandbox, fault: Fault) -> None:

@@ -272,18 +272,15 @@ def limited(trial: Trial, fault: Fault, *, limit: Callable[[Trial, Fault], str])
 
 
 def _file_size(trial: Trial, fault: Fault) -> str:
-    """Limit the size of files, in blocks of 1,024 bytes."""
     return f"ulimit -f {trial.chance.randrange(4, 60)}"
 
 
 def _handles(trial: Trial, fault: Fault) -> str:
-    """Limit the number of open files."""
     limits = fault.program.handles
     return f"ulimit -n {limits[(fault.tried - 1) % len(limits)]}"
 
 
 def _address_space(trial: Trial, fault: Fault) -> str:
-    """Limit the address space."""
     ranges = fault.program.address_space
     return f"ulimit -v {trial.chance.randrange(*ranges[(fault.tried - 1) % len(ranges)]) * 1024}"
 

@@ -28,11 +28,8 @@ def labels_killed(trial: Trial, fault: Fault) -> None:
     for name in ("old", "new"):
         rows = "".join(f"0,{step},{name}\n" for step in range(3))
         (trial.folder / f"{name}.csv").write_text(f"episode,step,label\n{rows}")
-    arguments = {
-        "attach": [str(trial.folder / "new.csv")],
-        "replace": [str(trial.folder / "new.csv"), "--overwrite"],
-        "remove": ["--remove", "label"],
-    }
+    new = str(trial.folder / "new.csv")
+    arguments = {"attach": [new], "replace": [new, "--overwrite"], "remove": ["--remove", "label"]}
     command = [str(trial.out), _DATASET, "--split", "train"]
     if action != "attach":
         _run(trial, [*command, str(trial.folder / "old.csv")])

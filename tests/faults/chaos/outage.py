@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
 import socket
 import struct
 import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import unquote
 
 from pairstream.info.overview import describe, open_root
 from tests.faults.chaos.programs import Training
 from tests.faults.chaos.sandbox import Broken, Fault, Trial
+from tests.fixtures.object_stores import FileHandler
 
 Form = Literal["refused", "reset", "closed", "stalled"]
 FORMS: tuple[Form, ...] = ("refused", "reset", "closed", "stalled")
@@ -43,12 +42,7 @@ def outage(trial: Trial, fault: Fault, *, form: Form) -> None:
 
 
 class FailingServer:
-    """A web server of a root, in threads of this process, which can fail.
-
-    Args:
-        root: Converted root.
-        names: List of its datasets, as ``info.json`` has it; by default that of the root.
-    """
+    """A web server of a root, in threads of this process, which can fail."""
 
     def __init__(self, root: Path, *, names: bytes | None = None) -> None:
         self.root = root
@@ -60,12 +54,10 @@ class FailingServer:
 
     @property
     def url(self) -> str:
-        """Return the address of the root."""
         return f"http://127.0.0.1:{self._server.server_port}"
 
     @contextlib.contextmanager
     def serving(self) -> Iterator[FailingServer]:
-        """Serve the root during the context."""
         self._server.start()
         try:
             yield self
@@ -89,7 +81,19 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, address: tuple[str, int], owner: FailingServer) -> None:
-        super().__init__(address, _Handler)
+        class Handler(FileHandler):
+            folder, more = owner.root, {"info.json": owner.names}
+
+            def answer(self) -> None:
+                if owner.form is None:
+                    return super().do_GET()
+                self.close_connection = True
+                if owner.form == "stalled":
+                    owner.ended.wait()
+
+            do_GET = do_HEAD = answer  # noqa: N815
+
+        super().__init__(address, Handler)
         self.owner = owner
 
     def start(self) -> None:
@@ -100,7 +104,6 @@ class _Server(ThreadingHTTPServer):
         self.server_close()
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
-        """Return whether a new connection is served."""
         return self.owner.form in (None, "stalled")
 
     def shutdown_request(self, request: Any) -> None:
@@ -110,37 +113,3 @@ class _Server(ThreadingHTTPServer):
             self.close_request(request)
         else:
             super().shutdown_request(request)
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: _Server
-
-    def do_GET(self) -> None:
-        """Answer a request for a file or a range of it."""
-        owner, name = self.server.owner, unquote(self.path).lstrip("/")
-        if owner.form is not None:
-            self.close_connection = True
-            if owner.form == "stalled":
-                owner.ended.wait()
-            return
-        content, path = owner.names, owner.root / name
-        if name != "info.json":
-            content = path.read_bytes() if path.is_file() else b""
-        is_here, size = name == "info.json" or path.is_file(), len(content)
-        span = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
-        if is_here and span:
-            content = content[int(span[1]) : int(span[2]) + 1]
-        self.send_response(404 if not is_here else 206 if span else 200)
-        if is_here and span:
-            self.send_header("Content-Range", f"bytes {span[1]}-{int(span[1]) + len(content) - 1}/{size}")
-        self.send_header("Last-Modified", "Thu, 26 Nov 2026 12:00:00 GMT")
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        with contextlib.suppress(OSError):
-            self.wfile.write(content if self.command != "HEAD" else b"")
-
-    do_HEAD = do_GET  # noqa: N815
-
-    def log_message(self, *_: object) -> None:
-        """Log nothing."""

@@ -43,7 +43,6 @@ class Conversion(Program):
             yield command
 
     def wait(self, trial: Trial, command: Command) -> None:
-        """Wait until a random moment of a conversion that resumes: its start, a shard, its end."""
         if trial.chance.random() < 0.25:
             time.sleep(trial.chance.uniform(0, 2 * trial.sandbox.seconds))
         else:
@@ -51,7 +50,6 @@ class Conversion(Program):
             time.sleep(trial.chance.uniform(0, 0.3))
 
     def check(self, trial: Trial, result: Result) -> None:
-        """Check that the conversion is complete."""
         super().check(trial, result)
         trial.check_same()
 
@@ -66,13 +64,7 @@ WAYS = (IN_MEMORY, Conversion("2 processes"), Conversion("Dask"))
 
 
 class Training(Program):
-    """Runs of the script `tests.faults.chaos.trainer` on the sandbox's converted data, or on a copy of the data.
-
-    Args:
-        sandbox: Sandbox of the data.
-        root: Another root with the same data, perhaps a remote one.
-        cache: Cache of a remote root, as for ``make_loader``.
-    """
+    """Runs of the script `tests.faults.chaos.trainer` on the sandbox's converted data, or on a copy of the data."""
 
     where = "2 workers"
     handles = (64, 24, 16)
@@ -101,7 +93,6 @@ class Training(Program):
             yield command
 
     def wait(self, trial: Trial, command: Command) -> None:
-        """Wait until a random step."""
         log, step = _log(trial), trial.chance.randrange(1, STEPS - 10)
         trial.wait_until(
             lambda: log.exists() and log.read_text().count("\n") >= step, command, condition=f"step {step} is reached"

@@ -53,14 +53,9 @@ class NotPossible(Exception):
 class Program(Protocol):
     """A program that faults happen to: a conversion or a training run.
 
-    Attributes:
-        where: Way of running, for the result.
-        kills: Kills in one trial before the program must end.
-        handles: Limits on open files to try in turn.
-        address_space: Ranges of limits on address space to try in turn, in MB.
-        memory: Range of limits on memory, in MB.
-        worker: Word in the command line of its workers.
-        worker_lost: Words of the error after a worker was killed, None if the program may end well.
+    ``kills`` may happen in one trial before it must end. ``handles``, ``address_space`` and ``memory`` are limits to
+    try in turn, in MB. ``worker`` is a word in the command line of its workers, ``worker_lost`` words of the error
+    after one was killed, None if the program may end well.
     """
 
     where: str
@@ -78,7 +73,6 @@ class Program(Protocol):
         """Wait until a random moment of its work."""
 
     def workers(self, command: Command) -> list[psutil.Process]:
-        """Return its workers."""
         workers = []
         for process in command.processes():
             with contextlib.suppress(psutil.Error):
@@ -87,7 +81,6 @@ class Program(Protocol):
         return sorted(workers, key=lambda process: process.pid)
 
     def check(self, trial: Trial, result: Result) -> None:
-        """Check a run that ended with exit code 0."""
         trial.check_done(result)
         trial.check_clean()
 
@@ -99,17 +92,8 @@ class Program(Protocol):
 class Fault:
     """A fault in one way of running, and its result.
 
-    Attributes:
-        name: Name of the fault.
-        program: Program that it happens to.
-        run: One attempt; raises Broken.
-        count: Number of attempts.
-        what: Description of the attempt under way, for problems.
-        tried, survived: Attempts so far.
-        told: Error lines that a user saw, with counts.
-        problems: Conditions that did not hold.
-        skipped: Reason for not trying.
-        seconds: Time of all attempts.
+    ``run`` is one attempt, described by ``what``, which raises Broken. ``told`` are error lines that a user saw,
+    ``problems`` conditions that did not hold, ``skipped`` the reason for not trying.
     """
 
     name: str
@@ -140,7 +124,6 @@ class Fault:
 
     @contextlib.contextmanager
     def attempt(self) -> Iterator[None]:
-        """Count one attempt, and keep what breaks in the block."""
         self.what = f"attempt {self.tried}"
         self.tried += 1
         try:
@@ -170,7 +153,6 @@ class Fault:
             trial.check_clean()
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the result for JSON."""
         names = ("tried", "survived", "problems", "skipped")
         return {
             "fault": self.name,
@@ -182,15 +164,7 @@ class Fault:
 
 
 class Sandbox:
-    """The source, and an undisturbed conversion of it.
-
-    Args:
-        folder: Folder of everything.
-        datasets: Names of the sample's datasets.
-        shards: Shards of each split.
-        size: Side of the frames; larger frames take longer to convert.
-        codec: Their codec.
-    """
+    """The source, and an undisturbed conversion of it."""
 
     def __init__(self, folder: Path, *, datasets: str, shards: int, size: int, codec: Codec = "jpeg") -> None:
         self.folder = folder
@@ -200,11 +174,7 @@ class Sandbox:
         self.seconds = 0.0
 
     def make(self, *, episodes: int, steps: int) -> None:
-        """Make the sample, and convert it without disturbance.
-
-        Raises:
-            Broken: One of the commands failed.
-        """
+        """Make the sample, and convert it without disturbance."""
         numbers = ["--episodes", str(episodes), "--steps", str(steps), "--shards", str(self.shards), "--jobs", "2"]
         commands = {
             "pairstream": ["sample", "--datasets", self.datasets, "--output", str(self.source), *numbers],
@@ -219,24 +189,20 @@ class Sandbox:
         self.reference = tree(self.root)
 
     def arguments(self, output: Path, *, source: Path | None = None, size: int | None = None) -> list[str]:
-        """Return the arguments of ``convert.run``, without the way of running."""
         folders = ["--source", str(source or self.source), "--output", str(output)]
         frames = ["--codec", self.codec, *(["--layout", "frames"] if self.codec in VIDEO_CODECS else [])]
         return ["--datasets", self.datasets, *folders, "--image-size", str(size or self.size), *frames]
 
     @property
     def total_shards(self) -> int:
-        """Return the shards of all datasets."""
         return sum(name.endswith(".arrayrecord") for name in self.reference)
 
     @property
     def total_bytes(self) -> int:
-        """Return the size of the undisturbed conversion."""
         return sum(path.stat().st_size for path in self.root.rglob("*") if path.is_file())
 
     @contextlib.contextmanager
     def trial(self, chance: random.Random | None = None) -> Iterator[Trial]:
-        """Make a folder for one attempt, and remove it at the end."""
         with tempfile.TemporaryDirectory(prefix="trial-", dir=self.folder, ignore_cleanup_errors=True) as folder:
             yield Trial(self, Path(folder), chance or random.Random(0))
 
@@ -264,13 +230,11 @@ class Trial:
             return self.end(command)
 
     def end(self, command: Command) -> Result:
-        """Wait for the end of a command, and check that none of its processes is left."""
         result = command.wait(LIMIT_S)
         self.check_gone(command)
         return result
 
     def kill(self, command: Command) -> None:
-        """Kill the main process of a command, and check that none of its processes is left."""
         command.kill()
         self.check_gone(command)
 
@@ -281,7 +245,6 @@ class Trial:
         return statuses + sum(1 for folder in complete for _ in folder.glob("*/*.arrayrecord"))
 
     def is_complete(self) -> bool:
-        """Return whether all datasets are complete."""
         return self.finished() == self.sandbox.total_shards and not list(self.out.glob("*/*/.convert"))
 
     def wait_for(self, shards: float, command: Command) -> None:
@@ -289,7 +252,6 @@ class Trial:
         self.wait_until(lambda: self.finished() >= shards, command, condition=f"{shards:.0f} shards are finished")
 
     def wait_until(self, reached: Callable[[], bool], command: Command, *, condition: str) -> None:
-        """Wait for a condition, or until the command has ended."""
         if not wait_until(lambda: reached() or command.process.poll() is not None, seconds=LIMIT_S):
             raise Broken(f"hangs: after {LIMIT_S:.0f} s it does not hold that {condition}")
 
@@ -309,10 +271,8 @@ class Trial:
         files, expected = tree(self.out), self.sandbox.reference if expected is None else expected
         differ = sorted(name for name in {*files, *expected} if files.get(name) != expected.get(name))
         if differ:
-            kinds = {
-                name: "missing" if name not in files else "other" if name in expected else "new" for name in differ
-            }
-            names = ", ".join(f"{name} ({kinds[name]})" for name in differ[:5])
+            kinds = ["missing" if name not in files else "other" if name in expected else "new" for name in differ[:5]]
+            names = ", ".join(f"{name} ({kind})" for name, kind in zip(differ, kinds, strict=False))
             raise Broken(f"{len(differ)} files are not those of an undisturbed conversion: {names}")
 
     def check_refused(self, result: Result) -> str:
@@ -324,7 +284,6 @@ class Trial:
         return result.errors[0]
 
     def check_done(self, result: Result) -> None:
-        """Check that a program ended without an error."""
         if result.code or result.errors:
             raise Broken(f"exit code {result.code}: {_shown(result.err)}")
 
@@ -338,12 +297,10 @@ class Trial:
         descriptions = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error, OSError):
-                belongs = process.pid in started or (
-                    process.pid != command.pid
-                    and process.environ().get("TMPDIR") == str(self.tmp)
-                    and is_alive(process)
-                )
-                if belongs:
+                is_other = process.pid not in started
+                if is_other and (process.pid == command.pid or process.environ().get("TMPDIR") != str(self.tmp)):
+                    continue
+                if not is_other or is_alive(process):
                     descriptions.append(f"{process.pid} {' '.join(process.cmdline())[:80]}")
         return descriptions
 

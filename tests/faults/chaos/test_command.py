@@ -8,6 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.bench.conftest import Refused
 from tests.faults.chaos.command import COMMAND, RESULT_FILE, format_result, main, run_chaos
 from tests.faults.chaos.faults import killed
 from tests.faults.chaos.programs import IN_MEMORY
@@ -17,20 +18,13 @@ from tests.fixtures.command import Result, flip, run, wait_until
 
 @pytest.mark.long
 def test_a_few_faults_of_each_kind_lose_nothing(tmp_path: Path) -> None:
-    done = run(
-        "--short", "--work", str(tmp_path / "work"), "--out", str(tmp_path), "--json", module="tests.faults.chaos"
-    )
+    folders = ("--work", str(tmp_path / "work"), "--out", str(tmp_path))
+    done = run("--short", *folders, "--json", module="tests.faults.chaos")
     assert done.code == 0, done.out + done.err
     result = json.loads(done.out)
     assert json.loads((tmp_path / RESULT_FILE).read_text()) == result
-    assert {fault["fault"] for fault in result["faults"]} >= {
-        "conversion killed",
-        "merging killed",
-        "files lost",
-        "disk full",
-        "labels killed",
-        "loader: worker killed",
-    }
+    names = ("conversion killed", "merging killed", "files lost", "disk full", "labels killed", "loader: worker killed")
+    assert {fault["fault"] for fault in result["faults"]} >= set(names)
     assert all(fault["skipped"] or fault["survived"] == fault["tried"] > 0 for fault in result["faults"])
     assert list((tmp_path / "work").iterdir()) == []
     assert "| loader: worker killed | 2 workers | 1 | 1 | error: worker N" in format_result(result)
@@ -115,8 +109,6 @@ def test_a_fault_counts_what_was_tried_and_what_broke() -> None:
         raise NotPossible("no mount")
 
 
-def test_a_name_that_no_fault_has_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["--kills", "0"])
-    assert ended.value.code == 2
-    assert "found '0'" in capsys.readouterr().err
+def test_a_wrong_argument_is_one_line(refused: Refused) -> None:
+    code, line = refused(main, ["--kills", "0"])
+    assert code == 2 and "found '0'" in line

@@ -18,7 +18,6 @@ from stream.loader.state import write_json
 
 
 def main(request: dict[str, Any]) -> int:
-    """Run the script and return its exit code."""
     folder = Path(request["folder"])
     log, saved = folder / "log", folder / "state.json"
     try:

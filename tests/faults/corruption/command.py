@@ -44,13 +44,9 @@ _COLUMNS = ("is_first", "robot")
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """Findings about one damage.
+    """Findings of ``pairstream verify``, without and with ``--deep``, and of loaders that raise or replace.
 
-    Attributes:
-        found, found_deep: Whether ``pairstream verify`` reports it, without and with ``--deep``.
-        loaded: Result of a loader that raises at errors.
-        replaced: Result of a loader with ``on_error="replace"``.
-        told: First words of the loader's error.
+    ``told`` are the first words of the loader's error.
     """
 
     found: bool
@@ -67,8 +63,6 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Cell:
-    """One damage and its outcome."""
-
     kind: str
     region: str
     damage: str
@@ -76,13 +70,7 @@ class Cell:
 
 
 def examine(root: Path, expected: Sequence[tuple[str, int]], names: Sequence[str]) -> Outcome:
-    """Verify and load a damaged root.
-
-    Args:
-        root: Root with one dataset.
-        expected: Result of ``_read`` before the damage.
-        names: Names of which an error must contain one.
-    """
+    """Verify and load a damaged root."""
     loaded, message = _load(root, expected, names)
     return Outcome(
         found=not verify_root(root, jobs=1).ok,
@@ -133,14 +121,7 @@ def _replace(root: Path, expected: Sequence[tuple[str, int]]) -> Replaced:
 
 
 def run_matrix(intact: Path, older: Path, *, kinds: Sequence[str] = KINDS, damages: Sequence[str] = ()) -> list[Cell]:
-    """Damage copies of the files of some kinds in some ways; a damage that changes nothing is left out.
-
-    Args:
-        intact: Root with ``DATASET``, of at least two splits and two training shards.
-        older: Another root, of the same source with other parameters.
-        kinds: Kinds of files.
-        damages: Names of the damages to try, empty for all.
-    """
+    """Damage copies of the files of some kinds in some ways; a damage that changes nothing is left out."""
     chosen, cells = damages or (*REGION_DAMAGES, *FILE_DAMAGES), []
     with work_folder("corruption", None) as root:
         shutil.copytree(intact / DATASET, root / DATASET)
@@ -222,8 +203,6 @@ def _counted(texts: Sequence[str]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class CorruptionOptions(Output):
-    """Options of the command."""
-
     kinds: tuple[str, ...] = option(KINDS, several(one_of(KINDS)), "files", metavar="A,B")
     codec: Codec = option("jpeg", one_of(CODECS), "codec of the frames")
 

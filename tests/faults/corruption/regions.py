@@ -46,7 +46,6 @@ class Region:
 
     @property
     def size(self) -> int:
-        """Return the number of bytes."""
         return self.stop - self.start
 
 

@@ -7,13 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.bench.conftest import Refused
 from tests.faults.corruption.command import DATASET, KINDS, Cell, Outcome, format_markdown, main, run_matrix
 from tests.faults.corruption.regions import find_regions
-from tests.stream.conftest import oxe_root
 
 pytestmark = pytest.mark.long
-
-__all__ = ["oxe_root"]
 
 
 @pytest.fixture(scope="module")
@@ -60,8 +58,6 @@ def test_what_is_wrong_shows_in_the_table() -> None:
     assert "1 damages, 1 of them with a wrong outcome" in table
 
 
-def test_an_unknown_file_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        main(["--kinds", "frames"])
-    assert stopped.value.code == 2
-    assert "--kinds: found 'frames', expected one of arrayrecord" in capsys.readouterr().err
+def test_an_unknown_file_is_refused(refused: Refused) -> None:
+    code, line = refused(main, ["--kinds", "frames"])
+    assert code == 2 and "--kinds: found 'frames', expected one of arrayrecord" in line
