@@ -166,7 +166,7 @@ def _answers(port: int) -> bool:
 def _pass(options: RemoteOptions, root: str, *, compute: float = 0.0, **loader_options: Any) -> dict[str, float]:
     """Take one pass over the mixture, and return its rate and cost, without the first batches and the start."""
     size: dict[str, Any] = {"batch_size": options.batch_size, "num_workers": options.num_workers}
-    loader = make_loader(root, options.mixture, passes=1, **size, **loader_options)
+    loader = make_loader(root, options.mixture, num_epochs=1, **size, **loader_options)
     iterator = iter(loader)
     for _ in range(_WARM_UP):
         next(iterator)

@@ -75,7 +75,10 @@ if __name__ == "__main__":
     def make() -> tuple[nn.Module, dict[str, Any]]:
         """Return the model, and the windows that it is trained on."""
         cameras = args.cameras.split(",")
-        settings: dict[str, Any] = {"cameras": cameras, "frames": HISTORY, "bounds": "clamp", "horizon": CHUNK}
+        settings: dict[str, Any] = {
+            "frames": {"steps": HISTORY, "cameras": cameras, "edges": "repeat"},
+            "action": CHUNK,
+        }
         loader = make_loader(args.root, args.mixture, batch_size=args.batch_size, cache=args.cache, **settings)
         sizes = (max(map(len, names.values())) for names in (loader.action_names, loader.state_names))
         return Policy(cameras, *sizes), settings | {"transforms": [Normalize(loader)]}

@@ -56,7 +56,7 @@ if __name__ == "__main__":
         """Return the model, and the clips that it is trained on."""
         settings: dict[str, Any] = {
             "frames": [STRIDE * frame for frame in range(FRAMES)],
-            "horizon": STRIDE * (FRAMES - 1),
+            "action": STRIDE * (FRAMES - 1),
         }
         loader = make_loader(args.root, args.mixture, batch_size=args.batch_size, cache=args.cache, **settings)
         model = WorldModel(max(map(len, loader.action_names.values())))

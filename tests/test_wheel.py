@@ -82,9 +82,9 @@ loader = ps.make_loader("oxe", "bridge", batch_size=2, num_workers=1)
 batch = next(iter(loader))
 assert batch["frames"].shape == (2, 2, 256, 256, 3), batch["frames"].shape
 loader.save("loader.json")
-print(ps.torch.PairDataset.__name__)
+print(ps.torch.StreamDataset.__name__)
 """
-    assert run(python, "-c", code, cwd=beside).strip().endswith("PairDataset")
+    assert run(python, "-c", code, cwd=beside).strip().endswith("StreamDataset")
     assert "digest" in run(command, "replay", "--loader", "loader.json", "--step", "3", cwd=beside)
 
 

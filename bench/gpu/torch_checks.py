@@ -25,14 +25,16 @@ from bench.gpu.checks import (
 )
 from bench.gpu.command import DATASETS, ROOTS
 from bench.loader.train_run import busy
-from stream import Normalize
+from stream import Frames, Normalize
 from stream.batch.encoded import encoded_frames
 from stream.batch.spec import Batch
-from stream.torch import PairDataset, to_device
+from stream.torch import StreamDataset, to_device
 
 _CHOICES: dict[str, dict[str, Any]] = {
     "pairs": {},
-    "cameras and windows": {"cameras": ["primary", "wrist"], "frames": [-2, 0, 0, "1..3"], "bounds": "clamp"},
+    "cameras and windows": {
+        "frames": {"steps": [-2, 0, 0, "1..3"], "cameras": ["primary", "wrist"], "edges": "repeat"}
+    },
     "a drawn camera": {"cameras": {"view": ("primary", "wrist")}, "frames": [0]},
 }
 
@@ -65,7 +67,7 @@ class TorchChecks:
         checks: dict[str, Any] = {
             "copies, pin_memory=None": partial(self.copies, pin_memory=None),
             "copies, pin_memory=False": partial(self.copies, pin_memory=False),
-            "copies of a PairDataset, and states": self.states,
+            "copies of a StreamDataset, and states": self.states,
             "page-locked memory": self.page_locked,
             "copies beside a step": self.beside,
         }
@@ -100,8 +102,8 @@ class TorchChecks:
         return f"{BATCHES} batches bitwise those of the host, {loader.stats()['ring_slots']} slots"
 
     def states(self) -> str:
-        """Compare the batches and the state of a PairDataset whose batches are moved ahead."""
-        dataset = PairDataset(f"{self._folder}/pairs", DATASETS, batch_size=16, seed=5, num_workers=1)
+        """Compare the batches and the state of a StreamDataset whose batches are moved ahead."""
+        dataset = StreamDataset(f"{self._folder}/pairs", DATASETS, batch_size=16, seed=5, num_workers=1)
         batches = to_device(dataset, self._device, prefetch=3)
         for step in range(5):
             check_equal(_on_host(next(batches)), dataset.loader.batch_at(step), step=step)
@@ -149,7 +151,7 @@ class TorchChecks:
     def decoding(self, root: str, choices: dict[str, Any]) -> str:
         """Compare the pixels that the device decodes."""
         self._need_torchvision()
-        device_loader = loader_of(self._folder, root, decode="device", num_workers=1, **choices)
+        device_loader = loader_of(self._folder, root, frames=Frames(decode="device"), num_workers=1, **choices)
         host_loader = loader_of(self._folder, root, **choices)
         smooth, plain = Difference(), Difference()
         batches = to_device(device_loader, self._device)
@@ -171,7 +173,7 @@ class TorchChecks:
     def refused(self) -> str:
         """Check that the host decodes a batch with a JPEG that the device refuses."""
         self._need_torchvision()
-        batches = to_device(loader_of(self._folder, decode="device", transforms=[Spoil()]), self._device)
+        batches = to_device(loader_of(self._folder, frames=Frames(decode="device"), transforms=[Spoil()]), self._device)
         host_loader = loader_of(self._folder)
         with loader_warnings() as warnings:
             for step in range(2):

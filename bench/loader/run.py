@@ -66,8 +66,8 @@ class Trainer:
 
     def __init__(self, loader: Loader, *, compute_seconds: float) -> None:
         self.loader = loader
-        self.lanes = loader.run_config.worker_count or loader.run_config.thread_count
-        self.depth = loader.run_config.prefetch + 1
+        self.lanes = loader.run_config.workers.num_processes or loader.run_config.workers.num_threads
+        self.depth = loader.run_config.workers.prefetch + 1
         self.batches = 0
         # Compact arrays, counted at the end: lists would look like growing memory, and counting would take time.
         self._members = array.array("h")
@@ -79,7 +79,7 @@ class Trainer:
         self._iterator: LoaderIterator = iter(loader)
         self._step()
         self.first_batch_seconds = time.perf_counter() - began
-        self._workers = psutil.Process().children() if loader.run_config.worker_count else []
+        self._workers = psutil.Process().children() if loader.run_config.workers.num_processes else []
 
     @property
     def pids(self) -> tuple[int, ...]:

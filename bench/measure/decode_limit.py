@@ -39,7 +39,7 @@ class DecodeLimit(Team):
         super().__init__(processes)
         self._seats = processes
         data, rows = loader.data, loader.batch_size
-        options = dataclasses.replace(data.sample_spec, metadata="none", columns=())
+        options = dataclasses.replace(data.sample_spec, action=None, state=None, language=None, columns=())
         steps = range(processes * -(-PAIRS * threads // rows))
         common = (data.root, data.mixture, options, rows, threads)
         self.run(_hold, [(*common, steps[number::processes]) for number in range(processes)])

@@ -16,12 +16,13 @@ from bench.loader.parameters import Parameters, open_loader
 from bench.peers.protocol import pixel_hash
 from stream.base.errors import ArgumentError
 from stream.batch.encoded import decode_frames, encoded_frames
-from stream.batch.spec import Batch, Decode
+from stream.batch.spec import Batch
 from stream.format.catalog import Dataset
 from stream.format.frame import encode_raw
 from stream.loader.loader import Loader
 from stream.loader.open_mixture import OpenMixture
-from stream.loader.run_config import RunConfig
+from stream.loader.run_config import RunConfig, Workers
+from stream.order.frames import Decode
 from stream.order.mixture import Member, Mixture
 
 
@@ -117,9 +118,9 @@ def _stored_pairs(loader: Loader, pair_numbers: Sequence[int]) -> Iterator[tuple
     data, start = loader.data, 0
     codecs = {camera.codec for dataset in data.datasets for camera in dataset.fields.stored_cameras}
     decode: Decode = "host" if "raw" in codecs else "device"
-    options = dataclasses.replace(data.sample_spec, shuffle="none", metadata="full")
+    options = dataclasses.replace(data.sample_spec, shuffle="none")
     for number, (member, size) in enumerate(zip(data.members, data.sizes.values(), strict=True)):
-        running = RunConfig(batch_size=1, threads=1, decode=decode)
+        running = RunConfig(batch_size=1, workers=Workers(threads=1), decode=decode)
         alone = Loader(OpenMixture(data.root, Mixture((member,)), options), running)
         for pair_number in pair_numbers:
             if start <= pair_number < start + size:

@@ -64,7 +64,7 @@ def export_windows(
         "window": distances,
         "image": f"observation.images.{camera_key}",
         "fps": selection.rate,
-        "loader": {"cameras": camera, "frames": distances, "bounds": "clamp", "horizon": horizon},
+        "loader": {"frames": {"steps": distances, "cameras": camera, "edges": "repeat"}, "action": horizon},
     }
     (folder / "about.json").write_text(json.dumps(about))
     (folder / SAMPLES).write_text(json.dumps(samples))

@@ -14,7 +14,7 @@ from stream.format.catalog import Dataset
 from stream.format.index import SplitIndex
 from stream.format.names import MOTION
 from stream.format.table import Column
-from stream.order.filters import canonical_filters, parse_filters
+from stream.order.filters import canonical_conditions, parse_conditions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -85,7 +85,7 @@ class EpisodeTable:
         is_kept = self._search(query.search) if query.search else np.ones(len(self), bool)
         samples = None
         if query.filters:
-            (conditions,) = parse_filters(list(query.filters), [self.index.dataset]).values()
+            (conditions,) = parse_conditions(list(query.filters), [self.index.dataset]).values()
             sample_counts = count_samples(self.index, conditions, self.samples)
             is_kept &= sample_counts > 0
             samples = int(sample_counts[is_kept].sum())
@@ -214,5 +214,5 @@ def read_filter(column: str, operator: str, value_text: str) -> tuple[str, str, 
     (('step', '>', 3), ('language', 'contains', 'cup'))
     """
     value = value_text if operator in ("contains", "matches") else parse_value(value_text)
-    ((column, operator, value),) = canonical_filters([(column, operator, value)])
+    ((column, operator, value),) = canonical_conditions([(column, operator, value)])
     return column, operator, value

@@ -23,6 +23,7 @@ from stream.loader.episode import StoredEpisode, read_stored_episode, stored_ste
 from stream.loader.open_mixture import OpenMixture, open_mixture
 from stream.loader.sample_spec import SampleSpec
 from stream.order.choices import EpisodeChoice
+from stream.order.frames import Frames
 from stream.storage.remote import CachedRoot
 
 _NUMBERS = re.compile(r"[0-9]{1,15}(?::[0-9]{1,15})?")
@@ -93,7 +94,7 @@ def select(
     fields = open_dataset.fields
     is_frames = fields.layout == "frames"
     colour_cameras = [camera.name for camera in fields.stored_cameras if is_frames and not camera.is_depth]
-    sample_spec = SampleSpec(cameras=list(cameras or colour_cameras) or None, frames=[0] if is_frames else None)
+    sample_spec = SampleSpec(frames=Frames([0] if is_frames else None, cameras=list(cameras or colour_cameras) or None))
     mixture = open_mixture(root, {dataset: 1}, split=split, spec=sample_spec)
     if depth := ", ".join(camera.frames for camera in mixture.cameras if camera.is_depth):
         raise ArgumentError(f"dataset {open_dataset.name}: {depth} cannot be exported; choose --cameras of colour")

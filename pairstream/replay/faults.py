@@ -85,9 +85,10 @@ def _range(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the 1st and 99th percentile of each dimension, or NaN if the manifest lacks it."""
     percentiles = np.full((2, num_dimensions), np.nan)
-    column = derived_column(vector_name, mixture.sample_spec.spaces.get(vector_name))
+    vector = mixture.vectors[vector_name][member_number]
+    column = derived_column(vector_name, vector.space)
     statistics = mixture.datasets[member_number].manifest.statistics.get(sample_ref.split, {}).get(column)
-    if statistics is not None and sample_ref.dataset not in mixture.sample_spec.own_columns(vector_name):
+    if statistics is not None and vector.columns is None:
         for percentile, quantile in zip(percentiles, (statistics.q01, statistics.q99), strict=True):
             percentile[: len(quantile)] = [np.nan if value is None else value for value in quantile]
     return percentiles[0], percentiles[1]

@@ -15,7 +15,6 @@ import simplejpeg
 from stream.base.depth_colours import colour_depth, depth_range
 from stream.base.errors import ArgumentError, FormatError
 from stream.batch.dataset_vector import dataset_vector
-from stream.batch.spaces import SPACES
 from stream.cache.records import open_records
 from stream.format.catalog import Dataset
 from stream.format.frame import StoredCamera, as_jpeg, decode_depth
@@ -25,6 +24,7 @@ from stream.format.record_file import RecordFile
 from stream.format.spaces import derived_column
 from stream.format.table import Table
 from stream.format.video import ChunkFrame
+from stream.order.vector import SPACES
 
 _KEYS = frozenset({"episode", "step"})
 _LOCATIONS = frozenset({"episode", "shard", "first_steps_row", "first_record"})

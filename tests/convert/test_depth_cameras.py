@@ -20,7 +20,7 @@ from convert.verify.command import main as verify
 from pairstream.export.command import main as export
 from pairstream.replay.contact_sheet import draw_sheets
 from pairstream.view.tracks import open_tracks
-from stream import make_loader
+from stream import Frames, make_loader
 from stream.adapters import lerobot as lerobot_adapter
 from stream.base.depth_colours import colour_depth
 from stream.base.errors import ArgumentError, RecordError
@@ -168,7 +168,9 @@ def test_a_dataset_without_a_depth_camera_has_zeros_and_no_mask(
 ) -> None:
     assert main(arguments(dataset, tmp_path)) == 0
     members = {"with": {"dataset": "demo"}, "without": {"dataset": "demo", "root": str(tmp_path)}}
-    loader = make_loader(root, members, batch_size=8, cameras=["primary", "depth/primary"], frames=[0], split="train")
+    loader = make_loader(
+        root, members, batch_size=8, frames=Frames([0], cameras=["primary", "depth/primary"]), split="train"
+    )
     batch = loader.batch_at(0)
     lacks = batch["dataset"] == 1
     assert lacks.any()

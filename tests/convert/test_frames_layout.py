@@ -16,7 +16,7 @@ from tensorflow_datasets.proto import tf_example_pb2
 
 from convert.errors import EXIT_DAMAGED, EXIT_USAGE
 from convert.run.command import main
-from stream import make_loader
+from stream import Frames, make_loader
 from stream.format.frame import decode_frame, encode_raw
 from stream.format.names import HOLE, decode_record
 from stream.format.video import ChunkFrame, video_codec
@@ -188,7 +188,7 @@ def test_every_camera_alike_may_lack_its_frames_and_an_episode_without_any_is_qu
     once = dict.fromkeys(("malformed", "missing_camera", "missing_frames"), 1)
     assert manifest["left_out"] == {"corrupt_frame": 2 * STEPS, **once}
     assert verify(tmp_path / "out", "--deep").code == 0
-    assert make_loader(tmp_path / "out", "demo", batch_size=2, cameras="wrist", frames=(0,)).sizes == {
+    assert make_loader(tmp_path / "out", "demo", batch_size=2, frames=Frames((0,), cameras="wrist")).sizes == {
         "demo": 2 * STEPS
     }
     assert make_loader(tmp_path / "out", "demo", batch_size=2, frames=(0,)).sizes == {"demo": STEPS}
@@ -199,7 +199,7 @@ def test_every_camera_alike_may_lack_its_frames_and_an_episode_without_any_is_qu
 def test_windows_inside_avoid_holes_and_random_frames_mask_them(
     root: Path, episodes: list[dict[str, Any]], cameras: Any, frames: Any
 ) -> None:
-    loader = make_loader(root, "demo", batch_size=8, cameras=cameras, frames=frames)
+    loader = make_loader(root, "demo", batch_size=8, frames=Frames(frames, cameras=cameras))
     num_missing = {(1, "primary", 3), (1, "wrist", 0)} | {(5, "wrist", step) for step in range(STEPS)}
     listed = [cameras] if isinstance(cameras, str) else cameras
     fixed = [frame for frame in frames if isinstance(frame, int)]
@@ -231,7 +231,7 @@ def test_windows_inside_avoid_holes_and_random_frames_mask_them(
 
 
 def test_a_hole_in_the_last_frame_leaves_out_every_sample_that_takes_it(root: Path) -> None:
-    loader = make_loader(root, "demo", batch_size=1, frames=[0, "last"], cameras="wrist")
+    loader = make_loader(root, "demo", batch_size=1, frames=Frames([0, "last"], cameras="wrist"))
     without_last = {5}
     size = loader.sizes["demo"]
     for batch in map(loader.batch_at, range(size)):
@@ -241,7 +241,7 @@ def test_a_hole_in_the_last_frame_leaves_out_every_sample_that_takes_it(root: Pa
 
 
 def test_bounds_clamp_alone_masks_what_is_no_frame_of_the_sample(root: Path) -> None:
-    loader = make_loader(root, "demo", batch_size=4, bounds="clamp")
+    loader = make_loader(root, "demo", batch_size=4, frames=Frames(edges="repeat"))
     seen = set()
     for batch in map(loader.batch_at, range(loader.sizes["demo"] // 4)):
         for row, (e, t) in enumerate(zip(batch["episode"].tolist(), batch["step"].tolist(), strict=True)):
@@ -262,7 +262,7 @@ def test_sizes_and_cameras_are_chosen_by_role(dataset: RldsDataset, tmp_path: Pa
     manifest = json.loads((tmp_path / FOLDER / "dataset.json").read_text())
     assert manifest["image"]["cameras"] == {"wide": {"24x32": 41}, "wrist": {"8x12": 34}}
     assert manifest["image"]["passed"] == (0 if "--codec" in options else 41)
-    loader = make_loader(tmp_path, "demo", batch_size=4, cameras=("wrist", "primary"), frames=(0, 1))
+    loader = make_loader(tmp_path, "demo", batch_size=4, frames=Frames((0, 1), cameras=("wrist", "primary")))
     batch = loader.batch_at(0)
     assert batch["frames/wrist"].shape == (4, 2, 8, 12, 3)
     assert batch["frames/primary"].shape == (4, 2, 24, 32, 3)
@@ -300,7 +300,7 @@ def test_verify_and_doctor_find_nothing_wrong(root: Path) -> None:
 
 
 def test_an_episode_is_shown_with_its_frames(root: Path, episodes: list[dict[str, Any]]) -> None:
-    shown = make_loader(root, "demo", batch_size=2, cameras="primary", frames=(0,)).episode("demo", 1)
+    shown = make_loader(root, "demo", batch_size=2, frames=Frames((0,), cameras="primary")).episode("demo", 1)
     assert shown.frame_steps.tolist() == [0, 1, 2, 4, 5, 6]
     assert shown.frames.shape == (6, 24, 32, 3)
     assert shown.table.num_rows == STEPS

@@ -22,7 +22,7 @@ from convert.run.command import main
 from convert.source.lerobot.dataset import find
 from convert.source.lerobot.info import DepthCodes
 from convert.verify.command import main as verify
-from stream import make_loader
+from stream import Frames, make_loader
 from tests.fixtures.datasets.lerobot_dataset import edit_info
 from tests.fixtures.datasets.numbered_lerobot import CAMERA, LENGTHS, V2, V3, read_rows, write_numbered, write_rows
 from tests.fixtures.datasets.rlds_dataset import png
@@ -145,7 +145,9 @@ def test_a_unit_is_declared_as_other_facts_are(tmp_path: Path, capsys: Capture) 
     config.write_text(f"described:\n  mine:\n    source: lerobot:{folder}\n    cameras:\n      front_depth: {camera}\n")
     assert convert(folder, tmp_path / "out", "--cameras", "depth", "--config", str(config)) == 0
     assert "unit" not in capsys.readouterr().err
-    batch = make_loader(tmp_path / "out", "mine", batch_size=1, cameras="depth/wrist", frames=[0], shuffle="none")
+    batch = make_loader(
+        tmp_path / "out", "mine", batch_size=1, frames=Frames([0], cameras="depth/wrist"), shuffle="none"
+    )
     np.testing.assert_array_equal(batch.batch_at(0)["depth"][0, 0], np.rint(values(0, 0, 9000) / 2))
 
 

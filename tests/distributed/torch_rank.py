@@ -21,7 +21,7 @@ def main(task: dict[str, Any]) -> None:
     import torch
     import torch.distributed as dist
 
-    from stream.torch import PairDataset
+    from stream.torch import StreamDataset
 
     torch.set_num_threads(1)
     rank, world_size = task["rank"], task["world_size"]
@@ -33,7 +33,7 @@ def main(task: dict[str, Any]) -> None:
         timeout=timedelta(seconds=task.get("timeout_s", TIMEOUT_S)),
     )
     for num_workers in task["num_workers"]:
-        data = PairDataset(task["root"], task["mixture"], batch_size=task["batch_size"], num_workers=num_workers)
+        data = StreamDataset(task["root"], task["mixture"], batch_size=task["batch_size"], num_workers=num_workers)
         if task.get("state"):
             data.load_state_dict(task["state"])
         batches = iter(data)

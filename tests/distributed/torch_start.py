@@ -21,10 +21,10 @@ def main(task: dict[str, Any]) -> None:
     import torch.distributed as dist
 
     from stream import ArgumentError, make_loader
-    from stream.torch import PairDataModule, PairDataset, ranks, to_device
+    from stream.torch import StreamDataModule, StreamDataset, ranks, to_device
 
     arguments = {"root": task["root"], "mixture": "bridge", "batch_size": task["batch_size"]}
-    early, module = PairDataset(**arguments), PairDataModule(**arguments)
+    early, module = StreamDataset(**arguments), StreamDataModule(**arguments)
     before = [early.loader.world_size, module.loader.world_size]
     rank, world_size = task["rank"], task["world_size"]
     dist.init_process_group("gloo", init_method=f"file://{task['store']}", rank=rank, world_size=world_size)

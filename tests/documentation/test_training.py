@@ -67,7 +67,7 @@ def test_lightning(torch: Any, oxe_root: Path, halves: str, tmp_path: Path) -> N
     trainer = functools.partial(pl.Trainer, **quiet, default_root_dir=tmp_path)
     names = {"Trainer": trainer, "ModelCheckpoint": pl.callbacks.ModelCheckpoint}
     shorter = {"batch_size=64": "batch_size=16", "val_steps=20": "val_steps=2", "100_000": "4", "1000": "2"}
-    code = block_with(oxe_root, "PairDataModule", **shorter, **{'"oxe29"': halves, "runs/one": str(tmp_path)})
+    code = block_with(oxe_root, "StreamDataModule", **shorter, **{'"oxe29"': halves, "runs/one": str(tmp_path)})
     (later,) = re.findall(r"# later: (.*)", code)
     model, resumed = _model(), _model()
     run_block(code, {**names, "model": model})
@@ -95,7 +95,7 @@ def test_a_jax_loop(oxe_root: Path, closing: dict[str, Any]) -> None:
 
 
 def test_a_loop_of_grain(oxe_root: Path) -> None:
-    names = run_block(block_with(oxe_root, "PairSource", **{"worker_count=2": "worker_count=0"}), {})
+    names = run_block(block_with(oxe_root, "SampleSource", **{"worker_count=2": "worker_count=0"}), {})
     assert names["batch"]["frames"].shape[:2] == (8, 2)
     assert isinstance(names["state"], bytes)
 

@@ -38,6 +38,7 @@ from stream.format.table import open_table
 from stream.loader.loader import Loader
 from stream.loader.opening import load_loader, make_loader
 from stream.order.mixture import resolve_mixture
+from stream.order.select import Select
 from stream.order.splits import SplitError, resolve_split
 from tests.fixtures.datasets.rlds_dataset import demo_episode, demo_features, jpeg, png, serialise, write_dataset
 from tests.fuzz.mutations import mutate_bytes, mutate_json
@@ -208,7 +209,9 @@ def _manifest(root: Path, path: Path) -> Target:
 
 def _loader(root: Path) -> Loader:
     filters = {"kuka": [("step", ">", 1)], "bridge": [("step", "in", [0, 1, 2, 3])]}
-    return make_loader(root, {"bridge": 1, "kuka": 2.5}, batch_size=2, horizon=3, columns=["is_first"], filters=filters)
+    return make_loader(
+        root, {"bridge": 1, "kuka": 2.5}, batch_size=2, action=3, columns=["is_first"], select=Select(where=filters)
+    )
 
 
 def _loader_json(root: Path, path: Path) -> Target:

@@ -138,7 +138,11 @@ def test_a_fetched_root_gives_the_batches_and_states_of_the_whole_one(
 def test_filters_columns_and_pairs_of_an_episode_need_no_other_shard(root: Path, local: Path) -> None:
     split = "train[13:]"
     assert fetch(root, local, split=split) == 0
-    for more in ({"samples_per_episode": 2}, {"filters": [("step", ">", 2)]}, {"columns": ["steps.action", "robot"]}):
+    for more in (
+        {"samples_per_episode": 2},
+        {"select": {"where": [("step", ">", 2)]}},
+        {"columns": ["steps.action", "robot"]},
+    ):
         loaders = [make_loader(root_path, "demo", split=split, batch_size=4, **more) for root_path in (local, root)]
         assert len({digest(loader.batch_at(11)) for loader in loaders}) == 1
 

@@ -48,10 +48,10 @@ _NOT_SAID = (
 )
 PLAIN: dict[str, Any] = {
     **dict.fromkeys(_NOT_SAID),
-    **{"seed": 0, "shuffle": "global", "samples_per_episode": 0, "bounds": "inside", "metadata": "full"},
-    **{"action": "window", "action_from": 0, "state_from": 0, "state_horizon": 1, "unmapped": "mask"},
-    **{"min_actions": 1, "missing": "error", "columns": [], "language": "language"},
-    **{"image_fit": "stretch", "image_filter": "area"},
+    **{"seed": 0, "shuffle": "global", "samples_per_episode": 0, "frames": {}},
+    **{"state": 1},
+    **{"select": {"min_future_actions": 1, "on_missing_column": "error"}, "columns": [], "language": "language"},
+    **{"frames": {"fit": "stretch", "filter": "area"}},
 }
 """The arguments of a loader by default."""
 
@@ -109,27 +109,35 @@ def configuration(number: int, sources: Mapping[str, Source]) -> Configuration:
         "seed": draw.randrange(1 << 40),
         "shuffle": draw.choice(("global", "global", "global", "block:3", "block:4", "none")),
         "samples_per_episode": draw.choice((0, 0, 0, 1, 2, 3)),
-        "cameras": cameras,
-        "frames": _frames(draw, has_frames, has_rates or draw.random() < 0.03),
-        "bounds": "clamp" if is_clamp else "inside",
-        "metadata": metadata,
-        "action": action,
-        "action_from": draw.choice((0, 0, -2, -1, 1, 3)) if action == "window" else 0,
-        "horizon": draw.choice((None, None, 1, 2, 4, 12)),
-        "state_from": draw.choice((0, 0, -2, 1)),
-        "state_horizon": draw.choice((1, 1, 2, 3)),
-        "action_columns": None,
-        "state_columns": None,
-        "action_space": "joint" if action != "sum" and draw.random() < 0.2 else None,
-        "state_space": "joint" if draw.random() < 0.2 else None,
-        "unmapped": "mask",
-        "passes": draw.choice((None, None, None, 1, 2)),
-        "min_actions": draw.choice((1, 1, 1, 2, 3)),
-        "missing": draw.choice(("error", "keep", "drop")),
+        "frames": {
+            "steps": _frames(draw, has_frames, has_rates or draw.random() < 0.03),
+            "cameras": cameras,
+            "edges": "clamp" if is_clamp else "inside",
+        },
+        "action": {
+            "steps": draw.choice((None, None, 1, 2, 4, 12)),
+            "start": draw.choice((0, 0, -2, -1, 1, 3)) if action == "window" else 0,
+            "space": "joint" if action != "sum" and draw.random() < 0.2 else None,
+            "columns": None,
+            "reduce": action,
+            "on_unmapped": "mask",
+        },
+        "state": {
+            "steps": draw.choice((1, 1, 2, 3)),
+            "start": draw.choice((0, 0, -2, 1)),
+            "space": "joint" if draw.random() < 0.2 else None,
+            "columns": None,
+            "on_unmapped": "mask",
+        },
+        "num_epochs": draw.choice((None, None, None, 1, 2)),
+        "select": {
+            "where": _filters(draw, members, everywhere=True),
+            "episodes": _by_member(draw, members, _episodes),
+            "keep_ranges": _by_member(draw, members, _ranges),
+            "min_future_actions": draw.choice((1, 1, 1, 2, 3)),
+            "on_missing_column": draw.choice(("error", "keep", "drop")),
+        },
         "columns": draw.sample(_COLUMNS, draw.randrange(4)) if metadata == "full" else [],
-        "filters": _filters(draw, members, everywhere=True),
-        "episodes": _by_member(draw, members, _episodes),
-        "keep_ranges": _by_member(draw, members, _ranges),
     }
     _add_rare_arguments(draw, case, members, has_rates=has_rates)
     phases = (draw.randrange(1, 5),) if draw.random() < 0.15 and (not case["passes"] or draw.random() < 0.1) else ()
@@ -154,14 +162,16 @@ def _add_rare_arguments(draw: random.Random, case: dict[str, Any], members: list
 def _image_sizes(draw: random.Random, cameras: Any, *, is_needed: bool) -> dict[str, Any]:
     """Return the sizes of all cameras, or of some; mostly where frames of one camera have several sizes."""
     if draw.random() > (0.9 if is_needed else 0.3):
-        return {"image_size": None, "image_fit": "stretch", "image_filter": "area"}
+        return {"frames": {"size": None, "fit": "stretch", "filter": "area"}}
     keys = [cameras or "primary"] if cameras is None or isinstance(cameras, str) else list(cameras)
     chosen = draw.sample(keys, draw.randrange(1, len(keys) + 1))
     by_key = {key: draw.choice(_IMAGE_SIZES) for key in chosen}
     return {
-        "image_size": draw.choice((by_key, draw.choice(_IMAGE_SIZES))),
-        "image_fit": draw.choice(("stretch", "stretch", "pad")),
-        "image_filter": draw.choice(("area", "area", "lanczos", "bilinear")),
+        "frames": {
+            "size": draw.choice((by_key, draw.choice(_IMAGE_SIZES))),
+            "fit": draw.choice(("stretch", "stretch", "pad")),
+            "filter": draw.choice(("area", "area", "lanczos", "bilinear")),
+        }
     }
 
 

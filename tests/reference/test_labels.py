@@ -96,7 +96,12 @@ def check_loaders(
     arguments: dict[str, Any] = {"split": split, "columns": ["x", "grade", "weight"], "num_workers": 0}
     if kept:
         loader = stream.make_loader(
-            root, name, batch_size=len(kept), filters=[("grade", ">", -4)], passes=1, **arguments
+            root,
+            name,
+            batch_size=len(kept),
+            select=stream.Select(where=[("grade", ">", -4)]),
+            num_epochs=1,
+            **arguments,
         )
         batch = loader.batch_at(0)
         keys = list(zip(batch["episode"].tolist(), batch["step"].tolist(), strict=True))
@@ -108,7 +113,12 @@ def check_loaders(
     if total := sum(weights.values()):
         size = len(weights)
         loader = stream.make_loader(
-            root, name, batch_size=size, filters=[("weight", ">=", 0)], sample_weights="weight", **arguments
+            root,
+            name,
+            batch_size=size,
+            select=stream.Select(where=[("weight", ">=", 0)]),
+            sample_weights="weight",
+            **arguments,
         )
         assert list(loader.sizes.values()) == [size]
         batch = loader.batch_at(0)

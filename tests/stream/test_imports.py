@@ -26,7 +26,7 @@ WORKER = (*HEAVY, "grain", "pydantic", "pyarrow", "array_record", "asyncio")
 
 def test_the_loader_brings_nothing_that_grain_does_not() -> None:
     listed = f"[m for m in {HEAVY} if m in sys.modules]"
-    use = "stream.make_loader, stream.pairs, stream.Normalize"
+    use = "stream.make_loader, stream.samples, stream.Normalize"
     assert python(f"import sys, grain, stream; own = {listed}; {use}; print(own == {listed})") == "True\n"
 
 

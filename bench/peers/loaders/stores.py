@@ -34,7 +34,7 @@ class Ours:
     def open_batches(request: Request) -> closing[LoaderIterator]:
         """Return the loader's batches."""
         about = request.pairs.about
-        options = {"split": about["split"], "metadata": "full" if request.full else "dataset_only"}
+        options = {"split": about["split"]}
         return _batches_of(request, about["root"], about["mixture"], **options, **about.get("loader", {}))
 
 
@@ -132,4 +132,4 @@ class Converted:
     @staticmethod
     def open_batches(request: Request) -> closing[LoaderIterator]:
         """Return the loader's batches; without workers it decodes in threads."""
-        return _batches_of(request, request.copy, {_DATASET: 1}, split="train", metadata="dataset_only")
+        return _batches_of(request, request.copy, {_DATASET: 1}, split="train", action=None, state=None, language=None)

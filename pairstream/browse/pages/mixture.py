@@ -19,7 +19,7 @@ from pairstream.browse.shell import page_frame
 from stream.base.errors import ArgumentError, StreamError
 from stream.loader.open_mixture import OpenMixture, open_mixture
 from stream.loader.sample_spec import SampleSpec
-from stream.order.filters import MISSING
+from stream.order.filters import MISSING_COLUMN
 from stream.order.mixture import packaged_mixtures
 
 _STEPS = 1000
@@ -69,8 +69,8 @@ def show(
             size_input = ui.number("Batch size", value=batch_size, min=1, precision=0).classes("w-24")
             hint = '[["language", "contains", "cup"]]'
             filters_input = ui.input("Filters", value=filters, placeholder=hint).classes("w-72")
-            missing = missing if missing in MISSING else "error"
-            missing_select = ui.select(list(MISSING), value=missing, label="Missing columns").classes("w-32")
+            missing = missing if missing in MISSING_COLUMN else "error"
+            missing_select = ui.select(list(MISSING_COLUMN), value=missing, label="Missing columns").classes("w-32")
             marks_checkbox = ui.checkbox("Marks", value=marks)
             open_button = ui.button("Open").props("dense no-caps")
         for field in (mixture_input, split_input, filters_input, missing_select, size_input):

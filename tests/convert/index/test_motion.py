@@ -18,7 +18,7 @@ from convert.registry.registry import load_registry
 from convert.reindex import reindex_root
 from convert.shard.images import FramePolicy
 from convert.verify.command import verify_root
-from stream import make_loader
+from stream import Select, make_loader
 from stream.format.manifest import read_manifest
 from tests.fixtures.datasets.rlds_dataset import RldsDataset, convert_dataset, demo_episode, write_dataset
 
@@ -100,7 +100,9 @@ def test_a_loader_drops_idle_steps_and_reindex_follows_the_registry(dataset: Rld
     folder = tmp_path / "demo" / "1.0.0"
 
     def steps(threshold: float) -> set[int]:
-        loader = make_loader(tmp_path, "demo", batch_size=2, frames=(0,), filters=[("motion", ">", threshold)])
+        loader = make_loader(
+            tmp_path, "demo", batch_size=2, frames=(0,), select=Select(where=[("motion", ">", threshold)])
+        )
         assert loader.describe()["demo"]["left_out"]["filters"] == 14 - loader.sizes["demo"]
         return {int(t) for n in range(loader.sizes["demo"] // 2) for t in loader.batch_at(n)["step"]}
 

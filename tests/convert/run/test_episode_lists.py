@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from convert.errors import EXIT_USAGE
-from stream import make_loader
+from stream import Select, make_loader
 from tests.fixtures.command import run
 
 ONE = "bridge-train.tfrecord-00000-of-00002__1"
@@ -66,7 +66,9 @@ def test_failed_episodes_are_filtered_by_the_column_that_their_path_gives(source
     (table,) = (tmp_path / "droid").glob("*/train/episodes.arrow")
     assert pa.ipc.open_file(table).read_all()["success"].to_pylist() == [True, True, False, True]
     for success, count in ((True, 3), (False, 1)):
-        loader = make_loader(tmp_path, "droid", batch_size=4, frames=(0,), filters=[("success", "==", success)])
+        loader = make_loader(
+            tmp_path, "droid", batch_size=4, frames=(0,), select=Select(where=[("success", "==", success)])
+        )
         assert loader.sizes == {"droid": 8 * count}
 
 

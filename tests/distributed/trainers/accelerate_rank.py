@@ -24,14 +24,16 @@ def main(task: dict[str, Any]) -> None:
     from accelerate.utils import DataLoaderConfiguration
     from torch.utils.data import DataLoader
 
-    from stream.torch import PairDataset, to_device
+    from stream.torch import StreamDataset, to_device
 
     torch.set_num_threads(1)
     for way in task["ways"]:
         dispatches = False if way == "sharded" else None  # None is the default of accelerate
         accelerator = Accelerator(dataloader_config=DataLoaderConfiguration(dispatch_batches=dispatches))
         # Without texts, which accelerate refuses.
-        dataset = PairDataset(task["root"], task["mixture"], batch_size=task["batch_size"], metadata="dataset_only")
+        dataset = StreamDataset(
+            task["root"], task["mixture"], batch_size=task["batch_size"], action=None, state=None, language=None
+        )
         batches: Any = DataLoader(dataset, batch_size=None)
         if way == "to_device":
             batches = to_device(dataset, accelerator.device)

@@ -20,7 +20,7 @@ def main(task: dict[str, Any]) -> None:
     import lightning.pytorch as pl
     import torch
 
-    from stream.torch import PairDataModule
+    from stream.torch import StreamDataModule
 
     torch.set_num_threads(1)
 
@@ -42,7 +42,7 @@ def main(task: dict[str, Any]) -> None:
 
     folder, steps = Path(task["folder"]), task["max_steps"]
     splits: dict[str, Any] = {"split": "train[:50%]", "val_split": "train[50%:]", "val_steps": 1}
-    data = PairDataModule(task["root"], "bridge", batch_size=task["batch_size"], num_workers=1, **splits)
+    data = StreamDataModule(task["root"], "bridge", batch_size=task["batch_size"], num_workers=1, **splits)
     trainer = pl.Trainer(
         accelerator="cpu",
         devices=task["devices"],

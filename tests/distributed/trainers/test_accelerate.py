@@ -33,5 +33,5 @@ def test_each_rank_has_its_rows_or_a_prepared_loader_is_refused(oxe_root: Path, 
         refused = [rank_message["refused"] for rank_message in messages[2:]]
         assert len(refused) == len(sharded) + 1, result.err
         for message in refused:
-            assert "shards or dispatches the batches of PairDataset, which has the rows of its rank" in message
+            assert "shards or dispatches the batches of StreamDataset, which has the rows of its rank" in message
             assert "do not give its DataLoader to accelerator.prepare" in message

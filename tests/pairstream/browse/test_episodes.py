@@ -11,7 +11,7 @@ from pairstream.browse import episodes
 from pairstream.browse.browsed_root import BrowsedRoot
 from pairstream.browse.episodes import EpisodeTable, Query
 from pairstream.info import overview
-from stream import add_labels, make_loader, remove_labels
+from stream import Select, add_labels, make_loader, remove_labels
 from stream.base.errors import ArgumentError
 from tests.stream.index_root import write_dataset
 
@@ -38,7 +38,7 @@ def test_a_filter_leaves_the_samples_that_a_loader_has(
 ) -> None:
     monkeypatch.setattr(overview, "_CHUNK", 7)
     matches, num_samples = opened.table("bridge", split).find(Query(filters=(condition,)))
-    loader = make_loader(oxe_root, "bridge", batch_size=1, split=split, filters=[condition])
+    loader = make_loader(oxe_root, "bridge", batch_size=1, split=split, select=Select(where=[condition]))
     assert num_samples == loader.sizes["bridge"]
     assert len(matches) == loader.describe()["bridge"]["remaining_episodes"]
 

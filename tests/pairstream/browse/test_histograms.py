@@ -33,7 +33,7 @@ def test_shares_are_those_of_the_values_between_the_same_ends(opened: BrowsedRoo
 
 
 def test_normalised_values_are_those_of_the_loader(opened: BrowsedRoot, oxe_root: Path) -> None:
-    loader = make_loader(oxe_root, "bridge", batch_size=64, split="train", normalize="q01_q99", horizon=1)
+    loader = make_loader(oxe_root, "bridge", batch_size=64, split="train", normalize="q01_q99", action=1)
     batch = loader.batch_at(0)
     comparison = compare(opened, ("bridge", "train"), [], "action", "normalised").rows["bridge"]
     for dim, histogram in enumerate(comparison):

@@ -13,7 +13,7 @@ from playwright.sync_api import expect
 
 from pairstream.browse.browsed_root import BrowsedRoot
 from pairstream.browse.static import write_static
-from stream import make_loader
+from stream import Select, make_loader
 from tests.installed import needs
 from tests.pairstream.browse.running_site import Site, end_site, start_site
 from tests.stream.crafted_root import CraftedRoot, with_column
@@ -68,7 +68,7 @@ def test_episodes_are_searched_filtered_and_sorted(page: Any, site: Site, frames
 
 
 def test_a_wrong_filter_is_one_sentence(page: Any, site: Site) -> None:
-    state = quote(json.dumps({"filters": [["language", "<", 3]]}))
+    state = quote(json.dumps({"select": {"where": [["language", "<", 3]]}}))
     page.goto(f"{site.address}dataset/bridge/train?state={state}")
     expect(page.get_by_text("cannot compare texts by < with 3")).to_be_visible()
 
@@ -82,11 +82,11 @@ def test_marked_episodes_are_left_out_of_a_loader(page: Any, site: Site, frames_
         page.get_by_text("Download").click()
     marks = json.loads(Path(saved.value.path()).read_text())
     assert marks == json.loads(site.marks.read_text())
-    loader = make_loader(frames_root, "bridge", batch_size=4, split="train", episodes=marks)
+    loader = make_loader(frames_root, "bridge", batch_size=4, split="train", select=Select(episodes=marks))
     assert loader.describe()["bridge"]["remaining_episodes"] == 3
     page.get_by_text("keep only these").click()
     page.wait_for_timeout(500)
-    loader = make_loader(frames_root, "bridge", batch_size=4, split="train", episodes=str(site.marks))
+    loader = make_loader(frames_root, "bridge", batch_size=4, split="train", select=Select(episodes=str(site.marks)))
     assert loader.describe()["bridge"]["remaining_episodes"] == 1
     page.get_by_role("button", name="unmark").click()
     expect(page.get_by_text(re.compile("^0 marked episodes"))).to_be_visible()
@@ -123,7 +123,9 @@ def test_a_mixture_shows_its_schedule_and_what_a_filter_leaves(page: Any, site: 
     page.get_by_role("button", name="Open").click()
     expect(page.locator("#members tr")).to_have_count(3)
     cells = page.locator("#members tr", has_text="bridge").locator("td").all_inner_texts()
-    summary = make_loader(frames_root, "bridge", batch_size=4, split="train", filters=[("step", ">", 1)]).describe()
+    summary = make_loader(
+        frames_root, "bridge", batch_size=4, split="train", select=Select(where=[("step", ">", 1)])
+    ).describe()
     assert cells[1:4] == ["100.00%", "25.00%", f"{summary['bridge']['samples']:,}"]
     assert "by filters: step > 1" in cells[6]
     page.get_by_label("Filters").fill("[")

@@ -14,7 +14,7 @@ import pytest
 import simplejpeg
 
 from pairstream.export.command import export
-from stream import make_loader
+from stream import Frames, make_loader
 from stream.loader.episode import read_stored_episode
 from tests.fixtures.datasets.lerobot_dataset import decode
 from tests.pairstream.export.conftest import LENGTHS
@@ -156,7 +156,7 @@ def test_episodes_say_where_their_rows_and_frames_are(images: Path, video: Path)
 
 
 def test_images_are_the_stored_bytes_and_holes_are_black_and_masked(holed: Path, images: Path) -> None:
-    data = make_loader(holed, "demo", batch_size=1, cameras=["base", "left"], frames=[0]).data
+    data = make_loader(holed, "demo", batch_size=1, frames=Frames([0], cameras=["base", "left"])).data
     stored = [read_stored_episode(data, "demo", number) for number in range(3)]
     mask = np.stack(table(images)["observation.frames_mask"].to_numpy())
     for number, camera in enumerate((PRIMARY, WRIST)):

@@ -9,7 +9,7 @@ import pytest
 import simplejpeg
 
 from pairstream.export.command import export
-from stream import make_loader
+from stream import Frames, make_loader
 from stream.loader.episode import read_stored_episode
 from tests.fixtures.lerobot_reader import read_with_lerobot
 from tests.fixtures.moving_pictures import psnr
@@ -26,7 +26,7 @@ def test_lerobots_reader_gives_the_values_and_frames_of_the_root(
     exported = read_with_lerobot(tmp_path / "out")
     data = make_loader(frames_root, name, batch_size=1, frames=[0]).data
     cameras = {camera.role: camera.name for camera in data.datasets[0].fields.stored_cameras}
-    data = make_loader(frames_root, name, batch_size=1, frames=[0], cameras=list(cameras.values())).data
+    data = make_loader(frames_root, name, batch_size=1, frames=Frames([0], cameras=list(cameras.values()))).data
     stored = [read_stored_episode(data, name, number) for number in range(len(data.sample_index.splits[0].episodes))]
     lengths = [len(episode.table) for episode in stored]
     steps = np.concatenate([np.arange(length) for length in lengths])

@@ -11,7 +11,7 @@ import simplejpeg
 
 from convert.run.command import main as convert
 from pairstream.export.command import export
-from stream import make_loader
+from stream import Frames, make_loader
 from stream.loader.episode import StoredEpisode, read_stored_episode
 from stream.loader.loader import Loader
 from tests.fixtures.moving_pictures import psnr
@@ -23,7 +23,7 @@ CHOSEN = (1, 3)
 
 def _open(root: Path, dataset: str) -> Loader:
     cameras = list(make_loader(root, dataset, batch_size=1).data.datasets[0].fields.cameras)
-    return make_loader(root, dataset, batch_size=1, cameras=cameras, frames=[0])
+    return make_loader(root, dataset, batch_size=1, frames=Frames([0], cameras=cameras))
 
 
 def _read(loader: Loader, number: int) -> StoredEpisode:

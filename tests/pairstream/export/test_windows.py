@@ -24,7 +24,7 @@ CAMERAS = {"v3_av1": ["front", "left_wrist"], "v3_images": ["image"]}
 
 def _windows(root: Path, dataset: str, cameras: list[str]) -> dict[str, np.ndarray]:
     """Return all samples of our loader, in the order of episodes and steps."""
-    options = {"cameras": cameras, "frames": FRAMES, "bounds": "clamp", "horizon": HORIZON, "shuffle": "none"}
+    options = {"frames": {"steps": FRAMES, "cameras": cameras, "edges": "repeat"}, "action": HORIZON, "shuffle": "none"}
     size = sum(make_loader(root, dataset, batch_size=1, **options).sizes.values())  # type: ignore[arg-type]
     return make_loader(root, dataset, batch_size=size, **options).batch_at(0)  # type: ignore[arg-type]
 

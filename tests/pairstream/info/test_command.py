@@ -14,7 +14,7 @@ import pytest
 import pairstream.__main__
 from convert import __version__
 from pairstream.info.command import main, parse_condition
-from stream import make_loader
+from stream import Select, make_loader
 from stream.order.filters import OPERATORS
 
 Printed = Callable[..., str]
@@ -66,10 +66,12 @@ def test_filters_count_what_a_loader_keeps_and_write_its_episodes(
     out, text = tmp_path / "kept.json", f"language == {json.dumps(language)}"
     datasets = entries(printed, oxe_root, "--datasets", "bridge", "--filter", text, "--episodes-out", out)
     split = "+".join(datasets["bridge"]["splits"])
-    loader = make_loader(oxe_root, "bridge", batch_size=1, split=split, filters=[("language", "==", language)])
+    loader = make_loader(
+        oxe_root, "bridge", batch_size=1, split=split, select=Select(where=[("language", "==", language)])
+    )
     kept = {"episodes": loader.describe()["bridge"]["remaining_episodes"], "samples": loader.sizes["bridge"]}
     assert datasets["bridge"]["kept"] == kept
-    listed = make_loader(oxe_root, "bridge", batch_size=1, split=split, episodes=out)
+    listed = make_loader(oxe_root, "bridge", batch_size=1, split=split, select=Select(episodes=out))
     assert listed.describe()["bridge"]["remaining_episodes"] == kept["episodes"] > 0
     assert listed.describe()["bridge"]["unknown_episodes"] == {}
 

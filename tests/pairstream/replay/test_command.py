@@ -92,7 +92,14 @@ def refused(capsys: pytest.CaptureFixture[str]) -> Shown:
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"world_size": 4, "rank": 2}, {"num_workers": 1}, {"metadata": "none"}, {"decode": "device"}]
+    "options",
+    [
+        {},
+        {"world_size": 4, "rank": 2},
+        {"num_workers": 1},
+        {"action": None, "state": None, "language": None},
+        {"frames": {"decode": "device"}},
+    ],
 )
 def test_the_digest_is_that_of_the_batch_in_training(
     options: dict[str, Any], oxe_root: Path, tmp_path: Path, shown: Shown
@@ -158,7 +165,15 @@ def test_each_rank_of_the_run_can_be_asked_for(oxe_root: Path, tmp_path: Path, s
     assert [file.name for file in (tmp_path / "pictures").iterdir()] == ["step-00000002-rank1.png"]
 
 
-@pytest.mark.parametrize("options", [{}, {"metadata": "dataset_only"}, {"metadata": "none"}, {"action": "mean"}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"action": None, "state": None, "language": None},
+        {"action": None, "state": None, "language": None},
+        {"action": "mean"},
+    ],
+)
 def test_the_picture_is_written_and_named(
     options: dict[str, Any], oxe_root: Path, tmp_path: Path, shown: Shown
 ) -> None:

@@ -11,7 +11,7 @@ from PIL import Image
 
 import pairstream
 import stream
-from stream import ArgumentError, Loader, make_loader
+from stream import ArgumentError, Frames, Loader, make_loader
 from stream.base.html import Markup, html_picture, html_table
 from stream.order.reference import SampleRef
 
@@ -19,7 +19,9 @@ from stream.order.reference import SampleRef
 @pytest.fixture(scope="module")
 def loader(frames_root: Path) -> Loader:
     cameras = ["primary", "wrist"]
-    return make_loader(frames_root, "bridge,droid", batch_size=8, frames=[-5, 0], bounds="clamp", cameras=cameras)
+    return make_loader(
+        frames_root, "bridge,droid", batch_size=8, frames=Frames([-5, 0], cameras=cameras, edges="repeat")
+    )
 
 
 def pixels(picture: Image.Image) -> np.ndarray:
@@ -53,7 +55,7 @@ def test_tensors_are_drawn_as_arrays_are(loader: Loader) -> None:
 
 
 def test_a_batch_without_its_origin_needs_its_loader(frames_root: Path) -> None:
-    loader = make_loader(frames_root, "bridge", batch_size=4, metadata="none")
+    loader = make_loader(frames_root, "bridge", batch_size=4, action=None, state=None, language=None)
     batch = loader.batch_at(1)
     with pytest.raises(ArgumentError, match="lacks dataset, episode, step, offset, language; give its loader"):
         pairstream.show(batch)
@@ -63,9 +65,9 @@ def test_a_batch_without_its_origin_needs_its_loader(frames_root: Path) -> None:
 
 
 def test_what_is_no_batch_with_frames_is_refused_with_what_to_do(loader: Loader, frames_root: Path) -> None:
-    encoded = make_loader(frames_root, "bridge", batch_size=4, decode="device")
+    encoded = make_loader(frames_root, "bridge", batch_size=4, frames=Frames(decode="device"))
     values: list[tuple[Any, str]] = [
-        (stream.pairs(frames_root, "bridge")[0], "has no dimension of rows"),
+        (stream.samples(frames_root, "bridge")[0], "has no dimension of rows"),
         (encoded.batch_at(0), r"no frames, its keys are .*batch_on_host"),
         (loader, r"show: Loader\(2 datasets.*; expected a batch, such as loader\.batch_at"),
     ]

@@ -56,7 +56,7 @@ def test_the_episode_of_a_row_has_its_window_marked(oxe_root: Path, tmp_path: Pa
 
 
 def test_a_window_is_that_of_frames_and_actions(oxe_root: Path) -> None:
-    for options, expected in (({"horizon": 9, "action_from": -2}, (-2, 7)), ({"horizon": 2}, (0, 4))):
+    for options, expected in (({"action": {"steps": 9, "start": -2}}, (-2, 7)), ({"action": 2}, (0, 4))):
         loader = make_loader(oxe_root, "rt1", batch_size=1, **options)  # type: ignore[arg-type]
         ref = next(ref for step in range(30) for ref in loader.describe(step) if ref.step >= 2)
         assert window_of(ref, loader.data) == (ref.step + expected[0], ref.step + expected[1])

@@ -12,7 +12,7 @@ import pytest
 import simplejpeg
 
 from pairstream.view.tracks import Band, Lane, Tracks, open_tracks
-from stream import make_loader
+from stream import Frames, make_loader
 from stream.base.depth_colours import colour_depth
 from stream.base.errors import ArgumentError, FormatError
 from stream.format.catalog import Catalog
@@ -36,7 +36,7 @@ def root(request: pytest.FixtureRequest) -> Path:
 def test_stored_frames_decode_to_those_of_the_loader(root: Path, name: str) -> None:
     tracks = tracks_of(root, name, 1)
     cameras = [track.camera.name for track in tracks.cameras]
-    loader = make_loader(root, name, batch_size=1, cameras=cameras, frames=None if "oxe" in root.name else [0])
+    loader = make_loader(root, name, batch_size=1, frames=Frames(None if "oxe" in root.name else [0], cameras=cameras))
     for track in tracks.cameras:
         expected = loader.episode(name, 1).cameras[f"frames/{track.camera.name}"]
         assert track.steps.tolist() == expected.steps.tolist()

@@ -103,5 +103,5 @@ def test_an_object_store_without_its_extra_names_the_extra(tmp_path: Path, url: 
 
 def test_streaming_needs_none_of_the_extras(tmp_path: Path) -> None:
     without = "cv2,apache_beam,tensorflow_datasets,google_crc32c,psutil,torch,jax,lightning,obstore,botocore"
-    code, message = python(tmp_path, without, "-c", "import stream as s; s.make_loader, s.PairSource, s.Normalize")
+    code, message = python(tmp_path, without, "-c", "import stream as s; s.make_loader, s.SampleSource, s.Normalize")
     assert code == 0, message

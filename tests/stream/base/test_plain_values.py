@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 import torch
 
-from stream import ArgumentError, load_loader, make_loader
+from stream import ArgumentError, Vector, load_loader, make_loader
 from stream.base.plain_values import canonical_columns, plain_scalar, plain_values
 
 
@@ -65,7 +65,7 @@ def test_a_loader_with_any_indices_of_columns_is_saved_and_goes_on(oxe_root: Pat
     indices: dict[str, Any] = {"range": range(3), "numpy": np.arange(3), "tuple": (0, 1, 2)}
     select = indices.get(kind, (number for number in range(3)))
     chosen = {"bridge": (("observation/state", select),)}
-    loader = make_loader(oxe_root, "bridge", batch_size=4, state_columns=chosen)
+    loader = make_loader(oxe_root, "bridge", batch_size=4, state=Vector(columns=chosen))
     loader.save(tmp_path / "loader.json")
     assert json.loads((tmp_path / "loader.json").read_text())["options"]["state_columns"] == {
         "bridge": [["observation/state", [0, 1, 2]]]

@@ -75,7 +75,7 @@ def test_a_dataset_of_quaternions_is_refused_at_once_and_its_eef_delta_is_summed
         with pytest.raises(ArgumentError, match=rf"dataset {FURNITURE}: action='{how}' would add up quaternions"):
             make_loader(oxe_root, mixture, batch_size=8, action=how)
     summed, windows = (
-        make_loader(oxe_root, mixture, batch_size=8, action=how, action_space="eef_delta").batch_at(0)
+        make_loader(oxe_root, mixture, batch_size=8, action=Vector(space="eef_delta", reduce=how)).batch_at(0)
         for how in ("sum", "window")
     )
     real = summed["action_mask"][:, 3:6].all(axis=1)
@@ -84,14 +84,14 @@ def test_a_dataset_of_quaternions_is_refused_at_once_and_its_eef_delta_is_summed
     np.testing.assert_allclose(summed["action"][real, :6], total[real, :6], atol=1e-5)
     for how in ("window", "first"):
         make_loader(oxe_root, mixture, batch_size=8, action=how)
-    make_loader(oxe_root, mixture, batch_size=8, action="mean", action_space="eef_delta")
+    make_loader(oxe_root, mixture, batch_size=8, action=Vector(space="eef_delta", reduce="mean"))
 
 
 @pytest.mark.parametrize("name", VELOCITIES)
 def test_the_sum_of_a_dataset_of_velocities_is_a_distance(oxe_root: Path, name: str) -> None:
     """Mix velocities with a larger dataset of deltas, whose sums stay unchanged."""
     mixture = {name: 1, "bridge": 1}
-    summed = make_loader(oxe_root, mixture, batch_size=16, action="sum")
+    summed = make_loader(oxe_root, mixture, batch_size=16, action=Vector(reduce="sum"))
     batch, windows = summed.batch_at(0), make_loader(oxe_root, mixture, batch_size=16).batch_at(0)
     rate = summed.data.datasets[0].manifest.spec["control_frequency"]
     kinds = [np.array(vector.kinds) for vector in summed.data.spec.actions]
@@ -107,10 +107,10 @@ def test_a_dataset_of_velocities_without_a_rate_is_refused_at_once(oxe_root: Pat
     root.set("spec/control_frequency", None)
     columns = {"bridge": [{"path": "action/world_vector", "kind": "velocity"}]}
     with pytest.raises(ArgumentError, match=r"dataset bridge: .* velocities \(action/world_vector\[0\]\)"):
-        make_loader(root.root, "bridge", batch_size=4, action="sum", action_columns=columns)
+        make_loader(root.root, "bridge", batch_size=4, action=Vector(columns=columns, reduce="sum"))
     kinds: tuple[Reduction, ...] = ("window", "mean", "first")
     for action in kinds:
-        make_loader(root.root, "bridge", batch_size=4, action=action, action_columns=columns)
+        make_loader(root.root, "bridge", batch_size=4, action=Vector(columns=columns, reduce=action))
 
 
 def test_a_rate_that_is_none_is_refused(oxe_root: Path, tmp_path: Path) -> None:

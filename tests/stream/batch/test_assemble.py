@@ -102,7 +102,7 @@ def test_frames_are_those_of_the_steps_of_each_row(root: Path, names: tuple[str,
 
 @pytest.mark.parametrize("metadata", ["none", "dataset_only", "full"])
 def test_all_of_the_memory_of_a_batch_is_written(root: Path, metadata: Any) -> None:
-    data = data_of(root, metadata=metadata)
+    data = data_of(root)
     rows = all_rows(data)
     assembler, batches = Assembler(data.spec), []
     for byte in (0x4D, 0xAA):
@@ -238,7 +238,7 @@ def test_a_row_of_no_shard_is_an_error_that_names_its_true_one(folder: Path, sha
         return with_values(table, "shard", [*values[:6], shard, *values[7:]])
 
     change_table(folder, "records", change)
-    data = data_of(folder.parents[1], ("arm",), metadata=metadata)
+    data = data_of(folder.parents[1], ("arm",))
     rows = all_rows(data)
     _, done = assembled(Assembler(data.spec), rows)
     assert failed_records(data, done, rows) == {(SECOND, 1)}

@@ -14,7 +14,7 @@ import pytest
 import simplejpeg
 
 from convert.shard.record_file import encode_record
-from stream import ArgumentError, RecordError, digest, make_loader
+from stream import ArgumentError, Frames, RecordError, digest, make_loader
 from stream.base.errors import FormatError
 from stream.batch.encoded import decode_frames, encoded_frames, pack_frames, with_frames
 from stream.format.manifest import read_manifest
@@ -29,7 +29,7 @@ SHAPES = {"frames": SHAPE}
 
 
 def loader_of(root: Path, **arguments: Any) -> Loader:
-    return make_loader(root, MIXTURE, **{"batch_size": 8, "seed": 3, "decode": "device", **arguments})
+    return make_loader(root, MIXTURE, **{"batch_size": 8, "seed": 3, "frames": {"decode": "device"}, **arguments})
 
 
 def decoded(batch: dict[str, Any]) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def damaged(oxe_root: Path, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_frames_decoded_later_are_those_decoded_where_the_batch_is_made(oxe_root: Path, num_workers: int) -> None:
-    now, later = loader_of(oxe_root, decode="host"), loader_of(oxe_root, num_workers=num_workers)
+    now, later = loader_of(oxe_root, frames=Frames(decode="host")), loader_of(oxe_root, num_workers=num_workers)
     for expected, batch in itertools.islice(zip(now, later, strict=False), 12):
         assert "frames" not in batch
         assert digest(decoded(batch)) == digest(expected)
@@ -62,7 +62,7 @@ def test_frames_decoded_later_are_those_decoded_where_the_batch_is_made(oxe_root
 
 @pytest.mark.parametrize("num_workers", [0, 1])
 def test_transforms_see_the_rest_of_the_batch(oxe_root: Path, num_workers: int) -> None:
-    plain = loader_of(oxe_root, decode="host").batch_at(0)
+    plain = loader_of(oxe_root, frames=Frames(decode="host")).batch_at(0)
     batch = next(iter(loader_of(oxe_root, num_workers=num_workers, transforms=[Halve()])))
     np.testing.assert_array_equal(batch["action"], plain["action"] / 2)
     np.testing.assert_array_equal(decoded(batch)["frames"], plain["frames"])
@@ -71,8 +71,11 @@ def test_transforms_see_the_rest_of_the_batch(oxe_root: Path, num_workers: int) 
 @pytest.mark.parametrize(
     ("mixture", "choices"),
     [
-        ("bridge,viola", {"cameras": ["primary", "wrist"], "frames": [-2, 0, 0, "1..3"], "bounds": "clamp"}),
-        ("droid", {"cameras": {"view": ("exterior_image_1_left", "exterior_image_2_left"), "wrist": "wrist"}}),
+        ("bridge,viola", {"frames": {"steps": [-2, 0, 0, "1..3"], "cameras": ["primary", "wrist"], "edges": "repeat"}}),
+        (
+            "droid",
+            {"frames": {"cameras": {"view": ("exterior_image_1_left", "exterior_image_2_left"), "wrist": "wrist"}}},
+        ),
     ],
 )
 @pytest.mark.parametrize("num_workers", [0, 1])
@@ -81,7 +84,7 @@ def test_cameras_and_windows_decoded_later_are_those_of_the_host(
 ) -> None:
     options: dict[str, Any] = {"batch_size": 8, "seed": 3, **choices}
     now = make_loader(frames_root, mixture, **options)
-    later = make_loader(frames_root, mixture, decode="device", num_workers=num_workers, **options)
+    later = make_loader(frames_root, mixture, frames=Frames(decode="device"), num_workers=num_workers, **options)
     shapes = later.data.spec.frame_shapes
     assert len(shapes) == 2
     for expected, batch in itertools.islice(zip(now, later, strict=False), 4):
@@ -103,9 +106,12 @@ def test_one_call_of_the_decoder_of_a_device_serves_all_cameras(
         return [torch.from_numpy(simplejpeg.decode_jpeg(jpeg.numpy())).permute(2, 0, 1).to(device) for jpeg in jpegs]
 
     monkeypatch.setitem(sys.modules, "torchvision.io", SimpleNamespace(decode_jpeg=decode_jpeg))
-    options: dict[str, Any] = {"batch_size": 8, "cameras": ["primary", "wrist"], "frames": [-2, 0], "bounds": "clamp"}
+    options: dict[str, Any] = {
+        "batch_size": 8,
+        "frames": {"steps": [-2, 0], "cameras": ["primary", "wrist"], "edges": "repeat"},
+    }
     now = make_loader(frames_root, "bridge,viola", **options)
-    later = make_loader(frames_root, "bridge,viola", decode="device", **options)
+    later = make_loader(frames_root, "bridge,viola", frames=Frames(decode="device"), **options)
     decoder = Decoder(later, torch.device("cpu"))
     calls.clear()
     for step in range(3):
@@ -157,7 +163,7 @@ def test_rows_of_fewer_frames_end_in_zeros() -> None:
 
 def test_what_decode_may_be_is_said_and_jax_says_that_it_cannot(oxe_root: Path) -> None:
     with pytest.raises(ArgumentError, match="decode='gpu'; expected 'host' or 'device'"):
-        loader_of(oxe_root, decode="gpu")
+        loader_of(oxe_root, frames=Frames(decode="gpu"))
     jax = pytest.importorskip("stream.jax", reason="jax is not installed")
     with pytest.raises(ArgumentError, match=r"JAX has no JPEG decoder; take decode=\"host\""):
         jax.to_devices(loader_of(oxe_root))
@@ -168,7 +174,7 @@ def test_torch_decodes_on_the_way_to_the_device(oxe_root: Path, num_workers: int
     torch = pytest.importorskip("torch", reason="torch is not installed")
     from stream.torch import to_device
 
-    now = loader_of(oxe_root, decode="host")
+    now = loader_of(oxe_root, frames=Frames(decode="host"))
     batches = to_device(loader_of(oxe_root, num_workers=num_workers), "cpu", prefetch=2)
     for step in range(6):
         batch, expected = next(batches), now.batch_at(step)
@@ -192,7 +198,7 @@ def test_a_frame_that_cannot_be_decoded_on_the_way_is_replaced_as_on_the_host(da
     torch = pytest.importorskip("torch", reason="torch is not installed")
     from stream.torch import to_device
 
-    now, later = (loader_of(damaged, on_error="replace", decode=decode) for decode in ("host", "device"))
+    now, later = (loader_of(damaged, on_error="replace", frames=Frames(decode=decode)) for decode in ("host", "device"))
     batches = to_device(later, "cpu", prefetch=0)
     for _, expected in zip(range(10), now, strict=False):
         assert torch.equal(next(batches)["frames"], torch.from_numpy(expected["frames"]))
@@ -204,7 +210,7 @@ def test_nvjpeg_gives_the_pictures_of_the_host_within_rounding(oxe_root: Path) -
     pytest.importorskip("torchvision", reason="torchvision is not installed")
     from stream.torch import to_device
 
-    now = loader_of(oxe_root, decode="host")
+    now = loader_of(oxe_root, frames=Frames(decode="host"))
     for step, batch in zip(range(6), to_device(loader_of(oxe_root), "cuda"), strict=False):
         frames = batch["frames"]
         assert frames.is_cuda

@@ -23,6 +23,7 @@ from stream.batch.lookup import Lookup
 from stream.format.table import Table
 from stream.loader.open_mixture import OpenMixture
 from stream.order.rows import Rows
+from stream.order.vector import Vector
 from tests.stream.index_root import change_table, open_data, with_values, write_dataset
 
 
@@ -69,7 +70,7 @@ def all_rows(data: OpenMixture) -> Rows:
 
 
 def test_threads_share_a_lookup(root: Path) -> None:
-    data = open_data(root, {"arm": 1, "hand": 1, "eye": 1}, columns=("note", "reward"), horizon=3)
+    data = open_data(root, {"arm": 1, "hand": 1, "eye": 1}, columns=("note", "reward"), action=3)
     rows, lookup = data.plan.rows(data.plan.batch_samples(0, 600)), Lookup(data.spec)
     parts = [rows.cut(start, start + 7) for start in range(0, 600 - 7, 7)] * 3
     with ThreadPoolExecutor(8) as pool:
@@ -91,7 +92,7 @@ def test_few_instructions_are_kept_decoded(root: Path, monkeypatch: pytest.Monke
 
 
 def test_a_batch_of_no_rows_has_arrays_of_no_rows(root: Path) -> None:
-    data = open_data(root, {"arm": 1, "hand": 1}, columns=("reward", "note"), action="mean")
+    data = open_data(root, {"arm": 1, "hand": 1}, columns=("reward", "note"), action=Vector(reduce="mean"))
     result, located, failed = look_up(data, all_rows(data).cut(3, 3))
     assert (located.shards, failed, result["language"], result["note"]) == ([], set(), [], [])
 
@@ -118,8 +119,8 @@ def edited(root: Path, tmp_path: Path, change: Mapping[str, int], row: int) -> t
     "options",
     [
         {"action": "sum"},
-        {"action": "mean", "horizon": 3},
-        {"columns": ("reward", "note", "num_steps", "scene"), "state_columns": {"arm": ["reward", "bits"]}},
+        {"action": {"steps": 3, "reduce": "mean"}},
+        {"columns": ("reward", "note", "num_steps", "scene"), "state": {"columns": {"arm": ["reward", "bits"]}}},
     ],
     ids=lambda options: "-".join(options),
 )
@@ -146,7 +147,7 @@ def test_a_row_that_leads_outside_fails_and_no_other(
 @pytest.mark.parametrize("step", [100, (1 << 31) - 1])
 def test_a_step_behind_the_end_of_its_episode_fails_with_a_horizon(root: Path, tmp_path: Path, step: int) -> None:
     changed, row = edited(root, tmp_path, {"step": step}, 3)
-    data = open_data(changed, {"arm": 1, "hand": 1}, horizon=3)
+    data = open_data(changed, {"arm": 1, "hand": 1}, action=3)
     rows = all_rows(data)
     _, _, failed = look_up(data, rows)
     assert failed == set(np.flatnonzero((rows.member == 0) & (rows.record == row)).tolist())

@@ -14,7 +14,7 @@ import pytest
 from convert.plan import ConvertConfig
 from convert.shard.images import FramePolicy
 from pairstream.view.tracks import open_tracks
-from stream import make_loader
+from stream import Frames, make_loader
 from stream.base.errors import ArgumentError
 from stream.format.catalog import Catalog
 from stream.format.frame import decode_frame
@@ -53,7 +53,7 @@ def test_the_pixels_of_pairs_are_those_of_the_source(roots: dict[str, Path], wor
 
 def test_the_pixels_of_windows_are_those_of_the_source(roots: dict[str, Path]) -> None:
     # The same frame twice, one that is drawn, and clamped ones.
-    windows = loader(roots["frames"], frames=(-2, 0, 0, "1..3", "goal"), bounds="clamp")
+    windows = loader(roots["frames"], frames=Frames((-2, 0, 0, "1..3", "goal"), edges="repeat"))
     for step in range(8):
         batch = windows.batch_at(step)
         for row, episode in enumerate(batch["episode"]):

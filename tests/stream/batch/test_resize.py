@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from stream import ArgumentError, make_loader
+from stream import ArgumentError, Frames, make_loader
 from stream.batch.resize import ImageFilter, ImageFit, Resize
 from tests.stream.index_root import write_dataset
 
@@ -83,26 +83,31 @@ def test_datasets_of_several_sizes_make_one_batch(tmp_path: Path) -> None:
     message = r"frames of 2 sizes .*small 16x16; large 24x40.* give image_size=.*--image-size HxW"
     with pytest.raises(ArgumentError, match=message):
         make_loader(tmp_path, "small,large", batch_size=8)
-    loader = make_loader(tmp_path, "small,large", batch_size=8, image_size=(32, 32), image_fit="pad")
+    loader = make_loader(tmp_path, "small,large", batch_size=8, frames=Frames(size=(32, 32), fit="pad"))
     assert loader.batch_at(0)["frames"].shape == (8, 2, 32, 32, 3)
 
 
 def test_a_camera_without_a_size_keeps_its_own(frames_root: Path) -> None:
-    loader = make_loader(frames_root, "viola", batch_size=2, cameras=["primary", "wrist"], image_size={"wrist": (8, 8)})
+    loader = make_loader(
+        frames_root, "viola", batch_size=2, frames=Frames(cameras=["primary", "wrist"], size={"wrist": (8, 8)})
+    )
     assert loader.batch_at(0)["frames/primary"].shape[2:4] == (64, 64)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"image_size": 224}, "image_size=224; expected .height, width. in pixels"),
-        ({"image_size": (224, 0)}, "expected .height, width. in pixels"),
-        ({"image_size": (10**6, 10**6)}, r"image_size=.1000000, 1000000.; expected .* at most 67,108,864 pixels a"),
-        ({"image_size": {"primary": (8193, 8192)}}, r"image_size\['primary'\]=.8193, 8192.; expected .* at most"),
-        ({"image_size": {"wrist": (8, 8)}}, "image_size: no camera 'wrist' is loaded"),
-        ({"image_fit": "crop"}, "image_fit='crop'; expected one of stretch, pad"),
-        ({"image_filter": "nearest"}, "expected one of area, lanczos, bilinear"),
-        ({"image_size": (8, 8), "decode": "device"}, "decode='device' gives frames in their stored size"),
+        ({"frames": {"size": 224}}, "image_size=224; expected .height, width. in pixels"),
+        ({"frames": {"size": (224, 0)}}, "expected .height, width. in pixels"),
+        (
+            {"frames": {"size": (10**6, 10**6)}},
+            r"image_size=.1000000, 1000000.; expected .* at most 67,108,864 pixels a",
+        ),
+        ({"frames": {"size": {"primary": (8193, 8192)}}}, r"image_size\['primary'\]=.8193, 8192.; expected .* at most"),
+        ({"frames": {"size": {"wrist": (8, 8)}}}, "image_size: no camera 'wrist' is loaded"),
+        ({"frames": {"fit": "crop"}}, "image_fit='crop'; expected one of stretch, pad"),
+        ({"frames": {"filter": "nearest"}}, "expected one of area, lanczos, bilinear"),
+        ({"frames": {"size": (8, 8), "decode": "device"}}, "decode='device' gives frames in their stored size"),
     ],
 )
 def test_wrong_sizes_are_refused_when_the_loader_is_made(frames_root: Path, options: Any, message: str) -> None:

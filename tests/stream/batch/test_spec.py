@@ -20,15 +20,15 @@ from tests.stream.index_root import open_data, write_dataset
 
 OPTIONS: list[dict[str, Any]] = [
     {},
-    {"metadata": "none"},
-    {"metadata": "dataset_only"},
-    {"horizon": 3},
-    {"horizon": 5, "action": "mean"},
+    {"action": None, "state": None, "language": None},
+    {"action": None, "state": None, "language": None},
+    {"action": 3},
+    {"action": {"steps": 5, "reduce": "mean"}},
     {"action": "sum"},
     {"action": "first", "samples_per_episode": 2},
     {"columns": ("reward", "note", "scene", "records.camera", "success", "bits")},
-    {"action_columns": {"arm": ["three", "reward"]}},
-    {"state_columns": {"hand": [("bits", [3]), "observation/state"]}},
+    {"action": {"columns": {"arm": ["three", "reward"]}}},
+    {"state": {"columns": {"hand": [("bits", [3]), "observation/state"]}}},
 ]
 
 
@@ -86,6 +86,6 @@ def without_others(spec: BatchSpec, split: SplitIndex) -> SplitIndex:
 
 
 def test_the_columns_that_locate_records_come_first(root: Path) -> None:
-    data, _ = planned(root, {"columns": ("reward",), "horizon": 3})
+    data, _ = planned(root, {"columns": ("reward",), "action": 3})
     first = list(data.spec.used_columns(data.spec.splits[0]))[:4]
     assert first == [("records", name) for name in ("shard", "position", "num_bytes", "xxh3_64")]

@@ -19,7 +19,7 @@ from convert.plan import ConvertConfig
 from convert.shard.images import FramePolicy
 from convert.verify.command import main as verify
 from pairstream.view.tracks import open_tracks
-from stream import RecordError, digest, make_loader
+from stream import Frames, RecordError, digest, make_loader
 from stream.base.errors import ArgumentError
 from stream.batch.assemble import Assembler
 from stream.format.catalog import Catalog
@@ -77,13 +77,13 @@ WINDOWS = [(0,), (-3, -2, -1, 0, 1, 2, 3, 4), (2, 0, 0, "goal", -1, "1..3")]
 
 @pytest.mark.parametrize("frames", WINDOWS, ids=str)
 def test_each_frame_of_a_window_is_that_of_its_step(root: Path, frames: Any) -> None:
-    windows = loader(root, frames=frames, bounds="clamp")
+    windows = loader(root, frames=Frames(frames, edges="repeat"))
     for step in range(6):
         check(windows.batch_at(step))
 
 
 def test_batches_are_the_same_from_any_loader(root: Path) -> None:
-    options: dict[str, Any] = {"frames": (-1, 0, "1..4"), "bounds": "clamp"}
+    options: dict[str, Any] = {"frames": {"steps": (-1, 0, "1..4"), "edges": "repeat"}}
     expected = [loader(root, **options).batch_at(step) for step in range(4)]
     digests = list(map(digest, expected))
     threads = loader(root, threads=2, **options)
@@ -143,7 +143,7 @@ def test_a_damaged_chunk_is_an_error_of_its_records_and_replaced_as_any_other(ro
             loader(tmp_path / "copy", frames=(0,)).batch_at(step)
     # Episode 0 has three chunks.
     assert (result.value.episode, result.value.record) == (1, 3)
-    windows = loader(tmp_path / "copy", frames=(0, 1), bounds="clamp", on_error="replace")
+    windows = loader(tmp_path / "copy", frames=Frames((0, 1), edges="repeat"), on_error="replace")
     for step in range(5):
         check(windows.batch_at(step))
     assert verify([str(tmp_path / "copy"), "--deep"]) == 1
@@ -255,7 +255,7 @@ def test_a_batch_of_missing_frames_only_is_black(tmp_path: Path) -> None:
     dataset = write_dataset(tmp_path / "source", splits={"train": [[damaged]]})
     options = ConvertConfig(layout="frames", policy=FramePolicy(size=None, codec="h264"), gop=2, crf=18)
     convert_dataset(dataset.conversion(tmp_path / "root", options))
-    more: dict[str, Any] = {"frames": (0,), "bounds": "clamp", "shuffle": "none"}
+    more: dict[str, Any] = {"frames": {"steps": (0,), "edges": "repeat"}, "shuffle": "none"}
     loader = make_loader(tmp_path / "root", "demo", batch_size=1, num_workers=0, **more)
     for step in range(6):
         batch = loader.batch_at(step)

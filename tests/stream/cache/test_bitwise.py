@@ -16,7 +16,7 @@ from tests.fixtures.object_stores import Store, object_store, seen_through, unre
 
 pytestmark = pytest.mark.long
 
-WINDOWS: dict[str, Any] = {"frames": (-2, 0, "1..3", "goal"), "bounds": "clamp"}
+WINDOWS: dict[str, Any] = {"frames": {"steps": (-2, 0, "1..3", "goal"), "edges": "repeat"}}
 RUNS: list[dict[str, Any]] = [
     {"num_workers": 3},
     {"num_workers": 2, "shuffle": "block:8"},

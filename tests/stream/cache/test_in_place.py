@@ -17,7 +17,7 @@ from convert.storage.object_store import StoreFolder
 from pairstream.browse.browsed_root import BrowsedRoot
 from pairstream.browse.static import write_static
 from pairstream.fetch import main as fetch
-from stream import add_labels, digest, load_loader, make_loader, pairs, remove_labels
+from stream import add_labels, digest, load_loader, make_loader, remove_labels, samples
 from stream.base.errors import ArgumentError, FormatError, RecordError, StreamError
 from stream.cache.quota import CacheQuota
 from stream.format.names import FETCHED_NAME, MANIFEST_NAME
@@ -72,7 +72,7 @@ def test_batches_states_and_files_are_those_of_the_local_root(
     resumed.close()
     moved = load_loader(tmp_path / "loader.json", root=small_root)
     assert digest(moved.batch_at(9)) == expected[9]
-    sample = pairs(flaky, "demo", seed=5, cache=cache)[BATCH]
+    sample = samples(flaky, "demo", seed=5, cache=cache)[BATCH]
     assert (sample["frames"] == near.batch_at(1)["frames"][0]).all()
     if not flaky.startswith("gs"):
         options = ("--loader", str(tmp_path / "loader.json"), "--step", "9", "--digest", "--cache", str(cache))
@@ -115,7 +115,7 @@ def test_labels_come_with_the_index_and_new_ones_with_the_next_loader(
     (tmp_path / "value.csv").write_text("episode,value\n" + "".join(f"{number},{number}.5\n" for number in range(12)))
     add_labels(root, "demo", tmp_path / "value.csv", split="train")
     upload_tree(root, url)
-    more: dict[str, Any] = {"columns": ["value"], "filters": [("value", ">", 3)]}
+    more: dict[str, Any] = {"columns": ["value"], "select": {"where": [("value", ">", 3)]}}
     far, near = (
         make_loader(str(source), "demo", **OPTIONS, **more, cache=at) for source, at in ((url, cache), (root, None))
     )

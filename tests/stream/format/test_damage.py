@@ -15,14 +15,15 @@ import pytest
 
 from stream import (
     ArgumentError,
-    PairSource,
     RecordError,
     RingError,
+    SampleSource,
     StateError,
+    Workers,
     digest,
     load_loader,
     make_loader,
-    pairs,
+    samples,
 )
 from stream.base.errors import FormatError
 from stream.format.names import TABLE_KINDS, TableKind
@@ -119,7 +120,7 @@ def test_a_damaged_or_missing_table_is_told_when_the_loader_is_made(root: Path, 
         damage(path)
         # With a horizon all three tables are used.
         with pytest.raises(FormatError, match=f"^{path}: .*(damaged|not a complete)"):
-            loader_of(root, horizon=3, on_error="replace")
+            loader_of(root, action=3, on_error="replace")
         path.unlink()
         path.write_bytes(content)
     path.unlink()
@@ -144,7 +145,7 @@ def test_replacements_are_the_same_for_all_and_are_counted(root: Path) -> None:
         assert batch["dataset"].tolist() == [list(MIXTURE).index(ref.dataset) for ref in intact.describe(step)]
     ranks = [loader_of(root, on_error="replace", rank=rank, world_size=2).batch_at(4) for rank in (0, 1)]
     np.testing.assert_array_equal(np.concatenate([rank["frames"] for rank in ranks]), replaced[4]["frames"])
-    sample = pairs(root, MIXTURE, seed=3, on_error="replace")[4 * BATCH + 1]
+    sample = samples(root, MIXTURE, seed=3, on_error="replace")[4 * BATCH + 1]
     np.testing.assert_array_equal(sample["frames"], replaced[4]["frames"][1])
 
 
@@ -196,22 +197,22 @@ def test_changed_data_are_not_those_of_a_saved_loader(root: Path, oxe_root: Path
         ({"num_workers": -1}, "num_workers=-1"),
         ({"num_workers": 1.5}, "num_workers=1.5"),
         ({"shuffle": "blocks:3"}, "shuffle='blocks:3'.*block:N"),
-        ({"metadata": "some"}, "metadata='some'.*dataset_only"),
+        ({}, "metadata='some'.*dataset_only"),
         ({"action": "max"}, "action='max'.*window, sum, mean, first"),
         ({"on_error": "skip"}, "on_error='skip'"),
         ({"split": "trian"}, "trian.*train"),
         ({"split": "train[:0]"}, r"bridge: split 'train\[:0\]' leaves no episode; .*train \(4 episodes\)"),
         (
-            {"filters": [("step", ">", 1000)]},
+            {"select": {"where": [("step", ">", 1000)]}},
             r"4 episodes, but all samples are left out \(20 by filters: step > 1000\)",
         ),
-        ({"filters": [("stp", ">", 1)]}, "no column 'stp' in bridge, kuka; did you mean 'step'"),
-        ({"filters": {"kuak": [("step", ">", 1)]}}, "no member 'kuak'; did you mean 'kuka'"),
+        ({"select": {"where": [("stp", ">", 1)]}}, "no column 'stp' in bridge, kuka; did you mean 'step'"),
+        ({"select": {"where": {"kuak": [("step", ">", 1)]}}}, "no member 'kuak'; did you mean 'kuka'"),
         ({"columns": ["rewrad"]}, "has 'rewrad'; did you mean 'reward'"),
         ({"columns": ["language"]}, "steps.language"),
         ({"samples_per_episode": -1}, "samples_per_episode=-1"),
         ({"transforms": [3]}, "transform 3"),
-        ({"action_columns": {"bridge": ["action/world_vectr"]}}, "did you mean 'action/world_vector'"),
+        ({"action": {"columns": {"bridge": ["action/world_vectr"]}}}, "did you mean 'action/world_vector'"),
     ],
 )
 def test_what_cannot_be_is_refused_with_what_there_is(root: Path, arguments: dict[str, Any], message: str) -> None:
@@ -221,7 +222,7 @@ def test_what_cannot_be_is_refused_with_what_there_is(root: Path, arguments: dic
 
 def test_memory_that_is_not_to_be_had_is_said_before_anything_starts(root: Path) -> None:
     with pytest.raises(RingError, match=r"needs [0-9,]+ bytes .*are available; take a smaller batch_size"):
-        next(iter(loader_of(root, batch_size=1_000_000, prefetch=40, num_workers=2)))
+        next(iter(loader_of(root, batch_size=1_000_000, num_workers=Workers(2, prefetch=40))))
 
 
 def test_a_process_short_of_file_handles_still_reads(root: Path) -> None:
@@ -238,7 +239,7 @@ print(len([next(iterator) for _ in range(21)]))
 
 def test_a_pair_source_names_a_damaged_record_too(root: Path) -> None:
     flip_first_frame(file_of(root), record=0)
-    source = PairSource(root, {"bridge": 1})
+    source = SampleSource(root, {"bridge": 1})
     bad = 0
     for index in range(len(source)):
         try:

@@ -14,7 +14,7 @@ import pytest
 from stream.base.errors import FormatError, StreamError
 from stream.format.manifest import read_manifest
 from stream.format.names import TableKind
-from stream.frameworks.grain import PairSource, pairs
+from stream.frameworks.grain import SampleSource, samples
 from tests.fixtures.faults.memory_limit import memory_limit
 from tests.stream.crafted_root import CraftedRoot, with_column
 
@@ -32,7 +32,7 @@ def little_memory() -> Iterator[None]:
 
 def load(crafted: CraftedRoot, **more: Any) -> None:
     """Load the samples of a training epoch, with columns of all tables."""
-    dataset = pairs(crafted.root, "bridge", shuffle="none", columns=["is_first", "robot"], **more)
+    dataset = samples(crafted.root, "bridge", shuffle="none", columns=["is_first", "robot"], **more)
     for sample in range(min(dataset.data.sizes["bridge"], 60)):
         dataset[sample]
 
@@ -86,7 +86,7 @@ def test_counts_beyond_any_dataset_are_refused(crafted: CraftedRoot, count: int,
 def test_a_member_that_leads_elsewhere_is_refused(crafted: CraftedRoot) -> None:
     for name in ("../bridge", "/etc", "bridge/..", ".", "bridge:..", "bridge:../0.1.0", "bridge:/etc"):
         with pytest.raises(StreamError):
-            PairSource(crafted.root, {name: 1})
+            SampleSource(crafted.root, {name: 1})
 
 
 def test_a_manifest_that_never_ends_is_refused(crafted: CraftedRoot) -> None:
@@ -133,7 +133,7 @@ def test_a_column_that_does_not_fit_is_refused(
     table = crafted.table(kind)
     crafted.write(kind, with_column(table, column, make(table)))
     with pytest.raises((StreamError, FormatError)):
-        load(crafted, samples_per_episode=2 if kind == "episodes" else 0, horizon=3)
+        load(crafted, samples_per_episode=2 if kind == "episodes" else 0, action=3)
 
 
 @pytest.mark.parametrize("size", [1, 2])

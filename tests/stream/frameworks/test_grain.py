@@ -11,13 +11,13 @@ import grain
 import numpy as np
 import pytest
 
-from stream import ArgumentError, PairSource, make_loader, pairs, row_random
+from stream import ArgumentError, SampleSource, Select, make_loader, row_random, samples
 
 MIXTURE = {"bridge": 2, "kuka": 1, "bc_z": "size"}
 
 
 def test_pairs_compose_with_grains_own_transformations(oxe_root: Path) -> None:
-    dataset = pairs(oxe_root, MIXTURE, seed=1, metadata="dataset_only")
+    dataset = samples(oxe_root, MIXTURE, seed=1, action=None, state=None, language=None)
     batches = dataset.map(lambda sample: {**sample, "mean": sample["frames"].mean()}).batch(4)
     iterator = iter(batches.to_iter_dataset(grain.ReadOptions(num_threads=2, prefetch_buffer_size=4)))
     loader = make_loader(oxe_root, MIXTURE, batch_size=4, seed=1)
@@ -44,7 +44,7 @@ def test_a_loader_composes_as_an_iter_dataset(oxe_root: Path) -> None:
 
 
 def test_a_pair_source_holds_every_pair_once(oxe_root: Path) -> None:
-    source = PairSource(oxe_root, MIXTURE, split="train")
+    source = SampleSource(oxe_root, MIXTURE, split="train")
     refs: Counter[tuple[int, int, int]] = Counter()
     for index in range(len(source)):
         sample = source[index]
@@ -58,7 +58,7 @@ def test_a_pair_source_holds_every_pair_once(oxe_root: Path) -> None:
 
 
 def test_a_pair_source_feeds_grains_data_loader(oxe_root: Path) -> None:
-    source = PairSource(oxe_root, {"bridge": 1}, metadata="dataset_only")
+    source = SampleSource(oxe_root, {"bridge": 1}, action=None, state=None, language=None)
     sampler = grain.samplers.IndexSampler(len(source), shuffle=True, seed=3, num_epochs=1)
     loader = grain.DataLoader(
         data_source=source, sampler=sampler, operations=[grain.transforms.Batch(5)], worker_count=0
@@ -68,7 +68,7 @@ def test_a_pair_source_feeds_grains_data_loader(oxe_root: Path) -> None:
 
 
 def test_complete_passes_have_a_length(oxe_root: Path) -> None:
-    dataset = pairs(oxe_root, MIXTURE, passes=2, metadata="none")
+    dataset = samples(oxe_root, MIXTURE, num_epochs=2, action=None, state=None, language=None)
     assert len(dataset) == 2 * sum(dataset.data.sizes.values())
     assert dataset[len(dataset) - 1]["sample_mask"]
     assert [dataset[1::3][k]["sample"] for k in range(3)] == [1, 4, 7]  # as for ranks
@@ -77,7 +77,7 @@ def test_complete_passes_have_a_length(oxe_root: Path) -> None:
 
 
 def test_pairs_draw_random_frames_and_numbers_again_in_each_epoch(frames_root: Path) -> None:
-    dataset = pairs(frames_root, "bridge", split="train[:1]", shuffle="none", frames=[0, "1..3", "goal"])
+    dataset = samples(frames_root, "bridge", split="train[:1]", shuffle="none", frames=[0, "1..3", "goal"])
     size = dataset.data.sizes["bridge"]
     epochs = [[dataset[epoch * size + k] for k in range(size)] for epoch in range(3)]
     drawn = [[(*sample["frame_step"], row_random(sample)[0]) for sample in epoch] for epoch in epochs]
@@ -90,31 +90,33 @@ def test_pairs_draw_random_frames_and_numbers_again_in_each_epoch(frames_root: P
 
 @pytest.mark.parametrize(("frames", "named"), [([0, "1..3"], "'1..3'"), (["goal", 0], "'goal'")])
 def test_a_pair_source_refuses_random_choices(frames_root: Path, frames: list[Any], named: str) -> None:
-    with pytest.raises(ArgumentError, match=rf"PairSource cannot draw {named} again in each epoch.*stream\.pairs"):
-        PairSource(frames_root, "bridge", frames=frames)
-    assert PairSource(frames_root, "bridge", frames=[0, 2, "last", "offset"])[0]["frames"].shape[0] == 4
+    with pytest.raises(ArgumentError, match=rf"SampleSource cannot draw {named} again in each epoch.*stream\.pairs"):
+        SampleSource(frames_root, "bridge", frames=frames)
+    assert SampleSource(frames_root, "bridge", frames=[0, 2, "last", "offset"])[0]["frames"].shape[0] == 4
 
 
 def test_samples_of_a_relative_root_are_found_by_workers_elsewhere(
     oxe_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(oxe_root.parent)
-    source = pickle.dumps(PairSource(oxe_root.name, "bridge"))
+    source = pickle.dumps(SampleSource(oxe_root.name, "bridge"))
     monkeypatch.chdir(tmp_path)
     assert pickle.loads(source)[0]["sample"] == 0
 
 
 def test_the_text_of_a_pair_source_says_which_data_it_has(oxe_root: Path) -> None:
-    source = PairSource(oxe_root, {"bridge": 1})
-    assert repr(source) == repr(PairSource(oxe_root, "bridge"))
-    assert repr(source).startswith(f"PairSource({len(source)} pairs of 1 datasets, ")
+    source = SampleSource(oxe_root, {"bridge": 1})
+    assert repr(source) == repr(SampleSource(oxe_root, "bridge"))
+    assert repr(source).startswith(f"SampleSource({len(source)} pairs of 1 datasets, ")
     changes = [("kuka", None), ("bridge", [("step", "<", 3)])]
-    assert repr(source) not in {repr(PairSource(oxe_root, name, filters=filters)) for name, filters in changes}
+    assert repr(source) not in {
+        repr(SampleSource(oxe_root, name, select=Select(where=filters))) for name, filters in changes
+    }
 
 
 def test_grains_data_loader_refuses_a_checkpoint_of_other_data(oxe_root: Path) -> None:
     def load(name: str) -> grain.DataLoader:
-        source = PairSource(oxe_root, name, metadata="none")
+        source = SampleSource(oxe_root, name, action=None, state=None, language=None)
         sampler = grain.samplers.IndexSampler(8, shuffle=False, num_epochs=1)
         return grain.DataLoader(data_source=source, sampler=sampler, worker_count=0)
 
@@ -126,17 +128,17 @@ def test_grains_data_loader_refuses_a_checkpoint_of_other_data(oxe_root: Path) -
 
 def test_wrong_arguments_are_refused(oxe_root: Path) -> None:
     with pytest.raises(ArgumentError, match="unknown argument 'batch_size'"):
-        PairSource(oxe_root, MIXTURE, batch_size=3)
+        SampleSource(oxe_root, MIXTURE, batch_size=3)
     for name in ("shuffle", "seed", "samples_per_episode", "passes"):
-        with pytest.raises(ArgumentError, match=rf"PairSource has no {name}: a sampler .*IndexSampler"):
-            PairSource(oxe_root, MIXTURE, **{name: "none"})
+        with pytest.raises(ArgumentError, match=rf"SampleSource has no {name}: a sampler .*IndexSampler"):
+            SampleSource(oxe_root, MIXTURE, **{name: "none"})
     with pytest.raises(ArgumentError, match="on_error='skip'"):
-        pairs(oxe_root, MIXTURE, on_error="skip")
-    dataset: Any = pairs(oxe_root, MIXTURE)
+        samples(oxe_root, MIXTURE, on_error="skip")
+    dataset: Any = samples(oxe_root, MIXTURE)
     for number in (-1, 2**70):
         with pytest.raises(ArgumentError, match="count from 0"):
             dataset[number]
-    source: Any = PairSource(oxe_root, MIXTURE)
+    source: Any = SampleSource(oxe_root, MIXTURE)
     for wrong_index in (1.5, "1"):
         for samples in (dataset, source):
             with pytest.raises(TypeError):

@@ -17,11 +17,11 @@ import sys
 import grain
 import numpy as np
 
-from stream import PairSource
+from stream import SampleSource
 
 
 def main(root):
-    source = PairSource(root, "bridge,kuka", split="train", horizon=3)
+    source = SampleSource(root, "bridge,kuka", split="train", horizon=3)
     sampler = grain.samplers.IndexSampler(len(source), shuffle=True, seed=0, num_epochs=2)
     loader = grain.DataLoader(
         data_source=source, sampler=sampler, operations=[grain.transforms.Batch(batch_size=8)], worker_count=2
@@ -51,12 +51,12 @@ import sys
 import grain
 import numpy as np
 
-from stream import make_loader, pairs
+from stream import make_loader, samples
 
 
 def main(root):
     mixture = {"bridge": 2, "kuka": 1}
-    dataset = pairs(root, mixture, seed=3).batch(4).to_iter_dataset()
+    dataset = samples(root, mixture, seed=3).batch(4).to_iter_dataset()
     dataset = dataset.mp_prefetch(grain.MultiprocessingOptions(num_workers=1, per_worker_buffer_size=1))
     batches, loader = iter(dataset), make_loader(root, mixture, batch_size=4, seed=3)
     for step in range(6):
@@ -81,7 +81,7 @@ from absl import app, flags
 OWN = flags.DEFINE_string("own", "default", "")
 import stream
 
-stream.PairSource
+stream.SampleSource
 try:
     OWN.value
 except flags.UnparsedFlagAccessError:

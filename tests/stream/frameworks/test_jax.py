@@ -27,7 +27,9 @@ MIXTURE = {"bridge": 2, "rt1": 1}
 
 @pytest.fixture
 def loader(oxe_root: Path) -> Loader:
-    return stream.make_loader(oxe_root, MIXTURE, batch_size=4, threads=1, **stream.jax.ranks())
+    return stream.make_loader(
+        oxe_root, MIXTURE, batch_size=4, num_workers=stream.Workers(threads=1), **stream.jax.ranks()
+    )
 
 
 def _assert_same(batch: dict[str, Any], expected: dict[str, Any]) -> None:

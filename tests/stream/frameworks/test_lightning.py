@@ -25,9 +25,9 @@ def _model(fail_at: int = -1) -> Any:
 
 
 def _module(root: Path, **arguments: Any) -> Any:
-    from stream.torch import PairDataModule
+    from stream.torch import StreamDataModule
 
-    return PairDataModule(root, "bridge", batch_size=4, **arguments)
+    return StreamDataModule(root, "bridge", batch_size=4, **arguments)
 
 
 def _trainer(folder: Path, *callbacks: Any, every: int = 2, **arguments: Any) -> Any:

@@ -17,7 +17,7 @@ from tests.stream.transforms import FailsAt
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
-from stream.torch import Normalize, PairDataset, as_tensors, to_device  # noqa: E402
+from stream.torch import Normalize, StreamDataset, as_tensors, to_device  # noqa: E402
 
 MIXTURE = {"bridge": 2, "rt1": 1}
 
@@ -31,13 +31,13 @@ def _one_thread() -> Iterator[None]:
 
 
 @pytest.fixture
-def dataset(oxe_root: Path) -> PairDataset:
-    return PairDataset(oxe_root, MIXTURE, batch_size=4, threads=1)
+def dataset(oxe_root: Path) -> StreamDataset:
+    return StreamDataset(oxe_root, MIXTURE, batch_size=4, threads=1)
 
 
 @pytest.fixture
 def loader(oxe_root: Path) -> Loader:
-    return stream.make_loader(oxe_root, MIXTURE, batch_size=4, threads=1)
+    return stream.make_loader(oxe_root, MIXTURE, batch_size=4, num_workers=stream.Workers(threads=1))
 
 
 def _samples(batch: dict[str, Any]) -> list[int]:
@@ -62,7 +62,7 @@ def _assert_same(batch: dict[str, Any], expected: dict[str, Any]) -> None:
             assert batch[key] == value
 
 
-def test_the_dataset_gives_the_loader_s_batches_as_tensors(dataset: PairDataset, loader: Loader) -> None:
+def test_the_dataset_gives_the_loader_s_batches_as_tensors(dataset: StreamDataset, loader: Loader) -> None:
     for step, batch in zip(range(3), dataset, strict=False):
         _assert_same(batch, loader.batch_at(step))
     batch = loader.batch_at(0)
@@ -70,7 +70,7 @@ def test_the_dataset_gives_the_loader_s_batches_as_tensors(dataset: PairDataset,
 
 
 def test_the_state_is_that_of_the_batches_handed_out_before_during_and_after(oxe_root: Path) -> None:
-    dataset = PairDataset(oxe_root, MIXTURE, batch_size=4, num_steps=4)
+    dataset = StreamDataset(oxe_root, MIXTURE, batch_size=4, num_steps=4)
     assert dataset.state_dict()["step"] == 0
     batches = iter(dataset)
     assert dataset.state_dict()["step"] == 0
@@ -80,24 +80,24 @@ def test_the_state_is_that_of_the_batches_handed_out_before_during_and_after(oxe
     assert dataset.state_dict()["step"] == 4
 
 
-def test_a_state_is_small_json_and_iterating_continues_from_it(oxe_root: Path, dataset: PairDataset) -> None:
+def test_a_state_is_small_json_and_iterating_continues_from_it(oxe_root: Path, dataset: StreamDataset) -> None:
     _take(dataset, 3)
     text = json.dumps(dataset.state_dict())
     assert len(text) < 2000
-    resumed = PairDataset(oxe_root, MIXTURE, batch_size=4, threads=1)
+    resumed = StreamDataset(oxe_root, MIXTURE, batch_size=4, threads=1)
     resumed.load_state_dict(json.loads(text))
     assert resumed.state_dict()["step"] == 3
     assert _take(resumed, 2) == _steps(3, 5)
     assert _take(resumed, 2) == _steps(5, 7)
 
 
-def test_loading_while_iterating_is_for_the_next_iterator(dataset: PairDataset, oxe_root: Path) -> None:
+def test_loading_while_iterating_is_for_the_next_iterator(dataset: StreamDataset, oxe_root: Path) -> None:
     batches = iter(dataset)
     next(batches)
     dataset.load_state_dict(dataset.loader.state_at(7))
     assert _samples(next(batches)) == _steps(1, 2)[0]
     assert _take(dataset, 1) == _steps(7, 8)
-    other_order = PairDataset(oxe_root, MIXTURE, batch_size=4, seed=1)
+    other_order = StreamDataset(oxe_root, MIXTURE, batch_size=4, seed=1)
     with pytest.raises(StateError, match="seed: 0 was 1"):
         dataset.load_state_dict(other_order.state_dict())
 

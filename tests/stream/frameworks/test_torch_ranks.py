@@ -13,7 +13,7 @@ from tests.stream.transforms import Noise
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
-from stream.torch import PairDataset, ranks, to_device  # noqa: E402
+from stream.torch import StreamDataset, ranks, to_device  # noqa: E402
 
 
 class _Wrapped(torch.utils.data.IterableDataset[Any]):  # type: ignore[name-defined]
@@ -55,7 +55,7 @@ def test_a_loader_takes_the_ranks_of_the_environment(oxe_root: Path, environment
 
 @pytest.mark.parametrize("way", [iter, lambda dataset: to_device(dataset, "cpu")], ids=["for", "to_device"])
 def test_a_dataset_finds_its_ranks_when_an_iteration_begins(oxe_root: Path, environment: Any, way: Any) -> None:
-    dataset = PairDataset(oxe_root, "bridge", batch_size=8)
+    dataset = StreamDataset(oxe_root, "bridge", batch_size=8)
     assert dataset.loader.action_names["bridge"]
     environment(1, 2)
     assert _rows(way(dataset)) == [4, 5, 6, 7]
@@ -66,13 +66,13 @@ def test_a_dataset_finds_its_ranks_when_an_iteration_begins(oxe_root: Path, envi
 
 def test_ranks_that_were_given_stay(oxe_root: Path, environment: Any) -> None:
     environment(1, 2)
-    assert _rows(PairDataset(oxe_root, "bridge", batch_size=4, rank=0, world_size=1)) == [0, 1, 2, 3]
-    assert _rows(PairDataset(oxe_root, "bridge", batch_size=4, rank=3, world_size=4)) == [3]
+    assert _rows(StreamDataset(oxe_root, "bridge", batch_size=4, rank=0, world_size=1)) == [0, 1, 2, 3]
+    assert _rows(StreamDataset(oxe_root, "bridge", batch_size=4, rank=3, world_size=4)) == [3]
 
 
 def test_statistics_of_a_loader_stay_while_its_ranks_do(oxe_root: Path, environment: Any) -> None:
     environment(1, 2)
-    dataset = PairDataset(oxe_root, "bridge", batch_size=8, num_steps=2)
+    dataset = StreamDataset(oxe_root, "bridge", batch_size=8, num_steps=2)
     for _ in range(2):
         assert len(list(dataset)) == 2
     assert dataset.loader.stats()["samples"] == 2 * 2 * 4
@@ -81,7 +81,7 @@ def test_statistics_of_a_loader_stay_while_its_ranks_do(oxe_root: Path, environm
 def test_a_dataset_that_accelerate_shards_says_to_leave_it_unprepared(oxe_root: Path, environment: Any) -> None:
     shard = pytest.importorskip("accelerate.data_loader").IterableDatasetShard
     environment(1, 2)
-    dataset = PairDataset(oxe_root, "bridge", batch_size=8, metadata="dataset_only")
+    dataset = StreamDataset(oxe_root, "bridge", batch_size=8, action=None, state=None, language=None)
     sharded = shard(dataset, batch_size=2, num_processes=2, process_index=1)
     message = "IterableDatasetShard shards or dispatches .* do not give its DataLoader to accelerator\\.prepare"
     inside_another = shard(_Wrapped(dataset), batch_size=2, num_processes=2, process_index=1)
@@ -94,7 +94,7 @@ def test_a_dataset_that_accelerate_shards_says_to_leave_it_unprepared(oxe_root: 
 @pytest.mark.parametrize("rank", [None, "first"])
 def test_a_group_without_a_rank_is_an_error_when_it_begins(oxe_root: Path, environment: Any, rank: Any) -> None:
     environment(rank, 2)
-    dataset = PairDataset(oxe_root, "bridge", batch_size=4)
+    dataset = StreamDataset(oxe_root, "bridge", batch_size=4)
     assert dataset.loader.batch_size == 4
     with pytest.raises(ArgumentError, match=r"RANK='.*' and WORLD_SIZE='2'; expected two numbers.*init_process_group"):
         iter(dataset)
@@ -106,8 +106,8 @@ def test_a_group_without_a_rank_is_an_error_when_it_begins(oxe_root: Path, envir
 def test_a_state_of_random_transforms_is_that_of_the_group_s_ranks(oxe_root: Path, environment: Any) -> None:
     environment(1, 2)
 
-    def make() -> PairDataset:
-        return PairDataset(oxe_root, "bridge", batch_size=4, transforms=[Noise()])
+    def make() -> StreamDataset:
+        return StreamDataset(oxe_root, "bridge", batch_size=4, transforms=[Noise()])
 
     state = make().state_dict()
     assert state["random_ranks"] == 2

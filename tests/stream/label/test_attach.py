@@ -91,7 +91,7 @@ def test_labels_of_every_kind_are_what_the_table_says_and_missing_where_it_says_
 
 def test_a_batch_has_labels_with_their_masks(root: Path) -> None:
     stream.add_labels(root, "demo", some(ROWS, **VALUES), name="all", split="train")
-    loader = stream.make_loader(root, "demo", batch_size=9, columns=["value", "visits", "task", "latent"], passes=1)
+    loader = stream.make_loader(root, "demo", batch_size=9, columns=["value", "visits", "task", "latent"], num_epochs=1)
     batch = loader.batch_at(0)
     episode, step = keys()
     row_by_key = {key: row for row, key in enumerate(zip(episode.tolist(), step.tolist(), strict=True))}
@@ -276,10 +276,12 @@ def test_filters_select_by_labels_and_bind_a_state_to_their_content(root: Path) 
     stream.add_labels(root, "demo", some(np.arange(STEPS), other=np.arange(15.0)), split="train")
 
     def open_loader() -> stream.Loader:
-        return stream.make_loader(root, "demo", batch_size=2, filters=[("value", ">", 3)])
+        return stream.make_loader(root, "demo", batch_size=2, select=stream.Select(where=[("value", ">", 3)]))
 
     loader = open_loader()
-    samples = stream.make_loader(root, "demo", batch_size=2, filters=[("value", ">", 3)], columns=["value"], passes=1)
+    samples = stream.make_loader(
+        root, "demo", batch_size=2, select=stream.Select(where=[("value", ">", 3)]), columns=["value"], num_epochs=1
+    )
     assert min(batch["value"].min() for batch in samples) > 3
     state = iter(loader).get_state()
     stream.add_labels(root, "demo", some(np.arange(STEPS), other=np.ones(15)), split="train", overwrite=True)
@@ -292,8 +294,8 @@ def test_filters_select_by_labels_and_bind_a_state_to_their_content(root: Path) 
 
 def test_labels_become_an_action_and_have_statistics(root: Path) -> None:
     stream.add_labels(root, "demo", some(ROWS, **VALUES), name="all", split="train")
-    more: dict[str, Any] = {"normalize": {"method": "mean_std", "keys": ["action"]}, "horizon": 1}
-    loader = stream.make_loader(root, "demo", batch_size=3, action_columns={"demo": ["latent"]}, **more)
+    more: dict[str, Any] = {"normalize": {"method": "mean_std", "keys": ["action"]}, "action": 1}
+    loader = stream.make_loader(root, "demo", batch_size=3, action=stream.Vector(columns={"demo": ["latent"]}), **more)
     assert loader.batch_at(0)["action"].shape == (3, 1, 7)
     assert loader.normalize is not None
     statistics = loader.normalize.statistics["action"]["demo"]

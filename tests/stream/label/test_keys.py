@@ -86,7 +86,7 @@ def test_of_a_dataset_made_of_two_ids_name_episodes_and_lerobots_numbers_do_not(
         label(tmp_path / "root", folder, episode_index=[1], frame_index=[0], x=[1])
     ids = episodes.take_texts("episode_id", np.arange(4))
     assert label(tmp_path / "root", folder, episode_id=ids[1:3], x=[1, 2]) == [None, None, 1, 2, None, None]
-    arguments: dict[str, Any] = {"filters": [("x", ">", 0)], "frames": [0], "horizon": 1, "columns": ["x"]}
+    arguments: dict[str, Any] = {"select": {"where": [("x", ">", 0)]}, "frames": [0], "action": 1, "columns": ["x"]}
     weighted = stream.make_loader(tmp_path / "root", folder.parent.name, batch_size=3, sample_weights="x", **arguments)
     batches = [weighted.batch_at(step) for step in range(4)]
     drawn = [(int(n), float(x)) for batch in batches for n, x in zip(batch["episode"], batch["x"], strict=True)]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stream import ArgumentError, Loader, StateError, load_loader, make_loader
+from stream import ArgumentError, Loader, Select, StateError, load_loader, make_loader
 from stream.loader import loader as module
 from stream.loader.run_config import RunConfig
 from stream.loader.sample_spec import MOST_STEPS, SampleSpec
@@ -78,7 +78,7 @@ def test_words_of_other_programs_lead_to_the_argument(root: Path, arguments: Any
 @pytest.mark.parametrize("use", [next, len, lambda loader: loader[0], lambda loader: next(torch_loader(loader))])
 def test_a_loader_that_is_used_as_a_sequence_or_iterator_says_what_gives_batches(root: Path, use: Any) -> None:
     loader = loader_of(root, num_steps=2)
-    with pytest.raises(TypeError, match=r"^a Loader .*; iter\(loader\) gives .* stream\.torch\.PairDataset"):
+    with pytest.raises(TypeError, match=r"^a Loader .*; iter\(loader\) gives .* stream\.torch\.StreamDataset"):
         use(loader)
     assert loader and len(list(loader)) == 2
 
@@ -97,17 +97,17 @@ def test_a_number_of_seconds_is_bounded_as_steps_are() -> None:
 
 def test_numbers_of_numpy_are_numbers(root: Path, tmp_path: Path) -> None:
     mixture = {"arm": 2, "hand": 1}
-    plain = loader_of(root, mixture, frames=[0, 1], horizon=2, seed=3, num_steps=5, rank=1, world_size=2)
+    plain = loader_of(root, mixture, frames=[0, 1], action=2, seed=3, num_steps=5, rank=1, world_size=2)
     numpy_loader = make_loader(
         root,
         {"arm": np.int64(2), "hand": np.float32(1)},
-        batch_size=np.int32(4),  # type: ignore[arg-type]
+        batch_size=np.int32(4),
         frames=range(2),
-        horizon=np.int8(2),  # type: ignore[arg-type]
-        seed=np.uint16(3),  # type: ignore[arg-type]
-        num_steps=np.int64(5),  # type: ignore[arg-type]
-        rank=np.int32(1),  # type: ignore[arg-type]
-        world_size=np.int32(2),  # type: ignore[arg-type]
+        action=np.int8(2),
+        seed=np.uint16(3),
+        num_steps=np.int64(5),
+        rank=np.int32(1),
+        world_size=np.int32(2),
     )
     for loader, name in ((plain, "plain.json"), (numpy_loader, "numpy.json")):
         loader.save(tmp_path / name)
@@ -163,7 +163,7 @@ def test_transforms_that_a_file_does_not_have_are_named(
 def test_ranges_of_very_many_episodes_come_back_from_the_file(root: Path, tmp_path: Path) -> None:
     ranges = {f"{'elsewhere/' * 900}{number}": [[0, 5], [7, 9]] for number in range(6_000)}
     ranges["*__0"] = [[1, 4]]
-    loader = loader_of(root, keep_ranges={"arm": ranges})
+    loader = loader_of(root, select=Select(keep_ranges={"arm": ranges}))
     path = tmp_path / "loader.json"
     loader.save(path)
     assert path.stat().st_size > 50_000_000

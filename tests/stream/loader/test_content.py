@@ -13,7 +13,7 @@ import pytest
 
 import stream
 from pairstream.replay.command import main as replay
-from stream import ArgumentError, Loader, Normalize, digest, load_loader, load_normalize, make_loader
+from stream import ArgumentError, Frames, Loader, Normalize, Select, digest, load_loader, load_normalize, make_loader
 from stream.loader.sample_spec import SampleSpec
 from tests.stream.index_root import write_dataset
 from tests.stream.transforms import Halve
@@ -30,7 +30,9 @@ def normalisations(root: Path, folder: Path) -> dict[str, Any]:
         "a method": "q01_q99",
         "settings": {"method": "mean_std", "over": "samples", "leave": ["x"]},
         "a file": load_normalize(folder / "n.json"),
-        "another loader's": load(root, filters=[("step", ">", 2)], normalize={"over": "samples"}).normalize,
+        "another loader's": load(
+            root, select=Select(where=[("step", ">", 2)]), normalize={"over": "samples"}
+        ).normalize,
     }
 
 
@@ -81,15 +83,19 @@ def test_a_damaged_normalisation_of_loader_json_is_refused(oxe_root: Path, tmp_p
 CHANGES: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"normalize": "q01_q99"}, {"normalize": "mean_std"}, "normalize: 'mean_std of .*' was 'q01_q99 of .*'"),
     ({"normalize": "q01_q99"}, {}, "normalize: None was 'q01_q99 of .*'"),
-    ({"image_size": (8, 8)}, {"image_size": (9, 8)}, r"image_size: \[9, 8\] was \[8, 8\]"),
-    ({"image_size": (8, 9)}, {"image_size": (8, 9), "image_fit": "pad"}, "image_fit: 'pad' was 'stretch'"),
-    ({"image_size": (8, 9), "image_filter": "lanczos"}, {"image_size": (8, 9)}, "image_filter: 'area' was 'lanczos'"),
-    ({"cameras": ["primary"]}, {}, r"cameras: None was \['primary'\]"),
-    ({"metadata": "none"}, {}, "metadata: 'full' was 'none'"),
-    ({"horizon": 3}, {"horizon": 4, "action_from": 1}, "action_from: 1 was 0; horizon: 4 was 3"),
-    ({}, {"state_horizon": 2}, "state_horizon: 2 was 1"),
+    ({"frames": {"size": (8, 8)}}, {"frames": {"size": (9, 8)}}, r"image_size: \[9, 8\] was \[8, 8\]"),
+    ({"frames": {"size": (8, 9)}}, {"frames": {"size": (8, 9), "fit": "pad"}}, "image_fit: 'pad' was 'stretch'"),
+    (
+        {"frames": {"size": (8, 9), "filter": "lanczos"}},
+        {"frames": {"size": (8, 9)}},
+        "image_filter: 'area' was 'lanczos'",
+    ),
+    ({"frames": {"cameras": ["primary"]}}, {}, r"cameras: None was \['primary'\]"),
+    ({"action": None, "state": None, "language": None}, {}, "metadata: 'full' was 'none'"),
+    ({"action": 3}, {"action": {"steps": 4, "start": 1}}, "action_from: 1 was 0; horizon: 4 was 3"),
+    ({}, {"state": 2}, "state_horizon: 2 was 1"),
     ({}, {"columns": ["is_first"]}, r"columns: \['is_first'\] was \[\]"),
-    ({"state_space": "eef", "unknown_units": "keep"}, {}, "state_space: None was 'eef'"),
+    ({"state": {"space": "eef", "on_unknown_units": "keep"}}, {}, "state_space: None was 'eef'"),
     ({"transforms": [Halve()]}, {}, r"transforms: \[\] was \['Halve'\]"),
 ]
 
@@ -111,7 +117,7 @@ def test_every_argument_that_defines_samples_is_of_their_order_or_of_their_conte
     order = {"seed", "shuffle", "samples_per_episode", "passes", "min_actions", "sample_weights"}
     order |= {"filters", "episodes", "keep_ranges"}
     only_which_datasets_load = {"missing", "unmapped", "unknown_units"}
-    content = {*SampleSpec(image_size=(8, 8)).content}
+    content = {*SampleSpec(frames=Frames(size=(8, 8))).content}
     assert content == {*SampleSpec.__dataclass_fields__} - order - only_which_datasets_load
 
 
@@ -129,7 +135,7 @@ def test_a_normalisation_is_described_by_all_of_its_numbers(oxe_root: Path) -> N
 
 def test_what_changes_nothing_of_a_batch_is_not_named(oxe_root: Path, caplog: pytest.LogCaptureFixture) -> None:
     state = load(oxe_root, normalize="q01_q99", on_error="replace", num_workers=1).state_at(3)
-    changed = load(oxe_root, normalize={"method": "q01_q99"}, image_fit="pad", image_filter="lanczos", num_steps=9)
+    changed = load(oxe_root, normalize={"method": "q01_q99"}, frames=Frames(fit="pad", filter="lanczos"), num_steps=9)
     assert changed.step_of(state) == 3
     assert not caplog.records
 

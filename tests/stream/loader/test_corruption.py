@@ -11,7 +11,7 @@ import pytest
 
 from stream.base.errors import FormatError, StreamError
 from stream.format.names import TABLE_KINDS
-from stream.frameworks.grain import PairSource
+from stream.frameworks.grain import SampleSource
 from stream.loader.comparison import digest
 from tests.fixtures.parameters import long_but
 
@@ -46,7 +46,7 @@ def digests(root: Path) -> list[str]:
 
 def read_all(root: Path) -> list[str]:
     """Return a hash of each sample of ``bridge``; raises the errors of the loader."""
-    source = PairSource(root, "bridge", split="train", columns=["is_first"], horizon=3)
+    source = SampleSource(root, "bridge", split="train", columns=["is_first"], action=3)
     return [digest(source[position]) for position in range(len(source))]
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from stream import ArgumentError, PairSource, load_loader, make_loader
+from stream import ArgumentError, Frames, SampleSource, load_loader, make_loader
 from stream.order.window import WindowTable, resolve_windows
 from tests.stream.index_root import change_table, write_dataset
 
@@ -27,7 +27,7 @@ def test_each_sample_shows_one_of_the_cameras_evenly_and_again_in_each_epoch(fra
     all_cameras = ["exterior_image_1_left", "exterior_image_2_left", "wrist"]
     drawn, both_cameras = (
         make_loader(
-            frames_root, "droid", batch_size=32, cameras=cameras, frames=[-1, 0], bounds="clamp", shuffle="none"
+            frames_root, "droid", batch_size=32, frames=Frames([-1, 0], cameras=cameras, edges="repeat"), shuffle="none"
         )
         for cameras in (CAMERAS, all_cameras)
     )
@@ -47,7 +47,11 @@ def test_each_sample_shows_one_of_the_cameras_evenly_and_again_in_each_epoch(fra
 
 
 def test_the_draws_do_not_depend_on_ranks_workers_and_files(frames_root: Path, tmp_path: Path) -> None:
-    arguments: Any = {"cameras": CAMERAS, "language": TEXTS, "frames": [0, "goal:geometric:0.9"], "batch_size": 12}
+    arguments: Any = {
+        "frames": {"steps": [0, "goal:geometric:0.9"], "cameras": CAMERAS},
+        "language": TEXTS,
+        "batch_size": 12,
+    }
     full = make_loader(frames_root, "droid", seed=3, **arguments)
     full.save(tmp_path / "loader.json")
     loaded = load_loader(tmp_path / "loader.json", num_workers=1)
@@ -61,20 +65,22 @@ def test_the_draws_do_not_depend_on_ranks_workers_and_files(frames_root: Path, t
 
 
 def test_an_episode_shows_every_camera_that_samples_draw_from(frames_root: Path) -> None:
-    drawn = make_loader(frames_root, "droid", cameras=CAMERAS, frames=[0], batch_size=1).episode("droid", 0)
+    drawn = make_loader(frames_root, "droid", frames=Frames([0], cameras=CAMERAS), batch_size=1).episode("droid", 0)
     assert list(drawn.cameras) == ["frames/exterior_image_1_left", "frames/exterior_image_2_left", "frames/wrist"]
-    plain = make_loader(frames_root, "droid", cameras=["exterior_image_2_left"], frames=[0], batch_size=1)
+    plain = make_loader(frames_root, "droid", frames=Frames([0], cameras=["exterior_image_2_left"]), batch_size=1)
     frames = plain.episode("droid", 0).frames
     assert np.array_equal(frames, drawn.cameras["frames/exterior_image_2_left"].frames)
 
 
 def test_two_cameras_of_one_key_are_refused(frames_root: Path) -> None:
     with pytest.raises(ArgumentError, match="two of them would have the key 'frames/view'; rename one"):
-        make_loader(frames_root, "droid", cameras={"view": "primary", "depth/view": "wrist"}, batch_size=1)
+        make_loader(
+            frames_root, "droid", frames=Frames(cameras={"view": "primary", "depth/view": "wrist"}), batch_size=1
+        )
 
 
 def test_a_dataset_without_the_other_cameras_shows_the_one_that_it_has(frames_root: Path) -> None:
-    loader = make_loader(frames_root, "bridge,droid", cameras=CAMERAS, frames=[0], batch_size=32)
+    loader = make_loader(frames_root, "bridge,droid", frames=Frames([0], cameras=CAMERAS), batch_size=32)
     batch = loader.batch_at(0)
     assert batch["frames_mask/exterior"].all()
     assert batch["frames_mask/wrist"][:, 0].tolist() == [ref.dataset == "droid" for ref in loader.describe(0)]
@@ -128,10 +134,10 @@ def test_the_seed_of_the_loader_draws_the_texts(texts_root: Path) -> None:
         ({"language": ["first", "fourth"]}, "language: no dataset of the mixture has 'fourth'"),
         ({"language": "reward"}, "language: 'reward' has numbers"),
         ({"language": []}, "expected a column of texts"),
-        ({"language": ["first"], "metadata": "none"}, "with metadata='none' a batch has no language"),
-        ({"cameras": {}}, "expected the role or name of a camera"),
-        ({"cameras": {"a": ("primary", "primary")}}, "expected the role or name of a camera"),
-        ({"cameras": {"a": ("primary", "left")}}, "no dataset of the mixture stores 'primary'"),
+        ({"language": ["first"], "action": None, "state": None}, "with metadata='none' a batch has no language"),
+        ({"frames": {"cameras": {}}}, "expected the role or name of a camera"),
+        ({"frames": {"cameras": {"a": ("primary", "primary")}}}, "expected the role or name of a camera"),
+        ({"frames": {"cameras": {"a": ("primary", "left")}}}, "no dataset of the mixture stores 'primary'"),
         ({"frames": ["goal:geometric:1.0"]}, "'goal:geometric:1.0'; expected a discount above 0, at most 0.9999"),
         ({"frames": ["goal:geometric:0"]}, "'goal:geometric:0'; expected a discount above 0, at most 0.9999"),
         ({"frames": ["goal:geometric:0.99999"]}, "expected a discount above 0, at most 0.9999"),
@@ -143,8 +149,8 @@ def test_wrong_choices_are_refused_when_the_loader_is_made(texts_root: Path, arg
 
 
 def test_a_source_without_epochs_draws_nothing(texts_root: Path) -> None:
-    with pytest.raises(ArgumentError, match="PairSource cannot draw"):
-        PairSource(texts_root, "demo", language=["first", "second"])
+    with pytest.raises(ArgumentError, match="SampleSource cannot draw"):
+        SampleSource(texts_root, "demo", language=["first", "second"])
 
 
 def goals(discount: float, *, step: int, num_steps: int, count: int = 20_000) -> np.ndarray:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 import simplejpeg
 
-from stream import Loader, make_loader
+from stream import Frames, Loader, make_loader
 from stream.base.errors import ArgumentError, FormatError
 from stream.format.manifest import encode_manifest, read_manifest
 from stream.loader.episode import Episode
@@ -30,7 +30,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def loader_of(root: Path, split: str = "train", *, names: tuple[str, ...] = ("arm", "hand")) -> Loader:
-    return make_loader(root, dict.fromkeys(names, 1), split=split, batch_size=2, metadata="none")
+    return make_loader(root, dict.fromkeys(names, 1), split=split, batch_size=2, action=None, state=None, language=None)
 
 
 def lengths(split: str) -> list[int]:
@@ -142,7 +142,7 @@ def test_a_frame_of_another_size_is_an_error(tmp_path: Path) -> None:
 def test_an_episode_has_the_frames_of_all_cameras(frames_root: Path) -> None:
     def episode(cameras: Any, dataset: str = "droid") -> Episode:
         names = ["droid", dataset] if dataset != "droid" else ["droid"]
-        return make_loader(frames_root, names, batch_size=4, cameras=cameras, frames=(0,)).episode(dataset, 1)
+        return make_loader(frames_root, names, batch_size=4, frames=Frames((0,), cameras=cameras)).episode(dataset, 1)
 
     two_cameras = episode(["primary", "wrist"])
     assert list(two_cameras.cameras) == ["frames/primary", "frames/wrist"]

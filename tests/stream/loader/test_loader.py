@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stream import ArgumentError, Loader, Normalize, digest, load_loader, make_loader, pairs
+from stream import ArgumentError, Loader, Normalize, Select, Vector, Workers, digest, load_loader, make_loader, samples
 from stream.batch.spec import Batch
 from stream.format.schema import feature_column
 from tests.fixtures.parameters import long_but
@@ -40,7 +40,7 @@ def full_loader(root: Path, **arguments: Any) -> Loader:
 @cache
 def reference(root: Path) -> tuple[str, ...]:
     """Return the digests of the first steps with transforms, each batch made by itself in this process."""
-    loader = full_loader(root, threads=1)
+    loader = full_loader(root, num_workers=Workers(threads=1))
     return tuple(digest(loader.batch_at(step)) for step in range(STEPS))
 
 
@@ -58,7 +58,7 @@ def joined(batches: Sequence[Batch]) -> Batch:
     ("num_workers", "threads"), long_but([(0, 3), (2, 1)], [(0, 1), (0, 3), (1, 3), (2, 1), (3, 1), (8, 1)])
 )
 def test_batches_do_not_depend_on_workers_and_threads(oxe_root: Path, num_workers: int, threads: int) -> None:
-    loader = full_loader(oxe_root, num_workers=num_workers, threads=threads, num_steps=STEPS)
+    loader = full_loader(oxe_root, num_workers=Workers(num_workers, threads=threads), num_steps=STEPS)
     assert len(loader.dataset_names) == 29
     assert [digest(batch) for batch in loader] == list(reference(oxe_root))
 
@@ -98,7 +98,7 @@ def test_a_run_can_be_resumed_with_other_workers_and_ranks(
 
 
 def test_single_samples_are_those_of_the_batches(oxe_root: Path) -> None:
-    dataset = pairs(oxe_root, "oxe29", seed=7)
+    dataset = samples(oxe_root, "oxe29", seed=7)
     loader = loader_of(oxe_root)
     for step in (0, 3, STEPS - 1):
         batch = loader.batch_at(step)
@@ -170,12 +170,16 @@ def test_transforms_run_where_the_batch_is_made(oxe_root: Path) -> None:
 
 
 def test_random_transforms_draw_the_same_at_a_step_and_other_at_another(oxe_root: Path) -> None:
-    loaders = [loader_of(oxe_root, num_workers=n, transforms=[Noise()], metadata="none") for n in (0, 2)]
+    loaders = [
+        loader_of(oxe_root, num_workers=n, transforms=[Noise()], action=None, state=None, language=None) for n in (0, 2)
+    ]
     drawn = [[batch["noise"].copy() for _, batch in zip(range(5), loader, strict=False)] for loader in loaders]
     np.testing.assert_array_equal(drawn[0], drawn[1])
     np.testing.assert_array_equal(loaders[0].batch_at(4)["noise"], drawn[1][4])
     assert len({noise.tobytes() for noise in drawn[0]}) == 5
-    other_rank = loader_of(oxe_root, rank=1, world_size=2, transforms=[Noise()], metadata="none").batch_at(4)
+    other_rank = loader_of(
+        oxe_root, rank=1, world_size=2, transforms=[Noise()], action=None, state=None, language=None
+    ).batch_at(4)
     assert not np.array_equal(other_rank["noise"], drawn[0][4][:24])
 
 
@@ -196,9 +200,9 @@ def test_a_saved_loader_gives_the_same_batches(oxe_root: Path, tmp_path: Path) -
         split="train[25%:]",
         shuffle="block:3",
         samples_per_episode=2,
-        filters={"bridge": [("step", ">=", 1)]},
+        select=Select(where={"bridge": [("step", ">=", 1)]}),
         columns=("reward",),
-        action="mean",
+        action=Vector(reduce="mean"),
     )
     loader.save(tmp_path / "run" / "loader.json")
     loaded = load_loader(tmp_path / "run" / "loader.json", num_workers=1)

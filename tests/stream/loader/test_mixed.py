@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stream import Loader, digest, load_loader, make_loader, shared_episodes
+from stream import Frames, Loader, Select, digest, load_loader, make_loader, shared_episodes
 from stream.base.errors import ArgumentError, StateError
 from stream.format.manifest import encode_manifest, read_manifest
 from tests.stream.index_root import open_data as mix
@@ -38,17 +38,20 @@ def test_a_weight_too_small_to_be_drawn_is_refused_with_the_members(oxe_root: Pa
         ({"seed": 1.5}, "seed=1.5; expected a whole number"),
         ({"seed": True}, "seed=True"),
         ({"samples_per_episode": -1}, "samples_per_episode=-1; expected a whole number >= 0"),
-        ({"horizon": 0}, "horizon=0; expected a whole number >= 1"),
-        ({"horizon": 10**9}, "horizon=1000000000; at most 100,000"),
-        ({"columns": ["reward"], "metadata": "none"}, "columns=.*with metadata='none' a batch has none of them"),
-        ({"metadata": "all"}, "metadata='all'; expected one of full, dataset_only, none"),
+        ({"action": 0}, "horizon=0; expected a whole number >= 1"),
+        ({"action": 10**9}, "horizon=1000000000; at most 100,000"),
+        (
+            {"columns": ["reward"], "action": None, "state": None, "language": None},
+            "columns=.*with metadata='none' a batch has none of them",
+        ),
+        ({}, "metadata='all'; expected one of full, dataset_only, none"),
         ({"action": "last"}, "action='last'; expected one of window, sum, mean, first"),
         ({"columns": "reward"}, "columns='reward'; expected a list"),
-        ({"action_columns": ["reward"]}, "action_columns=.*expected a mapping of dataset names"),
-        ({"state_columns": "reward"}, "state_columns=.*expected a mapping of dataset names"),
+        ({"action": {"columns": ["reward"]}}, "action_columns=.*expected a mapping of dataset names"),
+        ({"state": {"columns": "reward"}}, "state_columns=.*expected a mapping of dataset names"),
         ({"shuffle": "yes"}, "shuffle='yes'"),
-        ({"filters": [("nothing", "==", 1)]}, "no column 'nothing'"),
-        ({"filters": {"rt1": [("step", "==", 1)]}}, "filters: no member 'rt1'"),
+        ({"select": {"where": [("nothing", "==", 1)]}}, "no column 'nothing'"),
+        ({"select": {"where": {"rt1": [("step", "==", 1)]}}}, "filters: no member 'rt1'"),
     ],
 )
 def test_an_option_that_cannot_be_is_refused(oxe_root: Path, options: dict[str, Any], message: str) -> None:
@@ -59,8 +62,8 @@ def test_an_option_that_cannot_be_is_refused(oxe_root: Path, options: dict[str, 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"action_columns": {"brigde": ["reward"]}}, "action_columns: no member 'brigde'; did you mean 'bridge'"),
-        ({"state_columns": {"bridge": ["nothing"]}}, "dataset bridge: state: no column 'nothing'"),
+        ({"action": {"columns": {"brigde": ["reward"]}}}, "action_columns: no member 'brigde'; did you mean 'bridge'"),
+        ({"state": {"columns": {"bridge": ["nothing"]}}}, "dataset bridge: state: no column 'nothing'"),
         ({"columns": ["nothing"]}, "columns: no dataset of the mixture has 'nothing'"),
         ({"columns": ["step"]}, r"columns: 'step' is a key of the batch already.*write episodes\.step, steps\.step"),
         ({"columns": ["language"]}, "columns: 'language' is a key of the batch already"),
@@ -130,11 +133,11 @@ def another_column(kind: Any, column: str) -> Any:
 
 def test_another_column_ends_a_run_only_if_it_chooses_samples(copied: Path) -> None:
     filters = [("steps.language", "!=", "x")]
-    plain, chosen = (mix(copied, "bridge", filters=argument).fingerprint() for argument in (None, filters))
+    plain, chosen = (mix(copied, "bridge", select=Select(where=argument)).fingerprint() for argument in (None, filters))
     for column in ("language", "action"):
         rewritten(copied, another_column("steps", column))
     assert mix(copied, "bridge").fingerprint() == plain
-    assert mix(copied, "bridge", filters=filters).fingerprint() != chosen
+    assert mix(copied, "bridge", select=Select(where=filters)).fingerprint() != chosen
 
 
 @pytest.mark.parametrize(
@@ -150,8 +153,8 @@ def test_frames_that_may_be_missing_are_bound_to_their_order(frames_root: Path, 
     shutil.copytree(frames_root / "viola", tmp_path / "viola")
 
     def step_of_another() -> int:
-        first = make_loader(tmp_path, "viola", batch_size=4, cameras="primary", frames=(0, 2))
-        second = make_loader(tmp_path, "viola", batch_size=4, cameras=("primary", "wrist"), frames=(0, 1, 2))
+        first = make_loader(tmp_path, "viola", batch_size=4, frames=Frames((0, 2), cameras="primary"))
+        second = make_loader(tmp_path, "viola", batch_size=4, frames=Frames((0, 1, 2), cameras=("primary", "wrist")))
         return second.step_of(first.state_at(3))
 
     assert step_of_another() == 3
@@ -167,7 +170,7 @@ def test_frames_that_may_be_missing_are_bound_to_their_order(frames_root: Path, 
 def test_choices_of_the_call_and_of_the_member_are_both_bound(oxe_root: Path) -> None:
     def bound(of_member: Any, common: Any) -> str:
         member = {"bridge": {"weight": 1, "filters": of_member}}
-        return json.dumps(mix(oxe_root, member, filters=common).fingerprint())
+        return json.dumps(mix(oxe_root, member, select=Select(where=common)).fingerprint())
 
     first, second, third = ([("step", ">", number)] for number in (-1, -2, -3))
     assert bound(first, second) != bound(first, third)
@@ -176,20 +179,22 @@ def test_choices_of_the_call_and_of_the_member_are_both_bound(oxe_root: Path) ->
 
 
 def test_the_overview_has_the_episodes_and_what_each_condition_leaves_out(oxe_root: Path) -> None:
-    data = mix(oxe_root, "bridge", split="train[:1]+train[2:]", filters=[("step", ">", 1), ("step", "<", 4)])
+    data = mix(
+        oxe_root, "bridge", split="train[:1]+train[2:]", select=Select(where=[("step", ">", 1), ("step", "<", 4)])
+    )
     shown = data.overview()["bridge"]
     assert shown["ranges"] == {"train": [[0, 1], [2, 4]]}
     assert shown["episodes"] == shown["remaining_episodes"] == 3
     assert shown["left_out_by_condition"] == {"filters: step > 1": 6, "filters: step < 4": 3}
-    assert shown["left_out"] == {"filters": 9}
+    assert shown["left_out"] == {"select": {"where": 9}}
     names = data.sample_index.splits[0].episodes.arrow()["episode_id"].to_pylist()
-    kept = mix(oxe_root, "bridge", episodes={"bridge": names[:2]}).overview()["bridge"]
+    kept = mix(oxe_root, "bridge", select=Select(episodes={"bridge": names[:2]})).overview()["bridge"]
     assert (kept["episodes"], kept["remaining_episodes"]) == (4, 2)
 
 
 def test_episodes_that_two_loaders_share_are_listed(oxe_root: Path) -> None:
     def loader(mixture: Any, split: str = "train", episodes: Any = None) -> Loader:
-        return make_loader(oxe_root, mixture, batch_size=4, split=split, episodes=episodes)
+        return make_loader(oxe_root, mixture, batch_size=4, split=split, select=Select(episodes=episodes))
 
     train, val = loader("bridge,kuka", split="train[:75%]"), loader("bridge", split="train[75%:]")
     assert shared_episodes(train, val) == []

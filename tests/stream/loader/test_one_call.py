@@ -160,7 +160,7 @@ CALLS: list[tuple[dict[str, Any], str]] = [
 ]
 """Wrong calls, and a part of their message."""
 MEMBERS: list[tuple[Any, str]] = [
-    ({"filters": [("step", ">", 3)]}, "filters"),
+    ({"select": {"where": [("step", ">", 3)]}}, "filters"),
     ({"select": {"were": []}}, "members.bridge: select: stream.Select: unknown argument 'were'; did you mean 'where'?"),
     ({"frames": {"size": (8, 8)}}, "frames.size: all members have the same; give size to make_loader"),
     ({"action": {"space": "oxe"}}, "action.space: all members have the same"),

@@ -25,7 +25,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def loader_of(root: Path, **arguments: Any) -> Loader:
-    return make_loader(root, MIXTURE, **{"batch_size": 4, "passes": 1, **arguments})
+    return make_loader(root, MIXTURE, **{"batch_size": 4, "num_epochs": 1, **arguments})
 
 
 def drawn(batches: Any) -> Counter[tuple[int, int, int]]:
@@ -47,7 +47,7 @@ def every(root: Path) -> set[tuple[int, int, int]]:
 def test_one_rank_gets_each_sample_as_often_as_there_are_passes(
     root: Path, num_workers: int, batch_size: int, passes: int
 ) -> None:
-    loader = loader_of(root, batch_size=batch_size, passes=passes, num_workers=num_workers)
+    loader = loader_of(root, batch_size=batch_size, num_epochs=passes, num_workers=num_workers)
     batches = list(loader)
     assert drawn(batches) == dict.fromkeys(every(root), passes)
     assert all(batch["sample_mask"].all() for batch in batches)
@@ -107,10 +107,10 @@ def test_num_steps_may_end_a_pass_early_and_no_step_lies_beyond_it(root: Path) -
 def test_weights_do_not_apply_and_a_schedule_is_refused(root: Path) -> None:
     assert loader_of(root).weights == {"arm": 17 / 25, "hand": 8 / 25}
     assert loader_of(root).data.names == ("arm", "hand")
-    assert make_loader(root, {"arm": 1, "hand": 0}, batch_size=4, passes=1).weights == {"arm": 1}
+    assert make_loader(root, {"arm": 1, "hand": 0}, batch_size=4, num_epochs=1).weights == {"arm": 1}
     schedule = [(5, {"arm": 1}), (None, {"hand": 1})]
     with pytest.raises(ArgumentError, match="passes=1: the mixture has a schedule of weights"):
-        make_loader(root, schedule, batch_size=4, passes=1)
+        make_loader(root, schedule, batch_size=4, num_epochs=1)
     for passes in (0, -1, 1.5, True):
         with pytest.raises(ArgumentError, match="passes="):
-            loader_of(root, passes=passes)
+            loader_of(root, num_epochs=passes)

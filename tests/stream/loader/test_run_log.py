@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from stream import ArgumentError, Loader, digest, make_loader
+from stream import ArgumentError, Frames, Loader, digest, make_loader
 from tests.fixtures.command import REPOSITORY
 
 WEIGHTS = {"bridge": 3, "viola": 1}
@@ -85,7 +85,7 @@ def test_a_loader_that_finds_its_ranks_later_logs_too(oxe_root: Path) -> None:
 
 
 def test_rows_with_frames_that_do_not_exist_are_counted(frames_root: Path) -> None:
-    loader = make_loader(frames_root, "bridge", batch_size=8, frames=[-3, 0], bounds="clamp")
+    loader = make_loader(frames_root, "bridge", batch_size=8, frames=Frames([-3, 0], edges="repeat"))
     figures = logged(loader, 4, every=4)
     masked = sum(int((~loader.batch_at(step)["frames_mask"].all(axis=1)).sum()) for step in range(4))
     assert figures[3]["loader/masked_rows"] == masked > 0

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from stream import Normalize, load_normalize, make_loader
+from stream import Normalize, Vector, load_normalize, make_loader
 from stream.base.errors import ArgumentError, StateError
 from stream.format.names import TableKind
 from stream.format.spaces import EEF_NAMES
@@ -34,8 +34,8 @@ def column(loader: Any, dataset: str, name: str) -> np.ndarray:
 @pytest.mark.parametrize(
     ("options", "names"),
     [
-        ({"action_space": "oxe", "state_space": "eef"}, ("action_oxe", "state_eef")),
-        ({"action_space": "eef_delta"}, ("action_eef_delta", "state")),
+        ({"action": {"space": "oxe"}, "state": {"space": "eef"}}, ("action_oxe", "state_eef")),
+        ({"action": {"space": "eef_delta"}}, ("action_eef_delta", "state")),
     ],
 )
 def test_batches_have_the_derived_columns_and_mask_what_is_nan(
@@ -46,11 +46,8 @@ def test_batches_have_the_derived_columns_and_mask_what_is_nan(
         MAPPED,
         batch_size=64,
         frames=(0,),
-        horizon=4,
-        action_from=-1,
-        state_from=-1,
-        state_horizon=2,
-        unknown_units="keep",
+        action=Vector(4, start=-1),
+        state=Vector(2, start=-1),
         **options,
     )
     batch = loader.batch_at(0)
@@ -77,7 +74,7 @@ def test_batches_have_the_derived_columns_and_mask_what_is_nan(
 
 def test_every_dataset_maps_or_is_named_with_its_reason(oxe_root: Path) -> None:
     with pytest.raises(ArgumentError) as error:
-        make_loader(oxe_root, dict.fromkeys(NAMES, 1), batch_size=29, action_space="oxe")
+        make_loader(oxe_root, dict.fromkeys(NAMES, 1), batch_size=29, action=Vector(space="oxe"))
     message = str(error.value)
     assert message.startswith(f"{len(NOT_MAPPED)} of 29 datasets do not map")
     assert all(f"{name}: action_space='oxe': " in message for name in NOT_MAPPED)
@@ -86,7 +83,7 @@ def test_every_dataset_maps_or_is_named_with_its_reason(oxe_root: Path) -> None:
 
 def test_datasets_that_do_not_map_are_masked_or_left_out(oxe_root: Path) -> None:
     weights = dict.fromkeys(NAMES, 1)
-    masked = make_loader(oxe_root, weights, batch_size=58, action_space="oxe", unmapped="mask")
+    masked = make_loader(oxe_root, weights, batch_size=58, action=Vector(space="oxe", on_unmapped="mask"))
     assert masked.dataset_names == tuple(NAMES)
     batch = masked.batch_at(0)
     assert batch["action"].shape[2] == 7
@@ -94,25 +91,25 @@ def test_datasets_that_do_not_map_are_masked_or_left_out(oxe_root: Path) -> None
         if masked.dataset_names[number] in NOT_MAPPED:
             assert not batch["action_mask"][row].any() and not batch["action"][row].any()
     assert all(masked.action_names[name] == (() if name in NOT_MAPPED else EEF_NAMES) for name in NAMES)
-    dropped = make_loader(oxe_root, weights, batch_size=25, action_space="oxe", unmapped="drop")
+    dropped = make_loader(oxe_root, weights, batch_size=25, action=Vector(space="oxe", on_unmapped="drop"))
     assert set(dropped.dataset_names) == set(NAMES) - NOT_MAPPED
     assert dropped.batch_at(0)["action_mask"].any()
     with pytest.raises(ArgumentError, match="leaves no dataset"):
-        make_loader(oxe_root, {"tidybot": 1}, batch_size=1, action_space="oxe", unmapped="drop")
+        make_loader(oxe_root, {"tidybot": 1}, batch_size=1, action=Vector(space="oxe", on_unmapped="drop"))
 
 
 def test_unknown_units_are_refused_unless_kept(oxe_root: Path) -> None:
     weights = {"rt1": 1, "toto": 1, "berkeley_autolab_ur5": 1}
     with pytest.raises(ArgumentError, match="unknown_units='keep'") as error:
-        make_loader(oxe_root, weights, batch_size=3, action_space="eef_delta")
+        make_loader(oxe_root, weights, batch_size=3, action=Vector(space="eef_delta"))
     assert "toto: x, y, z, roll, pitch, yaw" in str(error.value) and "rt1" not in str(error.value)
-    kept = make_loader(oxe_root, weights, batch_size=3, action_space="eef_delta", unknown_units="keep")
+    kept = make_loader(oxe_root, weights, batch_size=3, action=Vector(space="eef_delta", on_unknown_units="keep"))
     assert kept.batch_at(0)["action_mask"].any()
 
 
 def test_own_columns_need_no_mapping(oxe_root: Path) -> None:
     columns = {"spoc": [("action", [0, 1, 2])]}
-    loader = make_loader(oxe_root, {"rt1": 1, "spoc": 1}, batch_size=8, action_space="oxe", action_columns=columns)
+    loader = make_loader(oxe_root, {"rt1": 1, "spoc": 1}, batch_size=8, action=Vector(space="oxe", columns=columns))
     assert len(loader.action_names["spoc"]) == 3 and loader.action_names["rt1"] == EEF_NAMES
     batch = loader.batch_at(0)
     spoc = batch["dataset"] == 1
@@ -122,8 +119,8 @@ def test_own_columns_need_no_mapping(oxe_root: Path) -> None:
 def test_a_gripper_is_1_when_open(oxe_root: Path) -> None:
     """In fmb OpenVLA's transform leaves 1 for closed; eef_delta turns it."""
     weights = {"fmb": 1}
-    oxe = make_loader(oxe_root, weights, batch_size=64, action_space="oxe", horizon=1).batch_at(0)
-    delta = make_loader(oxe_root, weights, batch_size=64, action_space="eef_delta", horizon=1).batch_at(0)
+    oxe = make_loader(oxe_root, weights, batch_size=64, action=Vector(1, space="oxe")).batch_at(0)
+    delta = make_loader(oxe_root, weights, batch_size=64, action=Vector(1, space="eef_delta")).batch_at(0)
     both_exist = oxe["action_mask"][:, 0, 6] & delta["action_mask"][:, 0, 6]
     assert both_exist.any()
     assert np.allclose(oxe["action"][both_exist, 0, 6], 1 - delta["action"][both_exist, 0, 6])
@@ -131,8 +128,8 @@ def test_a_gripper_is_1_when_open(oxe_root: Path) -> None:
 
 @pytest.mark.parametrize("per", ["dataset", "mixture"])
 def test_statistics_are_those_of_the_space(oxe_root: Path, tmp_path: Path, per: Any) -> None:
-    options: Any = {"batch_size": 16, "action_space": "oxe", "state_space": "eef", "horizon": 2}
-    loader = make_loader(oxe_root, {"rt1": 1, "bridge": 1}, **options, unknown_units="keep")
+    options: Any = {"batch_size": 16, "action": {"steps": 2, "space": "oxe"}, "state": {"space": "eef"}}
+    loader = make_loader(oxe_root, {"rt1": 1, "bridge": 1}, **options)
     transform = Normalize(loader, per=per, leave=())
     columns = {name: column(loader, name, "action_oxe") for name in loader.dataset_names}
     for name in loader.dataset_names:
@@ -142,9 +139,7 @@ def test_statistics_are_those_of_the_space(oxe_root: Path, tmp_path: Path, per: 
         np.testing.assert_allclose(statistics.std, np.nanstd(values.astype(np.float64), axis=0), rtol=1e-5)
         np.testing.assert_allclose(statistics.q99, np.nanquantile(values.astype(np.float64), 0.99, axis=0), rtol=1e-5)
     transform.save(tmp_path / "norm.json")
-    other_space = make_loader(
-        oxe_root, {"rt1": 1, "bridge": 1}, **{**options, "action_space": "eef_delta"}, unknown_units="keep"
-    )
+    other_space = make_loader(oxe_root, {"rt1": 1, "bridge": 1}, **{**options, "action": {"space": "eef_delta"}})
     with pytest.raises(ArgumentError, match="action_eef_delta"):
         load_normalize(tmp_path / "norm.json", other_space)
     assert load_normalize(tmp_path / "norm.json", loader).tables["action"].scale.tolist()
@@ -153,11 +148,11 @@ def test_statistics_are_those_of_the_space(oxe_root: Path, tmp_path: Path, per: 
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"action_space": "eef"}, "expected one of None, oxe, eef_delta, joint"),
-        ({"state_space": "oxe"}, "expected one of None, eef, joint"),
-        ({"action_space": "oxe", "unmapped": "skip"}, "expected one of error, mask, drop"),
-        ({"action_space": "oxe", "unknown_units": True}, "expected one of refuse, keep"),
-        ({"action_space": "oxe", "action": "sum"}, "take action_space='eef_delta'"),
+        ({"action": {"space": "eef"}}, "expected one of None, oxe, eef_delta, joint"),
+        ({"state": {"space": "oxe"}}, "expected one of None, eef, joint"),
+        ({"action": {"space": "oxe", "on_unmapped": "skip"}}, "expected one of error, mask, drop"),
+        ({"action": {"space": "oxe", "on_unknown_units": True}}, "expected one of refuse, keep"),
+        ({"action": {"space": "oxe", "reduce": "sum"}}, "take action_space='eef_delta'"),
     ],
 )
 def test_wrong_arguments_are_named(oxe_root: Path, options: Any, says: str) -> None:
@@ -169,17 +164,23 @@ def test_wrong_arguments_are_named(oxe_root: Path, options: Any, says: str) -> N
 def test_steps_that_a_space_drops_are_no_samples(frames_root: Path, min_actions: int) -> None:
     # The first is without an action at the end of an episode, the second at its begin.
     names = ["bridge", "ucsd_kitchen_dataset_converted_externally_to_rlds"]
-    arguments: Any = {"batch_size": 16, "frames": (0,), "horizon": min_actions, "passes": 1, "min_actions": min_actions}
-    loader = make_loader(frames_root, names, action_space="eef_delta", unknown_units="keep", **arguments)
+    arguments: Any = {
+        "batch_size": 16,
+        "frames": (0,),
+        "action": min_actions,
+        "num_epochs": 1,
+        "select": {"min_future_actions": min_actions},
+    }
+    loader = make_loader(frames_root, names, action=Vector(space="eef_delta", on_unknown_units="keep"), **arguments)
     assert all(batch["action_mask"].any(axis=2).all() for batch in loader)
     overview = loader.describe()
     for name in names:
         assert overview[name]["left_out"] == {"actions": min_actions * overview[name]["episodes"]}
     arguments["min_actions"] = 1
     own_columns = {"bridge": ["action/world_vector"]}
-    kept = make_loader(frames_root, "bridge", action_space="eef_delta", action_columns=own_columns, **arguments)
+    kept = make_loader(frames_root, "bridge", action=Vector(space="eef_delta", columns=own_columns), **arguments)
     assert kept.describe()["bridge"]["left_out"] == {}
-    dropped = make_loader(frames_root, "bridge", action_space="eef_delta", **arguments)
+    dropped = make_loader(frames_root, "bridge", action=Vector(space="eef_delta"), **arguments)
     message = "steps at either end of an episode that min_actions= and action_space= leave out"
     with pytest.raises(StateError, match=message):
         kept.step_of(dropped.state_at(0))

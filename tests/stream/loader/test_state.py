@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stream import Loader, make_loader
+from stream import Loader, Select, make_loader
 from stream.base.errors import StateError
 from stream.loader.open_mixture import open_mixture
 from stream.loader.sample_spec import SampleSpec
@@ -18,7 +18,7 @@ from tests.stream.transforms import Jitter, Noise
 @pytest.fixture
 def bound(oxe_root: Path) -> dict[str, Any]:
     """Return the fingerprint of a loader of a real mixture."""
-    options = SampleSpec(filters={"kuka": [("step", ">", 1)]})
+    options = SampleSpec(select=Select(where={"kuka": [("step", ">", 1)]}))
     data = open_mixture(oxe_root, {"bridge": 1, "kuka": 2.5, "rt1": "size"}, split="train", spec=options)
     return {"batch_size": 64, **data.fingerprint()}
 
@@ -82,7 +82,7 @@ def test_missing_and_further_datasets_are_named_and_few_of_many_differences(boun
     with pytest.raises(StateError, match="samples: mixture: 'rt1' is in the state only"):
         read_state(make_state(3, bound), fewer)
     with pytest.raises(StateError, match=r"passes: .*; and \d+ more\. Make"):
-        read_state(make_state(3, dict.fromkeys(bound, "x")), {**bound, "passes": 2, "more": 1, "other": 2})
+        read_state(make_state(3, dict.fromkeys(bound, "x")), {**bound, "num_epochs": 2, "more": 1, "other": 2})
 
 
 NO_STATES: list[Any] = [None, 5, [], "state", {}, {"step": 3}]

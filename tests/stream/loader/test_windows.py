@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stream import make_loader
+from stream import Frames, make_loader
 from stream.base.errors import ArgumentError
 from stream.batch.assemble import Assembler
 
 
 def test_random_distances_are_drawn_evenly(frames_root: Path) -> None:
     loader = make_loader(
-        frames_root, "bridge", batch_size=1024, frames=("1..5", "-2..1", "1..5"), bounds="clamp", metadata="full"
+        frames_root, "bridge", batch_size=1024, frames=Frames(("1..5", "-2..1", "1..5"), edges="repeat")
     )
     # Distances that reach beyond no episode's edge from steps 2 to 4.
     batches = [loader.batch_at(step) for step in range(4)]
@@ -55,10 +55,10 @@ def test_goals_are_drawn_evenly_from_the_rest_of_the_episode(frames_root: Path) 
     "options",
     [
         {},
-        {"horizon": 7},
-        {"action": "mean", "action_space": "oxe", "unmapped": "drop"},
+        {"action": 7},
+        {"action": {"space": "oxe", "reduce": "mean", "on_unmapped": "drop"}},
         {"samples_per_episode": 1},
-        {"metadata": "none"},
+        {"action": None, "state": None, "language": None},
     ],
     ids=str,
 )
@@ -77,7 +77,7 @@ def test_a_pair_from_frames_is_bitwise_the_stored_pair(
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
-    ({"cameras": "ceiling"}, r"no dataset of the mixture stores 'ceiling'; they store .*primary.*wrist"),
+    ({"frames": {"cameras": "ceiling"}}, r"no dataset of the mixture stores 'ceiling'; they store .*primary.*wrist"),
     ({"frames": (0, "0.6s")}, r"seconds need a fixed rate, which these datasets do not have: \w+, \w+"),
     (
         {"frames": (0, 500)},
@@ -87,7 +87,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"frames": ()}, "expected a list of 1 to 1024"),
     ({"frames": ("5..1",)}, r"expected a range A\.\.B with A <= B"),
     ({"frames": ("tomorrow",)}, "expected a number of steps"),
-    ({"bounds": "reflect"}, "bounds='reflect'.*inside"),
+    ({"frames": {"edges": "reflect"}}, "bounds='reflect'.*inside"),
 ]
 
 
@@ -99,7 +99,7 @@ def test_a_wrong_window_is_one_clear_error(arguments: dict[str, Any], message: s
 
 def test_the_pictures_of_a_missing_camera_are_black_in_memory_that_held_others(frames_root: Path) -> None:
     cameras = ("primary", "wrist")
-    data = make_loader(frames_root, {"bridge": 1, "viola": 1}, batch_size=16, cameras=cameras).data
+    data = make_loader(frames_root, {"bridge": 1, "viola": 1}, batch_size=16, frames=Frames(cameras=cameras)).data
     rows = data.plan.rows(np.arange(16))
     assembler = Assembler(data.spec)
     out = assembler.empty(len(rows))
@@ -131,7 +131,7 @@ def test_times_that_are_one_step_name_the_datasets(
 ) -> None:
     message = rf"the same step at the rate of {re.escape(slow or '')}; give longer times"
     with pytest.raises(ArgumentError, match=message) if slow else contextlib.nullcontext():
-        make_loader(frames_root, "bridge,rt1,taco_play", batch_size=4, frames=frames, bounds="clamp")
+        make_loader(frames_root, "bridge,rt1,taco_play", batch_size=4, frames=Frames(frames, edges="repeat"))
 
 
 @pytest.mark.parametrize("frames", [range(-1, 2), np.array([-1, 0, 1]), [np.int64(-1), np.int8(0), 1]], ids=repr)
@@ -144,7 +144,7 @@ def test_frames_may_be_a_range_or_an_array(frames: Any, frames_root: Path) -> No
 
 def test_a_pairs_root_names_the_layout_that_has_other_cameras_and_frames(oxe_root: Path) -> None:
     with pytest.raises(ArgumentError, match=r"stores 'wrist'; .*--layout frames --cameras all"):
-        make_loader(oxe_root, "viola", batch_size=4, cameras="wrist")
+        make_loader(oxe_root, "viola", batch_size=4, frames=Frames(cameras="wrist"))
     message = r"dataset bridge: its pairs hold the frames t \+ \{0, 5\}.*--layout frames"
     for frames in ([0, 1], ["goal"], [-1, 0], ["0..5"]):
         with pytest.raises(ArgumentError, match=message):

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from stream import load_loader, make_loader
+from stream import Select, load_loader, make_loader
 from stream.base.errors import ArgumentError, FormatError, StateError
 from stream.format.index import SplitIndex
 from stream.format.names import TableKind
@@ -352,8 +352,8 @@ def test_no_filter_keeps_everything(filters: Any) -> None:
 
 
 def test_a_loader_with_a_collection_that_is_read_once_is_saved_and_goes_on(oxe_root: Path, tmp_path: Path) -> None:
-    loader = make_loader(oxe_root, {"bridge": 1}, batch_size=4, filters=[("step", "in", iter([3, 1, 2]))])
-    plain = make_loader(oxe_root, {"bridge": 1}, batch_size=4, filters=[("step", "in", [1, 2, 3])])
+    loader = make_loader(oxe_root, {"bridge": 1}, batch_size=4, select=Select(where=[("step", "in", iter([3, 1, 2]))]))
+    plain = make_loader(oxe_root, {"bridge": 1}, batch_size=4, select=Select(where=[("step", "in", [1, 2, 3])]))
     assert loader.sizes == plain.sizes
     assert plain.step_of(loader.state_at(7)) == 7
     loader.save(tmp_path / "loader.json")
@@ -366,14 +366,16 @@ def test_a_state_of_another_filter_is_refused_and_an_empty_filter_is_none(oxe_ro
     long, changed = np.arange(5000), np.arange(5000)
     changed[2500] = 9999
     filter_values: list[Any] = [[("step", "in", long)], [("step", "in", changed)], None, {"bridge": []}]
-    loaders = [make_loader(oxe_root, {"bridge": 1}, batch_size=4, filters=filters) for filters in filter_values]
+    loaders = [
+        make_loader(oxe_root, {"bridge": 1}, batch_size=4, select=Select(where=filters)) for filters in filter_values
+    ]
     with pytest.raises(StateError, match=r"filters: \[\"\('step', 'in', .* \(\w{16}\)\"\] was \[\"\('step', 'in', "):
         loaders[1].step_of(loaders[0].state_at(3))
     assert loaders[2].step_of(loaders[3].state_at(3)) == 3
 
 
 def test_columns_of_records_are_those_of_a_pairs_root_alone(oxe_root: Path, frames_root: Path) -> None:
-    kept = make_loader(oxe_root, "bridge", batch_size=4, filters=[("num_bytes", ">", 0)])
+    kept = make_loader(oxe_root, "bridge", batch_size=4, select=Select(where=[("num_bytes", ">", 0)]))
     assert kept.sizes == make_loader(oxe_root, "bridge", batch_size=4).sizes
     with pytest.raises(ArgumentError, match="no column 'num_bytes' in bridge"):
-        make_loader(frames_root, "bridge", batch_size=4, filters=[("num_bytes", ">", 0)])
+        make_loader(frames_root, "bridge", batch_size=4, select=Select(where=[("num_bytes", ">", 0)]))

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from stream import load_loader, make_loader
+from stream import Select, load_loader, make_loader
 from stream.base.errors import ArgumentError
 
 MIXTURE = {"bridge": 1, "kuka": 2, "rt1": 1}
@@ -21,12 +21,12 @@ def root(request: pytest.FixtureRequest) -> Path:
 def test_datasets_that_lack_a_column_are_an_error_that_names_them_and_the_ways_out(root: Path) -> None:
     message = r"no column 'success' in bridge, rt1; missing='keep' .*'drop' leaves it out"
     with pytest.raises(ArgumentError, match=message):
-        make_loader(root, MIXTURE, batch_size=4, filters=SUCCESS)
+        make_loader(root, MIXTURE, batch_size=4, select=Select(where=SUCCESS))
 
 
 @pytest.mark.parametrize("level", ["argument", "member"])
 def test_missing_keep_applies_the_other_conditions_alone(root: Path, level: str) -> None:
-    arguments: dict[str, Any] = {"batch_size": 4, "missing": "keep"}
+    arguments: dict[str, Any] = {"batch_size": 4, "select": {"on_missing_column": "keep"}}
     mixture: Any = MIXTURE
     if level == "argument":
         arguments["filters"] = SUCCESS
@@ -34,24 +34,28 @@ def test_missing_keep_applies_the_other_conditions_alone(root: Path, level: str)
         mixture = {name: {"weight": weight, "filters": SUCCESS} for name, weight in MIXTURE.items()}
     loader = make_loader(root, mixture, **arguments)
     plain = make_loader(
-        root, MIXTURE, batch_size=4, filters={"kuka": SUCCESS, **dict.fromkeys(["bridge", "rt1"], SUCCESS[1:])}
+        root,
+        MIXTURE,
+        batch_size=4,
+        select=Select(where={"kuka": SUCCESS, **dict.fromkeys(["bridge", "rt1"], SUCCESS[1:])}),
     )
     assert loader.sizes == plain.sizes and loader.weights == plain.weights
-    assert loader.sizes["kuka"] < make_loader(root, MIXTURE, batch_size=4, filters=SUCCESS[1:]).sizes["kuka"]
+    assert (
+        loader.sizes["kuka"] < make_loader(root, MIXTURE, batch_size=4, select=Select(where=SUCCESS[1:])).sizes["kuka"]
+    )
     assert plain.step_of(loader.state_at(5)) == 5
 
 
 def test_missing_drop_leaves_the_datasets_out_and_what_is_said_of_them(root: Path, tmp_path: Path) -> None:
-    loader = make_loader(root, MIXTURE, batch_size=4, filters=SUCCESS, missing="drop")
-    alone = make_loader(root, {"kuka": 2}, batch_size=4, filters=SUCCESS)
+    loader = make_loader(root, MIXTURE, batch_size=4, select=Select(where=SUCCESS, on_missing_column="drop"))
+    alone = make_loader(root, {"kuka": 2}, batch_size=4, select=Select(where=SUCCESS))
     assert (loader.weights, loader.sizes) == ({"kuka": 1.0}, alone.sizes)
     loader = make_loader(
         root,
         MIXTURE,
         batch_size=4,
-        filters={"kuka": SUCCESS, "bridge": SUCCESS},
+        select=Select(where={"kuka": SUCCESS, "bridge": SUCCESS}, on_missing_column="drop"),
         sample_weights={"rt1": "step", "bridge": "step"},
-        missing="drop",
     )
     assert loader.dataset_names == ("kuka", "rt1")
     loader.save(tmp_path / "loader.json")
@@ -59,19 +63,28 @@ def test_missing_drop_leaves_the_datasets_out_and_what_is_said_of_them(root: Pat
     assert reloaded.dataset_names == ("kuka", "rt1")
     assert reloaded.step_of(loader.state_at(3)) == 3
     with pytest.raises(ArgumentError, match="filters: no member 'rt2'"):
-        make_loader(root, MIXTURE, batch_size=4, filters={"kuka": SUCCESS, "rt2": SUCCESS}, missing="drop")
+        make_loader(
+            root,
+            MIXTURE,
+            batch_size=4,
+            select=Select(where={"kuka": SUCCESS, "rt2": SUCCESS}, on_missing_column="drop"),
+        )
 
 
 @pytest.mark.parametrize("missing", ["error", "keep", "drop"])
 def test_a_column_that_no_dataset_has_is_an_error_whatever_is_missing(root: Path, missing: Any) -> None:
     with pytest.raises(ArgumentError, match=r"no column 'steps.sucess' in bridge, kuka, rt1; did you mean 'success'"):
-        make_loader(root, MIXTURE, batch_size=4, filters=[("steps.sucess", "==", True)], missing=missing)
+        make_loader(
+            root, MIXTURE, batch_size=4, select=Select(where=[("steps.sucess", "==", True)], on_missing_column=missing)
+        )
 
 
 def test_missing_drop_that_leaves_nothing_is_an_error(root: Path) -> None:
     filters = [("success", "==", True), ("action/open_gripper", "==", True)]
     with pytest.raises(ArgumentError, match=r"missing='drop' leaves no dataset: each lacks one .* columns .*success"):
-        make_loader(root, {"bridge": 1, "kuka": 1}, batch_size=4, filters=filters, missing="drop")
+        make_loader(
+            root, {"bridge": 1, "kuka": 1}, batch_size=4, select=Select(where=filters, on_missing_column="drop")
+        )
     wrong: Any = "kept"
     with pytest.raises(ArgumentError, match="missing='kept'; expected one of error, keep, drop"):
-        make_loader(root, MIXTURE, batch_size=4, missing=wrong)
+        make_loader(root, MIXTURE, batch_size=4, select=Select(on_missing_column=wrong))

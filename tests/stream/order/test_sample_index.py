@@ -19,6 +19,7 @@ from stream.order.filters import parse_filters
 from stream.order.member import OpenMember, touched_shards
 from stream.order.mixture import Member
 from stream.order.sample_index import SampleIndex
+from stream.order.select import Select
 from stream.order.splits import EpisodeRange
 from stream.order.window import resolve_windows
 from tests.stream.index_root import write_dataset
@@ -41,7 +42,7 @@ def open_member(dataset: Dataset, split: str, *, filters: Any = None) -> OpenMem
 
 
 def make_index(dataset: Dataset, split: str, *, filters: Any = None, **options: Any) -> SampleIndex:
-    return SampleIndex([open_member(dataset, split, filters=filters)], **options)
+    return SampleIndex([open_member(dataset, split, select=Select(where=filters))], **options)
 
 
 def pairs_of_epoch(samples: SampleIndex, epoch: int = 0, *, shuffle: bool = False) -> list[tuple[str, int, int]]:

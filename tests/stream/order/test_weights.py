@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stream import ArgumentError, Normalize, PairSource, StateError, make_loader
+from stream import ArgumentError, Normalize, SampleSource, StateError, make_loader
 from stream.order import weights as module
 from stream.order.weights import SampleWeights
 from tests.stream.index_root import change_table, write_dataset
@@ -155,7 +155,7 @@ def test_a_state_is_bound_to_the_column_and_its_content(root: Path, tmp_path: Pa
 def test_statistics_over_samples_count_by_weight(root: Path) -> None:
     loader = make_loader(root, "alpha", batch_size=4, sample_weights="weight")
     (statistics,) = Normalize(loader, over="samples", method="mean_std").statistics["state"].values()
-    plain = make_loader(root, "alpha", batch_size=loader.sizes["alpha"], passes=1, columns=["weight"]).batch_at(0)
+    plain = make_loader(root, "alpha", batch_size=loader.sizes["alpha"], num_epochs=1, columns=["weight"]).batch_at(0)
     mean = np.average(plain["state"].astype(np.float64), weights=plain["weight"], axis=0)
     std = np.sqrt(np.average((plain["state"] - mean) ** 2, weights=plain["weight"], axis=0))
     np.testing.assert_allclose(statistics.mean, mean, rtol=1e-6)
@@ -191,5 +191,5 @@ def test_other_rules_of_drawing_do_not_mix_with_weights(root: Path) -> None:
     assert make_loader(root, "alpha", batch_size=4, sample_weights="weight").describe()["alpha"]["weight_0"] > 0
     with pytest.raises(ArgumentError, match="samples_per_episode=2 with sample_weights"):
         make_loader(root, "alpha", batch_size=4, sample_weights="weight", samples_per_episode=2)
-    with pytest.raises(ArgumentError, match="PairSource has no sample_weights"):
-        PairSource(root, "alpha", sample_weights="weight")
+    with pytest.raises(ArgumentError, match="SampleSource has no sample_weights"):
+        SampleSource(root, "alpha", sample_weights="weight")

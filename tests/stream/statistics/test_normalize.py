@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from stream import Loader, make_loader
+from stream import Loader, Vector, make_loader
 from stream.base.errors import ArgumentError
 from stream.loader.open_mixture import open_mixture
 from stream.loader.sample_spec import SampleSpec
@@ -19,7 +19,7 @@ WEIGHTS = {"bridge": 1, "kuka": 1, "taco_play": 1, "rt1": 1, "language_table": 1
 
 
 def load(root: Path, **options: Any) -> Loader:
-    options = {"batch_size": 48, "threads": 1, **options}
+    options = {"batch_size": 48, "num_workers": {"threads": 1}, **options}
     return make_loader(root, WEIGHTS, **options)
 
 
@@ -48,7 +48,7 @@ def test_each_row_is_normalised_by_the_statistics_of_its_dataset(oxe_root: Path,
 
 
 def test_only_the_keys_that_were_asked_for_are_normalised(oxe_root: Path) -> None:
-    loader = load(oxe_root, action="sum")
+    loader = load(oxe_root, action=Vector(reduce="sum"))
     batch = loader.batch_at(0)
     result = Normalize(loader, keys=["state"]).map(batch)
     assert result["action"] is batch["action"]
@@ -92,7 +92,7 @@ WRONG: list[tuple[str, Any]] = [
         ({}, {"keys": "action"}, "keys='action'; expected a list"),
         *(({}, {name: value}, f"{name}=") for name, value in WRONG),
         ({"action": "sum"}, {}, "action='sum' have no statistics"),
-        ({"metadata": "none"}, {}, "metadata='none' has no action and state"),
+        ({"action": None, "state": None, "language": None}, {}, "metadata='none' has no action and state"),
     ],
 )
 def test_what_has_no_statistics_is_refused(
@@ -235,7 +235,7 @@ def test_statistics_of_something_else_are_refused(oxe_root: Path, tmp_path: Path
     with pytest.raises(
         ArgumentError, match=r"normalize\.json: the statistics belong to other data: names of the action"
     ):
-        load_normalize(tmp_path / "normalize.json", load(oxe_root, action_columns=chosen))
+        load_normalize(tmp_path / "normalize.json", load(oxe_root, action=Vector(columns=chosen)))
     saved = json.loads((tmp_path / "normalize.json").read_text())
     saved["statistics"]["state"]["kuka"]["source"]["content"]["train"] = "0" * 16
     (tmp_path / "other.json").write_text(json.dumps(saved))
@@ -245,7 +245,7 @@ def test_statistics_of_something_else_are_refused(oxe_root: Path, tmp_path: Path
 
 def test_windows_samples_and_weights_do_not_bind_statistics(oxe_root: Path, tmp_path: Path) -> None:
     Normalize(load(oxe_root)).save(tmp_path / "normalize.json")
-    chosen: dict[str, Any] = {"horizon": 9, "filters": [("step", ">", 1)], "samples_per_episode": 2, "seed": 5}
+    chosen: dict[str, Any] = {"action": 9, "select": {"where": [("step", ">", 1)]}, "samples_per_episode": 2, "seed": 5}
     second = make_loader(oxe_root, {"kuka": 1, "bridge": 3}, batch_size=8, **chosen)
     result = load_normalize(tmp_path / "normalize.json", second)
     assert result.names == ("kuka", "bridge")
@@ -310,8 +310,8 @@ def test_a_file_without_the_statistics_that_are_needed_is_refused(
     ("arguments", "message"),
     [
         ({"action": "sum"}, "actions with action='sum' have no statistics"),
-        ({"metadata": "none"}, "metadata='none' has no action and state"),
-        ({"action_columns": {"bridge": [("action/rotation_delta", [0])]}}, "names of the action of bridge"),
+        ({"action": None, "state": None, "language": None}, "metadata='none' has no action and state"),
+        ({"action": {"columns": {"bridge": [("action/rotation_delta", [0])]}}}, "names of the action of bridge"),
     ],
 )
 def test_a_loader_of_other_vectors_refuses_the_statistics(oxe_root: Path, arguments: Any, message: str) -> None:
@@ -323,7 +323,7 @@ def test_a_loader_of_other_vectors_refuses_the_statistics(oxe_root: Path, argume
 def test_statistics_belong_to_the_columns_that_were_chosen_whatever_their_names(oxe_root: Path) -> None:
     def load_column(path: str, **more: Any) -> Loader:
         columns = {"bridge": [{"path": path, "names": ["x", "y", "z"]}]}
-        return make_loader(oxe_root, "bridge", batch_size=4, action_columns=columns, **more)
+        return make_loader(oxe_root, "bridge", batch_size=4, action=Vector(columns=columns), **more)
 
     normalize = Normalize(load_column("action/world_vector"))
     load_column("action/world_vector", transforms=[normalize])

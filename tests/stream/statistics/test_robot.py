@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import stream
-from stream import ArgumentError, Normalize, load_normalize, make_loader
+from stream import ArgumentError, Normalize, Vector, load_normalize, make_loader
 from stream.adapters import gr00t, lerobot, octo, openpi, openvla
 
 
@@ -73,7 +73,7 @@ def test_normalising_twice_is_an_error_when_the_loader_is_made(oxe_root: Path, f
         make_loader(oxe_root, "kuka", batch_size=8, transforms=[made(oxe_root), made(oxe_root)])
     parts = [made(oxe_root, keys=["action"]), made(oxe_root, keys=["state"], method="min_max")]
     assert make_loader(oxe_root, "kuka", batch_size=8, transforms=parts).batch_at(0)
-    normalize = Normalize(make_loader(frames_root, "viola", batch_size=8, action_space="oxe"), keys=["action"])
+    normalize = Normalize(make_loader(frames_root, "viola", batch_size=8, action=Vector(space="oxe")), keys=["action"])
     for adapter in (openvla, octo):
         with pytest.raises(ArgumentError, match=twice):
             adapter.loader(frames_root, "viola", batch_size=8, transforms=[normalize])

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stream import ArgumentError, Normalize, load_normalize, make_loader
+from stream import ArgumentError, Normalize, Vector, load_normalize, make_loader
 from stream.adapters import normalization, openpi, openvla
 from tests.stream.index_root import change_table, with_values, write_dataset
 
@@ -218,7 +218,7 @@ def test_a_constant_of_any_size_is_0_or_minus_1_in_openpi_and_comes_back(tmp_pat
     columns: Any = {"one": ["reward"]}
     for method, value in (("openpi_pi0", 0), ("openpi_pi05", -1)):
         settings = {"method": method, "keys": ["action"]}
-        loader: Any = make_loader(tmp_path, "one", batch_size=4, action_columns=columns, normalize=settings)
+        loader: Any = make_loader(tmp_path, "one", batch_size=4, action=Vector(columns=columns), normalize=settings)
         batch = loader.batch_at(0)
         assert (batch["action"][batch["action_mask"]] == value).all()
         loader.normalize.export(tmp_path / "norm_stats.json", format="openpi")
@@ -238,7 +238,7 @@ def test_openpi_takes_one_set_of_statistics(oxe_root: Path, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("model", ["pi0", "pi05", "pi0_fast"])
 def test_the_adapter_of_openpi_chooses_the_formula_for_a_file(frames_root: Path, tmp_path: Path, model: Any) -> None:
-    options: Any = {"batch_size": 8, "action_space": "eef_delta", "state_space": "eef", "model": model}
+    options: Any = {"batch_size": 8, "action": {"space": "eef_delta"}, "state": {"space": "eef"}, "model": model}
     loader = openpi.loader(frames_root, "viola", action_horizon=2, **options)
     path = tmp_path / "norm_stats.json"
     normalization(loader).export(path, format="openpi")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stream import ArgumentError, Normalize, make_loader
+from stream import ArgumentError, Normalize, Select, Vector, make_loader
 from stream.format.statistics import describe_values, describe_weighted
 from stream.statistics import vectors
 from tests.stream.index_root import read_table, write_dataset
@@ -32,7 +32,7 @@ def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def load(root: Path, mixture: Any, **arguments: Any) -> Any:
     columns = dict.fromkeys(arguments.pop("named", ("one", "two")), COLUMNS)
-    return make_loader(root, mixture, batch_size=4, action_columns=columns, **arguments)
+    return make_loader(root, mixture, batch_size=4, action=Vector(columns=columns), **arguments)
 
 
 def values(root: Path, name: str, rows: Any = slice(None), split: str = "train") -> np.ndarray:
@@ -76,20 +76,20 @@ def test_a_derived_column_is_read_in_chunks_too(oxe_root: Path) -> None:
 
 
 def test_samples_are_those_that_filters_episodes_and_ranges_keep(root: Path) -> None:
-    loader = load(root, "one", named=["one"], filters=[("step", ">=", 2)], split="train[1:]")
+    loader = load(root, "one", named=["one"], select=Select(where=[("step", ">=", 2)]), split="train[1:]")
     result = Normalize(loader, over="samples", keys=["action"]).statistics["action"]["one"]
     # Pairs of offset 2 from the second episode on, without their first two steps.
     rows = [start + step for start, length in ((9, 4), (13, 7), (20, 20)) for step in range(2, length - 2)]
     assert len(rows) == loader.sizes["one"]
     check(result, values(root, "one", rows))
     ranges = {"one": {"*": [[3, 5]]}}
-    loader = load(root, "one", named=["one"], keep_ranges=ranges)
+    loader = load(root, "one", named=["one"], select=Select(keep_ranges=ranges))
     result = Normalize(loader, over="samples", keys=["action"]).statistics["action"]["one"]
     check(result, values(root, "one", [start + step for start in (0, 13, 20) for step in (3, 4)]))
 
 
 def test_the_dataset_counts_whole_whatever_the_loader_leaves_out(root: Path) -> None:
-    loader = load(root, "one", named=["one"], filters=[("step", ">=", 2)], split="train[1:]")
+    loader = load(root, "one", named=["one"], select=Select(where=[("step", ">=", 2)]), split="train[1:]")
     check(Normalize(loader, keys=["action"]).statistics["action"]["one"], values(root, "one"))
 
 

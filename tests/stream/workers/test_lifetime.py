@@ -141,7 +141,7 @@ def test_workers_may_keep_more_files_open_than_the_trainer(oxe_root: Path) -> No
 
 @pytest.mark.long
 def test_iterators_made_and_dropped_leave_nothing(oxe_root: Path) -> None:
-    loader = make_loader(oxe_root, "oxe29", batch_size=24, num_workers=1, metadata="none")
+    loader = make_loader(oxe_root, "oxe29", batch_size=24, num_workers=1, action=None, state=None, language=None)
     next(iter(loader))
     files = len(os.listdir("/proc/self/fd"))
     for number in range(20):
@@ -369,7 +369,7 @@ def test_a_batch_that_was_forgotten_does_not_count_for_the_same_step_of_later(ox
         content = path.read_bytes()
         third = len(content) // 3
         path.write_bytes(content[:third] + bytes(third) + content[2 * third :])
-    arguments: Any = {"batch_size": 20, "on_error": "replace", "prefetch": 1, "passes": 1}
+    arguments: Any = {"batch_size": 20, "on_error": "replace", "num_workers": {"prefetch": 1}, "num_epochs": 1}
     loader = make_loader(tmp_path, "bridge", num_workers=1, **arguments)
     alone = make_loader(tmp_path, "bridge", **arguments)
     expected = next(iter(alone))

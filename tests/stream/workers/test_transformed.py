@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stream import make_loader
+from stream import Frames, make_loader
 from stream.batch.spec import Batch, Decode
 from stream.loader.open_mixture import OpenMixture
 from stream.workers.protocol import ArrayLocation
@@ -161,7 +161,7 @@ ENCODED = [keep, reorder, swap_views, masked, no_arrays, tensors]
     ids=lambda value: getattr(value, "__name__", value),
 )
 def test_what_a_transform_returns_comes_through_a_slot(data: OpenMixture, change: Change, decode: Decode) -> None:
-    maker = maker_of(data, change, decode=decode)
+    maker = maker_of(data, change, frames=Frames(decode=decode))
     slot = SlotOf(maker)
     for step in range(4):
         rows = rows_of(data, step)

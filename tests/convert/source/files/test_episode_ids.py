@@ -46,7 +46,7 @@ def test_each_episode_has_an_id_of_its_own_file_and_verify_agrees(tmp_path: Path
         f"{name}__{number}": 10.0 * seed + number for name, seed in EXPECTED.items() for number in range(2)
     }
     assert verify_root(tmp_path / "out", jobs=1).ok
-    loader = make_loader(tmp_path / "out", "src", batch_size=4, horizon=1, frames=[0])
+    loader = make_loader(tmp_path / "out", "src", batch_size=4, action=1, frames=[0])
     refs = [ref for step in range(6) for ref in loader.describe(step)]
     assert {ref.source_file for ref in refs} == set(EXPECTED)
     assert all(ref.episode_id == f"{ref.source_file}__{ref.episode_id[-1]}" for ref in refs)

@@ -11,7 +11,7 @@ import pytest
 
 from convert.errors import EXIT_FAILED, EXIT_USAGE
 from convert.run.command import main
-from stream import make_loader
+from stream import Frames, make_loader
 from tests.fixtures.datasets.own_files import FUNCTION, write_files
 
 
@@ -22,7 +22,7 @@ def convert(arguments: list[str], output: Path, *more: str) -> int:
 def test_frames_numbers_and_texts_of_all_files_are_those_of_the_function(tmp_path: Path) -> None:
     arguments = write_files(tmp_path)
     assert convert(arguments, tmp_path / "out", "--layout", "frames", "--image-size", "native", "--quality", "100") == 0
-    loader = make_loader(tmp_path / "out", "reader", batch_size=4, horizon=1, frames=[0])
+    loader = make_loader(tmp_path / "out", "reader", batch_size=4, action=1, frames=[0])
     rows = 0
     for step in range(20):
         batch = loader.batch_at(step)
@@ -119,7 +119,9 @@ def test_depth_maps_are_cameras_where_the_yaml_says_so(tmp_path: Path) -> None:
     config.write_text(json.dumps({"datasets": {"reader": {"source": arguments[1], "cameras": cameras}}}))
     more = ["--config", str(config), "--layout", "frames", "--cameras", "all,depth", "--image-size", "native"]
     assert convert(["--datasets", "reader", *arguments[2:]], tmp_path / "out", *more) == 0
-    loader = make_loader(tmp_path / "out", "reader", batch_size=4, cameras=("front", "metres", "raw"), frames=[-1, 0])
+    loader = make_loader(
+        tmp_path / "out", "reader", batch_size=4, frames=Frames([-1, 0], cameras=("front", "metres", "raw"))
+    )
     batch = loader.batch_at(0)
     for row, ref in enumerate(loader.describe(0)):
         with np.load(tmp_path / "files" / ref.source_file) as stored:

@@ -58,7 +58,7 @@ def test_bags_of_any_name_are_converted_verified_and_replayed(
     (folder / "linked").symlink_to(elsewhere.parent)
     assert convert(folder, tmp_path / "out") == 0
     assert verify_root(tmp_path / "out", jobs=1).ok
-    make_loader(tmp_path / "out", "own", batch_size=20, horizon=1, frames=[0]).save(tmp_path / "loader.json")
+    make_loader(tmp_path / "out", "own", batch_size=20, action=1, frames=[0]).save(tmp_path / "loader.json")
     capsys.readouterr()
     assert replay(["--loader", str(tmp_path / "loader.json"), "--step", "0", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
