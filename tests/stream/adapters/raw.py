@@ -30,6 +30,12 @@ def keep_units(sample: TrainerSample) -> TrainerSample:
     return changed(sample, **vectors)
 
 
+def statistics_of(loader: Loader) -> dict[str, Any]:
+    """Return the statistics that a loader normalises by, by vector and dataset."""
+    assert loader.normalize is not None
+    return {**loader.normalize.statistics}
+
+
 class Raw:
     """The steps of a dataset with an action: frames, action, state and instruction, by episode and step.
 

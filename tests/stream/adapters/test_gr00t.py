@@ -50,7 +50,7 @@ def test_statistics_are_those_of_the_data_by_key(frames_root: Path) -> None:
 
 
 def test_members_of_other_dimensions_and_unknown_names_are_errors(frames_root: Path) -> None:
-    with pytest.raises(ArgumentError, match="state of viola is .*; take one space, or load them separately"):
+    with pytest.raises(ArgumentError, match=r"state of viola is .*; take one space, or load them separately"):
         make_loader(frames_root, "droid,viola", batch_size=4, **gr00t.sample(action_horizon=4))
     with pytest.raises(ArgumentError, match="action_keys: no dimension 'gripped'"):
         open_gr00t(frames_root, action_keys={"hand": ["gripped"]})

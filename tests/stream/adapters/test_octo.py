@@ -10,7 +10,7 @@ import pytest
 
 from stream import Loader, make_loader
 from stream.adapters import octo
-from tests.stream.adapters.raw import Raw, keep_units, places
+from tests.stream.adapters.raw import Raw, keep_units, places, statistics_of
 
 OXE: dict[str, Any] = {"action": {"space": "oxe"}}
 
@@ -81,7 +81,7 @@ def test_a_camera_that_a_dataset_lacks_is_padding(frames_root: Path) -> None:
 
 def test_actions_have_mean_0_and_deviation_1_and_the_gripper_stays(frames_root: Path) -> None:
     plain, scaled = (open_octo(frames_root, normalize=normalize).batch_at(0)["action"] for normalize in (False, True))
-    numbers = open_octo(frames_root, normalize=True).normalize.statistics["action"]["viola"]
+    numbers = statistics_of(open_octo(frames_root, normalize=True))["action"]["viola"]
     expected = (plain - numbers.mean) / numbers.std
     np.testing.assert_allclose(scaled[..., :6], expected[..., :6], atol=1e-4)
     np.testing.assert_array_equal(scaled[..., 6], plain[..., 6])

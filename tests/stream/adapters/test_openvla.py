@@ -10,7 +10,7 @@ import numpy as np
 
 from stream import Loader, make_loader
 from stream.adapters import openvla
-from tests.stream.adapters.raw import Raw, changed, keep_units, places
+from tests.stream.adapters.raw import Raw, changed, keep_units, places, statistics_of
 
 OXE: dict[str, Any] = {"action": {"space": "oxe"}}
 
@@ -58,7 +58,7 @@ def test_every_chunk_is_complete(frames_root: Path) -> None:
 
 def test_actions_are_scaled_by_quantiles_and_the_gripper_is_not(frames_root: Path) -> None:
     plain, scaled = (open_openvla(frames_root, normalize=value).batch_at(0)["actions"] for value in (False, True))
-    numbers = open_openvla(frames_root).normalize.statistics["action"]["bridge"]
+    numbers = statistics_of(open_openvla(frames_root))["action"]["bridge"]
     expected = (2 * (plain - numbers.q01) / (numbers.q99 - numbers.q01) - 1).clip(-1, 1)
     np.testing.assert_allclose(scaled[..., :6], expected[..., :6], atol=1e-5)
     np.testing.assert_array_equal(scaled[..., 6], plain[..., 6])
@@ -67,7 +67,7 @@ def test_actions_are_scaled_by_quantiles_and_the_gripper_is_not(frames_root: Pat
 
 def test_dimensions_that_do_not_vary_are_zero(frames_root: Path) -> None:
     loader = open_openvla(frames_root, "language_table,roboturk", shuffle="global")
-    statistics = loader.normalize.statistics["action"]
+    statistics = statistics_of(loader)["action"]
     batch, num_constant = loader.batch_at(0), 0
     for row, ref in enumerate(loader.describe(0)):
         dims = statistics[ref.dataset].min == statistics[ref.dataset].max
