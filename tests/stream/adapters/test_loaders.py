@@ -97,7 +97,7 @@ def test_a_batch_becomes_tensors_with_its_dicts(name: str, frames_root: Path) ->
 
 def test_a_state_of_another_chunk_is_refused(frames_root: Path) -> None:
     state = open_adapter("oft", frames_root).state_at(3)
-    with pytest.raises(StateError, match="min_future_actions= and space= leave out"):
+    with pytest.raises(StateError, match="min_future_actions and the space of the action leave out"):
         open_adapter("oft", frames_root, sample_of("oft", num_actions_chunk=5)).step_of(state)
 
 
